@@ -1,0 +1,23 @@
+// Quantities as people read them, always with a unit and three significant digits: "12.3 ms", "25.0 MiB", "1.25 GB/s".
+#pragma once
+
+#include <string>
+
+#include "base/units.h"
+
+namespace windtunnel {
+
+// The unit (ps, ns, us, ms, s) that leaves one to three digits before the point.
+std::string FormatDuration(Duration duration);
+// Binary units: B, KiB, MiB, GiB, TiB.
+std::string FormatBytes(Bytes bytes);
+// Decimal units: B/s, KB/s, MB/s, GB/s, TB/s.
+std::string FormatBandwidth(Bandwidth bandwidth);
+// Decimal units: FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s.
+std::string FormatFlopRate(FlopRate rate);
+// A plain count: 987, 12.3K, 124M, 1.50B.
+std::string FormatCount(double count);
+// A signed share in per cent with one decimal: "+3.1 %".
+std::string FormatSignedPercent(double fraction);
+
+}  // namespace windtunnel

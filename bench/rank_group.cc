@@ -1,0 +1,208 @@
+#include "bench/rank_group.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/group_operator.h"
+#include "runtime/store.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kConnectTime{30'000};
+constexpr char kToken[] = "bench";
+
+// What rank 0 asks of all.
+enum class Command : int32_t { kStop, kTime, kCheck };
+struct Request {
+  Command command = Command::kStop;
+  int32_t kind = 0, warmup = 0, iterations = 0;
+  int64_t elements = 0;
+};
+constexpr int64_t kRequestWords = sizeof(Request) / sizeof(int32_t);
+
+// Rank r of the cores that this process may use.
+void PinTo(int rank) {
+  cpu_set_t allowed, one;
+  CPU_ZERO(&one);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int skip = rank % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed) && skip-- == 0) CPU_SET(core, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+// Small whole numbers, so that sums are exact: of rank r, element i.
+float Value(int rank, int64_t i) { return static_cast<float>((rank + 1) * (i % 13 + 1)); }
+
+}  // namespace
+
+// One rank's side: its communicator and operands.
+struct RankGroup::Rank {
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Communicator> communicator;
+  std::vector<float> in, out, scratch;
+
+  Status Connect(std::unique_ptr<Store> through, int rank, int size) {
+    store = std::move(through);
+    GlooOptions options{"bench", rank, size, "127.0.0.1", kConnectTime};
+    if (size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))) options.spin = std::chrono::microseconds(0);
+    WT_ASSIGN_OR_RETURN(communicator, MakeGlooCommunicator(*store, options));
+    return Ok();
+  }
+
+  int rank() const { return communicator->rank(); }
+  int size() const { return communicator->size(); }
+
+  Status Run(const Collective& op, void* read, int64_t reads, void* written, int64_t writes) {
+    const TensorRef inputs[] = {{read, reads}};
+    const TensorRef outputs[] = {{written, writes}, {scratch.data(), static_cast<int64_t>(scratch.size())}};
+    return communicator->Wait(communicator->Submit(op, inputs, outputs, "bench"));
+  }
+
+  // Operands of the kind: all-reduce and broadcast work in place, all-gather and reduce-scatter read or write one part.
+  void Prepare(const Collective& op) {
+    in.resize(static_cast<size_t>(op.elements));
+    out.resize(static_cast<size_t>(op.elements));
+    scratch.resize(static_cast<size_t>(CollectiveScratchElements(op, size())));
+    for (int64_t i = 0; i < op.elements; ++i) in[i] = out[i] = Value(rank(), i);
+  }
+  Status RunOnce(const Collective& op) { return Run(op, in.data(), op.elements, out.data(), op.elements); }
+
+  float Expected(const Collective& op, int64_t i) const {
+    const int ranks = size() * (size() + 1) / 2;  // of all-reduce's and reduce-scatter's weights rank + 1
+    const int64_t own = PartOf(op.elements, size(), rank()).begin;
+    switch (op.kind) {
+      case CollectiveKind::kAllReduce: return Value(0, i) * static_cast<float>(ranks);
+      case CollectiveKind::kReduceScatter: return Value(0, own + i) * static_cast<float>(ranks);
+      case CollectiveKind::kBroadcast: return Value(op.root, i);
+      case CollectiveKind::kAllGather:
+        for (int rank = size() - 1; rank >= 0; --rank) {
+          const Part part = PartOf(op.elements, size(), rank);
+          if (i >= part.begin) return Value(rank, i - part.begin);
+        }
+        return 0;
+      default: return 0;
+    }
+  }
+
+  Result<int32_t> Check(const Collective& op) {
+    Prepare(op);
+    WT_RETURN_IF_ERROR(RunOnce(op));
+    const bool scatters = op.kind == CollectiveKind::kReduceScatter;
+    const int64_t results = scatters ? PartOf(op.elements, size(), rank()).elements : op.elements;
+    int32_t wrong = 0;
+    for (int64_t i = 0; i < results; ++i) wrong += out[i] != Expected(op, i) ? 1 : 0;
+    const Collective sum = {CollectiveKind::kAllReduce, DType::kInt32, 1, 0};
+    WT_RETURN_IF_ERROR(Run(sum, nullptr, 0, &wrong, 1));
+    return wrong;
+  }
+
+  // Microseconds of the slowest rank.
+  Result<int32_t> Measure(const Collective& op, int warmup, int iterations) {
+    Prepare(op);
+    for (int i = 0; i < warmup; ++i) WT_RETURN_IF_ERROR(RunOnce(op));
+    WT_RETURN_IF_ERROR(Run({CollectiveKind::kBarrier, DType::kFloat32, 0, 0}, nullptr, 0, nullptr, 0));
+    const auto start = Communicator::Clock::now();
+    for (int i = 0; i < iterations; ++i) WT_RETURN_IF_ERROR(RunOnce(op));
+    const std::chrono::duration<float, std::nano> took = Communicator::Clock::now() - start;
+    std::vector<int32_t> all(static_cast<size_t>(size()));
+    int32_t mine = static_cast<int32_t>(std::min(took.count() / static_cast<float>(iterations), 2e9f));
+    const Collective gather = {CollectiveKind::kAllGather, DType::kInt32, size(), 0};
+    WT_RETURN_IF_ERROR(Run(gather, &mine, 1, all.data(), size()));
+    return *std::max_element(all.begin(), all.end());
+  }
+
+  // Rank 0's request reaches all, and all do it.
+  Result<int32_t> Obey(Request& request) {
+    const Collective tell = {CollectiveKind::kBroadcast, DType::kInt32, kRequestWords, 0};
+    WT_RETURN_IF_ERROR(Run(tell, nullptr, 0, &request, kRequestWords));
+    const Collective op = {static_cast<CollectiveKind>(request.kind), DType::kFloat32, request.elements, 0};
+    switch (request.command) {
+      case Command::kTime: return Measure(op, request.warmup, request.iterations);
+      case Command::kCheck: return Check(op);
+      case Command::kStop: break;
+    }
+    return 0;
+  }
+};
+
+namespace {
+
+// A child's life: learns the store's port, connects, obeys, ends.
+template <typename Rank>
+[[noreturn]] void Serve(Rank& self, int rank, int size, int port_pipe) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  PinTo(rank);
+  int port = 0;
+  if (read(port_pipe, &port, sizeof port) != sizeof port) _exit(1);
+  auto store = ConnectStore("127.0.0.1", port, kToken, kConnectTime);
+  Status connected = store ? self.Connect(std::move(*store), rank, size) : Status(tl::unexpected(store.error()));
+  Request request;
+  do {
+    Result<int32_t> done = connected ? self.Obey(request) : Result<int32_t>(tl::unexpected(connected.error()));
+    if (!done) {
+      fprintf(stderr, "rank %d: %s\n", rank, done.error().message.c_str());
+      _exit(1);
+    }
+  } while (request.command != Command::kStop);
+  _exit(0);
+}
+
+}  // namespace
+
+RankGroup::RankGroup() : rank_(std::make_unique<Rank>()) {}
+
+RankGroup::~RankGroup() {
+  Request stop;
+  if (rank_->communicator != nullptr) (void)rank_->Obey(stop);
+  for (pid_t child : children_) {
+    if (rank_->communicator == nullptr) kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+}
+
+int RankGroup::size() const { return rank_->size(); }
+
+Result<std::unique_ptr<RankGroup>> RankGroup::Fork(int ranks) {
+  std::unique_ptr<RankGroup> group(new RankGroup());
+  int ends[2];
+  if (pipe(ends) != 0) return Failed("cannot make a pipe");
+  for (int rank = 1; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    if (child < 0) return Failed("cannot fork rank {}", rank);
+    if (child == 0) Serve(*group->rank_, rank, ranks, ends[0]);
+    group->children_.push_back(child);
+  }
+  PinTo(0);
+  WT_ASSIGN_OR_RETURN(auto store, ServeStore("127.0.0.1", 0, kToken));
+  const int port = store->port();
+  for (int rank = 1; rank < ranks; ++rank)
+    if (write(ends[1], &port, sizeof port) != sizeof port) return Failed("cannot tell rank {} the port", rank);
+  close(ends[0]);
+  close(ends[1]);
+  WT_RETURN_IF_ERROR(group->rank_->Connect(std::move(store), 0, ranks));
+  return group;
+}
+
+Result<double> RankGroup::Time(const CollectiveCase& what, int warmup, int iterations) {
+  Request request{Command::kTime, static_cast<int32_t>(what.kind), warmup, iterations, what.elements};
+  WT_ASSIGN_OR_RETURN(int32_t nanoseconds, rank_->Obey(request));
+  return nanoseconds * 1e-9;
+}
+
+Result<int64_t> RankGroup::CountWrong(const CollectiveCase& what) {
+  Request request{Command::kCheck, static_cast<int32_t>(what.kind), 0, 0, what.elements};
+  WT_ASSIGN_OR_RETURN(int32_t wrong, rank_->Obey(request));
+  return wrong;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,81 @@
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/paths.h"
+#include "cli/session.h"
+#include "runtime/live.h"
+#include "scenarios/load.h"
+
+namespace windtunnel {
+namespace {
+
+// What is measured when no scenario is named: a small GPT alone and, for the collectives, on two ranks.
+constexpr char kStandardModel[] = R"(
+name: standard
+model: {kind: transformer, layers: 4, hidden: 256, heads: 4, kv_heads: 4, ffn: 1024, vocab: 8192, seq_len: 128}
+batch: {micro: 4}
+)";
+constexpr char kStandardPair[] = R"(
+parallel: {data: {kind: ddp, size: 2}}
+cluster: {devices_per_node: 2}
+)";
+
+Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
+  std::vector<Plan> plans;
+  if (!options.files.empty()) {
+    for (const std::string& file : options.files) {
+      WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
+      plans.push_back(std::move(plan));
+    }
+    return plans;
+  }
+  if (!options.sets.empty()) return InvalidInput("--set needs a scenario to override");
+  for (const std::string& text : {std::string(kStandardModel), std::string(kStandardModel) + kStandardPair}) {
+    WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, "the standard scenario", ".", {}));
+    WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+// The profile that is to be extended: --out, or --profile, or this machine's cache.
+Result<Costs> CostsToExtend(const Options& options) {
+  if (options.out.empty()) return options.profile.empty() ? CachedCosts() : LoadNamedCosts(options.profile);
+  std::string path = OutputPath(options.out);
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return LoadNamedCosts(path);
+  if (!options.profile.empty()) {
+    WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(options.profile));
+    costs.path = path;
+    return costs;
+  }
+  return Costs{MachineProfile(), path, true};
+}
+
+}  // namespace
+
+Result<int> CalibrateCommand(const Options& options) {
+  WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
+  for (const Plan& plan : plans)
+    if (plan.scenario.cluster.device != "cpu")
+      return InvalidInput("{}: cluster.device is {}, which is not at hand: nothing can be measured",
+                          plan.scenario.name, plan.scenario.cluster.device);
+  WT_ASSIGN_OR_RETURN(Costs costs, CostsToExtend(options));
+  if (!costs.of_this_machine)
+    return InvalidInput(
+        "profile {} ({}) was not measured on this machine with these libraries, so nothing can be added to "
+        "it",
+        costs.profile.name, costs.path);
+  Progress progress(ShowsProgress(options));
+  for (const Plan& plan : plans)
+    WT_RETURN_IF_ERROR(
+        Calibrate(plan, options.recalibrate, LiveOptionsFor(options, progress), costs.profile));
+  progress.Clear();
+  WT_RETURN_IF_ERROR(SaveCosts(costs));
+  if (!options.quiet)
+    fmt::print("{}: {} kernel and {} collective costs of {}\n", costs.path, costs.profile.kernels.size(),
+               costs.profile.collectives.size(), costs.profile.name);
+  return 0;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,194 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "reports/version.h"
+#include "scenarios/suggest.h"
+
+namespace windtunnel {
+namespace {
+
+// What may be typed; the hidden "rank" beside them is not offered.
+const std::vector<std::string>& Commands() {
+  static const std::vector<std::string> commands = {"predict", "run",      "compare", "calibrate",
+                                                    "search",  "validate", "explain", "profile"};
+  return commands;
+}
+
+bool TakesOneFile(Command command) {
+  return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
+         command == Command::kRank;
+}
+
+class Parser {
+ public:
+  Parser()
+      : app_(
+            "Predicts distributed training steps from measured costs, and holds the predictions against live "
+            "runs.") {
+    app_.name("windtunnel");
+    app_.set_version_flag("--version", std::string("windtunnel ") + kVersion);
+    app_.require_subcommand(1);
+    app_.footer(
+        "Exit status: 0 success, 1 the work failed, 2 wrong usage or a bad file, 3 outside the tolerance.\n"
+        "docs/contract.md describes the files; `windtunnel COMMAND --help` the options of a command.");
+    AddScenarioCommands();
+    AddLaterCommands();
+    AddProfileCommands();
+    CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
+    rank->group("");
+    AddFiles(*rank, "JOB", "The job's file");
+  }
+
+  Result<Options> Parse(std::vector<std::string> arguments) {
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    try {
+      app_.parse(arguments);
+    } catch (const CLI::CallForVersion& version) {
+      options_.text = std::string(version.what()) + "\n";
+    } catch (const CLI::Success&) {
+      options_.text = HelpText();
+    } catch (const CLI::ParseError& error) {
+      return InvalidInput("{} (see `{} --help`)", error.what(), SelectedPath());
+    }
+    if (options_.files.size() > 1 && TakesOneFile(options_.command))
+      return InvalidInput("`{}` takes one file, {} were given: {}, {}", SelectedPath(), options_.files.size(),
+                          options_.files[0], options_.files[1]);
+    return options_;
+  }
+
+ private:
+  CLI::App* AddCommand(CLI::App& parent, const std::string& name, Command command,
+                       const std::string& description) {
+    CLI::App* added = parent.add_subcommand(name, description);
+    added->parse_complete_callback([this, command] { options_.command = command; });
+    return added;
+  }
+
+  void AddFiles(CLI::App& command, const std::string& what, const std::string& description) {
+    command.add_option(what, options_.files, description)->required()->type_name("");
+  }
+
+  void AddScenarioCommands() {
+    CLI::App* predict = AddCommand(app_, "predict", Command::kPredict, "Simulate the scenario's step.");
+    AddFiles(*predict, "SCENARIO", "A scenario file");
+    AddCommon(*predict);
+    AddReports(*predict);
+
+    CLI::App* run =
+        AddCommand(app_, "run", Command::kRun,
+                   "Run the scenario's step live: launches the local ranks, or joins when RANK is set.");
+    AddFiles(*run, "SCENARIO", "A scenario file");
+    AddCommon(*run);
+    AddReports(*run);
+
+    CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
+                                   "Calibrate what is missing, predict, run live, and compare.");
+    AddFiles(*compare, "SCENARIO", "Scenario files");
+    compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
+    AddCommon(*compare);
+    AddReports(*compare);
+
+    CLI::App* calibrate = AddCommand(app_, "calibrate", Command::kCalibrate,
+                                     "Measure kernels and collectives of this machine into a profile.");
+    calibrate
+        ->add_option("SCENARIO", options_.files,
+                     "Scenario files whose operators to measure (default: a small GPT)")
+        ->type_name("");
+    calibrate
+        ->add_option("--out", options_.out, "The profile to write or extend (default: this machine's cache)")
+        ->type_name("FILE");
+    calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
+    AddCommon(*calibrate);
+
+    CLI::App* explain =
+        AddCommand(app_, "explain", Command::kExplain, "Say where the step time and the memory go.");
+    AddFiles(*explain, "SCENARIO", "A scenario file");
+    explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
+    explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
+    AddCommon(*explain);
+  }
+
+  // Understood, but not built yet: their arguments are taken as they come.
+  void AddLaterCommands() {
+    AddCommand(app_, "search", Command::kSearch, "Find the best parallel configuration (not supported yet).")
+        ->allow_extras();
+    AddCommand(app_, "validate", Command::kValidate, "Predict published measurements (not supported yet).")
+        ->allow_extras();
+  }
+
+  void AddProfileCommands() {
+    CLI::App* profile = app_.add_subcommand("profile", "Look at hardware profiles.");
+    profile->require_subcommand(1);
+    CLI::App* show = AddCommand(*profile, "show", Command::kProfileShow, "Print the costs of a profile.");
+    AddFiles(*show, "FILE", "Profile files or names");
+    CLI::App* merge = AddCommand(*profile, "merge", Command::kProfileMerge,
+                                 "Merge profiles of one machine; later files win.");
+    AddFiles(*merge, "FILE", "Profile files or names");
+    merge->add_option("--out", options_.out, "The file to write; - is standard output (the default)")
+        ->type_name("FILE");
+    CLI::App* check =
+        AddCommand(*profile, "check", Command::kProfileCheck, "Check that profiles are well formed.");
+    AddFiles(*check, "FILE", "Profile files or names");
+  }
+
+  void AddCommon(CLI::App& command) {
+    command
+        .add_option("--profile", options_.profile,
+                    "Costs: a profile's file or name (default: this machine's cache)")
+        ->type_name("NAME|FILE");
+    command.add_option("--set", options_.sets, "Override a scenario key by its dotted path; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    command.add_option("--seed", options_.seed, "Override run.seed")->type_name("N");
+    command.add_flag("-q,--quiet", options_.quiet, "Only verdicts and errors: no tables, no progress");
+    command.add_flag("-v,--verbose", options_.verbose, "Log losses and other detail to standard error");
+    command.add_flag_callback(
+        "--no-progress", [this] { options_.progress = false; }, "No line of progress");
+  }
+
+  void AddReports(CLI::App& command) {
+    command.add_option("--json", options_.json, "Write the result as JSON; - is standard output")
+        ->type_name("FILE");
+    command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
+        ->type_name("FILE");
+    command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
+    command.add_option("--html", options_.html, "Write an HTML report (not supported yet)")
+        ->type_name("FILE");
+  }
+
+  const CLI::App* Selected() const {
+    const CLI::App* app = &app_;
+    while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+    return app;
+  }
+
+  // "windtunnel profile merge"
+  static std::string PathOf(const CLI::App* app) {
+    std::string path;
+    for (; app; app = app->get_parent()) path = app->get_name() + (path.empty() ? "" : " " + path);
+    return path;
+  }
+  std::string SelectedPath() const { return PathOf(Selected()); }
+
+  std::string HelpText() const { return Selected()->help(PathOf(Selected()->get_parent())); }
+
+  CLI::App app_;
+  Options options_;
+};
+
+}  // namespace
+
+Result<Options> ParseCommandLine(const std::vector<std::string>& arguments) {
+  if (arguments.empty())
+    return InvalidInput("expected a command: {} (see `windtunnel --help`)", JoinWithOr(Commands()));
+  const std::string& command = arguments.front();
+  bool known = std::find(Commands().begin(), Commands().end(), command) != Commands().end();
+  if (!known && command != "rank" && !command.starts_with("-"))
+    return InvalidInput("unknown command '{}', did you mean '{}'? (see `windtunnel --help`)", command,
+                        Nearest(command, Commands()));
+  return Parser().Parse(arguments);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,24 @@
+// The commands, one file each. Each returns an exit status (0, or 3: outside the tolerance), or an error,
+// whose kind decides it.
+#pragma once
+
+#include "base/result.h"
+#include "cli/options.h"
+
+namespace windtunnel {
+
+inline constexpr int kOutsideTolerance = 3;
+
+Result<int> PredictCommand(const Options& options);
+Result<int> RunLiveCommand(const Options& options);
+Result<int> CompareCommand(const Options& options);
+Result<int> CalibrateCommand(const Options& options);
+Result<int> ExplainCommand(const Options& options);
+Result<int> ProfileShowCommand(const Options& options);
+Result<int> ProfileMergeCommand(const Options& options);
+Result<int> ProfileCheckCommand(const Options& options);
+
+// Parses, runs and reports: the whole program but for main(). Returns the exit status.
+int RunCommandLine(int argc, char** argv);
+
+}  // namespace windtunnel

@@ -1,0 +1,74 @@
+#include <chrono>
+
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "cost_models/cost_model.h"
+#include "runtime/live.h"
+
+namespace windtunnel {
+namespace {
+
+// The costs of `plan`, measured where they are missing, and saved.
+Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& progress) {
+  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan.scenario));
+  if (!options.recalibrate && FindMissingCosts(costs.profile, plan).empty()) return costs;
+  if (!costs.of_this_machine)
+    return InvalidInput(
+        "profile {} ({}) was not measured on this machine with these libraries, so nothing can be added to "
+        "it{}; leave --profile out to use this machine's own",
+        costs.profile.name, costs.path,
+        options.recalibrate ? "" : ", and it lacks costs of " + plan.scenario.name);
+  Status calibrated = Calibrate(plan, options.recalibrate, LiveOptionsFor(options, progress), costs.profile);
+  progress.Clear();
+  WT_RETURN_IF_ERROR(calibrated);
+  WT_RETURN_IF_ERROR(SaveCosts(costs));
+  return costs;
+}
+
+Result<Outcome> CompareOne(const Options& options, Plan plan) {
+  Progress progress(ShowsProgress(options));
+  WT_ASSIGN_OR_RETURN(const Costs costs, CompleteCosts(options, plan, progress));
+
+  auto begin = std::chrono::steady_clock::now();
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictFrom(costs, plan));  // frozen before the live run
+  auto predicted = std::chrono::steady_clock::now();
+  WT_ASSIGN_OR_RETURN(Measurement measurement, RunLive(plan, LiveOptionsFor(options, progress)));
+  auto measured = std::chrono::steady_clock::now();
+
+  Outcome outcome;
+  outcome.plan = std::move(plan);
+  outcome.profile = costs.profile;
+  outcome.prediction = prediction;
+  outcome.measurement = std::move(measurement);
+  outcome.prediction_wall = Seconds(std::chrono::duration<double>(predicted - begin).count());
+  outcome.measurement_wall = Seconds(std::chrono::duration<double>(measured - predicted).count());
+  return outcome;
+}
+
+}  // namespace
+
+Result<int> CompareCommand(const Options& options) {
+  WT_RETURN_IF_ERROR(CheckReports(options));
+  // Every file is read before the first is run: a mistake in the last one shows at once.
+  std::vector<Plan> plans;
+  for (const std::string& file : options.files) {
+    WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
+    plans.push_back(std::move(plan));
+  }
+  std::vector<Outcome> outcomes;
+  bool within_tolerance = true;
+  for (Plan& plan : plans) {
+    bool at_hand = plan.scenario.cluster.device == "cpu";
+    if (!at_hand)
+      Note(options, fmt::format("{}: cluster.device is {}, which is not at hand: predicting only",
+                                plan.scenario.name, plan.scenario.cluster.device));
+    WT_ASSIGN_OR_RETURN(Outcome outcome, at_hand ? CompareOne(options, std::move(plan))
+                                                 : PredictOutcome(options, std::move(plan)));
+    if (outcome.measurement) within_tolerance = within_tolerance && Compare(outcome).within_tolerance();
+    outcomes.push_back(std::move(outcome));
+  }
+  WT_RETURN_IF_ERROR(Report(options, outcomes));
+  return within_tolerance ? 0 : kOutsideTolerance;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,114 @@
+#include "cli/costs.h"
+
+#include <filesystem>
+
+#include "base/digest.h"
+#include "cli/paths.h"
+#include "cost_models/cost_model.h"
+#include "runtime/live.h"
+
+namespace windtunnel {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+// The cache's file for a machine with these libraries: another version of one of them is another file.
+std::string CacheFile(const Profile& machine) {
+  std::string key = machine.fingerprint;
+  for (const auto& [name, version] : machine.libraries) key += "\n" + name + " " + version;
+  return machine.name + "." + Sha256Hex(key).substr(0, 12) + ".json";
+}
+
+bool LooksLikeFile(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+
+Result<std::string> FindByName(const std::string& name) {
+  std::string looked;
+  auto look = [&](const std::string& path) {
+    looked += (looked.empty() ? "" : ", ") + path;
+    return IsFile(path);
+  };
+  for (const std::string& directory : InstallDirectories())
+    if (std::string path = directory + "/cost_models/profiles/" + name + ".json"; look(path)) return path;
+  if (auto cache = CacheDirectory()) {
+    if (std::string path = *cache + "/" + name + ".json"; look(path)) return path;
+    if (Profile machine = MachineProfile(); machine.name == name)
+      if (std::string path = *cache + "/" + CacheFile(machine); look(path)) return path;
+  }
+  return InvalidInput("no profile named '{}' (looked for {})", name, looked);
+}
+
+// "the costs of 31 operators, the first of them 'gemm …'"
+std::string DescribeMissing(const MissingCosts& missing) {
+  size_t operators = missing.kernels.size() + missing.collectives.size();
+  if (operators == 0) return "host times or the memory of libraries";
+  const std::string& first = missing.kernels.empty() ? missing.collectives.front() : missing.kernels.front();
+  return fmt::format("the costs of {} operators, the first of them '{}'", operators, first);
+}
+
+std::string HowToGetCosts(const Scenario& scenario) {
+  if (scenario.cluster.device != "cpu") return "name another profile with --profile";
+  return fmt::format("measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}`",
+                     scenario.source_file);
+}
+
+}  // namespace
+
+bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
+  return profile.fingerprint == machine.fingerprint && profile.libraries == machine.libraries;
+}
+
+Result<Costs> LoadNamedCosts(const std::string& name) {
+  std::string path = InputPath(name);
+  if (!LooksLikeFile(name) && !IsFile(path)) {
+    WT_ASSIGN_OR_RETURN(path, FindByName(name));
+  }
+  WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(path));
+  bool of_this_machine = IsOfThisMachine(profile, MachineProfile());
+  return Costs{std::move(profile), path, of_this_machine};
+}
+
+Result<Costs> CachedCosts() {
+  WT_ASSIGN_OR_RETURN(std::string directory, CacheDirectory());
+  Profile machine = MachineProfile();
+  std::string path = directory + "/" + CacheFile(machine);
+  if (IsFile(path)) {
+    auto cached = LoadProfile(path);
+    if (cached && IsOfThisMachine(*cached, machine)) return Costs{std::move(*cached), path, true};
+  }
+  return Costs{std::move(machine), path, true};
+}
+
+Result<Costs> FindCosts(const Options& options, const Scenario& scenario) {
+  if (!options.profile.empty()) return LoadNamedCosts(options.profile);
+  if (scenario.cluster.device == "cpu") return CachedCosts();
+  if (scenario.cluster.device == "cuda")
+    return InvalidInput("cluster.device is cuda, which is not at hand: name the costs of one with --profile");
+  return LoadNamedCosts(scenario.cluster.device);
+}
+
+Status SaveCosts(const Costs& costs) {
+  fs::path directory = fs::path(costs.path).parent_path();
+  std::error_code error;
+  if (!directory.empty()) fs::create_directories(directory, error);
+  if (error) return Failed("{}: cannot create the directory: {}", directory.string(), error.message());
+  return SaveProfile(costs.profile, costs.path);
+}
+
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan) {
+  auto model = MakeProfileCostModel(costs.profile, plan);
+  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed});
+  if (prediction || prediction.error().kind != ErrorKind::kInvalidInput) return prediction;
+  MissingCosts missing = FindMissingCosts(costs.profile, plan);
+  if (missing.empty()) return prediction;
+  return InvalidInput("{}: profile {} lacks {}: {}", plan.scenario.name, costs.profile.name,
+                      DescribeMissing(missing), HowToGetCosts(plan.scenario));
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,39 @@
+// Which profile a command takes its costs from: the one named, else the device's, else this machine's cache.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "cli/options.h"
+#include "cost_models/profile.h"
+#include "plan/plan.h"
+#include "sim/predict.h"
+
+namespace windtunnel {
+
+struct Costs {
+  Profile profile;
+  std::string path;  // where it is kept: new measurements are saved there
+  bool of_this_machine =
+      false;  // the fingerprint and the libraries are those in use, so that measurements may be added
+};
+
+// Errors: InvalidInput when a named profile is missing or malformed.
+Result<Costs> FindCosts(const Options& options, const Scenario& scenario);
+
+// A profile by file or by name (a file NAME.json of cost_models/profiles or of the cache).
+Result<Costs> LoadNamedCosts(const std::string& name);
+
+// This machine's cache; an empty profile when there is none yet, or it is of other library versions or not
+// readable.
+Result<Costs> CachedCosts();
+
+bool IsOfThisMachine(const Profile& profile, const Profile& machine);
+
+// Creates the directory of `costs.path` and writes the profile.
+Status SaveCosts(const Costs& costs);
+
+// Predict, with an error that says how to come by the costs that are missing.
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan);
+
+}  // namespace windtunnel

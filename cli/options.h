@@ -1,0 +1,41 @@
+// What the command line asked for, as values: parsing (command_line.h) is apart from doing (commands.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace windtunnel {
+
+enum class Command {
+  kPrint,  // --help or --version: `text` is all there is to say
+  kPredict,
+  kRun,
+  kCompare,
+  kCalibrate,
+  kSearch,
+  kValidate,
+  kExplain,
+  kProfileShow,
+  kProfileMerge,
+  kProfileCheck,
+  kRank,  // hidden: one rank of a job that this program launched
+};
+
+struct Options {
+  Command command = Command::kPrint;
+  std::string text;
+
+  std::vector<std::string> files;      // scenarios, profiles, rows, or the job
+  std::string profile;                 // a file or a name; empty: this machine's cache
+  std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
+  std::string out;                     // calibrate, profile merge
+  std::vector<std::string> sets;       // KEY=VALUE
+  std::optional<uint64_t> seed;
+  bool recalibrate = false;
+  bool resolved = false, memory = false;  // explain
+  bool quiet = false, verbose = false, progress = true;
+};
+
+}  // namespace windtunnel

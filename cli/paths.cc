@@ -1,0 +1,72 @@
+#include "cli/paths.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+namespace windtunnel {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+fs::path RelativeToUser(const std::string& path) {
+  std::string directory = Environment("BUILD_WORKING_DIRECTORY");
+  if (directory.empty() || fs::path(path).is_absolute()) return path;
+  return fs::path(directory) / path;
+}
+
+Status WriteAll(std::FILE* file, const std::string& path, const std::string& text) {
+  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+  if (!written) return Failed("{}: cannot write: {}", path, std::strerror(errno));
+  return Ok();
+}
+
+}  // namespace
+
+std::string InputPath(const std::string& path) {
+  std::error_code error;
+  fs::path at_user = RelativeToUser(path);
+  if (!fs::exists(at_user, error) && fs::exists(path, error)) return path;
+  return at_user.string();
+}
+
+std::string OutputPath(const std::string& path) { return RelativeToUser(path).string(); }
+
+Result<std::string> CacheDirectory() {
+  if (std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty()) return cache + "/windtunnel";
+  if (std::string home = Environment("HOME"); !home.empty()) return home + "/.cache/windtunnel";
+  return InvalidInput(
+      "neither XDG_CACHE_HOME nor HOME is set, so there is no cache: name a profile with --profile");
+}
+
+std::vector<std::string> InstallDirectories() {
+  std::vector<std::string> directories;
+  if (std::string runfiles = Environment("RUNFILES_DIR"); !runfiles.empty())
+    directories.push_back(runfiles + "/windtunnel");
+  std::error_code error;
+  fs::path binary = fs::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    directories.push_back(binary.string() + ".runfiles/windtunnel");
+    directories.push_back(binary.parent_path().string());
+  }
+  return directories;
+}
+
+Status WriteText(const std::string& path, const std::string& text) {
+  if (path == "-") return WriteAll(stdout, "standard output", text);
+  std::string target = OutputPath(path);
+  std::FILE* file = std::fopen(target.c_str(), "w");
+  if (!file) return Failed("{}: cannot open for writing: {}", target, std::strerror(errno));
+  Status status = WriteAll(file, target, text);
+  if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", target, std::strerror(errno));
+  return status;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,66 @@
+#include <cctype>
+#include <string_view>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "runtime/live.h"
+
+namespace windtunnel {
+namespace {
+
+Result<int> RunCommand(const Options& options) {
+  switch (options.command) {
+    case Command::kPrint:
+      fmt::print("{}", options.text);
+      return 0;
+    case Command::kPredict:
+      return PredictCommand(options);
+    case Command::kRun:
+      return RunLiveCommand(options);
+    case Command::kCompare:
+      return CompareCommand(options);
+    case Command::kCalibrate:
+      return CalibrateCommand(options);
+    case Command::kSearch:
+      return Unsupported("search is not supported yet");
+    case Command::kValidate:
+      return Unsupported("validate is not supported yet");
+    case Command::kExplain:
+      return ExplainCommand(options);
+    case Command::kProfileShow:
+      return ProfileShowCommand(options);
+    case Command::kProfileMerge:
+      return ProfileMergeCommand(options);
+    case Command::kProfileCheck:
+      return ProfileCheckCommand(options);
+    case Command::kRank:
+      return RunRank(options.files.front());
+  }
+  return 0;
+}
+
+// Whether `message` starts with FILE:LINE:COLUMN:, which editors know how to follow.
+bool StartsWithPlace(std::string_view message) {
+  size_t end = message.find(": ");
+  if (end == std::string_view::npos) return false;
+  for (int part = 0; part < 2; ++part) {
+    size_t digits = end;
+    while (digits > 0 && std::isdigit(static_cast<unsigned char>(message[digits - 1]))) --digits;
+    if (digits == end || digits < 2 || message[digits - 1] != ':') return false;
+    end = digits - 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  Result<Options> options = ParseCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  Result<int> status = options ? RunCommand(*options) : Result<int>(tl::unexpected(options.error()));
+  if (status) return *status;
+  const Error& error = status.error();
+  fmt::print(stderr, "{}{}\n", StartsWithPlace(error.message) ? "" : "windtunnel: ", error.message);
+  return error.kind == ErrorKind::kFailed ? 1 : 2;
+}
+
+}  // namespace windtunnel

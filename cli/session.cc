@@ -1,0 +1,102 @@
+#include "cli/session.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+
+#include "cli/paths.h"
+#include "reports/result.h"
+#include "reports/svg.h"
+#include "reports/table.h"
+#include "reports/trace.h"
+#include "scenarios/load.h"
+
+namespace windtunnel {
+namespace {
+
+Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes) {
+  if (options.json == "-") return Ok();
+  Ink ink = StandardInk();
+  if (!options.quiet)
+    for (size_t i = 0; i < outcomes.size(); ++i)
+      fmt::print("{}{}", i > 0 ? "\n" : "", OutcomeTable(outcomes[i], ink));
+  if (options.quiet || outcomes.size() > 1) {
+    if (!options.quiet) fmt::print("\n");
+    for (const Outcome& outcome : outcomes)
+      if (outcome.prediction && outcome.measurement) fmt::print("{}\n", VerdictLine(outcome, ink));
+  }
+  if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+  return Ok();
+}
+
+}  // namespace
+
+Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
+  std::vector<Override> overrides;
+  for (const std::string& set : options.sets) {
+    WT_ASSIGN_OR_RETURN(Override parsed, ParseOverride(set));
+    overrides.push_back(std::move(parsed));
+  }
+  if (options.seed) overrides.push_back({"run.seed", std::to_string(*options.seed)});
+  return LoadScenario(InputPath(file), overrides);
+}
+
+Result<Plan> LoadPlan(const Options& options, const std::string& file) {
+  WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
+  return CompilePlan(scenario);
+}
+
+Status CheckReports(const Options& options) {
+  if (!options.html.empty()) return Unsupported("--html is not supported yet; --json, --trace and --svg are");
+  if (options.files.size() > 1 && !(options.trace.empty() && options.svg.empty()))
+    return InvalidInput("--trace and --svg take one scenario, {} were given", options.files.size());
+  int to_stdout = (options.json == "-") + (options.trace == "-") + (options.svg == "-");
+  if (to_stdout > 1) return InvalidInput("only one of --json, --trace and --svg can go to standard output");
+  return Ok();
+}
+
+Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
+  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan.scenario));
+  auto begin = std::chrono::steady_clock::now();
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
+  std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  Outcome outcome;
+  outcome.plan = std::move(plan);
+  outcome.profile = std::move(costs.profile);
+  outcome.prediction = std::move(prediction);
+  outcome.prediction_wall = Seconds(wall.count());
+  return outcome;
+}
+
+Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
+  WT_RETURN_IF_ERROR(PrintTables(options, outcomes));
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
+  if (!options.trace.empty()) WT_RETURN_IF_ERROR(WriteText(options.trace, TraceJson(outcomes.front())));
+  if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(outcomes.front())));
+  return Ok();
+}
+
+Ink StandardInk() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  bool refused = (no_color && *no_color) || (terminal && std::string_view(terminal) == "dumb");
+  return Ink(!refused && IsTerminal(stdout));
+}
+
+bool ShowsProgress(const Options& options) {
+  return options.progress && !options.quiet && IsTerminal(stderr);
+}
+
+LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
+  LiveOptions live;
+  if (ShowsProgress(options))
+    live.progress = [&progress](const std::string& what, double share) { progress.Show(what, share); };
+  if (options.verbose) live.log = [&progress](const std::string& line) { progress.Log(line); };
+  return live;
+}
+
+void Note(const Options& options, const std::string& line) {
+  if (!options.quiet) fmt::print(stderr, "windtunnel: {}\n", line);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,42 @@
+// What the scenario commands share: loading a plan, and putting outcomes where the options ask for them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/costs.h"
+#include "cli/options.h"
+#include "plan/plan.h"
+#include "reports/ink.h"
+#include "reports/outcome.h"
+#include "reports/progress.h"
+#include "runtime/live.h"
+
+namespace windtunnel {
+
+// The scenario of `file` with --set and --seed applied, compiled.
+Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file);
+Result<Plan> LoadPlan(const Options& options, const std::string& file);
+
+// InvalidInput or Unsupported when the options ask for a report that cannot be made of `scenarios` scenarios.
+Status CheckReports(const Options& options);
+
+// The prediction of `plan` with the time it took.
+Result<Outcome> PredictOutcome(const Options& options, Plan plan);
+
+// Tables to standard output (nothing when JSON goes there, only verdicts when quiet), then the files asked for.
+Status Report(const Options& options, const std::vector<Outcome>& outcomes);
+
+// Colours when standard output is a terminal that shows them and NO_COLOR is not set.
+Ink StandardInk();
+
+// Shows live work on `progress`; `progress` must outlive the options.
+LiveOptions LiveOptionsFor(const Options& options, Progress& progress);
+bool ShowsProgress(const Options& options);
+
+// A line on standard error, unless quiet.
+void Note(const Options& options, const std::string& line);
+
+}  // namespace windtunnel

@@ -1,0 +1,28 @@
+// How a plan's operators are named in a profile: shared by the look-up (profile_cost_model.cc) and by the search for what is
+// missing (missing_costs.cc), so that what calibration measures is what prediction asks for.
+#pragma once
+
+#include <string>
+
+#include "base/units.h"
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// Ranks that run on one node: what kernels are measured with.
+int RanksPerNode(const Plan& plan);
+
+// "gloo", "mpi" or "nccl".
+std::string BackendName(Backend backend);
+// The name under which the plan's outside-the-allocator bytes stand: the backend, or "none" for one rank.
+std::string OutsideAllocatorBackend(const Plan& plan);
+
+// A communication operator in a profile's terms. Both ends of a transfer are the entry "send".
+// REQUIRES: IsCommunication(op.kind).
+struct TransferKey {
+  std::string op;
+  Bytes bytes;
+};
+TransferKey TransferKeyOf(const Op& op);
+
+}  // namespace windtunnel

@@ -1,0 +1,64 @@
+// Costs of the operators of a plan, from a profile. A cost model sees operators, never steps.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cost_models/distribution.h"
+#include "cost_models/profile.h"
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// Where a cost came from: this exact shape, between measured shapes, or a formula.
+enum class CostSource : uint8_t { kMeasured, kInterpolated, kModelled };
+
+struct KernelCost {
+  Distribution time = {};
+  CostSource source = CostSource::kMeasured;
+};
+
+struct CommunicationCost {
+  Distribution time = {};  // alone, on idle cores
+  double core_share = 0;  // of one core, that one rank's threads need while it runs alone; 0 on a device with its own engines
+  // How one rank's communication threads fare against a computing thread on their core: their weight in weighted
+  // max-min sharing (the computing thread's weight is 1), from the measured slow-downs.
+  double weight = 1;
+  // Speed of a kernel while a collective is in flight beyond the loss of core time (caches, memory): (0, 1].
+  double compute_efficiency = 1;
+  CostSource source = CostSource::kMeasured;
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+  // Errors: InvalidInput naming the operator when there is no entry to take its cost from.
+  virtual Result<KernelCost> Kernel(const Op& op) const = 0;
+  virtual Result<CommunicationCost> Communication(const Op& op, const Group& group) const = 0;
+  // Host time before each operator.
+  virtual Distribution Dispatch() const = 0;
+  // Cores of a node that its ranks share (rank r of a node runs on core r modulo this); 0: every rank has its own device.
+  virtual int cores_per_node() const = 0;
+  // A step's slow-down that all its operators share, at a level of its distribution in [0, 1].
+  virtual double CommonMode(double level) const = 0;
+  virtual Bytes OutsideAllocator(const Plan& plan) const = 0;
+};
+
+// Costs out of `profile` for `plan`: kernels measured at its number of ranks per node (or the nearest measured number:
+// interpolated), collectives by size (between measured sizes: interpolated linearly; beyond the largest: modelled by its
+// bandwidth). The profile must outlive the model.
+std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan);
+
+// What a profile lacks for a plan, so that calibration measures only that.
+struct MissingCosts {
+  std::vector<std::string> kernels;  // cost keys
+  std::vector<std::string> collectives;
+  bool dispatch = false;
+  bool outside_allocator = false;
+  bool empty() const { return kernels.empty() && collectives.empty() && !dispatch && !outside_allocator; }
+};
+MissingCosts FindMissingCosts(const Profile& profile, const Plan& plan);
+
+}  // namespace windtunnel

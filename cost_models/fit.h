@@ -1,0 +1,51 @@
+// From raw samples of a calibration to a profile's entries. runtime/calibration.h measures; nothing here knows a step time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "cost_models/profile.h"
+
+namespace windtunnel {
+
+// One collective, repeated, as one rank saw it. Times are of a clock that all ranks share; index i is the same repetition on
+// every rank.
+struct CollectiveSamples {
+  std::string op;   // "all_reduce"
+  int64_t bytes = 0;
+  int ranks = 1;
+  std::vector<Duration> arrived, done;  // on idle cores: when this rank submitted, and when its wait returned
+  std::vector<Duration> core_time;      // of this rank's process, per repetition, by round
+  // While every rank computes: when this rank submitted, when it was done, when this rank stopped computing, and how fast this
+  // rank's computing thread was meanwhile, relative to alone.
+  std::vector<Duration> overlap_arrived, overlap_done, overlap_compute_end;
+  std::vector<double> compute_rate;
+};
+
+// One rank's samples.
+struct CalibrationSamples {
+  std::map<std::string, std::vector<Duration>> kernels;  // by cost key
+  std::vector<Duration> dispatch;
+  std::vector<double> common_mode;
+  std::vector<CollectiveSamples> collectives;
+  Bytes outside_allocator;
+};
+
+// Puts the samples of all ranks (by rank) into the profile, replacing entries of the same identity.
+// `ranks_per_node` ranks ran at once. REQUIRES: the ranks have the same collectives and repetitions.
+void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::string& backend, int ranks_per_node,
+                Profile& profile);
+
+// From the last arrival to the last completion, by repetition. REQUIRES: by_rank not empty, equal lengths.
+std::vector<Duration> GroupTimes(const std::vector<const std::vector<Duration>*>& arrived,
+                                 const std::vector<const std::vector<Duration>*>& done);
+
+// The collective's speed under computation relative to alone, from one repetition that took `took`, of which the
+// first `computing` were under computation: alone = rate * computing + (took - computing). In (0, 1].
+// Worked number: alone 10 ms, took 16 ms, computing 12 ms: rate = (10 - 4) / 12 = 0.5.
+double RateUnderCompute(Duration alone, Duration took, Duration computing);
+
+}  // namespace windtunnel

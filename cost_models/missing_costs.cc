@@ -1,0 +1,51 @@
+// What a profile lacks for a plan: the steady step's operators at exactly the plan's number of ranks. Start-up is executed but
+// never timed, so it needs no costs.
+#include <set>
+
+#include "cost_models/cost_keys.h"
+#include "cost_models/cost_model.h"
+
+namespace windtunnel {
+namespace {
+
+struct Missing {
+  std::set<std::string> kernels, collectives;
+};
+
+void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Missing& missing) {
+  const std::string backend = BackendName(plan.scenario.run.backend);
+  for (const Op& op : role.steady.ops) {
+    if (IsMemory(op.kind)) continue;
+    std::string key = CostKey(op.kind);
+    if (!IsCommunication(op.kind)) {
+      if (profile.FindKernel(key, RanksPerNode(plan)) == nullptr) missing.kernels.insert(std::move(key));
+      continue;
+    }
+    const Group& group = plan.groups[role.streams[op.stream].group];
+    const TransferKey transfer = TransferKeyOf(op);
+    const int ranks = static_cast<int>(group.ranks.size());
+    if (ranks > 1 && profile.FindCollective(transfer.op, backend, ranks, transfer.bytes) == nullptr) {
+      missing.collectives.insert(std::move(key));
+    }
+  }
+}
+
+bool HasOutsideAllocator(const Profile& profile, const Plan& plan) {
+  for (const OutsideAllocatorEntry& entry : profile.outside_allocator) {
+    if (entry.ranks == plan.world_size && entry.backend == OutsideAllocatorBackend(plan)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+MissingCosts FindMissingCosts(const Profile& profile, const Plan& plan) {
+  Missing missing;
+  for (const Role& role : plan.roles) AddMissing(profile, plan, role, missing);
+  return {.kernels = {missing.kernels.begin(), missing.kernels.end()},
+          .collectives = {missing.collectives.begin(), missing.collectives.end()},
+          .dispatch = !profile.dispatch.contains(RanksPerNode(plan)),
+          .outside_allocator = !HasOutsideAllocator(profile, plan)};
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,88 @@
+#include "cost_models/profile.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/digest.h"
+
+namespace windtunnel {
+namespace {
+
+bool SameIdentity(const KernelEntry& a, const KernelEntry& b) { return a.key == b.key && a.ranks == b.ranks; }
+bool SameIdentity(const CollectiveEntry& a, const CollectiveEntry& b) {
+  return a.op == b.op && a.backend == b.backend && a.ranks == b.ranks && a.bytes == b.bytes;
+}
+bool SameIdentity(const OutsideAllocatorEntry& a, const OutsideAllocatorEntry& b) {
+  return a.backend == b.backend && a.ranks == b.ranks;
+}
+
+template <typename Entry>
+void ReplaceOrAdd(std::vector<Entry>& entries, Entry entry) {
+  for (Entry& existing : entries) {
+    if (SameIdentity(existing, entry)) {
+      existing = std::move(entry);
+      return;
+    }
+  }
+  entries.push_back(std::move(entry));
+}
+
+// Writes and flushes `text`; false leaves errno.
+bool WriteWhole(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return false;
+  bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  return std::fclose(file) == 0 && ok;
+}
+
+}  // namespace
+
+const KernelEntry* Profile::FindKernel(const std::string& key, int ranks) const {
+  for (const KernelEntry& entry : kernels) {
+    if (entry.ranks == ranks && entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+
+const CollectiveEntry* Profile::FindCollective(const std::string& op, const std::string& backend, int ranks,
+                                               Bytes bytes) const {
+  for (const CollectiveEntry& entry : collectives) {
+    if (entry.bytes == bytes && entry.ranks == ranks && entry.op == op && entry.backend == backend)
+      return &entry;
+  }
+  return nullptr;
+}
+
+void Profile::Put(KernelEntry entry) { ReplaceOrAdd(kernels, std::move(entry)); }
+void Profile::Put(CollectiveEntry entry) { ReplaceOrAdd(collectives, std::move(entry)); }
+void Profile::Put(OutsideAllocatorEntry entry) { ReplaceOrAdd(outside_allocator, std::move(entry)); }
+
+Result<Profile> LoadProfile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    return InvalidInput("{}: cannot be read ({}), expected a hardware profile", path, std::strerror(errno));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return InvalidInput("{}: cannot be read, expected a hardware profile", path);
+  return ParseProfile(text.str(), path);
+}
+
+Status SaveProfile(const Profile& profile, const std::string& path) {
+  // Readers see the old file or the new one, never a part; the process id keeps two writers apart.
+  std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  if (!WriteWhole(temporary, ProfileJson(profile)) || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    int error = errno;
+    std::remove(temporary.c_str());
+    return Failed("{}: the profile cannot be written: {}", path, std::strerror(error));
+  }
+  return Ok();
+}
+
+std::string ProfileDigest(const Profile& profile) { return "sha256:" + Sha256Hex(ProfileJson(profile)); }
+
+}  // namespace windtunnel

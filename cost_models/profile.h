@@ -1,0 +1,85 @@
+// A hardware profile: what kernels and collectives cost on one kind of device, as JSON (schema "windtunnel/profile/1",
+// documented in cost_models/README.md). A profile holds costs of single kernels and single collectives, never a step time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "cost_models/distribution.h"
+
+namespace windtunnel {
+
+inline constexpr char kProfileSchema[] = "windtunnel/profile/1";
+
+// One operator shape (CostKey of plan/op.h), measured while `ranks` ranks of the node ran the same.
+struct KernelEntry {
+  std::string key;
+  int ranks = 1;
+  int64_t count = 0;  // samples
+  Distribution time;  // on a core (or device) of its own
+};
+
+// One collective or point-to-point transfer, measured from the last rank's arrival to its completion, on idle cores.
+struct CollectiveEntry {
+  std::string op;       // "all_reduce", "broadcast", "barrier", "send", …
+  std::string backend;  // "gloo"
+  int ranks = 1;        // in the group
+  Bytes bytes;          // of the whole message
+  int64_t count = 0;
+  Distribution time;
+  // CPU devices: core-seconds that one rank's threads spent on it (median over repetitions).
+  Duration core_time;
+  // Measured while every rank computed (absent: not measured): speed of the collective relative to alone, and speed of the
+  // computing threads relative to the same ranks computing without the collective. Both in (0, 1]; a value above 1 in measurement is noise and clamped.
+  std::optional<double> collective_rate_under_compute;
+  std::optional<double> compute_rate_under_collective;
+};
+
+struct OutsideAllocatorEntry {
+  std::string backend;  // "none" for one rank
+  int ranks = 1;
+  Bytes bytes;  // resident growth of a rank's process beyond its allocator's segments
+};
+
+struct Profile {
+  std::string name;         // "cpu-amd-epyc-2c-1a2b3c4d"
+  std::string device;       // "cpu" | "cuda"
+  std::string fingerprint;  // of the machine
+  std::map<std::string, std::string> machine;    // cpu, cores, memory, kernel, …: for people
+  std::map<std::string, std::string> libraries;  // name -> version
+  std::string created;      // ISO 8601 date and time, UTC
+  int64_t cores = 1;        // of a node, that ranks share
+  std::vector<KernelEntry> kernels;
+  std::vector<CollectiveEntry> collectives;
+  // Host time between two operators (dispatch, allocation, bookkeeping), by ranks running on the node.
+  std::map<int, Distribution> dispatch;
+  // Slow common drift of the machine: time of a block of kernels over the median of such blocks; the eleven levels of
+  // Distribution. All 1 when not measured.
+  std::array<double, 11> common_mode = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::vector<OutsideAllocatorEntry> outside_allocator;
+
+  const KernelEntry* FindKernel(const std::string& key, int ranks) const;
+  const CollectiveEntry* FindCollective(const std::string& op, const std::string& backend, int ranks,
+                                        Bytes bytes) const;
+  // Replaces the entry of the same identity, or adds it.
+  void Put(KernelEntry entry);
+  void Put(CollectiveEntry entry);
+  void Put(OutsideAllocatorEntry entry);
+};
+
+// Errors: InvalidInput with the file's name (missing, not JSON, another schema version, a missing or wrong field).
+Result<Profile> LoadProfile(const std::string& path);
+Result<Profile> ParseProfile(const std::string& json, const std::string& name);
+// Canonical: sorted, so that equal profiles are equal text.
+std::string ProfileJson(const Profile& profile);
+// Through a temporary file and a rename. Failed when the file cannot be written.
+Status SaveProfile(const Profile& profile, const std::string& path);
+// "sha256:…" of the canonical JSON.
+std::string ProfileDigest(const Profile& profile);
+
+}  // namespace windtunnel

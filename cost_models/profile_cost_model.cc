@@ -1,0 +1,150 @@
+// Costs out of a profile (cost_models/README.md gives the rules with a worked number each).
+#include <algorithm>
+#include <cstdlib>
+
+#include "cost_models/collective_curve.h"
+#include "cost_models/cost_keys.h"
+#include "cost_models/cost_model.h"
+#include "cost_models/overlap.h"
+
+namespace windtunnel {
+namespace {
+
+// Of two numbers of ranks equally far from `wanted`, the larger: its measurement met more contention.
+bool IsNearer(int candidate, int other, int wanted) {
+  int distance = std::abs(candidate - wanted), other_distance = std::abs(other - wanted);
+  return distance != other_distance ? distance < other_distance : candidate > other;
+}
+
+class ProfileCostModel : public CostModel {
+ public:
+  ProfileCostModel(const Profile& profile, const Plan& plan)
+      : profile_(profile),
+        backend_(BackendName(plan.scenario.run.backend)),
+        ranks_per_node_(RanksPerNode(plan)),
+        dispatch_(NearestDispatch()) {}
+
+  Result<KernelCost> Kernel(const Op& op) const override;
+  Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
+  Distribution Dispatch() const override { return dispatch_; }
+  int cores_per_node() const override { return SharesCores() ? static_cast<int>(profile_.cores) : 0; }
+  double CommonMode(double level) const override;
+  Bytes OutsideAllocator(const Plan& plan) const override;
+
+ private:
+  bool SharesCores() const { return profile_.device == "cpu"; }
+  int RanksPerCore() const;
+  Distribution NearestDispatch() const;
+  Status CheckDispatch() const;
+  CommunicationCost WithOverlap(const CollectiveEstimate& estimate) const;
+
+  const Profile& profile_;
+  const std::string backend_;
+  const int ranks_per_node_;
+  const Distribution dispatch_;
+};
+
+// The busiest core's: a collective goes at the pace of its slowest rank.
+int ProfileCostModel::RanksPerCore() const {
+  int64_t cores = std::max<int64_t>(profile_.cores, 1);
+  return static_cast<int>((ranks_per_node_ + cores - 1) / cores);
+}
+
+Distribution ProfileCostModel::NearestDispatch() const {
+  const std::pair<const int, Distribution>* nearest = nullptr;
+  for (const auto& entry : profile_.dispatch) {
+    if (nearest == nullptr || IsNearer(entry.first, nearest->first, ranks_per_node_)) nearest = &entry;
+  }
+  return nearest ? nearest->second : Distribution();
+}
+
+// Dispatch() has no way to fail, so the first operator does: no measurement must not pass for no cost.
+Status ProfileCostModel::CheckDispatch() const {
+  if (!profile_.dispatch.empty()) return Ok();
+  return InvalidInput(
+      "profile '{}' has no dispatch times; run `windtunnel calibrate SCENARIO` to measure them",
+      profile_.name);
+}
+
+Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
+  WT_RETURN_IF_ERROR(CheckDispatch());
+  const std::string key = CostKey(op.kind);
+  const KernelEntry* nearest = nullptr;
+  for (const KernelEntry& entry : profile_.kernels) {
+    if (entry.key != key) continue;
+    if (nearest == nullptr || IsNearer(entry.ranks, nearest->ranks, ranks_per_node_)) nearest = &entry;
+  }
+  if (nearest == nullptr) {
+    return InvalidInput(
+        "profile '{}' has no cost for operator '{}' (key \"{}\"); run `windtunnel calibrate SCENARIO` to "
+        "measure it",
+        profile_.name, op.name, key);
+  }
+  return KernelCost{
+      .time = nearest->time,
+      .source = nearest->ranks == ranks_per_node_ ? CostSource::kMeasured : CostSource::kInterpolated};
+}
+
+Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Group& group) const {
+  WT_RETURN_IF_ERROR(CheckDispatch());
+  const int ranks = static_cast<int>(group.ranks.size());
+  if (ranks <= 1) return CommunicationCost{};  // with oneself: nothing moves
+  const TransferKey transfer = TransferKeyOf(op);
+  auto estimate = CollectiveCurve(profile_, transfer.op, backend_, ranks).At(transfer.bytes);
+  if (!estimate) {
+    return InvalidInput(
+        "profile '{}' has no cost for operator '{}' (key \"{}\") among {} ranks over {}; run `windtunnel "
+        "calibrate "
+        "SCENARIO` to measure it",
+        profile_.name, op.name, CostKey(op.kind), ranks, backend_);
+  }
+  return WithOverlap(*estimate);
+}
+
+CommunicationCost ProfileCostModel::WithOverlap(const CollectiveEstimate& estimate) const {
+  const CollectiveEntry& entry = estimate.entry;
+  CommunicationCost cost{.time = entry.time, .source = estimate.source};
+  if (SharesCores() && entry.time.p50() > Duration()) {
+    cost.core_share = std::clamp(entry.core_time / entry.time.p50(), 0.0, 1.0);
+  }
+  if (entry.collective_rate_under_compute && entry.compute_rate_under_collective) {
+    OverlapFit fit = FitOverlap({.core_share = cost.core_share,
+                                 .collective_rate = *entry.collective_rate_under_compute,
+                                 .compute_rate = *entry.compute_rate_under_collective,
+                                 .ranks_per_core = RanksPerCore()});
+    cost.core_share = fit.core_share;
+    cost.weight = fit.weight;
+    cost.compute_efficiency = fit.compute_efficiency;
+  } else if (entry.bytes > Bytes(0)) {
+    // Fair sharing is an assumption here. (A barrier has no such need: while it lasts, nobody computes.)
+    cost.source = CostSource::kModelled;
+  }
+  return cost;
+}
+
+double ProfileCostModel::CommonMode(double level) const {
+  const auto& levels = Distribution::kLevels;
+  const auto& factors = profile_.common_mode;
+  size_t i = 0;
+  while (i + 2 < levels.size() && level > levels[i + 1]) ++i;
+  double share = (level - levels[i]) / (levels[i + 1] - levels[i]);
+  return factors[i] + (factors[i + 1] - factors[i]) * std::clamp(share, 0.0, 1.0);
+}
+
+Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
+  const std::string backend = OutsideAllocatorBackend(plan);
+  const OutsideAllocatorEntry* nearest = nullptr;
+  for (const OutsideAllocatorEntry& entry : profile_.outside_allocator) {
+    if (entry.backend != backend) continue;
+    if (nearest == nullptr || IsNearer(entry.ranks, nearest->ranks, plan.world_size)) nearest = &entry;
+  }
+  return nearest ? nearest->bytes : Bytes(0);
+}
+
+}  // namespace
+
+std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan) {
+  return std::make_unique<ProfileCostModel>(profile, plan);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,13 @@
+#include <algorithm>
+
+#include "plan/op.h"
+
+namespace windtunnel {
+
+// One tile of query rows x keys: the scores. Backward holds their gradient beside them.
+int64_t AttentionWorkspaceElements(int64_t seq, bool backward) {
+  const int64_t tile = std::min(kAttentionBlock, seq) * seq;
+  return backward ? 2 * tile : tile;
+}
+
+}  // namespace windtunnel

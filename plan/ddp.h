@@ -1,0 +1,79 @@
+// DistributedDataParallel's reducer (PyTorch, torch/csrc/distributed/c10d/reducer.cpp), as operators.
+//
+// In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's forward the buckets
+// are rebuilt in the order in which gradients became ready, with limits [1 MiB, bucket_cap_mb]. With
+// find_unused_parameters those limits hold from the first step on, over parameters in reversed registration order, and
+// there is no rebuild; a map of used parameters is reduced after the last bucket.
+//
+// A gradient that is ready is copied into its bucket, divided by the number of ranks; a bucket that is full is
+// all-reduced on the group's stream, strictly in bucket order, while backward goes on. After backward every bucket is
+// waited for in order and copied back. With gradient_as_bucket_view gradients live in the buckets and both copies vanish.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plan/gradient_sink.h"
+
+namespace windtunnel {
+
+class DdpReducer : public GradientSink {
+ public:
+  // `stream` carries the group's collectives, `scratch` is their scratch buffer (sized by the caller from
+  // scratch_elements() once all programs exist).
+  DdpReducer(Role& role, const DataParallelSpec& spec, int64_t ranks, StreamId stream, Slice scratch);
+
+  // Broadcasts parameters from rank 0 and allocates the first buckets. Once, in the initialisation program.
+  void Initialize(ProgramBuilder& builder);
+  // Starts a step: zero_grad, and in step 1 the rebuild.
+  void BeginStep(ProgramBuilder& builder, int64_t step);
+  // `sync`: this micro-batch's backward reduces (otherwise it is under no_sync).
+  void BeginMicroBatch(bool sync);
+  // Waits for all buckets and copies them back, after a synchronised backward.
+  void EndMicroBatch();
+
+  // Steps that differ from the steady one: step 0 always, step 1 when buckets are rebuilt in it.
+  int64_t startup_steps() const { return spec_.find_unused_parameters ? 1 : 2; }
+  int64_t scratch_elements() const { return scratch_elements_; }
+
+  Slice Gradient(int index) override;
+  bool HoldsValue(int index) const override { return holds_value_[index]; }
+  void Ready(int index) override;
+
+ private:
+  struct Bucket {
+    Slice whole;
+    std::vector<int> parameters;
+    int pending = 0;
+    OpIndex launched = -1;
+  };
+
+  void AssignFirstBuckets();
+  void Rebuild();
+  std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits, const char* generation);
+  void BroadcastParameters();
+  void Launch(Bucket& bucket, size_t index);
+  void LaunchReadyBuckets();
+  void ReduceUsedParameters();
+  OpIndex AllReduce(Slice data, DType dtype, std::string name);
+  OpIndex Broadcast(Slice data, DType dtype, std::string name);
+
+  Role& role_;
+  DataParallelSpec spec_;
+  int64_t ranks_;
+  StreamId stream_;
+  Slice scratch_;
+  int64_t scratch_elements_ = 0;
+  ProgramBuilder* builder_ = nullptr;
+  std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
+  std::vector<Bucket> buckets_;
+  std::vector<int> bucket_of_;
+  std::vector<Slice> slot_;        // of each parameter in its bucket
+  std::vector<int> ready_order_;   // recorded in the first synchronised backward
+  std::vector<bool> holds_value_;
+  Slice used_map_;
+  bool syncing_ = false;
+  size_t next_bucket_ = 0;
+};
+
+}  // namespace windtunnel

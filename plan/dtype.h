@@ -1,0 +1,42 @@
+// Element types of buffers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/units.h"
+
+namespace windtunnel {
+
+enum class DType : uint8_t { kFloat32, kTf32, kBFloat16, kFloat16, kFloat8, kInt32, kInt64, kUInt8 };
+
+constexpr Bytes SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kTf32:
+    case DType::kInt32: return Bytes(4);
+    case DType::kBFloat16:
+    case DType::kFloat16: return Bytes(2);
+    case DType::kFloat8:
+    case DType::kUInt8: return Bytes(1);
+    case DType::kInt64: return Bytes(8);
+  }
+  return Bytes(0);
+}
+
+// "fp32", "tf32", "bf16", "fp16", "fp8", "int32", "int64", "uint8".
+constexpr std::string_view Name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return "fp32";
+    case DType::kTf32: return "tf32";
+    case DType::kBFloat16: return "bf16";
+    case DType::kFloat16: return "fp16";
+    case DType::kFloat8: return "fp8";
+    case DType::kInt32: return "int32";
+    case DType::kInt64: return "int64";
+    case DType::kUInt8: return "uint8";
+  }
+  return "?";
+}
+
+}  // namespace windtunnel

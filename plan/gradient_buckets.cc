@@ -1,0 +1,25 @@
+#include "plan/gradient_buckets.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+
+std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes, const std::vector<Bytes>& limits) {
+  std::vector<std::vector<int>> buckets;
+  std::vector<int> open;
+  Bytes open_bytes;
+  size_t limit = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    open.push_back(static_cast<int>(i));
+    open_bytes += sizes[i];
+    if (open_bytes < limits[limit]) continue;
+    buckets.push_back(std::move(open));
+    open = {};
+    open_bytes = Bytes(0);
+    limit = std::min(limit + 1, limits.size() - 1);
+  }
+  if (!open.empty()) buckets.push_back(std::move(open));
+  return buckets;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,20 @@
+// DDP's assignment of parameters to gradient buckets, after PyTorch's compute_bucket_assignment_by_size: tensors are appended in
+// the order given; a bucket closes once its bytes reach the current limit (so it may exceed it by up to one tensor, and no
+// tensor is split); each closed bucket moves on to the next limit, the last of which repeats.
+//
+//   AssignBuckets({300, 800, 200}, {1000})  ->  {{0, 1}, {2}}
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/units.h"
+
+namespace windtunnel {
+
+inline constexpr Bytes kDdpFirstBucket = MiB(1);
+
+// Positions (into `sizes`) of each bucket. REQUIRES: limits not empty; sizes of one element type.
+std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes, const std::vector<Bytes>& limits);
+
+}  // namespace windtunnel

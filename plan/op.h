@@ -1,0 +1,244 @@
+// The operators of a step program. An operator is a kind with the shape that determines its cost; the buffers that it
+// works on stand beside it in Op (plan/step_program.h), in the order that each kind's comment gives.
+//
+// Matrices are row-major. T is tokens (or samples) of a micro-batch: sequences x sequence length.
+// "acc" operands are added to instead of overwritten when the operator's `accumulate` is set.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/units.h"
+#include "plan/dtype.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
+// A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
+// reads: A, B, (bias); writes: C.
+struct Gemm {
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool bias = false;
+  bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+
+// bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out.
+struct ColumnSum {
+  int64_t rows = 0, columns = 0;
+  bool accumulate = false;
+};
+
+// y = norm(x) * gamma (+ beta: layer norm with bias). With `residual`: sum = x + branch, y = norm(sum).
+// reads: x, (branch), gamma, (beta); writes: (sum), y, statistics.
+// statistics: fp32 [rows,2] (mean, 1/deviation) for layer norm, [rows] (1/rms) for RMS norm. eps is 1e-5.
+struct NormForward {
+  NormKind kind = NormKind::kLayerNorm;
+  int64_t rows = 0, columns = 0;
+  bool bias = true;
+  bool residual = false;
+};
+
+// Backward of the above. x is the normalised input (the sum, with residual). dx = d(norm) (+ dresidual).
+// reads: dy, x, gamma, statistics, (dresidual: with residual); writes: dx, dgamma (acc), (dbeta (acc)).
+// dx may be the same buffer as dresidual or dy.
+struct NormBackward {
+  NormKind kind = NormKind::kLayerNorm;
+  int64_t rows = 0, columns = 0;
+  bool bias = true;
+  bool residual = false;
+  bool accumulate = false;
+};
+
+// Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
+// heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim].
+// eager saves the probabilities [batch, heads, seq, seq] (upper triangle zero);
+// flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspace().
+// forward: reads qkv; writes out, saved, workspace.
+// backward: reads dout, qkv, out, saved; writes dqkv, workspace.
+struct AttentionForward {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  AttentionKind kind = AttentionKind::kFlash;
+  DType dtype = DType::kFloat32;
+};
+struct AttentionBackward {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  AttentionKind kind = AttentionKind::kFlash;
+  DType dtype = DType::kFloat32;
+};
+// Elements (fp32) of one rank's attention workspace, forward or backward: two query-block x sequence tiles (scores and
+// their gradient). Query blocks have kAttentionBlock rows.
+inline constexpr int64_t kAttentionBlock = 64;
+int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
+
+// Rotary positions (base 10,000, rotating halves as Llama does), in place on the query and key heads of
+// qkv[T, (heads + 2 kv_heads) * head_dim]; backward rotates gradients the other way. reads: qkv; writes: qkv.
+struct Rope {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool backward = false;
+};
+
+// GELU (tanh-free, erf form, as torch's default), ReLU: out[rows,columns] = f(in[rows,columns]).
+// SwiGLU: in is [rows, 2*columns] (gate, then up), out[rows,columns] = silu(gate) * up.
+// forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout for GELU and ReLU).
+struct ActivationForward {
+  ActivationKind kind = ActivationKind::kGelu;
+  int64_t rows = 0, columns = 0;
+};
+struct ActivationBackward {
+  ActivationKind kind = ActivationKind::kGelu;
+  int64_t rows = 0, columns = 0;
+};
+
+// x[T,hidden] = table[ids] (+ positions[t mod seq]). reads: ids (int32 [T]), table[vocab,hidden],
+// (positions[seq,hidden]); writes: x.
+struct EmbeddingForward {
+  int64_t tokens = 0, seq = 0, vocab = 0, hidden = 0;
+  bool learned_positions = false;
+};
+// reads: ids, dx; writes: dtable (acc), (dpositions (acc)). Without accumulate, rows not hit become zero.
+// table_accumulate and position accumulate differ with tied embeddings (the head has already written the table's).
+struct EmbeddingBackward {
+  int64_t tokens = 0, seq = 0, vocab = 0, hidden = 0;
+  bool learned_positions = false;
+  bool accumulate_table = false;
+  bool accumulate_positions = false;
+};
+
+// Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
+// reads: logits[rows,vocab], targets (int32 [rows]); writes: loss (fp32 scalar), logits (the gradient).
+struct CrossEntropy {
+  int64_t rows = 0, vocab = 0;
+  double gradient_scale = 1.0;
+  DType dtype = DType::kFloat32;
+};
+
+// Mean squared error over all elements. reads: prediction, target [rows,columns]; writes: loss, dprediction.
+struct MeanSquaredError {
+  int64_t rows = 0, columns = 0;
+  double gradient_scale = 1.0;
+};
+
+// out = in * scale, element by element, converting types. reads: in; writes: out.
+struct Copy {
+  int64_t elements = 0;
+  DType from = DType::kFloat32, to = DType::kFloat32;
+  double scale = 1.0;
+};
+
+// x *= scale in place. reads: x; writes: x.
+struct Scale {
+  int64_t elements = 0;
+  double scale = 1.0;
+};
+
+// All elements become `value`. writes: x.
+struct Fill {
+  int64_t elements = 0;
+  double value = 0.0;
+  DType dtype = DType::kFloat32;
+};
+
+// norm = sqrt(sum of squares over all gradients). reads: every gradient; writes: norm (fp32 scalar).
+struct GradientNorm {
+  int64_t elements = 0;
+  int64_t tensors = 0;
+};
+
+// Every gradient *= min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+// reads: norm; writes: every gradient.
+struct ClipGradients {
+  int64_t elements = 0;
+  int64_t tensors = 0;
+  double max_norm = 0;
+};
+
+// One update of every parameter, multi-tensor. reads: every gradient; writes: every parameter, then the first moments (or
+// momenta) of every parameter, then the second moments. SGD without momentum has no state.
+// The step number for Adam's bias correction is the executor's.
+struct OptimizerUpdate {
+  OptimizerSpec spec;
+  int64_t elements = 0;
+  int64_t tensors = 0;
+  int state_tensors = 0;  // per parameter: 0, 1 or 2
+};
+
+// A parameter's first values: a pure function of (run.seed, stream, element index), so that any rank can make any part.
+// writes: x.
+struct InitializeParameter {
+  enum class Distribution { kNormal, kUniform, kOnes, kZeros } distribution = Distribution::kZeros;
+  int64_t elements = 0;
+  double scale = 0.0;      // standard deviation, or half width of the uniform
+  uint64_t stream = 0;     // the parameter's position in registration order
+};
+
+// The data loader's next micro-batch of this rank into the step's input buffers.
+// transformer: writes ids (int32 [T]), targets (int32 [T]); MLP: writes inputs (fp32 [rows,in]), targets (fp32 [rows,out]).
+struct LoadBatch {
+  int64_t micro_batch = 0;
+  int64_t rows = 0;      // sequences or samples
+  int64_t columns = 0;   // tokens of a sequence, or input features
+  int64_t targets = 0;   // MLP: output features
+};
+
+enum class CollectiveKind : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll, kBarrier };
+
+// A collective of the group that its stream belongs to. `elements` counts the whole message: what is reduced or broadcast,
+// what all ranks together gather or scatter.
+// all-reduce (sum): reads and writes x in place, writes scratch. broadcast: reads/writes x. barrier: nothing.
+// all-gather: reads shard, writes whole. reduce-scatter: reads whole, writes shard, scratch.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  DType dtype = DType::kFloat32;
+  int64_t elements = 0;
+  int root = 0;  // broadcast: rank within the group
+};
+
+// Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv: writes x.
+struct Send {
+  DType dtype = DType::kFloat32;
+  int64_t elements = 0;
+  int peer = 0;
+};
+struct Receive {
+  DType dtype = DType::kFloat32;
+  int64_t elements = 0;
+  int peer = 0;
+};
+
+// Memory: the buffer is the op's only write. Executed by the host in program order; no time of their own.
+struct Alloc {};
+struct Free {};
+
+using OpKind = std::variant<Gemm, ColumnSum, NormForward, NormBackward, AttentionForward, AttentionBackward, Rope,
+                            ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy,
+                            MeanSquaredError, Copy, Scale, Fill, GradientNorm, ClipGradients, OptimizerUpdate,
+                            InitializeParameter, LoadBatch, Collective, Send, Receive, Alloc, Free>;
+
+// Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
+// "data", "all_reduce", "broadcast", "barrier", …
+std::string_view OperatorName(const OpKind& kind);
+
+// The identity of an operator's cost: equal keys cost the same on one device. Human-readable and stable, since profiles
+// are keyed by it: "gemm fp32 nt m=512 n=768 k=256 bias". Alloc and Free have the empty key.
+// Collectives and send/receive: "all_reduce fp32 bytes=1048576" (the group is the cost model's business).
+std::string CostKey(const OpKind& kind);
+
+// Floating-point operations (a multiply-add is two) and bytes that the operator must move at least.
+Flops FlopsOf(const OpKind& kind);
+Bytes TrafficOf(const OpKind& kind);
+
+bool IsCommunication(const OpKind& kind);
+bool IsMemory(const OpKind& kind);
+
+// Elements of scratch that `collective` needs on each of `group_size` ranks (plan/scratch.cc says what for).
+int64_t CollectiveScratchElements(const Collective& collective, int group_size);
+
+std::string_view Name(CollectiveKind kind);
+Bytes MessageBytes(const Collective& collective);
+
+}  // namespace windtunnel

@@ -1,0 +1,115 @@
+#include "plan/program_builder.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/check.h"
+
+namespace windtunnel {
+
+Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype) {
+  role.buffers.push_back(Buffer{std::move(name), SizeOf(dtype) * elements, category, dtype});
+  return Slice{static_cast<BufferId>(role.buffers.size()) - 1, 0, elements};
+}
+
+Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category category, DType dtype) {
+  Slice slice = NewBuffer(role_, std::move(name), elements, category, dtype);
+  temporaries_.push_back(slice.buffer);
+  return slice;
+}
+
+OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
+                            std::vector<OpIndex> dependencies, StreamId stream) {
+  if (stream == kComputeStream) {
+    dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
+    awaited_.clear();
+  }
+  std::sort(dependencies.begin(), dependencies.end());
+  dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
+  const OpIndex index = static_cast<OpIndex>(program_.ops.size());
+  program_.ops.push_back(Op{std::move(kind), stream, std::move(reads), std::move(writes), std::move(dependencies), phase_,
+                            layer_, micro_batch_, std::move(name)});
+  if (stream == kComputeStream) last_compute_ = index;
+  return index;
+}
+
+void ProgramBuilder::WaitBeforeNextCompute(OpIndex communication) {
+  if (communication >= 0) awaited_.push_back(communication);
+}
+
+void ProgramBuilder::Alloc(BufferId id) {
+  program_.ops.push_back(
+      Op{windtunnel::Alloc{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name});
+}
+
+void ProgramBuilder::Free(BufferId id) {
+  program_.ops.push_back(
+      Op{windtunnel::Free{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name});
+}
+
+OpIndex ProgramBuilder::LastOn(StreamId stream) const {
+  for (OpIndex index = static_cast<OpIndex>(program_.ops.size()) - 1; index >= 0; --index) {
+    const Op& op = program_.ops[index];
+    if (op.stream == stream && !IsMemory(op.kind)) return index;
+  }
+  return -1;
+}
+
+OpIndex ProgramBuilder::WaitedForBy(OpIndex communication) const {
+  const StreamId stream = program_.ops[communication].stream;
+  for (OpIndex index = communication + 1; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    const Op& op = program_.ops[index];
+    if (op.stream != kComputeStream) continue;
+    for (OpIndex dependency : op.dependencies) {
+      if (dependency >= communication && program_.ops[dependency].stream == stream) return index;
+    }
+  }
+  return static_cast<OpIndex>(program_.ops.size()) - 1;
+}
+
+std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() const {
+  std::unordered_map<BufferId, size_t> position;
+  for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = i;
+  std::vector<Lifetime> lifetimes(temporaries_.size());
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    const Op& op = program_.ops[index];
+    for (const auto* slices : {&op.reads, &op.writes}) {
+      for (const Slice& slice : *slices) {
+        auto found = position.find(slice.buffer);
+        if (found == position.end()) continue;
+        Lifetime& lifetime = lifetimes[found->second];
+        if (lifetime.first < 0) lifetime.first = index;
+        lifetime.last = std::max(lifetime.last, op.stream == kComputeStream ? index : WaitedForBy(index));
+      }
+    }
+  }
+  return lifetimes;
+}
+
+Program ProgramBuilder::Finish() {
+  const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
+  std::vector<std::vector<BufferId>> born(program_.ops.size()), dying(program_.ops.size());
+  for (size_t i = 0; i < temporaries_.size(); ++i) {
+    WT_CHECK_GE(lifetimes[i].first, 0);
+    born[lifetimes[i].first].push_back(temporaries_[i]);
+    dying[lifetimes[i].last].push_back(temporaries_[i]);
+  }
+  Program result{program_.name, {}};
+  std::vector<OpIndex> moved(program_.ops.size());
+  auto memory_op = [&](OpKind kind, BufferId id, const Op& beside) {
+    result.ops.push_back(Op{std::move(kind), kComputeStream, {}, {Slice{id, 0, 0}}, {}, beside.phase, beside.layer,
+                            beside.micro_batch, role_.buffers[id].name});
+  };
+  for (size_t index = 0; index < program_.ops.size(); ++index) {
+    const Op beside{windtunnel::Alloc{}, kComputeStream, {}, {}, {}, program_.ops[index].phase,
+                    program_.ops[index].layer, program_.ops[index].micro_batch, ""};
+    for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, beside);
+    moved[index] = static_cast<OpIndex>(result.ops.size());
+    result.ops.push_back(std::move(program_.ops[index]));
+    for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
+    for (BufferId id : dying[index]) memory_op(windtunnel::Free{}, id, beside);
+  }
+  return result;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,70 @@
+// Builds one program of a role: operators are added in host order, and the lifetimes of temporaries follow from their uses.
+//
+//   ProgramBuilder b(role, "steady");
+//   b.SetPhase(Phase::kForward);
+//   Slice y = b.Temporary("y", 512 * 256, Category::kActivations);
+//   b.Add(Gemm{…}, "blocks.0.mlp.up", {x, weight, bias}, {y});
+//   role.steady = b.Finish();
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(Role& role, std::string name) : role_(role) { program_.name = std::move(name); }
+
+  void SetPhase(Phase phase) { phase_ = phase; }
+  void SetLayer(int layer) { layer_ = layer; }  // -1: outside the blocks
+  void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
+
+  // A buffer that lives from its first use in this program to its last; memory that a communication operator uses lives
+  // until the program waits for that operator.
+  Slice Temporary(std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32);
+
+  // Adds an operator on the compute stream, or on `stream` with dependencies on other streams' operators.
+  OpIndex Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
+              std::vector<OpIndex> dependencies = {}, StreamId stream = kComputeStream);
+
+  // The next operator on the compute stream also waits for `communication`; nothing when it is -1.
+  void WaitBeforeNextCompute(OpIndex communication);
+
+  // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
+  void Alloc(BufferId id);
+  void Free(BufferId id);
+
+  // The last operator added on the compute stream; -1: none yet.
+  OpIndex LastCompute() const { return last_compute_; }
+  OpIndex LastOn(StreamId stream) const;
+
+  // Places the temporaries' Alloc and Free operators. The builder is spent.
+  Program Finish();
+
+  Role& role() { return role_; }
+
+ private:
+  struct Lifetime {
+    OpIndex first = -1, last = -1;
+  };
+  // The first later operator after which `communication` is known to be done; the program's last one when nothing waits.
+  OpIndex WaitedForBy(OpIndex communication) const;
+  std::vector<Lifetime> LifetimesOfTemporaries() const;  // indexed as temporaries_
+
+  Role& role_;
+  Program program_;
+  Phase phase_ = Phase::kForward;
+  int layer_ = -1;
+  int micro_batch_ = -1;
+  OpIndex last_compute_ = -1;
+  std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
+  std::vector<BufferId> temporaries_;
+};
+
+// Adds a buffer that outlives single programs to the role, and returns the whole of it.
+Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32);
+
+}  // namespace windtunnel

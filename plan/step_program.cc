@@ -1,0 +1,101 @@
+#include "plan/step_program.h"
+
+#include <fmt/format.h>
+
+namespace windtunnel {
+namespace {
+
+std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, const std::vector<bool>& alive) {
+  if (slice.buffer < 0 || slice.buffer >= static_cast<BufferId>(buffers.size())) {
+    return fmt::format("names buffer {} of {}", slice.buffer, buffers.size());
+  }
+  const Buffer& buffer = buffers[slice.buffer];
+  if (!alive[slice.buffer]) return fmt::format("uses '{}', which is not allocated", buffer.name);
+  const int64_t capacity = buffer.bytes.count() / SizeOf(buffer.dtype).count();
+  if (slice.offset < 0 || slice.elements < 0 || slice.offset + slice.elements > capacity) {
+    return fmt::format("uses elements {}+{} of '{}', which has {}", slice.offset, slice.elements, buffer.name, capacity);
+  }
+  return {};
+}
+
+std::string CheckMemoryOp(const Op& op, const std::vector<Buffer>& buffers, std::vector<bool>& alive) {
+  if (op.writes.size() != 1 || op.writes[0].buffer < 0 ||
+      op.writes[0].buffer >= static_cast<BufferId>(buffers.size())) {
+    return "names no buffer";
+  }
+  const BufferId id = op.writes[0].buffer;
+  const bool allocates = std::holds_alternative<Alloc>(op.kind);
+  if (alive[id] == allocates) {
+    return fmt::format("{} '{}', which is {}", allocates ? "allocates" : "frees", buffers[id].name,
+                       alive[id] ? "allocated" : "free");
+  }
+  alive[id] = allocates;
+  return {};
+}
+
+std::string CheckDependencies(const Program& program, const std::vector<Stream>& streams, OpIndex index) {
+  const Op& op = program.ops[index];
+  if (op.stream < 0 || op.stream >= static_cast<StreamId>(streams.size())) return "is on no stream";
+  if (IsCommunication(op.kind) != (streams[op.stream].kind == StreamKind::kCommunication)) {
+    return fmt::format("is on stream '{}', which is not for it", streams[op.stream].name);
+  }
+  OpIndex previous = -1;
+  for (OpIndex dependency : op.dependencies) {
+    if (dependency < 0 || dependency >= index) return fmt::format("depends on operator {}, not an earlier one", dependency);
+    if (dependency <= previous) return "has dependencies out of order";
+    if (program.ops[dependency].stream == op.stream) return "depends on an operator of its own stream";
+    previous = dependency;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view Name(Category category) {
+  switch (category) {
+    case Category::kParameters: return "parameters";
+    case Category::kGradients: return "gradients";
+    case Category::kOptimizer: return "optimizer";
+    case Category::kActivations: return "activations";
+    case Category::kCommunication: return "communication";
+    case Category::kWorkspace: return "workspace";
+  }
+  return "?";
+}
+
+std::string_view Name(Phase phase) {
+  switch (phase) {
+    case Phase::kInitialize: return "initialize";
+    case Phase::kForward: return "forward";
+    case Phase::kLoss: return "loss";
+    case Phase::kBackward: return "backward";
+    case Phase::kGradientSync: return "gradient_sync";
+    case Phase::kOptimizer: return "optimizer";
+    case Phase::kEnd: return "end";
+  }
+  return "?";
+}
+
+std::string FindProgramError(const Program& program, const std::vector<Buffer>& buffers,
+                             const std::vector<Stream>& streams, std::vector<bool>& alive) {
+  alive.resize(buffers.size(), false);
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
+    const Op& op = program.ops[index];
+    auto where = [&](const std::string& what) {
+      return fmt::format("{}: operator {} '{}' ({}) {}", program.name, index, op.name, OperatorName(op.kind), what);
+    };
+    if (IsMemory(op.kind)) {
+      if (auto error = CheckMemoryOp(op, buffers, alive); !error.empty()) return where(error);
+      continue;
+    }
+    if (auto error = CheckDependencies(program, streams, index); !error.empty()) return where(error);
+    for (const auto* slices : {&op.reads, &op.writes}) {
+      for (const Slice& slice : *slices) {
+        if (auto error = CheckSlice(slice, buffers, alive); !error.empty()) return where(error);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace windtunnel

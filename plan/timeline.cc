@@ -1,0 +1,99 @@
+#include "plan/timeline.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace windtunnel {
+namespace {
+
+// A stretch of the compute stream's time and what it went to: an operator that ran (`waited` false), an operator that was waited
+// for, or dispatch (op -1).
+struct Stretch {
+  Duration length;
+  OpIndex op = -1;
+  bool waited = false;
+};
+
+// When each communication operator of the program ended on this rank; -1 ps where it has no span.
+std::vector<Duration> EndsByOperator(const Timeline& timeline, const Program& program) {
+  std::vector<Duration> ends(program.ops.size(), Picoseconds(-1));
+  for (const Span& span : timeline.spans) ends[span.op] = span.end;
+  return ends;
+}
+
+// Splits the gap [from, to) before an operator: up to the end of each awaited operator it is a wait, the rest dispatch.
+void SplitGap(Duration from, Duration to, std::vector<OpIndex> awaited, const std::vector<Duration>& ends,
+              const std::function<void(const Stretch&)>& emit) {
+  std::sort(awaited.begin(), awaited.end(), [&](OpIndex a, OpIndex b) {
+    return ends[a] != ends[b] ? ends[a] < ends[b] : a < b;
+  });
+  for (OpIndex op : awaited) {
+    const Duration until = std::min(ends[op], to);
+    if (until <= from) continue;
+    emit({until - from, op, true});
+    from = until;
+  }
+  if (to > from) emit({to - from, -1, false});
+}
+
+// Calls `emit` for every stretch of the compute stream, in order; the lengths add up to timeline.end.
+void ForEachStretch(const Timeline& timeline, const Role& role, const Program& program,
+                    const std::function<void(const Stretch&)>& emit) {
+  const std::vector<Duration> ends = EndsByOperator(timeline, program);
+  auto on_compute = [&](StreamId stream) { return role.streams[stream].kind != StreamKind::kCommunication; };
+  Duration now;
+  for (const Span& span : timeline.spans) {
+    if (!on_compute(span.stream)) continue;
+    std::vector<OpIndex> awaited;
+    for (OpIndex dependency : program.ops[span.op].dependencies) {
+      if (!on_compute(program.ops[dependency].stream)) awaited.push_back(dependency);
+    }
+    SplitGap(now, span.start, std::move(awaited), ends, emit);
+    emit({span.end - std::max(span.start, now), span.op, false});
+    now = span.end;
+  }
+  std::vector<OpIndex> tail;
+  for (const Span& span : timeline.spans) {
+    if (!on_compute(span.stream) && span.end > now) tail.push_back(span.op);
+  }
+  SplitGap(now, timeline.end, std::move(tail), ends, emit);
+}
+
+bool IsPointToPoint(const OpKind& kind) {
+  return std::holds_alternative<Send>(kind) || std::holds_alternative<Receive>(kind);
+}
+
+}  // namespace
+
+StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program) {
+  StepBreakdown result;
+  result.step = timeline.end;
+  ForEachStretch(timeline, role, program, [&](const Stretch& stretch) {
+    if (stretch.op < 0) {
+      result.host += stretch.length;
+    } else if (!stretch.waited) {
+      result.compute += stretch.length;
+    } else if (IsPointToPoint(program.ops[stretch.op].kind)) {
+      result.bubble += stretch.length;
+    } else {
+      result.exposed_communication += stretch.length;
+    }
+  });
+  for (const Span& span : timeline.spans) {
+    if (role.streams[span.stream].kind == StreamKind::kCommunication) result.communication += span.end - span.start;
+  }
+  return result;
+}
+
+std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role, const Program& program) {
+  std::map<std::string, Duration> result;
+  ForEachStretch(timeline, role, program, [&](const Stretch& stretch) {
+    std::string name = "dispatch";
+    if (stretch.op >= 0) name = OperatorName(program.ops[stretch.op].kind);
+    if (stretch.waited) name = "wait " + name;
+    result[name] += stretch.length;
+  });
+  return result;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,60 @@
+// What an executor did: spans by stream and memory samples, in virtual or real time. Both executors emit this type, and
+// every report is written over it.
+//
+// One timeline covers one step of one rank; times are since the barrier that opened the step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// An operator's stay on its stream. A communication operator's span starts when it is issued to its stream and everything it
+// waits for on this rank is done, and ends when it has completed on this rank.
+struct Span {
+  OpIndex op = -1;
+  StreamId stream = kComputeStream;
+  Duration start, end;
+};
+
+// Bytes allocated and reserved right after operator `op` (an Alloc or Free).
+struct MemorySample {
+  OpIndex op = -1;
+  Duration time;
+  Bytes allocated, reserved;
+};
+
+struct Timeline {
+  int rank = 0;
+  Duration end;  // the closing barrier's end (world size 1: the last operator's)
+  std::vector<Span> spans;  // by stream in order; across streams by start
+  std::vector<MemorySample> memory;
+};
+
+// Every instant of a step is exactly one of these (docs/contract.md, "Result"); they add up to `step`.
+struct StepBreakdown {
+  Duration step;
+  Duration compute;
+  Duration exposed_communication;  // the compute stream waits for a collective
+  Duration bubble;                 // it waits for another pipeline stage
+  Duration host;                   // nothing runs and nothing is waited for: dispatch
+  Duration communication;          // busy time of the communication streams, hidden or not (not part of the sum)
+};
+StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);
+
+// Where the compute stream's time goes, by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait all_reduce" (and
+// so on) while it waited for that collective, "wait receive" for a stage, "dispatch" for the gaps. Adds up to timeline.end.
+std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role, const Program& program);
+
+// Memory of a step (or of start-up).
+struct MemoryPeak {
+  Bytes allocated, reserved;
+  Bytes by_category[kCategories];  // at the moment of the allocated peak
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,26 @@
+// What each collective of a step waited for and how much of it computation hid.
+#pragma once
+
+#include <vector>
+
+#include "base/units.h"
+#include "plan/plan.h"
+#include "plan/timeline.h"
+
+namespace windtunnel {
+
+struct CommunicationUse {
+  OpIndex op = -1;
+  Duration ready;       // what it depends on was done
+  Duration start, end;  // on its stream
+  Duration hidden;      // of end - start: the compute stream was busy
+};
+
+// The communication operators of the rank's steady program, in program order.
+std::vector<CommunicationUse> CommunicationUses(const Role& role, const Timeline& timeline);
+
+// Positions (into role.parameters) of the parameters whose gradients `op`, a collective of `program`,
+// carries: they lie in its buffer, or are copied into it. Empty for collectives that carry something else.
+std::vector<int> ParametersCarried(const Role& role, const Program& program, OpIndex op);
+
+}  // namespace windtunnel

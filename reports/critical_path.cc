@@ -1,0 +1,112 @@
+#include "reports/critical_path.h"
+
+#include <algorithm>
+#include <map>
+
+namespace windtunnel {
+namespace {
+
+// Spans of one rank by operator, and what came before each.
+class RankSpans {
+ public:
+  RankSpans() = default;
+  RankSpans(const Role& role, const Timeline& timeline) : role_(&role), span_of_(role.steady.ops.size()) {
+    for (const Span& span : timeline.spans) span_of_[span.op] = &span;
+  }
+
+  const Role& role() const { return *role_; }
+  const Op& op(OpIndex index) const { return role_->steady.ops[index]; }
+  const Span* Find(OpIndex index) const {
+    return index >= 0 && index < static_cast<OpIndex>(span_of_.size()) ? span_of_[index] : nullptr;
+  }
+
+  // What `span` waited for last; null when it waited for nothing.
+  const Span* Predecessor(const Span& span) const {
+    const Span* last = nullptr;
+    auto consider = [&](const Span* candidate) {
+      if (candidate && candidate->end <= span.start && (!last || candidate->end > last->end))
+        last = candidate;
+    };
+    consider(Before(span.op, op(span.op).stream));
+    if (op(span.op).stream != kComputeStream) consider(Before(span.op, kComputeStream));
+    for (OpIndex dependency : op(span.op).dependencies) consider(Find(dependency));
+    return last;
+  }
+
+ private:
+  // The last span of `stream` before `index` in the program.
+  const Span* Before(OpIndex index, StreamId stream) const {
+    for (OpIndex i = index - 1; i >= 0; --i)
+      if (span_of_[i] && op(i).stream == stream) return span_of_[i];
+    return nullptr;
+  }
+
+  const Role* role_ = nullptr;
+  std::vector<const Span*> span_of_;
+};
+
+class Walk {
+ public:
+  Walk(const Plan& plan, const std::vector<Timeline>& timelines) : plan_(plan) {
+    for (const Timeline& timeline : timelines)
+      ranks_[timeline.rank] = RankSpans(plan.RoleOf(timeline.rank), timeline);
+  }
+
+  std::vector<PathSegment> Back(int rank, const Span* span, Duration end) {
+    std::vector<PathSegment> path;
+    if (span->end < end) path.push_back({rank, -1, span->end, end});
+    while (span) {
+      HopToLastArrival(rank, span);
+      path.push_back({rank, span->op, span->start, path.empty() ? end : path.back().start});
+      const Span* before = ranks_[rank].Predecessor(*span);
+      Duration ready = before ? before->end : Duration();
+      if (ready < span->start) path.push_back({rank, -1, ready, span->start});
+      span = before;
+    }
+    std::reverse(path.begin(), path.end());
+    return path;
+  }
+
+ private:
+  // Ranks of other roles have other programs; a hop to one of them is not followed.
+  void HopToLastArrival(int& rank, const Span*& span) {
+    const RankSpans& here = ranks_[rank];
+    const Op& op = here.op(span->op);
+    if (!std::holds_alternative<Collective>(op.kind)) return;
+    GroupId group = here.role().streams[op.stream].group;
+    if (group < 0) return;
+    OpIndex index = span->op;
+    for (int member : plan_.groups[group].ranks) {
+      auto other = ranks_.find(member);
+      if (other == ranks_.end() || &other->second.role() != &here.role()) continue;
+      const Span* theirs = other->second.Find(index);
+      if (theirs && theirs->start > span->start) {
+        rank = member;
+        span = theirs;
+      }
+    }
+  }
+
+  const Plan& plan_;
+  std::map<int, RankSpans> ranks_;
+};
+
+}  // namespace
+
+std::vector<PathSegment> CriticalPath(const Plan& plan, const std::vector<Timeline>& timelines) {
+  const Span* last = nullptr;
+  int rank = 0;
+  Duration end;
+  for (const Timeline& timeline : timelines) {
+    end = std::max(end, timeline.end);
+    for (const Span& span : timeline.spans)
+      if (!last || span.end > last->end) {
+        last = &span;
+        rank = timeline.rank;
+      }
+  }
+  if (!last) return {};
+  return Walk(plan, timelines).Back(rank, last, end);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,161 @@
+#include "reports/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/format.h"
+#include "plan/program_graph.h"
+#include "reports/communication.h"
+#include "reports/critical_path.h"
+#include "reports/words.h"
+
+namespace windtunnel {
+namespace {
+
+std::string Share(Duration part, Duration whole) {
+  return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
+}
+
+// "all_reduce bucket 1"; an operator named after its kind is named once.
+std::string Label(const Op& op) {
+  std::string name(OperatorName(op.kind));
+  return op.name.empty() || op.name == name ? name : name + " " + op.name;
+}
+
+// Busy time of the compute stream of the first rank by phase, and by operator within it, in the order of the
+// step.
+std::string TimeByPhase(const Plan& plan, const Timeline& timeline, Ink ink) {
+  const Program& program = plan.RoleOf(timeline.rank).steady;
+  std::map<Phase, std::map<std::string, Duration>> phases;
+  for (const Span& span : timeline.spans)
+    if (span.stream == kComputeStream) {
+      const Op& op = program.ops.at(span.op);
+      phases[op.phase][std::string(OperatorName(op.kind))] += span.end - span.start;
+    }
+  std::string text = "\n" + ink.Bold(fmt::format("computing, rank {}", timeline.rank)) + "\n";
+  for (const auto& [phase, operators] : phases) {
+    Duration total;
+    std::vector<std::pair<std::string, Duration>> rows(operators.begin(), operators.end());
+    for (const auto& [name, time] : rows) total += time;
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    text += fmt::format("  {:<28}{:>12}{}\n", Name(phase), FormatDuration(total), Share(total, timeline.end));
+    for (const auto& [name, time] : rows)
+      text += fmt::format("    {:<26}{:>12}{}\n", name, FormatDuration(time), Share(time, timeline.end));
+  }
+  return text;
+}
+
+// The longest chain of the program graph with the predicted times of the operators: no waiting, no dispatch,
+// nothing shared.
+std::string DescribeLongestPath(const Plan& plan, const Timeline& timeline) {
+  const Program& program = plan.RoleOf(timeline.rank).steady;
+  std::vector<Duration> lengths(program.ops.size());
+  for (const Span& span : timeline.spans) lengths[span.op] = span.end - span.start;
+  Duration length = ProgramGraph(program).CriticalPath(lengths).length;
+  return fmt::format("  the program's longest path alone takes {} ({:.1f} % of the step)\n",
+                     FormatDuration(length), 100 * (length / timeline.end));
+}
+
+// A stretch of the critical path in words: where it ran and what it was about.
+std::string SegmentLabel(const Plan& plan, const PathSegment& segment) {
+  if (segment.op < 0) return "";
+  const Role& role = plan.RoleOf(segment.rank);
+  const Op& op = role.steady.ops[segment.op];
+  std::string what = IsCommunication(op.kind) ? Label(op) : std::string(Name(op.phase));
+  return fmt::format("rank {} {}: {}", segment.rank, role.streams[op.stream].name, what);
+}
+
+struct PathStretch {
+  std::string label;
+  Duration start, end, dispatch;
+  int operators = 0;
+};
+
+// Neighbours with one label are one stretch; gaps belong to the stretch before them.
+std::vector<PathStretch> Stretches(const Plan& plan, const std::vector<PathSegment>& path) {
+  std::vector<PathStretch> stretches;
+  for (const PathSegment& segment : path) {
+    std::string label = SegmentLabel(plan, segment);
+    bool gap = segment.op < 0;
+    if (stretches.empty() || (!gap && stretches.back().label != label)) {
+      // A gap before the first operator waits for its label.
+      if (!stretches.empty() && stretches.back().label.empty()) stretches.back().label = label;
+      else stretches.push_back({label, segment.start, segment.end, {}, 0});
+    }
+    stretches.back().end = segment.end;
+    if (gap) stretches.back().dispatch += segment.end - segment.start;
+    else ++stretches.back().operators;
+  }
+  return stretches;
+}
+
+std::string DescribeCriticalPath(const Plan& plan, const Prediction& prediction, Ink ink) {
+  std::vector<PathSegment> path = CriticalPath(plan, prediction.timelines);
+  std::string text = "\n" + ink.Bold("critical path") + "\n";
+  text += ink.Dim(fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}", "from", "time", "share", "ops",
+                              "dispatch", "where")) +
+          "\n";
+  for (const PathStretch& stretch : Stretches(plan, path)) {
+    Duration time = stretch.end - stretch.start;
+    text += fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}\n", FormatDuration(stretch.start),
+                        FormatDuration(time), Share(time, path.back().end), stretch.operators,
+                        FormatDuration(stretch.dispatch), stretch.label);
+  }
+  return text;
+}
+
+std::string DescribeCommunication(const Plan& plan, const Timeline& timeline, Ink ink) {
+  const Role& role = plan.RoleOf(timeline.rank);
+  std::vector<CommunicationUse> uses = CommunicationUses(role, timeline);
+  if (uses.empty()) return "";
+  std::string text = "\n" + ink.Bold(fmt::format("communication, rank {}", timeline.rank)) + "\n";
+  text += ink.Dim(fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}", "", "bytes", "ready", "start",
+                              "end", "hidden", "exposed")) +
+          "\n";
+  for (const CommunicationUse& use : uses) {
+    const Op& op = role.steady.ops[use.op];
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    Duration time = use.end - use.start;
+    text += fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}\n", Label(op),
+                        collective ? FormatBytes(MessageBytes(*collective)) : "", FormatDuration(use.ready),
+                        FormatDuration(use.start), FormatDuration(use.end),
+                        time > Duration() ? fmt::format("{:.0f} %", 100 * (use.hidden / time)) : "",
+                        FormatDuration(time - use.hidden));
+  }
+  return text;
+}
+
+std::string DescribeBreakdown(const Plan& plan, const Prediction& prediction, Ink ink) {
+  const StepBreakdown& b = prediction.breakdown;
+  std::string text = ink.Bold(ink.Cyan(plan.scenario.name)) + "  " + ModelInWords(plan) + ", " +
+                     ParallelismInWords(plan.scenario) + "\n";
+  text += fmt::format("step {} (p10 – p90: {} – {})\n", FormatDuration(prediction.p50),
+                      FormatDuration(prediction.p10), FormatDuration(prediction.p90));
+  auto row = [&](const char* label, Duration part) {
+    text += fmt::format("  {:<28}{:>12}{}\n", label, part == Duration() ? "0" : FormatDuration(part),
+                        Share(part, b.step));
+  };
+  row("compute", b.compute);
+  row("exposed communication", b.exposed_communication);
+  row("bubble", b.bubble);
+  row("host", b.host);
+  return text;
+}
+
+}  // namespace
+
+std::string ExplainTime(const Plan& plan, const Prediction& prediction, Ink ink) {
+  std::string text = DescribeBreakdown(plan, prediction, ink);
+  if (prediction.timelines.empty()) return text;
+  const Timeline& first = prediction.timelines.front();
+  text += TimeByPhase(plan, first, ink);
+  text += DescribeCriticalPath(plan, prediction, ink);
+  text += DescribeLongestPath(plan, first);
+  text += DescribeCommunication(plan, first, ink);
+  return text;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,25 @@
+// Where a predicted step's time and memory go, as text: the answers of `windtunnel explain`.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "plan/plan.h"
+#include "reports/ink.h"
+#include "sim/predict.h"
+
+namespace windtunnel {
+
+// Time by phase and operator, the critical path, exposed communication, bubbles: of the replicate with the
+// median step.
+std::string ExplainTime(const Plan& plan, const Prediction& prediction, Ink ink);
+
+// Each collective that carries gradients: its bytes and parameters, in launch order. Empty when there are
+// none.
+std::string ExplainBuckets(const Plan& plan, Ink ink);
+
+// The peaks of start-up and of the steady step by category, when they are reached, and the largest buffers
+// then. Errors: those of ReplayMemory.
+Result<std::string> ExplainMemory(const Plan& plan, Ink ink);
+
+}  // namespace windtunnel

@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+
+#include "base/format.h"
+#include "reports/communication.h"
+#include "reports/explain.h"
+#include "reports/memory_peak.h"
+#include "reports/words.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int kLargestBuffers = 10;
+constexpr size_t kListedParameters = 12;
+
+const Program* FindProgram(const Role& role, const std::string& name) {
+  if (role.initialize.name == name) return &role.initialize;
+  for (const Program& program : role.startup)
+    if (program.name == name) return &program;
+  return role.steady.name == name ? &role.steady : nullptr;
+}
+
+std::string WhenReached(const Role& role, const PeakMoment& moment) {
+  const Program* program = FindProgram(role, moment.program);
+  if (!program || moment.op < 0) return "before its first operator";
+  std::string text = fmt::format("in '{}', allocating {}", moment.program,
+                                 role.buffers[program->ops[moment.op].writes.front().buffer].name);
+  OpIndex next = OperatorAfter(*program, moment.op);
+  if (next < 0) return text;
+  const Op& op = program->ops[next];
+  return text + fmt::format(" for {} {} ({})", Name(op.phase), op.name, OperatorName(op.kind));
+}
+
+std::string DescribeMoment(const std::string& title, const Role& role, const PeakMoment& moment, Ink ink) {
+  std::string text =
+      "\n" +
+      ink.Bold(fmt::format("{}: {} allocated, {} reserved", title, FormatBytes(moment.peak.allocated),
+                           FormatBytes(moment.peak.reserved))) +
+      "\n";
+  text += fmt::format("  reached {}\n", WhenReached(role, moment));
+  for (int i = 0; i < kCategories; ++i) {
+    Bytes bytes = moment.peak.by_category[i];
+    if (bytes == Bytes(0)) continue;
+    text += fmt::format("  {:<16}{:>12} {:>6.1f} %\n", Name(static_cast<Category>(i)), FormatBytes(bytes),
+                        100 * (bytes / moment.peak.allocated));
+  }
+  text += ink.Dim("  the largest buffers alive then") + "\n";
+  for (BufferId id : moment.largest) {
+    const Buffer& buffer = role.buffers[id];
+    text +=
+        fmt::format("    {:<48}{:>12}  {}\n", buffer.name, FormatBytes(buffer.bytes), Name(buffer.category));
+  }
+  return text;
+}
+
+std::string ParameterLines(const Role& role, const std::vector<int>& parameters) {
+  std::string text;
+  for (size_t i = 0; i < parameters.size() && i < kListedParameters; ++i) {
+    const Parameter& parameter = role.parameters[parameters[i]];
+    std::string shape;
+    for (int64_t extent : parameter.shape) shape += fmt::format("{}{}", shape.empty() ? "" : " × ", extent);
+    text += fmt::format("    {:<44}{:>20}\n", parameter.name, shape);
+  }
+  if (parameters.size() > kListedParameters)
+    text += fmt::format("    … and {} more\n", parameters.size() - kListedParameters);
+  return text;
+}
+
+std::string RoleTitle(const Role& role) {
+  return fmt::format("{} (rank{} {})", role.name, role.ranks.size() > 1 ? "s" : "", RankRanges(role.ranks));
+}
+
+}  // namespace
+
+std::string ExplainBuckets(const Plan& plan, Ink ink) {
+  std::string text;
+  for (const Role& role : plan.roles) {
+    std::string lines;
+    for (size_t i = 0; i < role.steady.ops.size(); ++i) {
+      const Op& op = role.steady.ops[i];
+      const auto* collective = std::get_if<Collective>(&op.kind);
+      if (!collective) continue;
+      std::vector<int> parameters = ParametersCarried(role, role.steady, static_cast<OpIndex>(i));
+      if (parameters.empty()) continue;
+      lines += fmt::format("  {}: {} of {}, {}\n", op.name, OperatorName(op.kind),
+                           FormatBytes(MessageBytes(*collective)),
+                           Counted(static_cast<int64_t>(parameters.size()), "parameter tensor"));
+      lines += ParameterLines(role, parameters);
+    }
+    if (!lines.empty())
+      text += "\n" + ink.Bold("gradient buckets in launch order, " + RoleTitle(role)) + "\n" + lines;
+  }
+  return text;
+}
+
+Result<std::string> ExplainMemory(const Plan& plan, Ink ink) {
+  std::string text;
+  for (const Role& role : plan.roles) {
+    WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers));
+    std::string title = RoleTitle(role);
+    text += DescribeMoment("peak memory of the steady step, " + title, role, memory.steady, ink);
+    text += DescribeMoment("peak memory of start-up, " + title, role, memory.startup, ink);
+  }
+  return text;
+}
+
+}  // namespace windtunnel

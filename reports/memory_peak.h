@@ -1,0 +1,33 @@
+// When a role's memory peaks and what is alive then, by replaying its programs over the allocator's policy.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/plan.h"
+#include "plan/timeline.h"
+
+namespace windtunnel {
+
+// The moment of the allocated peak.
+struct PeakMoment {
+  MemoryPeak peak;
+  std::string program;            // "initialize", "step 0", "steady"
+  OpIndex op = -1;                // the Alloc that reached the peak; -1: what was alive before the program
+  std::vector<BufferId> largest;  // alive then, largest first
+};
+
+struct RolePeaks {
+  PeakMoment startup;  // over initialisation and the first steps
+  PeakMoment steady;   // of the first steady step
+};
+
+// Failed when an allocation does not fit (the replay's memory is unlimited, so only with a broken program).
+Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers);
+
+// The operator that the peak's buffer is for: the first after `op` that is not Alloc or Free; -1 when there
+// is none.
+OpIndex OperatorAfter(const Program& program, OpIndex op);
+
+}  // namespace windtunnel

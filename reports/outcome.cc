@@ -1,0 +1,99 @@
+#include "reports/outcome.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/check.h"
+#include "cost_models/distribution.h"
+
+namespace windtunnel {
+namespace {
+
+Bytes Magnitude(Bytes bytes) { return Bytes(std::llabs(bytes.count())); }
+
+void CompareMemory(const Outcome& outcome, Comparison& comparison) {
+  const Prediction& prediction = *outcome.prediction;
+  for (const MeasuredMemory& measured : outcome.measurement->memory) {
+    Bytes predicted = PredictedMemoryOf(prediction, measured.rank).allocated;
+    comparison.ranks.push_back({measured.rank, predicted, measured.steady.allocated});
+    Bytes difference = Magnitude(predicted - measured.steady.allocated);
+    comparison.peak_memory = std::max(comparison.peak_memory, difference);
+    if (difference > Bytes(0))
+      comparison.peak_memory_share =
+          std::max(comparison.peak_memory_share, difference / std::max(measured.steady.allocated, Bytes(1)));
+    comparison.initial_peak =
+        std::max(comparison.initial_peak, Magnitude(prediction.initial_peak - measured.initial_peak));
+    Bytes resident = prediction.peak_reserved + prediction.outside_allocator - measured.resident_growth;
+    if (Magnitude(resident) > Magnitude(comparison.resident)) comparison.resident = resident;
+  }
+}
+
+double BubbleFraction(const StepBreakdown& breakdown) {
+  return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0;
+}
+
+}  // namespace
+
+StepTimes StepTimesOf(const Prediction& prediction) {
+  return {prediction.p10, prediction.p50, prediction.p90};
+}
+
+StepTimes StepTimesOf(const Measurement& measurement) {
+  WT_CHECK(!measurement.step_times.empty());
+  Distribution steps = Distribution::FromSamples(measurement.step_times);
+  return {steps.p10(), steps.p50(), steps.p90()};
+}
+
+Throughput ThroughputOf(const Plan& plan, Duration step) {
+  if (step <= Duration()) return {};
+  double tokens_per_s = static_cast<double>(plan.model.tokens_per_step) / ToSeconds(step);
+  double flops_per_s = plan.model.flops_per_token.count() * tokens_per_s / plan.world_size;
+  return {tokens_per_s, FlopRate::FromFlopsPerSecond(flops_per_s)};
+}
+
+std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
+  std::map<std::string, OperatorRow> by_name;
+  if (outcome.prediction)
+    for (const auto& [name, time] : outcome.prediction->by_operator) by_name[name].predicted = time;
+  if (outcome.measurement)
+    for (const auto& [name, time] : outcome.measurement->by_operator) by_name[name].measured = time;
+
+  bool both = outcome.prediction && outcome.measurement;
+  Duration step = both ? StepTimesOf(*outcome.measurement).p50 : Duration();
+  std::vector<OperatorRow> rows;
+  for (auto& [name, row] : by_name) {
+    row.name = name;
+    if (step > Duration()) row.contribution = (row.predicted - row.measured) / step;
+    rows.push_back(row);
+  }
+  // Stable over the map's order, so that equal rows stay alphabetical.
+  std::stable_sort(rows.begin(), rows.end(), [both](const OperatorRow& a, const OperatorRow& b) {
+    if (both) return std::fabs(a.contribution) > std::fabs(b.contribution);
+    return std::max(a.predicted, a.measured) > std::max(b.predicted, b.measured);
+  });
+  return rows;
+}
+
+const MemoryPeak& PredictedMemoryOf(const Prediction& prediction, int rank) {
+  for (const PredictedMemory& memory : prediction.memory)
+    if (std::find(memory.ranks.begin(), memory.ranks.end(), rank) != memory.ranks.end()) return memory.steady;
+  internal::CheckFailed(__FILE__, __LINE__, fmt::format("no role has rank {}", rank));
+}
+
+Comparison Compare(const Outcome& outcome) {
+  WT_CHECK(outcome.prediction && outcome.measurement);
+  Comparison comparison;
+  StepTimes measured = StepTimesOf(*outcome.measurement);
+  comparison.step_time = outcome.prediction->p50 / measured.p50 - 1;
+  comparison.bubble_fraction =
+      BubbleFraction(outcome.prediction->breakdown) - BubbleFraction(outcome.measurement->breakdown);
+  CompareMemory(outcome, comparison);
+
+  const ToleranceSpec& tolerance = outcome.plan.scenario.tolerance;
+  comparison.step_time_within_tolerance = std::fabs(comparison.step_time) <= tolerance.step_time;
+  comparison.peak_memory_within_tolerance = comparison.peak_memory_share <= tolerance.peak_memory;
+  return comparison;
+}
+
+}  // namespace windtunnel

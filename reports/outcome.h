@@ -1,0 +1,79 @@
+// What is reported of one scenario: its plan, the costs, and the prediction or the measurement or both. Every
+// report is a function of an Outcome.
+//
+//   Outcome outcome{.plan = plan, .profile = profile, .prediction = prediction, .measurement = measurement};
+//   fmt::print("{}", ComparisonTable(outcome, Ink(false)));
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "cost_models/profile.h"
+#include "plan/plan.h"
+#include "runtime/measurement.h"
+#include "sim/predict.h"
+
+namespace windtunnel {
+
+struct Outcome {
+  Plan plan;
+  Profile profile;  // where the costs came from; of a run alone: this machine's, without costs
+  std::optional<Prediction> prediction;
+  std::optional<Measurement> measurement;
+  Duration prediction_wall, measurement_wall;  // how long it took to predict and to measure
+};
+
+// Percentiles of one step (not of the median).
+struct StepTimes {
+  Duration p10, p50, p90;
+};
+StepTimes StepTimesOf(const Prediction& prediction);
+// REQUIRES: at least one step.
+StepTimes StepTimesOf(const Measurement& measurement);
+
+// Speed of a step of `step` in the terms of people: tokens (samples, for an MLP) per second over all ranks,
+// and model FLOP/s of one device by the PaLM convention (Chowdhery et al. 2022, appendix B).
+struct Throughput {
+  double tokens_per_s = 0;
+  FlopRate flops_per_device;
+};
+Throughput ThroughputOf(const Plan& plan, Duration step);
+
+// One kind of operator (a key of Prediction::by_operator). What one side lacks is zero.
+struct OperatorRow {
+  std::string name;
+  Duration predicted, measured;
+  double contribution =
+      0;  // to the error of the step time: (predicted - measured) / measured step; 0 unless both are there
+};
+// Largest contribution first; with one side alone, longest time first.
+std::vector<OperatorRow> OperatorRows(const Outcome& outcome);
+
+struct RankMemory {
+  int rank = 0;
+  Bytes predicted, measured;  // peak allocated, of the steady step
+};
+
+// A prediction held against a measurement. Signs: predicted less measured.
+struct Comparison {
+  double step_time = 0;          // predicted p50 / measured p50 - 1
+  double bubble_fraction = 0;    // difference of the fractions
+  Bytes peak_memory;             // the largest difference over ranks, as a magnitude
+  double peak_memory_share = 0;  // that, over the rank's measured peak
+  Bytes initial_peak;            // the same for start-up
+  Bytes resident;  // reserved and outside bytes less the growth of the process, of the rank where they differ
+                   // most
+  std::vector<RankMemory> ranks;
+  bool step_time_within_tolerance = false, peak_memory_within_tolerance = false;
+
+  bool within_tolerance() const { return step_time_within_tolerance && peak_memory_within_tolerance; }
+};
+// REQUIRES: outcome.prediction and outcome.measurement.
+Comparison Compare(const Outcome& outcome);
+
+// Memory that `rank` is predicted to use in the steady step. REQUIRES: a rank of the plan.
+const MemoryPeak& PredictedMemoryOf(const Prediction& prediction, int rank);
+
+}  // namespace windtunnel

@@ -1,0 +1,142 @@
+#include "reports/result.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "reports/version.h"
+#include "reports/words.h"
+#include "scenarios/load.h"
+
+namespace windtunnel {
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys stay in the order of docs/contract.md
+
+Json ContextJson(const Profile& profile) {
+  return {{"version", kVersion}, {"machine", profile.fingerprint}, {"libraries", profile.libraries}};
+}
+
+// The keys that prediction and measurement share.
+Json StepJson(const Plan& plan, const StepTimes& times, const StepBreakdown& breakdown) {
+  Throughput throughput = ThroughputOf(plan, times.p50);
+  Json json;
+  json["step_time_s"] = {
+      {"p10", ToSeconds(times.p10)}, {"p50", ToSeconds(times.p50)}, {"p90", ToSeconds(times.p90)}};
+  json["tokens_per_s"] = throughput.tokens_per_s;
+  json["mfu"] = nullptr;  // a CPU has no dense peak to hold it against
+  json["mfu_convention"] = "palm";
+  json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
+  json["bubble_fraction"] = breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0.0;
+  json["compute_s"] = ToSeconds(breakdown.compute);
+  json["communication_s"] = ToSeconds(breakdown.communication);
+  json["exposed_communication_s"] = ToSeconds(breakdown.exposed_communication);
+  json["host_s"] = ToSeconds(breakdown.host);
+  return json;
+}
+
+Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
+  Json at_peak = Json::object();
+  for (int i = 0; i < kCategories; ++i)
+    at_peak[std::string(Name(static_cast<Category>(i)))] = peak.by_category[i].count();
+  return {{"ranks", ranks},
+          {"peak_allocated_bytes", peak.allocated.count()},
+          {"peak_reserved_bytes", peak.reserved.count()},
+          {"at_peak", at_peak}};
+}
+
+Json PredictedJson(const Outcome& outcome) {
+  const Prediction& prediction = *outcome.prediction;
+  Json json = StepJson(outcome.plan, StepTimesOf(prediction), prediction.breakdown);
+  json["memory"] = Json::array();
+  for (const PredictedMemory& memory : prediction.memory)
+    json["memory"].push_back(MemoryJson(RankRanges(memory.ranks), memory.steady));
+  json["initial_peak_bytes"] = prediction.initial_peak.count();
+  json["outside_allocator_bytes"] = prediction.outside_allocator.count();
+  json["cost_sources"] = {{"measured", prediction.measured_share},
+                          {"interpolated", prediction.interpolated_share},
+                          {"modelled", prediction.modelled_share}};
+  json["events"] = prediction.events;
+  json["wall_s"] = ToSeconds(outcome.prediction_wall);
+  return json;
+}
+
+Json MeasuredJson(const Outcome& outcome) {
+  const Measurement& measurement = *outcome.measurement;
+  Json json = StepJson(outcome.plan, StepTimesOf(measurement), measurement.breakdown);
+  Bytes initial_peak, outside;
+  json["memory"] = Json::array();
+  for (const MeasuredMemory& memory : measurement.memory) {
+    Json entry = MemoryJson(std::to_string(memory.rank), memory.steady);
+    entry["initial_peak_bytes"] = memory.initial_peak.count();
+    entry["resident_growth_bytes"] = memory.resident_growth.count();
+    entry["outside_allocator_bytes"] = memory.outside_allocator.count();
+    json["memory"].push_back(entry);
+    initial_peak = std::max(initial_peak, memory.initial_peak);
+    outside = std::max(outside, memory.outside_allocator);
+  }
+  json["initial_peak_bytes"] = initial_peak.count();
+  json["outside_allocator_bytes"] = outside.count();
+  json["wall_s"] = ToSeconds(outcome.measurement_wall);
+  json["steps"] = measurement.step_times.size();
+  json["step_times_s"] = Json::array();
+  for (Duration step : measurement.step_times) json["step_times_s"].push_back(ToSeconds(step));
+  json["losses"] = measurement.losses;
+  if (!measurement.gradient_norms.empty()) json["gradient_norms"] = measurement.gradient_norms;
+  return json;
+}
+
+Json ErrorJson(const Comparison& comparison) {
+  return {{"step_time", comparison.step_time},
+          {"peak_memory_bytes", comparison.peak_memory.count()},
+          {"bubble_fraction", comparison.bubble_fraction},
+          {"initial_peak_bytes", comparison.initial_peak.count()},
+          {"resident_bytes", comparison.resident.count()}};
+}
+
+Json OperatorsJson(const Outcome& outcome) {
+  Json rows = Json::array();
+  for (const OperatorRow& row : OperatorRows(outcome)) {
+    Json entry;
+    entry["operator"] = row.name;
+    if (outcome.prediction) entry["predicted_s"] = ToSeconds(row.predicted);
+    if (outcome.measurement) entry["measured_s"] = ToSeconds(row.measured);
+    if (outcome.prediction && outcome.measurement) entry["contribution"] = row.contribution;
+    rows.push_back(entry);
+  }
+  return rows;
+}
+
+Json OutcomeJson(const Outcome& outcome) {
+  Json json;
+  json["schema"] = kResultSchema;
+  json["context"] = ContextJson(outcome.profile);
+  json["scenario"] = outcome.plan.scenario.name;
+  json["scenario_digest"] = ScenarioDigest(outcome.plan.scenario);
+  if (outcome.prediction) {
+    json["profile"] = outcome.profile.name;
+    json["profile_digest"] = ProfileDigest(outcome.profile);
+    json["predicted"] = PredictedJson(outcome);
+  }
+  if (outcome.measurement) json["measured"] = MeasuredJson(outcome);
+  if (outcome.prediction && outcome.measurement) {
+    Comparison comparison = Compare(outcome);
+    json["error"] = ErrorJson(comparison);
+    json["within_tolerance"] = comparison.within_tolerance();
+  }
+  json["by_operator"] = OperatorsJson(outcome);
+  return json;
+}
+
+// A name that is not UTF-8 is no reason to fail: such bytes are replaced.
+std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+}  // namespace
+
+std::string ResultJson(const std::vector<Outcome>& outcomes) {
+  if (outcomes.size() == 1) return Text(OutcomeJson(outcomes.front()));
+  Json array = Json::array();
+  for (const Outcome& outcome : outcomes) array.push_back(OutcomeJson(outcome));
+  return Text(array);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,266 @@
+#include "reports/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.h"
+#include "reports/words.h"
+
+namespace windtunnel {
+namespace {
+
+// Rows of a label, predicted, measured and a last column. The layout follows what the outcome has.
+class Table {
+ public:
+  Table(const Outcome& outcome, Ink ink)
+      : ink_(ink), predicted_(outcome.prediction), measured_(outcome.measurement) {}
+
+  bool both() const { return predicted_ && measured_; }
+  const Ink& ink() const { return ink_; }
+
+  void Heading(const std::string& title, const std::string& last) {
+    text_ += "\n";
+    text_ += ink_.Bold(Columns(title, "predicted", "measured", both() ? last : "")) + "\n";
+  }
+  void Row(const std::string& label, const std::string& predicted, const std::string& measured,
+           const std::string& last = "") {
+    text_ += Columns(label, predicted, measured, both() ? last : "") + "\n";
+  }
+  void Note(const std::string& note) { text_ += ink_.Dim("  " + note) + "\n"; }
+  void Line(const std::string& line) { text_ += line + "\n"; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string Columns(const std::string& label, const std::string& predicted, const std::string& measured,
+                      const std::string& last) const {
+    std::string line = fmt::format("{:<26}", label);
+    if (predicted_) line += fmt::format("{:>20}", predicted);
+    if (measured_) line += fmt::format("{:>20}", measured);
+    if (!last.empty()) line += "  " + last;
+    return line;
+  }
+
+  Ink ink_;
+  bool predicted_, measured_;
+  std::string text_;
+};
+
+std::string Time(Duration duration) { return duration == Duration() ? "0" : FormatDuration(duration); }
+
+std::string Difference(Bytes difference) {
+  if (difference == Bytes(0)) return "exact";
+  return fmt::format("{}{}", difference > Bytes(0) ? "+" : "-",
+                     FormatBytes(Bytes(std::llabs(difference.count()))));
+}
+
+std::string Spread(const StepTimes& times) {
+  return fmt::format("{} – {}", FormatDuration(times.p10), FormatDuration(times.p90));
+}
+
+// The error of a positive quantity in the last column, right-aligned.
+std::string RelativeError(double predicted, double measured) {
+  return fmt::format("{:>10}", measured > 0 ? FormatSignedPercent(predicted / measured - 1) : "");
+}
+
+std::string ShareDifference(Duration difference, Duration step) {
+  return fmt::format("{:>10}", step > Duration() ? fmt::format("{:+.1f} pp", 100 * (difference / step)) : "");
+}
+
+void AddHeader(Table& table, const Outcome& outcome) {
+  const Ink& ink = table.ink();
+  const Scenario& scenario = outcome.plan.scenario;
+  table.Line(ink.Bold(ink.Cyan(scenario.name)) +
+             (scenario.description.empty() ? "" : "  " + scenario.description));
+  table.Line("  " + ModelInWords(outcome.plan));
+  table.Line("  " + ParallelismInWords(scenario) + " · " + BatchInWords(outcome.plan));
+  std::string device = "  device " + scenario.cluster.device;
+  if (outcome.prediction) device += " · profile " + outcome.profile.name;
+  if (outcome.measurement)
+    device += fmt::format(" · {} measured steps", outcome.measurement->step_times.size());
+  table.Line(device);
+}
+
+void AddStepTime(Table& table, const Outcome& outcome) {
+  StepTimes predicted = outcome.prediction ? StepTimesOf(*outcome.prediction) : StepTimes();
+  StepTimes measured = outcome.measurement ? StepTimesOf(*outcome.measurement) : StepTimes();
+  Throughput predicted_rate = ThroughputOf(outcome.plan, predicted.p50);
+  Throughput measured_rate = ThroughputOf(outcome.plan, measured.p50);
+  table.Heading("a step", "     error");
+  table.Row("  time (median)", Time(predicted.p50), Time(measured.p50),
+            RelativeError(ToSeconds(predicted.p50), ToSeconds(measured.p50)));
+  table.Row("    p10 – p90", Spread(predicted), Spread(measured));
+  table.Row("  " + TokenWord(outcome.plan.scenario) + "/s", FormatCount(predicted_rate.tokens_per_s),
+            FormatCount(measured_rate.tokens_per_s),
+            RelativeError(predicted_rate.tokens_per_s, measured_rate.tokens_per_s));
+  table.Row("  FLOP/s of a device", FormatFlopRate(predicted_rate.flops_per_device),
+            FormatFlopRate(measured_rate.flops_per_device));
+}
+
+// Where a step's time goes; the last column is the difference as a share of the measured step.
+void AddBreakdown(Table& table, const Outcome& outcome) {
+  StepBreakdown predicted = outcome.prediction ? outcome.prediction->breakdown : StepBreakdown();
+  StepBreakdown measured = outcome.measurement ? outcome.measurement->breakdown : StepBreakdown();
+  auto cell = [](Duration part, Duration step) {
+    return fmt::format("{} {:>3.0f} %", Time(part), step > Duration() ? 100 * (part / step) : 0);
+  };
+  auto row = [&](const char* label, Duration StepBreakdown::*part) {
+    table.Row(label, cell(predicted.*part, predicted.step), cell(measured.*part, measured.step),
+              ShareDifference(predicted.*part - measured.*part, measured.step));
+  };
+  table.Heading("where its time goes", "difference");
+  row("  compute", &StepBreakdown::compute);
+  row("  exposed communication", &StepBreakdown::exposed_communication);
+  row("  bubble", &StepBreakdown::bubble);
+  row("  host", &StepBreakdown::host);
+  row("  (communication in all)", &StepBreakdown::communication);
+}
+
+// What the peak of the first rank consists of.
+void AddCategories(Table& table, const Outcome& outcome) {
+  MemoryPeak predicted, measured;
+  if (outcome.prediction && !outcome.prediction->memory.empty())
+    predicted = outcome.prediction->memory.front().steady;
+  if (outcome.measurement && !outcome.measurement->memory.empty())
+    measured = outcome.measurement->memory.front().steady;
+  for (int i = 0; i < kCategories; ++i) {
+    Bytes p = predicted.by_category[i], m = measured.by_category[i];
+    if (p == Bytes(0) && m == Bytes(0)) continue;
+    table.Row(fmt::format("    {}", Name(static_cast<Category>(i))), FormatBytes(p), FormatBytes(m),
+              fmt::format("{:>10}", Difference(p - m)));
+  }
+}
+
+constexpr size_t kListedRanks = 16;  // more than a person compares
+
+void AddRankMemory(Table& table, const Outcome& outcome) {
+  if (!outcome.measurement) {
+    for (const PredictedMemory& memory : outcome.prediction->memory)
+      table.Row(fmt::format("  rank{} {}", memory.ranks.size() > 1 ? "s" : "", RankRanges(memory.ranks)),
+                FormatBytes(memory.steady.allocated), "");
+    AddCategories(table, outcome);
+    return;
+  }
+  size_t listed = 0;
+  for (const MeasuredMemory& memory : outcome.measurement->memory) {
+    if (listed == kListedRanks) break;
+    Bytes predicted;
+    if (outcome.prediction) predicted = PredictedMemoryOf(*outcome.prediction, memory.rank).allocated;
+    table.Row(fmt::format("  rank {}", memory.rank), FormatBytes(predicted),
+              FormatBytes(memory.steady.allocated),
+              fmt::format("{:>10}", Difference(predicted - memory.steady.allocated)));
+    if (listed++ == 0) AddCategories(table, outcome);
+  }
+  if (outcome.measurement->memory.size() > kListedRanks)
+    table.Note(fmt::format("… and {} more ranks", outcome.measurement->memory.size() - kListedRanks));
+}
+
+// Of the measured values, the one furthest from `predicted`: the comparison is over the worst rank.
+Bytes FurthestFrom(Bytes predicted, const Outcome& outcome, Bytes MeasuredMemory::*member) {
+  Bytes furthest = predicted;
+  if (outcome.measurement)
+    for (const MeasuredMemory& memory : outcome.measurement->memory)
+      if (std::llabs((memory.*member - predicted).count()) > std::llabs((furthest - predicted).count()))
+        furthest = memory.*member;
+  return furthest;
+}
+
+void AddMemory(Table& table, const Outcome& outcome) {
+  table.Heading("peak memory", "difference");
+  AddRankMemory(table, outcome);
+  auto row = [&](const char* label, Bytes predicted, Bytes MeasuredMemory::*member) {
+    Bytes measured = FurthestFrom(predicted, outcome, member);
+    table.Row(label, FormatBytes(predicted), FormatBytes(measured),
+              fmt::format("{:>10}", Difference(predicted - measured)));
+  };
+  Bytes initial, resident;
+  if (outcome.prediction) {
+    initial = outcome.prediction->initial_peak;
+    resident = outcome.prediction->peak_reserved + outcome.prediction->outside_allocator;
+  }
+  row("  start-up", initial, &MeasuredMemory::initial_peak);
+  row("  whole process", resident, &MeasuredMemory::resident_growth);
+}
+
+// A bar of at most kBarCells either side of an axis: left when the prediction is too short, right when too
+// long.
+constexpr int kBarCells = 7;
+
+std::string Bar(double contribution, double largest) {
+  int cells = largest > 0 ? static_cast<int>(std::lround(kBarCells * std::fabs(contribution) / largest)) : 0;
+  std::string blocks;
+  for (int i = 0; i < cells; ++i) blocks += "█";
+  std::string empty(kBarCells, ' ');
+  return contribution < 0 ? fmt::format("{:>{}}│", blocks, kBarCells) : empty + "│" + blocks;
+}
+
+void AddOperators(Table& table, const Outcome& outcome) {
+  std::vector<OperatorRow> rows = OperatorRows(outcome);
+  Duration predicted, measured;
+  double contribution = 0, largest = 0;
+  table.Heading(table.both() ? "where the error comes from" : "by operator", "contribution");
+  for (const OperatorRow& row : rows) {
+    predicted += row.predicted;
+    measured += row.measured;
+    contribution += row.contribution;
+    largest = std::max(largest, std::fabs(row.contribution));
+  }
+  for (const OperatorRow& row : rows)
+    table.Row("  " + row.name, Time(row.predicted), Time(row.measured),
+              fmt::format("{:>+9.2f} pp {}", 100 * row.contribution, Bar(row.contribution, largest)));
+  table.Row("  together", FormatDuration(predicted), FormatDuration(measured),
+            fmt::format("{:>+9.2f} pp", 100 * contribution));
+  if (table.both())
+    table.Note("means over the middle half of the steps, in percentage points of the measured step");
+}
+
+std::string CostSources(const Prediction& prediction) {
+  std::string text;
+  auto add = [&text](const char* source, double share) {
+    if (share > 0) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : " · ", source, 100 * share);
+  };
+  add("measured", prediction.measured_share);
+  add("interpolated", prediction.interpolated_share);
+  add("modelled", prediction.modelled_share);
+  return text;
+}
+
+std::string Verdict(const Outcome& outcome, Ink ink) {
+  Comparison comparison = Compare(outcome);
+  const ToleranceSpec& tolerance = outcome.plan.scenario.tolerance;
+  std::string step = fmt::format("step time {} (±{:.0f} %)", FormatSignedPercent(comparison.step_time),
+                                 100 * tolerance.step_time);
+  std::string memory = comparison.peak_memory == Bytes(0)
+                           ? std::string("peak memory exact")
+                           : fmt::format("peak memory off by {} ({:.1f} %, allowed {:.1f} %)",
+                                         FormatBytes(comparison.peak_memory),
+                                         100 * comparison.peak_memory_share, 100 * tolerance.peak_memory);
+  std::string verdict =
+      comparison.within_tolerance() ? ink.Green("within tolerance") : ink.Red("OUTSIDE TOLERANCE");
+  return fmt::format("{}: {}, {}", verdict, step, memory);
+}
+
+}  // namespace
+
+std::string OutcomeTable(const Outcome& outcome, Ink ink) {
+  Table table(outcome, ink);
+  AddHeader(table, outcome);
+  AddStepTime(table, outcome);
+  AddBreakdown(table, outcome);
+  AddMemory(table, outcome);
+  AddOperators(table, outcome);
+  table.Line("");
+  if (outcome.prediction) table.Line("costs: " + CostSources(*outcome.prediction));
+  if (outcome.measurement && !outcome.measurement->losses.empty())
+    table.Line(fmt::format("loss: {:.4f} → {:.4f} over {} steps", outcome.measurement->losses.front(),
+                           outcome.measurement->losses.back(), outcome.measurement->losses.size()));
+  if (table.both()) table.Line(Verdict(outcome, ink));
+  return table.text();
+}
+
+std::string VerdictLine(const Outcome& outcome, Ink ink) {
+  return ink.Bold(outcome.plan.scenario.name) + ": " + Verdict(outcome, ink);
+}
+
+}  // namespace windtunnel

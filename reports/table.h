@@ -1,0 +1,18 @@
+// What a person sees on standard output: predicted beside measured, memory by rank, where the error comes
+// from, and a verdict. Columns of a side that the outcome lacks are left out. At most 100 columns wide.
+#pragma once
+
+#include <string>
+
+#include "reports/ink.h"
+#include "reports/outcome.h"
+
+namespace windtunnel {
+
+std::string OutcomeTable(const Outcome& outcome, Ink ink);
+
+// One line: "ddp_gpt_2rank: within tolerance: step time -2.3 % (±20 %), peak memory exact".
+// REQUIRES: both prediction and measurement.
+std::string VerdictLine(const Outcome& outcome, Ink ink);
+
+}  // namespace windtunnel

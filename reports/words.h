@@ -1,0 +1,24 @@
+// A scenario in words, for the headers of reports.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// "transformer, 4 layers × 256, 4 heads, vocab 8192 · 5.3M parameters", "mlp 10-100-10 · 2.11K parameters"
+std::string ModelInWords(const Plan& plan);
+// "1 rank", "2 ranks, data 2 (ddp)"
+std::string ParallelismInWords(const Scenario& scenario);
+// "2 × 128 tokens a micro-batch, 4 micro-batches a step, 2.05K tokens over all ranks"
+std::string BatchInWords(const Plan& plan);
+// Ranks as a text of ranges: {0, 1, 2, 5} is "0-2,5". REQUIRES: ascending.
+std::string RankRanges(const std::vector<int>& ranks);
+// "tokens" or, for an MLP, "samples"
+std::string TokenWord(const Scenario& scenario);
+// "1 rank", "2 ranks"
+std::string Counted(int64_t count, const std::string& noun);
+
+}  // namespace windtunnel

@@ -1,0 +1,95 @@
+#include "runtime/assemble.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace windtunnel {
+namespace {
+
+// A step takes as long as its slowest rank.
+std::vector<Duration> StepTimes(const std::vector<RankRun>& runs) {
+  std::vector<Duration> times(runs[0].timelines.size());
+  for (const RankRun& run : runs) {
+    for (size_t step = 0; step < times.size(); ++step) times[step] = std::max(times[step], run.timelines[step].end);
+  }
+  return times;
+}
+
+// Steps in order of their time.
+std::vector<size_t> Ranking(const std::vector<Duration>& times) {
+  std::vector<size_t> steps(times.size());
+  std::iota(steps.begin(), steps.end(), 0);
+  std::stable_sort(steps.begin(), steps.end(), [&](size_t a, size_t b) { return times[a] < times[b]; });
+  return steps;
+}
+
+std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<double> RankRun::*values) {
+  std::vector<double> mean(runs[0].*values);
+  for (size_t rank = 1; rank < runs.size(); ++rank) {
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += (runs[rank].*values)[i];
+  }
+  for (double& value : mean) value /= static_cast<double>(runs.size());
+  return mean;
+}
+
+StepBreakdown Mean(const std::vector<StepBreakdown>& all) {
+  StepBreakdown sum;
+  for (const StepBreakdown& one : all) {
+    sum.step += one.step;
+    sum.compute += one.compute;
+    sum.exposed_communication += one.exposed_communication;
+    sum.bubble += one.bubble;
+    sum.host += one.host;
+    sum.communication += one.communication;
+  }
+  const int64_t count = static_cast<int64_t>(all.size());
+  return StepBreakdown{sum.step / count, sum.compute / count, sum.exposed_communication / count,
+                       sum.bubble / count, sum.host / count, sum.communication / count};
+}
+
+// Mean over ranks and over the steps between the quartiles of step time.
+std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs,
+                                           const std::vector<size_t>& ranking) {
+  const size_t from = ranking.size() / 4, to = std::max(from + 1, ranking.size() - ranking.size() / 4);
+  std::map<std::string, Duration> sum;
+  for (const RankRun& run : runs) {
+    for (size_t i = from; i < to; ++i) {
+      const Timeline& timeline = run.timelines[ranking[i]];
+      const Role& role = plan.RoleOf(timeline.rank);
+      for (const auto& [name, time] : AttributeTime(timeline, role, role.steady)) sum[name] += time;
+    }
+  }
+  for (auto& [name, time] : sum) time = time / static_cast<int64_t>(runs.size() * (to - from));
+  return sum;
+}
+
+}  // namespace
+
+Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
+  for (const RankRun& run : runs) {
+    if (run.timelines.size() != runs[0].timelines.size() || run.losses.size() != runs[0].losses.size()) {
+      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].losses.size(), run.losses.size());
+    }
+  }
+  if (runs.empty() || runs[0].timelines.empty()) return Failed("no step was measured");
+  Measurement result;
+  result.step_times = StepTimes(runs);
+  const std::vector<size_t> ranking = Ranking(result.step_times);
+  result.losses = MeanOverRanks(runs, &RankRun::losses);
+  result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
+  result.by_operator = ByOperator(plan, runs, ranking);
+  std::vector<StepBreakdown> breakdowns;
+  for (size_t rank = 0; rank < runs.size(); ++rank) {
+    RankRun& run = runs[rank];
+    result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
+                                           run.resident_growth, run.outside_allocator});
+    Timeline& median = run.timelines[ranking[(ranking.size() - 1) / 2]];
+    const Role& role = plan.RoleOf(static_cast<int>(rank));
+    breakdowns.push_back(BreakDown(median, role, role.steady));
+    result.timelines.push_back(std::move(median));
+  }
+  result.breakdown = Mean(breakdowns);
+  return result;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,196 @@
+#include "runtime/bulk_channel.h"
+
+#include <errno.h>
+#include <gloo/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/loop.h>
+#include <gloo/transport/unbound_buffer.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/socket.h"
+
+namespace windtunnel {
+
+struct BulkChannel::Region {
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+};
+
+namespace {
+
+constexpr size_t kMaxRegions = 256;  // kept; a program has a few for each bucket
+constexpr int kTagBits = 24;
+
+struct Post {
+  gloo::transport::UnboundBuffer* buffer;
+  int peer;
+  bool send;
+  uint64_t tag;
+  size_t offset, bytes;
+
+  void Issue() const { send ? buffer->send(peer, tag, offset, bytes) : buffer->recv(peer, tag, offset, bytes); }
+};
+
+}  // namespace
+
+// Is called by Gloo's event loop when `wake` is written.
+struct BulkChannel::Impl : gloo::transport::tcp::Handler {
+  std::shared_ptr<gloo::transport::Device> device;
+  std::shared_ptr<gloo::Context> context;
+  Clock::time_point deadline;
+  FileDescriptor wake;
+
+  std::vector<Post> prepared;  // not flushed yet
+
+  std::mutex mutex;  // guards what follows
+  std::vector<Post> posted;
+  std::map<std::pair<const void*, int64_t>, Region> regions;
+  std::string failure;  // of a post
+  bool aborted = false;
+
+  std::vector<Post> issuing;  // the loop's own
+
+  gloo::transport::tcp::Device& loop() { return static_cast<gloo::transport::tcp::Device&>(*device); }
+  void handleEvents(int) override;
+  void CutWaits();
+  template <typename Wait>
+  Status WaitFor(int peer, const char* what, Wait wait);
+};
+
+void BulkChannel::Impl::handleEvents(int) {
+  uint64_t count;
+  [[maybe_unused]] ssize_t drained = read(wake.get(), &count, sizeof count);
+  {
+    std::lock_guard lock(mutex);
+    std::swap(posted, issuing);
+  }
+  try {
+    for (const Post& post : issuing) post.Issue();
+  } catch (const std::exception& error) {
+    std::lock_guard lock(mutex);
+    failure = GlooMessage(error);
+    CutWaits();
+  }
+  issuing.clear();
+}
+
+// REQUIRES: mutex is held. A wait that begins afterwards is cut as well: Gloo keeps the request.
+void BulkChannel::Impl::CutWaits() {
+  aborted = true;
+  for (auto& [memory, region] : regions) {
+    region.buffer->abortWaitRecv();
+    region.buffer->abortWaitSend();
+  }
+}
+
+template <typename Wait>
+Status BulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
+  const auto start = Clock::now();
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - start);
+  left = std::max(left, std::chrono::milliseconds(1));  // Gloo takes 0 for no limit
+  try {
+    if (wait(left)) return Ok();
+  } catch (const std::exception& error) {
+    if (Clock::now() >= deadline) return Failed("rank {} {} within {} ms", peer, what, left.count());
+    return Failed("rank {} {}: {}", peer, what, GlooMessage(error));
+  }
+  std::lock_guard lock(mutex);
+  return Failed("rank {} {}: {}", peer, what, failure.empty() ? "the communicator was given up" : failure);
+}
+
+BulkChannel::BulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+BulkChannel::~BulkChannel() { impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get()); }
+
+Result<std::unique_ptr<BulkChannel>> BulkChannel::Make(std::shared_ptr<gloo::transport::Device> device,
+                                                       std::shared_ptr<gloo::Context> context) {
+  auto impl = std::make_unique<Impl>();
+  impl->device = std::move(device);
+  impl->context = std::move(context);
+  impl->wake = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!impl->wake.valid()) return Failed("cannot make an event: {}", strerror(errno));
+  try {
+    impl->loop().registerDescriptor(impl->wake.get(), EPOLLIN, impl.get());
+  } catch (const std::exception& error) {
+    return Failed("cannot watch an event: {}", GlooMessage(error));
+  }
+  return std::unique_ptr<BulkChannel>(new BulkChannel(std::move(impl)));
+}
+
+int BulkChannel::rank() const { return impl_->context->rank; }
+int BulkChannel::size() const { return impl_->context->size; }
+void BulkChannel::SetDeadline(Clock::time_point deadline) { impl_->deadline = deadline; }
+
+uint64_t BulkChannel::TagOf(const Fingerprint& fingerprint) {
+  uint64_t words[2];
+  static_assert(sizeof words == sizeof fingerprint);
+  memcpy(words, &fingerprint, sizeof words);
+  return Mix64(Mix64(words[0]) ^ words[1]) >> kTagBits << kTagBits;
+}
+
+void BulkChannel::BeginOperator() {
+  std::lock_guard lock(impl_->mutex);
+  if (impl_->regions.size() > kMaxRegions) impl_->regions.clear();
+}
+
+BulkChannel::Region& BulkChannel::RegionOf(const void* data, int64_t bytes) {
+  std::lock_guard lock(impl_->mutex);
+  auto [place, fresh] = impl_->regions.try_emplace({data, bytes});
+  Region& region = place->second;
+  if (fresh) region.buffer = impl_->context->createUnboundBuffer(const_cast<void*>(data), static_cast<size_t>(bytes));
+  if (fresh && impl_->aborted) impl_->CutWaits();
+  return region;
+}
+
+void BulkChannel::PostReceive(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
+  impl_->prepared.push_back({region.buffer.get(), peer, false, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
+}
+
+void BulkChannel::PostSend(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
+  impl_->prepared.push_back({region.buffer.get(), peer, true, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
+}
+
+void BulkChannel::Flush() {
+  if (impl_->prepared.empty()) return;
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->posted.insert(impl_->posted.end(), impl_->prepared.begin(), impl_->prepared.end());
+  }
+  impl_->prepared.clear();
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(impl_->wake.get(), &one, sizeof one);
+}
+
+Status BulkChannel::WaitReceived(Region& region, int peer) {
+  return impl_->WaitFor(peer, "sent nothing", [&](auto left) { return region.buffer->waitRecv(left); });
+}
+
+Status BulkChannel::WaitSent(Region& region, int peer) {
+  return impl_->WaitFor(peer, "took nothing", [&](auto left) { return region.buffer->waitSend(left); });
+}
+
+void BulkChannel::Abort() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->CutWaits();
+}
+
+void BulkChannel::Close() {
+  Abort();
+  try {
+    impl_->context->closeConnections();
+  } catch (const std::exception&) {
+    // A pair that cannot be closed is closed already.
+  }
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,267 @@
+#include "runtime/calibration.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+using Mode = ExecutionMode;
+
+Duration ClockTime(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return Picoseconds((now.tv_sec * 1'000'000'000LL + now.tv_nsec) * 1000);
+}
+Duration Now() { return ClockTime(CLOCK_MONOTONIC); }
+
+void SpinFor(Duration time) {
+  for (const Duration until = Now() + time; Now() < until;) {
+  }
+}
+
+Duration Median(std::vector<Duration> values) {
+  WT_CHECK(!values.empty());
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+double Median(std::vector<double> values) {
+  WT_CHECK(!values.empty());
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+class Calibrator {
+ public:
+  Calibrator(RankSession& session, Store& store, const CalibrationOptions& options)
+      : session_(session), store_(store), options_(options), program_(session.executor().role().steady) {
+    keys_.reserve(program_.ops.size());
+    for (const Op& op : program_.ops) keys_.push_back(CostKey(op.kind));
+    FindCollectives();
+  }
+
+  Result<CalibrationSamples> Measure();
+
+ private:
+  // A collective of the program that costs are needed for, with the first operator that does it.
+  struct Target {
+    OpIndex op;
+    size_t samples;  // into samples_.collectives
+  };
+
+  void FindCollectives();
+  Result<int64_t> Agree(const std::string& what, double seconds_each, double seconds, int64_t least, int64_t most);
+  Status KernelPass();
+  Status KernelRound(int64_t passes);
+  void Collect(const Timeline& timeline);
+  void CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians);
+  Status CollectiveRound(const Target& target, int64_t repetitions);
+  Status AloneOnce(const Target& target);
+  Status CoreTime(const Target& target, int64_t repetitions);
+  Status OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians);
+  Status RunOnce(OpIndex op);
+  std::map<std::string, Duration> Medians() const;
+  OpIndex FirstOfBackward() const;
+
+  RankSession& session_;
+  Store& store_;
+  CalibrationOptions options_;
+  const Program& program_;
+  std::vector<std::string> keys_;
+  std::vector<Target> targets_;
+  std::vector<Timeline> passes_;
+  CalibrationSamples samples_;
+};
+
+void Calibrator::FindCollectives() {
+  std::map<std::string, size_t> seen;
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    const auto* collective = std::get_if<Collective>(&program_.ops[index].kind);
+    if (collective == nullptr || !seen.emplace(keys_[index], index).second) continue;
+    CollectiveSamples samples;
+    samples.op = Name(collective->kind);
+    samples.bytes = MessageBytes(*collective).count();
+    samples.ranks = session_.communicator(session_.executor().role().streams[program_.ops[index].stream].group)->size();
+    targets_.push_back(Target{index, samples_.collectives.size()});
+    samples_.collectives.push_back(std::move(samples));
+  }
+}
+
+// The number of repetitions that fits `seconds`: rank 0 decides, all do the same.
+Result<int64_t> Calibrator::Agree(const std::string& what, double seconds_each, double seconds, int64_t least,
+                                  int64_t most) {
+  const std::string key = "calibration/" + what;
+  if (session_.rank() == 0) {
+    const double wanted = seconds / std::max(seconds_each, 1e-7);
+    const int64_t count = std::clamp(static_cast<int64_t>(std::min(wanted, 1e9)), least, most);
+    WT_RETURN_IF_ERROR(store_.Set(key, std::to_string(count)));
+  }
+  WT_ASSIGN_OR_RETURN(std::string text, store_.Get(key, std::chrono::seconds(60)));
+  return std::stoll(text);
+}
+
+Status Calibrator::KernelPass() {
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  Mode mode{.communication = Mode::Communication::kNone, .thread_time = options_.ranks_share_cores};
+  WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
+  passes_.push_back(std::move(timeline));
+  return Ok();
+}
+
+Status Calibrator::KernelRound(int64_t passes) {
+  for (int64_t pass = 0; pass < passes; ++pass) WT_RETURN_IF_ERROR(KernelPass());
+  for (const Timeline& timeline : passes_) Collect(timeline);
+  const auto medians = Medians();
+  for (const Timeline& timeline : passes_) CollectCommonMode(timeline, medians);
+  passes_.clear();
+  return Ok();
+}
+
+void Calibrator::Collect(const Timeline& timeline) {
+  Duration previous;
+  for (const Span& span : timeline.spans) {
+    samples_.kernels[keys_[span.op]].push_back(span.end - span.start);
+    samples_.dispatch.push_back(span.start - previous);
+    previous = span.end;
+  }
+}
+
+// How slow this pass was as a whole: the median over its operators of time over the operator's usual time, so that the noise of
+// single operators is not counted twice.
+void Calibrator::CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians) {
+  std::vector<double> ratios;
+  for (const Span& span : timeline.spans) {
+    const Duration usual = medians.at(keys_[span.op]);
+    if (usual > Duration()) ratios.push_back((span.end - span.start) / usual);
+  }
+  if (!ratios.empty()) samples_.common_mode.push_back(Median(std::move(ratios)));
+}
+
+std::map<std::string, Duration> Calibrator::Medians() const {
+  std::map<std::string, Duration> medians;
+  for (const auto& [key, times] : samples_.kernels) medians[key] = Median(times);
+  return medians;
+}
+
+OpIndex Calibrator::FirstOfBackward() const {
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    const Op& op = program_.ops[index];
+    if (op.phase == Phase::kBackward && !IsMemory(op.kind) && !IsCommunication(op.kind)) return index;
+  }
+  return 0;
+}
+
+Status Calibrator::RunOnce(OpIndex index) {
+  const Op& op = program_.ops[index];
+  std::vector<TensorRef> refs[2];
+  for (int i = 0; i < 2; ++i) {
+    for (const Slice& slice : i == 0 ? op.reads : op.writes) {
+      const auto values = session_.executor().Values(slice);
+      refs[i].push_back(TensorRef{const_cast<float*>(values.data()), slice.elements});
+    }
+  }
+  Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].group);
+  return communicator.Wait(communicator.Submit(op.kind, refs[0], refs[1], op.name));
+}
+
+// The ranks arrive out of computing, nearly together, as in a step.
+Status Calibrator::AloneOnce(const Target& target) {
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  SpinFor(Microseconds(40));
+  CollectiveSamples& samples = samples_.collectives[target.samples];
+  samples.arrived.push_back(Now());
+  WT_RETURN_IF_ERROR(RunOnce(target.op));
+  samples.done.push_back(Now());
+  return Ok();
+}
+
+Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
+  for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+  const Duration used = ClockTime(CLOCK_PROCESS_CPUTIME_ID) - before;
+  samples_.collectives[target.samples].core_time.push_back(used / repetitions);
+  return Ok();
+}
+
+// A pass of the kernels with this one collective in flight from the beginning of backward on.
+Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians) {
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  const OpIndex backward = FirstOfBackward();
+  Mode mode{.communication = Mode::Communication::kOne, .only = target.op, .submit_before = backward};
+  const Duration start = Now();
+  WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
+  const Span& flight = timeline.spans.back();
+  Duration compute_end, usual, took, arrived;
+  for (const Span& span : timeline.spans) {
+    if (span.stream != kComputeStream) continue;
+    compute_end = span.end;
+    if (span.op >= backward && arrived == Duration()) arrived = span.start;
+    if (span.start < flight.start || span.end > flight.end) continue;
+    usual += medians.at(keys_[span.op]);
+    took += span.end - span.start;
+  }
+  CollectiveSamples& samples = samples_.collectives[target.samples];
+  samples.overlap_arrived.push_back(start + arrived);
+  samples.overlap_done.push_back(start + flight.end);
+  samples.overlap_compute_end.push_back(start + compute_end);
+  if (took > Duration()) samples.compute_rate.push_back(usual / took);
+  return Ok();
+}
+
+Status Calibrator::CollectiveRound(const Target& target, int64_t repetitions) {
+  for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(AloneOnce(target));
+  WT_RETURN_IF_ERROR(CoreTime(target, std::max<int64_t>(repetitions / 2, 4)));
+  if (!std::holds_alternative<Collective>(program_.ops[target.op].kind) ||
+      std::get<Collective>(program_.ops[target.op].kind).kind == CollectiveKind::kBarrier) {
+    return Ok();  // nothing computes during a barrier
+  }
+  const auto medians = Medians();
+  for (int64_t i = 0; i < std::clamp<int64_t>(repetitions / 4, 3, 12); ++i) {
+    WT_RETURN_IF_ERROR(OverlapOnce(target, medians));
+  }
+  return Ok();
+}
+
+Result<CalibrationSamples> Calibrator::Measure() {
+  // The first pass warms caches; the second says how long one takes.
+  WT_RETURN_IF_ERROR(KernelPass());
+  const Duration before = Now();
+  WT_RETURN_IF_ERROR(KernelPass());
+  const double rounds = options_.rounds;
+  WT_ASSIGN_OR_RETURN(const int64_t passes,
+                      Agree("passes", ToSeconds(Now() - before), options_.seconds / rounds, 3, 400));
+  passes_.clear();
+  std::vector<int64_t> repetitions;
+  for (const Target& target : targets_) {
+    for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+    const Duration start = Now();
+    for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+    const double budget = options_.seconds / rounds / static_cast<double>(targets_.size());
+    WT_ASSIGN_OR_RETURN(int64_t count, Agree(keys_[target.op], ToSeconds(Now() - start) / 3, budget / 2, 5, 250));
+    repetitions.push_back(count);
+  }
+  for (int round = 0; round < options_.rounds; ++round) {
+    WT_RETURN_IF_ERROR(KernelRound(passes));
+    for (size_t i = 0; i < targets_.size(); ++i) WT_RETURN_IF_ERROR(CollectiveRound(targets_[i], repetitions[i]));
+    if (session_.rank() == 0) {
+      WT_RETURN_IF_ERROR(store_.Set("calibration/progress", fmt::format("{}", (round + 1) / rounds)));
+    }
+  }
+  samples_.outside_allocator = session_.ResidentGrowth() - session_.executor().pool().reserved();
+  return std::move(samples_);
+}
+
+}  // namespace
+
+Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store, const CalibrationOptions& options) {
+  return Calibrator(session, store, options).Measure();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,21 @@
+// The measuring loops of calibration, on one rank. The fits are in cost_models/fit.h.
+#pragma once
+
+#include "base/result.h"
+#include "cost_models/fit.h"
+#include "runtime/rank_session.h"
+
+namespace windtunnel {
+
+// Measures kernels in the order in which the program issues them, so that each finds caches and memory as a step leaves
+// them, with all ranks running and without communication; then each collective alone and under computation. In
+// `rounds` rounds, so that slow drift of the machine is in every distribution. Every rank calls it.
+// `ranks_share_cores`: kernels are timed by thread CPU time, since ranks take turns on a core.
+struct CalibrationOptions {
+  int rounds = 4;
+  double seconds = 6.0;  // about, for kernels and again for collectives
+  bool ranks_share_cores = false;
+};
+Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store, const CalibrationOptions& options);
+
+}  // namespace windtunnel

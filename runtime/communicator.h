@@ -1,0 +1,62 @@
+// A communicator carries the collectives of one process group. Operators run asynchronously, one after the other in the order of
+// submission, on a thread (or stream) of the group's own, so they overlap with whatever the caller computes.
+//
+//   uint64_t ticket = communicator->Submit(op.kind, reads, writes, op.name);
+//   … compute …
+//   WT_RETURN_IF_ERROR(communicator->Wait(ticket));
+//
+// Nothing hangs: an operator that has not completed by its deadline, or whose peer has gone, fails with a message that names
+// the rank, the operator, its sequence number and what it waited for; every later operator fails at once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/device.h"
+#include "runtime/store.h"
+
+namespace windtunnel {
+
+class Communicator {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Times {
+    Clock::time_point start, end;  // when the operator began and finished on this rank
+  };
+
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;  // within the group
+  virtual int size() const = 0;
+
+  // Starts `kind` (a Collective, Send or Receive) once everything submitted before has finished. Tickets count up from 1.
+  // The operands stay valid and untouched until the ticket is done. Reads and writes as plan/op.h documents.
+  virtual uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
+                          std::string_view name) = 0;
+  // Blocks until `ticket` and all before it are done. REQUIRES: ticket came from Submit.
+  virtual Status Wait(uint64_t ticket) = 0;
+  // REQUIRES: Wait(ticket) returned success, and fewer than 4,096 tickets were submitted since.
+  virtual Times TimesOf(uint64_t ticket) const = 0;
+};
+
+struct GlooOptions {
+  std::string name;      // of the group: a prefix of its keys in the store
+  int rank = 0;          // within the group
+  int size = 1;
+  std::string hostname = "127.0.0.1";  // the interface to listen on
+  std::chrono::milliseconds timeout{60'000};  // of connecting and of every operator
+  // A Wait for a small message polls the socket this long before it sleeps: a sleeping core wakes later than the message comes.
+  // 0 where ranks share cores.
+  std::chrono::microseconds spin{50};
+};
+
+// Connects the group's ranks through `store` (which must outlive the communicator). Every rank of the group calls it.
+Result<std::unique_ptr<Communicator>> MakeGlooCommunicator(Store& store, const GlooOptions& options);
+std::string GlooVersion();
+
+}  // namespace windtunnel

@@ -1,0 +1,13 @@
+// GELU (erf form), ReLU and SwiGLU, forward and backward (operands: plan/op.h).
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const ActivationForward& op, const Operands& operands);
+Status Run(const ActivationBackward& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,97 @@
+// The cpu device: every compute operator of plan/op.h, run in the calling thread (runtime/device.h).
+#include "runtime/device.h"
+
+#include <type_traits>
+#include <variant>
+
+#include "runtime/cpu/activation.h"
+#include "runtime/cpu/attention.h"
+#include "runtime/cpu/elementwise.h"
+#include "runtime/cpu/embedding.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/initialize.h"
+#include "runtime/cpu/loss.h"
+#include "runtime/cpu/norm.h"
+#include "runtime/cpu/operands.h"
+#include "runtime/cpu/optimizer.h"
+#include "runtime/cpu/pages.h"
+#include "runtime/cpu/rope.h"
+
+namespace windtunnel {
+namespace cpu {
+namespace {
+
+Status RequireFp32(const OpKind& kind, DType dtype) {
+  if (dtype == DType::kFloat32) return Ok();
+  return Unsupported("{} in {}: the cpu device computes in fp32 only; set precision to fp32",
+                     OperatorName(kind), Name(dtype));
+}
+
+Status CheckTypes(const OpKind& kind) {
+  return std::visit(
+      [&kind](const auto& op) -> Status {
+        if constexpr (requires {
+                        op.from;
+                        op.to;
+                      }) {
+          WT_RETURN_IF_ERROR(RequireFp32(kind, op.from));
+          return RequireFp32(kind, op.to);
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(op)>, Fill>) {
+          return op.dtype == DType::kInt32 ? Ok() : RequireFp32(kind, op.dtype);
+        } else if constexpr (requires { op.dtype; }) {
+          return RequireFp32(kind, op.dtype);
+        } else {
+          return Ok();
+        }
+      },
+      kind);
+}
+
+class CpuDevice : public Device {
+ public:
+  Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
+                const KernelContext& context) override {
+    WT_RETURN_IF_ERROR(CheckTypes(kind));
+    UseOneThread();  // OpenMP keeps its setting per thread, and this may be a new one
+    const Operands operands{reads, writes};
+    return std::visit([&](const auto& op) { return RunKind(kind, op, operands, context); }, kind);
+  }
+
+  SegmentSource& memory() override { return segments_; }
+
+  std::map<std::string, std::string> Libraries() const override {
+    return {{"onednn", OneDnnVersion()}, {"openblas", OpenBlasVersion()}};
+  }
+
+ private:
+  // Picks the kernel by its signature: with the state that it keeps between calls, with the context, or with
+  // neither.
+  template <typename Kind>
+  Status RunKind(const OpKind& kind, const Kind& op, const Operands& operands, const KernelContext& context) {
+    if constexpr (requires { Run(gemms_, op, operands); }) {
+      return Run(gemms_, op, operands);
+    } else if constexpr (std::is_same_v<Kind, Rope>) {
+      return Run(rope_tables_, op, operands);
+    } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
+      return Run(op, context.step, operands);
+    } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {
+      return Run(op, context.seed, operands);
+    } else if constexpr (requires { Run(op, operands); }) {
+      return Run(op, operands);
+    } else {
+      return Unsupported("{} is not the device's: communication, memory and data are the executor's",
+                         OperatorName(kind));
+    }
+  }
+
+  GemmEngine gemms_;
+  RopeTables rope_tables_;
+  PageSegments segments_;
+};
+
+}  // namespace
+}  // namespace cpu
+
+std::unique_ptr<Device> MakeCpuDevice() { return std::make_unique<cpu::CpuDevice>(); }
+
+}  // namespace windtunnel

@@ -1,0 +1,15 @@
+// Copy, scale, fill, and the sum over rows that is a bias's gradient (operands: plan/op.h).
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const ColumnSum& op, const Operands& operands);
+Status Run(const Copy& op, const Operands& operands);
+Status Run(const Scale& op, const Operands& operands);
+Status Run(const Fill& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,17 @@
+// Token and position embeddings, forward and backward (operands: plan/op.h). Errors: Failed for a token id
+// outside the vocabulary (a data file does not fit the model); nothing is written then.
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const EmbeddingForward& op, const Operands& operands);
+Status Run(const EmbeddingBackward& op, const Operands& operands);
+
+// Failed unless every id is in [0, bound); `what` names them in the message: "token id".
+Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t bound);
+
+}  // namespace windtunnel::cpu

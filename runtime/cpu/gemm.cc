@@ -1,0 +1,254 @@
+#include "runtime/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <dnnl_debug.h>
+#include <algorithm>
+#include <dnnl.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/cpu/pages.h"
+
+// OpenBLAS's own header lies in an architecture's directory under a name that differs between distributions.
+extern "C" {
+void openblas_set_num_threads(int threads);
+char* openblas_get_config(void);
+char* openblas_get_corename(void);
+void cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
+                 const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc);
+}
+
+namespace windtunnel::cpu {
+namespace {
+
+constexpr int kCblasRowMajor = 101, kCblasNoTranspose = 111, kCblasTranspose = 112;
+
+// Multiply-adds up to which OpenBLAS's kernels for small matrices, which read the operands where they lie,
+// win over a primitive's fixed cost and its copies (README.md): with B as stored, and with B transposed. The
+// first is also where OpenBLAS itself stops using them.
+constexpr int64_t kSmallProduct = 1'000'000;
+constexpr int64_t kSmallTransposedProduct = 32'000;
+// Where oneDNN's sgemm wins over its matmul: C has few rows, or B is large and stored as it is read.
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kLargeB = 1'500'000;  // elements
+
+struct ProblemHash {
+  size_t operator()(const GemmProblem& p) const {
+    uint64_t hash = 0;
+    for (int64_t value : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc}) {
+      hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15ULL;
+      hash ^= hash >> 32;
+    }
+    return hash * 16 + p.transpose_a * 8 + p.transpose_b * 4 + p.bias * 2 + p.accumulate;
+  }
+};
+
+dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, int64_t stride) {
+  const dnnl::memory::dims strides =
+      transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+  return {{rows, columns}, dnnl::memory::data_type::f32, strides};
+}
+
+dnnl::matmul::primitive_desc Describe(const GemmProblem& p, const dnnl::engine& engine) {
+  const dnnl::memory::desc a = Matrix(p.m, p.k, p.transpose_a, p.lda);
+  const dnnl::memory::desc b = Matrix(p.k, p.n, p.transpose_b, p.ldb);
+  const dnnl::memory::desc c = Matrix(p.m, p.n, false, p.ldc);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (p.accumulate) {
+    dnnl::post_ops add_to_c;
+    add_to_c.append_sum(1.0f);
+    attributes.set_post_ops(add_to_c);
+  }
+  const dnnl::matmul::desc product =
+      p.bias ? dnnl::matmul::desc(a, b, Matrix(1, p.n, false, p.n), c) : dnnl::matmul::desc(a, b, c);
+  return {product, attributes, engine};
+}
+
+std::string Describe(const GemmProblem& p) {
+  return fmt::format("{}{} m={} n={} k={}", p.transpose_a ? 't' : 'n', p.transpose_b ? 't' : 'n', p.m, p.n,
+                     p.k);
+}
+
+// C += bias or C = bias, after which the product is added.
+void PutBias(const GemmProblem& p, const float* bias, float* c) {
+  for (int64_t row = 0; row < p.m; ++row) {
+    float* out = c + row * p.ldc;
+    if (p.accumulate) {
+      for (int64_t j = 0; j < p.n; ++j) out[j] += bias[j];
+    } else {
+      std::copy(bias, bias + p.n, out);
+    }
+  }
+}
+
+Status OneDnnSgemm(const GemmProblem& p, const float* a, const float* b, float beta, float* c) {
+  const dnnl_status_t status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k,
+                                          1.0f, a, p.lda, b, p.ldb, beta, c, p.ldc);
+  if (status != dnnl_success) {
+    return Failed("oneDNN's sgemm {} failed: {}", Describe(p), dnnl_status2str(status));
+  }
+  return Ok();
+}
+
+void OpenBlasSgemm(const GemmProblem& p, const float* a, const float* b, float beta, float* c) {
+  cblas_sgemm(kCblasRowMajor, p.transpose_a ? kCblasTranspose : kCblasNoTranspose,
+              p.transpose_b ? kCblasTranspose : kCblasNoTranspose, static_cast<int>(p.m),
+              static_cast<int>(p.n), static_cast<int>(p.k), 1.0f, a, static_cast<int>(p.lda), b,
+              static_cast<int>(p.ldb), beta, c, static_cast<int>(p.ldc));
+}
+
+}  // namespace
+
+// A matmul primitive with the memory objects that its arguments are passed in. Their addresses change with
+// every call.
+struct GemmEngine::Prepared {
+  dnnl::matmul primitive;
+  dnnl::memory a, b, bias, c, scratchpad;
+  size_t scratchpad_bytes = 0;
+};
+
+struct GemmEngine::State {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  bool generates_avx512 = false;
+  std::unordered_map<GemmProblem, Prepared, ProblemHash> prepared;
+  PageRegion scratchpad;
+};
+
+namespace {
+
+// Whether oneDNN's matmul generates code for AVX-512 ("brg:…"). Where it does not, it goes through the same
+// code as its sgemm call, with a primitive's cost on top.
+bool GeneratesAvx512(const dnnl::engine& engine) {
+  try {
+    const GemmProblem probe = GemmProblem::Dense(64, 64, 64, false, false);
+    return std::string_view(Describe(probe, engine).impl_info_str()).starts_with("brg");
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+GemmEngine::GemmEngine() : state_(std::make_unique<State>()) {
+  openblas_set_num_threads(1);
+  UseOneThread();
+  state_->generates_avx512 = GeneratesAvx512(state_->engine);
+}
+
+GemmEngine::~GemmEngine() = default;
+
+GemmLibrary GemmEngine::Choose(const GemmProblem& p) const {
+  const int64_t size = p.m * p.n * p.k;
+  if (size <= kSmallTransposedProduct) return GemmLibrary::kOpenBlas;
+#if defined(__x86_64__)
+  if (!state_->generates_avx512) return GemmLibrary::kOneDnnSgemm;
+  if (!p.transpose_b && size <= kSmallProduct) return GemmLibrary::kOpenBlas;
+  if (p.m <= kFewRows || (!p.transpose_b && p.n * p.k > kLargeB)) return GemmLibrary::kOneDnnSgemm;
+  return GemmLibrary::kOneDnnMatmul;
+#else
+  return GemmLibrary::kOpenBlas;  // elsewhere oneDNN's sgemm is portable C++
+#endif
+}
+
+// Makes the problem's primitive on first use, which takes 15 us to 1 ms (code generation).
+Result<GemmEngine::Prepared*> GemmEngine::Prepare(const GemmProblem& problem) {
+  const auto found = state_->prepared.find(problem);
+  if (found != state_->prepared.end()) return &found->second;
+  Prepared prepared;
+  try {
+    const dnnl::matmul::primitive_desc description = Describe(problem, state_->engine);
+    prepared.primitive = dnnl::matmul(description);
+    prepared.a = dnnl::memory(description.src_desc(), state_->engine, nullptr);
+    prepared.b = dnnl::memory(description.weights_desc(), state_->engine, nullptr);
+    if (problem.bias) prepared.bias = dnnl::memory(description.bias_desc(), state_->engine, nullptr);
+    prepared.c = dnnl::memory(description.dst_desc(), state_->engine, nullptr);
+    prepared.scratchpad = dnnl::memory(description.scratchpad_desc(), state_->engine, nullptr);
+    prepared.scratchpad_bytes = description.scratchpad_desc().get_size();
+  } catch (const dnnl::error& error) {
+    return Failed("oneDNN cannot make a matmul {}: {}", Describe(problem), error.what());
+  }
+  return &state_->prepared.emplace(problem, std::move(prepared)).first->second;
+}
+
+Status GemmEngine::RunMatmul(const GemmProblem& problem, Prepared& prepared, const float* a, const float* b,
+                             const float* bias, float* c) {
+  if (static_cast<int64_t>(prepared.scratchpad_bytes) > state_->scratchpad.bytes().count()) {
+    WT_ASSIGN_OR_RETURN(state_->scratchpad,
+                        PageRegion::Map(Bytes(static_cast<int64_t>(prepared.scratchpad_bytes))));
+  }
+  int count = 0;
+  dnnl_exec_arg_t arguments[5];
+  const auto pass = [&](int name, dnnl::memory& memory, const void* address) {
+    dnnl_memory_set_data_handle(memory.get(), const_cast<void*>(address));
+    arguments[count++] = {name, memory.get()};
+  };
+  pass(DNNL_ARG_SRC, prepared.a, a);
+  pass(DNNL_ARG_WEIGHTS, prepared.b, b);
+  if (problem.bias) pass(DNNL_ARG_BIAS, prepared.bias, bias);
+  pass(DNNL_ARG_DST, prepared.c, c);
+  pass(DNNL_ARG_SCRATCHPAD, prepared.scratchpad, state_->scratchpad.data());
+  // The C call: the C++ one builds a hash map of the arguments each time.
+  const dnnl_status_t status =
+      dnnl_primitive_execute(prepared.primitive.get(), state_->stream.get(), count, arguments);
+  if (status != dnnl_success) {
+    return Failed("oneDNN's matmul {} failed: {}", Describe(problem), dnnl_status2str(status));
+  }
+  return Ok();
+}
+
+Status GemmEngine::Run(const GemmProblem& problem, const float* a, const float* b, const float* bias,
+                       float* c) {
+  return RunWith(Choose(problem), problem, a, b, bias, c);
+}
+
+Status GemmEngine::RunWith(GemmLibrary library, const GemmProblem& problem, const float* a, const float* b,
+                           const float* bias, float* c) {
+  if (library == GemmLibrary::kOneDnnMatmul) {
+    WT_ASSIGN_OR_RETURN(Prepared * prepared, Prepare(problem));
+    return RunMatmul(problem, *prepared, a, b, bias, c);
+  }
+  if (problem.bias) PutBias(problem, bias, c);
+  const float beta = problem.accumulate || problem.bias ? 1.0f : 0.0f;
+  if (library == GemmLibrary::kOneDnnSgemm) return OneDnnSgemm(problem, a, b, beta, c);
+  OpenBlasSgemm(problem, a, b, beta, c);
+  return Ok();
+}
+
+void UseOneThread() { omp_set_num_threads(1); }
+
+std::string OneDnnVersion() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+}
+
+std::string OpenBlasVersion() {
+  return fmt::format("{} ({})", openblas_get_config(), openblas_get_corename());
+}
+
+std::string_view Name(GemmLibrary library) {
+  switch (library) {
+    case GemmLibrary::kOneDnnMatmul:
+      return "onednn_matmul";
+    case GemmLibrary::kOneDnnSgemm:
+      return "onednn_sgemm";
+    case GemmLibrary::kOpenBlas:
+      return "openblas";
+  }
+  return "?";
+}
+
+Status Run(GemmEngine& engine, const Gemm& op, const Operands& operands) {
+  GemmProblem problem = GemmProblem::Dense(op.m, op.n, op.k, op.transpose_a, op.transpose_b);
+  problem.bias = op.bias;
+  problem.accumulate = op.accumulate;
+  const float* a = operands.In(0, op.m * op.k);
+  const float* b = operands.In(1, op.k * op.n);
+  const float* bias = op.bias ? operands.In(2, op.n) : nullptr;
+  return engine.Run(problem, a, b, bias, operands.Out(0, op.m * op.n));
+}
+
+}  // namespace windtunnel::cpu

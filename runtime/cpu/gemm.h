@@ -1,0 +1,82 @@
+// Matrix products by oneDNN and OpenBLAS, whichever measured faster for the class of shape (README.md has the
+// table).
+//
+//   GemmEngine gemms;
+//   GemmProblem product = GemmProblem::Dense(m, n, k, /*transpose_a=*/false, /*transpose_b=*/true);
+//   WT_RETURN_IF_ERROR(gemms.Run(product, a, b, /*bias=*/nullptr, c));
+//
+// The choice depends on the problem and the processor's instruction set only, never on a measurement made
+// while running: the same run gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+// C[m,n] = op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ C when accumulate), row-major fp32. `lda` is the
+// distance of A's stored rows in elements (rows of length k, or m when transposed), and so on: operands may
+// be parts of wider ones.
+struct GemmProblem {
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  bool bias = false;
+  bool accumulate = false;
+
+  // Of matrices stored without gaps.
+  static GemmProblem Dense(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b) {
+    return {m, n, k, transpose_a, transpose_b, transpose_a ? m : k, transpose_b ? k : n, n};
+  }
+  bool operator==(const GemmProblem&) const = default;
+};
+
+enum class GemmLibrary {
+  kOneDnnMatmul,  // oneDNN's matmul primitive: code generated per shape, the bias fused
+  kOneDnnSgemm,   // oneDNN's BLAS call
+  kOpenBlas,
+};
+std::string_view Name(GemmLibrary library);
+
+// Not thread-safe: holds the primitives made so far and one scratchpad, as large as the largest of them
+// needs.
+class GemmEngine {
+ public:
+  GemmEngine();
+  ~GemmEngine();
+
+  // REQUIRES: positive m, n and k; C does not overlap A, B or bias; bias is read only when the problem has
+  // one. Errors: Failed (the library refused; the message has its reason and the shape).
+  Status Run(const GemmProblem& problem, const float* a, const float* b, const float* bias, float* c);
+  // The same by the library named, for measurements and tests.
+  Status RunWith(GemmLibrary library, const GemmProblem& problem, const float* a, const float* b,
+                 const float* bias, float* c);
+  // What Run uses for `problem`.
+  GemmLibrary Choose(const GemmProblem& problem) const;
+
+ private:
+  struct Prepared;
+  struct State;
+  Result<Prepared*> Prepare(const GemmProblem& problem);
+  Status RunMatmul(const GemmProblem& problem, Prepared& prepared, const float* a, const float* b,
+                   const float* bias, float* c);
+
+  std::unique_ptr<State> state_;
+};
+
+// Keeps oneDNN's work in the calling thread. OpenMP holds this setting per thread, so it is repeated where a
+// call may come from a new one. (OpenBLAS's setting belongs to the process; a GemmEngine makes it.)
+void UseOneThread();
+
+std::string OneDnnVersion();
+std::string OpenBlasVersion();  // with the build's options and the kernels chosen for this processor
+
+Status Run(GemmEngine& engine, const Gemm& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,76 @@
+#include "runtime/cpu/initialize.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "runtime/cpu/isa.h"
+
+namespace windtunnel::cpu {
+namespace {
+
+WT_INLINE float UniformValue(const RandomStream& stream, double scale, int64_t index) {
+  const double u =
+      static_cast<double>(static_cast<int64_t>(stream.At(static_cast<uint64_t>(index)) >> 11)) * 0x1p-53;
+  return static_cast<float>((2.0 * u - 1.0) * scale);
+}
+
+// The four 16-bit parts of x, added without carries between them: at most 4 * 65535.
+WT_INLINE int64_t SumOfQuarters(uint64_t x) {
+  const uint64_t pairs = (x & 0x0000FFFF0000FFFFULL) + ((x >> 16) & 0x0000FFFF0000FFFFULL);
+  return static_cast<int64_t>((pairs & 0xFFFFFFFFULL) + (pairs >> 32));
+}
+
+WT_INLINE float NormalValue(const RandomStream& stream, double scale, int64_t index) {
+  constexpr int64_t kMean = 6 * 65535;
+  const uint64_t first = 3 * static_cast<uint64_t>(index);
+  const int64_t sum = SumOfQuarters(stream.At(first)) + SumOfQuarters(stream.At(first + 1)) +
+                      SumOfQuarters(stream.At(first + 2));
+  return static_cast<float>(static_cast<double>(sum - kMean) * 0x1p-16 * scale);
+}
+
+WT_CPU_KERNEL void FillUniform(int64_t n, RandomStream stream, double scale, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = UniformValue(stream, scale, i);
+}
+
+WT_CPU_KERNEL void FillNormal(int64_t n, RandomStream stream, double scale, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = NormalValue(stream, scale, i);
+}
+
+}  // namespace
+
+float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index) {
+  const RandomStream stream(seed, op.stream);
+  switch (op.distribution) {
+    case InitializeParameter::Distribution::kNormal:
+      return NormalValue(stream, op.scale, index);
+    case InitializeParameter::Distribution::kUniform:
+      return UniformValue(stream, op.scale, index);
+    case InitializeParameter::Distribution::kOnes:
+      return 1.0f;
+    case InitializeParameter::Distribution::kZeros:
+      return 0.0f;
+  }
+  return 0.0f;
+}
+
+Status Run(const InitializeParameter& op, uint64_t seed, const Operands& operands) {
+  float* out = operands.Out(0, op.elements);
+  const RandomStream stream(seed, op.stream);
+  switch (op.distribution) {
+    case InitializeParameter::Distribution::kNormal:
+      FillNormal(op.elements, stream, op.scale, out);
+      break;
+    case InitializeParameter::Distribution::kUniform:
+      FillUniform(op.elements, stream, op.scale, out);
+      break;
+    case InitializeParameter::Distribution::kOnes:
+      std::fill_n(out, op.elements, 1.0f);
+      break;
+    case InitializeParameter::Distribution::kZeros:
+      std::fill_n(out, op.elements, 0.0f);
+      break;
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel::cpu

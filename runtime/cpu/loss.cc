@@ -1,0 +1,105 @@
+#include "runtime/cpu/loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/cpu/embedding.h"
+#include "runtime/cpu/isa.h"
+#include "runtime/cpu/vector_math.h"
+
+namespace windtunnel::cpu {
+namespace {
+
+constexpr int64_t kMaxBlocks = 256;
+constexpr int64_t kSmallestBlock =
+    1024;  // 4 KiB of logits: stays in the first-level cache between maximum and sum
+
+// x -> e^(x - maximum); returns their sum.
+WT_INLINE float Exponentiate(int64_t n, float maximum, float* x) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    x[i] = Exp(x[i] - maximum);
+    sum += x[i];
+  }
+  return sum;
+}
+
+// Two passes over the row. The first replaces each block by e^(x - m), m the largest logit so far, and keeps
+// m; the second multiplies each block by what turns that into the softmax, times `scale`. Returns the row's
+// log-sum-exp.
+WT_INLINE double SoftmaxInPlace(int64_t n, float scale, float* x) {
+  const int64_t block = std::max(kSmallestBlock, (n + kMaxBlocks - 1) / kMaxBlocks);
+  float block_maximum[kMaxBlocks];
+  float maximum = x[0];
+  double sum = 0.0;
+  for (int64_t first = 0; first < n; first += block) {
+    const int64_t length = std::min(block, n - first);
+    const float grown = std::max(maximum, Maximum(length, x + first));
+    const double block_sum = Exponentiate(length, grown, x + first);
+    sum = sum * std::exp(static_cast<double>(maximum) - grown) + block_sum;
+    maximum = grown;
+    block_maximum[first / block] = grown;
+  }
+  for (int64_t first = 0; first < n; first += block) {
+    const int64_t length = std::min(block, n - first);
+    const float factor = static_cast<float>(
+        scale * std::exp(static_cast<double>(block_maximum[first / block]) - maximum) / sum);
+    float* part = x + first;
+#pragma omp simd
+    for (int64_t i = 0; i < length; ++i) part[i] *= factor;
+  }
+  return maximum + std::log(sum);
+}
+
+// Returns the sum of the rows' losses; the logits become the gradient of the loss times `scale`.
+WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* targets, float scale,
+                                      float* logits) {
+  double loss = 0.0;
+  for (int64_t row = 0; row < rows; ++row) {
+    float* x = logits + row * n;
+    const double target_logit = x[targets[row]];
+    loss += SoftmaxInPlace(n, scale, x) - target_logit;
+    x[targets[row]] -= scale;
+  }
+  return loss;
+}
+
+// Returns the sum of squared differences; the gradient becomes `scale` times the differences.
+WT_CPU_KERNEL double SquaredErrors(int64_t n, const float* prediction, const float* target, float scale,
+                                   float* gradient) {
+  double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    const float difference = prediction[i] - target[i];
+    sum += static_cast<double>(difference) * difference;
+    gradient[i] = scale * difference;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Status Run(const CrossEntropy& op, const Operands& operands) {
+  const int32_t* targets = operands.InIntegers(1, op.rows);
+  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab));
+  const double rows = static_cast<double>(op.rows);
+  float* logits = operands.Out(1, op.rows * op.vocab);
+  WT_CHECK(logits == operands.In(0, op.rows * op.vocab));  // the gradient takes the logits' place
+  const double sum =
+      CrossEntropyRows(op.rows, op.vocab, targets, static_cast<float>(op.gradient_scale / rows), logits);
+  *operands.Out(0, 1) = static_cast<float>(sum / rows);
+  return Ok();
+}
+
+Status Run(const MeanSquaredError& op, const Operands& operands) {
+  const int64_t elements = op.rows * op.columns;
+  const double count = static_cast<double>(elements);
+  const double sum =
+      SquaredErrors(elements, operands.In(0, elements), operands.In(1, elements),
+                    static_cast<float>(2.0 * op.gradient_scale / count), operands.Out(1, elements));
+  *operands.Out(0, 1) = static_cast<float>(sum / count);
+  return Ok();
+}
+
+}  // namespace windtunnel::cpu

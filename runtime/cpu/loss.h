@@ -1,0 +1,14 @@
+// Losses with their gradients: cross-entropy in place over the logits, mean squared error (operands:
+// plan/op.h). Errors: Failed for a target outside the vocabulary; nothing is written then.
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const CrossEntropy& op, const Operands& operands);
+Status Run(const MeanSquaredError& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,16 @@
+// Layer norm and RMS norm with the residual sum fused in, forward and backward (operands: plan/op.h).
+//
+//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (eps = 1e-5
+//   under the root)
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const NormForward& op, const Operands& operands);
+Status Run(const NormBackward& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,31 @@
+// The operands of one operator, in the order that its kind documents in plan/op.h. The accessors check that
+// the program handed over what the kind promises: a mismatch is a fault of the program's builder, so a CHECK.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "runtime/device.h"
+
+namespace windtunnel::cpu {
+
+struct Operands {
+  std::span<const TensorRef> reads, writes;
+
+  // `elements` floats (or int32) of the index-th operand, at least.
+  const float* In(size_t index, int64_t elements) const { return At(reads, index, elements).f32(); }
+  const int32_t* InIntegers(size_t index, int64_t elements) const { return At(reads, index, elements).i32(); }
+  int32_t* OutIntegers(size_t index, int64_t elements) const { return At(writes, index, elements).i32(); }
+  float* Out(size_t index, int64_t elements) const { return At(writes, index, elements).f32(); }
+
+ private:
+  static const TensorRef& At(std::span<const TensorRef> tensors, size_t index, int64_t elements) {
+    WT_CHECK_LT(index, tensors.size());
+    WT_CHECK_GE(tensors[index].elements, elements);
+    return tensors[index];
+  }
+};
+
+}  // namespace windtunnel::cpu

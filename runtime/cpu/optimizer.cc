@@ -1,0 +1,140 @@
+#include "runtime/cpu/optimizer.h"
+
+#include <cmath>
+
+#include "runtime/cpu/isa.h"
+
+namespace windtunnel::cpu {
+namespace {
+
+WT_CPU_KERNEL double SumOfSquares(int64_t n, const float* x) {
+  double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum;
+}
+
+WT_CPU_KERNEL void Multiply(int64_t n, float factor, float* x) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// One parameter's part in the update; m is SGD's momentum or Adam's first moment.
+struct Tensors {
+  const float* gradient;
+  float *parameter, *m, *v;
+};
+
+struct SgdConstants {
+  float lr, weight_decay, momentum;
+};
+
+WT_CPU_KERNEL void Sgd(int64_t n, SgdConstants c, Tensors t) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = t.gradient[i] + c.weight_decay * t.parameter[i];
+    t.parameter[i] -= c.lr * g;
+  }
+}
+
+// momentum = momentum * mu + g. It starts at zero, which gives torch's first step (momentum = g).
+WT_CPU_KERNEL void SgdWithMomentum(int64_t n, SgdConstants c, Tensors t) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = t.gradient[i] + c.weight_decay * t.parameter[i];
+    const float m = c.momentum * t.m[i] + g;
+    t.m[i] = m;
+    t.parameter[i] -= c.lr * m;
+  }
+}
+
+struct AdamConstants {
+  float beta1, beta2, one_minus_beta1, one_minus_beta2;
+  float step_size;     // lr / (1 - beta1^t)
+  float v_correction;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+  float decoupled_decay;  // AdamW: 1 - lr * weight_decay, else 1
+  float coupled_decay;    // Adam: weight_decay, else 0
+};
+
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p -= step_size * m / (sqrt(v) * v_correction
+// + eps).
+WT_CPU_KERNEL void Adam(int64_t n, AdamConstants c, Tensors t) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float p = t.parameter[i];
+    const float g = t.gradient[i] + c.coupled_decay * p;
+    const float m = c.beta1 * t.m[i] + c.one_minus_beta1 * g;
+    const float v = c.beta2 * t.v[i] + c.one_minus_beta2 * g * g;
+    t.m[i] = m;
+    t.v[i] = v;
+    t.parameter[i] = p * c.decoupled_decay - c.step_size * m / (std::sqrt(v) * c.v_correction + c.eps);
+  }
+}
+
+SgdConstants SgdConstantsOf(const OptimizerSpec& spec) {
+  return {static_cast<float>(spec.lr), static_cast<float>(spec.weight_decay),
+          static_cast<float>(spec.momentum)};
+}
+
+// In double precision, as torch's Python does: 1 - beta2 loses four digits in fp32.
+AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step) {
+  const double t = static_cast<double>(step + 1);
+  const bool decoupled = spec.kind == OptimizerKind::kAdamW;
+  AdamConstants c;
+  c.beta1 = static_cast<float>(spec.beta1);
+  c.beta2 = static_cast<float>(spec.beta2);
+  c.one_minus_beta1 = static_cast<float>(1.0 - spec.beta1);
+  c.one_minus_beta2 = static_cast<float>(1.0 - spec.beta2);
+  c.step_size = static_cast<float>(spec.lr / (1.0 - std::pow(spec.beta1, t)));
+  c.v_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(spec.beta2, t)));
+  c.eps = static_cast<float>(spec.eps);
+  c.decoupled_decay = decoupled ? static_cast<float>(1.0 - spec.lr * spec.weight_decay) : 1.0f;
+  c.coupled_decay = decoupled ? 0.0f : static_cast<float>(spec.weight_decay);
+  return c;
+}
+
+}  // namespace
+
+Status Run(const GradientNorm&, const Operands& operands) {
+  double sum = 0.0;
+  for (const TensorRef& gradient : operands.reads) sum += SumOfSquares(gradient.elements, gradient.f32());
+  *operands.Out(0, 1) = static_cast<float>(std::sqrt(sum));
+  return Ok();
+}
+
+Status Run(const ClipGradients& op, const Operands& operands) {
+  const double norm = *operands.In(0, 1);
+  const double factor = op.max_norm / (norm + 1e-6);
+  if (factor >= 1.0) return Ok();  // a NaN norm goes on, and spreads
+  for (const TensorRef& gradient : operands.writes) {
+    Multiply(gradient.elements, static_cast<float>(factor), gradient.f32());
+  }
+  return Ok();
+}
+
+Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands) {
+  const size_t tensors = operands.reads.size();
+  WT_CHECK_EQ(operands.writes.size(), tensors * static_cast<size_t>(1 + op.state_tensors));
+  const bool is_sgd = op.spec.kind == OptimizerKind::kSgd;
+  const int states_needed = !is_sgd ? 2 : op.spec.momentum != 0.0 ? 1 : 0;
+  WT_CHECK_EQ(op.state_tensors, states_needed);
+  const AdamConstants adam = AdamConstantsOf(op.spec, step);
+  const SgdConstants sgd = SgdConstantsOf(op.spec);
+  for (size_t i = 0; i < tensors; ++i) {
+    const int64_t n = operands.reads[i].elements;
+    const auto write = [&](int part) { return operands.Out(static_cast<size_t>(part) * tensors + i, n); };
+    const Tensors t = {operands.reads[i].f32(), write(0), states_needed > 0 ? write(1) : nullptr,
+                       states_needed > 1 ? write(2) : nullptr};
+    if (!is_sgd) {
+      Adam(n, adam, t);
+    } else if (states_needed == 1) {
+      SgdWithMomentum(n, sgd, t);
+    } else {
+      Sgd(n, sgd, t);
+    }
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel::cpu

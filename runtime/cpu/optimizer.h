@@ -1,0 +1,20 @@
+// The optimizer and gradient clipping over all parameters of a step, each in one pass over memory (operands:
+// plan/op.h). The update rules are torch.optim's (SGD with momentum and weight decay, Adam, AdamW) and
+// torch.nn.utils.clip_grad_norm_.
+//
+// `step` counts updates made before: Adam's bias corrections are 1 - beta^(step + 1).
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const GradientNorm& op, const Operands& operands);
+Status Run(const ClipGradients& op, const Operands& operands);
+Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands);
+
+}  // namespace windtunnel::cpu

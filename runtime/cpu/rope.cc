@@ -1,0 +1,59 @@
+#include "runtime/cpu/rope.h"
+
+#include <cmath>
+
+#include "runtime/cpu/isa.h"
+
+namespace windtunnel::cpu {
+namespace {
+
+constexpr double kBase = 10'000.0;
+
+// `sign` is 1 forward and -1 backward.
+WT_CPU_KERNEL void Rotate(const Rope& op, const float* table, float sign, float* qkv) {
+  const int64_t half = op.head_dim / 2;
+  const int64_t packed = (op.heads + 2 * op.kv_heads) * op.head_dim;
+  for (int64_t token = 0; token < op.batch * op.seq; ++token) {
+    const float* cosines = table + token % op.seq * op.head_dim;
+    const float* sines = cosines + half;
+    for (int64_t head = 0; head < op.heads + op.kv_heads; ++head) {
+      float* first = qkv + token * packed + head * op.head_dim;
+      float* second = first + half;
+#pragma omp simd
+      for (int64_t i = 0; i < half; ++i) {
+        const float a = first[i], b = second[i], s = sign * sines[i];
+        first[i] = a * cosines[i] - b * s;
+        second[i] = b * cosines[i] + a * s;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<float>& RopeTables::Of(int64_t seq, int64_t head_dim) {
+  std::vector<float>& table = tables_[{seq, head_dim}];
+  if (!table.empty()) return table;
+  table.resize(static_cast<size_t>(seq * head_dim));
+  const int64_t half = head_dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double frequency = std::pow(kBase, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (int64_t position = 0; position < seq; ++position) {
+      float* row = table.data() + position * head_dim;
+      row[i] = static_cast<float>(std::cos(static_cast<double>(position) * frequency));
+      row[i + half] = static_cast<float>(std::sin(static_cast<double>(position) * frequency));
+    }
+  }
+  return table;
+}
+
+Status Run(RopeTables& tables, const Rope& op, const Operands& operands) {
+  if (op.head_dim % 2 != 0) {
+    return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number", op.head_dim);
+  }
+  const int64_t elements = op.batch * op.seq * (op.heads + 2 * op.kv_heads) * op.head_dim;
+  Rotate(op, tables.Of(op.seq, op.head_dim).data(), op.backward ? -1.0f : 1.0f, operands.Out(0, elements));
+  return Ok();
+}
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,91 @@
+#include "runtime/cpu/softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/cpu/isa.h"
+#include "runtime/cpu/vector_math.h"
+
+namespace windtunnel::cpu {
+namespace {
+
+// Rows are worked on up to the next multiple of the widest vector, so that no row ends in a scalar loop; what
+// is hidden in there is -infinity before the exponential.
+constexpr int64_t kVector = 16;
+
+struct RowExtent {
+  int64_t visible;  // keys that the row may see
+  int64_t worked;   // those rounded up, within the tile
+};
+
+WT_INLINE RowExtent ExtentOf(const ScoreTile& tile, int64_t row) {
+  const int64_t visible = std::min(tile.keys, tile.first_query + row + 1);
+  return {visible, std::min(tile.keys, (visible + kVector - 1) / kVector * kVector)};
+}
+
+WT_INLINE void HideInWorked(const RowExtent& extent, float* row) {
+  for (int64_t j = extent.visible; j < extent.worked; ++j) row[j] = -std::numeric_limits<float>::infinity();
+}
+
+WT_INLINE void ZeroRest(const ScoreTile& tile, const RowExtent& extent, float* row) {
+  std::fill(row + extent.worked, row + tile.keys, 0.0f);
+}
+
+}  // namespace
+
+WT_CPU_KERNEL void CausalSoftmax(const ScoreTile& tile, float* scores, float* log_sum_exp) {
+  const float scale = tile.scale;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    float* p = scores + row * tile.stride;
+    const RowExtent extent = ExtentOf(tile, row);
+    HideInWorked(extent, p);
+    const float shift = -scale * Maximum(extent.worked, p);
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < extent.worked; ++j) {
+      p[j] = Exp(scale * p[j] + shift);
+      sum += p[j];
+    }
+    const float inverse = 1.0f / sum;
+#pragma omp simd
+    for (int64_t j = 0; j < extent.worked; ++j) p[j] *= inverse;
+    ZeroRest(tile, extent, p);
+    if (log_sum_exp != nullptr) log_sum_exp[row] = std::log(sum) - shift;
+  }
+}
+
+WT_CPU_KERNEL void CausalSoftmaxFromLogSumExp(const ScoreTile& tile, const float* log_sum_exp,
+                                              float* scores) {
+  const float scale = tile.scale;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    float* p = scores + row * tile.stride;
+    const RowExtent extent = ExtentOf(tile, row);
+    HideInWorked(extent, p);
+    const float shift = -log_sum_exp[row];
+#pragma omp simd
+    for (int64_t j = 0; j < extent.worked; ++j) p[j] = Exp(scale * p[j] + shift);
+    ZeroRest(tile, extent, p);
+  }
+}
+
+WT_CPU_KERNEL void CausalSoftmaxBackward(const ScoreTile& tile, const float* probabilities,
+                                         const float* output, const float* output_gradient, int64_t head_dim,
+                                         int64_t output_stride, float* gradient) {
+  const float scale = tile.scale;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const float* out = output + row * output_stride;
+    const float* dout = output_gradient + row * output_stride;
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < head_dim; ++i) sum += out[i] * dout[i];
+    const float* p = probabilities + row * tile.stride;
+    float* ds = gradient + row * tile.stride;
+    const RowExtent extent = ExtentOf(tile, row);  // the probabilities of hidden keys are zero
+#pragma omp simd
+    for (int64_t j = 0; j < extent.worked; ++j) ds[j] = p[j] * (ds[j] - sum) * scale;
+    ZeroRest(tile, extent, ds);
+  }
+}
+
+}  // namespace windtunnel::cpu

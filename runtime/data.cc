@@ -1,0 +1,156 @@
+#include "runtime/data.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace windtunnel {
+namespace {
+
+// Distinguishes the streams that share run.seed: parameters take their registration order, from 0 on.
+constexpr uint64_t kTokenStream = 1ULL << 40;
+constexpr uint64_t kFeatureStream = 2ULL << 40;
+constexpr uint64_t kTeacherStream = 3ULL << 40;
+
+class TokenSource : public DataSource {
+ public:
+  void Features(int64_t, std::span<float>, std::span<float>) const override {
+    WT_CHECK(!"a transformer's data source has no features");
+  }
+};
+
+// next = (5 token + 7) mod m in nine cases of ten, else uniform over m = min(vocab, 1024) tokens. The best possible loss
+// is about 0.33 + 0.1 ln m nats, against ln vocab of a model that knows nothing.
+class SyntheticTokens : public TokenSource {
+ public:
+  SyntheticTokens(uint64_t seed, int64_t vocab) : seed_(seed), used_(static_cast<uint64_t>(std::min<int64_t>(vocab, 1024))) {}
+
+  int64_t size() const override { return kSyntheticSamples; }
+
+  void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
+    WT_CHECK_EQ(ids.size(), targets.size());
+    RandomStream random(seed_, kTokenStream + static_cast<uint64_t>(sample));
+    uint64_t token = random.Below(used_);
+    for (size_t t = 0; t < ids.size(); ++t) {
+      ids[t] = static_cast<int32_t>(token);
+      const uint64_t draw = random.Next();
+      // The draw's low bits decide on noise, its high half is the noise.
+      token = draw % 1000 < 100 ? ((draw >> 32) * used_) >> 32 : (5 * token + 7) % used_;
+      targets[t] = static_cast<int32_t>(token);
+    }
+  }
+
+ private:
+  uint64_t seed_;
+  uint64_t used_;
+};
+
+// Sample i is bytes [i seq, (i + 1) seq] of the file: neighbours share one byte, the last target and the first input.
+class TextTokens : public TokenSource {
+ public:
+  TextTokens(std::string text, int64_t seq_len) : text_(std::move(text)), seq_len_(seq_len) {}
+
+  int64_t size() const override { return (static_cast<int64_t>(text_.size()) - 1) / seq_len_; }
+
+  void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
+    WT_CHECK_EQ(static_cast<int64_t>(ids.size()), seq_len_);
+    WT_CHECK_EQ(static_cast<int64_t>(targets.size()), seq_len_);
+    WT_CHECK_LT(sample, size());
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text_.data()) + sample * seq_len_;
+    for (int64_t t = 0; t < seq_len_; ++t) {
+      ids[t] = bytes[t];
+      targets[t] = bytes[t + 1];
+    }
+  }
+
+ private:
+  std::string text_;
+  int64_t seq_len_;
+};
+
+// Inputs are uniform in [-1, 1); every output is a fixed combination of a few inputs, plus a fixed offset. Few, so that
+// making a batch costs next to nothing beside training on it.
+class Regression : public DataSource {
+ public:
+  Regression(uint64_t seed, int64_t inputs, int64_t outputs) : seed_(seed), inputs_(inputs), outputs_(outputs) {
+    RandomStream random(seed, kTeacherStream);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(kTerms));
+    for (int64_t i = 0; i < outputs * kTerms; ++i)
+      terms_.push_back({static_cast<int32_t>(random.Below(static_cast<uint64_t>(inputs))),
+                        static_cast<float>(random.Normal()) * scale});
+    for (int64_t i = 0; i < outputs; ++i) offsets_.push_back(static_cast<float>(random.Uniform() - 0.5));
+  }
+
+  int64_t size() const override { return kSyntheticSamples; }
+
+  void Features(int64_t sample, std::span<float> in, std::span<float> out) const override {
+    WT_CHECK_EQ(static_cast<int64_t>(in.size()), inputs_);
+    WT_CHECK_EQ(static_cast<int64_t>(out.size()), outputs_);
+    const RandomStream random(seed_, kFeatureStream + static_cast<uint64_t>(sample));
+    for (int64_t i = 0; i < inputs_; ++i)
+      in[i] = static_cast<float>(static_cast<int32_t>(random.At(static_cast<uint64_t>(i)) >> 40)) * 0x1.0p-23f - 1.0f;
+    for (int64_t o = 0; o < outputs_; ++o) {
+      float sum = offsets_[o];
+      for (int t = 0; t < kTerms; ++t) sum += in[terms_[o * kTerms + t].input] * terms_[o * kTerms + t].weight;
+      out[o] = sum;
+    }
+  }
+
+  void Tokens(int64_t, std::span<int32_t>, std::span<int32_t>) const override {
+    WT_CHECK(!"an MLP's data source has no tokens");
+  }
+
+ private:
+  static constexpr int kTerms = 4;
+  struct Term {
+    int32_t input;
+    float weight;
+  };
+  uint64_t seed_;
+  int64_t inputs_, outputs_;
+  std::vector<Term> terms_;  // kTerms of each output
+  std::vector<float> offsets_;
+};
+
+Result<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return InvalidInput("data: cannot read '{}': {}", path, strerror(errno));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) return InvalidInput("data: cannot read '{}': {}", path, strerror(errno));
+  return text;
+}
+
+Result<std::unique_ptr<DataSource>> MakeTextSource(const Scenario& scenario) {
+  const ModelSpec& model = scenario.model;
+  if (model.vocab < 256)
+    return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least 256, is {}", scenario.data, model.vocab);
+  WT_ASSIGN_OR_RETURN(std::string text, ReadText(scenario.data));
+  if (static_cast<int64_t>(text.size()) < model.seq_len + 1)
+    return InvalidInput("data: '{}' has {} bytes; one sample takes model.seq_len + 1 = {}", scenario.data, text.size(),
+                        model.seq_len + 1);
+  return std::make_unique<TextTokens>(std::move(text), model.seq_len);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DataSource>> MakeDataSource(const Scenario& scenario) {
+  const ModelSpec& model = scenario.model;
+  const bool synthetic = scenario.data == "synthetic";
+  if (model.kind == ModelKind::kMlp) {
+    if (!synthetic) return InvalidInput("data: an MLP trains on 'synthetic' only, '{}' was given", scenario.data);
+    return std::make_unique<Regression>(scenario.run.seed, model.widths.front(), model.widths.back());
+  }
+  if (!synthetic) return MakeTextSource(scenario);
+  return std::make_unique<SyntheticTokens>(scenario.run.seed, model.vocab);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,159 @@
+#include "runtime/direct_channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gloo/context.h>
+#include <gloo/transport/buffer.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+
+#include "base/check.h"
+#include "runtime/gloo_connect.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int kSlot = 0;  // a pair carries one bound buffer in each direction
+
+bool SameAddress(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return false;
+  if (a.ss_family == AF_INET) {
+    const auto& x = reinterpret_cast<const sockaddr_in&>(a);
+    const auto& y = reinterpret_cast<const sockaddr_in&>(b);
+    return x.sin_port == y.sin_port && x.sin_addr.s_addr == y.sin_addr.s_addr;
+  }
+  const auto& x = reinterpret_cast<const sockaddr_in6&>(a);
+  const auto& y = reinterpret_cast<const sockaddr_in6&>(b);
+  return x.sin6_port == y.sin6_port && memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
+}
+
+// A descriptor of our own for the pair's socket, which Gloo keeps to itself: found by its local address, which a connected
+// pair tells and no other socket of this process has. With it a wait can poll and be cut short. Without it (not found) waits
+// block in Gloo until its own timeout.
+FileDescriptor SocketOf(const gloo::transport::Pair& pair) {
+  const auto* address = dynamic_cast<const gloo::transport::tcp::Address*>(&pair.address());
+  std::error_code error;
+  if (address == nullptr) return {};
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const int fd = atoi(entry.path().filename().c_str());
+    sockaddr_storage local = {};
+    socklen_t length = sizeof local;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 && SameAddress(local, address->getSockaddr()))
+      return FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  }
+  return {};
+}
+
+}  // namespace
+
+DirectChannel::DirectChannel(std::shared_ptr<gloo::Context> context)
+    : context_(std::move(context)), rank_(context_->rank), staged_(new Message()),
+      peers_(static_cast<size_t>(context_->size)) {}
+
+DirectChannel::~DirectChannel() {
+  for (Peer& peer : peers_) {
+    peer.send.reset();
+    peer.receive.reset();
+  }
+}
+
+Result<std::unique_ptr<DirectChannel>> DirectChannel::Make(std::shared_ptr<gloo::Context> context) {
+  auto timeout = context->getTimeout();
+  std::unique_ptr<DirectChannel> channel(new DirectChannel(std::move(context)));
+  channel->SetLimits(Clock::now() + timeout, std::chrono::microseconds(0));
+  WT_RETURN_IF_ERROR(channel->Open());
+  return channel;
+}
+
+Status DirectChannel::Open() {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    Peer& peer = peers_[rank];
+    try {
+      auto& pair = context_->getPair(rank);
+      peer.received = std::make_unique<Message>();
+      peer.send = pair->createSendBuffer(kSlot, staged_.get(), sizeof(Message));
+      peer.receive = pair->createRecvBuffer(kSlot, peer.received.get(), sizeof(Message));
+      pair->setSync(true, /*busyPoll=*/false);
+      peer.socket = SocketOf(*pair);
+    } catch (const std::exception& error) {
+      return Failed("cannot open the connection to rank {}: {}", rank, GlooMessage(error));
+    }
+  }
+  // The longest message first: Gloo fits the socket's buffer to the longest that it has sent, and never shrinks it.
+  const Fingerprint hello = {.operation = GroupOperation::kBarrier, .elements = -1};
+  const std::vector<std::byte> longest(kMessageBytes);
+  Stage(hello, longest.data(), longest.size());
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != rank_) WT_RETURN_IF_ERROR(SendStaged(rank));
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != rank_) WT_RETURN_IF_ERROR(Receive(rank, hello));
+  return Ok();
+}
+
+void DirectChannel::SetLimits(Clock::time_point deadline, std::chrono::microseconds spin) {
+  deadline_ = deadline;
+  spin_ = spin;
+}
+
+void DirectChannel::Stage(const Fingerprint& fingerprint, const void* data, size_t bytes) {
+  WT_CHECK_LE(bytes, kMessageBytes);
+  staged_->fingerprint = fingerprint;
+  if (bytes > 0) memcpy(staged_->bytes, data, bytes);
+  staged_bytes_ = bytes;
+}
+
+Status DirectChannel::SendStaged(int peer) {
+  try {
+    peers_[peer].send->send(0, sizeof(Fingerprint) + staged_bytes_, 0);
+    peers_[peer].send->waitSend();
+    return Ok();
+  } catch (const std::exception& error) {
+    return Failed("cannot send to rank {}: {}", peer, GlooMessage(error));
+  }
+}
+
+Status DirectChannel::AwaitReadable(int peer) {
+  const int socket = peers_[peer].socket.get();
+  if (socket < 0) return Ok();
+  char byte;
+  const auto start = Clock::now();
+  do {
+    if (recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) return Ok();  // data, or the end of the connection
+  } while (Clock::now() - start < spin_);
+  pollfd entry = {socket, POLLIN, 0};
+  for (;;) {
+    const int ready = poll(&entry, 1, MillisecondsUntil(deadline_));
+    if (ready > 0) return Ok();
+    if (ready == 0)
+      return Failed("rank {} sent nothing within {} ms", peer,
+                    std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
+    if (errno != EINTR) return Failed("cannot poll the connection to rank {}: {}", peer, strerror(errno));
+  }
+}
+
+Result<void*> DirectChannel::Receive(int peer, const Fingerprint& expected) {
+  WT_RETURN_IF_ERROR(AwaitReadable(peer));
+  try {
+    peers_[peer].receive->waitRecv();
+  } catch (const std::exception& error) {
+    return Failed("nothing came from rank {}: {}", peer, GlooMessage(error));
+  }
+  Message& message = *peers_[peer].received;
+  if (message.fingerprint != expected)
+    return Failed("ranks disagree: this rank is at {}, rank {} at {}", Describe(expected), peer, Describe(message.fingerprint));
+  return static_cast<void*>(message.bytes);
+}
+
+void DirectChannel::Abort() {
+  for (Peer& peer : peers_)
+    if (peer.socket.valid()) shutdown(peer.socket.get(), SHUT_RDWR);
+}
+
+}  // namespace windtunnel

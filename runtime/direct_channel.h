@@ -1,0 +1,85 @@
+// Small messages, as fast as TCP allows: Gloo's bound buffers over pairs in synchronous mode. The calling thread itself writes
+// to and reads from the socket, so a message costs one hop and wakes one thread; through Gloo's event loop it would take two hops
+// (a send waits for the receiver's notification) and three wake-ups. Measured for an exchange of 8 KiB between two pinned
+// ranks: 8 us here, 45 us there.
+//
+//   channel.Stage(fingerprint, data, bytes);
+//   WT_RETURN_IF_ERROR(channel.SendStaged(peer));
+//   WT_ASSIGN_OR_RETURN(void* theirs, channel.Receive(peer, fingerprint));
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/group_operator.h"
+#include "runtime/socket.h"
+
+namespace gloo {
+class Context;
+namespace transport {
+class Buffer;
+}
+}  // namespace gloo
+
+namespace windtunnel {
+
+// One thread at a time uses a channel; Abort may come from any.
+class DirectChannel {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Bytes of one message at most. Either end holds one such buffer for each peer, and a socket takes two messages without
+  // blocking, which is what keeps an exchange from deadlocking: a rank sends at most one message ahead of what it receives.
+  static constexpr size_t kMessageBytes = size_t{32} << 10;
+
+  // Takes over the connections of `context`, and exchanges a first message with every peer.
+  static Result<std::unique_ptr<DirectChannel>> Make(std::shared_ptr<gloo::Context> context);
+  ~DirectChannel();
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+
+  // Waits end at `deadline`, and begin by polling the socket for `spin`: a core that sleeps takes longer to wake than a
+  // message to come.
+  void SetLimits(Clock::time_point deadline, std::chrono::microseconds spin);
+
+  // Copies a message (at most kMessageBytes) to where SendStaged takes it from, for any number of peers.
+  void Stage(const Fingerprint& fingerprint, const void* data, size_t bytes);
+  Status SendStaged(int peer);
+  // The next message from `peer`, which must carry `expected`: its bytes are the caller's until the next Receive from there.
+  Result<void*> Receive(int peer, const Fingerprint& expected);
+
+  // Makes the wait in progress and all later ones fail at once. From any thread.
+  void Abort();
+  // Cuts the connections, so that the peers fail, too.
+  void Close() { Abort(); }
+
+ private:
+  struct Message {
+    Fingerprint fingerprint;
+    std::byte bytes[kMessageBytes];
+  };
+  struct Peer {
+    std::unique_ptr<Message> received;
+    std::unique_ptr<gloo::transport::Buffer> send, receive;
+    FileDescriptor socket;  // another descriptor of the pair's socket
+  };
+
+  explicit DirectChannel(std::shared_ptr<gloo::Context> context);
+  Status Open();
+  Status AwaitReadable(int peer);
+
+  std::shared_ptr<gloo::Context> context_;
+  int rank_;
+  Clock::time_point deadline_;
+  std::chrono::microseconds spin_{0};
+  std::unique_ptr<Message> staged_;
+  size_t staged_bytes_ = 0;
+  std::vector<Peer> peers_;  // by rank; this rank's is empty
+};
+
+}  // namespace windtunnel

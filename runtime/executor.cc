@@ -1,0 +1,164 @@
+#include "runtime/executor.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+using Clock = Communicator::Clock;
+
+Duration Since(Clock::time_point start, Clock::time_point time) {
+  return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(time - start).count() * 1000);
+}
+
+Duration ThreadTime() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return Picoseconds((now.tv_sec * 1'000'000'000LL + now.tv_nsec) * 1000);
+}
+
+}  // namespace
+
+struct Executor::Run_ {
+  const Program& program;
+  int64_t step;
+  const ExecutionMode& mode;
+  Clock::time_point start{};
+  Duration thread_start{};
+  Duration now{};                   // the end of the last operator
+  std::vector<uint64_t> tickets{};  // by operator; 0: not submitted
+  std::vector<OpIndex> submitted{};
+  Timeline timeline{};
+
+  Duration Time() const { return mode.thread_time ? ThreadTime() - thread_start : Since(start, Clock::now()); }
+};
+
+Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
+                   FlightRecorder& recorder)
+    : plan_(plan), role_(plan.RoleOf(rank)), rank_(rank), device_(device), communicators_(communicators),
+      loader_(loader), recorder_(recorder), pool_(role_.buffers, &device.memory()) {
+  for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
+}
+
+Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
+  Run_ run{program, step, mode};
+  run.tickets.assign(program.ops.size(), 0);
+  run.timeline.rank = rank_;
+  run.timeline.spans.reserve(program.ops.size());
+  run.timeline.memory.reserve(program.ops.size());
+  if (mode.thread_time) run.thread_start = ThreadTime();
+  run.start = Clock::now();
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
+    if (auto status = Execute(run, index); !status) {
+      const Op& op = program.ops[index];
+      return tl::unexpected(Error{status.error().kind, fmt::format("rank {}, step {}, operator '{}' ({}): {}", rank_, step,
+                                                                   op.name, OperatorName(op.kind),
+                                                                   status.error().message)});
+    }
+  }
+  WT_RETURN_IF_ERROR(Finish(run));
+  return std::move(run.timeline);
+}
+
+Status Executor::Execute(Run_& run, OpIndex index) {
+  const Op& op = run.program.ops[index];
+  if (IsMemory(op.kind)) return ExecuteMemory(run, index);
+  recorder_.Note(run.step, index);
+  const ExecutionMode& mode = run.mode;
+  if (index == mode.submit_before) WT_RETURN_IF_ERROR(SubmitCommunication(run, mode.only));
+  if (!IsCommunication(op.kind)) return Compute(run, index);
+  if (mode.communication != ExecutionMode::Communication::kAll) return Ok();
+  return SubmitCommunication(run, index);
+}
+
+Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
+  const Op& op = run.program.ops[index];
+  const BufferId id = op.writes[0].buffer;
+  if (std::holds_alternative<Alloc>(op.kind)) {
+    WT_RETURN_IF_ERROR(pool_.Alloc(id));
+  } else {
+    pool_.Free(id);
+  }
+  run.timeline.memory.push_back(MemorySample{index, run.now, pool_.allocated(), pool_.reserved()});
+  return Ok();
+}
+
+void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const {
+  refs.clear();
+  for (const Slice& slice : slices) {
+    const uint64_t address = pool_.address(slice.buffer) + slice.offset * element_size_[slice.buffer].count();
+    refs.push_back(TensorRef{reinterpret_cast<void*>(address), slice.elements});
+  }
+}
+
+Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
+  const Op& op = run.program.ops[index];
+  for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
+  Resolve(op.reads, reads_);
+  Resolve(op.writes, writes_);
+  run.tickets[index] = CommunicatorOf(op.stream).Submit(op.kind, reads_, writes_, op.name);
+  run.submitted.push_back(index);
+  return Ok();
+}
+
+// Computing operators have finished when they return, so only communication is ever waited for.
+Status Executor::WaitFor(Run_& run, OpIndex communication) {
+  if (run.tickets[communication] == 0 || run.mode.communication == ExecutionMode::Communication::kOne) return Ok();
+  recorder_.NoteWaiting(run.step, communication);
+  return CommunicatorOf(run.program.ops[communication].stream).Wait(run.tickets[communication]);
+}
+
+Status Executor::Compute(Run_& run, OpIndex index) {
+  const Op& op = run.program.ops[index];
+  for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
+  Resolve(op.reads, reads_);
+  Resolve(op.writes, writes_);
+  const Duration start = run.Time();
+  if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
+    loader_.Load(*load, run.step, writes_);
+  } else {
+    const KernelContext context{run.step, plan_.scenario.run.seed};
+    WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, context));
+  }
+  run.now = run.Time();
+  run.timeline.spans.push_back(Span{index, op.stream, start, run.now});
+  return Ok();
+}
+
+Status Executor::Finish(Run_& run) {
+  for (OpIndex index : run.submitted) {
+    recorder_.NoteWaiting(run.step, index);
+    const Op& op = run.program.ops[index];
+    if (auto status = CommunicatorOf(op.stream).Wait(run.tickets[index]); !status) return status;
+  }
+  run.timeline.end = run.Time();
+  for (OpIndex index : run.submitted) {
+    const StreamId stream = run.program.ops[index].stream;
+    const auto times = CommunicatorOf(stream).TimesOf(run.tickets[index]);
+    run.timeline.spans.push_back(Span{index, stream, Since(run.start, times.start), Since(run.start, times.end)});
+  }
+  recorder_.NoteStepDone(run.step);
+  return Ok();
+}
+
+std::span<const float> Executor::Values(const Slice& slice) const {
+  const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
+  return {data + slice.offset, static_cast<size_t>(slice.elements)};
+}
+
+double Executor::Loss() const {
+  double sum = 0;
+  for (const Slice& loss : role_.losses) sum += Values(loss)[0];
+  return sum / static_cast<double>(role_.losses.size());
+}
+
+double Executor::GradientNormValue() const {
+  return role_.gradient_norm < 0 ? 0.0 : Values(Slice{role_.gradient_norm, 0, 1})[0];
+}
+
+}  // namespace windtunnel

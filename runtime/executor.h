@@ -1,0 +1,80 @@
+// Executes a role's programs in real time on one rank, and reports what happened as a Timeline.
+//
+// On the cpu device the calling thread is the compute stream and the host at once; each communication stream is the progress
+// thread of its group's communicator.
+//
+//   Executor executor(plan, rank, *device, communicators, *loader, recorder);
+//   WT_RETURN_IF_ERROR(executor.Run(role.initialize, -1));
+//   WT_ASSIGN_OR_RETURN(Timeline timeline, executor.Run(role.StepProgram(0), 0));
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/buffer_pool.h"
+#include "plan/plan.h"
+#include "plan/timeline.h"
+#include "runtime/batch_loader.h"
+#include "runtime/communicator.h"
+#include "runtime/device.h"
+#include "runtime/flight_recorder.h"
+
+namespace windtunnel {
+
+// By group id; null where the group has a single rank.
+using Communicators = std::vector<std::unique_ptr<Communicator>>;
+
+// What calibration changes about a run.
+struct ExecutionMode {
+  enum class Communication { kAll, kNone, kOne } communication = Communication::kAll;
+  // kOne: this operator is submitted before operator `submit_before`, and waited for only at the end of the program.
+  OpIndex only = -1;
+  OpIndex submit_before = -1;
+  // Spans count the thread's CPU time instead of wall time, where ranks share cores.
+  bool thread_time = false;
+};
+
+class Executor {
+ public:
+  Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
+           FlightRecorder& recorder);
+
+  // Runs a program of this rank's role to its end. Errors: an operator's, with its name.
+  Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
+
+  // The mean of the last step's micro-batch losses, and its gradient norm (0 when not clipping).
+  double Loss() const;
+  double GradientNormValue() const;
+
+  BufferPool& pool() { return pool_; }
+  const Role& role() const { return role_; }
+  // The values of a slice of an fp32 buffer.
+  std::span<const float> Values(const Slice& slice) const;
+
+ private:
+  struct Run_;  // the state of one Run
+
+  Status Execute(Run_& run, OpIndex index);
+  Status ExecuteMemory(Run_& run, OpIndex index);
+  Status SubmitCommunication(Run_& run, OpIndex index);
+  Status Compute(Run_& run, OpIndex index);
+  Status WaitFor(Run_& run, OpIndex communication);
+  Status Finish(Run_& run);
+  void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
+  Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].group]; }
+
+  const Plan& plan_;
+  const Role& role_;
+  int rank_;
+  Device& device_;
+  Communicators& communicators_;
+  BatchLoader& loader_;
+  FlightRecorder& recorder_;
+  BufferPool pool_;
+  std::vector<Bytes> element_size_;  // by buffer
+  std::vector<TensorRef> reads_, writes_;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,53 @@
+#include "runtime/flight_recorder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "runtime/socket.h"
+
+namespace windtunnel {
+
+Result<FlightRecorder> FlightRecorder::Map(const std::string& path, int fd, int ranks, int rank) {
+  const size_t bytes = sizeof(Slot) * static_cast<size_t>(ranks);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return Failed("cannot map the flight recorder '{}': {}", path, strerror(errno));
+  std::shared_ptr<Slot[]> slots(static_cast<Slot*>(memory), [bytes](Slot* mapped) { munmap(mapped, bytes); });
+  return FlightRecorder(std::move(slots), ranks, rank);
+}
+
+Result<FlightRecorder> FlightRecorder::Create(const std::string& path, int ranks) {
+  WT_CHECK_GT(ranks, 0);
+  FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(sizeof(Slot) * static_cast<size_t>(ranks))) != 0)
+    return Failed("cannot make the flight recorder '{}': {}", path, strerror(errno));
+  return Map(path, file.get(), ranks, 0);
+}
+
+Result<FlightRecorder> FlightRecorder::Open(const std::string& path, int rank) {
+  FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat status = {};
+  if (!file.valid() || fstat(file.get(), &status) != 0)
+    return Failed("cannot open the flight recorder '{}': {}", path, strerror(errno));
+  const int ranks = static_cast<int>(status.st_size / static_cast<off_t>(sizeof(Slot)));
+  if (rank < 0 || rank >= ranks) return Failed("the flight recorder '{}' has {} ranks, not a rank {}", path, ranks, rank);
+  return Map(path, file.get(), ranks, rank);
+}
+
+FlightRecorder FlightRecorder::Private() { return FlightRecorder(std::shared_ptr<Slot[]>(new Slot[1]()), 1, 0); }
+
+FlightRecorder::Position FlightRecorder::Last(int rank) const {
+  WT_CHECK_LT(rank, ranks_);
+  const uint64_t note = slots_[rank].note.load(std::memory_order_relaxed);
+  Position position;
+  position.state = static_cast<State>(note >> 62);
+  position.step = static_cast<int64_t>(static_cast<uint32_t>(note >> 30)) - 1;
+  position.op = position.state == State::kStarting ? -1 : static_cast<int32_t>(note & ((1u << 30) - 1));
+  return position;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,142 @@
+// The communicator over Gloo: small operators go directly (runtime/direct.h), large ones around a ring (runtime/ring.h).
+#include <algorithm>
+#include <thread>
+
+#include "runtime/bulk_channel.h"
+#include "runtime/communicator.h"
+#include "runtime/direct.h"
+#include "runtime/direct_channel.h"
+#include "runtime/gloo_connect.h"
+#include "runtime/group_operator.h"
+#include "runtime/operator_queue.h"
+#include "runtime/ring.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Communicator::Clock;
+
+// After a failure, how long peers get to say where they are. Those that the same deadline hit are late by their skew only.
+constexpr milliseconds kViewsTime{500};
+
+class GlooRunner : public OperatorRunner {
+ public:
+  GlooRunner(Store& store, const GlooOptions& options) : store_(store), options_(options) {}
+
+  Status Connect() {
+    if (options_.size == 1) return Ok();
+    WT_ASSIGN_OR_RETURN(GlooConnections connections, ConnectGloo(store_, options_));
+    WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
+    WT_ASSIGN_OR_RETURN(bulk_, BulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    return Ok();
+  }
+
+  bool CanBegin(const GroupOperator& op) override {
+    return options_.size > 1 && GoesDirect(op, options_.size) && BeginSendsAll(op, options_.size);
+  }
+
+  Status Begin(GroupOperator& op) override {
+    const auto start = Clock::now();
+    direct_->SetLimits(start + options_.timeout, std::chrono::microseconds(0));
+    return Explain(op, start, BeginDirect(op, *direct_));
+  }
+
+  Status Finish(GroupOperator& op, bool has_begun, bool waited_for) override {
+    const auto start = Clock::now();
+    if (options_.size == 1) {
+      RunAlone(op);
+      return Ok();
+    }
+    if (!GoesDirect(op, options_.size)) {
+      bulk_->SetDeadline(start + options_.timeout);
+      return Explain(op, start, RunBulk(op, *bulk_));
+    }
+    direct_->SetLimits(start + options_.timeout, waited_for ? options_.spin : std::chrono::microseconds(0));
+    Status status;
+    if (!has_begun) status = BeginDirect(op, *direct_);
+    if (status) status = FinishDirect(op, *direct_);
+    return Explain(op, start, std::move(status));
+  }
+
+  void Abort() override {
+    if (direct_ != nullptr) direct_->Abort();
+    if (bulk_ != nullptr) bulk_->Abort();
+  }
+
+ private:
+  // An error's message with who, what and where the peers are; and all connections are cut, so that they fail as well.
+  Status Explain(const GroupOperator& op, Clock::time_point start, Status status) {
+    if (status) return status;
+    const bool timed_out = Clock::now() - start >= options_.timeout;
+    std::string text = fmt::format("rank {} of group '{}': {} '{}' ({}) failed: {}", options_.rank, options_.name,
+                                   Name(op.operation), op.name, Describe(op.fingerprint), status.error().message);
+    text += PeerViews(op, timed_out);
+    direct_->Close();
+    bulk_->Close();
+    return Failed("{}", text);
+  }
+
+  // Tells the store where this rank is, and collects what its peers have told: "; rank 1 was at number 7, barrier 'start'".
+  std::string PeerViews(const GroupOperator& op, bool timed_out) {
+    const std::string prefix = "failed/" + options_.name + "/";
+    const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
+    if (!store_.Set(prefix + std::to_string(options_.rank), view)) return "";
+    const auto deadline = Clock::now() + (timed_out ? kViewsTime : milliseconds(0));
+    std::string text;
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer == options_.rank) continue;
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+      Result<std::string> theirs = store_.Get(prefix + std::to_string(peer), std::max(left, milliseconds(0)));
+      if (theirs) text += fmt::format("; rank {} was at {}", peer, *theirs);
+      else if (timed_out) text += fmt::format("; rank {} did not get that far", peer);
+    }
+    return text;
+  }
+
+  Store& store_;
+  GlooOptions options_;
+  std::unique_ptr<DirectChannel> direct_;
+  std::unique_ptr<BulkChannel> bulk_;
+};
+
+class GlooCommunicator : public Communicator {
+ public:
+  GlooCommunicator(std::unique_ptr<GlooRunner> runner, const GlooOptions& options)
+      : rank_(options.rank), size_(options.size), numbers_(options.size), runner_(std::move(runner)), queue_(runner_.get()) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
+                  std::string_view name) override {
+    return queue_.Submit([&](GroupOperator& op) -> Status {
+      Status described = DescribeOperator(kind, reads, writes, name, rank_, size_, op);
+      if (!described) {
+        ErrorKind error = described.error().kind;
+        return tl::unexpected(Error{error, fmt::format("rank {}: '{}': {}", rank_, name, described.error().message)});
+      }
+      op.fingerprint.number = numbers_.Next(op);
+      return Ok();
+    });
+  }
+
+  Status Wait(uint64_t ticket) override { return queue_.Wait(ticket); }
+  Times TimesOf(uint64_t ticket) const override { return queue_.TimesOf(ticket); }
+
+ private:
+  int rank_, size_;
+  OperatorNumbers numbers_;
+  std::unique_ptr<GlooRunner> runner_;
+  OperatorQueue queue_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> MakeGlooCommunicator(Store& store, const GlooOptions& options) {
+  auto runner = std::make_unique<GlooRunner>(store, options);
+  WT_RETURN_IF_ERROR(runner->Connect());
+  return std::make_unique<GlooCommunicator>(std::move(runner), options);
+}
+
+}  // namespace windtunnel

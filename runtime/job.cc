@@ -1,0 +1,203 @@
+#include "runtime/job.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace windtunnel {
+namespace {
+
+using Json = nlohmann::json;
+
+Json ToJson(Duration duration) { return duration.picoseconds(); }
+Json ToJson(const std::vector<Duration>& durations) {
+  Json json = Json::array();
+  for (Duration duration : durations) json.push_back(duration.picoseconds());
+  return json;
+}
+Duration ToDuration(const Json& json) { return Picoseconds(json.get<int64_t>()); }
+std::vector<Duration> ToDurations(const Json& json) {
+  std::vector<Duration> durations;
+  for (const Json& value : json) durations.push_back(ToDuration(value));
+  return durations;
+}
+
+Json ToJson(const Timeline& timeline) {
+  Json spans = Json::array(), memory = Json::array();
+  for (const Span& span : timeline.spans) {
+    for (int64_t value : {int64_t{span.op}, int64_t{span.stream}, span.start.picoseconds(), span.end.picoseconds()}) {
+      spans.push_back(value);
+    }
+  }
+  for (const MemorySample& sample : timeline.memory) {
+    for (int64_t value :
+         {int64_t{sample.op}, sample.time.picoseconds(), sample.allocated.count(), sample.reserved.count()}) {
+      memory.push_back(value);
+    }
+  }
+  return Json{{"rank", timeline.rank}, {"end", ToJson(timeline.end)}, {"spans", spans}, {"memory", memory}};
+}
+
+Timeline ToTimeline(const Json& json) {
+  Timeline timeline;
+  timeline.rank = json.at("rank").get<int>();
+  timeline.end = ToDuration(json.at("end"));
+  const auto spans = json.at("spans").get<std::vector<int64_t>>();
+  for (size_t i = 0; i + 3 < spans.size(); i += 4) {
+    timeline.spans.push_back(Span{static_cast<OpIndex>(spans[i]), static_cast<StreamId>(spans[i + 1]),
+                                  Picoseconds(spans[i + 2]), Picoseconds(spans[i + 3])});
+  }
+  const auto memory = json.at("memory").get<std::vector<int64_t>>();
+  for (size_t i = 0; i + 3 < memory.size(); i += 4) {
+    timeline.memory.push_back(
+        MemorySample{static_cast<OpIndex>(memory[i]), Picoseconds(memory[i + 1]), Bytes(memory[i + 2]), Bytes(memory[i + 3])});
+  }
+  return timeline;
+}
+
+Json ToJson(const MemoryPeak& peak) {
+  Json categories = Json::array();
+  for (Bytes bytes : peak.by_category) categories.push_back(bytes.count());
+  return Json{{"allocated", peak.allocated.count()}, {"reserved", peak.reserved.count()}, {"by_category", categories}};
+}
+
+MemoryPeak ToPeak(const Json& json) {
+  MemoryPeak peak;
+  peak.allocated = Bytes(json.at("allocated").get<int64_t>());
+  peak.reserved = Bytes(json.at("reserved").get<int64_t>());
+  for (int i = 0; i < kCategories; ++i) peak.by_category[i] = Bytes(json.at("by_category").at(i).get<int64_t>());
+  return peak;
+}
+
+std::string ToCbor(const Json& json) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(json);
+  return std::string(bytes.begin(), bytes.end());
+}
+
+// Runs `read` over the parsed bytes; nlohmann's exceptions stay here.
+template <typename T, typename Read>
+Result<T> Parse(const std::string& bytes, const char* what, Read read) {
+  try {
+    return read(Json::from_cbor(bytes));
+  } catch (const Json::exception& error) {
+    return Failed("cannot read {} from a rank: {}", what, error.what());
+  }
+}
+
+Json ToJson(const CollectiveSamples& c) {
+  return Json{{"op", c.op},
+              {"bytes", c.bytes},
+              {"ranks", c.ranks},
+              {"arrived", ToJson(c.arrived)},
+              {"done", ToJson(c.done)},
+              {"core_time", ToJson(c.core_time)},
+              {"overlap_arrived", ToJson(c.overlap_arrived)},
+              {"overlap_done", ToJson(c.overlap_done)},
+              {"overlap_compute_end", ToJson(c.overlap_compute_end)},
+              {"compute_rate", c.compute_rate}};
+}
+
+CollectiveSamples ToCollectiveSamples(const Json& json) {
+  CollectiveSamples c;
+  c.op = json.at("op").get<std::string>();
+  c.bytes = json.at("bytes").get<int64_t>();
+  c.ranks = json.at("ranks").get<int>();
+  c.arrived = ToDurations(json.at("arrived"));
+  c.done = ToDurations(json.at("done"));
+  c.core_time = ToDurations(json.at("core_time"));
+  c.overlap_arrived = ToDurations(json.at("overlap_arrived"));
+  c.overlap_done = ToDurations(json.at("overlap_done"));
+  c.overlap_compute_end = ToDurations(json.at("overlap_compute_end"));
+  c.compute_rate = json.at("compute_rate").get<std::vector<double>>();
+  return c;
+}
+
+}  // namespace
+
+Result<Job> ReadJob(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+  try {
+    const Json json = Json::parse(file);
+    Job job;
+    job.mode = json.at("mode") == "calibrate" ? Job::Mode::kCalibrate : Job::Mode::kRun;
+    job.scenario = json.at("scenario").get<std::string>();
+    job.world_size = json.at("world_size").get<int>();
+    job.cores = json.at("cores").get<int64_t>();
+    job.host = json.at("host").get<std::string>();
+    job.store_port = json.at("store_port").get<int>();
+    job.token = json.at("token").get<std::string>();
+    job.flight_record = json.at("flight_record").get<std::string>();
+    job.collective_timeout_ms = json.at("collective_timeout_ms").get<int64_t>();
+    return job;
+  } catch (const Json::exception& error) {
+    return InvalidInput("{}: not a job file: {}", path, error.what());
+  }
+}
+
+Status WriteJob(const Job& job, const std::string& path) {
+  const Json json{{"mode", job.mode == Job::Mode::kCalibrate ? "calibrate" : "run"},
+                  {"scenario", job.scenario},
+                  {"world_size", job.world_size},
+                  {"cores", job.cores},
+                  {"host", job.host},
+                  {"store_port", job.store_port},
+                  {"token", job.token},
+                  {"flight_record", job.flight_record},
+                  {"collective_timeout_ms", job.collective_timeout_ms}};
+  std::ofstream file(path);
+  file << json.dump(2) << "\n";
+  if (!file.flush()) return Failed("{}: cannot be written", path);
+  return Ok();
+}
+
+std::string Serialize(const RankRun& run) {
+  Json timelines = Json::array();
+  for (const Timeline& timeline : run.timelines) timelines.push_back(ToJson(timeline));
+  return ToCbor(Json{{"losses", run.losses},
+                     {"gradient_norms", run.gradient_norms},
+                     {"timelines", timelines},
+                     {"initial", ToJson(run.initial)},
+                     {"steady", ToJson(run.steady)},
+                     {"resident_growth", run.resident_growth.count()},
+                     {"outside_allocator", run.outside_allocator.count()}});
+}
+
+Result<RankRun> ParseRankRun(const std::string& bytes) {
+  return Parse<RankRun>(bytes, "a measurement", [](const Json& json) {
+    RankRun run;
+    run.losses = json.at("losses").get<std::vector<double>>();
+    run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
+    for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));
+    run.initial = ToPeak(json.at("initial"));
+    run.steady = ToPeak(json.at("steady"));
+    run.resident_growth = Bytes(json.at("resident_growth").get<int64_t>());
+    run.outside_allocator = Bytes(json.at("outside_allocator").get<int64_t>());
+    return run;
+  });
+}
+
+std::string Serialize(const CalibrationSamples& samples) {
+  Json kernels = Json::object(), collectives = Json::array();
+  for (const auto& [key, times] : samples.kernels) kernels[key] = ToJson(times);
+  for (const CollectiveSamples& collective : samples.collectives) collectives.push_back(ToJson(collective));
+  return ToCbor(Json{{"kernels", kernels},
+                     {"dispatch", ToJson(samples.dispatch)},
+                     {"common_mode", samples.common_mode},
+                     {"collectives", collectives},
+                     {"outside_allocator", samples.outside_allocator.count()}});
+}
+
+Result<CalibrationSamples> ParseCalibrationSamples(const std::string& bytes) {
+  return Parse<CalibrationSamples>(bytes, "a calibration", [](const Json& json) {
+    CalibrationSamples samples;
+    for (const auto& [key, times] : json.at("kernels").items()) samples.kernels[key] = ToDurations(times);
+    samples.dispatch = ToDurations(json.at("dispatch"));
+    samples.common_mode = json.at("common_mode").get<std::vector<double>>();
+    for (const Json& collective : json.at("collectives")) samples.collectives.push_back(ToCollectiveSamples(collective));
+    samples.outside_allocator = Bytes(json.at("outside_allocator").get<int64_t>());
+    return samples;
+  });
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,41 @@
+// What a launcher tells its ranks, and what they hand back, as files and store values of this binary's own (not a public format).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cost_models/fit.h"
+#include "plan/timeline.h"
+
+namespace windtunnel {
+
+struct Job {
+  enum class Mode { kRun, kCalibrate } mode = Mode::kRun;
+  std::string scenario;  // resolved, YAML
+  int world_size = 1;
+  int64_t cores = 1;  // of the node, that its ranks share
+  std::string host = "127.0.0.1";
+  int store_port = 0;
+  std::string token;
+  std::string flight_record;  // path
+  int64_t collective_timeout_ms = 60'000;
+};
+Result<Job> ReadJob(const std::string& path);
+Status WriteJob(const Job& job, const std::string& path);
+
+// What one rank measured in a run. Steps count from 0; the first measured one is `warmup`.
+struct RankRun {
+  std::vector<double> losses, gradient_norms;  // of every step
+  std::vector<Timeline> timelines;             // of the measured steps
+  MemoryPeak initial, steady;
+  Bytes resident_growth, outside_allocator;
+};
+
+// CBOR. Parse errors are Failed: a peer of another version.
+std::string Serialize(const RankRun& run);
+Result<RankRun> ParseRankRun(const std::string& bytes);
+std::string Serialize(const CalibrationSamples& samples);
+Result<CalibrationSamples> ParseCalibrationSamples(const std::string& bytes);
+
+}  // namespace windtunnel

@@ -1,0 +1,276 @@
+#include "runtime/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+#include "base/check.h"
+#include "runtime/socket.h"
+
+extern char** environ;
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kTick{100};
+constexpr milliseconds kPollWithoutPidfd{20};
+
+// The write end of the pipe through which signal handlers speak; a handler has no other way to find it.
+std::atomic<int> signal_pipe{-1};
+
+void PassOn(int signal) {
+  const int saved = errno;
+  const char number = static_cast<char>(signal);
+  [[maybe_unused]] ssize_t written = write(signal_pipe, &number, 1);
+  errno = saved;
+}
+
+// Turns SIGINT and SIGTERM into bytes of a pipe for as long as it lives.
+class SignalPipe {
+ public:
+  SignalPipe() {
+    int ends[2] = {-1, -1};
+    WT_CHECK_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    read_ = FileDescriptor(ends[0]);
+    write_ = FileDescriptor(ends[1]);
+    signal_pipe = write_.get();
+    struct sigaction action = {};
+    action.sa_handler = PassOn;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, &interrupt_);
+    sigaction(SIGTERM, &action, &terminate_);
+  }
+  ~SignalPipe() {
+    sigaction(SIGINT, &interrupt_, nullptr);
+    sigaction(SIGTERM, &terminate_, nullptr);
+    signal_pipe = -1;
+  }
+
+  int descriptor() const { return read_.get(); }
+  // The next signal, or 0.
+  int Next() const {
+    char number = 0;
+    return read(read_.get(), &number, 1) == 1 ? number : 0;
+  }
+
+ private:
+  FileDescriptor read_, write_;
+  struct sigaction interrupt_ = {}, terminate_ = {};
+};
+
+struct RankProcess {
+  pid_t pid = -1;
+  FileDescriptor pidfd;  // readable once the process has ended; not valid on kernels before 5.3
+  std::optional<int> status;  // as waitpid gives it; set once reaped
+
+  bool running() const { return pid > 0 && !status; }
+  bool failed() const { return status && *status != 0; }
+  bool killed() const { return status && WIFSIGNALED(*status); }
+};
+
+// Everything that the child needs, made before fork: after it, a child of a process with threads may not even allocate.
+struct Command {
+  std::vector<std::string> strings;
+  std::vector<char*> arguments, environment;
+  cpu_set_t core;
+  bool pin = false;
+};
+
+std::map<std::string, std::string> ContractVariables(const LaunchOptions& options, int rank) {
+  const std::string size = std::to_string(options.ranks), number = std::to_string(rank);
+  std::map<std::string, std::string> variables = {
+      {"RANK", number},        {"LOCAL_RANK", number},      {"ROLE_RANK", number},
+      {"WORLD_SIZE", size},    {"LOCAL_WORLD_SIZE", size},  {"ROLE_WORLD_SIZE", size},
+      {"GROUP_RANK", "0"},     {"GROUP_WORLD_SIZE", "1"},   {"ROLE_NAME", "default"},
+      {"MASTER_ADDR", options.master_addr}, {"MASTER_PORT", std::to_string(options.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},  {"TORCHELASTIC_MAX_RESTARTS", "0"},
+  };
+  for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+    if (options.pin || getenv(threads) == nullptr) variables.insert_or_assign(threads, std::string("1"));
+  for (const auto& [name, value] : options.environment) variables[name] = value;
+  return variables;
+}
+
+// Core `rank` of those that this process may use, modulo their number.
+bool CoreOf(int rank, cpu_set_t& core) {
+  cpu_set_t allowed;
+  CPU_ZERO(&core);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  int skip = rank % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    CPU_SET(cpu, &core);
+    return true;
+  }
+  return false;
+}
+
+Command MakeCommand(const LaunchOptions& options, int rank) {
+  Command command;
+  const std::map<std::string, std::string> variables = ContractVariables(options, rank);
+  command.strings = options.argv;
+  for (char** inherited = environ; *inherited != nullptr; ++inherited) {
+    const std::string text = *inherited;
+    if (variables.count(text.substr(0, text.find('='))) == 0) command.strings.push_back(text);
+  }
+  for (const auto& [name, value] : variables) command.strings.push_back(name + "=" + value);
+  for (size_t i = 0; i < command.strings.size(); ++i)
+    (i < options.argv.size() ? command.arguments : command.environment).push_back(command.strings[i].data());
+  command.arguments.push_back(nullptr);
+  command.environment.push_back(nullptr);
+  command.pin = options.pin && CoreOf(rank, command.core);
+  return command;
+}
+
+// The child, from fork to exec. `report` (closed by a successful exec) takes errno otherwise.
+[[noreturn]] void BecomeRank(const Command& command, pid_t launcher, int report) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // the launcher died before the line above
+  setpgid(0, 0);
+  if (command.pin) sched_setaffinity(0, sizeof command.core, &command.core);
+  execve(command.arguments[0], command.arguments.data(), command.environment.data());
+  const int error = errno;
+  [[maybe_unused]] ssize_t written = write(report, &error, sizeof error);
+  _exit(127);
+}
+
+Result<RankProcess> Start(const LaunchOptions& options, int rank) {
+  const Command command = MakeCommand(options, rank);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return Failed("cannot start rank {}: {}", rank, strerror(errno));
+  FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  const pid_t launcher = getpid();
+  RankProcess process;
+  process.pid = fork();
+  if (process.pid < 0) return Failed("cannot start rank {}: {}", rank, strerror(errno));
+  if (process.pid == 0) BecomeRank(command, launcher, write_end.get());
+  write_end = FileDescriptor();
+  int error = 0;
+  if (read(read_end.get(), &error, sizeof error) == sizeof error) {
+    waitpid(process.pid, nullptr, 0);
+    return Failed("cannot start rank {}: '{}': {}", rank, options.argv[0], strerror(error));
+  }
+  process.pidfd = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  return process;
+}
+
+// The ranks of one job, from their start until all are reaped.
+class Job {
+ public:
+  explicit Job(const LaunchOptions& options) : options_(options) {}
+  ~Job() { EndAll(); }
+
+  Status Run() {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      WT_ASSIGN_OR_RETURN(RankProcess process, Start(options_, rank));
+      ranks_.push_back(std::move(process));
+    }
+    while (AnyRunning() && first_ < 0 && interrupt_ == 0) Watch(Clock::now() + kTick);
+    if (interrupt_ != 0) {
+      Signal(interrupt_);
+      EndAll();
+      return Failed("interrupted by signal {} ({}); all ranks have ended", interrupt_, strsignal(interrupt_));
+    }
+    if (first_ < 0) return Ok();
+    const auto grace_end = Clock::now() + options_.grace;
+    while (AnyRunning() && Clock::now() < grace_end) Watch(grace_end);
+    const int culprit = Culprit();
+    EndAll();
+    return Failed("{}", DescribeDeath(culprit));
+  }
+
+ private:
+  bool AnyRunning() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.running(); });
+  }
+
+  // Sleeps until a rank ends, a signal comes or `until`, and takes note.
+  void Watch(Clock::time_point until) {
+    std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0}};
+    for (const RankProcess& rank : ranks_) {
+      if (!rank.running()) continue;
+      if (!rank.pidfd.valid()) until = std::min(until, Clock::now() + kPollWithoutPidfd);
+      polled.push_back({rank.pidfd.get(), POLLIN, 0});
+    }
+    poll(polled.data(), polled.size(), MillisecondsUntil(until));
+    if (const int signal = signals_.Next(); signal != 0) interrupt_ = signal;
+    Reap();
+    if (options_.tick && Clock::now() >= next_tick_) {
+      options_.tick();
+      next_tick_ = Clock::now() + kTick;
+    }
+  }
+
+  void Reap() {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      int status = 0;
+      if (!ranks_[rank].running() || waitpid(ranks_[rank].pid, &status, WNOHANG) != ranks_[rank].pid) continue;
+      ranks_[rank].status = status;
+      if (status != 0 && first_ < 0) first_ = static_cast<int>(rank);
+    }
+  }
+
+  // Of those that have died by now, one that was killed; its peers then complain that it is gone. Else the first.
+  int Culprit() const {
+    if (ranks_[first_].killed()) return first_;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].killed()) return static_cast<int>(rank);
+    return first_;
+  }
+
+  // Each rank leads a process group, so whatever it has started ends with it.
+  void Signal(int signal) {
+    for (const RankProcess& rank : ranks_)
+      if (rank.running()) kill(-rank.pid, signal);
+  }
+
+  void EndAll() {
+    Signal(SIGTERM);
+    const auto deadline = Clock::now() + options_.patience;
+    while (AnyRunning() && Clock::now() < deadline) Watch(deadline);
+    Signal(SIGKILL);
+    while (AnyRunning()) Watch(Clock::now() + kTick);
+  }
+
+  std::string DescribeDeath(int rank) const {
+    const int status = *ranks_[rank].status;
+    const std::string where = options_.last_op ? options_.last_op(rank) : "";
+    const std::string said = options_.describe_error ? options_.describe_error(rank) : "";
+    std::string text = WIFSIGNALED(status)
+                           ? fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status), strsignal(WTERMSIG(status)))
+                           : fmt::format("rank {} exited with status {}", rank, WEXITSTATUS(status));
+    if (!where.empty()) text += "; its last operator was " + where;
+    if (!said.empty()) text += ": " + said;
+    return text;
+  }
+
+  const LaunchOptions& options_;
+  SignalPipe signals_;
+  std::vector<RankProcess> ranks_;
+  int first_ = -1;     // the first rank seen to have failed
+  int interrupt_ = 0;  // the signal that this process got
+  Clock::time_point next_tick_ = Clock::now();
+};
+
+}  // namespace
+
+Status LaunchRanks(const LaunchOptions& options) {
+  if (options.ranks < 1 || options.argv.empty()) return Failed("nothing to launch: {} ranks", options.ranks);
+  return Job(options).Run();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,220 @@
+#include "runtime/live.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cost_models/cost_model.h"
+#include "cost_models/fit.h"
+#include "runtime/assemble.h"
+#include "runtime/job.h"
+#include "runtime/launcher.h"
+#include "runtime/rank_main.h"
+#include "runtime/rank_session.h"
+#include "runtime/store.h"
+#include "scenarios/load.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr std::chrono::seconds kRendezvous{60};
+
+// A directory that goes away with its contents.
+class TemporaryDirectory {
+ public:
+  static Result<TemporaryDirectory> Make() {
+    std::string path = (std::filesystem::temp_directory_path() / "windtunnel-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) return Failed("{}: cannot be made", path);
+    return TemporaryDirectory(path);
+  }
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+// 128 bits that other users of the machine cannot guess.
+Result<std::string> MakeToken() {
+  unsigned char bytes[16];
+  if (getentropy(bytes, sizeof(bytes)) != 0) return Failed("no random bytes from the kernel");
+  std::string token;
+  for (unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  return token;
+}
+
+std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Position& position) {
+  if (position.op < 0) return "none yet";
+  const Role& role = plan.RoleOf(rank);
+  const Program& program = position.step < 0 ? role.initialize : role.StepProgram(position.step);
+  if (position.op >= static_cast<int32_t>(program.ops.size())) return "unknown";
+  const Op& op = program.ops[position.op];
+  const std::string where = position.step < 0 ? "initialisation" : fmt::format("step {}", position.step);
+  return fmt::format("'{}' ({}, {}) of {}", op.name, OperatorName(op.kind), Name(op.phase), where);
+}
+
+// One launch of all ranks, and what they left in the store.
+class Launch {
+ public:
+  Launch(const Plan& plan, const LiveOptions& options) : plan_(plan), options_(options) {}
+
+  // The results by rank.
+  Result<std::vector<std::string>> Run(Job::Mode mode);
+
+ private:
+  Result<std::string> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
+  std::string DescribeError(int rank);
+  void Report(Job::Mode mode, const FlightRecorder& recorder);
+
+  const Plan& plan_;
+  const LiveOptions& options_;
+  std::unique_ptr<StoreServer> store_;
+};
+
+Result<std::string> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
+  Job job;
+  job.mode = mode;
+  job.scenario = ResolvedYaml(plan_.scenario);
+  job.world_size = plan_.world_size;
+  job.cores = UsableCores();
+  WT_ASSIGN_OR_RETURN(job.token, MakeToken());
+  WT_ASSIGN_OR_RETURN(store_, ServeStore(job.host, 0, job.token));
+  job.store_port = store_->port();
+  job.flight_record = directory.File("flight_record");
+  job.collective_timeout_ms = options_.collective_timeout.count();
+  WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
+  return directory.File("job.json");
+}
+
+std::string Launch::DescribeError(int rank) {
+  auto error = store_->Get(ErrorKey(rank), std::chrono::milliseconds(0));
+  return error ? *error : std::string();
+}
+
+void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
+  if (!options_.progress) return;
+  if (mode == Job::Mode::kCalibrate) {
+    auto share = store_->Get("calibration/progress", std::chrono::milliseconds(0));
+    options_.progress("calibrating", share ? std::atof(share->c_str()) : 0.0);
+    return;
+  }
+  const RunSpec& run = plan_.scenario.run;
+  const int64_t step = std::max<int64_t>(recorder.Last(0).step, 0);
+  options_.progress("running", static_cast<double>(step) / static_cast<double>(run.warmup + run.steps));
+}
+
+Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
+  WT_RETURN_IF_ERROR(CheckRunsHere(plan_));
+  WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
+  WT_ASSIGN_OR_RETURN(const std::string job_file, Prepare(mode, directory));
+  WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
+  LaunchOptions launch;
+  launch.ranks = plan_.world_size;
+  launch.argv = {"/proc/self/exe", "rank", job_file};
+  launch.pin = plan_.scenario.run.pin;
+  launch.master_port = store_->port();
+  launch.describe_error = [&](int rank) { return DescribeError(rank); };
+  launch.last_op = [&](int rank) { return OperatorAt(plan_, rank, recorder.Last(rank)); };
+  launch.tick = [&] { Report(mode, recorder); };
+  WT_RETURN_IF_ERROR(LaunchRanks(launch));
+  std::vector<std::string> results;
+  for (int rank = 0; rank < plan_.world_size; ++rank) {
+    WT_ASSIGN_OR_RETURN(std::string result, store_->Get(ResultKey(rank), std::chrono::seconds(1)));
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+void LogLosses(const Measurement& measurement, const LiveOptions& options) {
+  if (!options.log) return;
+  for (size_t step = 0; step < measurement.losses.size(); ++step) {
+    std::string line = fmt::format("step {}: loss {:.6g}", step, measurement.losses[step]);
+    if (step < measurement.gradient_norms.size()) {
+      line += fmt::format(", gradient norm {:.6g}", measurement.gradient_norms[step]);
+    }
+    options.log(line);
+  }
+}
+
+Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>& results, const LiveOptions& options) {
+  std::vector<RankRun> runs;
+  for (const std::string& result : results) {
+    WT_ASSIGN_OR_RETURN(RankRun run, ParseRankRun(result));
+    runs.push_back(std::move(run));
+  }
+  WT_ASSIGN_OR_RETURN(Measurement measurement, Assemble(plan, std::move(runs)));
+  LogLosses(measurement, options);
+  return measurement;
+}
+
+// The port and token under which rank 0 of a job of another launcher serves the store. torchrun's agent keeps MASTER_PORT for
+// its own store, so the next port is taken there.
+int JoinPort(const RankEnvironment& environment) {
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  return environment.master_port + (agent != nullptr && std::string(agent) == "True" ? 1 : 0);
+}
+std::string JoinToken() {
+  const char* id = std::getenv("TORCHELASTIC_RUN_ID");
+  return id != nullptr ? id : "windtunnel";
+}
+
+}  // namespace
+
+Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
+  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(Job::Mode::kRun));
+  return FromResults(plan, results, options);
+}
+
+Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
+  if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
+  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(Job::Mode::kCalibrate));
+  std::vector<CalibrationSamples> samples;
+  for (const std::string& result : results) {
+    WT_ASSIGN_OR_RETURN(CalibrationSamples one, ParseCalibrationSamples(result));
+    samples.push_back(std::move(one));
+  }
+  FitSamples(samples, "gloo", static_cast<int>(std::min<int64_t>(plan.world_size, plan.scenario.cluster.devices_per_node)),
+             profile);
+  return Ok();
+}
+
+bool IsRankOfJob() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
+
+Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
+  WT_ASSIGN_OR_RETURN(const auto environment, ReadRankEnvironment());
+  if (!environment) return InvalidInput("RANK and WORLD_SIZE are not set");
+  if (environment->world_size != plan.world_size) {
+    return InvalidInput("WORLD_SIZE is {}, but the scenario has {} ranks", environment->world_size, plan.world_size);
+  }
+  const int port = JoinPort(*environment);
+  std::unique_ptr<Store> store;
+  if (environment->rank == 0) {
+    WT_ASSIGN_OR_RETURN(store, ServeStore(environment->master_addr, port, JoinToken()));
+  } else {
+    WT_ASSIGN_OR_RETURN(store, ConnectStore(environment->master_addr, port, JoinToken(), kRendezvous));
+  }
+  FlightRecorder recorder = FlightRecorder::Private();
+  const RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout};
+  WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
+  WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(*session));
+  if (environment->rank != 0) {
+    WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
+    return Measurement{};
+  }
+  std::vector<std::string> results = {Serialize(run)};
+  for (int rank = 1; rank < plan.world_size; ++rank) {
+    WT_ASSIGN_OR_RETURN(std::string result, store->Get(ResultKey(rank), options.collective_timeout));
+    results.push_back(std::move(result));
+  }
+  return FromResults(plan, results, options);
+}
+
+}  // namespace windtunnel

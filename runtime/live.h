@@ -1,0 +1,44 @@
+// Live work, as the command line asks for it: measuring a plan's step on this machine, and measuring the costs that a
+// prediction needs. Each function launches the plan's ranks as processes of this binary ("windtunnel rank JOB"), watches them,
+// and leaves none behind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "cost_models/profile.h"
+#include "plan/plan.h"
+#include "runtime/measurement.h"
+
+namespace windtunnel {
+
+struct LiveOptions {
+  // Progress, a few times a second: what is being done and the share of it that is done, in [0, 1].
+  std::function<void(const std::string& what, double share)> progress;
+  // A line for the log (standard error), such as "step 10: loss 3.21".
+  std::function<void(const std::string& line)> log;
+  std::chrono::milliseconds collective_timeout{60'000};
+};
+
+// Runs the scenario's warm-up and measured steps. Errors: Failed (a rank died or reported an error: names the rank, how it
+// ended and its last operator), Unsupported (a device or precision that cannot run here).
+Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
+
+// True when the environment says that this process is one rank of a job that something else launched (RANK and WORLD_SIZE
+// are set, as torchrun sets them).
+bool IsRankOfJob();
+// Runs this process's rank of such a job. The measurement is complete on rank 0 and empty elsewhere.
+Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
+
+// Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into the profile.
+Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile);
+
+// An empty profile of this machine: name, fingerprint, libraries, date.
+Profile MachineProfile();
+
+// The hidden command "rank": one rank of a job that RunLive or Calibrate launched. Returns the exit status.
+int RunRank(const std::string& job_file);
+
+}  // namespace windtunnel

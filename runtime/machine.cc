@@ -1,0 +1,93 @@
+// The identity of this machine: what a profile of it is named and keyed by.
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+
+#include "base/digest.h"
+#include "runtime/communicator.h"
+#include "runtime/device.h"
+#include "runtime/live.h"
+#include "runtime/rank_main.h"
+
+namespace windtunnel {
+namespace {
+
+// The value of the first "KEY : VALUE" line of /proc/cpuinfo with one of these keys; aarch64 has no "model name".
+std::string CpuModel() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string line, fallback = "unknown";
+  while (std::getline(cpuinfo, line)) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    if (line.starts_with("model name")) return line.substr(colon + 2);
+    if (line.starts_with("CPU part")) fallback = "CPU part " + line.substr(colon + 2);
+  }
+  return fallback;
+}
+
+// Instruction sets decide which kernels run, so two CPUs of one name may differ.
+std::string CpuFlags() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(cpuinfo, line)) {
+    if (line.starts_with("flags") || line.starts_with("Features")) return line;
+  }
+  return "";
+}
+
+std::string UtcNow() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+// "AMD EPYC 7R13" -> "amd-epyc-7r13".
+std::string Slug(const std::string& text) {
+  std::string slug;
+  for (char c : text) {
+    const bool word = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (word) slug += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (!word && !slug.empty() && slug.back() != '-') slug += '-';
+  }
+  while (!slug.empty() && slug.back() == '-') slug.pop_back();
+  return slug;
+}
+
+}  // namespace
+
+int64_t UsableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+Profile MachineProfile() {
+  utsname system{};
+  uname(&system);
+  const std::string cpu = CpuModel();
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  Profile profile;
+  profile.device = "cpu";
+  profile.cores = UsableCores();
+  profile.machine = {{"architecture", system.machine}, {"cores", std::to_string(profile.cores)},
+                     {"cpu", cpu},                     {"kernel", system.release},
+                     {"memory_bytes", std::to_string(memory)}};
+  profile.libraries = MakeCpuDevice()->Libraries();
+  profile.libraries["Gloo"] = GlooVersion();
+  std::string identity = CpuFlags();
+  for (const auto& [key, value] : profile.machine) identity += "\n" + key + "=" + value;
+  profile.fingerprint = Sha256Hex(identity).substr(0, 16);
+  profile.name = "cpu-" + Slug(cpu) + "-" + std::to_string(profile.cores) + "c-" + profile.fingerprint.substr(0, 8);
+  profile.created = UtcNow();
+  return profile;
+}
+
+}  // namespace windtunnel

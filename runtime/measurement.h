@@ -1,0 +1,31 @@
+// What a live run measured, gathered from all ranks.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "plan/timeline.h"
+
+namespace windtunnel {
+
+struct MeasuredMemory {
+  int rank = 0;
+  MemoryPeak steady;        // over the measured steps
+  Bytes initial_peak;       // allocated, over start-up
+  Bytes resident_growth;    // of the process, from before the device existed to after the last step
+  Bytes outside_allocator;  // resident_growth less the allocator's segments
+};
+
+struct Measurement {
+  std::vector<Duration> step_times;  // of the measured steps in order; each the slowest rank's
+  std::vector<double> losses;        // of every step, warm-up included: mean over ranks and micro-batches
+  std::vector<double> gradient_norms;  // of every step, when clipping
+  std::vector<Timeline> timelines;   // by rank, of the step whose time is the (lower) median
+  StepBreakdown breakdown;           // of those, averaged over ranks
+  std::map<std::string, Duration> by_operator;  // as Prediction's, over the steps between p25 and p75
+  std::vector<MeasuredMemory> memory;  // by rank
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,22 @@
+// What a rank does between rendezvous and its result (see live.h for the whole).
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "runtime/job.h"
+#include "runtime/rank_session.h"
+
+namespace windtunnel {
+
+// Keys of the store under which rank `rank` leaves its result, or what went wrong.
+std::string ResultKey(int rank);
+std::string ErrorKey(int rank);
+
+// Cores that this process may use (its affinity); a launcher's ranks share those of the launcher.
+int64_t UsableCores();
+
+// Initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from the steady one.
+Result<RankRun> MeasureRank(RankSession& session);
+
+}  // namespace windtunnel

@@ -1,0 +1,77 @@
+#include "runtime/rank_session.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+namespace windtunnel {
+
+Bytes ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return Bytes(resident * sysconf(_SC_PAGESIZE));
+}
+
+Status CheckRunsHere(const Plan& plan) {
+  const std::string& device = plan.scenario.cluster.device;
+  if (device == "cuda") return Failed("cluster.device: no CUDA device was found");
+  if (device != "cpu") return Unsupported("cluster.device: '{}' is not at hand, only 'cpu' is; use `windtunnel predict`", device);
+  if (plan.scenario.run.backend != Backend::kGloo) {
+    return Unsupported("run.backend: only gloo is built into this binary");
+  }
+  if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
+  return Ok();
+}
+
+Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& store, FlightRecorder& recorder,
+                                                       const RankOptions& options) {
+  WT_RETURN_IF_ERROR(CheckRunsHere(plan));
+  std::unique_ptr<RankSession> session(new RankSession(plan, options));
+  session->resident_before_ = ResidentBytes();
+  session->device_ = MakeCpuDevice();
+  WT_RETURN_IF_ERROR(session->Connect(store));
+  WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, options.rank, plan.world_size));
+  session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_, session->communicators_,
+                                                  *session->loader_, recorder);
+  return session;
+}
+
+Status RankSession::Connect(Store& store) {
+  for (const Group& group : plan_.groups) {
+    communicators_.push_back(nullptr);
+    const int size = static_cast<int>(group.ranks.size());
+    int position = 0;
+    while (position < size && group.ranks[position] != options_.rank) ++position;
+    if (size < 2 || position == size) continue;
+    GlooOptions gloo{group.name, position, size, options_.hostname, options_.collective_timeout};
+    WT_ASSIGN_OR_RETURN(communicators_.back(), MakeGlooCommunicator(store, gloo));
+  }
+  return Ok();
+}
+
+Status RankSession::Initialize() {
+  WT_ASSIGN_OR_RETURN(Timeline timeline, executor_->Run(executor_->role().initialize, -1));
+  initial_peak_ = executor_->pool().peak();
+  return Barrier();
+}
+
+Result<Timeline> RankSession::Step() {
+  const Role& role = executor_->role();
+  const bool startup = step_ < static_cast<int64_t>(role.startup.size());
+  if (step_ == static_cast<int64_t>(role.startup.size())) executor_->pool().ResetPeak();
+  WT_ASSIGN_OR_RETURN(Timeline timeline, executor_->Run(role.StepProgram(step_), step_));
+  if (startup) initial_peak_ = executor_->pool().peak();
+  ++step_;
+  return timeline;
+}
+
+Status RankSession::Barrier() {
+  Communicator* world = communicators_[0].get();
+  if (world == nullptr) return Ok();
+  return world->Wait(world->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier"));
+}
+
+Bytes RankSession::ResidentGrowth() const { return ResidentBytes() - resident_before_; }
+
+}  // namespace windtunnel

@@ -1,0 +1,72 @@
+// One rank, set up to work: its plan, device, communicators, data and executor.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+#include "runtime/flight_recorder.h"
+#include "runtime/store.h"
+
+namespace windtunnel {
+
+struct RankOptions {
+  int rank = 0;
+  std::string hostname = "127.0.0.1";  // the interface that communicators listen on
+  std::chrono::milliseconds collective_timeout{60'000};
+};
+
+class RankSession {
+ public:
+  // `plan`, `store` and `recorder` must outlive the session. Errors: Unsupported (a device or backend that cannot run here),
+  // Failed (rendezvous).
+  static Result<std::unique_ptr<RankSession>> Make(const Plan& plan, Store& store, FlightRecorder& recorder,
+                                                   const RankOptions& options);
+
+  // Runs the initialisation program, then steps from 0 on.
+  Status Initialize();
+  Result<Timeline> Step();
+  // Runs a program of the role under `mode`, as the step after those so far; it does not count as a step.
+  Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) { return executor_->Run(program, step_, mode); }
+  // Waits for all ranks; at once with one.
+  Status Barrier();
+
+  int64_t steps_done() const { return step_; }
+  Executor& executor() { return *executor_; }
+  Device& device() { return *device_; }
+  // Of the group; null for a group of one rank.
+  Communicator* communicator(GroupId group) { return communicators_[group].get(); }
+  int rank() const { return options_.rank; }
+  const Plan& plan() const { return plan_; }
+
+  // The largest allocation of start-up (initialisation and the first steps); then of the steady steps.
+  const MemoryPeak& initial_peak() const { return initial_peak_; }
+  const MemoryPeak& steady_peak() const { return executor_->pool().peak(); }
+  // Growth of the process's resident memory since before the device was made.
+  Bytes ResidentGrowth() const;
+
+ private:
+  RankSession(const Plan& plan, const RankOptions& options) : plan_(plan), options_(options) {}
+  Status Connect(Store& store);
+
+  const Plan& plan_;
+  RankOptions options_;
+  Bytes resident_before_;
+  std::unique_ptr<Device> device_;
+  Communicators communicators_;
+  std::unique_ptr<BatchLoader> loader_;
+  std::unique_ptr<Executor> executor_;
+  int64_t step_ = 0;
+  MemoryPeak initial_peak_;
+};
+
+// Resident set size of this process (Linux: /proc/self/statm).
+Bytes ResidentBytes();
+
+// Unsupported, with the reason, when this build or machine cannot run the plan live.
+Status CheckRunsHere(const Plan& plan);
+
+}  // namespace windtunnel

@@ -1,0 +1,150 @@
+#include "runtime/socket.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+namespace windtunnel {
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+int MillisecondsUntil(SocketClock::time_point deadline) {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SocketClock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
+}
+
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Result<AddressList> Resolve(const std::string& host, int port, int flags) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  if (int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); error != 0)
+    return Failed("cannot resolve the host '{}': {}", host, gai_strerror(error));
+  return AddressList(list, &freeaddrinfo);
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+  return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+FileDescriptor OpenSocket(const addrinfo& address) {
+  FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  int on = 1;
+  if (socket.valid()) {
+    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  return socket;
+}
+
+bool WaitFor(int fd, short events, SocketClock::time_point deadline) {
+  pollfd entry = {fd, events, 0};
+  for (;;) {
+    int ready = poll(&entry, 1, MillisecondsUntil(deadline));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+// 0 when connected, else the errno of the attempt.
+int TryConnect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
+  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (!WaitFor(fd, POLLOUT, deadline)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
+}  // namespace
+
+Result<Listener> ListenOn(const std::string& host, int port) {
+  WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port, AI_PASSIVE));
+  FileDescriptor socket = OpenSocket(*addresses);
+  if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
+  if (bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
+    if (errno == EADDRINUSE)
+      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port", port, host);
+    return Failed("cannot bind port {} on {}: {}", port, host, strerror(errno));
+  }
+  if (listen(socket.get(), SOMAXCONN) != 0) {
+    if (errno == EADDRINUSE)
+      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port", port, host);
+    return Failed("cannot listen on port {} of {}: {}", port, host, strerror(errno));
+  }
+  int bound = PortOf(socket.get());
+  return Listener{std::move(socket), bound};
+}
+
+Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline) {
+  WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port, 0));
+  for (;;) {
+    int error = 0;
+    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+      FileDescriptor socket = OpenSocket(*address);
+      if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
+      error = TryConnect(socket.get(), *address, deadline);
+      if (error == 0) return socket;
+    }
+    if (SocketClock::now() >= deadline)
+      return Failed("nobody answers at {}:{} ({}); is the process of rank 0, or the launcher, alive?", host, port,
+                    strerror(error));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);
+    if (sent > 0) {
+      next += sent;
+      bytes -= static_cast<size_t>(sent);
+    } else if (sent < 0 && errno == EAGAIN) {
+      if (!WaitFor(fd, POLLOUT, deadline)) return Failed("{} did not take data in time", what);
+    } else if (sent < 0 && errno != EINTR) {
+      return Failed("{} closed the connection ({})", what, strerror(errno));
+    }
+  }
+  return Ok();
+}
+
+Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what) {
+  char* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    ssize_t received = recv(fd, next, bytes, 0);
+    if (received > 0) {
+      next += received;
+      bytes -= static_cast<size_t>(received);
+    } else if (received == 0) {
+      return Failed("{} closed the connection", what);
+    } else if (errno == EAGAIN) {
+      if (!WaitFor(fd, POLLIN, deadline)) return Failed("{} did not answer in time", what);
+    } else if (errno != EINTR) {
+      return Failed("{} closed the connection ({})", what, strerror(errno));
+    }
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel

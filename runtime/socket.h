@@ -1,0 +1,51 @@
+// Small wrappers over POSIX sockets for the store: every call has a deadline, no call raises SIGPIPE, no descriptor survives exec.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+
+namespace windtunnel {
+
+// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+using SocketClock = std::chrono::steady_clock;
+
+// Milliseconds until `deadline`, rounded up, at least 0: what poll() takes.
+int MillisecondsUntil(SocketClock::time_point deadline);
+
+struct Listener {
+  FileDescriptor socket;  // non-blocking
+  int port = 0;
+};
+// Port 0 takes a free one. Failed when the port is taken or the host has no address here: the message names both.
+Result<Listener> ListenOn(const std::string& host, int port);
+
+// Tries again until `deadline` while nobody listens. The socket is non-blocking, without Nagle's delay.
+Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline);
+
+// All of the bytes or an error; `what` names the peer in the message.
+Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what);
+Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what);
+
+}  // namespace windtunnel

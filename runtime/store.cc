@@ -1,0 +1,330 @@
+// The server side of the store: a table, and one thread that polls the listening socket, every connection and a wake-up event.
+//
+// Nothing that a peer sends can hurt: before its token is accepted it may send a hello of a few hundred bytes within ten
+// seconds, afterwards keys and values up to their bounds; whoever breaks these rules is dropped.
+#include "runtime/store.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "runtime/socket.h"
+#include "runtime/store_wire.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHelloTime{10'000};
+constexpr size_t kMaxConnections = 4096;
+constexpr int64_t kMaxWait = int64_t{1} << 40;  // milliseconds: keeps deadlines from overflowing
+
+// The keys and values, shared by the serving thread and the process's own calls.
+class Table {
+ public:
+  void Set(const std::string& key, std::string value) {
+    std::lock_guard lock(mutex_);
+    values_[key] = std::move(value);
+    changed_.notify_all();
+  }
+
+  // nullopt when the value is no decimal number.
+  std::optional<int64_t> Add(const std::string& key, int64_t amount) {
+    std::lock_guard lock(mutex_);
+    std::string& value = values_.try_emplace(key, "0").first->second;
+    int64_t number = 0;
+    auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
+    number = static_cast<int64_t>(static_cast<uint64_t>(number) + static_cast<uint64_t>(amount));
+    value = std::to_string(number);
+    changed_.notify_all();
+    return number;
+  }
+
+  std::optional<std::string> Find(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    return found->second;
+  }
+
+  std::optional<std::string> WaitFor(const std::string& key, milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    auto deadline = SocketClock::now() + timeout;
+    auto exists = [&] { return values_.count(key) != 0; };
+    if (!changed_.wait_until(lock, deadline, exists)) return std::nullopt;
+    return values_[key];
+  }
+
+  bool Has(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    return values_.count(key) != 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+struct Connection {
+  FileDescriptor socket;
+  SocketClock::time_point deadline;  // of the hello, or of the Get that waits
+  bool welcome = false;
+  bool waiting = false;
+  bool broken = false;
+  std::string key;  // that the Get waits for
+  std::string in, out;
+  size_t sent = 0;  // bytes of `out`
+};
+
+// Takes time that depends on the lengths only, so that a token cannot be guessed byte by byte.
+bool SameToken(const char* a, size_t bytes, const std::string& token) {
+  if (bytes != token.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < bytes; ++i) difference |= static_cast<unsigned char>(a[i] ^ token[i]);
+  return difference == 0;
+}
+
+class Server : public StoreServer {
+ public:
+  Server(Listener listener, FileDescriptor wake, std::string token)
+      : listener_(std::move(listener)), wake_(std::move(wake)), token_(std::move(token)), thread_([this] { Serve(); }) {}
+
+  ~Server() override {
+    stop_ = true;
+    Wake();
+    thread_.join();
+  }
+
+  int port() const override { return listener_.port; }
+
+  Status Set(const std::string& key, const std::string& value) override {
+    if (key.size() > kStoreMaxKey || value.size() > kStoreMaxValue)
+      return Failed("'{:.40}…' and its value ({} and {} bytes) exceed the store's bounds", key, key.size(), value.size());
+    table_.Set(key, value);
+    Wake();
+    return Ok();
+  }
+  Result<std::string> Get(const std::string& key, milliseconds timeout) override {
+    std::optional<std::string> value = table_.WaitFor(key, timeout);
+    if (!value) return Failed("nobody set '{}' in the store within {} ms", key, timeout.count());
+    return *std::move(value);
+  }
+  Result<int64_t> Add(const std::string& key, int64_t amount) override {
+    std::optional<int64_t> sum = table_.Add(key, amount);
+    Wake();
+    if (!sum) return Failed("the value of '{}' is no counter", key);
+    return *sum;
+  }
+  Result<bool> Has(const std::string& key) override { return table_.Has(key); }
+
+ private:
+  void Wake() {
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t written = write(wake_.get(), &one, sizeof one);
+  }
+
+  void Serve();
+  int PollTimeout() const;
+  void Accept();
+  void Read(Connection& connection);
+  void Write(Connection& connection);
+  void Parse(Connection& connection);
+  bool ParseHello(Connection& connection);
+  bool ParseRequest(Connection& connection);
+  void Handle(Connection& connection, const StoreRequest& request, std::string key, std::string value);
+  void AnswerWaiting(Connection& connection);
+  static void Reply(Connection& connection, StoreStatus status, int64_t number, const std::string& value);
+
+  Table table_;
+  Listener listener_;
+  FileDescriptor wake_;
+  std::string token_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+// The nearest deadline of a hello or a waiting Get, in poll()'s terms.
+int Server::PollTimeout() const {
+  int timeout = -1;
+  for (const auto& connection : connections_) {
+    if (connection->welcome && !connection->waiting) continue;
+    int left = MillisecondsUntil(connection->deadline);
+    timeout = timeout < 0 ? left : std::min(timeout, left);
+  }
+  return timeout;
+}
+
+void Server::Serve() {
+  std::vector<pollfd> polled;
+  while (!stop_) {
+    polled.assign({{listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}});
+    for (const auto& connection : connections_) {
+      short events = connection->out.empty() ? POLLIN : POLLIN | POLLOUT;
+      polled.push_back({connection->socket.get(), events, 0});
+    }
+    if (poll(polled.data(), polled.size(), PollTimeout()) < 0 && errno != EINTR) break;
+    uint64_t count = 0;
+    if (polled[1].revents != 0) [[maybe_unused]] ssize_t drained = read(wake_.get(), &count, sizeof count);
+    for (size_t i = 2; i < polled.size(); ++i)
+      if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Read(*connections_[i - 2]);
+    for (auto& connection : connections_) {
+      AnswerWaiting(*connection);
+      Write(*connection);
+    }
+    std::erase_if(connections_, [](const auto& connection) { return connection->broken; });
+    if (polled[0].revents != 0) Accept();
+  }
+}
+
+void Server::Accept() {
+  for (;;) {
+    FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      // Out of descriptors the listener stays readable: leave the core to whoever may close one.
+      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(10));
+      return;
+    }
+    if (connections_.size() >= kMaxConnections) continue;
+    auto connection = std::make_unique<Connection>();
+    connection->socket = std::move(socket);
+    connection->deadline = SocketClock::now() + kHelloTime;
+    connections_.push_back(std::move(connection));
+  }
+}
+
+void Server::Read(Connection& connection) {
+  // Small requests in one go; a large value in growing pieces, one a round, so that it starves nobody.
+  size_t had = connection.in.size();
+  size_t room = std::clamp<size_t>(had, 1 << 12, 1 << 20);
+  connection.in.resize(had + room);
+  ssize_t received = recv(connection.socket.get(), connection.in.data() + had, room, 0);
+  connection.in.resize(had + static_cast<size_t>(std::max<ssize_t>(received, 0)));
+  bool again = received < 0 && (errno == EAGAIN || errno == EINTR);
+  if (received == 0 || (received < 0 && !again)) connection.broken = true;
+  Parse(connection);
+}
+
+void Server::Parse(Connection& connection) {
+  // A client sends its next request after the reply, so bytes that pile up behind a waiting Get are an attack.
+  if (connection.waiting && connection.in.size() > kStoreMaxKey) connection.broken = true;
+  while (!connection.broken && !connection.waiting)
+    if (!(connection.welcome ? ParseRequest(connection) : ParseHello(connection))) return;
+}
+
+// True when a hello was complete and taken.
+bool Server::ParseHello(Connection& connection) {
+  StoreHello hello;
+  if (connection.in.size() < sizeof hello) return false;
+  std::memcpy(&hello, connection.in.data(), sizeof hello);
+  if (std::memcmp(hello.magic, kStoreMagic, sizeof kStoreMagic) != 0 || hello.token_bytes > kStoreMaxToken) {
+    connection.broken = true;
+    return false;
+  }
+  if (connection.in.size() < sizeof hello + hello.token_bytes) return false;
+  if (!SameToken(connection.in.data() + sizeof hello, hello.token_bytes, token_)) {
+    connection.broken = true;
+    return false;
+  }
+  connection.in.erase(0, sizeof hello + hello.token_bytes);
+  connection.welcome = true;
+  connection.out += kStoreWelcome;
+  return true;
+}
+
+// True when a request was complete and handled.
+bool Server::ParseRequest(Connection& connection) {
+  StoreRequest request;
+  if (connection.in.size() < sizeof request) return false;
+  std::memcpy(&request, connection.in.data(), sizeof request);
+  if (request.key_bytes > kStoreMaxKey || request.value_bytes > kStoreMaxValue) {
+    connection.broken = true;
+    return false;
+  }
+  size_t whole = sizeof request + request.key_bytes + request.value_bytes;
+  if (connection.in.size() < whole) return false;
+  std::string key = connection.in.substr(sizeof request, request.key_bytes);
+  std::string value = connection.in.substr(sizeof request + request.key_bytes, request.value_bytes);
+  connection.in.erase(0, whole);
+  if (whole > (1 << 20)) connection.in.shrink_to_fit();
+  Handle(connection, request, std::move(key), std::move(value));
+  return true;
+}
+
+void Server::Handle(Connection& connection, const StoreRequest& request, std::string key, std::string value) {
+  switch (request.operation) {
+    case StoreOperation::kSet:
+      table_.Set(key, std::move(value));
+      return Reply(connection, StoreStatus::kDone, 0, "");
+    case StoreOperation::kHas:
+      return Reply(connection, StoreStatus::kDone, table_.Has(key) ? 1 : 0, "");
+    case StoreOperation::kAdd: {
+      std::optional<int64_t> sum = table_.Add(key, request.argument);
+      return Reply(connection, sum ? StoreStatus::kDone : StoreStatus::kNotACounter, sum.value_or(0), "");
+    }
+    case StoreOperation::kGet:
+      connection.waiting = true;
+      connection.key = std::move(key);
+      connection.deadline = SocketClock::now() + milliseconds(std::clamp<int64_t>(request.argument, 0, kMaxWait));
+      return AnswerWaiting(connection);
+  }
+  connection.broken = true;
+}
+
+void Server::AnswerWaiting(Connection& connection) {
+  bool late = SocketClock::now() >= connection.deadline;
+  if (!connection.welcome && late) connection.broken = true;
+  if (!connection.waiting || connection.broken) return;
+  if (std::optional<std::string> value = table_.Find(connection.key)) {
+    Reply(connection, StoreStatus::kDone, 0, *value);
+  } else if (late) {
+    Reply(connection, StoreStatus::kTimedOut, 0, "");
+  } else {
+    return;
+  }
+  connection.waiting = false;
+}
+
+void Server::Reply(Connection& connection, StoreStatus status, int64_t number, const std::string& value) {
+  StoreReply reply = {status, 0, value.size(), number};
+  connection.out.append(reinterpret_cast<const char*>(&reply), sizeof reply);
+  connection.out += value;
+}
+
+void Server::Write(Connection& connection) {
+  if (connection.out.empty() || connection.broken) return;
+  size_t left = connection.out.size() - connection.sent;
+  ssize_t sent = send(connection.socket.get(), connection.out.data() + connection.sent, left, MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) connection.broken = true;
+  if (sent > 0) connection.sent += static_cast<size_t>(sent);
+  if (connection.sent < connection.out.size()) return;
+  connection.out.clear();
+  connection.sent = 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreServer>> ServeStore(const std::string& host, int port, const std::string& token) {
+  if (token.size() > kStoreMaxToken) return Failed("a token of {} bytes; at most {}", token.size(), kStoreMaxToken);
+  WT_ASSIGN_OR_RETURN(Listener listener, ListenOn(host, port));
+  FileDescriptor wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake.valid()) return Failed("cannot make an event: {}", strerror(errno));
+  return std::make_unique<Server>(std::move(listener), std::move(wake), token);
+}
+
+}  // namespace windtunnel

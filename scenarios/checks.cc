@@ -1,0 +1,291 @@
+#include "scenarios/checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "scenarios/defaults.h"
+
+namespace windtunnel {
+namespace {
+
+// Reports at the value of a key that the file (or better an override) gives.
+class Checker {
+ public:
+  Checker(const YamlNode& root, Problems& problems) : root_(root), problems_(problems) {}
+
+  bool Gives(std::string_view path) const { return root_.FindPath(path) != nullptr; }
+
+  // Unless `holds`: a problem at the first of `paths` that is given, an override before the file.
+  template <typename... Args>
+  void Expect(bool holds, const std::vector<std::string>& paths, fmt::format_string<Args...> message,
+              Args&&... args) {
+    if (!holds) problems_.Add(PlaceOf(paths), fmt::format(message, std::forward<Args>(args)...));
+  }
+
+ private:
+  Place PlaceOf(const std::vector<std::string>& paths) const {
+    const YamlNode* best = nullptr;
+    for (const std::string& path : paths) {
+      const YamlNode* node = root_.FindPath(path);
+      if (node == nullptr) continue;
+      bool overrides_best = best != nullptr && best->place.source == 0 && node->place.source > 0;
+      if (best == nullptr || overrides_best) best = node;
+    }
+    return best == nullptr ? Enclosing(paths.front()) : best->place;
+  }
+
+  // The innermost block on the way to `path`: "model" of "model.layers".
+  Place Enclosing(std::string path) const {
+    for (size_t dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.')) {
+      path.resize(dot);
+      if (const YamlNode* node = root_.FindPath(path)) return node->place;
+    }
+    return root_.place;
+  }
+
+  const YamlNode& root_;
+  Problems& problems_;
+};
+
+bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && value % divisor == 0; }
+
+void CheckTransformer(const ModelSpec& model, Checker& check) {
+  struct Dimension {
+    const char* path;
+    int64_t value;
+  };
+  const Dimension dimensions[] = {{"model.layers", model.layers},
+                                  {"model.hidden", model.hidden},
+                                  {"model.heads", model.heads},
+                                  {"model.vocab", model.vocab},
+                                  {"model.seq_len", model.seq_len}};
+  for (const Dimension& dimension : dimensions) {
+    check.Expect(dimension.value > 0, {dimension.path},
+                 "{} is missing, expected a value, model.preset or model.config", dimension.path);
+    if (dimension.value <= 0) return;
+  }
+  check.Expect(Divides(model.heads, model.hidden), {"model.heads", "model.hidden"},
+               "model.heads is {}, expected a divisor of model.hidden ({})", model.heads, model.hidden);
+  check.Expect(Divides(model.kv_heads, model.heads), {"model.kv_heads", "model.heads"},
+               "model.kv_heads is {}, expected a divisor of model.heads ({})", model.kv_heads, model.heads);
+  bool rotates = model.position == PositionKind::kRope;
+  check.Expect(!rotates || model.head_dim() % 2 == 0, {"model.heads", "model.hidden"},
+               "the head dimension is {}, expected an even one for position: rope", model.head_dim());
+  check.Expect(model.widths.empty(), {"model.widths"},
+               "model.widths is for kind: mlp, expected layers, hidden, ...");
+  if (!model.experts) return;
+  check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
+               "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
+               model.experts->count);
+}
+
+void CheckMlp(const ModelSpec& model, Checker& check) {
+  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq_len", "norm",
+                          "position", "tie_embeddings", "attention", "experts"}) {
+    std::string path = std::string("model.") + key;
+    check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
+  }
+  check.Expect(model.widths.size() >= 2, {"model.widths"},
+               "model.widths has {} entries, expected at least 2 (input and output)", model.widths.size());
+  check.Expect(model.activation != ActivationKind::kSwiglu, {"model.activation"},
+               "model.activation is 'swiglu', expected gelu or relu for kind: mlp");
+}
+
+// Bounds on products, in double since they may not fit 64 bits: far above any real model, and low enough for
+// 64-bit arithmetic on bytes.
+void CheckSizes(const Scenario& scenario, Checker& check) {
+  constexpr double kMostParameters = 1e15;
+  constexpr double kMostElements = 1e15;  // of one tensor
+  const ModelSpec& model = scenario.model;
+  auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
+  int64_t experts = model.experts ? model.experts->count : 1;
+  int64_t matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
+  double parameters = product(model.layers, model.hidden, 4 * model.hidden + matrices * model.ffn * experts) +
+                      product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
+  int64_t widest = std::max({4 * model.hidden, 2 * model.ffn, model.vocab, model.heads * model.seq_len});
+  for (size_t i = 1; i < model.widths.size(); ++i)
+    parameters += product(model.widths[i - 1], model.widths[i]);
+  for (int64_t width : model.widths) widest = std::max(widest, width);
+  check.Expect(parameters <= kMostParameters, {"model.layers", "model.widths"},
+               "the model has {:.1e} parameters, expected at most {:.0e}", parameters, kMostParameters);
+  double elements = product(scenario.batch.micro, std::max<int64_t>(model.seq_len, 1), widest);
+  check.Expect(elements <= kMostElements, {"batch.micro", "model.seq_len"},
+               "a micro-batch has a tensor of {:.1e} elements, expected at most {:.0e}", elements,
+               kMostElements);
+}
+
+void CheckPrecision(const PrecisionSpec& precision, Checker& check) {
+  bool fp8 = precision.compute == Precision::kFp8;
+  bool has_recipe = precision.fp8_recipe != Fp8Recipe::kNone;
+  check.Expect(has_recipe || !fp8, {"precision.fp8_recipe", "precision.compute"},
+               "precision.fp8_recipe is 'none', expected tensorwise, rowwise or block for compute: fp8");
+  check.Expect(fp8 || !has_recipe, {"precision.fp8_recipe"},
+               "precision.fp8_recipe is '{}', expected none unless compute is fp8",
+               WordOf(precision.fp8_recipe));
+}
+
+void CheckData(const DataParallelSpec& data, Checker& check) {
+  check.Expect(data.kind != DataParallelKind::kNone || data.size == 1,
+               {"parallel.data.size", "parallel.data.kind"},
+               "parallel.data.size is {}, expected 1 for kind: none", data.size);
+  if (data.kind != DataParallelKind::kFsdp) return;
+  bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
+  check.Expect(!hybrid || Divides(data.shard_size, data.size),
+               {"parallel.data.shard_size", "parallel.data.size"},
+               "parallel.data.shard_size is {}, expected a divisor of parallel.data.size ({})",
+               data.shard_size, data.size);
+  bool keeps_parameters =
+      data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
+  check.Expect(!keeps_parameters || !data.reshard_after_forward, {"parallel.data.reshard_after_forward"},
+               "parallel.data.reshard_after_forward is true, expected false for sharding: {}",
+               WordOf(data.sharding));
+}
+
+void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) {
+  int64_t stages = pipeline.size * pipeline.virtual_stages;
+  if (pipeline.balance.empty()) {
+    check.Expect(
+        stages <= layers, {"parallel.pipeline.size", "parallel.pipeline.virtual_stages"},
+        "the pipeline has {} stages (size {} x virtual_stages {}), expected at most the model's {} layers",
+        stages, pipeline.size, pipeline.virtual_stages, layers);
+    return;
+  }
+  check.Expect(static_cast<int64_t>(pipeline.balance.size()) == stages, {"parallel.pipeline.balance"},
+               "parallel.pipeline.balance has {} entries, expected {} (size {} x virtual_stages {})",
+               pipeline.balance.size(), stages, pipeline.size, pipeline.virtual_stages);
+  int64_t sum = std::accumulate(pipeline.balance.begin(), pipeline.balance.end(), int64_t{0});
+  check.Expect(sum == layers, {"parallel.pipeline.balance"},
+               "parallel.pipeline.balance adds up to {}, expected the model's {} layers", sum, layers);
+}
+
+void CheckPipeline(const PipelineSpec& pipeline, const ModelSpec& model, Checker& check) {
+  bool mlp = model.kind == ModelKind::kMlp;
+  CheckBalance(pipeline, mlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, check);
+  const std::string& schedule = pipeline.schedule;
+  bool single = schedule == "none" || schedule == "gpipe" || schedule == "1f1b";
+  check.Expect(!single || pipeline.virtual_stages == 1,
+               {"parallel.pipeline.virtual_stages", "parallel.pipeline.schedule"},
+               "parallel.pipeline.virtual_stages is {}, expected 1 for schedule: {}", pipeline.virtual_stages,
+               schedule);
+  check.Expect(!IsVSchedule(schedule) || pipeline.virtual_stages == 2,
+               {"parallel.pipeline.virtual_stages", "parallel.pipeline.schedule"},
+               "parallel.pipeline.virtual_stages is {}, expected 2 for schedule: {}", pipeline.virtual_stages,
+               schedule);
+}
+
+// Tensor, context and expert parallelism split dimensions of the model.
+void CheckSplits(const Scenario& scenario, Checker& check) {
+  const ModelSpec& model = scenario.model;
+  const ParallelSpec& parallel = scenario.parallel;
+  int64_t tensor = parallel.tensor.size;
+  int64_t context = parallel.context.size;
+  check.Expect(Divides(tensor, model.heads) && Divides(tensor, model.ffn), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.heads ({}) and model.ffn ({})",
+               tensor, model.heads, model.ffn);
+  check.Expect(Divides(tensor, model.kv_heads) || Divides(model.kv_heads, tensor), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor or a multiple of model.kv_heads ({})", tensor,
+               model.kv_heads);
+  check.Expect(!parallel.tensor.sequence || Divides(tensor, model.seq_len), {"parallel.tensor.sequence"},
+               "parallel.tensor.sequence is true, expected tensor.size ({}) to divide model.seq_len ({})",
+               tensor, model.seq_len);
+  check.Expect(Divides(context, model.seq_len), {"parallel.context.size"},
+               "parallel.context.size is {}, expected a divisor of model.seq_len ({})", context,
+               model.seq_len);
+  bool ulysses = parallel.context.kind == ContextKind::kUlysses;
+  check.Expect(!ulysses || Divides(context * tensor, model.heads),
+               {"parallel.context.size", "parallel.context.kind"},
+               "parallel.context.size is {}, expected context x tensor ({}) to divide model.heads ({}) for "
+               "kind: ulysses",
+               context, context * tensor, model.heads);
+}
+
+void CheckExpert(const Scenario& scenario, Checker& check) {
+  int64_t size = scenario.parallel.expert.size;
+  int64_t ranks = scenario.parallel.data.size * scenario.parallel.context.size;
+  check.Expect(Divides(size, ranks), {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected a divisor of data x context ({})", size, ranks);
+  check.Expect(size == 1 || scenario.model.experts.has_value(), {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected 1 for a model without model.experts", size);
+  if (!scenario.model.experts) return;
+  check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
+               scenario.model.experts->count);
+}
+
+void CheckLink(const LinkSpec& link, const std::string& path, Checker& check) {
+  bool named = !link.kind.empty() || link.gbytes_per_s > 0 || link.gbits_per_nic > 0;
+  check.Expect(named || !link.latency_us, {path},
+               "{} has only a latency, expected kind, gbytes_per_s or gbits_per_nic", path);
+}
+
+void CheckTopology(const TopologySpec& topology, Checker& check) {
+  std::set<std::string> names;
+  for (const TopologyNode& node : topology.nodes) {
+    check.Expect(names.insert(node.name).second, {"cluster.topology.nodes"},
+                 "cluster.topology.nodes has '{}' twice, expected distinct names", node.name);
+  }
+  for (const TopologyLink& link : topology.links) {
+    for (const std::string& end : {link.from, link.to}) {
+      check.Expect(
+          names.count(end) == 1, {"cluster.topology.links"},
+          "cluster.topology.links has an end '{}', expected the name of one of cluster.topology.nodes", end);
+    }
+  }
+}
+
+void CheckWorld(const Scenario& scenario, Checker& check) {
+  const ParallelSpec& parallel = scenario.parallel;
+  const ClusterSpec& cluster = scenario.cluster;
+  double world = UncheckedWorldSize(parallel);
+  check.Expect(
+      world == static_cast<double>(cluster.nodes) * static_cast<double>(cluster.devices_per_node),
+      {"cluster.devices_per_node", "cluster.nodes", "parallel.data.size", "parallel.pipeline.size",
+       "parallel.tensor.size", "parallel.context.size"},
+      "the world size is {} (data {} x pipeline {} x tensor {} x context {}) but the cluster has {} devices "
+      "(nodes {} x devices_per_node {}), expected the same number",
+      world, parallel.data.size, parallel.pipeline.size, parallel.tensor.size, parallel.context.size,
+      static_cast<double>(cluster.nodes) * static_cast<double>(cluster.devices_per_node), cluster.nodes,
+      cluster.devices_per_node);
+  check.Expect(world <= kRanks.max, {"parallel.data.size", "parallel.tensor.size"},
+               "the world size is {}, expected at most {}", world, kRanks.max);
+  if (!cluster.straggler) return;
+  check.Expect(static_cast<double>(cluster.straggler->rank) < world, {"cluster.straggler.rank"},
+               "cluster.straggler.rank is {}, expected less than the world size ({})",
+               cluster.straggler->rank, world);
+}
+
+}  // namespace
+
+void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& problems) {
+  Checker check(root, problems);
+  bool transformer = scenario.model.kind == ModelKind::kTransformer;
+  if (transformer) CheckTransformer(scenario.model, check);
+  else CheckMlp(scenario.model, check);
+  if (!problems.empty()) return;  // what follows divides by the model's dimensions
+  CheckSizes(scenario, check);
+  CheckPrecision(scenario.precision, check);
+  bool momentum = scenario.optimizer.momentum > 0;
+  check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
+               "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);
+  CheckData(scenario.parallel.data, check);
+  CheckPipeline(scenario.parallel.pipeline, scenario.model, check);
+  if (transformer) {
+    CheckSplits(scenario, check);
+    CheckExpert(scenario, check);
+  } else {
+    check.Expect(scenario.parallel.context.size == 1, {"parallel.context.size"},
+                 "parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
+                 scenario.parallel.context.size);
+    check.Expect(scenario.parallel.expert.size == 1, {"parallel.expert.size"},
+                 "parallel.expert.size is {}, expected 1 for kind: mlp, which has no experts",
+                 scenario.parallel.expert.size);
+  }
+  CheckLink(scenario.cluster.network.intra_node, "cluster.network.intra_node", check);
+  CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", check);
+  CheckTopology(scenario.cluster.topology, check);
+  CheckWorld(scenario, check);
+}
+
+}  // namespace windtunnel

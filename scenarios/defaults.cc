@@ -1,0 +1,115 @@
+#include "scenarios/defaults.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "scenarios/rules.h"
+
+namespace windtunnel {
+namespace {
+
+// Which keys the file gives; a null gives nothing.
+class Given {
+ public:
+  explicit Given(const YamlNode& root) : root_(root) {}
+  bool operator()(std::string_view path) const {
+    const YamlNode* node = root_.FindPath(path);
+    return node != nullptr && !node->is_null();
+  }
+
+ private:
+  const YamlNode& root_;
+};
+
+// Llama's rule: two thirds of 4 x hidden, so that three matrices cost what two of 4 x hidden do, rounded up
+// to 256.
+int64_t SwigluWidth(int64_t hidden) {
+  constexpr int64_t kMultiple = 256;
+  return (8 * hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
+  if (!given("model.widths")) model.widths.clear();
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  bool gated = model.activation == ActivationKind::kSwiglu;
+  if (model.ffn == 0) model.ffn = gated ? SwigluWidth(model.hidden) : 4 * model.hidden;
+  if (has_base) return;
+  if (!given("model.bias")) model.bias = model.norm == NormKind::kLayerNorm;
+  if (!given("model.tie_embeddings")) model.tie_embeddings = model.position == PositionKind::kLearned;
+}
+
+// Keeps only what describes a perceptron.
+void CompleteMlp(const Given& given, bool has_base, ModelSpec& model) {
+  ModelSpec mlp;
+  mlp.kind = ModelKind::kMlp;
+  mlp.preset = model.preset;
+  mlp.widths = model.widths;
+  mlp.dropout = model.dropout;
+  mlp.activation = has_base || given("model.activation") ? model.activation : ActivationKind::kRelu;
+  mlp.bias = has_base || given("model.bias") ? model.bias : true;
+  model = mlp;
+}
+
+void CompleteModel(const Given& given, ModelSpec& model) {
+  bool has_base = given("model.preset") || given("model.config");
+  if (model.kind == ModelKind::kMlp) return CompleteMlp(given, has_base, model);
+  CompleteTransformer(given, has_base, model);
+}
+
+void CompletePrecision(const Given& given, PrecisionSpec& precision) {
+  if (!given("precision.compute")) precision.compute = precision.param;
+  bool fp8 = precision.compute == Precision::kFp8;
+  if (fp8 && !given("precision.fp8_recipe")) precision.fp8_recipe = Fp8Recipe::kTensorwise;
+}
+
+void CompleteParallel(const Given& given, ParallelSpec& parallel) {
+  DataParallelSpec& data = parallel.data;
+  if (!given("parallel.data.kind"))
+    data.kind = data.size == 1 ? DataParallelKind::kNone : DataParallelKind::kDdp;
+  bool keeps_parameters =
+      data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
+  if (!given("parallel.data.reshard_after_forward")) data.reshard_after_forward = !keeps_parameters;
+  bool is_v = IsVSchedule(parallel.pipeline.schedule);
+  if (is_v && !given("parallel.pipeline.virtual_stages")) parallel.pipeline.virtual_stages = 2;
+}
+
+void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSpec& cluster) {
+  double world = UncheckedWorldSize(parallel);
+  bool has_shape = given("cluster.nodes") || given("cluster.devices_per_node");
+  if (!has_shape && world <= kRanks.max) cluster.devices_per_node = static_cast<int64_t>(world);
+  bool has_link = !cluster.network.preset.empty() || cluster.network.intra_node != LinkSpec{};
+  if (cluster.device == "cpu" && !has_link) cluster.network.intra_node.kind = "loopback";
+}
+
+void CompleteShards(const ClusterSpec& cluster, DataParallelSpec& data) {
+  bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
+  if (hybrid && data.shard_size == 0) data.shard_size = std::min(cluster.devices_per_node, data.size);
+}
+
+}  // namespace
+
+double UncheckedWorldSize(const ParallelSpec& parallel) {
+  return static_cast<double>(parallel.data.size) * static_cast<double>(parallel.pipeline.size) *
+         static_cast<double>(parallel.tensor.size) * static_cast<double>(parallel.context.size);
+}
+
+bool IsVSchedule(const std::string& schedule) { return schedule == "zb_v" || schedule == "dualpipe_v"; }
+
+void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& scenario) {
+  Given given(root);
+  if (scenario.name.empty()) scenario.name = std::filesystem::path(name).stem().string();
+  CompleteModel(given, scenario.model);
+  CompletePrecision(given, scenario.precision);
+  // torch.optim's defaults: AdamW decays by 0.01, Adam and SGD do not.
+  bool adamw = scenario.optimizer.kind == OptimizerKind::kAdamW;
+  if (adamw && !given("optimizer.weight_decay")) scenario.optimizer.weight_decay = 0.01;
+  CompleteParallel(given, scenario.parallel);
+  CompleteCluster(given, scenario.parallel, scenario.cluster);
+  CompleteShards(scenario.cluster, scenario.parallel.data);
+  bool on_cpu = scenario.cluster.device == "cpu";
+  if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
+  bool foreign = scenario.framework != Framework::kWindtunnel;
+  if (foreign && !given("allocator")) scenario.allocator = AllocatorKind::kPytorch;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,313 @@
+// The scenario file's format, written once: every key, its member, what it may be and one line of
+// documentation. A visitor goes through the description and reads (reader.h), prints (printer.h) or makes the
+// JSON Schema (json_schema.h), so the three cannot differ.
+//
+// A visitor has, for a key and its member:
+//   Integer, Number, Flag      a scalar
+//   Text                       a string under a TextRule
+//   Path                       a file, relative to the scenario's directory
+//   Word, Words                an enumeration's word (of some, if given), a list of them
+//   Integers, Paths            lists
+//   Block, OptionalBlock, Blocks  a block with its own description; one that may be missing; a list of them
+//   TextOrBlock                a short form (text) or the block
+//   Wrap                       an FSDP wrap policy
+//   InputOnly                  a key that is read elsewhere and never printed
+//   Require                    keys that the block cannot do without
+//   Covers(condition)          whether keys that make sense only under `condition` are visited
+// Every size and count is bounded; checks.cc bounds their products, so that later code stays within 64 bits.
+#pragma once
+
+#include "scenarios/presets.h"
+#include "scenarios/rules.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+inline TextRule LinkKinds() {
+  return {.other = TextRule::Other::kNothing,
+          .words = {"nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5", "loopback", "infiniband", "roce",
+                    "ethernet", "omnipath", "efa"}};
+}
+
+inline TextRule Schedules() {
+  return {.other = TextRule::Other::kCsvFile,
+          .words = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_v", "dualpipe_v"}};
+}
+
+template <typename V>
+void Describe(V& v, ExpertsSpec& experts) {
+  v.Integer("count", experts.count, From(2, 65536), "experts per layer");
+  v.Integer("top_k", experts.top_k, From(1, 65536), "experts per token (default 1)");
+  v.Number("capacity_factor", experts.capacity_factor, MoreThan(0),
+           "room of an expert over its even share (default 1)");
+  v.Number("imbalance", experts.imbalance, AtLeast(1), "the busiest expert's load over the mean (default 1)");
+  v.Require("count");
+}
+
+template <typename V>
+void Describe(V& v, ModelSpec& model) {
+  TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
+  v.Text("preset", model.preset, presets, "a published model; single keys override it");
+  v.InputOnly("config", "instead of the dimensions: a Hugging Face config.json of a gpt2 or llama model");
+  v.Word("kind", model.kind, "default transformer");
+  if (v.Covers(model.kind == ModelKind::kTransformer)) {
+    v.Integer("layers", model.layers, kSize, "transformer blocks");
+    v.Integer("hidden", model.hidden, kWidth, "width of the residual stream");
+    v.Integer("heads", model.heads, kSize, "attention heads; divides hidden");
+    v.Integer("kv_heads", model.kv_heads, kSize, "key and value heads; divides heads (default heads)");
+    v.Integer("ffn", model.ffn, kSize,
+              "feed-forward width (default 4 x hidden; swiglu: 8/3 x hidden rounded up to 256)");
+    v.Integer("vocab", model.vocab, kSize, "vocabulary size");
+    v.Integer("seq_len", model.seq_len, kSize, "tokens per sequence");
+  }
+  v.Word("activation", model.activation, "default gelu; mlp: relu");
+  if (v.Covers(model.kind == ModelKind::kTransformer)) {
+    v.Word("norm", model.norm, "default layernorm");
+    v.Word("position", model.position, "default learned");
+  }
+  v.Flag("bias", model.bias,
+         "biases in linear layers (default true for layernorm and mlp, false for rmsnorm)");
+  if (v.Covers(model.kind == ModelKind::kTransformer)) {
+    v.Flag("tie_embeddings", model.tie_embeddings,
+           "the head is the token embedding (default: position is learned)");
+    v.Word("attention", model.attention, "default flash");
+    v.OptionalBlock("experts", model.experts, "mixture of experts");
+  }
+  v.Number("dropout", model.dropout, FromToBelow(0, 1), "default 0; live runs accept 0 only");
+  if (v.Covers(model.kind == ModelKind::kMlp)) {
+    v.Integers("widths", model.widths, kSize, "kind mlp: input, hidden..., output");
+  }
+}
+
+template <typename V>
+void Describe(V& v, BatchSpec& batch) {
+  v.Integer("micro", batch.micro, kSize,
+            "sequences (mlp: samples) per micro-batch of one replica (default 1)");
+  v.Integer("accumulate", batch.accumulate, kSize, "micro-batches per step (default 1)");
+}
+
+template <typename V>
+void Describe(V& v, PrecisionSpec& precision) {
+  using P = Precision;
+  v.Word("param", precision.param, {P::kFp32, P::kBf16, P::kFp16, P::kFp8},
+         "gathered and stored for forward (default fp32)");
+  v.Word("compute", precision.compute, "what kernels run in (default param)");
+  v.Word("reduce", precision.reduce, {P::kFp32, P::kBf16, P::kFp16}, "gradients on the wire (default fp32)");
+  v.Word("buffer", precision.buffer, {P::kFp32, P::kBf16, P::kFp16}, "module buffers (default fp32)");
+  v.Word("optimizer", precision.optimizer, {P::kFp32, P::kBf16, P::kFp16},
+         "master weights and moments (default fp32)");
+  v.Word("fp8_recipe", precision.fp8_recipe,
+         "scaling of compute: fp8 (default tensorwise, without fp8 none)");
+}
+
+template <typename V>
+void Describe(V& v, OptimizerSpec& optimizer) {
+  v.Word("kind", optimizer.kind, "default adamw");
+  v.Number("lr", optimizer.lr, AtLeast(0), "learning rate (default 3e-4)");
+  v.Number("beta1", optimizer.beta1, FromToBelow(0, 1), "adam, adamw (default 0.9)");
+  v.Number("beta2", optimizer.beta2, FromToBelow(0, 1), "adam, adamw (default 0.999)");
+  v.Number("eps", optimizer.eps, AtLeast(0), "adam, adamw (default 1e-8)");
+  v.Number("weight_decay", optimizer.weight_decay, AtLeast(0), "default 0.01 for adamw, else 0");
+  v.Number("momentum", optimizer.momentum, FromToBelow(0, 1), "sgd (default 0)");
+  v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
+}
+
+template <typename V>
+void Describe(V& v, DataParallelSpec& data) {
+  v.Word("kind", data.kind, "default none for size 1, else ddp");
+  v.Integer("size", data.size, kRanks, "replicas (default 1)");
+  v.Word("sharding", data.sharding, "fsdp (default full_shard)");
+  v.Integer("version", data.version, From(1, 2), "fsdp (default 2)");
+  v.Flag("reshard_after_forward", data.reshard_after_forward,
+         "fsdp (default true; false for the zero2 shardings)");
+  v.Integer("forward_prefetch", data.forward_prefetch, kCount,
+            "fsdp: units gathered ahead in forward (default 0)");
+  v.Integer("shard_size", data.shard_size, From(0, kRanks.max),
+            "hybrid_shard: ranks in one shard group; 0 (default): devices_per_node, at most size");
+  v.Number("bucket_cap_mb", data.bucket_cap_mb, MoreThan(0), "ddp: MiB of gradients per bucket (default 25)");
+  v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
+  v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");
+  v.Word("sync", data.sync, "when accumulated gradients are reduced (default last_micro_batch)");
+  v.Flag("overlap", data.overlap, "default true; false: gradients are reduced after backward");
+  v.Wrap("wrap", data.wrap, "fsdp unit: block (default), root, size:BYTES or a list of module names");
+  v.Word("prefetch", data.prefetch, "fsdp (default backward_pre)");
+  v.Flag("limit_all_gathers", data.limit_all_gathers, "fsdp (default true)");
+  v.Word("offload", data.offload, "what lives in host memory (default none)");
+}
+
+template <typename V>
+void Describe(V& v, PipelineSpec& pipeline) {
+  v.Integer("size", pipeline.size, kRanks, "stages' ranks (default 1)");
+  v.Path("schedule", pipeline.schedule, Schedules(),
+         "a known schedule (default 1f1b) or a CSV file of actions");
+  v.Integer("virtual_stages", pipeline.virtual_stages, kRanks,
+            "stages per rank (default 1; zb_v, dualpipe_v: 2)");
+  v.Integers("balance", pipeline.balance, kSize, "layers of each stage; [] (default): chosen by cost");
+}
+
+template <typename V>
+void Describe(V& v, TensorParallelSpec& tensor) {
+  v.Integer("size", tensor.size, kRanks, "ranks that share each layer (default 1)");
+  v.Flag("sequence", tensor.sequence,
+         "sequence parallelism between the tensor-parallel parts (default false)");
+}
+
+template <typename V>
+void Describe(V& v, ContextParallelSpec& context) {
+  v.Integer("size", context.size, kRanks, "ranks that share each sequence (default 1)");
+  v.Word("kind", context.kind, "default ring");
+}
+
+template <typename V>
+void Describe(V& v, ExpertParallelSpec& expert) {
+  v.Integer("size", expert.size, kRanks, "ranks that share the experts; divides data x context (default 1)");
+}
+
+template <typename V>
+void Describe(V& v, ParallelSpec& parallel) {
+  v.Block("data", parallel.data, "data parallelism");
+  v.Block("pipeline", parallel.pipeline, "pipeline parallelism");
+  v.Block("tensor", parallel.tensor, "tensor parallelism");
+  v.Block("context", parallel.context, "context parallelism");
+  v.Block("expert", parallel.expert, "expert parallelism");
+}
+
+template <typename V>
+void Describe(V& v, LinkSpec& link) {
+  v.Text("kind", link.kind, LinkKinds(), "a known kind of link");
+  v.Number("gbytes_per_s", link.gbytes_per_s, AtLeast(0),
+           "10^9 bytes per second and direction; 0 (default): not given");
+  v.Number("gbits_per_nic", link.gbits_per_nic, AtLeast(0),
+           "10^9 bits per second of one NIC; 0 (default): not given");
+  v.Number("latency_us", link.latency_us, AtLeast(0), "microseconds one way; null (default): the kind's own");
+}
+
+template <typename V>
+void Describe(V& v, NetworkSpec& network) {
+  v.Text("preset", network.preset, TextRule{}, "a known network; empty by default");
+  v.TextOrBlock("intra_node", "kind", network.intra_node.kind, LinkKinds(), network.intra_node,
+                "the link between devices of one node (cpu: default loopback)");
+  v.TextOrBlock("inter_node", "kind", network.inter_node.kind, LinkKinds(), network.inter_node,
+                "the link between nodes");
+  v.Integer("nics_per_node", network.nics_per_node, kRanks, "default 1");
+}
+
+template <typename V>
+void Describe(V& v, TopologyNode& node) {
+  v.Text("name", node.name, TextRule{}, "unique");
+  v.Text("kind", node.kind, {TextRule::Other::kNothing, {"device", "nic", "switch"}}, "what the vertex is");
+  v.Require("name");
+  v.Require("kind");
+}
+
+template <typename V>
+void Describe(V& v, TopologyLink& link) {
+  v.Text("from", link.from, TextRule{}, "a node's name");
+  v.Text("to", link.to, TextRule{}, "a node's name");
+  v.Number("gbytes_per_s", link.gbytes_per_s, MoreThan(0), "10^9 bytes per second and direction");
+  v.Number("latency_us", link.latency_us, AtLeast(0), "microseconds one way (default 0)");
+  v.Require("from");
+  v.Require("to");
+  v.Require("gbytes_per_s");
+}
+
+template <typename V>
+void Describe(V& v, TopologySpec& topology) {
+  v.Text("preset", topology.preset, TextRule{}, "a known topology; empty by default");
+  v.Blocks("nodes", topology.nodes, "devices, NICs and switches");
+  v.Blocks("links", topology.links, "edges between nodes");
+}
+
+template <typename V>
+void Describe(V& v, StragglerSpec& straggler) {
+  v.Integer("rank", straggler.rank, kCount, "the slow rank");
+  v.Number("slowdown", straggler.slowdown, AtLeast(1), "its operators' time over the others'");
+  v.Require("rank");
+  v.Require("slowdown");
+}
+
+template <typename V>
+void Describe(V& v, SlowLinkSpec& link) {
+  v.Text("from", link.from, TextRule{}, "one end, as the topology names it");
+  v.Text("to", link.to, TextRule{}, "the other end");
+  v.Number("factor", link.factor, MoreThan(0), "its bandwidth over the healthy one");
+  v.Require("from");
+  v.Require("to");
+  v.Require("factor");
+}
+
+template <typename V>
+void Describe(V& v, ClusterSpec& cluster) {
+  TextRule devices = {
+      .words = {"cpu", "cuda", "h200-sxm-141g", "h100-sxm-80g", "a100-sxm-80g", "a100-sxm-40g"}};
+  v.Text("device", cluster.device, devices,
+         "cpu (default) or cuda: the one at hand; else a hardware profile");
+  v.Integer("nodes", cluster.nodes, kRanks, "default 1");
+  v.Integer("devices_per_node", cluster.devices_per_node, kRanks,
+            "default 1; without nodes and devices_per_node: one node with the whole world");
+  v.TextOrBlock("network", "preset", cluster.network.preset, TextRule{}, cluster.network,
+                "a known network or its parts");
+  v.TextOrBlock("topology", "preset", cluster.topology.preset, TextRule{}, cluster.topology,
+                "a known topology, or nodes and links spelled out");
+  v.OptionalBlock("straggler", cluster.straggler, "what if one rank is slow");
+  v.OptionalBlock("slow_link", cluster.slow_link, "what if one link is slow");
+  v.Number("jitter", cluster.jitter, AtLeast(0),
+           "relative standard deviation of every operator's time (default 0)");
+}
+
+template <typename V>
+void Describe(V& v, RunSpec& run) {
+  v.Word("backend", run.backend, "communication of a live run (default gloo on a cpu, else nccl)");
+  v.Integer("warmup", run.warmup, kCount, "steps before the measured ones (default 5)");
+  v.Integer("steps", run.steps, kSize, "measured steps (default 20)");
+  v.Integer("seed", run.seed, AtLeast(0), "of weights and data (default 0)");
+  v.Flag("pin", run.pin, "pin ranks to cores (default true)");
+}
+
+template <typename V>
+void Describe(V& v, SearchSpec& search) {
+  v.Integers("data", search.data, kRanks, "parallel.data.size");
+  v.Integers("tensor", search.tensor, kRanks, "parallel.tensor.size");
+  v.Integers("pipeline", search.pipeline, kRanks, "parallel.pipeline.size");
+  v.Integers("context", search.context, kRanks, "parallel.context.size");
+  v.Integers("expert", search.expert, kRanks, "parallel.expert.size");
+  v.Integers("micro", search.micro, kSize, "batch.micro");
+  v.Integers("accumulate", search.accumulate, kSize, "batch.accumulate");
+  v.Integers("virtual_stages", search.virtual_stages, kRanks, "parallel.pipeline.virtual_stages");
+  v.Integers("shard_size", search.shard_size, kRanks, "parallel.data.shard_size");
+  v.Words("kind", search.kind, "parallel.data.kind");
+  v.Words("sharding", search.sharding, "parallel.data.sharding");
+  v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
+  v.Words("recompute", search.recompute, "recompute");
+}
+
+template <typename V>
+void Describe(V& v, ToleranceSpec& tolerance) {
+  v.Number("step_time", tolerance.step_time, AtLeast(0), "fraction (default 0.2)");
+  v.Number("peak_memory", tolerance.peak_memory, AtLeast(0), "fraction (default 0)");
+}
+
+template <typename V>
+void Describe(V& v, Scenario& scenario) {
+  v.Text("name", scenario.name, TextRule{}, "default: the file's name");
+  v.Text("description", scenario.description, TextRule{}, "one line");
+  v.Block("model", scenario.model, "what is trained");
+  v.Block("batch", scenario.batch, "of one data-parallel replica");
+  v.Block("precision", scenario.precision, "number formats");
+  v.Block("optimizer", scenario.optimizer, "defaults as in torch.optim");
+  v.Word("recompute", scenario.recompute,
+         "activations recomputed in backward: none (default), the attention core, every second matmul, all");
+  v.Block("parallel", scenario.parallel, "how it is split; world size = data x pipeline x tensor x context");
+  v.Block("cluster", scenario.cluster, "the machine");
+  v.Word("framework", scenario.framework, "whose operators, host costs and collectives (default windtunnel)");
+  v.Word("allocator", scenario.allocator, "default windtunnel; for another framework pytorch");
+  v.Path("data", scenario.data, TextRule{.words = {"synthetic"}},
+         "synthetic (default) or a text file, read as bytes");
+  v.Block("run", scenario.run, "a live run");
+  v.OptionalBlock("search", scenario.search,
+                  "ranges of `windtunnel search`; a missing one keeps the scenario's value");
+  v.Block("tolerance", scenario.tolerance, "targets of a single run");
+  v.Require("model");
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,133 @@
+#include "scenarios/hugging_face.h"
+
+#include <initializer_list>
+#include <optional>
+
+#include "scenarios/rules.h"
+#include "scenarios/scalars.h"
+#include "scenarios/yaml_tree.h"
+
+namespace windtunnel {
+namespace {
+
+// Values of one config.json (JSON is YAML). A null counts as missing, as in transformers.
+class Config {
+ public:
+  Config(const std::string& path, const YamlNode& root) : path_(path), root_(root) {}
+
+  // A size, or `fallback` where the key is missing; without a fallback it must be there.
+  Result<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt) const {
+    const YamlNode* node = Get(key);
+    if (node == nullptr && fallback) return *fallback;
+    if (node == nullptr)
+      return InvalidInput("{}: {} is missing, expected a whole number", At(path_, root_.place), key);
+    Reading<int64_t> value = ReadInteger(*node);
+    std::string expected = value ? kSize.Violation(static_cast<double>(*value)) : value.error();
+    if (expected.empty()) return *value;
+    return InvalidInput("{}: {} is {}, expected {}", At(path_, node->place), key, Found(*node), expected);
+  }
+
+  Result<bool> Flag(std::string_view key, bool fallback) const {
+    const YamlNode* node = Get(key);
+    if (node == nullptr) return fallback;
+    Reading<bool> value = ReadBoolean(*node);
+    if (value) return *value;
+    return InvalidInput("{}: {} is {}, expected {}", At(path_, node->place), key, Found(*node),
+                        value.error());
+  }
+
+  // The activation that `words` map to; `fallback` where the key is missing.
+  struct Choice {
+    std::string_view word;
+    ActivationKind kind;
+  };
+  Result<ActivationKind> Activation(std::string_view key, ActivationKind fallback,
+                                    std::initializer_list<Choice> choices) const {
+    const YamlNode* node = Get(key);
+    if (node == nullptr) return fallback;
+    for (const Choice& choice : choices) {
+      if (node->text == choice.word) return choice.kind;
+    }
+    return Unsupported("{}: {} is {}, expected {} or another spelling of it", At(path_, node->place), key,
+                       Found(*node), choices.begin()->word);
+  }
+
+  const YamlNode* Get(std::string_view key) const {
+    const YamlNode* node = root_.Find(key);
+    return node == nullptr || node->is_null() ? nullptr : node;
+  }
+
+ private:
+  const std::string& path_;
+  const YamlNode& root_;
+};
+
+// transformers' GPT2Config: names and defaults.
+Result<ModelSpec> ReadGpt2(const Config& config) {
+  ModelSpec model;
+  WT_ASSIGN_OR_RETURN(model.layers, config.Size("n_layer"));
+  WT_ASSIGN_OR_RETURN(model.hidden, config.Size("n_embd"));
+  WT_ASSIGN_OR_RETURN(model.heads, config.Size("n_head"));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("n_inner", 4 * model.hidden));
+  WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
+  WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("n_positions"));
+  WT_ASSIGN_OR_RETURN(model.activation, config.Activation("activation_function", ActivationKind::kGelu,
+                                                          {{"gelu_new", ActivationKind::kGelu},
+                                                           {"gelu", ActivationKind::kGelu},
+                                                           {"gelu_pytorch_tanh", ActivationKind::kGelu},
+                                                           {"relu", ActivationKind::kRelu}}));
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
+  return model;
+}
+
+// transformers' LlamaConfig: names and defaults.
+Result<ModelSpec> ReadLlama(const Config& config) {
+  ModelSpec model;
+  model.norm = NormKind::kRmsNorm;
+  model.position = PositionKind::kRope;
+  WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
+  WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
+  WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
+  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", model.heads));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
+  WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
+  WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
+  WT_ASSIGN_OR_RETURN(model.activation, config.Activation("hidden_act", ActivationKind::kSwiglu,
+                                                          {{"silu", ActivationKind::kSwiglu},
+                                                           {"swish", ActivationKind::kSwiglu}}));
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
+  WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", false));
+  WT_ASSIGN_OR_RETURN(bool mlp_bias, config.Flag("mlp_bias", model.bias));
+  WT_ASSIGN_OR_RETURN(int64_t head_dim, config.Size("head_dim", model.hidden / model.heads));
+  if (mlp_bias != model.bias) return Unsupported("attention_bias and mlp_bias differ, expected the same");
+  if (head_dim * model.heads != model.hidden) {
+    return Unsupported("head_dim is {}, expected hidden_size / num_attention_heads = {}", head_dim,
+                       model.hidden / model.heads);
+  }
+  return model;
+}
+
+}  // namespace
+
+Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path) {
+  WT_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a Hugging Face config.json"));
+  WT_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(text, path));
+  if (!root.is_block()) {
+    return InvalidInput("{}: the file is {}, expected a JSON object", At(path, root.place), Found(root));
+  }
+  Config config(path, root);
+  const YamlNode* type = config.Get("model_type");
+  if (type == nullptr)
+    return InvalidInput("{}: model_type is missing, expected gpt2 or llama", At(path, root.place));
+  bool is_gpt2 = type->text == "gpt2";
+  if (!is_gpt2 && type->text != "llama") {
+    return Unsupported("{}: model_type is {}, expected gpt2 or llama", At(path, type->place), Found(*type));
+  }
+  Result<ModelSpec> model = is_gpt2 ? ReadGpt2(config) : ReadLlama(config);
+  // What concerns several keys has no place of its own.
+  bool has_place = model.has_value() || model.error().message.starts_with(path);
+  if (!has_place) model.error().message = fmt::format("{}: {}", At(path, root.place), model.error().message);
+  return model;
+}
+
+}  // namespace windtunnel

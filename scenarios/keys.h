@@ -1,0 +1,21 @@
+// The names of all keys of a scenario file.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace windtunnel {
+
+// Every key by its dotted path, in the order of describe.h: "name", …, "parallel.data.size", ….
+std::vector<std::string> ScenarioKeys();
+
+// What the unknown key of the block at `path` (empty: the top level) was meant to be, as a dotted path: a key
+// of the same name in another block ("model.seq_len"), else the nearest of `known`, the block's own keys.
+std::string SuggestKey(const std::string& path, const std::string& unknown,
+                       const std::vector<std::string>& known);
+
+// "batch.micro"; at the top level, where `path` is empty, just `key`.
+std::string JoinPath(const std::string& path, std::string_view key);
+
+}  // namespace windtunnel

@@ -1,0 +1,100 @@
+#include "scenarios/load.h"
+
+#include <filesystem>
+
+#include "scenarios/checks.h"
+#include "scenarios/defaults.h"
+#include "scenarios/hugging_face.h"
+#include "scenarios/overrides.h"
+#include "scenarios/presets.h"
+#include "scenarios/reader.h"
+#include "scenarios/yaml_tree.h"
+
+namespace windtunnel {
+namespace {
+
+// Names the sources of places: the file and the overrides.
+class Sources {
+ public:
+  Sources(const std::string& name, const std::vector<Override>& overrides)
+      : name_(name), overrides_(overrides) {}
+
+  std::string Format(const Place& place) const {
+    if (place.source == 0) return At(name_, place);
+    return OverrideName(overrides_[static_cast<size_t>(place.source) - 1]);
+  }
+  tl::unexpected<Error> FirstOf(const Problems& problems) const {
+    const Problem& first = problems.First();
+    return InvalidInput("{}: {}", Format(first.place), first.message);
+  }
+
+ private:
+  const std::string& name_;
+  const std::vector<Override>& overrides_;
+};
+
+// The model that single keys override: a preset's, a configuration's or the defaults. A wrong preset is left
+// to the reader, which reports it.
+Result<ModelSpec> BaseModel(const YamlNode& root, const std::string& directory, const Sources& sources) {
+  const YamlNode* preset = root.FindPath("model.preset");
+  const YamlNode* config = root.FindPath("model.config");
+  if (preset != nullptr && config != nullptr) {
+    return InvalidInput("{}: model.config beside model.preset, expected one of them",
+                        sources.Format(config->place));
+  }
+  if (preset != nullptr) {
+    for (const std::string& name : ModelPresetNames()) {
+      if (preset->is_scalar() && preset->text == name) return ModelPreset(name);
+    }
+  }
+  if (config == nullptr) return ModelSpec{};
+  Reading<std::string> path = ReadText(*config);
+  if (!path || path->empty()) {
+    return InvalidInput("{}: model.config is {}, expected the path of a config.json",
+                        sources.Format(config->place), Found(*config));
+  }
+  Result<ModelSpec> model = ReadHuggingFaceConfig(ResolvedPath(*path, directory, config->place));
+  if (model) return model;
+  return tl::unexpected(
+      Error{model.error().kind,
+            fmt::format("{}: model.config: {}", sources.Format(config->place), model.error().message)});
+}
+
+Result<YamlNode> ReadTree(const std::string& text, const std::string& name,
+                          const std::vector<Override>& overrides) {
+  WT_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(text, name));
+  if (root.is_null()) return InvalidInput("{}: the file is empty, expected a scenario", At(name, Place{}));
+  if (!root.is_block()) {
+    return InvalidInput("{}: the file is {}, expected a block of \"key: value\" lines", At(name, root.place),
+                        Found(root));
+  }
+  WT_RETURN_IF_ERROR(ApplyOverrides(root, overrides));
+  return root;
+}
+
+}  // namespace
+
+Result<Scenario> ParseScenario(const std::string& text, const std::string& name, const std::string& directory,
+                               const std::vector<Override>& overrides) {
+  WT_ASSIGN_OR_RETURN(YamlNode root, ReadTree(text, name, overrides));
+  Sources sources(name, overrides);
+  Scenario scenario;
+  Problems problems;
+  WT_ASSIGN_OR_RETURN(scenario.model, BaseModel(root, directory, sources));
+  Reader(root, "", directory, problems).Read(scenario);
+  if (!problems.empty()) return sources.FirstOf(problems);
+  CompleteDefaults(root, name, scenario);
+  CheckScenario(scenario, root, problems);
+  if (!problems.empty()) return sources.FirstOf(problems);
+  return scenario;
+}
+
+Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides) {
+  WT_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a scenario file"));
+  std::string directory = std::filesystem::path(path).parent_path().string();
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, path, directory, overrides));
+  scenario.source_file = path;
+  return scenario;
+}
+
+}  // namespace windtunnel

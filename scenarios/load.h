@@ -1,0 +1,31 @@
+// Reading scenario files. The reader is strict: an unknown key, a duplicate key, a value of the wrong type or
+// out of range, or a world size that does not match the cluster is an error "FILE:LINE:COLUMN: what is wrong,
+// what was expected", and an unknown key names the nearest known one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scenarios/overrides.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// Reads `path`, applies the overrides in order, expands presets and checks the whole.
+// Errors: InvalidInput with the place; for an override the place is "--set KEY=VALUE".
+Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides);
+
+// The same for text (YAML or JSON); `name` stands for the file in messages, and relative paths in it are
+// resolved against `directory`, those in overrides against the current directory.
+Result<Scenario> ParseScenario(const std::string& text, const std::string& name, const std::string& directory,
+                               const std::vector<Override>& overrides);
+
+// Every key with its value, defaults included, in a fixed order: what `explain --resolved` prints.
+// ParseScenario of it gives the same scenario.
+std::string ResolvedYaml(const Scenario& scenario);
+
+// "sha256:…" of the resolved scenario without its name, description, preset name, run counts and tolerance.
+std::string ScenarioDigest(const Scenario& scenario);
+
+}  // namespace windtunnel

@@ -1,0 +1,67 @@
+#include "scenarios/overrides.h"
+
+#include <algorithm>
+
+#include "scenarios/yaml_tree.h"
+
+namespace windtunnel {
+namespace {
+
+// The value of `key` in `block`, made when there is none.
+YamlNode& FindOrAdd(YamlNode& block, const std::string& key, Place place) {
+  if (YamlNode* found = block.Find(key)) return *found;
+  block.keys.push_back({key, place});
+  block.items.emplace_back();
+  return block.items.back();
+}
+
+Status Apply(YamlNode& root, const Override& item, int source) {
+  WT_ASSIGN_OR_RETURN(YamlNode value, ParseYaml(item.value, OverrideName(item), source));
+  Place place = {source, 1, 1};
+  value.place = place;
+  YamlNode* node = &root;
+  for (size_t start = 0; start <= item.key.size();) {
+    size_t dot = std::min(item.key.find('.', start), item.key.size());
+    if (node->is_null()) {
+      *node = YamlNode{};
+      node->kind = YamlNode::Kind::kBlock;
+      node->place = place;
+    }
+    if (!node->is_block()) {
+      return InvalidInput("{}: {} is {}, expected a block (set the whole of it instead)", OverrideName(item),
+                          item.key.substr(0, start - 1), Found(*node));
+    }
+    node = &FindOrAdd(*node, item.key.substr(start, dot - start), place);
+    start = dot + 1;
+  }
+  *node = std::move(value);
+  return Ok();
+}
+
+}  // namespace
+
+Result<Override> ParseOverride(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    return InvalidInput("--set {}: there is no '=', expected KEY=VALUE such as batch.micro=4", text);
+  }
+  std::string key = text.substr(0, equals);
+  bool has_empty_part =
+      key.empty() || key.front() == '.' || key.back() == '.' || key.find("..") != std::string::npos;
+  if (has_empty_part) {
+    return InvalidInput("--set {}: the key '{}' is incomplete, expected a dotted path such as batch.micro",
+                        text, key);
+  }
+  return Override{std::move(key), text.substr(equals + 1)};
+}
+
+std::string OverrideName(const Override& item) { return fmt::format("--set {}={}", item.key, item.value); }
+
+Status ApplyOverrides(YamlNode& root, const std::vector<Override>& overrides) {
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    WT_RETURN_IF_ERROR(Apply(root, overrides[i], static_cast<int>(i) + 1));
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,18 @@
+// Model presets: published models by name. A preset leaves kv_heads (= heads) and ffn (= 4 x hidden) unset
+// where the model follows the rule, so that a scenario which overrides heads or hidden keeps the rule.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// Every preset's name, in the order of the table.
+std::vector<std::string> ModelPresetNames();
+
+// The preset's dimensions; REQUIRES: `name` is one of ModelPresetNames().
+ModelSpec ModelPreset(const std::string& name);
+
+}  // namespace windtunnel

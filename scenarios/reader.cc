@@ -1,0 +1,169 @@
+#include "scenarios/reader.h"
+
+#include <charconv>
+#include <filesystem>
+
+#include "scenarios/keys.h"
+#include "scenarios/suggest.h"
+
+namespace windtunnel {
+
+const Problem& Problems::First() const {
+  WT_CHECK(!all_.empty());
+  return *std::min_element(all_.begin(), all_.end(),
+                           [](const Problem& a, const Problem& b) { return a.place < b.place; });
+}
+
+std::string ResolvedPath(const std::string& path, const std::string& directory, const Place& place) {
+  std::error_code error;
+  std::filesystem::path joined = std::filesystem::path(place.source > 0 ? "" : directory) / path;
+  std::filesystem::path absolute = std::filesystem::absolute(joined, error);
+  return (error ? joined : absolute).lexically_normal().string();
+}
+
+const YamlNode* Reader::Take(std::string_view key) {
+  known_.emplace_back(key);
+  return block_.Find(key);
+}
+
+const YamlNode* Reader::TakeList(std::string_view key) {
+  const YamlNode* node = Take(key);
+  if (node == nullptr || node->is_list()) return node;
+  Fail(*node, PathOf(key), "a list");
+  return nullptr;
+}
+
+std::string Reader::PathOf(std::string_view key) const { return JoinPath(path_, key); }
+
+void Reader::Fail(const YamlNode& node, const std::string& path, const std::string& expected) {
+  problems_.Add(node.place, fmt::format("{} is {}, expected {}", path, Found(node), expected));
+}
+
+bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::string& expected) {
+  if (!node.is_block()) Fail(node, PathOf(key), expected);
+  return node.is_block();
+}
+
+void Reader::Require(std::string_view key) {
+  if (block_.Find(key) != nullptr) return;
+  problems_.Add(block_.place, fmt::format("{} is missing, expected a value", PathOf(key)));
+}
+
+void Reader::ReportUnknownKeys() {
+  for (const YamlKey& key : block_.keys) {
+    if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
+    problems_.Add(key.place, fmt::format("unknown key {}, did you mean '{}'?", Quoted(PathOf(key.name)),
+                                         SuggestKey(path_, key.name, known_)));
+  }
+}
+
+void Reader::Number(std::string_view key, double& value, const Bounds& bounds, std::string_view) {
+  if (const YamlNode* node = Take(key)) ReadInto(*node, PathOf(key), value, bounds);
+}
+
+void Reader::Number(std::string_view key, std::optional<double>& value, const Bounds& bounds,
+                    std::string_view) {
+  const YamlNode* node = Take(key);
+  if (node == nullptr) return;
+  value.reset();
+  if (!node->is_null()) ReadInto(*node, PathOf(key), value.emplace(), bounds);
+}
+
+void Reader::Flag(std::string_view key, bool& value, std::string_view) {
+  const YamlNode* node = Take(key);
+  if (node == nullptr) return;
+  Reading<bool> flag = ReadBoolean(*node);
+  if (!flag) return Fail(*node, PathOf(key), flag.error());
+  value = *flag;
+}
+
+void Reader::Text(std::string_view key, std::string& value, const TextRule& rule, std::string_view) {
+  if (const YamlNode* node = Take(key)) ReadInto(*node, PathOf(key), value, rule);
+}
+
+void Reader::Path(std::string_view key, std::string& value, const TextRule& rule, std::string_view) {
+  if (const YamlNode* node = Take(key)) ReadPath(*node, PathOf(key), value, rule);
+}
+
+void Reader::Paths(std::string_view key, std::vector<std::string>& values, const TextRule& rule,
+                   std::string_view) {
+  const YamlNode* list = TakeList(key);
+  if (list == nullptr) return;
+  values.resize(list->items.size());
+  for (size_t i = 0; i < values.size(); ++i) ReadPath(list->items[i], PathOf(key), values[i], rule);
+}
+
+void Reader::Integers(std::string_view key, std::vector<int64_t>& values, const Bounds& bounds,
+                      std::string_view) {
+  const YamlNode* list = TakeList(key);
+  if (list == nullptr) return;
+  values.resize(list->items.size());
+  for (size_t i = 0; i < values.size(); ++i) ReadInto(list->items[i], PathOf(key), values[i], bounds);
+}
+
+void Reader::Wrap(std::string_view key, WrapPolicy& wrap, std::string_view) {
+  const YamlNode* node = Take(key);
+  if (node == nullptr) return;
+  const std::string prefix = "size:";
+  if (node->is_list() && !node->items.empty()) {
+    wrap.kind = WrapPolicy::Kind::kModules;
+    wrap.modules.resize(node->items.size());
+    for (size_t i = 0; i < wrap.modules.size(); ++i)
+      ReadInto(node->items[i], PathOf(key), wrap.modules[i], TextRule{});
+    return;
+  }
+  YamlNode size;  // the number after "size:", read under the same rules as any other number
+  size.kind = YamlNode::Kind::kScalar;
+  size.text = node->is_scalar() && node->text.starts_with(prefix) ? node->text.substr(prefix.size()) : "";
+  Reading<int64_t> bytes = ReadInteger(size);
+  if (bytes && *bytes > 0) {
+    wrap = {.kind = WrapPolicy::Kind::kSize, .size_bytes = *bytes, .modules = {}};
+  } else if (node->is_scalar() && (node->text == "block" || node->text == "root")) {
+    wrap = {.kind = node->text == "root" ? WrapPolicy::Kind::kRoot : WrapPolicy::Kind::kBlock,
+            .size_bytes = 0,
+            .modules = {}};
+  } else {
+    Fail(*node, PathOf(key), "block, root, size:BYTES or a list of module names");
+  }
+}
+
+std::optional<int64_t> Reader::IntegerWithin(const YamlNode& node, const std::string& path,
+                                             const Bounds& bounds) {
+  Reading<int64_t> value = ReadInteger(node);
+  std::string expected = value ? bounds.Violation(static_cast<double>(*value)) : value.error();
+  if (expected.empty()) return *value;
+  Fail(node, path, expected);
+  return std::nullopt;
+}
+
+void Reader::ReadInto(const YamlNode& node, const std::string& path, double& value, const Bounds& bounds) {
+  Reading<double> number = ReadNumber(node);
+  std::string expected = number ? bounds.Violation(*number) : number.error();
+  if (!expected.empty()) return Fail(node, path, expected);
+  value = *number;
+}
+
+void Reader::ReadInto(const YamlNode& node, const std::string& path, std::string& value,
+                      const TextRule& rule) {
+  Reading<std::string> text = ReadText(node);
+  // A closed list of words is the better hint, even where the value is no text at all.
+  bool has_words = rule.other != TextRule::Other::kAnything;
+  if (!text) return Fail(node, path, has_words ? rule.Expected() : text.error());
+  if (!rule.Accepts(*text)) return Fail(node, path, rule.Expected());
+  value = *text;
+}
+
+void Reader::ReadPath(const YamlNode& node, const std::string& path, std::string& value,
+                      const TextRule& rule) {
+  std::string text;
+  ReadInto(node, path, text, rule);
+  if (text.empty()) return;
+  bool is_word = std::find(rule.words.begin(), rule.words.end(), text) != rule.words.end();
+  value = is_word ? text : ResolvedPath(text, directory_, node.place);
+}
+
+void Reader::FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words) {
+  Fail(node, path, JoinWithOr(words));
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,167 @@
+// Reads a block of a scenario file into the struct that describe.h pairs it with. Whatever is wrong becomes a
+// Problem; the member keeps its value then, and reading goes on.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scenarios/describe.h"
+#include "scenarios/scalars.h"
+#include "scenarios/words.h"
+#include "scenarios/yaml_tree.h"
+
+namespace windtunnel {
+
+// What is wrong, and where.
+struct Problem {
+  Place place;
+  std::string message;
+};
+
+// Collects problems; the first in the order of the file counts, overrides come after the file.
+class Problems {
+ public:
+  void Add(Place place, std::string message) { all_.push_back({place, std::move(message)}); }
+  bool empty() const { return all_.empty(); }
+  // REQUIRES: !empty()
+  const Problem& First() const;
+
+ private:
+  std::vector<Problem> all_;
+};
+
+class Reader {
+ public:
+  // `block` is a block; `path` is its dotted path, empty at the root; `directory` is what relative paths
+  // start from.
+  Reader(const YamlNode& block, std::string path, const std::string& directory, Problems& problems)
+      : block_(block), path_(std::move(path)), directory_(directory), problems_(problems) {}
+
+  // Reads `spec` and reports keys that its description does not have.
+  template <typename T>
+  void Read(T& spec) {
+    Describe(*this, spec);
+    ReportUnknownKeys();
+  }
+
+  template <typename I>
+  void Integer(std::string_view key, I& value, const Bounds& bounds, std::string_view) {
+    if (const YamlNode* node = Take(key)) ReadInto(*node, PathOf(key), value, bounds);
+  }
+  void Number(std::string_view key, double& value, const Bounds& bounds, std::string_view);
+  void Number(std::string_view key, std::optional<double>& value, const Bounds& bounds, std::string_view);
+  void Flag(std::string_view key, bool& value, std::string_view);
+  void Text(std::string_view key, std::string& value, const TextRule& rule, std::string_view);
+  void Path(std::string_view key, std::string& value, const TextRule& rule, std::string_view);
+  void Paths(std::string_view key, std::vector<std::string>& values, const TextRule& rule, std::string_view);
+  void Integers(std::string_view key, std::vector<int64_t>& values, const Bounds& bounds, std::string_view);
+  void Wrap(std::string_view key, WrapPolicy& wrap, std::string_view);
+  void InputOnly(std::string_view key, std::string_view) { Take(key); }
+  void Require(std::string_view key);
+  bool Covers(bool) const { return true; }
+
+  template <typename E>
+  void Word(std::string_view key, E& value, std::initializer_list<E> allowed, std::string_view) {
+    if (const YamlNode* node = Take(key)) ReadWord(*node, PathOf(key), value, std::vector<E>(allowed));
+  }
+  template <typename E>
+  void Word(std::string_view key, E& value, std::string_view) {
+    if (const YamlNode* node = Take(key)) ReadWord(*node, PathOf(key), value, std::vector<E>());
+  }
+  template <typename E>
+  void Words(std::string_view key, std::vector<E>& values, std::string_view) {
+    const YamlNode* list = TakeList(key);
+    if (list == nullptr) return;
+    values.resize(list->items.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      ReadWord(list->items[i], PathOf(key), values[i], std::vector<E>());
+  }
+
+  template <typename T>
+  void Block(std::string_view key, T& spec, std::string_view) {
+    const YamlNode* node = Take(key);
+    if (node != nullptr && ExpectBlock(*node, key, "a block")) ReadBlock(*node, key, spec);
+  }
+  // Null means that there is none.
+  template <typename T>
+  void OptionalBlock(std::string_view key, std::optional<T>& spec, std::string_view) {
+    const YamlNode* node = Take(key);
+    if (node == nullptr) return;
+    spec.reset();
+    if (node->is_null() || !ExpectBlock(*node, key, "a block")) return;
+    ReadBlock(*node, key, spec.emplace());
+  }
+  template <typename T>
+  void Blocks(std::string_view key, std::vector<T>& specs, std::string_view) {
+    const YamlNode* list = TakeList(key);
+    if (list == nullptr) return;
+    specs.assign(list->items.size(), T{});
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (ExpectBlock(list->items[i], key, "a list of blocks")) ReadBlock(list->items[i], key, specs[i]);
+    }
+  }
+  // Null means that nothing is given.
+  template <typename T>
+  void TextOrBlock(std::string_view key, std::string_view, std::string& text, const TextRule& rule, T& spec,
+                   std::string_view) {
+    const YamlNode* node = Take(key);
+    if (node == nullptr || node->is_null()) return;
+    if (node->is_scalar()) return ReadInto(*node, PathOf(key), text, rule);
+    if (ExpectBlock(*node, key, rule.Expected() + ", or a block")) ReadBlock(*node, key, spec);
+  }
+
+ private:
+  // The value of `key`, which is from now on known.
+  const YamlNode* Take(std::string_view key);
+  const YamlNode* TakeList(std::string_view key);
+  std::string PathOf(std::string_view key) const;
+  void Fail(const YamlNode& node, const std::string& path, const std::string& expected);
+  bool ExpectBlock(const YamlNode& node, std::string_view key, const std::string& expected);
+  void ReportUnknownKeys();
+
+  template <typename T>
+  void ReadBlock(const YamlNode& node, std::string_view key, T& spec) {
+    Reader(node, PathOf(key), directory_, problems_).Read(spec);
+  }
+  template <typename I>
+  void ReadInto(const YamlNode& node, const std::string& path, I& value, const Bounds& bounds) {
+    if (std::optional<int64_t> whole = IntegerWithin(node, path, bounds)) value = static_cast<I>(*whole);
+  }
+  void ReadInto(const YamlNode& node, const std::string& path, double& value, const Bounds& bounds);
+  void ReadInto(const YamlNode& node, const std::string& path, std::string& value, const TextRule& rule);
+  void ReadPath(const YamlNode& node, const std::string& path, std::string& value, const TextRule& rule);
+  std::optional<int64_t> IntegerWithin(const YamlNode& node, const std::string& path, const Bounds& bounds);
+
+  // `allowed` empty: every word of the enumeration.
+  template <typename E>
+  void ReadWord(const YamlNode& node, const std::string& path, E& value, const std::vector<E>& allowed) {
+    std::vector<std::string> words;
+    for (const auto& entry : windtunnel::Words<E>::table) {
+      if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), entry.value) == allowed.end())
+        continue;
+      if (node.is_scalar() && node.text == entry.word) {
+        value = entry.value;
+        return;
+      }
+      words.emplace_back(entry.word);
+    }
+    FailWords(node, path, words);
+  }
+  void FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words);
+
+  const YamlNode& block_;
+  std::string path_;
+  const std::string& directory_;
+  Problems& problems_;
+  std::vector<std::string> known_;
+};
+
+// `path`, which stands at `place`, as an absolute path: in the file it starts from `directory`, in an
+// override from the current directory, where the user stands.
+std::string ResolvedPath(const std::string& path, const std::string& directory, const Place& place);
+
+}  // namespace windtunnel

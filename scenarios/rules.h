@@ -1,0 +1,44 @@
+// What a single value may be: bounds of numbers, words for text.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace windtunnel {
+
+// Bounds of a number; the minimum itself is allowed unless `above_min`, the maximum unless `below_max`.
+struct Bounds {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;
+  bool below_max = false;
+
+  // What `value` should have been ("at least 1"); empty when it is within the bounds.
+  std::string Violation(double value) const;
+};
+
+constexpr Bounds AtLeast(double min) { return {.min = min}; }
+constexpr Bounds MoreThan(double min) { return {.min = min, .above_min = true}; }
+constexpr Bounds From(double min, double max) { return {.min = min, .max = max}; }
+constexpr Bounds FromToBelow(double min, double max) { return {.min = min, .max = max, .below_max = true}; }
+
+// Sizes of tensors and counts: what still fits PyTorch's and BLAS's 32-bit dimensions.
+inline constexpr Bounds kSize = From(1, 2147483647);
+inline constexpr Bounds kCount = From(0, 2147483647);
+// The residual stream: four times it is still a size.
+inline constexpr Bounds kWidth = From(1, 16777216);
+// Numbers of ranks along one axis: above any machine.
+inline constexpr Bounds kRanks = From(1, 1048576);
+
+// Which text is accepted: the words, and beside them what `other` says.
+struct TextRule {
+  enum class Other { kNothing, kAnything, kCsvFile } other = Other::kAnything;
+  std::vector<std::string> words;  // with kAnything: examples
+
+  bool Accepts(const std::string& text) const;
+  // "a, b or c", "a, b or a .csv file", "text".
+  std::string Expected() const;
+};
+
+}  // namespace windtunnel

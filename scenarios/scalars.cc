@@ -1,0 +1,108 @@
+#include "scenarios/scalars.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace windtunnel {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// Removes the digits that `text` starts with and says how many there were.
+size_t SkipDigits(std::string_view& text) {
+  size_t count = static_cast<size_t>(std::find_if_not(text.begin(), text.end(), IsDigit) - text.begin());
+  text.remove_prefix(count);
+  return count;
+}
+
+void SkipSign(std::string_view& text) {
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+}
+
+// "0", "-12", "+3"; not "007".
+bool IsInteger(std::string_view text) {
+  SkipSign(text);
+  bool leading_zero = text.size() > 1 && text[0] == '0';
+  return SkipDigits(text) > 0 && text.empty() && !leading_zero;
+}
+
+// std::from_chars knows no plus sign.
+std::string_view WithoutPlus(std::string_view text) {
+  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  return text;
+}
+
+// What to write instead of 1_000, 1,000 or 007; empty when `text` is none of those.
+std::string WithoutDecoration(const std::string& text) {
+  std::string plain;
+  std::copy_if(text.begin(), text.end(), std::back_inserter(plain),
+               [](char c) { return c != '_' && c != ','; });
+  size_t first = plain.find_first_not_of('0');
+  if (first == std::string::npos || !IsDigit(plain[first])) return "";
+  plain.erase(0, first);
+  return plain != text && IsInteger(plain) ? plain : "";
+}
+
+}  // namespace
+
+bool IsNumber(std::string_view text) {
+  SkipSign(text);
+  size_t digits = SkipDigits(text);
+  if (!text.empty() && text[0] == '.') {
+    text.remove_prefix(1);
+    digits += SkipDigits(text);
+  }
+  if (digits == 0) return false;
+  if (!text.empty() && (text[0] == 'e' || text[0] == 'E')) {
+    text.remove_prefix(1);
+    SkipSign(text);
+    if (SkipDigits(text) == 0) return false;
+  }
+  return text.empty();
+}
+
+Reading<int64_t> ReadInteger(const YamlNode& node) {
+  const std::string expected = "a whole number";
+  if (!node.is_plain()) return tl::unexpected(expected);
+  if (!IsInteger(node.text)) {
+    std::string plain = WithoutDecoration(node.text);
+    return tl::unexpected(plain.empty() ? expected : fmt::format("{} in digits only ({})", expected, plain));
+  }
+  std::string_view text = WithoutPlus(node.text);
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return tl::unexpected(std::string("a whole number of at most 63 bits"));
+  return value;
+}
+
+Reading<double> ReadNumber(const YamlNode& node) {
+  if (!node.is_plain() || !IsNumber(node.text)) {
+    std::string plain = node.is_plain() ? WithoutDecoration(node.text) : "";
+    return tl::unexpected(plain.empty() ? std::string("a number")
+                                        : fmt::format("a number without separators ({})", plain));
+  }
+  std::string_view text = WithoutPlus(node.text);
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return tl::unexpected(std::string("a number in the range of a double"));
+  return value;
+}
+
+Reading<bool> ReadBoolean(const YamlNode& node) {
+  if (node.is_plain() && node.text == "true") return true;
+  if (node.is_plain() && node.text == "false") return false;
+  return tl::unexpected(std::string("true or false"));
+}
+
+Reading<std::string> ReadText(const YamlNode& node) {
+  if (!node.is_scalar()) return tl::unexpected(std::string("text"));
+  if (!node.quoted && (IsNumber(node.text) || node.text == "true" || node.text == "false")) {
+    return tl::unexpected(fmt::format("text (write \"{}\")", node.text));
+  }
+  return node.text;
+}
+
+}  // namespace windtunnel

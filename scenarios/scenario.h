@@ -1,0 +1,277 @@
+// A scenario: what is trained, how it is split over devices, on which machine. The types mirror the file
+// format of docs/contract.md one to one; a Scenario that the loader (scenarios/load.h) returned is complete
+// (presets expanded, defaults filled in) and valid on its own terms.
+//
+//   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadScenario("scenarios/ddp_gpt_2rank.yaml", {}));
+//   int ranks = scenario.WorldSize();
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace windtunnel {
+
+enum class ModelKind { kTransformer, kMlp };
+enum class ActivationKind { kGelu, kRelu, kSwiglu };
+enum class NormKind { kLayerNorm, kRmsNorm };
+enum class PositionKind { kLearned, kRope };
+enum class AttentionKind { kFlash, kEager };
+
+// Mixture of experts: `count` experts per layer, `top_k` of them per token.
+struct ExpertsSpec {
+  int count = 0;
+  int top_k = 1;
+  double capacity_factor = 1.0;
+  double imbalance = 1.0;  // the busiest expert's load over the mean
+  bool operator==(const ExpertsSpec&) const = default;
+};
+
+struct ModelSpec {
+  std::string preset;  // the preset that the dimensions came from; empty when spelled out
+  ModelKind kind = ModelKind::kTransformer;
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // fewer than heads: grouped-query attention
+  int64_t ffn = 0;
+  int64_t vocab = 0;
+  int64_t seq_len = 0;
+  ActivationKind activation = ActivationKind::kGelu;
+  NormKind norm = NormKind::kLayerNorm;
+  PositionKind position = PositionKind::kLearned;
+  bool bias = true;
+  bool tie_embeddings = true;
+  AttentionKind attention = AttentionKind::kFlash;
+  std::optional<ExpertsSpec> experts;
+  double dropout = 0.0;
+  std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
+
+  int64_t head_dim() const { return hidden / heads; }
+  bool operator==(const ModelSpec&) const = default;
+};
+
+// Sequences (samples, for an MLP) per micro-batch and micro-batches per step, of one data-parallel replica.
+struct BatchSpec {
+  int64_t micro = 1;
+  int64_t accumulate = 1;
+  bool operator==(const BatchSpec&) const = default;
+};
+
+enum class Precision { kFp32, kTf32, kBf16, kFp16, kFp8 };
+enum class Fp8Recipe { kNone, kTensorwise, kRowwise, kBlock };
+
+struct PrecisionSpec {
+  Precision param = Precision::kFp32;
+  Precision compute = Precision::kFp32;
+  Precision reduce = Precision::kFp32;
+  Precision buffer = Precision::kFp32;
+  Precision optimizer = Precision::kFp32;
+  Fp8Recipe fp8_recipe = Fp8Recipe::kNone;
+  bool operator==(const PrecisionSpec&) const = default;
+};
+
+enum class OptimizerKind { kSgd, kAdam, kAdamW };
+
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double lr = 3e-4;
+  double beta1 = 0.9;  // Adam and AdamW, as torch.optim
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;  // decoupled for AdamW, added to the gradient for Adam and SGD
+  double momentum = 0.0;      // SGD
+  double clip_norm = 0.0;     // 0 does not clip
+  bool operator==(const OptimizerSpec&) const = default;
+};
+
+enum class Recompute { kNone, kSelective, kSelectiveOp, kFull };
+
+enum class DataParallelKind { kNone, kDp, kDdp, kZero1, kZero2, kFsdp };
+enum class Sharding { kFullShard, kShardGradOp, kHybridShard, kHybridShardZero2, kNoShard };
+enum class GradientSync { kLastMicroBatch, kEveryMicroBatch };
+enum class Prefetch { kNone, kBackwardPre, kBackwardPost };
+enum class Offload { kNone, kOptimizer, kParam };
+
+// An FSDP unit: every block, the whole model, modules until a size is reached, or modules by name.
+struct WrapPolicy {
+  enum class Kind { kBlock, kRoot, kSize, kModules } kind = Kind::kBlock;
+  int64_t size_bytes = 0;
+  std::vector<std::string> modules;
+  bool operator==(const WrapPolicy&) const = default;
+};
+
+struct DataParallelSpec {
+  DataParallelKind kind = DataParallelKind::kNone;
+  int64_t size = 1;
+  Sharding sharding = Sharding::kFullShard;
+  int version = 2;
+  bool reshard_after_forward = true;
+  int64_t forward_prefetch = 0;
+  int64_t shard_size = 0;     // ranks in one shard group; 0: devices_per_node, at most `size`
+  double bucket_cap_mb = 25;  // MiB, as PyTorch's
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = false;
+  GradientSync sync = GradientSync::kLastMicroBatch;
+  bool overlap = true;
+  WrapPolicy wrap;
+  Prefetch prefetch = Prefetch::kBackwardPre;
+  bool limit_all_gathers = true;
+  Offload offload = Offload::kNone;
+  bool operator==(const DataParallelSpec&) const = default;
+};
+
+struct PipelineSpec {
+  int64_t size = 1;
+  std::string schedule =
+      "1f1b";  // none | gpipe | 1f1b | interleaved | looped_bfs | zb_h1 | zb_v | dualpipe_v | a CSV file
+  int64_t virtual_stages = 1;
+  std::vector<int64_t> balance;  // layers of each stage; empty: chosen by cost
+  bool operator==(const PipelineSpec&) const = default;
+};
+
+struct TensorParallelSpec {
+  int64_t size = 1;
+  bool sequence = false;
+  bool operator==(const TensorParallelSpec&) const = default;
+};
+
+enum class ContextKind { kRing, kAllGather, kUlysses };
+struct ContextParallelSpec {
+  int64_t size = 1;
+  ContextKind kind = ContextKind::kRing;
+  bool operator==(const ContextParallelSpec&) const = default;
+};
+
+struct ExpertParallelSpec {
+  int64_t size = 1;
+  bool operator==(const ExpertParallelSpec&) const = default;
+};
+
+struct ParallelSpec {
+  DataParallelSpec data;
+  PipelineSpec pipeline;
+  TensorParallelSpec tensor;
+  ContextParallelSpec context;
+  ExpertParallelSpec expert;
+  bool operator==(const ParallelSpec&) const = default;
+};
+
+// A link by a preset's name or by its parts; what is not given is 0 or empty.
+struct LinkSpec {
+  std::string
+      kind;  // nvlink3 | … | loopback | infiniband | roce | ethernet | omnipath | efa; empty: by its parts
+  double gbytes_per_s = 0;
+  double gbits_per_nic = 0;
+  std::optional<double> latency_us;
+  bool operator==(const LinkSpec&) const = default;
+};
+
+struct NetworkSpec {
+  std::string preset;
+  LinkSpec intra_node;
+  LinkSpec inter_node;
+  int64_t nics_per_node = 1;
+  bool operator==(const NetworkSpec&) const = default;
+};
+
+struct TopologyNode {
+  std::string name, kind;
+  bool operator==(const TopologyNode&) const = default;
+};
+struct TopologyLink {
+  std::string from, to;
+  double gbytes_per_s = 0;
+  double latency_us = 0;
+  bool operator==(const TopologyLink&) const = default;
+};
+// Empty, a preset's name, or nodes (devices, nics and switches) and links spelled out.
+struct TopologySpec {
+  std::string preset;
+  std::vector<TopologyNode> nodes;
+  std::vector<TopologyLink> links;
+  bool operator==(const TopologySpec&) const = default;
+};
+
+struct StragglerSpec {
+  int64_t rank = 0;
+  double slowdown = 1.0;
+  bool operator==(const StragglerSpec&) const = default;
+};
+struct SlowLinkSpec {
+  std::string from, to;
+  double factor = 1.0;
+  bool operator==(const SlowLinkSpec&) const = default;
+};
+
+struct ClusterSpec {
+  std::string device = "cpu";  // cpu | cuda | a hardware profile's name
+  int64_t nodes = 1;
+  int64_t devices_per_node = 1;
+  NetworkSpec network;
+  TopologySpec topology;
+  std::optional<StragglerSpec> straggler;
+  std::optional<SlowLinkSpec> slow_link;
+  double jitter = 0.0;
+  bool operator==(const ClusterSpec&) const = default;
+};
+
+enum class Framework { kWindtunnel, kPytorch, kPytorchCompile, kMegatron, kDeepspeed };
+enum class AllocatorKind { kWindtunnel, kPytorch, kPytorchExpandable };
+enum class Backend { kGloo, kMpi, kNccl };
+
+struct RunSpec {
+  Backend backend = Backend::kGloo;
+  int64_t warmup = 5;
+  int64_t steps = 20;
+  uint64_t seed = 0;
+  bool pin = true;
+  bool operator==(const RunSpec&) const = default;
+};
+
+// Ranges of `windtunnel search`; an empty list keeps the scenario's own value.
+struct SearchSpec {
+  std::vector<int64_t> data, tensor, pipeline, context, expert, micro, accumulate, virtual_stages, shard_size;
+  std::vector<DataParallelKind> kind;
+  std::vector<Sharding> sharding;
+  std::vector<std::string> schedule;
+  std::vector<Recompute> recompute;
+  bool operator==(const SearchSpec&) const = default;
+};
+
+// Targets of a single run, as fractions.
+struct ToleranceSpec {
+  double step_time = 0.20;
+  double peak_memory = 0.0;
+  bool operator==(const ToleranceSpec&) const = default;
+};
+
+struct Scenario {
+  std::string name;
+  std::string description;
+  ModelSpec model;
+  BatchSpec batch;
+  PrecisionSpec precision;
+  OptimizerSpec optimizer;
+  Recompute recompute = Recompute::kNone;
+  ParallelSpec parallel;
+  ClusterSpec cluster;
+  Framework framework = Framework::kWindtunnel;
+  AllocatorKind allocator = AllocatorKind::kWindtunnel;
+  std::string data = "synthetic";  // or an absolute path of a text file
+  RunSpec run;
+  std::optional<SearchSpec> search;
+  ToleranceSpec tolerance;
+
+  std::string source_file;  // where it was loaded from; empty for scenarios made by code
+
+  // Ranks: data x pipeline x tensor x context (expert divides data x context).
+  int64_t WorldSize() const {
+    return parallel.data.size * parallel.pipeline.size * parallel.tensor.size * parallel.context.size;
+  }
+  bool operator==(const Scenario&) const = default;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,44 @@
+#include "scenarios/suggest.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace windtunnel {
+
+int EditDistance(std::string_view a, std::string_view b) {
+  // distance[i][j]: between the first i characters of a and the first j of b.
+  std::vector<std::vector<int>> distance(a.size() + 1, std::vector<int>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        distance[i][j] = static_cast<int>(i + j);
+        continue;
+      }
+      int changed = a[i - 1] == b[j - 1] ? 0 : 1;
+      distance[i][j] =
+          std::min({distance[i - 1][j] + 1, distance[i][j - 1] + 1, distance[i - 1][j - 1] + changed});
+      bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) distance[i][j] = std::min(distance[i][j], distance[i - 2][j - 2] + 1);
+    }
+  }
+  return distance[a.size()][b.size()];
+}
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
+  WT_CHECK(!known.empty());
+  return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
+    return EditDistance(word, a) < EditDistance(word, b);
+  });
+}
+
+std::string JoinWithOr(const std::vector<std::string>& words) {
+  std::string joined;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) joined += i + 1 == words.size() ? " or " : ", ";
+    joined += words[i];
+  }
+  return joined;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,154 @@
+// The words that scenario files use for enumerations, in the order in which they are offered:
+//
+//   WordOf(NormKind::kRmsNorm) == "rmsnorm"
+//   FromWord<NormKind>("rmsnorm") == NormKind::kRmsNorm
+#pragma once
+
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "base/check.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+template <typename E>
+struct Word {
+  std::string_view word;
+  E value;
+};
+
+// Specialised for every enumeration of scenario.h that a file can name: a static constexpr array `table`.
+template <typename E>
+struct Words;
+
+template <>
+struct Words<ModelKind> {
+  static constexpr Word<ModelKind> table[] = {{"transformer", ModelKind::kTransformer},
+                                              {"mlp", ModelKind::kMlp}};
+};
+template <>
+struct Words<ActivationKind> {
+  static constexpr Word<ActivationKind> table[] = {
+      {"gelu", ActivationKind::kGelu}, {"relu", ActivationKind::kRelu}, {"swiglu", ActivationKind::kSwiglu}};
+};
+template <>
+struct Words<NormKind> {
+  static constexpr Word<NormKind> table[] = {{"layernorm", NormKind::kLayerNorm},
+                                             {"rmsnorm", NormKind::kRmsNorm}};
+};
+template <>
+struct Words<PositionKind> {
+  static constexpr Word<PositionKind> table[] = {{"learned", PositionKind::kLearned},
+                                                 {"rope", PositionKind::kRope}};
+};
+template <>
+struct Words<AttentionKind> {
+  static constexpr Word<AttentionKind> table[] = {{"flash", AttentionKind::kFlash},
+                                                  {"eager", AttentionKind::kEager}};
+};
+template <>
+struct Words<Precision> {
+  static constexpr Word<Precision> table[] = {{"fp32", Precision::kFp32},
+                                              {"tf32", Precision::kTf32},
+                                              {"bf16", Precision::kBf16},
+                                              {"fp16", Precision::kFp16},
+                                              {"fp8", Precision::kFp8}};
+};
+template <>
+struct Words<Fp8Recipe> {
+  static constexpr Word<Fp8Recipe> table[] = {{"none", Fp8Recipe::kNone},
+                                              {"tensorwise", Fp8Recipe::kTensorwise},
+                                              {"rowwise", Fp8Recipe::kRowwise},
+                                              {"block", Fp8Recipe::kBlock}};
+};
+template <>
+struct Words<OptimizerKind> {
+  static constexpr Word<OptimizerKind> table[] = {
+      {"sgd", OptimizerKind::kSgd}, {"adam", OptimizerKind::kAdam}, {"adamw", OptimizerKind::kAdamW}};
+};
+template <>
+struct Words<Recompute> {
+  static constexpr Word<Recompute> table[] = {{"none", Recompute::kNone},
+                                              {"selective", Recompute::kSelective},
+                                              {"selective_op", Recompute::kSelectiveOp},
+                                              {"full", Recompute::kFull}};
+};
+template <>
+struct Words<DataParallelKind> {
+  static constexpr Word<DataParallelKind> table[] = {
+      {"none", DataParallelKind::kNone},   {"dp", DataParallelKind::kDp},
+      {"ddp", DataParallelKind::kDdp},     {"zero1", DataParallelKind::kZero1},
+      {"zero2", DataParallelKind::kZero2}, {"fsdp", DataParallelKind::kFsdp}};
+};
+template <>
+struct Words<Sharding> {
+  static constexpr Word<Sharding> table[] = {{"full_shard", Sharding::kFullShard},
+                                             {"shard_grad_op", Sharding::kShardGradOp},
+                                             {"hybrid_shard", Sharding::kHybridShard},
+                                             {"hybrid_shard_zero2", Sharding::kHybridShardZero2},
+                                             {"no_shard", Sharding::kNoShard}};
+};
+template <>
+struct Words<GradientSync> {
+  static constexpr Word<GradientSync> table[] = {{"last_micro_batch", GradientSync::kLastMicroBatch},
+                                                 {"every_micro_batch", GradientSync::kEveryMicroBatch}};
+};
+template <>
+struct Words<Prefetch> {
+  static constexpr Word<Prefetch> table[] = {{"none", Prefetch::kNone},
+                                             {"backward_pre", Prefetch::kBackwardPre},
+                                             {"backward_post", Prefetch::kBackwardPost}};
+};
+template <>
+struct Words<Offload> {
+  static constexpr Word<Offload> table[] = {
+      {"none", Offload::kNone}, {"optimizer", Offload::kOptimizer}, {"param", Offload::kParam}};
+};
+template <>
+struct Words<ContextKind> {
+  static constexpr Word<ContextKind> table[] = {{"ring", ContextKind::kRing},
+                                                {"all_gather", ContextKind::kAllGather},
+                                                {"ulysses", ContextKind::kUlysses}};
+};
+template <>
+struct Words<Framework> {
+  static constexpr Word<Framework> table[] = {{"windtunnel", Framework::kWindtunnel},
+                                              {"pytorch", Framework::kPytorch},
+                                              {"pytorch_compile", Framework::kPytorchCompile},
+                                              {"megatron", Framework::kMegatron},
+                                              {"deepspeed", Framework::kDeepspeed}};
+};
+template <>
+struct Words<AllocatorKind> {
+  static constexpr Word<AllocatorKind> table[] = {{"windtunnel", AllocatorKind::kWindtunnel},
+                                                  {"pytorch", AllocatorKind::kPytorch},
+                                                  {"pytorch_expandable", AllocatorKind::kPytorchExpandable}};
+};
+template <>
+struct Words<Backend> {
+  static constexpr Word<Backend> table[] = {
+      {"gloo", Backend::kGloo}, {"mpi", Backend::kMpi}, {"nccl", Backend::kNccl}};
+};
+
+// The word for `value`, which must be one of the enumeration's own.
+template <typename E>
+std::string_view WordOf(E value) {
+  for (const Word<E>& entry : Words<E>::table) {
+    if (entry.value == value) return entry.word;
+  }
+  WT_CHECK_LT(static_cast<size_t>(value), std::size(Words<E>::table));
+  return {};
+}
+
+// The value that `word` stands for, if any.
+template <typename E>
+std::optional<E> FromWord(std::string_view word) {
+  for (const Word<E>& entry : Words<E>::table) {
+    if (entry.word == word) return entry.value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,270 @@
+#include "scenarios/yaml_tree.h"
+
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+namespace windtunnel {
+namespace {
+
+// yaml-cpp counts from 0 and has -1 for an unknown place.
+Place AsPlace(const YAML::Mark& mark, int source) {
+  return {source, std::max(mark.line, 0) + 1, std::max(mark.column, 0) + 1};
+}
+
+constexpr int kMaxNodes = 100'000;
+
+// Fit for a message: control characters escaped, cut after 80 bytes (between characters of UTF-8).
+std::string OneLine(std::string_view text) {
+  constexpr size_t kLongest = 80;
+  std::string line;
+  for (char c : text) {
+    auto byte = static_cast<unsigned char>(c);
+    bool starts_character = (byte & 0xC0) != 0x80;
+    if (line.size() >= kLongest && starts_character) return line + "...";
+    bool is_control = byte < 0x20 || byte == 0x7f;
+    line += is_control ? (c == '\n' ? "\\n" : fmt::format("\\x{:02x}", byte)) : std::string(1, c);
+  }
+  return line;
+}
+
+struct Problem {
+  Place place;
+  std::string what;
+};
+
+// Turns yaml-cpp's events into a tree. Errors are kept, the first one counts: the parser cannot be stopped
+// half-way.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(int source) : source_(source) {}
+
+  const std::optional<Problem>& problem() const { return problem_; }
+  // Where the document starts, if there is one.
+  const std::optional<Place>& document() const { return document_; }
+  YamlNode TakeRoot() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { document_ = PlaceOf(mark); }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Begin(mark, "", anchor, YamlNode::Kind::kNull);
+    End();
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    Begin(mark, tag, anchor, YamlNode::Kind::kScalar);
+    open_.back().node.text = value;
+    open_.back().node.quoted = tag == "!";
+    End();
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    Begin(mark, tag, anchor, YamlNode::Kind::kList);
+  }
+  void OnSequenceEnd() override { End(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    Begin(mark, tag, anchor, YamlNode::Kind::kBlock);
+  }
+  void OnMapEnd() override { End(); }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    auto found = anchors_.find(anchor);
+    if (found == anchors_.end())
+      return Fail(PlaceOf(mark), "an alias inside its own anchor, expected a value");
+    node_count_ += found->second.size;
+    if (node_count_ > kMaxNodes)
+      return Fail(PlaceOf(mark), "the aliases unfold into too many values, expected at most 100000");
+    Begin(mark, "", YAML::NullAnchor, YamlNode::Kind::kNull);
+    Place place = open_.back().node.place;
+    open_.back().node = found->second.node;
+    open_.back().node.place = place;
+    End();
+  }
+
+ private:
+  // A node that is not complete yet, and the key that waits for its value when the node is a block.
+  struct Open {
+    YamlNode node;
+    YAML::anchor_t anchor;
+    int first_count;  // node_count_ when it was opened
+    bool has_key = false;
+  };
+  struct Anchored {
+    YamlNode node;
+    int size = 0;  // nodes in it
+  };
+
+  Place PlaceOf(const YAML::Mark& mark) const { return AsPlace(mark, source_); }
+
+  void Fail(Place place, std::string what) {
+    if (!problem_) problem_ = Problem{place, std::move(what)};
+  }
+
+  void Begin(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
+    Place place = PlaceOf(mark);
+    // yaml-cpp gives "?" to plain and "!" to quoted scalars; anything else was written in the file.
+    if (!tag.empty() && tag != "?" && tag != "!")
+      Fail(place, fmt::format("the tag {}, expected a plain value", Quoted(tag)));
+    if (++node_count_ > kMaxNodes) Fail(place, "too many values, expected at most 100000");
+    YamlNode node;
+    node.kind = kind;
+    node.place = place;
+    open_.push_back({std::move(node), anchor, node_count_});
+  }
+
+  void End() {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    if (done.anchor != YAML::NullAnchor)
+      anchors_[done.anchor] = {done.node, node_count_ - done.first_count + 1};
+    if (problem_) return;  // what follows may be nonsense
+    if (open_.empty()) {
+      root_ = std::move(done.node);
+    } else if (open_.back().node.is_list()) {
+      open_.back().node.items.push_back(std::move(done.node));
+    } else if (!open_.back().has_key) {
+      AddKey(std::move(done.node));
+    } else {
+      AddValue(std::move(done.node));
+    }
+  }
+
+  void AddKey(YamlNode key) {
+    Open& block = open_.back();
+    if (!key.is_scalar()) return Fail(key.place, fmt::format("a key is {}, expected text", Found(key)));
+    for (const YamlKey& earlier : block.node.keys) {
+      if (earlier.name != key.text) continue;
+      return Fail(key.place, fmt::format("duplicate key {}, expected it once (it is already in line {})",
+                                         Quoted(key.text), earlier.place.line));
+    }
+    block.node.keys.push_back({std::move(key.text), key.place});
+    block.has_key = true;
+  }
+
+  void AddValue(YamlNode value) {
+    Open& block = open_.back();
+    // Nothing after the colon: yaml-cpp reports where the next token stands, which may be lines further down.
+    if (value.is_null()) value.place = block.node.keys.back().place;
+    block.node.items.push_back(std::move(value));
+    block.has_key = false;
+  }
+
+  int source_;
+  int node_count_ = 0;
+  std::optional<Place> document_;
+  std::optional<Problem> problem_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, Anchored> anchors_;
+  YamlNode root_;
+};
+
+// yaml-cpp's own words, with its place.
+Problem SyntaxProblem(const std::string& words, Place place) {
+  return {place, fmt::format("not valid YAML ({}), expected \"key: value\" lines", OneLine(words))};
+}
+
+struct Parsed {
+  YamlNode root;
+  std::optional<Problem> problem;
+};
+
+Parsed ParseOneDocument(const std::string& text, int source) {
+  try {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    TreeBuilder builder(source);
+    parser.HandleNextDocument(builder);
+    if (builder.problem()) return {{}, builder.problem()};
+    TreeBuilder second(source);
+    if (parser.HandleNextDocument(second)) {
+      return {{},
+              Problem{second.document().value_or(Place{source, 1, 1}),
+                      "a second YAML document, expected only one"}};
+    }
+    return {builder.TakeRoot(), std::nullopt};
+  } catch (const YAML::DeepRecursion& error) {
+    return {{},
+            Problem{AsPlace(error.mark, source),
+                    "values nested too deeply, expected at most a few hundred levels"}};
+  } catch (const YAML::Exception& error) {
+    return {{}, SyntaxProblem(error.msg, AsPlace(error.mark, source))};
+  } catch (const std::exception& error) {
+    return {{}, SyntaxProblem(error.what(), {source, 1, 1})};
+  }
+}
+
+}  // namespace
+
+const YamlNode* YamlNode::Find(std::string_view key) const {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].name == key) return &items[i];
+  }
+  return nullptr;
+}
+
+YamlNode* YamlNode::Find(std::string_view key) {
+  return const_cast<YamlNode*>(static_cast<const YamlNode*>(this)->Find(key));
+}
+
+const YamlNode* YamlNode::FindPath(std::string_view dotted) const {
+  const YamlNode* node = this;
+  while (node != nullptr && !dotted.empty()) {
+    size_t dot = dotted.find('.');
+    node = node->Find(dotted.substr(0, dot));
+    dotted = dot == std::string_view::npos ? std::string_view() : dotted.substr(dot + 1);
+  }
+  return node;
+}
+
+std::string Quoted(std::string_view text) { return fmt::format("'{}'", OneLine(text)); }
+
+std::string Found(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return "empty";
+    case YamlNode::Kind::kScalar:
+      return Quoted(node.text);
+    case YamlNode::Kind::kList:
+      return "a list";
+    case YamlNode::Kind::kBlock:
+      return "a block";
+  }
+  return "";
+}
+
+std::string At(std::string_view name, const Place& place) {
+  if (place.source > 0) return std::string(name);
+  return fmt::format("{}:{}:{}", name, place.line, place.column);
+}
+
+Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int source) {
+  Parsed parsed = ParseOneDocument(text, source);
+  if (parsed.problem) return InvalidInput("{}: {}", At(name, parsed.problem->place), parsed.problem->what);
+  return std::move(parsed.root);
+}
+
+Result<std::string> ReadTextFile(const std::string& path, std::string_view expected) {
+  std::error_code ignored;
+  std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::exists(status)) return InvalidInput("{}: no such file, expected {}", path, expected);
+  if (std::filesystem::is_directory(status))
+    return InvalidInput("{}: a directory, expected {}", path, expected);
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  // operator<< of an empty buffer sets failbit, which is no error here.
+  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad()) return InvalidInput("{}: cannot be read, expected {}", path, expected);
+  return text.str();
+}
+
+}  // namespace windtunnel

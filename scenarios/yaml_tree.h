@@ -1,0 +1,70 @@
+// A YAML (or JSON) document as a tree of values that know where they stand. The only file that includes
+// yaml-cpp is yaml_tree.cc: its exceptions, its silently accepted duplicate keys and its guesses about types
+// end there.
+//
+// A scalar keeps its text as written; scenarios/scalars.h decides what it means.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace windtunnel {
+
+// A position in one of several sources: 0 is the scenario file, n the n-th "--set". Line and column count
+// from 1; column counts bytes, as compilers do.
+struct Place {
+  int source = 0;
+  int line = 1;
+  int column = 1;
+  auto operator<=>(const Place&) const = default;
+};
+
+struct YamlKey {
+  std::string name;
+  Place place;
+};
+
+struct YamlNode {
+  enum class Kind { kNull, kScalar, kList, kBlock } kind = Kind::kNull;
+  std::string text;     // kScalar
+  bool quoted = false;  // kScalar: written in quotes or as a block scalar, so it is text and nothing else
+  Place place;          // of a null: its key's place
+  std::vector<YamlKey> keys;    // kBlock: distinct, in file order; keys[i] belongs to items[i]
+  std::vector<YamlNode> items;  // kBlock: values; kList: elements
+
+  bool is_null() const { return kind == Kind::kNull; }
+  bool is_scalar() const { return kind == Kind::kScalar; }
+  bool is_list() const { return kind == Kind::kList; }
+  bool is_block() const { return kind == Kind::kBlock; }
+  bool is_plain() const { return is_scalar() && !quoted; }
+
+  // The value of `key` in this block; null pointer when there is none, or when this is no block.
+  const YamlNode* Find(std::string_view key) const;
+  YamlNode* Find(std::string_view key);
+  // The value at a dotted path below this node, "parallel.data.size".
+  const YamlNode* FindPath(std::string_view dotted) const;
+};
+
+// `text` between single quotes on one line: control characters escaped, cut after 80 bytes.
+std::string Quoted(std::string_view text);
+
+// What messages say was found: "'two'", "a list", "a block", "empty".
+std::string Found(const YamlNode& node);
+
+// What a message starts with: "FILE:LINE:COLUMN", or the name alone for an override, which has no lines.
+std::string At(std::string_view name, const Place& place);
+
+// Reads exactly one document; `name` stands for it in messages, and every place in the tree gets `source`.
+// Errors: InvalidInput "NAME:LINE:COLUMN: …" for syntax, a duplicate key, a key that is not text, a tag, a
+// second document, or aliases that unfold into more than 100,000 values.
+Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int source = 0);
+
+// A file's text. Errors: InvalidInput when it is missing, a directory, or cannot be read; `expected` says
+// what should have been there ("a scenario file").
+Result<std::string> ReadTextFile(const std::string& path, std::string_view expected);
+
+}  // namespace windtunnel

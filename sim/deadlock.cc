@@ -1,0 +1,104 @@
+#include "sim/deadlock.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+namespace {
+
+class Reporter {
+ public:
+  Reporter(const StepSchedule& schedule, const std::vector<RankSnapshot>& ranks)
+      : schedule_(schedule), ranks_(ranks) {}
+
+  std::string Lines() const {
+    std::string text;
+    for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) {
+      const RankSnapshot& snapshot = ranks_[rank];
+      if (snapshot.is_waiting) text += fmt::format("\n  rank {} waits for {}", rank, AwaitedBy(rank));
+      for (size_t queue = 0; queue < snapshot.queues.size(); ++queue) {
+        if (snapshot.queues[queue].issued > snapshot.queues[queue].done) text += HeadOf(rank, queue);
+      }
+    }
+    return text;
+  }
+
+ private:
+  std::string Describe(int32_t rank, OpIndex op) const {
+    const Op& description = schedule_.OpOf(rank, op);
+    return fmt::format("{} '{}' (op {})", OperatorName(description.kind), description.name, op);
+  }
+
+  std::string AwaitedBy(int32_t rank) const {
+    const RoleSchedule& role = schedule_.RoleOf(rank);
+    const HostAction& wait = role.actions[ranks_[rank].action];
+    return Describe(rank, role.queues[wait.first].ops[wait.second]);
+  }
+
+  std::string HeadOf(int32_t rank, size_t queue) const {
+    const int32_t position = ranks_[rank].queues[queue].done;
+    const RankQueue& layout = schedule_.queues[schedule_.ranks[rank].first_queue + queue];
+    const int32_t transfer = schedule_.transfer_of_position[layout.first_transfer + position];
+    const OpIndex op = schedule_.RoleOf(rank).queues[queue].ops[position];
+    return fmt::format("\n  rank {} is in {}, which waits for {}", rank, Describe(rank, op),
+                       Absent(rank, op, transfer));
+  }
+
+  // The ranks that have not come to a transfer.
+  std::string Absent(int32_t rank, OpIndex op, int32_t transfer) const {
+    std::string text;
+    for (int32_t peer : PeersOf(rank, op, schedule_.transfers[transfer].group)) {
+      if (peer == rank || HasArrived(peer, transfer)) continue;
+      text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", peer, WhyNot(peer, transfer));
+    }
+    return text;
+  }
+
+  std::vector<int> PeersOf(int32_t rank, OpIndex op, GroupId group) const {
+    const std::vector<int>& ranks = schedule_.plan->groups[group].ranks;
+    const OpKind& kind = schedule_.OpOf(rank, op).kind;
+    if (const auto* send = std::get_if<Send>(&kind)) return {ranks[send->peer]};
+    if (const auto* receive = std::get_if<Receive>(&kind)) return {ranks[receive->peer]};
+    return ranks;
+  }
+
+  struct Place {
+    int32_t queue = -1, position = -1;  // of a rank's part of a transfer; -1: it has none
+  };
+  Place PlaceOf(int32_t rank, int32_t transfer) const {
+    for (size_t queue = 0; queue < ranks_[rank].queues.size(); ++queue) {
+      const RankQueue& layout = schedule_.queues[schedule_.ranks[rank].first_queue + queue];
+      for (int32_t position = 0; position < layout.size; ++position) {
+        if (schedule_.transfer_of_position[layout.first_transfer + position] == transfer) {
+          return {static_cast<int32_t>(queue), position};
+        }
+      }
+    }
+    return {};
+  }
+
+  bool HasArrived(int32_t rank, int32_t transfer) const {
+    const Place place = PlaceOf(rank, transfer);
+    if (place.queue < 0) return false;
+    const RankSnapshot::Queue& queue = ranks_[rank].queues[place.queue];
+    return queue.done == place.position && queue.issued > place.position;
+  }
+
+  std::string WhyNot(int32_t rank, int32_t transfer) const {
+    const Place place = PlaceOf(rank, transfer);
+    if (place.queue < 0) return " (its program has no such operator)";
+    const RankSnapshot::Queue& queue = ranks_[rank].queues[place.queue];
+    return queue.issued > place.position ? " (issued, behind others)" : " (not issued)";
+  }
+
+  const StepSchedule& schedule_;
+  const std::vector<RankSnapshot>& ranks_;
+};
+
+}  // namespace
+
+Error DeadlockError(const StepSchedule& schedule, const std::vector<RankSnapshot>& ranks) {
+  return {ErrorKind::kFailed,
+          "deadlock: nothing can go on, but the step is not over" + Reporter(schedule, ranks).Lines()};
+}
+
+}  // namespace windtunnel

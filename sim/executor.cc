@@ -1,0 +1,272 @@
+#include "sim/executor.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// Work done in `elapsed` at `speed` (whole picoseconds, rounded down), and time that `work` takes at it (rounded up), so that an
+// activity never ends before its work is done.
+Duration WorkDone(Duration elapsed, double speed) {
+  return Picoseconds(static_cast<int64_t>(static_cast<double>(elapsed.picoseconds()) * speed));
+}
+Duration TimeFor(Duration work, double speed) {
+  const double exact = static_cast<double>(work.picoseconds()) / speed;
+  const int64_t whole = static_cast<int64_t>(exact);
+  return Picoseconds(whole + (static_cast<double>(whole) < exact ? 1 : 0));
+}
+
+}  // namespace
+
+StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits)
+    : schedule_(schedule), cores_(cores), traits_(std::move(traits)) {
+  WT_CHECK_EQ(traits_.size(), schedule.transfers.size());
+  const int32_t ranks = static_cast<int32_t>(schedule.ranks.size());
+  const int32_t per_node = std::max(cores.ranks_per_node, 1);
+  // Without shared cores, every rank is alone on a core of its own.
+  const int32_t cores_per_node = cores.cores_per_node > 0 ? cores.cores_per_node : per_node;
+  ranks_of_core_.resize(static_cast<size_t>((ranks + per_node - 1) / per_node) * cores_per_node);
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    core_of_rank_.push_back(rank / per_node * cores_per_node + rank % per_node % cores_per_node);
+    ranks_of_core_[core_of_rank_.back()].push_back(rank);
+  }
+}
+
+int32_t StepExecutor::EndQueueOf(int32_t rank) const {
+  const size_t next = static_cast<size_t>(rank) + 1;
+  return next < schedule_.ranks.size() ? schedule_.ranks[next].first_queue
+                                       : static_cast<int32_t>(schedule_.queues.size());
+}
+
+Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recording) {
+  WT_CHECK_EQ(work.items.size(), static_cast<size_t>(schedule_.items));
+  WT_CHECK_EQ(work.transfers.size(), schedule_.transfers.size());
+  work_ = &work;
+  recording_ = recording;
+  Reset();
+  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) RunHost(rank);
+  UpdateSpeeds();
+  for (EventQueue<Finish>::Event event; queue_.Pop(event);) {
+    if (event.payload.is_transfer) FinishTransfer(event.payload.index);
+    else FinishSegment(event.payload.index);
+    UpdateSpeeds();
+  }
+  if (!IsComplete()) return tl::unexpected(DeadlockError(schedule_, Snapshot()));
+  return end_;
+}
+
+void StepExecutor::Reset() {
+  queue_.Reset();
+  ranks_.assign(schedule_.ranks.size(), {});
+  queues_.assign(schedule_.queues.size(), {});
+  transfers_.assign(schedule_.transfers.size(), {});
+  is_dirty_core_.assign(ranks_of_core_.size(), false);
+  dirty_cores_.clear();
+  dirty_transfers_.clear();
+  end_ = Duration();
+}
+
+bool StepExecutor::IsComplete() const {
+  for (const RankState& rank : ranks_) {
+    if (rank.state != HostState::kDone) return false;
+  }
+  for (size_t queue = 0; queue < queues_.size(); ++queue) {
+    if (queues_[queue].done < schedule_.queues[queue].size) return false;
+  }
+  return true;
+}
+
+std::vector<RankSnapshot> StepExecutor::Snapshot() const {
+  std::vector<RankSnapshot> snapshot(ranks_.size());
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    snapshot[rank].is_waiting = ranks_[rank].state == HostState::kWaiting;
+    snapshot[rank].action = ranks_[rank].action;
+  }
+  for (size_t queue = 0; queue < queues_.size(); ++queue) {
+    snapshot[schedule_.queues[queue].rank].queues.push_back({queues_[queue].issued, queues_[queue].done});
+  }
+  return snapshot;
+}
+
+// ---- hosts -----------------------------------------------------------------------------------------------------------
+
+// Walks the rank's actions until one takes time.
+void StepExecutor::RunHost(int32_t rank) {
+  RankState& state = ranks_[rank];
+  const std::vector<HostAction>& actions = schedule_.RoleOf(rank).actions;
+  state.state = HostState::kRunnable;
+  for (; state.action < static_cast<int32_t>(actions.size()); ++state.action) {
+    if (!RunAction(rank, actions[state.action])) return;
+  }
+  state.state = HostState::kDone;
+  end_ = std::max(end_, queue_.now());
+}
+
+// True when the action is over at once.
+bool StepExecutor::RunAction(int32_t rank, const HostAction& action) {
+  const int32_t queue = FirstQueueOf(rank) + action.first;
+  switch (action.kind) {
+    case HostAction::Kind::kWork:
+      return !StartSegment(rank, action);
+    case HostAction::Kind::kIssue:
+      if (queues_[queue].issued++ == queues_[queue].done) Arrive(queue);
+      return true;
+    case HostAction::Kind::kWait:
+      if (queues_[queue].done > action.second) return true;
+      ranks_[rank].state = HostState::kWaiting;
+      return false;
+  }
+  return true;
+}
+
+// False when the segment has no work.
+bool StepExecutor::StartSegment(int32_t rank, const HostAction& action) {
+  RankState& state = ranks_[rank];
+  const int32_t offset = schedule_.ranks[rank].first_item;
+  Duration total;
+  for (int32_t item = action.first; item < action.second; ++item) total += work_->items[offset + item];
+  if (total == Duration()) {
+    if (recording_) recording_->EndSegment(rank, action.first, action.second, work_->items, queue_.now());
+    return false;
+  }
+  state.state = HostState::kWorking;
+  state.work = {.remaining = total, .since = queue_.now(), .speed = 0, .finish = {}};
+  state.segment_work = total;
+  MarkCoreOf(rank);
+  return true;
+}
+
+void StepExecutor::FinishSegment(int32_t rank) {
+  const HostAction& action = schedule_.RoleOf(rank).actions[ranks_[rank].action];
+  if (recording_) recording_->EndSegment(rank, action.first, action.second, work_->items, queue_.now());
+  MarkCoreOf(rank);
+  ++ranks_[rank].action;
+  RunHost(rank);
+}
+
+// ---- transfers -------------------------------------------------------------------------------------------------------
+
+// The operator at the head of a rank's queue has been issued, and those before it are done.
+void StepExecutor::Arrive(int32_t queue) {
+  const RankQueue& layout = schedule_.queues[queue];
+  const int32_t position = queues_[queue].done;
+  const int32_t transfer = schedule_.transfer_of_position[layout.first_transfer + position];
+  if (recording_) recording_->ArriveAt(queue, position, queue_.now());
+  if (++transfers_[transfer].arrived == schedule_.transfers[transfer].needed) StartTransfer(transfer);
+}
+
+void StepExecutor::StartTransfer(int32_t transfer) {
+  const Transfer& layout = schedule_.transfers[transfer];
+  transfers_[transfer].work = {
+      .remaining = work_->transfers[transfer], .since = queue_.now(), .speed = 0, .finish = {}};
+  for (int32_t i = 0; i < layout.participants; ++i) {
+    const Participant& participant = schedule_.participants[layout.first_participant + i];
+    queues_[participant.queue].in_flight = transfer;
+    MarkCoreOf(participant.rank);
+  }
+}
+
+void StepExecutor::FinishTransfer(int32_t transfer) {
+  const Transfer& layout = schedule_.transfers[transfer];
+  end_ = std::max(end_, queue_.now());
+  for (int32_t i = 0; i < layout.participants; ++i) {
+    const Participant& participant = schedule_.participants[layout.first_participant + i];
+    QueueState& queue = queues_[participant.queue];
+    if (recording_) recording_->EndAt(participant.queue, queue.done, queue_.now());
+    queue.in_flight = -1;
+    ++queue.done;
+    MarkCoreOf(participant.rank);
+  }
+  for (int32_t i = 0; i < layout.participants; ++i) {
+    const Participant& participant = schedule_.participants[layout.first_participant + i];
+    const QueueState& queue = queues_[participant.queue];
+    if (queue.issued > queue.done) Arrive(participant.queue);
+    // A wait that is not for this operator finds so, and goes on.
+    if (ranks_[participant.rank].state == HostState::kWaiting) RunHost(participant.rank);
+  }
+}
+
+// ---- speeds ----------------------------------------------------------------------------------------------------------
+
+void StepExecutor::MarkCoreOf(int32_t rank) {
+  const int32_t core = core_of_rank_[rank];
+  if (is_dirty_core_[core]) return;
+  is_dirty_core_[core] = true;
+  dirty_cores_.push_back(core);
+}
+
+void StepExecutor::UpdateSpeeds() {
+  for (int32_t core : dirty_cores_) {
+    ShareCoreAmong(core);
+    is_dirty_core_[core] = false;
+  }
+  dirty_cores_.clear();
+  for (int32_t transfer : dirty_transfers_) {
+    SetTransferSpeed(transfer);
+    transfers_[transfer].is_dirty = false;
+  }
+  dirty_transfers_.clear();
+}
+
+// Solves one core, sets its hosts' speeds, and notes what it allows the transfers that touch it.
+void StepExecutor::ShareCoreAmong(int32_t core) {
+  claims_.clear();
+  for (int32_t rank : ranks_of_core_[core]) {
+    if (ranks_[rank].state == HostState::kWorking) claims_.push_back({.weight = 1, .demand = 1});
+    for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
+      if (queues_[queue].in_flight < 0) continue;
+      const TransferTraits& traits = traits_[queues_[queue].in_flight];
+      claims_.push_back(
+          {.weight = traits.weight, .demand = cores_.cores_per_node > 0 ? traits.core_share : 0});
+    }
+  }
+  ShareCore(claims_);
+  size_t claim = 0;
+  for (int32_t rank : ranks_of_core_[core]) {
+    if (ranks_[rank].state == HostState::kWorking) SetHostSpeed(rank, claims_[claim++].share);
+    for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
+      const int32_t transfer = queues_[queue].in_flight;
+      if (transfer < 0) continue;
+      const CoreClaim& solved = claims_[claim++];
+      queues_[queue].speed_limit = solved.share < solved.demand ? solved.share / solved.demand : 1;
+      if (!transfers_[transfer].is_dirty) dirty_transfers_.push_back(transfer);
+      transfers_[transfer].is_dirty = true;
+    }
+  }
+}
+
+void StepExecutor::SetHostSpeed(int32_t rank, double share) {
+  double speed = share;
+  for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
+    if (queues_[queue].in_flight >= 0) speed *= traits_[queues_[queue].in_flight].compute_efficiency;
+  }
+  RankState& state = ranks_[rank];
+  if (!SetSpeed(state.work, speed, {.is_transfer = false, .index = rank}) || recording_ == nullptr) return;
+  recording_->BeginPiece(rank, queue_.now(), state.segment_work - state.work.remaining);
+}
+
+void StepExecutor::SetTransferSpeed(int32_t transfer) {
+  const Transfer& layout = schedule_.transfers[transfer];
+  double speed = 1;
+  for (int32_t i = 0; i < layout.participants; ++i) {
+    const Participant& participant = schedule_.participants[layout.first_participant + i];
+    speed = std::min(speed, queues_[participant.queue].speed_limit);
+  }
+  SetSpeed(transfers_[transfer].work, speed, {.is_transfer = true, .index = transfer});
+}
+
+// Settles the work done at the old speed and reschedules the end. False when nothing changes.
+bool StepExecutor::SetSpeed(Activity& activity, double speed, Finish finish) {
+  if (activity.speed == speed) return false;
+  const Duration done = WorkDone(queue_.now() - activity.since, activity.speed);
+  activity.remaining = std::max(activity.remaining - done, Duration());
+  activity.since = queue_.now();
+  activity.speed = speed;
+  queue_.Cancel(activity.finish);
+  activity.finish = queue_.Schedule(queue_.now() + TimeFor(activity.remaining, speed), finish);
+  return true;
+}
+
+}  // namespace windtunnel

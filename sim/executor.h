@@ -1,0 +1,130 @@
+// The virtual-time executor: runs a step schedule with given times of its operators.
+//
+// What has work left is an activity: a rank's host thread inside a segment, or a transfer that all its ranks have reached. An
+// activity has a remaining amount of work (time at speed 1) and a speed:
+//
+//   host      its share of its core (sim/core_sharing.h) x the efficiency of every transfer in flight on its rank
+//   transfer  the least, over its ranks, of (share of the core) / (share that it needs to run as if alone); at most 1
+//
+// Whenever the set of activities on a core changes, the shares there are solved again, the work done so far is settled,
+// and the finish events of the activities whose speed changed are rescheduled.
+//
+//   StepExecutor executor(schedule, {.cores_per_node = 2, .ranks_per_node = 2}, traits);
+//   WT_ASSIGN_OR_RETURN(Duration step, executor.Run(work, nullptr));
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "sim/core_sharing.h"
+#include "sim/deadlock.h"
+#include "sim/event_queue.h"
+#include "sim/recording.h"
+#include "sim/step_schedule.h"
+
+namespace windtunnel {
+
+// Rank r is the (r mod ranks_per_node)-th of its node, and runs on that node's core number (that modulo cores_per_node).
+struct CoreLayout {
+  int cores_per_node = 0;  // 0: every rank has a device of its own, and communication has engines of its own
+  int ranks_per_node = 1;
+};
+
+// How a transfer shares cores (CommunicationCost of cost_models/cost_model.h).
+struct TransferTraits {
+  double core_share = 0;
+  double weight = 1;
+  double compute_efficiency = 1;
+};
+
+// How long everything takes at speed 1.
+struct StepWork {
+  std::vector<Duration> items;  // of all ranks, in StepSchedule's order
+  std::vector<Duration> transfers;
+};
+
+class StepExecutor {
+ public:
+  // `traits` is by transfer. The schedule must outlive the executor.
+  StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits);
+
+  // The step's time: the latest end over ranks. Fills in `recording` unless it is null.
+  // Errors: Failed when ranks wait for each other for ever; lists who waits for what.
+  Result<Duration> Run(const StepWork& work, StepRecording* recording);
+
+  // Events of the engine in the last Run.
+  int64_t events() const { return queue_.fired(); }
+
+ private:
+  struct Activity {
+    Duration remaining;  // at speed 1, as of `since`
+    Duration since;
+    double speed = 0;  // 0: not set yet
+    EventId finish;
+  };
+  enum class HostState : uint8_t { kRunnable, kWorking, kWaiting, kDone };
+  struct RankState {
+    Activity work;
+    HostState state = HostState::kRunnable;
+    int32_t action = 0;     // the next one, or the one that it is in
+    Duration segment_work;  // of the segment that it is in
+  };
+  struct QueueState {
+    int32_t issued = 0, done = 0;
+    int32_t in_flight = -1;  // transfer
+    double speed_limit = 1;  // what this rank's core allows the transfer
+  };
+  struct TransferState {
+    Activity work;
+    int32_t arrived = 0;
+    bool is_dirty = false;
+  };
+  struct Finish {  // the engine's event: an activity's work is done
+    bool is_transfer;
+    int32_t index;  // transfer or rank
+  };
+
+  void Reset();
+  void RunHost(int32_t rank);
+  bool RunAction(int32_t rank, const HostAction& action);
+  bool StartSegment(int32_t rank, const HostAction& action);
+  void FinishSegment(int32_t rank);
+  void Arrive(int32_t queue);
+  void StartTransfer(int32_t transfer);
+  void FinishTransfer(int32_t transfer);
+
+  void MarkCoreOf(int32_t rank);
+  void UpdateSpeeds();
+  void ShareCoreAmong(int32_t core);
+  void SetHostSpeed(int32_t rank, double share);
+  void SetTransferSpeed(int32_t transfer);
+  bool SetSpeed(Activity& activity, double speed, Finish finish);
+  bool IsComplete() const;
+  std::vector<RankSnapshot> Snapshot() const;
+
+  int32_t FirstQueueOf(int32_t rank) const { return schedule_.ranks[rank].first_queue; }
+  int32_t EndQueueOf(int32_t rank) const;
+
+  const StepSchedule& schedule_;
+  const CoreLayout cores_;
+  const std::vector<TransferTraits> traits_;
+  std::vector<std::vector<int32_t>> ranks_of_core_;
+  std::vector<int32_t> core_of_rank_;
+
+  // State of a run.
+  const StepWork* work_ = nullptr;
+  StepRecording* recording_ = nullptr;
+  EventQueue<Finish> queue_;
+  std::vector<RankState> ranks_;
+  std::vector<QueueState> queues_;
+  std::vector<TransferState> transfers_;
+  Duration end_;
+
+  // Scratch, kept for its memory.
+  std::vector<int32_t> dirty_cores_, dirty_transfers_;
+  std::vector<bool> is_dirty_core_;
+  std::vector<CoreClaim> claims_;
+};
+
+}  // namespace windtunnel

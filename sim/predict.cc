@@ -1,0 +1,157 @@
+#include "sim/predict.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "sim/executor.h"
+#include "sim/recording.h"
+#include "sim/role_memory.h"
+#include "sim/step_costs.h"
+#include "sim/step_schedule.h"
+
+namespace windtunnel {
+namespace {
+
+// The index of the p-th percentile (a whole number) among n sorted values, by nearest rank: ceil(p n / 100) - 1.
+int NearestRank(int percent, int n) { return std::max((percent * n + 99) / 100 - 1, 0); }
+
+CoreLayout CoresOf(const Plan& plan, const CostModel& costs) {
+  return {.cores_per_node = costs.cores_per_node(),
+          .ranks_per_node = static_cast<int>(std::max<int64_t>(plan.scenario.cluster.devices_per_node, 1))};
+}
+
+// Draws and runs replicates.
+class MonteCarlo {
+ public:
+  MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, CoreLayout cores, uint64_t seed)
+      : schedule_(schedule), sampler_(schedule, costs, seed), executor_(schedule, cores, TraitsOf(costs)) {}
+
+  Result<Duration> StepTime(int replicate) {
+    sampler_.Draw(replicate, work_);
+    auto time = executor_.Run(work_, nullptr);
+    events_ += executor_.events();
+    return time;
+  }
+
+  // The same run again, to the last bit, with its timelines.
+  Result<std::vector<Timeline>> Timelines(int replicate, const std::vector<RoleMemory>& memory) {
+    sampler_.Draw(replicate, work_);
+    StepRecording recording(schedule_);
+    WT_RETURN_IF_ERROR(executor_.Run(work_, &recording));
+    return recording.Timelines(memory);
+  }
+
+  int64_t events() const { return events_; }
+
+ private:
+  const StepSchedule& schedule_;
+  StepSampler sampler_;
+  StepExecutor executor_;
+  StepWork work_;
+  int64_t events_ = 0;
+};
+
+// Replicates by step time (ties: by number), and those times.
+struct Replicates {
+  std::vector<int> by_time;
+  std::vector<Duration> times;  // ascending
+};
+
+Result<Replicates> RunReplicates(MonteCarlo& monte_carlo, int count) {
+  std::vector<Duration> times;
+  for (int i = 0; i < count; ++i) {
+    WT_ASSIGN_OR_RETURN(Duration time, monte_carlo.StepTime(i));
+    times.push_back(time);
+  }
+  Replicates result;
+  result.by_time.resize(count);
+  std::iota(result.by_time.begin(), result.by_time.end(), 0);
+  std::sort(result.by_time.begin(), result.by_time.end(),
+            [&](int a, int b) { return times[a] != times[b] ? times[a] < times[b] : a < b; });
+  for (int replicate : result.by_time) result.times.push_back(times[replicate]);
+  return result;
+}
+
+StepBreakdown MeanBreakdown(const Plan& plan, const std::vector<Timeline>& timelines) {
+  StepBreakdown sum;
+  for (const Timeline& timeline : timelines) {
+    const Role& role = plan.RoleOf(timeline.rank);
+    StepBreakdown one = BreakDown(timeline, role, role.steady);
+    sum.step += one.step;
+    sum.compute += one.compute;
+    sum.exposed_communication += one.exposed_communication;
+    sum.bubble += one.bubble;
+    sum.host += one.host;
+    sum.communication += one.communication;
+  }
+  const int64_t n = static_cast<int64_t>(timelines.size());
+  return {sum.step / n,   sum.compute / n, sum.exposed_communication / n,
+          sum.bubble / n, sum.host / n,    sum.communication / n};
+}
+
+// Means over the replicates between p25 and p75, and over ranks.
+Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCarlo& monte_carlo,
+                                                       const Replicates& replicates) {
+  const int n = static_cast<int>(replicates.by_time.size());
+  std::map<std::string, Duration> mean;
+  int64_t timelines = 0;
+  for (int i = NearestRank(25, n); i <= NearestRank(75, n); ++i) {
+    WT_ASSIGN_OR_RETURN(std::vector<Timeline> of_ranks, monte_carlo.Timelines(replicates.by_time[i], {}));
+    for (const Timeline& timeline : of_ranks) {
+      const Role& role = plan.RoleOf(timeline.rank);
+      for (const auto& [name, time] : AttributeTime(timeline, role, role.steady)) mean[name] += time;
+      ++timelines;
+    }
+  }
+  for (auto& [name, time] : mean) time = time / timelines;
+  return mean;
+}
+
+void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
+  for (size_t role = 0; role < plan.roles.size(); ++role) {
+    prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady});
+    prediction.initial_peak = std::max(prediction.initial_peak, memory[role].initial_peak);
+    prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].reserved);
+  }
+}
+
+}  // namespace
+
+Result<Prediction> Predict(const Plan& plan, const CostModel& model, const PredictOptions& options) {
+  if (options.replicates < 1) return InvalidInput("{} replicates, expected at least 1", options.replicates);
+  Prediction prediction;
+
+  // Memory: once per role.
+  std::vector<RoleMemory> memory;
+  for (const Role& role : plan.roles) {
+    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemory(role));
+    memory.push_back(std::move(of_role));
+  }
+  FillMemory(plan, memory, prediction);
+  prediction.outside_allocator = model.OutsideAllocator(plan);
+
+  // Time: replicates of the steady step.
+  WT_ASSIGN_OR_RETURN(StepSchedule schedule, MakeStepSchedule(plan));
+  WT_ASSIGN_OR_RETURN(StepCosts costs, ResolveCosts(schedule, model, options.replicates));
+  MonteCarlo monte_carlo(schedule, costs, CoresOf(plan, model), options.seed);
+  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, options.replicates));
+  prediction.events = monte_carlo.events();
+  prediction.p10 = replicates.times[NearestRank(10, options.replicates)];
+  prediction.p50 = replicates.times[NearestRank(50, options.replicates)];
+  prediction.p90 = replicates.times[NearestRank(90, options.replicates)];
+
+  // Where it goes.
+  const int median = replicates.by_time[NearestRank(50, options.replicates)];
+  WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
+  prediction.breakdown = MeanBreakdown(plan, prediction.timelines);
+  WT_ASSIGN_OR_RETURN(prediction.by_operator, MeanByOperator(plan, monte_carlo, replicates));
+  const SourceShares shares = ShareBySource(schedule, costs);
+  prediction.measured_share = shares.measured;
+  prediction.interpolated_share = shares.interpolated;
+  prediction.modelled_share = shares.modelled;
+  prediction.step_times = std::move(replicates.times);
+  return prediction;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,45 @@
+// A prediction: the plan's programs executed in virtual time, with costs drawn from their distributions.
+//
+// The same plan, costs and seed give the same prediction to the last bit on any machine.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cost_models/cost_model.h"
+#include "plan/plan.h"
+#include "plan/timeline.h"
+
+namespace windtunnel {
+
+struct PredictOptions {
+  uint64_t seed = 0;
+  int replicates = 101;  // Monte Carlo; odd, so that the median is one of them
+};
+
+struct PredictedMemory {
+  std::vector<int> ranks;  // the role's
+  MemoryPeak steady;
+};
+
+struct Prediction {
+  std::vector<Duration> step_times;  // one a replicate, ascending
+  Duration p10, p50, p90;
+  std::vector<Timeline> timelines;   // by rank, of the replicate whose step time is the median
+  StepBreakdown breakdown;           // of those, averaged over ranks
+  // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and
+  // over the replicates between p25 and p75. Adds up to their mean step time. (AttributeTime of plan/timeline.h.)
+  std::map<std::string, Duration> by_operator;
+  std::vector<PredictedMemory> memory;  // by role
+  Bytes initial_peak;                   // start-up: initialisation and the first steps
+  Bytes peak_reserved;                  // largest over roles, at the end of the first steady step
+  Bytes outside_allocator;
+  double measured_share = 0, interpolated_share = 0, modelled_share = 0;  // of the busy time
+  int64_t events = 0;                   // of the event engine, over all replicates
+};
+
+Result<Prediction> Predict(const Plan& plan, const CostModel& costs, const PredictOptions& options);
+
+}  // namespace windtunnel

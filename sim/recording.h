@@ -1,0 +1,47 @@
+// What happened when in one run of the executor, and the timelines that follow from it.
+#pragma once
+
+#include <vector>
+
+#include "base/units.h"
+#include "plan/timeline.h"
+#include "sim/role_memory.h"
+#include "sim/step_schedule.h"
+
+namespace windtunnel {
+
+class StepRecording {
+ public:
+  explicit StepRecording(const StepSchedule& schedule);
+
+  // A host's segment, as it went: from `time` on, with `done` of its work behind it, at one speed until the next call or its end.
+  void BeginPiece(int32_t rank, Duration time, Duration done);
+  // The segment is over: finds when each of its items ended.
+  void EndSegment(int32_t rank, int32_t first_item, int32_t end_item, const std::vector<Duration>& work,
+                  Duration now);
+
+  void ArriveAt(int32_t queue, int32_t position, Duration now) { starts_[Index(queue, position)] = now; }
+  void EndAt(int32_t queue, int32_t position, Duration now) { ends_[Index(queue, position)] = now; }
+
+  // One timeline a rank. `memory` (by role) gives the samples; without it timelines have none.
+  std::vector<Timeline> Timelines(const std::vector<RoleMemory>& memory) const;
+
+ private:
+  struct Piece {
+    Duration time, done;
+  };
+
+  int32_t Index(int32_t queue, int32_t position) const {
+    return schedule_.queues[queue].first_transfer + position;
+  }
+  Timeline TimelineOf(int32_t rank, const RoleMemory* memory) const;
+  void AddHostSpans(int32_t rank, const RoleMemory* memory, Timeline& timeline) const;
+  void AddTransferSpans(int32_t rank, Timeline& timeline) const;
+
+  const StepSchedule& schedule_;
+  std::vector<std::vector<Piece>> pieces_;         // by rank, of the segment under way
+  std::vector<Duration> item_starts_, item_ends_;  // of all ranks
+  std::vector<Duration> starts_, ends_;            // of communication operators, by queue and position
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,23 @@
+// Memory of a role: its programs' Alloc and Free run through the allocator's policy, without memory. Nothing in it depends on
+// time, so it is done once, outside the Monte Carlo.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "plan/timeline.h"
+
+namespace windtunnel {
+
+struct RoleMemory {
+  Bytes initial_peak;                 // allocated, over initialisation and the first steps
+  MemoryPeak steady;                  // of the first steady step
+  Bytes reserved;                     // at its end
+  std::vector<MemorySample> samples;  // of it, in program order; times are left zero
+};
+
+// Runs initialisation, the start-up steps and one steady step. Errors: Failed (the allocator's).
+Result<RoleMemory> SimulateMemory(const Role& role);
+
+}  // namespace windtunnel

@@ -1,0 +1,60 @@
+// The costs of a step's operators, looked up once, and Monte Carlo draws of a step's work from them.
+//
+//   WT_ASSIGN_OR_RETURN(StepCosts costs, ResolveCosts(schedule, model, /*replicates=*/101));
+//   StepSampler sampler(schedule, costs, /*seed=*/0);
+//   sampler.Draw(7, work);
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "cost_models/cost_model.h"
+#include "sim/executor.h"
+#include "sim/step_schedule.h"
+
+namespace windtunnel {
+
+struct StepCosts {
+  // Of `kernels`, by role and item; kDispatch or kNothing for items that are no kernels.
+  static constexpr int32_t kDispatch = -1, kNothing = -2;
+  std::vector<std::vector<int32_t>> kernel_of_item;
+  std::vector<KernelCost> kernels;  // distinct ones
+  std::vector<CommunicationCost> transfers;
+  Distribution dispatch;
+  std::vector<double> common_mode;  // by replicate
+};
+
+// `replicates` levels of the common mode are taken from the middles of equal slices of [0, 1]: its whole distribution, without
+// the noise of drawing it. Errors: the cost model's.
+Result<StepCosts> ResolveCosts(const StepSchedule& schedule, const CostModel& model, int replicates);
+
+std::vector<TransferTraits> TraitsOf(const StepCosts& costs);
+
+// Shares of the busy time (kernels, dispatch and every rank's transfers, at their medians) by the source of its cost.
+struct SourceShares {
+  double measured = 0, interpolated = 0, modelled = 0;
+};
+SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs);
+
+// Draws are functions of (seed, replicate, rank, operator), so no number depends on the order of events or on what else
+// is drawn.
+class StepSampler {
+ public:
+  StepSampler(const StepSchedule& schedule, const StepCosts& costs, uint64_t seed)
+      : schedule_(schedule), costs_(costs), seed_(seed) {}
+
+  // The work of one replicate: every kernel and every host time draws its own level and is scaled by the replicate's common mode;
+  // every transfer draws one level. The scenario's straggler and jitter apply.
+  void Draw(int replicate, StepWork& work) const;
+
+ private:
+  void DrawItems(int32_t rank, int replicate, StepWork& work) const;
+  double SlowdownOf(int32_t rank) const;
+
+  const StepSchedule& schedule_;
+  const StepCosts& costs_;
+  const uint64_t seed_;
+};
+
+}  // namespace windtunnel

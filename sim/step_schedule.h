@@ -1,0 +1,94 @@
+// A plan's steady step, laid out flat for the executor: what each role's host does, in order, and which operators of which ranks
+// form one transfer (a collective, or a send with its receive).
+//
+// The host thread of a rank is its compute stream (a CPU runs kernels in the calling thread). For each operator it pays a
+// dispatch time, waits for the communication operators that it depends on, and then runs it or hands it to a communication
+// stream. Operators of other ranks see nothing of a host between two points where it issues or awaits communication, so
+// all its work in between is one segment: one event of the engine, however many operators.
+//
+//   WT_ASSIGN_OR_RETURN(StepSchedule schedule, MakeStepSchedule(plan));
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// A piece of a segment.
+struct WorkItem {
+  enum class Kind : uint8_t { kDispatch, kKernel, kMemory };  // kMemory: an Alloc or Free; takes no time
+  Kind kind = Kind::kKernel;
+  OpIndex op = -1;
+};
+
+struct HostAction {
+  enum class Kind : uint8_t { kWork, kIssue, kWait };
+  Kind kind = Kind::kWork;
+  int32_t first = 0;   // kWork: items [first, second). kIssue, kWait: the role's queue,
+  int32_t second = 0;  // and the operator's position in it
+};
+
+// The operators of one communication stream, in order.
+struct RoleQueue {
+  StreamId stream = -1;
+  std::vector<OpIndex> ops;
+};
+
+struct RoleSchedule {
+  std::vector<WorkItem> items;
+  std::vector<HostAction> actions;
+  std::vector<RoleQueue> queues;
+};
+
+// One rank's communication operator, as part of a transfer.
+struct Participant {
+  int32_t rank = -1;
+  int32_t queue = -1;  // into StepSchedule::queues
+  OpIndex op = -1;
+};
+
+// Operators of several ranks that begin together, when the last has arrived, and end together.
+struct Transfer {
+  int32_t first_participant = 0;  // into StepSchedule::participants
+  int32_t participants = 0;
+  int32_t needed =
+      0;  // more than `participants` when a rank's program lacks its part: the transfer never begins
+  GroupId group = -1;
+};
+
+// A rank's RoleQueue.
+struct RankQueue {
+  int32_t rank = -1;
+  StreamId stream = -1;
+  int32_t first_transfer = 0;  // into StepSchedule::transfer_of_position
+  int32_t size = 0;
+};
+
+struct RankLayout {
+  int32_t role = 0;
+  int32_t first_item = 0;   // of all ranks' items in a row
+  int32_t first_queue = 0;  // into StepSchedule::queues
+};
+
+struct StepSchedule {
+  const Plan* plan = nullptr;
+  std::vector<RoleSchedule> roles;
+  std::vector<RankLayout> ranks;
+  std::vector<RankQueue> queues;
+  std::vector<int32_t> transfer_of_position;  // by queue and position
+  std::vector<Transfer> transfers;
+  std::vector<Participant> participants;
+  int32_t items = 0;  // of all ranks
+
+  const RoleSchedule& RoleOf(int rank) const { return roles[ranks[rank].role]; }
+  const Op& OpOf(int rank, OpIndex op) const { return plan->RoleOf(rank).steady.ops[op]; }
+};
+
+// `plan` must outlive the schedule. Errors: Failed when two ranks' operators that should meet differ in kind or size (names
+// both).
+Result<StepSchedule> MakeStepSchedule(const Plan& plan);
+
+}  // namespace windtunnel

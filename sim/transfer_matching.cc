@@ -1,0 +1,118 @@
+#include "sim/transfer_matching.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// What ranks have to agree on for an operator to be one: the cost key (kind, type, bytes) and the root.
+std::string Fingerprint(const Op& op) {
+  if (const auto* c = std::get_if<Collective>(&op.kind)) {
+    return c->kind == CollectiveKind::kBroadcast ? fmt::format("{} root={}", CostKey(op.kind), c->root)
+                                                 : CostKey(op.kind);
+  }
+  if (const auto* send = std::get_if<Send>(&op.kind))
+    return fmt::format("{} x {}", Name(send->dtype), send->elements);
+  const auto* receive = std::get_if<Receive>(&op.kind);
+  WT_CHECK(receive != nullptr);
+  return fmt::format("{} x {}", Name(receive->dtype), receive->elements);
+}
+
+class Matcher {
+ public:
+  explicit Matcher(StepSchedule& schedule) : schedule_(schedule) {}
+
+  Status Run() {
+    for (const RankLayout& rank : schedule_.ranks)
+      Collect(static_cast<int32_t>(&rank - schedule_.ranks.data()), rank);
+    for (auto& [key, parts] : parts_) WT_RETURN_IF_ERROR(Add(key.group, key.is_pair, parts));
+    return Ok();
+  }
+
+ private:
+  // Operators that meet: those of one group's k-th collective, or of the k-th transfer from one of its ranks to another.
+  struct Key {
+    GroupId group;
+    bool is_pair;
+    int32_t from, to;
+    int32_t k;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Part {
+    Participant participant;
+    int32_t index;  // into transfer_of_position
+  };
+
+  void Collect(int32_t rank, const RankLayout& layout) {
+    const RoleSchedule& role = schedule_.roles[layout.role];
+    std::vector<std::tuple<OpIndex, int32_t, int32_t>>
+        ops;  // operator, queue, index into transfer_of_position
+    for (size_t q = 0; q < role.queues.size(); ++q) {
+      const int32_t queue = layout.first_queue + static_cast<int32_t>(q);
+      int32_t index = schedule_.queues[queue].first_transfer;
+      for (OpIndex op : role.queues[q].ops) ops.emplace_back(op, queue, index++);
+    }
+    std::sort(ops.begin(), ops.end());  // host order, over the queues
+    std::map<Key, int32_t> met;
+    for (const auto& [op, queue, index] : ops) {
+      Key key = KeyOf(rank, op, schedule_.queues[queue].stream);
+      key.k = met[key]++;
+      parts_[key].push_back({{rank, queue, op}, index});
+    }
+  }
+
+  Key KeyOf(int32_t rank, OpIndex index, StreamId stream) const {
+    const Op& op = schedule_.OpOf(rank, index);
+    const GroupId group = schedule_.plan->RoleOf(rank).streams[stream].group;
+    if (const auto* send = std::get_if<Send>(&op.kind))
+      return {group, true, GroupRank(group, rank), send->peer, 0};
+    if (const auto* receive = std::get_if<Receive>(&op.kind)) {
+      return {group, true, receive->peer, GroupRank(group, rank), 0};
+    }
+    return {group, false, -1, -1, 0};
+  }
+
+  int32_t GroupRank(GroupId group, int32_t rank) const {
+    const std::vector<int>& ranks = schedule_.plan->groups[group].ranks;
+    auto found = std::find(ranks.begin(), ranks.end(), rank);
+    WT_CHECK(found != ranks.end());
+    return static_cast<int32_t>(found - ranks.begin());
+  }
+
+  Status Add(GroupId group, bool is_pair, const std::vector<Part>& parts) {
+    const int32_t transfer = static_cast<int32_t>(schedule_.transfers.size());
+    const size_t group_size = schedule_.plan->groups[group].ranks.size();
+    schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
+                                   .participants = static_cast<int32_t>(parts.size()),
+                                   .needed = is_pair ? 2 : static_cast<int32_t>(group_size),
+                                   .group = group});
+    for (const Part& part : parts) {
+      WT_RETURN_IF_ERROR(CheckSame(parts.front().participant, part.participant));
+      schedule_.participants.push_back(part.participant);
+      schedule_.transfer_of_position[part.index] = transfer;
+    }
+    return Ok();
+  }
+
+  Status CheckSame(const Participant& a, const Participant& b) const {
+    const Op& first = schedule_.OpOf(a.rank, a.op);
+    const Op& second = schedule_.OpOf(b.rank, b.op);
+    const std::string x = Fingerprint(first), y = Fingerprint(second);
+    if (x == y) return Ok();
+    return Failed("rank {} calls '{}' ({}) where rank {} calls '{}' ({}): operators that meet must agree",
+                  a.rank, first.name, x, b.rank, second.name, y);
+  }
+
+  StepSchedule& schedule_;
+  std::map<Key, std::vector<Part>> parts_;  // ordered, so that transfers are numbered the same on any machine
+};
+
+}  // namespace
+
+Status MatchTransfers(StepSchedule& schedule) { return Matcher(schedule).Run(); }
+
+}  // namespace windtunnel

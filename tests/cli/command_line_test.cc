@@ -1,0 +1,92 @@
+#include "cli/command_line.h"
+
+#include <gtest/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+std::string ErrorOf(const std::vector<std::string>& arguments) {
+  auto options = ParseCommandLine(arguments);
+  if (options) return "";
+  EXPECT_EQ(options.error().kind, ErrorKind::kInvalidInput);
+  return options.error().message;
+}
+
+TEST(ParseCommandLine, TakesTheOptionsOfTheContract) {
+  auto options =
+      ParseCommandLine({"predict", "a.yaml", "--profile", "h200", "--json", "-", "--trace", "t.json", "--set",
+                        "a.b=1", "--set", "c=2", "--seed", "7", "-q", "-v", "--no-progress"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->command, Command::kPredict);
+  EXPECT_EQ(options->files, std::vector<std::string>{"a.yaml"});
+  EXPECT_EQ(options->profile, "h200");
+  EXPECT_EQ(options->json, "-");
+  EXPECT_EQ(options->trace, "t.json");
+  EXPECT_EQ(options->sets, (std::vector<std::string>{"a.b=1", "c=2"}));
+  EXPECT_EQ(options->seed, 7u);
+  EXPECT_TRUE(options->quiet && options->verbose);
+  EXPECT_FALSE(options->progress);
+}
+
+TEST(ParseCommandLine, TakesOneValuePerSet) {
+  auto options = ParseCommandLine({"compare", "--set", "a=1", "x.yaml", "y.yaml"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->sets, std::vector<std::string>{"a=1"});
+  EXPECT_EQ(options->files, (std::vector<std::string>{"x.yaml", "y.yaml"}));
+}
+
+TEST(ParseCommandLine, KeepsCommasAndBracketsOfASet) {
+  auto options = ParseCommandLine({"predict", "x.yaml", "--set", "model.widths=[32, 100, 10]"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->sets, std::vector<std::string>{"model.widths=[32, 100, 10]"});
+}
+
+TEST(ParseCommandLine, KnowsEveryCommand) {
+  const std::vector<std::pair<std::vector<std::string>, Command>> commands = {
+      {{"run", "f"}, Command::kRun},
+      {{"compare", "f", "--recalibrate"}, Command::kCompare},
+      {{"calibrate"}, Command::kCalibrate},
+      {{"search", "f", "--json", "x"}, Command::kSearch},
+      {{"validate", "rows.jsonl"}, Command::kValidate},
+      {{"explain", "f", "--resolved"}, Command::kExplain},
+      {{"profile", "show", "f"}, Command::kProfileShow},
+      {{"profile", "merge", "f", "g", "--out", "h"}, Command::kProfileMerge},
+      {{"profile", "check", "f"}, Command::kProfileCheck},
+      {{"rank", "job"}, Command::kRank}};
+  for (const auto& [arguments, command] : commands) {
+    auto options = ParseCommandLine(arguments);
+    ASSERT_TRUE(options) << options.error().message;
+    EXPECT_EQ(options->command, command) << arguments.front();
+  }
+}
+
+TEST(ParseCommandLine, PrintsHelpWithoutTheHiddenCommand) {
+  auto options = ParseCommandLine({"--help"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->command, Command::kPrint);
+  EXPECT_NE(options->text.find("compare"), std::string::npos);
+  EXPECT_EQ(options->text.find("rank JOB"), std::string::npos);
+  EXPECT_EQ(options->text.find("(internal)"), std::string::npos);
+}
+
+TEST(ParseCommandLine, PrintsTheHelpOfOneCommand) {
+  auto options = ParseCommandLine({"compare", "--help"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->command, Command::kPrint);
+  EXPECT_NE(options->text.find("--recalibrate"), std::string::npos);
+}
+
+TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
+  EXPECT_NE(ErrorOf({}).find("expected a command"), std::string::npos);
+  EXPECT_NE(ErrorOf({"predct", "x"}).find("unknown command 'predct', did you mean 'predict'?"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({"predict"}).find("SCENARIO is required"), std::string::npos);
+  EXPECT_NE(ErrorOf({"predict", "x", "y"}).find("`windtunnel predict` takes one file, 2 were given"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({"predict", "x", "--jsn", "y"}).find("--jsn"), std::string::npos);
+  EXPECT_NE(ErrorOf({"predict", "x", "--seed", "many"}).find("seed"), std::string::npos);
+  EXPECT_NE(ErrorOf({"profile"}).find("subcommand"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,47 @@
+#!/bin/sh
+# The whole way of a scenario, on two ranks of this machine: calibrate, predict, run live, compare.
+# Usage: compare_test.sh BINARY
+set -u
+windtunnel=$1
+work=${TEST_TMPDIR:?}
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+unset RANK WORLD_SIZE
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+cat > "$work/tiny.yaml" << 'SCENARIO'
+name: tiny
+model: {kind: mlp, widths: [10, 100, 10], activation: relu}
+batch: {micro: 8}
+parallel: {data: {kind: ddp, size: 2}}
+cluster: {devices_per_node: 2}
+run: {warmup: 2, steps: 5}
+SCENARIO
+
+# How far off a step of microseconds is says nothing here, so the tolerance is out of the way, and then nothing passes.
+"$windtunnel" compare "$work/tiny.yaml" --set tolerance.step_time=1000 --json "$work/compare.json" \
+  --trace "$work/trace.json" --svg "$work/picture.svg" > "$work/table.txt" || fail "compare: exit status $?"
+grep -q 'within tolerance' "$work/table.txt" || fail "no verdict in the table"
+grep -q '"peak_memory_bytes": 0,' "$work/compare.json" || fail "peak memory is not exact"
+grep -q '"rank 1 measured"' "$work/trace.json" || fail "the trace lacks a rank"
+grep -q '</svg>' "$work/picture.svg" || fail "the picture is not complete"
+
+"$windtunnel" compare "$work/tiny.yaml" -q --set tolerance.step_time=0.0000001 > /dev/null
+[ $? = 3 ] || fail "an error outside the tolerance must give exit status 3"
+
+# The cache now has all costs: predictions need no device, and are equal but for how long they took.
+for i in 1 2; do
+  "$windtunnel" predict "$work/tiny.yaml" --json - | grep -v '"wall_s"' > "$work/predict$i.json" || fail "predict"
+done
+cmp "$work/predict1.json" "$work/predict2.json" || fail "two predictions differ"
+"$windtunnel" predict "$work/tiny.yaml" --seed 1 --json - | grep -v '"wall_s"' | cmp -s - "$work/predict1.json" &&
+  fail "another seed must give another prediction"
+
+"$windtunnel" explain "$work/tiny.yaml" | grep -q 'critical path' || fail "explain"
+"$windtunnel" run "$work/tiny.yaml" --json - | grep -q '"losses"' || fail "run"
+"$windtunnel" profile check "$work"/cache/windtunnel/*.json | grep -q 'well formed' || fail "profile check"
+echo "all claims hold"

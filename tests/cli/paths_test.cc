@@ -1,0 +1,63 @@
+#include "cli/paths.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace windtunnel {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A user's directory that is not the process's, as under `bazel run`.
+class Paths : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(user_);
+    setenv("BUILD_WORKING_DIRECTORY", user_.c_str(), 1);
+  }
+  void TearDown() override { unsetenv("BUILD_WORKING_DIRECTORY"); }
+
+  fs::path user_ = fs::path(testing::TempDir()) / "user";
+};
+
+TEST_F(Paths, AreRelativeToWhereTheUserStands) {
+  std::ofstream(user_ / "a.yaml") << "x";
+  EXPECT_EQ(InputPath("a.yaml"), (user_ / "a.yaml").string());
+  EXPECT_EQ(OutputPath("out.json"), (user_ / "out.json").string());
+  EXPECT_EQ(OutputPath("/tmp/out.json"), "/tmp/out.json");
+}
+
+TEST_F(Paths, OfInputsFallBackToTheProcess) {
+  std::ofstream("only_here.yaml") << "x";
+  EXPECT_EQ(InputPath("only_here.yaml"), "only_here.yaml");
+  fs::remove("only_here.yaml");
+  EXPECT_EQ(InputPath("only_here.yaml"), (user_ / "only_here.yaml").string())
+      << "messages name what the user meant";
+}
+
+TEST_F(Paths, OfTheCacheFollowXdg) {
+  setenv("XDG_CACHE_HOME", "/x", 1);
+  EXPECT_EQ(CacheDirectory().value(), "/x/windtunnel");
+  unsetenv("XDG_CACHE_HOME");
+  setenv("HOME", "/h", 1);
+  EXPECT_EQ(CacheDirectory().value(), "/h/.cache/windtunnel");
+  unsetenv("HOME");
+  EXPECT_EQ(CacheDirectory().error().kind, ErrorKind::kInvalidInput);
+}
+
+TEST_F(Paths, ThatCannotBeWrittenAreFailures) {
+  EXPECT_TRUE(WriteText("out.txt", "text\n"));
+  std::ifstream file(user_ / "out.txt");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "text\n");
+  Status status = WriteText("no/such/directory/out.txt", "");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::kFailed);
+  EXPECT_NE(status.error().message.find("no/such/directory/out.txt: cannot open"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace windtunnel

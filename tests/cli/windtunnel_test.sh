@@ -1,0 +1,70 @@
+#!/bin/sh
+# What scripts rely on: exit statuses, and one line on standard error for whatever went wrong.
+# Usage: windtunnel_test.sh BINARY
+set -u
+windtunnel=$1
+work=${TEST_TMPDIR:?}
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+failures=0
+
+# expect STATUS PATTERN ARGUMENTS…: the exit status, and a line of the output that matches.
+expect() {
+  status=$1
+  pattern=$2
+  shift 2
+  output=$("$windtunnel" "$@" 2>&1)
+  found=$?
+  if [ "$found" != "$status" ]; then
+    echo "FAILED: windtunnel $*: exit status $found, expected $status: $output"
+    failures=$((failures + 1))
+  elif ! printf '%s\n' "$output" | grep -q -e "$pattern"; then
+    echo "FAILED: windtunnel $*: expected '$pattern' in: $output"
+    failures=$((failures + 1))
+  fi
+}
+
+# expect_line STATUS PATTERN ARGUMENTS…: the same, and the error is a single line.
+expect_line() {
+  expect "$@"
+  shift 2
+  lines=$("$windtunnel" "$@" 2>&1 >/dev/null | wc -l)
+  if [ "$lines" != 1 ]; then
+    echo "FAILED: windtunnel $*: $lines lines on standard error, expected 1"
+    failures=$((failures + 1))
+  fi
+}
+
+cat > "$work/mlp.yaml" << 'SCENARIO'
+name: tiny
+model: {kind: mlp, widths: [10, 100, 10], activation: relu}
+batch: {micro: 8}
+SCENARIO
+printf 'name: tiny\nmodel: {kind: mlp, widths: [10, 10]}\nbach: {micro: 8}\n' > "$work/unknown_key.yaml"
+printf '{"schema": "windtunnel/profile/99"}\n' > "$work/other_schema.json"
+
+expect 0 '^windtunnel [0-9]' --version
+expect 0 'compare' --help
+expect 0 '--recalibrate' compare --help
+expect_line 2 '^windtunnel: expected a command'
+expect_line 2 "^windtunnel: unknown command 'predct'" predct x.yaml
+expect_line 2 'SCENARIO is required' predict
+expect_line 2 '--nonsense' predict x.yaml --nonsense
+expect_line 2 'search is not supported yet' search x.yaml
+expect_line 2 'validate is not supported yet' validate rows.jsonl
+expect_line 2 '--html is not supported yet' predict "$work/mlp.yaml" --html out.html
+expect_line 2 '--trace and --svg take one scenario' compare "$work/mlp.yaml" "$work/mlp.yaml" --trace t.json
+expect_line 2 'missing.yaml' predict "$work/missing.yaml"
+expect_line 2 "^$work/unknown_key.yaml:3:1: .*bach.*batch" predict "$work/unknown_key.yaml"
+expect_line 2 'no profile named' predict "$work/mlp.yaml" --profile nonsense-gpu
+expect_line 2 'missing.json' predict "$work/mlp.yaml" --profile "$work/missing.json"
+expect_line 2 'other_schema.json' predict "$work/mlp.yaml" --profile "$work/other_schema.json"
+expect_line 2 'other_schema.json' profile check "$work/other_schema.json"
+expect_line 2 'windtunnel calibrate' predict "$work/mlp.yaml"
+expect_line 2 'batch.micro' predict "$work/mlp.yaml" --set batch.micro=-1
+expect_line 2 'KEY=VALUE' predict "$work/mlp.yaml" --set nonsense
+expect 0 '^name: tiny' explain "$work/mlp.yaml" --resolved
+expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
+
+[ "$failures" = 0 ] && echo "all claims hold"
+exit "$failures"

@@ -1,0 +1,221 @@
+#include "cost_models/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include "cost_models/collective_curve.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr OpIndex kGemm = 0, kAllReduce = 1, kBarrier = 2;
+
+// A GEMM, an all-reduce of 2 MB and a barrier, on `ranks` ranks of one node.
+Plan MakePlan(int ranks) {
+  Plan plan;
+  plan.world_size = ranks;
+  plan.scenario.cluster.devices_per_node = ranks;
+  plan.groups = {{"world", {}}};
+  for (int rank = 0; rank < ranks; ++rank) plan.groups[0].ranks.push_back(rank);
+  plan.role_of_rank.assign(ranks, 0);
+  Role role;
+  role.ranks = plan.groups[0].ranks;
+  role.streams = {{StreamKind::kCompute, "compute", -1}, {StreamKind::kCommunication, "world", 0}};
+  role.steady.ops.resize(3);
+  role.steady.ops[kGemm].kind = Gemm{.m = 2, .n = 3, .k = 4};
+  role.steady.ops[kGemm].name = "up";
+  role.steady.ops[kAllReduce].kind = Collective{.elements = 500'000};
+  role.steady.ops[kAllReduce].stream = 1;
+  role.steady.ops[kAllReduce].name = "bucket 0";
+  role.steady.ops[kBarrier].kind = Collective{.kind = CollectiveKind::kBarrier};
+  role.steady.ops[kBarrier].stream = 1;
+  plan.roles = {role};
+  return plan;
+}
+
+const Op& OpOf(const Plan& plan, OpIndex index) { return plan.roles[0].steady.ops[index]; }
+
+CollectiveEntry AllReduce(int ranks, int64_t bytes, Duration time) {
+  return {.op = "all_reduce",
+          .backend = "gloo",
+          .ranks = ranks,
+          .bytes = Bytes(bytes),
+          .count = 10,
+          .time = Distribution::Constant(time),
+          .core_time = time / 2,
+          .collective_rate_under_compute = 0.8,
+          .compute_rate_under_collective = 0.54};
+}
+
+Profile MakeProfile() {
+  Profile profile;
+  profile.name = "example";
+  profile.device = "cpu";
+  profile.cores = 2;
+  profile.dispatch[2] = Distribution::Constant(Nanoseconds(700));
+  profile.Put(
+      KernelEntry{CostKey(Gemm{.m = 2, .n = 3, .k = 4}), 2, 10, Distribution::Constant(Microseconds(5))});
+  profile.Put(AllReduce(2, 2'000'000, Milliseconds(1.5)));
+  profile.Put(CollectiveEntry{.op = "barrier",
+                              .backend = "gloo",
+                              .ranks = 2,
+                              .bytes = Bytes(0),
+                              .count = 10,
+                              .time = Distribution::Constant(Microseconds(20)),
+                              .core_time = Microseconds(10),
+                              .collective_rate_under_compute = {},
+                              .compute_rate_under_collective = {}});
+  profile.Put(OutsideAllocatorEntry{"gloo", 2, MiB(30)});
+  return profile;
+}
+
+TEST(ProfileCostModel, TakesMeasuredShapesAsTheyAre) {
+  const Profile profile = MakeProfile();
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  const KernelCost gemm = model->Kernel(OpOf(plan, kGemm)).value();
+  EXPECT_EQ(gemm.time.p50(), Microseconds(5));
+  EXPECT_EQ(gemm.source, CostSource::kMeasured);
+  EXPECT_EQ(model->Dispatch().p50(), Nanoseconds(700));
+  EXPECT_EQ(model->cores_per_node(), 2);
+  EXPECT_EQ(model->OutsideAllocator(plan), MiB(30));
+}
+
+TEST(ProfileCostModel, InterpolatesFromTheNearestNumberOfRanks) {
+  Profile profile = MakeProfile();
+  profile.Put(
+      KernelEntry{CostKey(Gemm{.m = 2, .n = 3, .k = 4}), 8, 10, Distribution::Constant(Microseconds(9))});
+  const Plan plan = MakePlan(4);
+  const KernelCost gemm = MakeProfileCostModel(profile, plan)->Kernel(OpOf(plan, kGemm)).value();
+  EXPECT_EQ(gemm.time.p50(), Microseconds(5));  // 2 is nearer to 4 than 8 is
+  EXPECT_EQ(gemm.source, CostSource::kInterpolated);
+}
+
+// core share 0.75 ms / 1.5 ms = 0.5; s = 0.8 x 0.5 = 0.4, w = 0.4 / 0.6 = 2/3, e = 0.54 / 0.6 = 0.9.
+TEST(ProfileCostModel, FitsTheOverlapOfACollective) {
+  const Profile profile = MakeProfile();
+  const Plan plan = MakePlan(2);
+  const CommunicationCost cost =
+      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.groups[0]).value();
+  EXPECT_EQ(cost.time.p50(), Milliseconds(1.5));
+  EXPECT_EQ(cost.source, CostSource::kMeasured);
+  EXPECT_NEAR(cost.core_share, 0.5, 1e-12);
+  EXPECT_NEAR(cost.weight, 2.0 / 3, 1e-12);
+  EXPECT_NEAR(cost.compute_efficiency, 0.9, 1e-12);
+}
+
+TEST(ProfileCostModel, WithoutMeasuredOverlapACollectiveIsModelledAtBest) {
+  Profile profile = MakeProfile();
+  profile.collectives[0].compute_rate_under_collective.reset();
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  const CommunicationCost cost = model->Communication(OpOf(plan, kAllReduce), plan.groups[0]).value();
+  EXPECT_EQ(cost.source, CostSource::kModelled);
+  EXPECT_EQ(cost.weight, 1);
+  EXPECT_EQ(cost.compute_efficiency, 1);
+  EXPECT_NEAR(cost.core_share, 0.5, 1e-12);
+}
+
+TEST(ProfileCostModel, ABarrierNeedsNoOverlap) {
+  const Profile profile = MakeProfile();
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  EXPECT_EQ(model->Communication(OpOf(plan, kBarrier), plan.groups[0]).value().source, CostSource::kMeasured);
+}
+
+TEST(ProfileCostModel, AGroupOfOneMovesNothing) {
+  const Profile profile = MakeProfile();
+  const Plan plan = MakePlan(1);
+  const auto cost =
+      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.groups[0]);
+  EXPECT_EQ(cost.value().time.p50(), Duration());
+}
+
+TEST(ProfileCostModel, NeverInventsACost) {
+  const Profile profile = MakeProfile();
+  const Plan plan = MakePlan(2);
+  Op op = OpOf(plan, kGemm);
+  std::get<Gemm>(op.kind).k = 5;
+  const auto kernel = MakeProfileCostModel(profile, plan)->Kernel(op);
+  ASSERT_FALSE(kernel);
+  EXPECT_EQ(kernel.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_EQ(kernel.error().message,
+            "profile 'example' has no cost for operator 'up' (key \"gemm fp32 nn m=2 n=3 k=5\"); run "
+            "`windtunnel calibrate "
+            "SCENARIO` to measure it");
+  const Plan four = MakePlan(4);
+  const auto sum = MakeProfileCostModel(profile, four)->Communication(OpOf(four, kAllReduce), four.groups[0]);
+  ASSERT_FALSE(sum);
+  EXPECT_EQ(sum.error().message,
+            "profile 'example' has no cost for operator 'bucket 0' (key \"all_reduce fp32 bytes=2000000\") "
+            "among 4 ranks over "
+            "gloo; run `windtunnel calibrate SCENARIO` to measure it");
+}
+
+TEST(ProfileCostModel, NoDispatchTimesAreAnErrorNotZero) {
+  Profile profile = MakeProfile();
+  profile.dispatch.clear();
+  const Plan plan = MakePlan(2);
+  EXPECT_FALSE(MakeProfileCostModel(profile, plan)->Kernel(OpOf(plan, kGemm)));
+}
+
+// Level 0.625 is halfway from 0.50 (1.0) to 0.75 (1.1).
+TEST(ProfileCostModel, CommonModeIsLinearBetweenItsLevels) {
+  Profile profile = MakeProfile();
+  profile.common_mode = {0.9, 0.9, 0.9, 0.9, 0.95, 1.0, 1.1, 1.2, 1.2, 1.2, 1.5};
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  EXPECT_NEAR(model->CommonMode(0.625), 1.05, 1e-12);
+  EXPECT_EQ(model->CommonMode(0), 0.9);
+  EXPECT_EQ(model->CommonMode(1), 1.5);
+}
+
+TEST(ProfileCostModel, ADeviceWithItsOwnEnginesSharesNoCores) {
+  Profile profile = MakeProfile();
+  profile.device = "cuda";
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  EXPECT_EQ(model->cores_per_node(), 0);
+  EXPECT_EQ(model->Communication(OpOf(plan, kAllReduce), plan.groups[0]).value().core_share, 0);
+}
+
+// 1 MB in 1 ms, 3 MB in 2 ms, 4 MB in 2 ms.
+TEST(CollectiveCurve, FollowsItsFourRules) {
+  Profile profile;
+  profile.Put(AllReduce(2, 3'000'000, Milliseconds(2)));
+  profile.Put(AllReduce(2, 1'000'000, Milliseconds(1)));
+  profile.Put(AllReduce(2, 4'000'000, Milliseconds(2)));
+  const CollectiveCurve curve(profile, "all_reduce", "gloo", 2);
+  auto expect = [&](int64_t bytes, Duration time, CostSource source) {
+    const CollectiveEstimate estimate = curve.At(Bytes(bytes)).value();
+    EXPECT_EQ(estimate.entry.time.p50(), time) << bytes;
+    EXPECT_EQ(estimate.entry.core_time, time / 2) << bytes;
+    EXPECT_EQ(estimate.source, source) << bytes;
+  };
+  expect(3'000'000, Milliseconds(2), CostSource::kMeasured);
+  expect(2'000'000, Milliseconds(1.5), CostSource::kInterpolated);
+  expect(1, Milliseconds(1), CostSource::kInterpolated);
+  expect(10'000'000, Milliseconds(5), CostSource::kModelled);
+  EXPECT_FALSE(CollectiveCurve(profile, "all_reduce", "mpi", 2).At(Bytes(1)));
+}
+
+TEST(MissingCosts, ListsWhatTheSteadyStepNeedsAtExactlyItsRanks) {
+  const MissingCosts all = FindMissingCosts(Profile{}, MakePlan(2));
+  EXPECT_EQ(all.kernels, (std::vector<std::string>{"gemm fp32 nn m=2 n=3 k=4"}));
+  EXPECT_EQ(all.collectives,
+            (std::vector<std::string>{"all_reduce fp32 bytes=2000000", "barrier fp32 bytes=0"}));
+  EXPECT_TRUE(all.dispatch);
+  EXPECT_TRUE(all.outside_allocator);
+  EXPECT_TRUE(FindMissingCosts(MakeProfile(), MakePlan(2)).empty());
+  EXPECT_EQ(FindMissingCosts(MakeProfile(), MakePlan(4)).kernels.size(), 1u);
+}
+
+TEST(MissingCosts, OneRankNeedsNoCollectives) {
+  const MissingCosts missing = FindMissingCosts(Profile{}, MakePlan(1));
+  EXPECT_TRUE(missing.collectives.empty());
+  Profile profile;
+  profile.Put(OutsideAllocatorEntry{"none", 1, MiB(20)});
+  EXPECT_FALSE(FindMissingCosts(profile, MakePlan(1)).outside_allocator);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "plan/plan.h"
+#include "plan/program_graph.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+TEST(CompilePlan, CountsGptParametersAsPublished) {
+  // GPT-2 124M: 12 layers of hidden 768, vocabulary 50,257, 1,024 positions, tied: 124,439,808.
+  Scenario s = TinyGpt();
+  s.model.layers = 12;
+  s.model.hidden = 768;
+  s.model.heads = s.model.kv_heads = 12;
+  s.model.ffn = 3072;
+  s.model.vocab = 50257;
+  s.model.seq_len = 1024;
+  s.model.tie_embeddings = true;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(plan.model.parameters, 124'439'808);
+  EXPECT_EQ(plan.model.parameters_without_positions, 124'439'808 - 1024 * 768);
+  // PaLM: 6 * 123,653,376 + 12 * 12 * 768 * 1024 = 855,166,464 FLOPs a token.
+  EXPECT_DOUBLE_EQ(plan.model.flops_per_token.count(), 855'166'464.0);
+}
+
+TEST(CompilePlan, CountsLlamaParametersAsPublished) {
+  // Llama-2 7B: 6,738,415,616.
+  Scenario s = TinyLlama();
+  s.model.layers = 32;
+  s.model.hidden = 4096;
+  s.model.heads = s.model.kv_heads = 32;
+  s.model.ffn = 11008;
+  s.model.vocab = 32000;
+  EXPECT_EQ(CompilePlan(s)->model.parameters, 6'738'415'616);
+}
+
+TEST(CompilePlan, EveryGradientIsWrittenBeforeTheOptimizerReadsIt) {
+  for (const Scenario& s : {TinyGpt(1), TinyLlama(2), TinyMlp(2)}) {
+    const Plan plan = *CompilePlan(s);
+    const Role& role = plan.roles[0];
+    std::set<BufferId> written;
+    for (const Op& op : role.steady.ops) {
+      if (std::holds_alternative<OptimizerUpdate>(op.kind)) {
+        for (const Slice& gradient : op.reads) EXPECT_TRUE(written.count(gradient.buffer)) << role.buffers[gradient.buffer].name;
+      }
+      if (IsMemory(op.kind)) continue;
+      for (const Slice& slice : op.writes) written.insert(slice.buffer);
+    }
+  }
+}
+
+TEST(CompilePlan, TiedEmbeddingsAddTheHeadsAndTheEmbeddingsGradient) {
+  Scenario s = TinyGpt();
+  s.model.tie_embeddings = true;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(plan.model.parameters, CompilePlan(TinyGpt())->model.parameters - 64 * 32);
+  bool found = false;
+  for (const Op& op : plan.roles[0].steady.ops) {
+    const auto* embedding = std::get_if<EmbeddingBackward>(&op.kind);
+    if (embedding == nullptr) continue;
+    EXPECT_TRUE(embedding->accumulate_table);
+    EXPECT_FALSE(embedding->accumulate_positions);
+    found = true;
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(CompilePlan, LaterMicroBatchesAddToGradients) {
+  Scenario s = TinyGpt();
+  s.batch.accumulate = 2;
+  for (const Op& op : CompilePlan(s)->roles[0].steady.ops) {
+    if (const auto* gemm = std::get_if<Gemm>(&op.kind); gemm != nullptr && gemm->transpose_a) {
+      EXPECT_EQ(gemm->accumulate, op.micro_batch == 1) << op.name;
+    }
+    if (const auto* loss = std::get_if<CrossEntropy>(&op.kind)) { EXPECT_EQ(loss->gradient_scale, 0.5); }
+  }
+}
+
+TEST(CompilePlan, OptimizerStateIsMadeInTheFirstStep) {
+  const Plan plan = *CompilePlan(TinyGpt());
+  auto states = [](const Program& program) {
+    int count = 0;
+    for (const Op& op : program.ops) count += std::holds_alternative<Alloc>(op.kind) && op.name.ends_with(".exp_avg");
+    return count;
+  };
+  EXPECT_EQ(states(plan.roles[0].startup[0]), static_cast<int>(plan.roles[0].parameters.size()));
+  EXPECT_EQ(states(plan.roles[0].steady), 0);
+}
+
+TEST(CompilePlan, ProgramsAreAcyclicAndEndWithTheBarrier) {
+  const Plan plan = *CompilePlan(TinyLlama(2));
+  EXPECT_TRUE(ProgramGraph(plan.roles[0].steady).IsAcyclic());
+  EXPECT_EQ(plan.roles[0].steady.ops.back().name, "barrier");
+}
+
+TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
+  Scenario s = TinyGpt();
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  const auto plan = CompilePlan(s);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(plan.error().message, "parallel.data.kind: fsdp is not supported yet");
+}
+
+TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {
+  const std::vector<Buffer> buffers = {{"x", Bytes(40)}};
+  const std::vector<Stream> streams = {{StreamKind::kCompute, "compute", -1}};
+  Program program{"p", {Op{Scale{10, 2.0}, 0, {{0, 0, 10}}, {{0, 0, 10}}, {}, Phase::kForward, -1, -1, "double"}}};
+  std::vector<bool> alive;
+  EXPECT_EQ(FindProgramError(program, buffers, streams, alive),
+            "p: operator 0 'double' (scale) uses 'x', which is not allocated");
+  alive = {true};
+  EXPECT_EQ(FindProgramError(program, buffers, streams, alive), "");
+  program.ops[0].reads[0].offset = 1;
+  EXPECT_EQ(FindProgramError(program, buffers, streams, alive),
+            "p: operator 0 'double' (scale) uses elements 1+10 of 'x', which has 10");
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,55 @@
+// Scenarios made by code, for tests: small enough to reason about.
+#pragma once
+
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// Two layers, hidden 32, two heads, sequence 16, vocabulary 64, two sequences a micro-batch.
+inline Scenario TinyGpt(int64_t ranks = 1) {
+  Scenario s;
+  s.name = "tiny-gpt";
+  s.model.layers = 2;
+  s.model.hidden = 32;
+  s.model.heads = 2;
+  s.model.kv_heads = 2;
+  s.model.ffn = 128;
+  s.model.vocab = 64;
+  s.model.seq_len = 16;
+  s.model.tie_embeddings = false;
+  s.model.attention = AttentionKind::kEager;
+  s.batch.micro = 2;
+  s.parallel.data.kind = ranks > 1 ? DataParallelKind::kDdp : DataParallelKind::kNone;
+  s.parallel.data.size = ranks;
+  s.cluster.devices_per_node = ranks;
+  return s;
+}
+
+// The same in Llama's style: rotary positions, RMS norm, SwiGLU, grouped queries, no biases.
+inline Scenario TinyLlama(int64_t ranks = 1) {
+  Scenario s = TinyGpt(ranks);
+  s.name = "tiny-llama";
+  s.model.heads = 4;
+  s.model.kv_heads = 2;
+  s.model.activation = ActivationKind::kSwiglu;
+  s.model.norm = NormKind::kRmsNorm;
+  s.model.position = PositionKind::kRope;
+  s.model.bias = false;
+  s.model.attention = AttentionKind::kFlash;
+  return s;
+}
+
+inline Scenario TinyMlp(int64_t ranks = 1) {
+  Scenario s;
+  s.name = "tiny-mlp";
+  s.model.kind = ModelKind::kMlp;
+  s.model.widths = {10, 100, 10};
+  s.model.activation = ActivationKind::kRelu;
+  s.batch.micro = 20;
+  s.parallel.data.kind = ranks > 1 ? DataParallelKind::kDdp : DataParallelKind::kNone;
+  s.parallel.data.size = ranks;
+  s.cluster.devices_per_node = ranks;
+  return s;
+}
+
+}  // namespace windtunnel

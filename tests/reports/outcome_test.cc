@@ -1,0 +1,71 @@
+#include "reports/outcome.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/reports/sample_outcome.h"
+
+namespace windtunnel {
+namespace {
+
+TEST(Compare, GivesThePredictedOverTheMeasuredMedianLessOne) {
+  EXPECT_NEAR(Compare(SampleOutcome()).step_time, 0.10, 1e-12);  // 11 ms / 10 ms - 1
+}
+
+TEST(Compare, MeasuresMemoryErrorAsTheLargestMagnitudeOverRanks) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement->memory[1].steady.allocated = MiB(32);  // predicted 28 MiB
+  Comparison comparison = Compare(outcome);
+  EXPECT_EQ(comparison.peak_memory, MiB(4));
+  EXPECT_DOUBLE_EQ(comparison.peak_memory_share, 4.0 / 32.0);
+  EXPECT_FALSE(comparison.within_tolerance()) << "the tolerance of memory is zero";
+}
+
+TEST(Compare, HoldsReservedPlusOutsideBytesAgainstTheProcess) {
+  // Predicted 40 + 10 MiB; rank 0 grew by 49 MiB (+1), rank 1 by 53 MiB (-3): the larger magnitude, with its
+  // sign.
+  EXPECT_EQ(Compare(SampleOutcome()).resident, MiB(-3));
+}
+
+TEST(Compare, IsWithinToleranceUpToTheToleranceItself) {
+  Outcome outcome = SampleOutcome();
+  EXPECT_TRUE(Compare(outcome).within_tolerance());
+  outcome.plan.scenario.tolerance.step_time = 0.05;
+  EXPECT_FALSE(Compare(outcome).within_tolerance());
+}
+
+TEST(OperatorRows, ContributionsAreSharesOfTheMeasuredStepAndAddUpToTheError) {
+  std::vector<OperatorRow> rows = OperatorRows(SampleOutcome());
+  ASSERT_EQ(rows.size(), 4u);
+  double sum = 0;
+  for (const OperatorRow& row : rows) sum += row.contribution;
+  EXPECT_NEAR(rows[0].contribution, 0.05, 1e-12);  // (7.5 ms - 7 ms) / 10 ms
+  EXPECT_EQ(rows[0].name, "gemm");
+  EXPECT_NEAR(sum, 0.10, 1e-12);
+}
+
+TEST(OperatorRows, ListWhatOnlyOneSideHas) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement->by_operator["dispatch"] = Milliseconds(2);
+  std::vector<OperatorRow> rows = OperatorRows(outcome);
+  EXPECT_EQ(rows[0].name, "dispatch");
+  EXPECT_NEAR(rows[0].contribution, -0.2, 1e-12);
+}
+
+TEST(OperatorRows, AreOrderedByTimeWhenThereIsNothingToCompare) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement.reset();
+  std::vector<OperatorRow> rows = OperatorRows(outcome);
+  EXPECT_EQ(rows[0].name, "gemm");
+  EXPECT_EQ(rows[1].name, "wait all_reduce");
+  EXPECT_EQ(rows[0].contribution, 0);
+}
+
+TEST(Throughput, CountsTheTokensOfAllRanksAndTheFlopsOfOne) {
+  Throughput throughput = ThroughputOf(SamplePlan(), Milliseconds(10));
+  EXPECT_DOUBLE_EQ(throughput.tokens_per_s, 819200);  // 8192 / 10 ms
+  // 6 * 2^20 FLOPs a token * 819,200 tokens/s / 2 ranks
+  EXPECT_DOUBLE_EQ(throughput.flops_per_device.flops_per_second(), 6.0 * 1048576 * 819200 / 2);
+}
+
+}  // namespace
+}  // namespace windtunnel

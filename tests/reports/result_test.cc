@@ -1,0 +1,93 @@
+#include "reports/result.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/reports/sample_outcome.h"
+
+namespace windtunnel {
+namespace {
+
+using Json = nlohmann::json;
+
+Json Parsed(const Outcome& outcome) { return Json::parse(ResultJson({outcome})); }
+
+TEST(ResultJson, HasEveryKeyOfTheContract) {
+  Json json = Parsed(SampleOutcome());
+  EXPECT_EQ(json["schema"], "windtunnel/result/1");
+  for (const char* key : {"scenario", "scenario_digest", "profile", "profile_digest", "predicted", "measured",
+                          "error", "within_tolerance", "by_operator"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  for (const char* key : {"step_time_s", "tokens_per_s", "mfu", "mfu_convention", "tflops_per_device",
+                          "bubble_fraction", "compute_s", "communication_s", "exposed_communication_s",
+                          "host_s", "memory", "initial_peak_bytes", "outside_allocator_bytes", "wall_s"}) {
+    EXPECT_TRUE(json["predicted"].contains(key)) << key;
+    EXPECT_TRUE(json["measured"].contains(key)) << key;
+  }
+  for (const char* key : {"cost_sources", "events"}) EXPECT_TRUE(json["predicted"].contains(key)) << key;
+  for (const char* key : {"steps", "step_times_s", "losses"})
+    EXPECT_TRUE(json["measured"].contains(key)) << key;
+  for (const char* key : {"step_time", "peak_memory_bytes", "bubble_fraction"})
+    EXPECT_TRUE(json["error"].contains(key)) << key;
+  for (const char* key :
+       {"parameters", "gradients", "optimizer", "activations", "communication", "workspace"})
+    EXPECT_TRUE(json["predicted"]["memory"][0]["at_peak"].contains(key)) << key;
+}
+
+TEST(ResultJson, GivesSecondsAndBytes) {
+  Json json = Parsed(SampleOutcome());
+  EXPECT_EQ(json["predicted"]["step_time_s"]["p50"], 0.011);
+  EXPECT_EQ(json["measured"]["step_time_s"]["p90"], 0.010);
+  EXPECT_EQ(json["predicted"]["memory"][0]["ranks"], "0-1");
+  EXPECT_EQ(json["predicted"]["memory"][0]["peak_allocated_bytes"], 28 << 20);
+  EXPECT_EQ(json["predicted"]["memory"][0]["at_peak"]["activations"], 16 << 20);
+  EXPECT_EQ(json["measured"]["memory"][1]["ranks"], "1");
+  EXPECT_EQ(json["error"]["peak_memory_bytes"], 0);
+  EXPECT_EQ(json["error"]["resident_bytes"], -3 * (1 << 20));
+  EXPECT_EQ(json["predicted"]["cost_sources"]["interpolated"], 0.25);
+  EXPECT_TRUE(json["predicted"]["mfu"].is_null()) << "a CPU has no peak";
+}
+
+TEST(ResultJson, OfTwoEqualPredictionsDiffersInWallTimeOnly) {
+  Outcome first = SampleOutcome(), second = SampleOutcome();
+  first.measurement.reset();
+  second.measurement.reset();
+  EXPECT_EQ(ResultJson({first}), ResultJson({second}));
+  second.prediction_wall = Milliseconds(9);
+  Json a = Parsed(first), b = Parsed(second);
+  EXPECT_NE(a, b);
+  a["predicted"].erase("wall_s");
+  b["predicted"].erase("wall_s");
+  EXPECT_EQ(a, b);
+}
+
+TEST(ResultJson, OfAPredictionAloneClaimsNothingMeasured) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement.reset();
+  Json json = Parsed(outcome);
+  for (const char* key : {"measured", "error", "within_tolerance"}) EXPECT_FALSE(json.contains(key)) << key;
+}
+
+TEST(ResultJson, OfARunAloneNamesNoProfile) {
+  Outcome outcome = SampleOutcome();
+  outcome.prediction.reset();
+  Json json = Parsed(outcome);
+  for (const char* key : {"predicted", "profile", "error"}) EXPECT_FALSE(json.contains(key)) << key;
+  EXPECT_EQ(json["by_operator"][0]["operator"], "gemm");
+}
+
+TEST(ResultJson, OfSeveralScenariosIsAnArray) {
+  Json json = Json::parse(ResultJson({SampleOutcome(), SampleOutcome()}));
+  ASSERT_TRUE(json.is_array());
+  EXPECT_EQ(json.size(), 2u);
+}
+
+TEST(ResultJson, SurvivesANameThatIsNotUtf8) {
+  Outcome outcome = SampleOutcome();
+  outcome.plan.scenario.name = "caf\xe9";
+  EXPECT_TRUE(Parsed(outcome)["scenario"].is_string());
+}
+
+}  // namespace
+}  // namespace windtunnel

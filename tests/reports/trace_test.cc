@@ -1,0 +1,73 @@
+#include "reports/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/reports/sample_outcome.h"
+
+namespace windtunnel {
+namespace {
+
+using Json = nlohmann::json;
+
+Json Events() { return Json::parse(TraceJson(SampleOutcome()))["traceEvents"]; }
+
+TEST(TraceJson, HasAProcessPerRankAndSide) {
+  std::map<int, std::string> processes;
+  for (const Json& event : Events())
+    if (event["name"] == "process_name") processes[event["pid"]] = event["args"]["name"];
+  std::map<int, std::string> expected = {
+      {0, "rank 0 predicted"}, {1, "rank 0 measured"}, {2, "rank 1 predicted"}, {3, "rank 1 measured"}};
+  EXPECT_EQ(processes, expected);
+}
+
+TEST(TraceJson, HasATrackPerStream) {
+  std::map<int, std::string> tracks;
+  for (const Json& event : Events())
+    if (event["name"] == "thread_name" && event["pid"] == 0) tracks[event["tid"]] = event["args"]["name"];
+  std::map<int, std::string> expected = {{0, "step"}, {1, "compute"}, {2, "data"}};
+  EXPECT_EQ(tracks, expected);
+}
+
+TEST(TraceJson, GivesSpansInMicrosecondsWithWhatTheyAre) {
+  for (const Json& event : Events()) {
+    if (event["ph"] != "X" || event["pid"] != 2 || event["cat"] != "all_reduce") continue;
+    EXPECT_EQ(event["ts"], 7000.0);
+    EXPECT_EQ(event["dur"], 3000.0);
+    EXPECT_EQ(event["tid"], 2);
+    EXPECT_EQ(event["name"], "bucket 0");
+    EXPECT_EQ(event["args"]["shape"], "all_reduce fp32 bytes=4194304");
+    return;
+  }
+  FAIL() << "no all-reduce of rank 1";
+}
+
+TEST(TraceJson, HasOneCompleteEventPerSpanAndStep) {
+  int complete = 0;
+  for (const Json& event : Events()) complete += event["ph"] == "X";
+  EXPECT_EQ(complete, 4 * (1 + 6));
+}
+
+TEST(TraceJson, PairsTheEndsOfEveryArrow) {
+  std::map<int, std::multiset<std::string>> arrows;
+  for (const Json& event : Events())
+    if (event["ph"] == "s" || event["ph"] == "f") arrows[event["id"]].insert(event["ph"].get<std::string>());
+  EXPECT_EQ(arrows.size(), 8u) << "copy to all-reduce and all-reduce to optimizer, four times";
+  for (const auto& [id, ends] : arrows) EXPECT_EQ(ends, (std::multiset<std::string>{"f", "s"})) << id;
+}
+
+TEST(TraceJson, CountsMemoryInMebibytes) {
+  for (const Json& event : Events())
+    if (event["name"] == "allocated memory") {
+      EXPECT_EQ(event["ph"], "C");
+      EXPECT_EQ(event["args"]["MiB"], 28.0);
+      return;
+    }
+  FAIL() << "no counter";
+}
+
+}  // namespace
+}  // namespace windtunnel

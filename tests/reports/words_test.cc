@@ -1,0 +1,38 @@
+#include "reports/words.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/reports/sample_outcome.h"
+
+namespace windtunnel {
+namespace {
+
+TEST(RankRanges, JoinsNeighbours) {
+  EXPECT_EQ(RankRanges({}), "");
+  EXPECT_EQ(RankRanges({3}), "3");
+  EXPECT_EQ(RankRanges({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+}
+
+TEST(ModelInWords, CountsParameters) {
+  EXPECT_EQ(ModelInWords(SamplePlan()), "mlp 1024-1024 · 1.05M parameters");
+}
+
+TEST(ParallelismInWords, NamesTheAxesThatAreSplit) {
+  Scenario scenario = SamplePlan().scenario;
+  EXPECT_EQ(ParallelismInWords(scenario), "2 ranks, data 2 (ddp)");
+  scenario.parallel.data.size = 1;
+  EXPECT_EQ(ParallelismInWords(scenario), "1 rank");
+  scenario.parallel.pipeline.size = 4;
+  EXPECT_EQ(ParallelismInWords(scenario), "4 ranks, pipeline 4 (1f1b)");
+}
+
+TEST(BatchInWords, CountsAStepOfAllRanks) {
+  Plan plan = SamplePlan();
+  EXPECT_EQ(BatchInWords(plan), "1 sample a rank and step, 8.19K samples over all ranks");
+  plan.scenario.batch = {.micro = 4, .accumulate = 2};
+  EXPECT_EQ(BatchInWords(plan),
+            "4 samples a micro-batch, 2 micro-batches a step, 8.19K samples over all ranks");
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,102 @@
+#include "runtime/cpu/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/cpu/kernel_harness.h"
+
+namespace windtunnel {
+namespace {
+
+using reference::AttentionShape;
+using test::Launch;
+using test::RandomValues;
+using test::RelativeError;
+using test::Tensor;
+using test::Values;
+
+struct AttentionCase {
+  AttentionKind kind;
+  AttentionShape shape;
+};
+
+class AttentionKernel : public testing::TestWithParam<AttentionCase> {
+ protected:
+  const AttentionShape s = GetParam().shape;
+  const AttentionKind kind = GetParam().kind;
+  const Values qkv = RandomValues(1, s.qkv_elements());
+  const reference::AttentionResult expected = reference::Attention(s, qkv);
+
+  Tensor qkv32 = qkv;
+  Tensor out = Tensor(s.out_elements());
+  Tensor saved = Tensor(s.batch * s.heads * s.seq * (kind == AttentionKind::kEager ? s.seq : 1));
+  Tensor workspace = Tensor(AttentionWorkspaceElements(s.seq, /*backward=*/true));
+
+  std::string Forward() {
+    return Launch(AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind}, {qkv32.ref()},
+                  {out.ref(), saved.ref(), workspace.ref()});
+  }
+};
+
+std::vector<AttentionCase> Cases() {
+  std::vector<AttentionCase> cases;
+  for (AttentionKind kind : {AttentionKind::kFlash, AttentionKind::kEager}) {
+    for (const AttentionShape& shape : {
+             AttentionShape{
+                 .batch = 2, .seq = 2 * kAttentionBlock, .heads = 2, .kv_heads = 2, .head_dim = 16},
+             AttentionShape{.batch = 1, .seq = kAttentionBlock + 5, .heads = 4, .kv_heads = 2, .head_dim = 8},
+             AttentionShape{.batch = 2, .seq = 17, .heads = 6, .kv_heads = 1, .head_dim = 5},
+             AttentionShape{.batch = 1, .seq = 1, .heads = 3, .kv_heads = 3, .head_dim = 4},
+             AttentionShape{
+                 .batch = 1, .seq = 3 * kAttentionBlock - 1, .heads = 1, .kv_heads = 1, .head_dim = 32},
+         }) {
+      cases.push_back({kind, shape});
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionKernel, testing::ValuesIn(Cases()));
+
+TEST_P(AttentionKernel, ForwardMatchesTheReference) {
+  ASSERT_EQ(Forward(), "");
+  EXPECT_LT(RelativeError(out, expected.out), 2e-6);
+  EXPECT_LT(
+      RelativeError(saved, kind == AttentionKind::kEager ? expected.probabilities : expected.log_sum_exp),
+      2e-6);
+}
+
+TEST_P(AttentionKernel, BackwardMatchesTheReference) {
+  ASSERT_EQ(Forward(), "");
+  const Values dout = RandomValues(2, s.out_elements());
+  Tensor dout32 = dout, dqkv(s.qkv_elements());
+  ASSERT_EQ(Launch(AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind},
+                   {dout32.ref(), qkv32.ref(), out.ref(), saved.ref()}, {dqkv.ref(), workspace.ref()}),
+            "");
+  EXPECT_LT(RelativeError(dqkv, reference::AttentionBackward(s, dout, qkv)), 5e-6);
+}
+
+TEST_P(AttentionKernel, EagerProbabilitiesOfTheFutureAreZero) {
+  if (kind != AttentionKind::kEager) GTEST_SKIP() << "flash keeps no probabilities";
+  ASSERT_EQ(Forward(), "");
+  for (int64_t row = 0; row < s.batch * s.heads * s.seq; ++row) {
+    for (int64_t key = row % s.seq + 1; key < s.seq; ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
+  }
+}
+
+TEST(AttentionKernel, FlashSurvivesScoresThatOverflowTheExponential) {
+  const AttentionShape s{.batch = 1, .seq = 70, .heads = 1, .kv_heads = 1, .head_dim = 4};
+  Tensor qkv = RandomValues(1, s.qkv_elements(), /*scale=*/50.0), out(s.out_elements()), saved(s.seq);
+  Tensor workspace(AttentionWorkspaceElements(s.seq, false));
+  ASSERT_EQ(Launch(AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, AttentionKind::kFlash},
+                   {qkv.ref()}, {out.ref(), saved.ref(), workspace.ref()}),
+            "");
+  for (float value : out) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(AttentionWorkspace, HoldsOneTileForwardAndTwoBackward) {
+  EXPECT_EQ(AttentionWorkspaceElements(1024, false), kAttentionBlock * 1024);
+  EXPECT_EQ(AttentionWorkspaceElements(1024, true), 2 * kAttentionBlock * 1024);
+  EXPECT_EQ(AttentionWorkspaceElements(8, false), 64);  // a sequence shorter than a block
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,75 @@
+// What the tests of the cpu device share: values in, an operator launched, values out, and how far those are
+// from the reference.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/device.h"
+#include "tests/runtime/cpu/reference.h"
+
+namespace windtunnel::test {
+
+using reference::Values;
+
+// Standard normal, times `scale`, rounded to fp32 so that kernel and reference start from the same numbers.
+inline Values RandomValues(uint64_t stream, int64_t n, double scale = 1.0) {
+  RandomStream random(/*seed=*/17, stream);
+  Values values(static_cast<size_t>(n));
+  for (double& value : values) value = static_cast<float>(random.Normal() * scale);
+  return values;
+}
+
+inline std::vector<int32_t> RandomIndices(uint64_t stream, int64_t n, int64_t bound) {
+  RandomStream random(/*seed=*/17, stream);
+  std::vector<int32_t> indices(static_cast<size_t>(n));
+  for (int32_t& index : indices) index = static_cast<int32_t>(random.Below(static_cast<uint64_t>(bound)));
+  return indices;
+}
+
+// fp32 operands, from doubles or uninitialised: NaN, so that whatever a kernel should have written shows.
+struct Tensor : std::vector<float> {
+  Tensor(const Values& values)
+      : std::vector<float>(values.begin(), values.end()) {}  // NOLINT: meant to convert
+  explicit Tensor(int64_t elements) : std::vector<float>(static_cast<size_t>(elements), std::nanf("")) {}
+  TensorRef ref() { return {data(), static_cast<int64_t>(size())}; }
+};
+inline TensorRef RefOf(std::vector<int32_t>& integers) {
+  return {integers.data(), static_cast<int64_t>(integers.size())};
+}
+
+// One device for a whole test program: making its primitives takes longer than running them.
+inline Device& CpuDevice() {
+  static const std::unique_ptr<Device> device = MakeCpuDevice();
+  return *device;
+}
+
+// Runs an operator; the returned text is empty or the error's.
+inline std::string Launch(const OpKind& kind, std::vector<TensorRef> reads, std::vector<TensorRef> writes,
+                          const KernelContext& context = {}) {
+  const Status status = CpuDevice().Launch(kind, reads, writes, context);
+  return status ? "" : status.error().message;
+}
+
+// ||got - expected|| / ||expected||, Euclidean; 1 for sizes that differ, NaN when `got` holds one.
+inline double RelativeError(const std::vector<float>& got, const Values& expected) {
+  if (got.size() != expected.size()) return 1.0;
+  double difference = 0.0, norm = 0.0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return norm == 0.0 ? std::sqrt(difference) : std::sqrt(difference / norm);
+}
+
+inline Values Plus(const Values& a, const Values& b) {
+  Values sum = a;
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
+  return sum;
+}
+
+}  // namespace windtunnel::test

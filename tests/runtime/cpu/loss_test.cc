@@ -1,0 +1,82 @@
+#include "runtime/cpu/loss.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/cpu/kernel_harness.h"
+
+namespace windtunnel {
+namespace {
+
+using test::Launch;
+using test::RandomIndices;
+using test::RandomValues;
+using test::RefOf;
+using test::RelativeError;
+using test::Tensor;
+using test::Values;
+
+Values Times(Values values, double factor) {
+  for (double& value : values) value *= factor;
+  return values;
+}
+
+// Vocabularies within one block of the softmax, of several blocks, and larger than 256 blocks of the smallest
+// size.
+TEST(CrossEntropyKernel, MatchesTheReferenceAndScalesTheGradient) {
+  for (const auto& [rows, vocab] :
+       {std::pair<int64_t, int64_t>{1, 2}, {5, 37}, {3, 1024}, {4, 5001}, {1, 300'001}}) {
+    const Values logits = RandomValues(1, rows * vocab, /*scale=*/4.0);
+    std::vector<int32_t> targets = RandomIndices(2, rows, vocab);
+    Tensor logits32 = logits, loss(1);
+    ASSERT_EQ(Launch(CrossEntropy{rows, vocab, /*gradient_scale=*/0.25}, {logits32.ref(), RefOf(targets)},
+                     {loss.ref(), logits32.ref()}),
+              "");
+    const reference::LossResult expected = reference::CrossEntropy(rows, vocab, logits, targets);
+    EXPECT_NEAR(loss[0], expected.loss, 1e-6 * expected.loss);
+    EXPECT_LT(RelativeError(logits32, Times(expected.gradient, 0.25)), 1e-6);
+  }
+}
+
+TEST(CrossEntropyKernel, SurvivesLogitsThatGrowAlongTheRow) {
+  const int64_t vocab = 3000;
+  Values logits(vocab);
+  for (int64_t j = 0; j < vocab; ++j) logits[j] = static_cast<float>(j);  // block maxima 1000 apart
+  std::vector<int32_t> targets = {static_cast<int32_t>(vocab - 1)};
+  Tensor logits32 = logits, loss(1);
+  ASSERT_EQ(Launch(CrossEntropy{1, vocab}, {logits32.ref(), RefOf(targets)}, {loss.ref(), logits32.ref()}),
+            "");
+  const reference::LossResult expected = reference::CrossEntropy(1, vocab, logits, targets);
+  EXPECT_NEAR(loss[0], expected.loss, 1e-4);  // 0.459 out of a difference of logits near 3000
+  EXPECT_LT(RelativeError(logits32, expected.gradient), 1e-5);
+}
+
+TEST(CrossEntropyKernel, ADivergedRowGivesNan) {
+  std::vector<int32_t> targets = {0};
+  Tensor logits = Values{1.0, std::nan(""), 2.0}, loss(1);
+  ASSERT_EQ(Launch(CrossEntropy{1, 3}, {logits.ref(), RefOf(targets)}, {loss.ref(), logits.ref()}), "");
+  EXPECT_TRUE(std::isnan(loss[0]));
+}
+
+TEST(CrossEntropyKernel, RefusesATargetOutsideTheVocabulary) {
+  std::vector<int32_t> targets = {-1};
+  Tensor logits(3), loss(1);
+  const std::string error =
+      Launch(CrossEntropy{1, 3}, {logits.ref(), RefOf(targets)}, {loss.ref(), logits.ref()});
+  EXPECT_NE(error.find("target -1"), std::string::npos) << error;
+}
+
+TEST(MeanSquaredErrorKernel, MatchesTheReferenceAndScalesTheGradient) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {20, 10}, {7, 333}}) {
+    const Values prediction = RandomValues(1, rows * columns), target = RandomValues(2, rows * columns);
+    Tensor prediction32 = prediction, target32 = target, loss(1), gradient(rows * columns);
+    ASSERT_EQ(Launch(MeanSquaredError{rows, columns, /*gradient_scale=*/0.5},
+                     {prediction32.ref(), target32.ref()}, {loss.ref(), gradient.ref()}),
+              "");
+    const reference::LossResult expected = reference::MeanSquaredError(prediction, target);
+    EXPECT_NEAR(loss[0], expected.loss, 1e-6 * expected.loss);
+    EXPECT_LT(RelativeError(gradient, Times(expected.gradient, 0.5)), 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,103 @@
+#include "runtime/cpu/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/cpu/kernel_harness.h"
+
+namespace windtunnel {
+namespace {
+
+using test::Launch;
+using test::RandomValues;
+using test::RelativeError;
+using test::Tensor;
+using test::Values;
+
+struct OptimizerCase {
+  OptimizerKind kind;
+  double momentum, weight_decay;
+  int states;
+};
+
+class OptimizerKernel : public testing::TestWithParam<OptimizerCase> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerKernel,
+                         testing::Values(OptimizerCase{OptimizerKind::kSgd, 0.0, 0.0, 0},
+                                         OptimizerCase{OptimizerKind::kSgd, 0.0, 0.1, 0},
+                                         OptimizerCase{OptimizerKind::kSgd, 0.9, 0.1, 1},
+                                         OptimizerCase{OptimizerKind::kAdam, 0.0, 0.1, 2},
+                                         OptimizerCase{OptimizerKind::kAdamW, 0.0, 0.0, 2},
+                                         OptimizerCase{OptimizerKind::kAdamW, 0.0, 0.1, 2}));
+
+// Parameters of different sizes in one operator, over several steps.
+TEST_P(OptimizerKernel, FollowsTheReferenceOverFiveSteps) {
+  OptimizerSpec spec;
+  spec.kind = GetParam().kind;
+  spec.lr = 0.01;
+  spec.momentum = GetParam().momentum;
+  spec.weight_decay = GetParam().weight_decay;
+  const std::vector<int64_t> sizes = {1, 37, 256};
+  const size_t tensors = sizes.size();
+  std::vector<Values> p, m, v;
+  std::vector<Tensor> p32, m32, v32;
+  for (size_t i = 0; i < tensors; ++i) {
+    p.push_back(RandomValues(i, sizes[i]));
+    m.emplace_back(sizes[i]);
+    v.emplace_back(sizes[i]);
+    p32.emplace_back(p[i]);
+    m32.emplace_back(m[i]);
+    v32.emplace_back(v[i]);
+  }
+  for (int64_t step = 0; step < 5; ++step) {
+    std::vector<Tensor> gradients;
+    std::vector<TensorRef> reads, writes;
+    for (size_t i = 0; i < tensors; ++i) {
+      const Values gradient = RandomValues(100 * step + i, sizes[i]);
+      gradients.emplace_back(gradient);
+      reference::OptimizerUpdate(spec, step, gradient, p[i], m[i], v[i]);
+    }
+    for (Tensor& gradient : gradients) reads.push_back(gradient.ref());
+    for (Tensor& parameter : p32) writes.push_back(parameter.ref());
+    for (Tensor& state : m32)
+      if (GetParam().states > 0) writes.push_back(state.ref());
+    for (Tensor& state : v32)
+      if (GetParam().states > 1) writes.push_back(state.ref());
+    const OptimizerUpdate op{spec, 294, 3, GetParam().states};
+    ASSERT_EQ(Launch(op, reads, writes, KernelContext{.step = step}), "");
+  }
+  for (size_t i = 0; i < tensors; ++i) {
+    EXPECT_LT(RelativeError(p32[i], p[i]), 1e-6);
+    EXPECT_LT(RelativeError(m32[i], m[i]), 1e-6);
+    EXPECT_LT(RelativeError(v32[i], v[i]), 1e-6);
+  }
+}
+
+TEST(GradientNormKernel, IsTheNormOverAllTensors) {
+  // 3^2 + 4^2 + 12^2 = 13^2.
+  Tensor a = Values{3, 4}, b = Values{12}, norm(1);
+  ASSERT_EQ(Launch(GradientNorm{3, 2}, {a.ref(), b.ref()}, {norm.ref()}), "");
+  EXPECT_EQ(norm[0], 13.0f);
+}
+
+TEST(GradientNormKernel, KeepsItsPrecisionOverManyElements) {
+  const int64_t n = 1'000'000;
+  Tensor x = Values(n, 0.1), norm(1);
+  ASSERT_EQ(Launch(GradientNorm{n, 1}, {x.ref()}, {norm.ref()}), "");
+  EXPECT_NEAR(norm[0], 100.0, 1e-5);  // sqrt(1e6 * 0.01); 0.1f is 0.1 + 1.5e-9
+}
+
+TEST(ClipGradientsKernel, ScalesToTheLargestNormAllowed) {
+  Tensor a = Values{3, 4}, b = Values{12}, norm = Values{13};
+  ASSERT_EQ(Launch(ClipGradients{3, 2, /*max_norm=*/1.3}, {norm.ref()}, {a.ref(), b.ref()}), "");
+  EXPECT_NEAR(a[0], 0.3, 1e-6);
+  EXPECT_NEAR(a[1], 0.4, 1e-6);
+  EXPECT_NEAR(b[0], 1.2, 1e-6);
+}
+
+TEST(ClipGradientsKernel, LeavesSmallGradientsAlone) {
+  Tensor a = Values{3, 4}, norm = Values{5};
+  ASSERT_EQ(Launch(ClipGradients{2, 1, /*max_norm=*/6.0}, {norm.ref()}, {a.ref()}), "");
+  EXPECT_EQ(a, (std::vector<float>{3, 4}));
+}
+
+}  // namespace
+}  // namespace windtunnel

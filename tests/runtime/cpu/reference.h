@@ -1,0 +1,63 @@
+// The operators of plan/op.h in double precision, written for clarity: each forward function is its formula,
+// each backward function the formula's derivative. reference_test.cc holds the derivatives against finite
+// differences, and the tests of the cpu device hold its kernels against these.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/op.h"
+
+namespace windtunnel::reference {
+
+using Values = std::vector<double>;
+
+// C[m,n] = op(A) op(B).
+Values Gemm(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, const Values& a,
+            const Values& b);
+
+// y of the norm over rows of x; beta may be empty.
+Values Norm(NormKind kind, int64_t rows, int64_t columns, const Values& x, const Values& gamma,
+            const Values& beta);
+struct NormGradients {
+  Values dx, dgamma, dbeta;
+};
+NormGradients NormBackward(NormKind kind, int64_t rows, int64_t columns, const Values& dy, const Values& x,
+                           const Values& gamma);
+
+struct AttentionShape {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+
+  int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t qkv_elements() const { return batch * seq * packed(); }
+  int64_t out_elements() const { return batch * seq * heads * head_dim; }
+};
+struct AttentionResult {
+  Values out, probabilities;  // [batch, heads, seq, seq]
+  Values log_sum_exp;         // [batch, heads, seq]
+};
+AttentionResult Attention(const AttentionShape& shape, const Values& qkv);
+Values AttentionBackward(const AttentionShape& shape, const Values& dout, const Values& qkv);
+
+// Rotary positions on the query and key heads of qkv; the values pass through.
+Values Rope(const AttentionShape& shape, const Values& qkv);
+Values RopeBackward(const AttentionShape& shape, const Values& dqkv);
+
+// `in` is [rows, columns], or [rows, 2 columns] for SwiGLU.
+Values Activation(ActivationKind kind, int64_t rows, int64_t columns, const Values& in);
+Values ActivationBackward(ActivationKind kind, int64_t rows, int64_t columns, const Values& dout,
+                          const Values& in);
+
+struct LossResult {
+  double loss = 0;
+  Values gradient;
+};
+LossResult CrossEntropy(int64_t rows, int64_t vocab, const Values& logits,
+                        const std::vector<int32_t>& targets);
+LossResult MeanSquaredError(const Values& prediction, const Values& target);
+
+// One update of one parameter; m and v are the states that the optimizer has (plan/op.h).
+void OptimizerUpdate(const OptimizerSpec& spec, int64_t step, const Values& gradient, Values& parameter,
+                     Values& m, Values& v);
+
+}  // namespace windtunnel::reference

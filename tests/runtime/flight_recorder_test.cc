@@ -1,0 +1,79 @@
+#include "runtime/flight_recorder.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+
+namespace windtunnel {
+namespace {
+
+using State = FlightRecorder::State;
+
+std::string PathOf(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+TEST(FlightRecorder, TellsTheLastNoteOfEveryRank) {
+  auto all = FlightRecorder::Create(PathOf("notes"), 3);
+  ASSERT_TRUE(all) << all.error().message;
+  auto one = FlightRecorder::Open(PathOf("notes"), 1), two = FlightRecorder::Open(PathOf("notes"), 2);
+  ASSERT_TRUE(one && two);
+  EXPECT_EQ(all->ranks(), 3);
+  EXPECT_EQ(one->ranks(), 3);
+  one->Note(-1, 5);
+  two->NoteWaiting(1'000'000'007, (1 << 30) - 1);
+  EXPECT_EQ(all->Last(0).state, State::kStarting);
+  EXPECT_EQ(all->Last(0).op, -1);
+  EXPECT_EQ(all->Last(1).state, State::kRunning);
+  EXPECT_EQ(all->Last(1).step, -1);
+  EXPECT_EQ(all->Last(1).op, 5);
+  EXPECT_EQ(all->Last(2).state, State::kWaiting);
+  EXPECT_EQ(all->Last(2).step, 1'000'000'007);
+  EXPECT_EQ(all->Last(2).op, (1 << 30) - 1);
+  one->NoteStepDone(7);
+  EXPECT_EQ(all->Last(1).state, State::kDone);
+  EXPECT_EQ(all->Last(1).step, 7);
+}
+
+TEST(FlightRecorder, OutlivesARankThatIsKilled) {
+  auto all = FlightRecorder::Create(PathOf("killed"), 1);
+  ASSERT_TRUE(all) << all.error().message;
+  const pid_t child = fork();
+  if (child == 0) {
+    auto mine = FlightRecorder::Open(PathOf("killed"), 0);
+    mine->Note(12, 34);
+    kill(getpid(), SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(all->Last(0).step, 12);
+  EXPECT_EQ(all->Last(0).op, 34);
+}
+
+TEST(FlightRecorder, NamesAFileThatIsNotThereAndARankThatIsNotInIt) {
+  auto missing = FlightRecorder::Open(PathOf("missing"), 0);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find(PathOf("missing")), std::string::npos);
+  ASSERT_TRUE(FlightRecorder::Create(PathOf("small"), 2));
+  EXPECT_FALSE(FlightRecorder::Open(PathOf("small"), 2));
+  EXPECT_FALSE(FlightRecorder::Create("/nowhere/at/all", 2));
+}
+
+// A note is a store to a line that nobody else writes. The bound leaves room for a sanitizer and a loaded machine.
+TEST(FlightRecorder, ANoteCostsNanoseconds) {
+  auto all = FlightRecorder::Create(PathOf("cost"), 1);
+  constexpr int kNotes = 1'000'000;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kNotes; ++i) all->Note(i, i & 1023);
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count() / kNotes, 200.0);
+}
+
+TEST(FlightRecorder, PrivateNotesNeedNoFile) {
+  FlightRecorder recorder = FlightRecorder::Private();
+  recorder.Note(3, 4);
+  EXPECT_EQ(recorder.Last(0).op, 4);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,190 @@
+#include "runtime/launcher.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <thread>
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// Ranks are shell scripts that leave what they have to say, and their process number, in a directory.
+class LauncherTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = testing::TempDir() + "/launcher-XXXXXX";
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+  }
+
+  LaunchOptions Options(int ranks, const std::string& script) {
+    LaunchOptions options;
+    options.ranks = ranks;
+    options.argv = {"/bin/sh", "-c", "echo $$ > $DIR/pid$RANK\n" + script};
+    options.environment = {{"DIR", directory_}};
+    return options;
+  }
+
+  std::string Read(const std::string& name) const {
+    std::ifstream file(directory_ + "/" + name);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return text.empty() ? text : text.substr(0, text.find_last_not_of('\n') + 1);
+  }
+
+  // Waits until every rank has said its process number.
+  std::vector<pid_t> PidsOf(int ranks) const {
+    std::vector<pid_t> pids;
+    const auto deadline = Clock::now() + milliseconds(30'000);
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::string pid;
+      while ((pid = Read("pid" + std::to_string(rank))).empty() && Clock::now() < deadline)
+        std::this_thread::sleep_for(milliseconds(5));
+      pids.push_back(std::atoi(pid.c_str()));
+    }
+    return pids;
+  }
+
+  void ExpectGone(const std::vector<pid_t>& pids) const {
+    for (pid_t pid : pids) {
+      if (pid <= 0) continue;  // ended before it could say so
+      const auto deadline = Clock::now() + milliseconds(10'000);
+      while (kill(pid, 0) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+      EXPECT_EQ(kill(pid, 0), -1) << "process " << pid << " is left";
+    }
+  }
+
+  std::string directory_;
+};
+
+// The error of a launch that must fail, and soon.
+std::string FailureOf(const LaunchOptions& options) {
+  const auto start = Clock::now();
+  Status status = LaunchRanks(options);
+  EXPECT_LT(Clock::now() - start, milliseconds(10'000));
+  if (status) return "success";
+  EXPECT_EQ(status.error().kind, ErrorKind::kFailed);
+  return status.error().message;
+}
+
+TEST_F(LauncherTest, GivesEveryRankTorchrunsEnvironment) {
+  LaunchOptions options = Options(2, "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT "
+                                     "$OMP_NUM_THREADS $OPENBLAS_NUM_THREADS > $DIR/out$RANK");
+  options.master_port = 12345;
+  Status status = LaunchRanks(options);
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(Read("out0"), "0 0 2 2 0 127.0.0.1 12345 1 1");
+  EXPECT_EQ(Read("out1"), "1 1 2 2 0 127.0.0.1 12345 1 1");
+}
+
+TEST_F(LauncherTest, PinsRankToCoreModuloTheCoresOfItsOwnMask) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  const int cores = CPU_COUNT(&allowed);
+  ASSERT_TRUE(LaunchRanks(Options(cores + 1, "grep Cpus_allowed_list /proc/$$/status > $DIR/out$RANK")));
+  std::set<std::string> seen;
+  for (int rank = 0; rank < cores; ++rank) {
+    const std::string list = Read("out" + std::to_string(rank));
+    EXPECT_EQ(list.find_first_of(",-"), std::string::npos) << list;  // a single core
+    seen.insert(list);
+  }
+  EXPECT_EQ(static_cast<int>(seen.size()), cores);
+  EXPECT_EQ(Read("out" + std::to_string(cores)), Read("out0"));
+}
+
+TEST_F(LauncherTest, LeavesRanksOnAllCoresWhenNotAskedToPin) {
+  LaunchOptions options = Options(1, "grep Cpus_allowed: /proc/$$/status > $DIR/out");
+  options.pin = false;
+  ASSERT_TRUE(LaunchRanks(options));
+  std::ifstream status("/proc/self/status");
+  std::string line, own;
+  while (std::getline(status, line))
+    if (line.starts_with("Cpus_allowed:")) own = line;
+  EXPECT_EQ(Read("out"), own);
+}
+
+TEST_F(LauncherTest, NamesTheRankThatWasKilledAndItsLastOperatorAndEndsTheOthers) {
+  LaunchOptions options = Options(3, "if [ $RANK = 1 ]; then sleep 0.1; kill -9 $$; fi; exec sleep 60");
+  options.last_op = [](int rank) { return "'up' (gemm, backward) of step 1" + std::to_string(rank); };
+  EXPECT_EQ(FailureOf(options), "rank 1 was killed by signal 9 (Killed); its last operator was 'up' (gemm, backward) of step 11");
+  ExpectGone(PidsOf(3));
+}
+
+TEST_F(LauncherTest, TellsWhatARankThatFailedHasSaid) {
+  LaunchOptions options = Options(2, "if [ $RANK = 0 ]; then exit 3; fi; exec sleep 60");
+  options.describe_error = [](int rank) { return rank == 0 ? "the disk is full" : "wrong"; };
+  EXPECT_EQ(FailureOf(options), "rank 0 exited with status 3: the disk is full");
+  ExpectGone(PidsOf(2));
+}
+
+// Rank 0 notices that rank 1 is dying before the kernel has reported it.
+TEST_F(LauncherTest, WhoWasKilledGoesBeforeWhoComplains) {
+  LaunchOptions options = Options(2, "if [ $RANK = 0 ]; then exit 1; fi; sleep 0.1; kill -9 $$");
+  options.grace = milliseconds(2'000);
+  EXPECT_EQ(FailureOf(options), "rank 1 was killed by signal 9 (Killed)");
+}
+
+TEST_F(LauncherTest, KillsRanksThatIgnoreSigterm) {
+  LaunchOptions options = Options(2, "trap '' TERM; touch $DIR/ready$RANK; "
+                                     "if [ $RANK = 0 ]; then while [ ! -e $DIR/ready1 ]; do sleep 0.01; done; exit 1; fi; "
+                                     "while :; do sleep 60; done");
+  options.patience = milliseconds(300);
+  EXPECT_EQ(FailureOf(options), "rank 0 exited with status 1");
+  ExpectGone(PidsOf(2));
+}
+
+TEST_F(LauncherTest, WaitsForAllRanksAndTicksMeanwhile) {
+  int ticks = 0;
+  LaunchOptions options = Options(2, "sleep 0.3; echo done > $DIR/out$RANK");
+  options.tick = [&] { ++ticks; };
+  EXPECT_TRUE(LaunchRanks(options));
+  EXPECT_EQ(Read("out0"), "done");
+  EXPECT_EQ(Read("out1"), "done");
+  EXPECT_GE(ticks, 2);
+}
+
+TEST_F(LauncherTest, NamesAProgramThatCannotStart) {
+  LaunchOptions options = Options(2, "");
+  options.argv = {"/no/such/program"};
+  EXPECT_EQ(FailureOf(options), "cannot start rank 0: '/no/such/program': No such file or directory");
+}
+
+// A launcher in a process of its own, that a test can signal. Exits 7 when the launch fails.
+pid_t ForkLauncher(const LaunchOptions& options) {
+  const pid_t launcher = fork();
+  if (launcher == 0) _exit(LaunchRanks(options) ? 0 : 7);
+  return launcher;
+}
+
+TEST_F(LauncherTest, PassesSignalsOnAndLeavesNoRankBehind) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    const pid_t launcher = ForkLauncher(Options(2, "exec sleep 60"));
+    const std::vector<pid_t> pids = PidsOf(2);
+    kill(launcher, signal);
+    int status = 0;
+    waitpid(launcher, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    ExpectGone(pids);
+    for (int rank : {0, 1}) std::remove((directory_ + "/pid" + std::to_string(rank)).c_str());
+  }
+}
+
+TEST_F(LauncherTest, RanksDieWithALauncherThatIsKilled) {
+  const pid_t launcher = ForkLauncher(Options(2, "exec sleep 60"));
+  const std::vector<pid_t> pids = PidsOf(2);
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  ExpectGone(pids);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+
+#include "plan/buffer_pool.h"
+#include "plan/plan.h"
+#include "runtime/assemble.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/in_process_ranks.h"
+
+namespace windtunnel {
+namespace {
+
+// The peak that the programs have over virtual memory, by the same policy.
+MemoryPeak VirtualPeak(const Role& role, BufferPool& pool, const Program& program) {
+  for (const Op& op : program.ops) {
+    if (std::holds_alternative<Alloc>(op.kind)) EXPECT_TRUE(pool.Alloc(op.writes[0].buffer));
+    if (std::holds_alternative<Free>(op.kind)) pool.Free(op.writes[0].buffer);
+  }
+  EXPECT_FALSE(role.buffers.empty());
+  return pool.peak();
+}
+
+TEST(RankSession, PeaksAreThoseOfTheProgramsOverVirtualMemory) {
+  for (const Scenario& s : {TinyGpt(2), TinyLlama(1), TinyMlp(2)}) {
+    const Plan plan = *CompilePlan(s);
+    const Role& role = plan.roles[0];
+    VirtualSegmentSource source;
+    BufferPool pool(role.buffers, &source);
+    VirtualPeak(role, pool, role.initialize);
+    for (const Program& program : role.startup) VirtualPeak(role, pool, program);
+    const MemoryPeak initial = pool.peak();
+    pool.ResetPeak();
+    const MemoryPeak steady = VirtualPeak(role, pool, role.steady);
+    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+      for (int step = 0; step < 5; ++step) WT_RETURN_IF_ERROR(session.Step());
+      EXPECT_EQ(session.initial_peak().allocated, initial.allocated) << s.name;
+      EXPECT_EQ(session.steady_peak().allocated, steady.allocated) << s.name;
+      EXPECT_EQ(session.steady_peak().reserved, steady.reserved) << s.name;
+      return Ok();
+    });
+  }
+}
+
+TEST(RankSession, TimelinesCoverEveryOperatorOnce) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    for (int step = 0; step < 2; ++step) WT_RETURN_IF_ERROR(session.Step());
+    WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
+    const Program& program = plan.roles[0].steady;
+    std::vector<int> spans(program.ops.size(), 0);
+    for (const Span& span : timeline.spans) {
+      ++spans[span.op];
+      EXPECT_LE(span.start, span.end);
+      EXPECT_LE(span.end, timeline.end);
+    }
+    for (size_t i = 0; i < program.ops.size(); ++i) EXPECT_EQ(spans[i], IsMemory(program.ops[i].kind) ? 0 : 1);
+    const StepBreakdown b = BreakDown(timeline, plan.roles[0], program);
+    EXPECT_EQ(b.compute + b.exposed_communication + b.bubble + b.host, b.step);
+    return Ok();
+  });
+}
+
+TEST(CheckRunsHere, SaysWhichDeviceIsMissing) {
+  Scenario s = TinyGpt();
+  s.cluster.device = "cuda";
+  EXPECT_EQ(CheckRunsHere(*CompilePlan(s)).error().message, "cluster.device: no CUDA device was found");
+}
+
+RankRun RunOf(int rank, const std::vector<double>& ends_ms, double loss) {
+  RankRun run;
+  run.losses = {loss};
+  for (double end : ends_ms) run.timelines.push_back(Timeline{rank, Milliseconds(end), {}, {}});
+  return run;
+}
+
+TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  auto result = Assemble(plan, {RunOf(0, {3, 1, 2}, 1.0), RunOf(1, {1, 2, 5}, 2.0)});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->step_times, (std::vector<Duration>{Milliseconds(3), Milliseconds(2), Milliseconds(5)}));
+  EXPECT_EQ(result->losses, std::vector<double>{1.5});
+  // The median step is the first one, 3 ms.
+  EXPECT_EQ(result->timelines[0].end, Milliseconds(3));
+  EXPECT_EQ(result->timelines[1].end, Milliseconds(1));
+}
+
+TEST(Assemble, RefusesRanksThatDisagree) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  EXPECT_FALSE(Assemble(plan, {RunOf(0, {1}, 1.0), RunOf(1, {1, 2}, 1.0)}));
+}
+
+TEST(Job, ResultsSurviveTheStore) {
+  RankRun run = RunOf(3, {1, 2}, 0.5);
+  run.timelines[0].spans = {{7, 1, Microseconds(1), Microseconds(2)}};
+  run.timelines[1].memory = {{2, Microseconds(3), Bytes(512), MiB(2)}};
+  run.steady.allocated = MiB(5);
+  run.steady.by_category[1] = MiB(4);
+  run.resident_growth = MiB(9);
+  const RankRun copy = *ParseRankRun(Serialize(run));
+  EXPECT_EQ(copy.timelines[0].spans[0].op, 7);
+  EXPECT_EQ(copy.timelines[0].spans[0].end, Microseconds(2));
+  EXPECT_EQ(copy.timelines[1].memory[0].reserved, MiB(2));
+  EXPECT_EQ(copy.steady.by_category[1], MiB(4));
+  EXPECT_EQ(copy.resident_growth, MiB(9));
+  EXPECT_FALSE(ParseRankRun("garbage"));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,133 @@
+// What must hold between keys.
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+struct Conflict {
+  std::string text;
+  std::string message;
+};
+
+class Conflicts : public testing::TestWithParam<Conflict> {};
+
+TEST_P(Conflicts, AreReportedWithBothSides) { EXPECT_EQ(MessageOf(GetParam().text), GetParam().message); }
+
+std::string Gpt(const std::string& rest) { return kGpt + rest; }
+std::string Mlp(const std::string& rest) { return kMlp + rest; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, Conflicts,
+    testing::Values(
+        Conflict{"model: {}\n",
+                 "s.yaml:1:8: model.layers is missing, expected a value, model.preset or model.config"},
+        Conflict{"model: {layers: 2, hidden: 64, heads: 4, vocab: 8}\n",
+                 "s.yaml:1:8: model.seq_len is missing, expected a value, model.preset or model.config"},
+        Conflict{"model: {preset: gpt2-124m, heads: 7}\n",
+                 "s.yaml:1:35: model.heads is 7, expected a divisor of model.hidden (768)"},
+        Conflict{"model: {preset: gpt2-124m, hidden: 100}\n",
+                 "s.yaml:1:36: model.heads is 12, expected a divisor of model.hidden (100)"},
+        Conflict{"model: {preset: gpt2-124m, kv_heads: 5}\n",
+                 "s.yaml:1:38: model.kv_heads is 5, expected a divisor of model.heads (12)"},
+        Conflict{"model: {preset: llama-7b, hidden: 96}\n",
+                 "s.yaml:1:35: the head dimension is 3, expected an even one for position: rope"},
+        Conflict{"model: {preset: gpt2-124m, widths: [1, 2]}\n",
+                 "s.yaml:1:36: model.widths is for kind: mlp, expected layers, hidden, ..."},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 4, top_k: 5}}\n",
+                 "s.yaml:1:55: model.experts.top_k is 5, expected at most count (4)"},
+        Conflict{"model: {preset: gpt2-124m, config: a.json}\n",
+                 "s.yaml:1:36: model.config beside model.preset, expected one of them"},
+        Conflict{"model: {kind: mlp}\n",
+                 "s.yaml:1:8: model.widths has 0 entries, expected at least 2 (input and output)"},
+        Conflict{"model: {kind: mlp, widths: [3]}\n",
+                 "s.yaml:1:28: model.widths has 1 entries, expected at least 2 (input and output)"},
+        Conflict{"model: {kind: mlp, widths: [3, 4], layers: 2}\n",
+                 "s.yaml:1:44: model.layers is for kind: transformer, expected model.widths only"},
+        Conflict{"model: {kind: mlp, widths: [3, 4], activation: swiglu}\n",
+                 "s.yaml:1:48: model.activation is 'swiglu', expected gelu or relu for kind: mlp"},
+        Conflict{"model: {preset: gpt2-124m, layers: 2000000000, hidden: 12000000}\n",
+                 "s.yaml:1:36: the model has 3.5e+24 parameters, expected at most 1e+15"},
+        Conflict{Gpt("batch: {micro: 2147483647}\n"),
+                 "s.yaml:2:16: a micro-batch has a tensor of 1.1e+17 elements, expected at most 1e+15"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Numerics, Conflicts,
+    testing::Values(
+        Conflict{Gpt("precision: {compute: fp8, fp8_recipe: none}\n"),
+                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, rowwise or block for "
+                 "compute: fp8"},
+        Conflict{Gpt("precision: {compute: bf16, fp8_recipe: block}\n"),
+                 "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8"},
+        Conflict{Gpt("optimizer: {momentum: 0.9}\n"),
+                 "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Parallel, Conflicts,
+    testing::Values(
+        Conflict{Gpt("parallel: {data: {kind: none, size: 2}}\n"),
+                 "s.yaml:2:37: parallel.data.size is 2, expected 1 for kind: none"},
+        Conflict{Gpt("parallel: {data: {kind: fsdp, size: 8, sharding: hybrid_shard, shard_size: 3}}\n"),
+                 "s.yaml:2:76: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
+        Conflict{Gpt("parallel: {data: {kind: fsdp, size: 2, sharding: shard_grad_op, reshard_after_forward: "
+                     "true}}\n"),
+                 "s.yaml:2:88: parallel.data.reshard_after_forward is true, expected false for sharding: "
+                 "shard_grad_op"},
+        Conflict{Gpt("parallel: {pipeline: {size: 13}}\n"),
+                 "s.yaml:2:29: the pipeline has 13 stages (size 13 x virtual_stages 1), expected at most the "
+                 "model's 12 "
+                 "layers"},
+        Conflict{
+            Gpt("parallel: {pipeline: {size: 2, balance: [12]}}\n"),
+            "s.yaml:2:41: parallel.pipeline.balance has 1 entries, expected 2 (size 2 x virtual_stages 1)"},
+        Conflict{Gpt("parallel: {pipeline: {size: 2, balance: [6, 5]}}\n"),
+                 "s.yaml:2:41: parallel.pipeline.balance adds up to 11, expected the model's 12 layers"},
+        Conflict{Gpt("parallel: {pipeline: {size: 2, virtual_stages: 2}}\n"),
+                 "s.yaml:2:48: parallel.pipeline.virtual_stages is 2, expected 1 for schedule: 1f1b"},
+        Conflict{Gpt("parallel: {pipeline: {size: 2, virtual_stages: 3, schedule: zb_v}}\n"),
+                 "s.yaml:2:48: parallel.pipeline.virtual_stages is 3, expected 2 for schedule: zb_v"},
+        Conflict{Gpt("parallel: {tensor: {size: 5}}\n"),
+                 "s.yaml:2:27: parallel.tensor.size is 5, expected a divisor of model.heads (12) and "
+                 "model.ffn (3072)"},
+        Conflict{Gpt("parallel: {context: {size: 3}}\n"),
+                 "s.yaml:2:28: parallel.context.size is 3, expected a divisor of model.seq_len (1024)"},
+        Conflict{Gpt("parallel: {context: {size: 8, kind: ulysses}}\n"),
+                 "s.yaml:2:28: parallel.context.size is 8, expected context x tensor (8) to divide "
+                 "model.heads (12) for "
+                 "kind: ulysses"},
+        Conflict{Gpt("parallel: {data: {size: 4}, expert: {size: 3}}\n"),
+                 "s.yaml:2:44: parallel.expert.size is 3, expected a divisor of data x context (4)"},
+        Conflict{Gpt("parallel: {data: {size: 4}, expert: {size: 2}}\n"),
+                 "s.yaml:2:44: parallel.expert.size is 2, expected 1 for a model without model.experts"},
+        Conflict{
+            Mlp("parallel: {context: {size: 2}}\n"),
+            "s.yaml:2:28: parallel.context.size is 2, expected 1 for kind: mlp, which has no sequence"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Cluster, Conflicts,
+    testing::Values(
+        Conflict{
+            Gpt("parallel: {data: {size: 2}, tensor: {size: 3}}\ncluster: {nodes: 2, devices_per_node: 4}\n"),
+            "s.yaml:3:39: the world size is 6 (data 2 x pipeline 1 x tensor 3 x context 1) but the cluster "
+            "has 8 "
+            "devices (nodes 2 x devices_per_node 4), expected the same number"},
+        Conflict{Gpt("parallel: {data: {size: 2}}\ncluster: {nodes: 1}\n"),
+                 "s.yaml:3:18: the world size is 2 (data 2 x pipeline 1 x tensor 1 x context 1) but the "
+                 "cluster has 1 "
+                 "devices (nodes 1 x devices_per_node 1), expected the same number"},
+        Conflict{Gpt("cluster: {straggler: {rank: 1, slowdown: 2}}\n"),
+                 "s.yaml:2:29: cluster.straggler.rank is 1, expected less than the world size (1)"},
+        Conflict{Gpt("cluster: {network: {intra_node: {latency_us: 3}}}\n"),
+                 "s.yaml:2:33: cluster.network.intra_node has only a latency, expected kind, gbytes_per_s or "
+                 "gbits_per_nic"},
+        Conflict{Gpt("cluster: {topology: {nodes: [{name: a, kind: nic}, {name: a, kind: nic}]}}\n"),
+                 "s.yaml:2:29: cluster.topology.nodes has 'a' twice, expected distinct names"},
+        Conflict{Gpt("cluster: {topology: {links: [{from: a, to: b, gbytes_per_s: 1}]}}\n"),
+                 "s.yaml:2:29: cluster.topology.links has an end 'a', expected the name of one of "
+                 "cluster.topology.nodes"}));
+
+TEST(Checks, UnknownDevicesAreLeftToTheProfiles) {
+  EXPECT_EQ(Parsed(Gpt("cluster: {device: tpu-v9}\n")).cluster.device, "tpu-v9");
+}
+
+}  // namespace
+}  // namespace windtunnel

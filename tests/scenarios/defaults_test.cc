@@ -1,0 +1,143 @@
+// The defaults that scenarios/README.md lists.
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+std::string Model(const std::string& rest) {
+  return "model: {layers: 2, hidden: 768, heads: 12, vocab: 100, seq_len: 16" + rest + "}\n";
+}
+
+TEST(ModelDefaults, FollowGptWhereNothingIsSaid) {
+  ModelSpec model = Parsed(Model("")).model;
+  EXPECT_EQ(model.kv_heads, 12);
+  EXPECT_EQ(model.ffn, 3072);
+  EXPECT_EQ(model.activation, ActivationKind::kGelu);
+  EXPECT_EQ(model.norm, NormKind::kLayerNorm);
+  EXPECT_EQ(model.position, PositionKind::kLearned);
+  EXPECT_EQ(model.attention, AttentionKind::kFlash);
+  EXPECT_TRUE(model.bias);
+  EXPECT_TRUE(model.tie_embeddings);
+  EXPECT_EQ(model.dropout, 0);
+}
+
+TEST(ModelDefaults, FollowLlamaWhereNormActivationAndPositionAreLlamas) {
+  ModelSpec model = Parsed(Model(", norm: rmsnorm, activation: swiglu, position: rope")).model;
+  EXPECT_EQ(model.ffn, 2048);  // 8/3 x 768 = 2048, a multiple of 256
+  EXPECT_FALSE(model.bias);
+  EXPECT_FALSE(model.tie_embeddings);
+}
+
+TEST(ModelDefaults, SwigluWidthsAreLlamasOwn) {
+  auto ffn = [](int hidden) {
+    return Parsed(Model(", activation: swiglu"), {"model.hidden=" + std::to_string(hidden), "model.heads=32"})
+        .model.ffn;
+  };
+  EXPECT_EQ(ffn(4096), 11008);  // Llama 7B: 10922.7 rounded up to 43 x 256
+  EXPECT_EQ(ffn(5120), 13824);  // Llama 13B: 13653.3 to 54 x 256
+}
+
+TEST(ModelDefaults, AnMlpHasReluAndBiases) {
+  ModelSpec model = Parsed("model: {kind: mlp, widths: [4, 8, 2]}\n").model;
+  EXPECT_EQ(model.activation, ActivationKind::kRelu);
+  EXPECT_TRUE(model.bias);
+}
+
+TEST(ModelDefaults, SingleKeysOverrideAPresetAndItsRulesFollow) {
+  ModelSpec model = Parsed("model: {preset: gpt2-124m, hidden: 256, heads: 4}\n").model;
+  EXPECT_EQ(model.preset, "gpt2-124m");
+  EXPECT_EQ(model.layers, 12);
+  EXPECT_EQ(model.kv_heads, 4);
+  EXPECT_EQ(model.ffn, 1024);
+}
+
+TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
+  EXPECT_EQ(Parsed(kMlp).precision, PrecisionSpec{});
+  PrecisionSpec bf16 = Parsed(std::string(kMlp) + "precision: {param: bf16}\n").precision;
+  EXPECT_EQ(bf16, (PrecisionSpec{.param = Precision::kBf16, .compute = Precision::kBf16}));
+  PrecisionSpec fp8 = Parsed(std::string(kMlp) + "precision: {param: bf16, compute: fp8}\n").precision;
+  EXPECT_EQ(fp8.fp8_recipe, Fp8Recipe::kTensorwise);
+}
+
+TEST(OptimizerDefaults, AreTorchs) {
+  OptimizerSpec adamw = Parsed(kMlp).optimizer;
+  EXPECT_EQ(adamw, (OptimizerSpec{.kind = OptimizerKind::kAdamW,
+                                  .lr = 3e-4,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.999,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.01,
+                                  .momentum = 0,
+                                  .clip_norm = 0}));
+  EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: sgd}\n").optimizer.weight_decay, 0);
+  EXPECT_EQ(Parsed(std::string(kMlp) + "optimizer: {kind: adam}\n").optimizer.weight_decay, 0);
+}
+
+TEST(OptimizerKeys, AreAllAccepted) {
+  OptimizerSpec sgd = Parsed(std::string(kMlp) +
+                             "optimizer: {kind: sgd, lr: 1e-2, beta1: 0.8, beta2: .95, eps: 1E-6, "
+                             "weight_decay: +0.1, momentum: 0.9, "
+                             "clip_norm: 1.}\n")
+                          .optimizer;
+  EXPECT_EQ(sgd, (OptimizerSpec{.kind = OptimizerKind::kSgd,
+                                .lr = 1e-2,
+                                .beta1 = 0.8,
+                                .beta2 = 0.95,
+                                .eps = 1e-6,
+                                .weight_decay = 0.1,
+                                .momentum = 0.9,
+                                .clip_norm = 1}));
+}
+
+TEST(ParallelDefaults, SeveralReplicasAreDdp) {
+  EXPECT_EQ(Parsed(kMlp).parallel.data.kind, DataParallelKind::kNone);
+  EXPECT_EQ(Parsed(std::string(kMlp) + "parallel: {data: {size: 2}}\n").parallel.data.kind,
+            DataParallelKind::kDdp);
+}
+
+TEST(ParallelDefaults, TheZero2ShardingsKeepParametersAfterForward) {
+  auto reshards = [](const std::string& sharding) {
+    return Parsed(std::string(kGpt) + "parallel: {data: {kind: fsdp, size: 2, sharding: " + sharding + "}}\n")
+        .parallel.data.reshard_after_forward;
+  };
+  EXPECT_TRUE(reshards("full_shard"));
+  EXPECT_FALSE(reshards("shard_grad_op"));
+  EXPECT_TRUE(reshards("hybrid_shard"));
+  EXPECT_FALSE(reshards("hybrid_shard_zero2"));
+}
+
+TEST(ParallelDefaults, HybridShardsFillANode) {
+  std::string hybrid = "parallel: {data: {kind: fsdp, size: 16, sharding: hybrid_shard}}\n";
+  EXPECT_EQ(Parsed(kGpt + hybrid + "cluster: {nodes: 2, devices_per_node: 8}\n").parallel.data.shard_size, 8);
+  EXPECT_EQ(Parsed(kGpt + hybrid).parallel.data.shard_size, 16);
+}
+
+TEST(ParallelDefaults, VSchedulesHaveTwoStagesOnARank) {
+  std::string v = "parallel: {pipeline: {size: 2, schedule: dualpipe_v}}\n";
+  EXPECT_EQ(Parsed(kGpt + v).parallel.pipeline.virtual_stages, 2);
+}
+
+TEST(ClusterDefaults, OneNodeHasTheWholeWorld) {
+  ClusterSpec cluster =
+      Parsed(std::string(kGpt) + "parallel: {data: {size: 2}, tensor: {size: 3}}\n").cluster;
+  EXPECT_EQ(cluster.nodes, 1);
+  EXPECT_EQ(cluster.devices_per_node, 6);
+  EXPECT_EQ(cluster.network.intra_node.kind, "loopback");
+}
+
+TEST(RunDefaults, FollowTheDevice) {
+  EXPECT_EQ(Parsed(kMlp).run.backend, Backend::kGloo);
+  Scenario gpu = Parsed(std::string(kMlp) + "cluster: {device: a100-sxm-80g}\n");
+  EXPECT_EQ(gpu.run.backend, Backend::kNccl);
+  EXPECT_EQ(gpu.cluster.network.intra_node, LinkSpec{});
+}
+
+TEST(FrameworkDefaults, ForeignFrameworksBringPytorchsAllocator) {
+  EXPECT_EQ(Parsed(kMlp).allocator, AllocatorKind::kWindtunnel);
+  EXPECT_EQ(Parsed(std::string(kMlp) + "framework: megatron\n").allocator, AllocatorKind::kPytorch);
+}
+
+TEST(NameDefault, IsTheFilesStem) { EXPECT_EQ(Parsed(kMlp).name, "s"); }
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,112 @@
+// model.config: dimensions from a Hugging Face config.json.
+#include "scenarios/hugging_face.h"
+
+#include <fstream>
+
+#include "scenarios/presets.h"
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr char kGpt2Config[] = R"({
+  "activation_function": "gelu_new",
+  "architectures": ["GPT2LMHeadModel"],
+  "attn_pdrop": 0.1,
+  "layer_norm_epsilon": 1e-05,
+  "model_type": "gpt2",
+  "n_embd": 768,
+  "n_head": 12,
+  "n_inner": null,
+  "n_layer": 12,
+  "n_positions": 1024,
+  "vocab_size": 50257
+}
+)";
+
+constexpr char kLlamaConfig[] = R"({
+  "model_type": "llama",
+  "attention_bias": false,
+  "hidden_act": "silu",
+  "hidden_size": 4096,
+  "intermediate_size": 14336,
+  "max_position_embeddings": 8192,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 32,
+  "num_key_value_heads": 8,
+  "rope_theta": 500000.0,
+  "tie_word_embeddings": false,
+  "vocab_size": 128256
+}
+)";
+
+// Writes a configuration into the test's directory and returns the file's path.
+std::string Write(const std::string& text) {
+  std::string path = testing::TempDir() + "/config.json";
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+ModelSpec ModelOf(const std::string& config) {
+  Write(config);
+  Result<Scenario> scenario =
+      ParseScenario("model: {config: config.json}\n", "s.yaml", testing::TempDir(), {});
+  if (!scenario) ADD_FAILURE() << scenario.error().message;
+  return scenario.value_or(Scenario{}).model;
+}
+
+// The preset's model as the loader completes it, without the preset's name.
+ModelSpec PresetModel(const std::string& name) {
+  ModelSpec model = Parsed("model: {preset: " + name + "}\n").model;
+  model.preset.clear();
+  return model;
+}
+
+TEST(HuggingFace, Gpt2IsThePreset) { EXPECT_EQ(ModelOf(kGpt2Config), PresetModel("gpt2-124m")); }
+
+TEST(HuggingFace, LlamaIsThePreset) { EXPECT_EQ(ModelOf(kLlamaConfig), PresetModel("llama3-8b")); }
+
+TEST(HuggingFace, SingleKeysOverrideTheConfiguration) {
+  Write(kLlamaConfig);
+  Result<Scenario> scenario = ParseScenario("model: {config: config.json, seq_len: 512, layers: 2}\n",
+                                            "s.yaml", testing::TempDir(), {});
+  ASSERT_TRUE(scenario);
+  EXPECT_EQ(scenario->model.seq_len, 512);
+  EXPECT_EQ(scenario->model.layers, 2);
+  EXPECT_EQ(scenario->model.kv_heads, 8);
+}
+
+TEST(HuggingFace, MistakesHaveTheConfigurationsPlace) {
+  std::string path = Write(Replaced(kGpt2Config, "\"n_layer\": 12", "\"n_layer\": -12"));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":10:14: n_layer is '-12', expected at least 1");
+  Write(Replaced(kGpt2Config, "\"n_layer\"", "\"layers\""));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":1:1: n_layer is missing, expected a whole number");
+  Write("[1]");
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":1:1: the file is a list, expected a JSON object");
+}
+
+TEST(HuggingFace, OtherModelsAreUnsupported) {
+  std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"bert\""));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":6:17: model_type is 'bert', expected gpt2 or llama");
+  Write(Replaced(kLlamaConfig, "\"rope_theta\": 500000.0", "\"head_dim\": 256"));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":1:1: head_dim is 256, expected hidden_size / num_attention_heads = 128");
+}
+
+TEST(HuggingFace, AMissingFileIsReportedWithThePlaceOfTheKey) {
+  EXPECT_EQ(MessageOf("model: {config: nowhere.json}\n"),
+            "s.yaml:1:17: model.config: /somewhere/nowhere.json: no such file, expected a Hugging Face "
+            "config.json");
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,177 @@
+// Every kind of mistake in a scenario file, with the exact message.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+struct Mistake {
+  std::string text;
+  std::string message;
+};
+
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreReportedWithPlaceAndExpectation) {
+  EXPECT_EQ(MessageOf(GetParam().text), GetParam().message);
+}
+
+std::string Mlp(const std::string& rest) { return kMlp + rest; }
+std::string Gpt(const std::string& rest) { return kGpt + rest; }
+
+INSTANTIATE_TEST_SUITE_P(
+    WholeFile, Mistakes,
+    testing::Values(
+        Mistake{"", "s.yaml:1:1: the file is empty, expected a scenario"},
+        Mistake{"# a comment only\n", "s.yaml:1:1: the file is empty, expected a scenario"},
+        Mistake{"- model\n", "s.yaml:1:1: the file is a list, expected a block of \"key: value\" lines"},
+        Mistake{"hello\n", "s.yaml:1:1: the file is 'hello', expected a block of \"key: value\" lines"},
+        Mistake{Mlp("---\nname: b\n"), "s.yaml:2:1: a second YAML document, expected only one"},
+        Mistake{"model: {preset: [\n",
+                "s.yaml:2:1: not valid YAML (end of sequence flow not found), expected \"key: value\" lines"},
+        Mistake{"name: a: b\n",
+                "s.yaml:1:8: not valid YAML (illegal map value), expected \"key: value\" lines"},
+        Mistake{std::string(2000, '['),
+                "s.yaml:1:1: values nested too deeply, expected at most a few hundred levels"},
+        Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, Mistakes,
+    testing::Values(
+        Mistake{Mlp("bathc: {micro: 1}\n"), "s.yaml:2:1: unknown key 'bathc', did you mean 'batch'?"},
+        Mistake{Mlp("batch:\n  mirco: 1\n"),
+                "s.yaml:3:3: unknown key 'batch.mirco', did you mean 'batch.micro'?"},
+        Mistake{Mlp("seq_len: 128\n"), "s.yaml:2:1: unknown key 'seq_len', did you mean 'model.seq_len'?"},
+        Mistake{Mlp("batch: {recompute: full}\n"),
+                "s.yaml:2:9: unknown key 'batch.recompute', did you mean 'recompute'?"},
+        Mistake{Mlp("batch: {micro: 1}\nbatch: {micro: 2}\n"),
+                "s.yaml:3:1: duplicate key 'batch', expected it once (it is already in line 2)"},
+        Mistake{Mlp("batch: {micro: 1, micro: 1}\n"),
+                "s.yaml:2:19: duplicate key 'micro', expected it once (it is already in line 2)"},
+        Mistake{Mlp("? [a]\n: 1\n"), "s.yaml:2:3: a key is a list, expected text"},
+        Mistake{Mlp("name: !!str a\n"),
+                "s.yaml:2:7: the tag 'tag:yaml.org,2002:str', expected a plain value"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers, Mistakes,
+    testing::Values(
+        Mistake{Mlp("batch: {micro: two}\n"), "s.yaml:2:16: batch.micro is 'two', expected a whole number"},
+        Mistake{Mlp("batch: {micro: \"2\"}\n"), "s.yaml:2:16: batch.micro is '2', expected a whole number"},
+        Mistake{Mlp("batch: {micro: 2.0}\n"), "s.yaml:2:16: batch.micro is '2.0', expected a whole number"},
+        Mistake{Mlp("batch: {micro: 1e3}\n"), "s.yaml:2:16: batch.micro is '1e3', expected a whole number"},
+        Mistake{Mlp("batch: {micro: 1_000}\n"),
+                "s.yaml:2:16: batch.micro is '1_000', expected a whole number in digits only (1000)"},
+        Mistake{Mlp("batch: {micro: 010}\n"),
+                "s.yaml:2:16: batch.micro is '010', expected a whole number in digits only (10)"},
+        Mistake{Mlp("batch: {micro: 0x10}\n"), "s.yaml:2:16: batch.micro is '0x10', expected a whole number"},
+        Mistake{Mlp("batch: {micro: 1:30}\n"), "s.yaml:2:16: batch.micro is '1:30', expected a whole number"},
+        Mistake{Mlp("batch: {micro: true}\n"), "s.yaml:2:16: batch.micro is 'true', expected a whole number"},
+        Mistake{Mlp("batch: {micro: [2]}\n"), "s.yaml:2:16: batch.micro is a list, expected a whole number"},
+        Mistake{Mlp("batch: {micro: {}}\n"), "s.yaml:2:16: batch.micro is a block, expected a whole number"},
+        Mistake{Mlp("batch:\n  micro:\n\nname: a\n"),
+                "s.yaml:3:3: batch.micro is empty, expected a whole number"},
+        Mistake{
+            Mlp("batch: {micro: 99999999999999999999}\n"),
+            "s.yaml:2:16: batch.micro is '99999999999999999999', expected a whole number of at most 63 bits"},
+        Mistake{Mlp("batch: {micro: 3000000000}\n"),
+                "s.yaml:2:16: batch.micro is '3000000000', expected at most 2147483647"},
+        Mistake{Mlp("batch: {micro: 0}\n"), "s.yaml:2:16: batch.micro is '0', expected at least 1"},
+        Mistake{Mlp("batch: {accumulate: -4}\n"),
+                "s.yaml:2:21: batch.accumulate is '-4', expected at least 1"},
+        Mistake{Mlp("optimizer: {lr: fast}\n"), "s.yaml:2:17: optimizer.lr is 'fast', expected a number"},
+        Mistake{Mlp("optimizer: {lr: .inf}\n"), "s.yaml:2:17: optimizer.lr is '.inf', expected a number"},
+        Mistake{Mlp("optimizer: {lr: 1e999}\n"),
+                "s.yaml:2:17: optimizer.lr is '1e999', expected a number in the range of a double"},
+        Mistake{Mlp("optimizer: {lr: -1}\n"), "s.yaml:2:17: optimizer.lr is '-1', expected at least 0"},
+        Mistake{Gpt("tolerance: {step_time: -0.1}\n"),
+                "s.yaml:2:24: tolerance.step_time is '-0.1', expected at least 0"},
+        Mistake{"model: {preset: gpt2-124m, dropout: 1}\n",
+                "s.yaml:1:37: model.dropout is '1', expected less than 1"},
+        Mistake{Mlp("parallel: {data: {bucket_cap_mb: 0}}\n"),
+                "s.yaml:2:34: parallel.data.bucket_cap_mb is '0', expected more than 0"},
+        Mistake{Mlp("search: {tensor: [1, 0]}\n"), "s.yaml:2:22: search.tensor is '0', expected at least 1"},
+        Mistake{Mlp("search: {tensor: 2}\n"), "s.yaml:2:18: search.tensor is '2', expected a list"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Words, Mistakes,
+    testing::Values(
+        Mistake{Mlp("run: {pin: yes}\n"), "s.yaml:2:12: run.pin is 'yes', expected true or false"},
+        Mistake{Mlp("run: {pin: off}\n"), "s.yaml:2:12: run.pin is 'off', expected true or false"},
+        Mistake{Mlp("run: {pin: True}\n"), "s.yaml:2:12: run.pin is 'True', expected true or false"},
+        Mistake{Mlp("run: {pin: 1}\n"), "s.yaml:2:12: run.pin is '1', expected true or false"},
+        Mistake{Mlp("run: {pin: \"true\"}\n"), "s.yaml:2:12: run.pin is 'true', expected true or false"},
+        Mistake{Mlp("name: 405\n"), "s.yaml:2:7: name is '405', expected text (write \"405\")"},
+        Mistake{Mlp("optimizer: {kind: adamx}\n"),
+                "s.yaml:2:19: optimizer.kind is 'adamx', expected sgd, adam or adamw"},
+        Mistake{Mlp("recompute: no\n"),
+                "s.yaml:2:12: recompute is 'no', expected none, selective, selective_op or full"},
+        Mistake{Mlp("precision: {param: tf32}\n"),
+                "s.yaml:2:20: precision.param is 'tf32', expected fp32, bf16, fp16 or fp8"},
+        Mistake{"model: {preset: gpt2}\n",
+                "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
+                "gpt3-175b, "
+                "llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3-405b or "
+                "mlp-10-100-10"},
+        Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
+                "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
+                "looped_bfs, "
+                "zb_h1, zb_v, dualpipe_v or a .csv file"},
+        Mistake{Gpt("parallel: {data: {wrap: size:big}}\n"),
+                "s.yaml:2:25: parallel.data.wrap is 'size:big', expected block, root, size:BYTES or a list "
+                "of module "
+                "names"},
+        Mistake{Mlp("cluster: {network: {intra_node: nvlink}}\n"),
+                "s.yaml:2:33: cluster.network.intra_node is 'nvlink', expected nvlink3, nvlink4, nvlink5, "
+                "pcie4, pcie5, "
+                "loopback, infiniband, roce, ethernet, omnipath or efa"},
+        Mistake{Mlp("cluster: fast\n"), "s.yaml:2:10: cluster is 'fast', expected a block"},
+        Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
+                "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
+
+TEST(LoadErrors, TheFirstMistakeOfTheFileIsReportedWhateverTheOrderOfTheFormat) {
+  EXPECT_EQ(MessageOf(Mlp("tolerance: {step_time: -1}\nbatch: {micro: 0}\n")),
+            "s.yaml:2:24: tolerance.step_time is '-1', expected at least 0");
+}
+
+TEST(LoadErrors, LongAndMultiLineTextIsShownOnOneLine) {
+  EXPECT_EQ(MessageOf(Mlp("recompute: \"a\\nb\"\n")),
+            "s.yaml:2:12: recompute is 'a\\nb', expected none, selective, selective_op or full");
+  EXPECT_EQ(MessageOf(Mlp("recompute: " + std::string(500, 'x') + "\n")),
+            "s.yaml:2:12: recompute is '" + std::string(80, 'x') +
+                "...', expected none, selective, selective_op or full");
+}
+
+TEST(LoadErrors, AliasesAreFollowedButDoNotExplode) {
+  EXPECT_EQ(Parsed(Mlp("name: &n both\ndescription: *n\n")).description, "both");
+  EXPECT_EQ(MessageOf("a: &a [*a]\n"), "s.yaml:1:8: an alias inside its own anchor, expected a value");
+  std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 12; ++i) {
+    bomb += fmt::format("a{0}: &a{0} [*a{1}, *a{1}, *a{1}, *a{1}, *a{1}, *a{1}, *a{1}, *a{1}]\n", i, i - 1);
+  }
+  EXPECT_NE(MessageOf(bomb).find("the aliases unfold into too many values, expected at most 100000"),
+            std::string::npos);
+}
+
+TEST(LoadErrors, FilesThatCannotBeReadAreNamed) {
+  std::string directory = testing::TempDir();
+  Result<Scenario> missing = LoadScenario(directory + "/nowhere.yaml", {});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_EQ(missing.error().message, directory + "/nowhere.yaml: no such file, expected a scenario file");
+  Result<Scenario> folder = LoadScenario(directory, {});
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().message, directory + ": a directory, expected a scenario file");
+}
+
+TEST(LoadErrors, AFileIsNamedAsItWasGiven) {
+  std::string path = testing::TempDir() + "/bad.yaml";
+  std::ofstream(path) << Mlp("batch: 3\n");
+  Result<Scenario> scenario = LoadScenario(path, {});
+  ASSERT_FALSE(scenario);
+  EXPECT_EQ(scenario.error().message, path + ":2:8: batch is '3', expected a block");
+}
+
+}  // namespace
+}  // namespace windtunnel

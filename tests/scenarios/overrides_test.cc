@@ -1,0 +1,79 @@
+#include "scenarios/overrides.h"
+
+#include <filesystem>
+
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+TEST(ParseOverride, SplitsAtTheFirstEqualsSign) {
+  Result<Override> item = ParseOverride("cluster.device=a=b");
+  ASSERT_TRUE(item);
+  EXPECT_EQ(item->key, "cluster.device");
+  EXPECT_EQ(item->value, "a=b");
+}
+
+TEST(ParseOverride, NeedsAKeyAndAnEqualsSign) {
+  EXPECT_EQ(ParseOverride("batch.micro").error().message,
+            "--set batch.micro: there is no '=', expected KEY=VALUE such as batch.micro=4");
+  for (std::string text : {"=4", ".a=4", "a.=4", "a..b=4"}) {
+    Result<Override> item = ParseOverride(text);
+    ASSERT_FALSE(item) << text;
+    EXPECT_NE(item.error().message.find("is incomplete, expected a dotted path"), std::string::npos) << text;
+  }
+}
+
+TEST(Overrides, ReplaceAValue) {
+  EXPECT_EQ(Parsed(std::string(kMlp) + "batch: {micro: 4, accumulate: 2}\n", {"batch.micro=8"}).batch,
+            (BatchSpec{.micro = 8, .accumulate = 2}));
+}
+
+TEST(Overrides, MakeTheBlocksThatTheFileDoesNotHave) {
+  Scenario scenario = Parsed(kMlp, {"parallel.data.size=2", "parallel.data.kind=ddp"});
+  EXPECT_EQ(scenario.parallel.data.size, 2);
+  EXPECT_EQ(scenario.cluster.devices_per_node, 2);  // the default follows
+}
+
+TEST(Overrides, TakeListsAndBlocksInYaml) {
+  EXPECT_EQ(Parsed(kMlp, {"model.widths=[4, 5, 6]"}).model.widths, (std::vector<int64_t>{4, 5, 6}));
+  EXPECT_EQ(Parsed(kMlp, {"batch={micro: 3}"}).batch.micro, 3);
+  EXPECT_EQ(Parsed(std::string(kMlp) + "search: {micro: [1]}\n", {"search=null"}).search, std::nullopt);
+}
+
+TEST(Overrides, TheLastOneWins) { EXPECT_EQ(Parsed(kMlp, {"run.steps=3", "run.steps=4"}).run.steps, 4); }
+
+TEST(Overrides, ReadRelativePathsFromTheCurrentDirectoryAndFilesFromTheirOwn) {
+  EXPECT_EQ(Parsed(std::string(kMlp) + "data: text/a.txt\n").data, "/somewhere/text/a.txt");
+  EXPECT_EQ(Parsed(kMlp, {"data=text/a.txt"}).data, std::filesystem::current_path().string() + "/text/a.txt");
+  EXPECT_EQ(Parsed(kMlp, {"data=/a/../b.txt"}).data, "/b.txt");
+}
+
+TEST(Overrides, AreThePlaceOfTheirMistakes) {
+  EXPECT_EQ(MessageOf(kMlp, {"batch.mirco=3"}),
+            "--set batch.mirco=3: unknown key 'batch.mirco', did you mean 'batch.micro'?");
+  EXPECT_EQ(MessageOf(kMlp, {"paralel.data.size=3"}),
+            "--set paralel.data.size=3: unknown key 'paralel', did you mean 'parallel'?");
+  EXPECT_EQ(MessageOf(kMlp, {"batch.micro=few"}),
+            "--set batch.micro=few: batch.micro is 'few', expected a whole number");
+  EXPECT_EQ(MessageOf(kMlp, {"batch.micro="}),
+            "--set batch.micro=: batch.micro is empty, expected a whole number");
+  EXPECT_EQ(
+      MessageOf(kMlp, {"batch.micro=[1"}),
+      "--set batch.micro=[1: not valid YAML (end of sequence flow not found), expected \"key: value\" lines");
+  EXPECT_EQ(MessageOf(std::string(kMlp) + "cluster: {network: dgx}\n", {"cluster.network.nics_per_node=2"}),
+            "--set cluster.network.nics_per_node=2: cluster.network is 'dgx', expected a block (set the "
+            "whole of it "
+            "instead)");
+}
+
+TEST(Overrides, AreBlamedForAConflictWithTheFile) {
+  EXPECT_EQ(
+      MessageOf(std::string(kMlp) + "cluster: {nodes: 1, devices_per_node: 2}\n", {"parallel.data.size=4"}),
+      "--set parallel.data.size=4: the world size is 4 (data 4 x pipeline 1 x tensor 1 x context 1) but the "
+      "cluster "
+      "has 2 devices (nodes 1 x devices_per_node 2), expected the same number");
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,66 @@
+// Presets against published parameter counts.
+#include "scenarios/presets.h"
+
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+// Parameters by formula. A block has the attention's four matrices (keys and values kv_heads / heads as
+// wide), two (gated: three) feed-forward matrices, their biases, and two norms (LayerNorm has a bias, RMSNorm
+// has none).
+int64_t CountParameters(const ModelSpec& m) {
+  if (m.kind == ModelKind::kMlp) {
+    int64_t count = 0;
+    for (size_t i = 1; i < m.widths.size(); ++i)
+      count += m.widths[i - 1] * m.widths[i] + (m.bias ? m.widths[i] : 0);
+    return count;
+  }
+  int64_t kv = m.kv_heads * m.head_dim();
+  bool gated = m.activation == ActivationKind::kSwiglu;
+  int64_t matrices = 2 * m.hidden * m.hidden + 2 * m.hidden * kv + (gated ? 3 : 2) * m.hidden * m.ffn;
+  int64_t biases = m.bias ? 2 * m.hidden + 2 * kv + (gated ? 2 : 1) * m.ffn + m.hidden : 0;
+  int64_t norm = (m.norm == NormKind::kLayerNorm ? 2 : 1) * m.hidden;
+  int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
+  int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
+  return m.layers * (matrices + biases + 2 * norm) + norm + embeddings + positions;
+}
+
+int64_t CountOf(const std::string& preset) {
+  return CountParameters(Parsed("model: {preset: " + preset + "}\n").model);
+}
+
+// The sums of the published checkpoints' tensor sizes.
+TEST(Presets, HaveThePublishedNumberOfParameters) {
+  EXPECT_EQ(CountOf("gpt2-124m"), 124'439'808);
+  EXPECT_EQ(CountOf("gpt2-355m"), 354'823'168);
+  EXPECT_EQ(CountOf("gpt2-774m"), 774'030'080);
+  EXPECT_EQ(CountOf("gpt2-1.5b"), 1'557'611'200);
+  EXPECT_EQ(CountOf("llama-7b"), 6'738'415'616);
+  EXPECT_EQ(CountOf("llama2-7b"), 6'738'415'616);
+  EXPECT_EQ(CountOf("llama2-13b"), 13'015'864'320);
+  EXPECT_EQ(CountOf("llama2-70b"), 68'976'648'192);
+  EXPECT_EQ(CountOf("llama3-8b"), 8'030'261'248);
+  EXPECT_EQ(CountOf("llama3-70b"), 70'553'706'496);
+  EXPECT_EQ(CountOf("llama3-405b"), 405'853'388'800);
+  EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
+}
+
+TEST(Presets, Gpt3HasThe174600MillionParametersOfItsPaper) {  // arXiv:2005.14165, table D.1
+  EXPECT_NEAR(static_cast<double>(CountOf("gpt3-175b")), 174'600e6, 50e6);
+}
+
+TEST(Presets, HaveTheirModelsContext) {
+  EXPECT_EQ(ModelPreset("gpt2-1.5b").seq_len, 1024);
+  EXPECT_EQ(ModelPreset("gpt3-175b").seq_len, 2048);
+  EXPECT_EQ(ModelPreset("llama2-70b").seq_len, 4096);
+  EXPECT_EQ(ModelPreset("llama3-405b").seq_len, 8192);
+}
+
+TEST(Presets, AreAllCompleteAndValid) {
+  for (const std::string& name : ModelPresetNames())
+    EXPECT_EQ(Parsed("model: {preset: " + name + "}\n").model.preset, name);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,52 @@
+// The files of scenarios/ load, round-trip and say what their names say; the schema beside them is the
+// format's.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "scenarios/json_schema.h"
+#include "scenarios/yaml_tree.h"
+#include "tests/scenarios/testing.h"
+
+namespace windtunnel {
+namespace {
+
+std::vector<std::string> ShippedFiles() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator("scenarios")) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TEST(Shipped, FilesLoadUnderTheirOwnNameAndRoundTrip) {
+  EXPECT_GE(ShippedFiles().size(), 7u);
+  for (const std::string& file : ShippedFiles()) {
+    Result<Scenario> scenario = LoadScenario(file, {});
+    ASSERT_TRUE(scenario) << scenario.error().message;
+    EXPECT_EQ(scenario->name, std::filesystem::path(file).stem().string());
+    EXPECT_EQ(scenario->source_file, file);
+    EXPECT_FALSE(scenario->description.empty()) << file;
+    scenario->source_file.clear();
+    Result<Scenario> again = ParseScenario(ResolvedYaml(*scenario), "resolved", "/", {});
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(*again, *scenario) << file;
+  }
+}
+
+TEST(Shipped, NamesEndInTheWorldSize) {
+  for (const std::string& file : ShippedFiles()) {
+    Scenario scenario = LoadScenario(file, {}).value();
+    EXPECT_NE(file.find(std::to_string(scenario.WorldSize()) + "rank"), std::string::npos) << file;
+  }
+}
+
+TEST(Shipped, TheSchemaIsTheFormats) {
+  EXPECT_EQ(ReadTextFile("scenarios/scenario.schema.json", "the schema").value(), ScenarioJsonSchema())
+      << "refresh it: bazel run //scenarios:print_schema > scenarios/scenario.schema.json";
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,42 @@
+// Shared by the tests of scenarios/: parse text under the name "s.yaml", and what came of it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "scenarios/load.h"
+
+namespace windtunnel {
+
+// A complete model in one line, so that a test's own text starts in line 2.
+inline constexpr char kMlp[] = "model: {preset: mlp-10-100-10}\n";
+inline constexpr char kGpt[] = "model: {preset: gpt2-124m}\n";
+
+inline Result<Scenario> Parse(const std::string& text, const std::vector<std::string>& sets = {}) {
+  std::vector<Override> overrides;
+  for (const std::string& set : sets) {
+    Result<Override> item = ParseOverride(set);
+    if (!item) return tl::unexpected(item.error());
+    overrides.push_back(*item);
+  }
+  return ParseScenario(text, "s.yaml", "/somewhere", overrides);
+}
+
+// The scenario, which must be there.
+inline Scenario Parsed(const std::string& text, const std::vector<std::string>& sets = {}) {
+  Result<Scenario> scenario = Parse(text, sets);
+  if (!scenario) ADD_FAILURE() << scenario.error().message << "\nin\n" << text;
+  return scenario.value_or(Scenario{});
+}
+
+// The message, which must be that of a bad input.
+inline std::string MessageOf(const std::string& text, const std::vector<std::string>& sets = {}) {
+  Result<Scenario> scenario = Parse(text, sets);
+  if (scenario) return "(no error)";
+  EXPECT_EQ(scenario.error().kind, ErrorKind::kInvalidInput);
+  return scenario.error().message;
+}
+
+}  // namespace windtunnel

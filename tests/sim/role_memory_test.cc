@@ -1,0 +1,51 @@
+#include "sim/role_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/sim/fixtures.h"
+
+namespace windtunnel {
+namespace {
+
+Op MemoryOp(OpKind kind, BufferId buffer) {
+  Op op;
+  op.kind = std::move(kind);
+  op.writes = {{buffer, 0, 0}};
+  return op;
+}
+
+// Buffers 0: weights, 1: start-up only, 2: activations.
+Role MakeRole() {
+  Role role;
+  role.buffers = {{.name = "weights", .bytes = MiB(12), .category = Category::kParameters},
+                  {.name = "first bucket", .bytes = MiB(20), .category = Category::kCommunication},
+                  {.name = "activations", .bytes = Bytes(1000), .category = Category::kActivations}};
+  role.initialize.ops = {MemoryOp(Alloc{}, 0)};
+  role.startup.resize(1);
+  role.startup[0].ops = {MemoryOp(Alloc{}, 1), MemoryOp(Free{}, 1)};
+  role.steady.ops = {MemoryOp(Alloc{}, 2), MemoryOp(Free{}, 2)};
+  return role;
+}
+
+// Start-up: 12 + 20 MiB. Steady: 12 MiB and 1,000 bytes rounded up to 1,024. Reserved stays: segments of 12 and 20 MiB and the 2 MiB
+// that small requests come from.
+TEST(RoleMemory, KeepsStartUpApartFromTheSteadyStep) {
+  const RoleMemory memory = SimulateMemory(MakeRole()).value();
+  EXPECT_EQ(memory.initial_peak, MiB(32));
+  EXPECT_EQ(memory.steady.allocated, MiB(12) + Bytes(1024));
+  EXPECT_EQ(memory.steady.by_category[static_cast<int>(Category::kParameters)], MiB(12));
+  EXPECT_EQ(memory.steady.by_category[static_cast<int>(Category::kActivations)], Bytes(1024));
+  EXPECT_EQ(memory.steady.by_category[static_cast<int>(Category::kCommunication)], Bytes(0));
+  EXPECT_EQ(memory.reserved, MiB(34));
+}
+
+TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
+  const RoleMemory memory = SimulateMemory(MakeRole()).value();
+  ASSERT_EQ(memory.samples.size(), 2u);
+  EXPECT_EQ(memory.samples[0].op, 0);
+  EXPECT_EQ(memory.samples[0].allocated, MiB(12) + Bytes(1024));
+  EXPECT_EQ(memory.samples[1].allocated, MiB(12));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,34 @@
+"""Every external dependency is a Debian -dev package, overlaid by third_party/NAME.BUILD."""
+
+# Repository name -> header directory of the Debian package.
+_SYSTEM = {
+    "benchmark": "/usr/include/benchmark",
+    "boost": "/usr/include/boost",
+    "cli11": "/usr/include/CLI",
+    "expected": "/usr/include/tl",
+    "fmt": "/usr/include/fmt",
+    "gloo": "/usr/include/gloo",
+    "googletest": "/usr/include/gtest",
+    "nlohmann_json": "/usr/include/nlohmann",
+    "onednn": "/usr/include/oneapi",
+    "rapidcheck": "/usr/include/rapidcheck",
+    "yaml_cpp": "/usr/include/yaml-cpp",
+}
+
+def system_repositories():
+    """Declares the overlays and the parts of Bazel that Debian installs as files."""
+    native.local_repository(name = "rules_cc", path = "third_party/rules_cc")
+    native.local_repository(name = "remote_coverage_tools", path = "third_party/remote_coverage_tools")
+    native.local_repository(name = "rules_java", path = "/usr/share/bazel/rules/java")
+    native.local_repository(name = "rules_license", path = "/usr/share/bazel/rules/license")
+    native.local_repository(name = "rules_python", path = "/usr/share/bazel/rules/python")
+    native.local_repository(name = "bazel_features", path = "/usr/share/bazel/tools/features")
+    native.local_repository(name = "rules_proto", path = "/usr/share/bazel/rules/proto")
+    native.local_repository(name = "bazel_skylib", path = "/usr/share/bazel/tools/skylib")
+    native.local_repository(name = "platforms", path = "/usr/share/bazel/tools/platforms")
+    for name, path in _SYSTEM.items():
+        native.new_local_repository(
+            name = name,
+            path = path,
+            build_file = "@windtunnel//third_party:%s.BUILD" % name,
+        )
