@@ -41,7 +41,7 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
 // The profile that is to be extended: --out, or --profile, or this machine's cache.
 Result<Costs> CostsToExtend(const Options& options) {
   if (options.out.empty()) return options.profile.empty() ? CachedCosts() : LoadNamedCosts(options.profile);
-  std::string path = OutputPath(options.out);
+  std::string path = options.out;
   std::error_code error;
   if (std::filesystem::exists(path, error)) return LoadNamedCosts(path);
   if (!options.profile.empty()) {

@@ -65,7 +65,7 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
 }
 
 Result<Costs> LoadNamedCosts(const std::string& name) {
-  std::string path = InputPath(name);
+  std::string path = name;
   if (!LooksLikeFile(name) && !IsFile(path)) {
     WT_ASSIGN_OR_RETURN(path, FindByName(name));
   }

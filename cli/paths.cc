@@ -16,12 +16,6 @@ std::string Environment(const char* name) {
   return value ? value : "";
 }
 
-fs::path RelativeToUser(const std::string& path) {
-  std::string directory = Environment("BUILD_WORKING_DIRECTORY");
-  if (directory.empty() || fs::path(path).is_absolute()) return path;
-  return fs::path(directory) / path;
-}
-
 Status WriteAll(std::FILE* file, const std::string& path, const std::string& text) {
   bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
   if (!written) return Failed("{}: cannot write: {}", path, std::strerror(errno));
@@ -30,14 +24,14 @@ Status WriteAll(std::FILE* file, const std::string& path, const std::string& tex
 
 }  // namespace
 
-std::string InputPath(const std::string& path) {
+Status EnterUserDirectory() {
+  const std::string directory = Environment("BUILD_WORKING_DIRECTORY");
+  if (directory.empty()) return Ok();
   std::error_code error;
-  fs::path at_user = RelativeToUser(path);
-  if (!fs::exists(at_user, error) && fs::exists(path, error)) return path;
-  return at_user.string();
+  fs::current_path(directory, error);
+  if (error) return Failed("{}: cannot be entered: {}", directory, error.message());
+  return Ok();
 }
-
-std::string OutputPath(const std::string& path) { return RelativeToUser(path).string(); }
 
 Result<std::string> CacheDirectory() {
   if (std::string cache = Environment("XDG_CACHE_HOME"); !cache.empty()) return cache + "/windtunnel";
@@ -61,11 +55,10 @@ std::vector<std::string> InstallDirectories() {
 
 Status WriteText(const std::string& path, const std::string& text) {
   if (path == "-") return WriteAll(stdout, "standard output", text);
-  std::string target = OutputPath(path);
-  std::FILE* file = std::fopen(target.c_str(), "w");
-  if (!file) return Failed("{}: cannot open for writing: {}", target, std::strerror(errno));
-  Status status = WriteAll(file, target, text);
-  if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", target, std::strerror(errno));
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (!file) return Failed("{}: cannot open for writing: {}", path, std::strerror(errno));
+  Status status = WriteAll(file, path, text);
+  if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", path, std::strerror(errno));
   return status;
 }
 

@@ -8,11 +8,9 @@
 
 namespace windtunnel {
 
-// `path` as the user means it: relative to the directory that the user stands in, which under `bazel run` is
-// not the process's own (BUILD_WORKING_DIRECTORY). An input that only exists relative to the process is taken
-// from there.
-std::string InputPath(const std::string& path);
-std::string OutputPath(const std::string& path);
+// Goes to the directory that the user stands in, which under `bazel run` is not the one that the process starts in
+// (BUILD_WORKING_DIRECTORY); every relative path, in arguments and in --set, counts from there. Failed when it is gone.
+Status EnterUserDirectory();
 
 // $XDG_CACHE_HOME/windtunnel or ~/.cache/windtunnel. InvalidInput when neither variable is set.
 Result<std::string> CacheDirectory();

@@ -3,6 +3,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/paths.h"
 #include "runtime/live.h"
 
 namespace windtunnel {
@@ -55,8 +56,12 @@ bool StartsWithPlace(std::string_view message) {
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
-  Result<Options> options = ParseCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
-  Result<int> status = options ? RunCommand(*options) : Result<int>(tl::unexpected(options.error()));
+  auto run = [&]() -> Result<int> {
+    WT_RETURN_IF_ERROR(EnterUserDirectory());
+    WT_ASSIGN_OR_RETURN(Options options, ParseCommandLine({argv + std::min(argc, 1), argv + argc}));
+    return RunCommand(options);
+  };
+  const Result<int> status = run();
   if (status) return *status;
   const Error& error = status.error();
   fmt::print(stderr, "{}{}\n", StartsWithPlace(error.message) ? "" : "windtunnel: ", error.message);

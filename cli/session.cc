@@ -38,7 +38,7 @@ Result<Scenario> LoadWithOverrides(const Options& options, const std::string& fi
     overrides.push_back(std::move(parsed));
   }
   if (options.seed) overrides.push_back({"run.seed", std::to_string(*options.seed)});
-  return LoadScenario(InputPath(file), overrides);
+  return LoadScenario(file, overrides);
 }
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {

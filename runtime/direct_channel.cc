@@ -33,18 +33,22 @@ bool SameAddress(const sockaddr_storage& a, const sockaddr_storage& b) {
   return x.sin6_port == y.sin6_port && memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
 }
 
-// A descriptor of our own for the pair's socket, which Gloo keeps to itself: found by its local address, which a connected
-// pair tells and no other socket of this process has. With it a wait can poll and be cut short. Without it (not found) waits
-// block in Gloo until its own timeout.
-FileDescriptor SocketOf(const gloo::transport::Pair& pair) {
+sockaddr_storage AddressOf(const gloo::transport::Pair& pair) {
   const auto* address = dynamic_cast<const gloo::transport::tcp::Address*>(&pair.address());
+  return address == nullptr ? sockaddr_storage{} : address->getSockaddr();
+}
+
+// A descriptor of our own for a pair's socket, which Gloo keeps to itself: the socket of this process that has the
+// pair's two ends. (One end is not enough: connections to different peers may share a local port.) With it a wait can poll
+// and be cut short. Without it, should the peer see other addresses, waits block in Gloo until its own timeout.
+FileDescriptor SocketBetween(const sockaddr_storage& here, const sockaddr_storage& there) {
   std::error_code error;
-  if (address == nullptr) return {};
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const int fd = atoi(entry.path().filename().c_str());
-    sockaddr_storage local = {};
-    socklen_t length = sizeof local;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 && SameAddress(local, address->getSockaddr()))
+    sockaddr_storage local = {}, remote = {};
+    socklen_t local_length = sizeof local, remote_length = sizeof remote;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0 || !SameAddress(local, here)) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &remote_length) == 0 && SameAddress(remote, there))
       return FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   }
   return {};
@@ -81,19 +85,33 @@ Status DirectChannel::Open() {
       peer.send = pair->createSendBuffer(kSlot, staged_.get(), sizeof(Message));
       peer.receive = pair->createRecvBuffer(kSlot, peer.received.get(), sizeof(Message));
       pair->setSync(true, /*busyPoll=*/false);
-      peer.socket = SocketOf(*pair);
     } catch (const std::exception& error) {
       return Failed("cannot open the connection to rank {}: {}", rank, GlooMessage(error));
     }
   }
-  // The longest message first: Gloo fits the socket's buffer to the longest that it has sent, and never shrinks it.
+  return Greet();
+}
+
+// Every pair's first message tells the sender's end of the connection. It has the greatest length: Gloo fits the socket's
+// buffer to the longest message that it has sent.
+Status DirectChannel::Greet() {
   const Fingerprint hello = {.operation = GroupOperation::kBarrier, .elements = -1};
-  const std::vector<std::byte> longest(kMessageBytes);
-  Stage(hello, longest.data(), longest.size());
-  for (int rank = 0; rank < size(); ++rank)
-    if (rank != rank_) WT_RETURN_IF_ERROR(SendStaged(rank));
-  for (int rank = 0; rank < size(); ++rank)
-    if (rank != rank_) WT_RETURN_IF_ERROR(Receive(rank, hello));
+  std::vector<std::byte> message(kMessageBytes);
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    const sockaddr_storage here = AddressOf(*context_->getPair(rank));
+    memcpy(message.data(), &here, sizeof here);
+    Stage(hello, message.data(), message.size());
+    WT_RETURN_IF_ERROR(SendStaged(rank));
+  }
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == rank_) continue;
+    // Not polled for: Gloo's loop may have taken it from the socket before the pair became synchronous.
+    WT_ASSIGN_OR_RETURN(const void* told, Take(rank, hello));
+    sockaddr_storage there;
+    memcpy(&there, told, sizeof there);
+    peers_[rank].socket = SocketBetween(AddressOf(*context_->getPair(rank)), there);
+  }
   return Ok();
 }
 
@@ -140,6 +158,10 @@ Status DirectChannel::AwaitReadable(int peer) {
 
 Result<void*> DirectChannel::Receive(int peer, const Fingerprint& expected) {
   WT_RETURN_IF_ERROR(AwaitReadable(peer));
+  return Take(peer, expected);
+}
+
+Result<void*> DirectChannel::Take(int peer, const Fingerprint& expected) {
   try {
     peers_[peer].receive->waitRecv();
   } catch (const std::exception& error) {

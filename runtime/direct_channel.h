@@ -71,7 +71,9 @@ class DirectChannel {
 
   explicit DirectChannel(std::shared_ptr<gloo::Context> context);
   Status Open();
+  Status Greet();
   Status AwaitReadable(int peer);
+  Result<void*> Take(int peer, const Fingerprint& expected);  // blocks in Gloo until its timeout
 
   std::shared_ptr<gloo::Context> context_;
   int rank_;

@@ -138,7 +138,7 @@ Status RingAllGather(const GroupOperator& op, BulkChannel& channel) {
   const int size = channel.size();
   const Part own = PartOf(op.elements, size, channel.rank());
   char* place = At(op.out, own.begin * op.element_bytes());
-  if (place != op.in) memmove(place, op.in, static_cast<size_t>(own.elements * op.element_bytes()));
+  if (place != op.in && own.elements > 0) memmove(place, op.in, static_cast<size_t>(own.elements * op.element_bytes()));
   // Two ranks pass nothing on, so nothing is gained by segments.
   const int64_t segment = size == 2 ? LargestPart(op, size) : kForwardedSegmentBytes / op.element_bytes();
   return PassingRing(op, channel, 0, size - 1, segment).Run();

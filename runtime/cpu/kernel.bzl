@@ -5,6 +5,7 @@
 # NaN stays NaN, so a diverged run shows.
 KERNEL_COPTS = [
     "-O3",
+    "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fopenmp-simd",

@@ -26,17 +26,15 @@ class Paths : public testing::Test {
 
 TEST_F(Paths, AreRelativeToWhereTheUserStands) {
   std::ofstream(user_ / "a.yaml") << "x";
-  EXPECT_EQ(InputPath("a.yaml"), (user_ / "a.yaml").string());
-  EXPECT_EQ(OutputPath("out.json"), (user_ / "out.json").string());
-  EXPECT_EQ(OutputPath("/tmp/out.json"), "/tmp/out.json");
+  ASSERT_TRUE(EnterUserDirectory());
+  EXPECT_TRUE(fs::exists("a.yaml"));
 }
 
-TEST_F(Paths, OfInputsFallBackToTheProcess) {
-  std::ofstream("only_here.yaml") << "x";
-  EXPECT_EQ(InputPath("only_here.yaml"), "only_here.yaml");
-  fs::remove("only_here.yaml");
-  EXPECT_EQ(InputPath("only_here.yaml"), (user_ / "only_here.yaml").string())
-      << "messages name what the user meant";
+TEST_F(Paths, SayWhenTheUsersDirectoryIsGone) {
+  setenv("BUILD_WORKING_DIRECTORY", "/no/such/directory", 1);
+  const Status status = EnterUserDirectory();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "/no/such/directory: cannot be entered: No such file or directory");
 }
 
 TEST_F(Paths, OfTheCacheFollowXdg) {
@@ -50,6 +48,7 @@ TEST_F(Paths, OfTheCacheFollowXdg) {
 }
 
 TEST_F(Paths, ThatCannotBeWrittenAreFailures) {
+  ASSERT_TRUE(EnterUserDirectory());
   EXPECT_TRUE(WriteText("out.txt", "text\n"));
   std::ifstream file(user_ / "out.txt");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "text\n");

@@ -41,6 +41,7 @@ CalibrationSamples OneRank(double kernel_us, double offset_us) {
 
 TEST(FitSamples, PoolsKernelsAndTakesTheGroupsTimes) {
   Profile profile;
+  profile.cores = 2;
   FitSamples({OneRank(10, 2), OneRank(14, 5)}, "gloo", 2, profile);
   const KernelEntry* kernel = profile.FindKernel("gemm", 2);
   ASSERT_NE(kernel, nullptr);
@@ -56,6 +57,15 @@ TEST(FitSamples, PoolsKernelsAndTakesTheGroupsTimes) {
   EXPECT_DOUBLE_EQ(profile.common_mode[5], 1.0);
   ASSERT_EQ(profile.outside_allocator.size(), 1u);
   EXPECT_EQ(profile.outside_allocator[0].bytes, MiB(5));  // the largest rank's
+}
+
+TEST(FitSamples, ComparesComputingRanksThatShareACoreWithEachOther) {
+  Profile profile;
+  profile.cores = 1;  // two ranks take turns: 0.3 of a core of one's own is 0.6 of a fair half
+  CalibrationSamples rank = OneRank(10, 2);
+  rank.collectives[0].compute_rate = {0.3};
+  FitSamples({rank, rank}, "gloo", 2, profile);
+  EXPECT_DOUBLE_EQ(*profile.FindCollective("all_reduce", "gloo", 2, Bytes(1024))->compute_rate_under_collective, 0.6);
 }
 
 TEST(FitSamples, ReplacesEarlierEntriesOfTheSameIdentity) {
