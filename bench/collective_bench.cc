@@ -29,9 +29,12 @@ void Collectives(benchmark::State& state, RankGroup& group, CollectiveKind kind)
 }
 
 void Register(RankGroup& group, const std::string& backend) {
-  for (CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
-    const std::string name = std::string(Name(kind)) + "/" + backend + "/ranks:" + std::to_string(kRanks) + "/bytes";
-    benchmark::RegisterBenchmark(name.c_str(), [&group, kind](benchmark::State& state) { Collectives(state, group, kind); })
+  for (CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
+    const std::string name =
+        std::string(Name(kind)) + "/" + backend + "/ranks:" + std::to_string(kRanks) + "/bytes";
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [&group, kind](benchmark::State& state) { Collectives(state, group, kind); })
         ->RangeMultiplier(8)
         ->Range(8 << 10, 32 << 20)
         ->UseManualTime()

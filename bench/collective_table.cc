@@ -2,9 +2,9 @@
 //
 //   bazel run //bench:collective_table -- -o all_reduce -r 2 -b 8 -e 64M -f 2 -n 20 -w 5
 //
-// algbw is size / time. busbw corrects it by what the algorithm must move at least, so that it compares with a link's bandwidth
-// whatever the number of ranks: times 2 (n - 1) / n for all-reduce, (n - 1) / n for all-gather and reduce-scatter, 1 for
-// broadcast (nccl-tests, doc/PERFORMANCE.md). GB are 10^9 bytes.
+// algbw is size / time. busbw corrects it by what the algorithm must move at least, so that it compares with
+// a link's bandwidth whatever the number of ranks: times 2 (n - 1) / n for all-reduce, (n - 1) / n for
+// all-gather and reduce-scatter, 1 for broadcast (nccl-tests, doc/PERFORMANCE.md). GB are 10^9 bytes.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -25,8 +25,10 @@ struct Flags {
 };
 
 constexpr char kUsage[] =
-    "usage: collective_table [-o all_reduce|all_gather|reduce_scatter|broadcast] [-r ranks] [-b min-bytes] [-e max-bytes]\n"
-    "                        [-f step-factor] [-n iterations] [-w warm-up iterations]     (bytes take K, M, G)\n";
+    "usage: collective_table [-o all_reduce|all_gather|reduce_scatter|broadcast] [-r ranks] [-b min-bytes] "
+    "[-e max-bytes]\n"
+    "                        [-f step-factor] [-n iterations] [-w warm-up iterations]     (bytes take K, M, "
+    "G)\n";
 
 std::optional<int64_t> ParseBytes(const std::string& text) {
   char* end = nullptr;
@@ -57,14 +59,15 @@ std::optional<Flags> ParseFlags(int argc, char** argv) {
     else if (flag == "-w") flags.warmup = static_cast<int>(*value);
     else return std::nullopt;
   }
-  const bool sound = flags.ranks >= 2 && flags.ranks <= 1024 && flags.factor >= 2 && flags.iterations >= 1 && flags.begin >= 4;
+  const bool sound = flags.ranks >= 2 && flags.ranks <= 1024 && flags.factor >= 2 && flags.iterations >= 1 &&
+                     flags.begin >= 4;
   if (!sound) return std::nullopt;
   return flags;
 }
 
 std::optional<CollectiveKind> KindOf(const std::string& operation) {
-  for (CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-                              CollectiveKind::kBroadcast})
+  for (CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
+                              CollectiveKind::kReduceScatter, CollectiveKind::kBroadcast})
     if (Name(kind) == operation) return kind;
   return std::nullopt;
 }
@@ -72,37 +75,43 @@ std::optional<CollectiveKind> KindOf(const std::string& operation) {
 double BusFactor(CollectiveKind kind, int ranks) {
   const double n = ranks;
   switch (kind) {
-    case CollectiveKind::kAllReduce: return 2 * (n - 1) / n;
+    case CollectiveKind::kAllReduce:
+      return 2 * (n - 1) / n;
     case CollectiveKind::kAllGather:
-    case CollectiveKind::kReduceScatter: return (n - 1) / n;
-    default: return 1;
+    case CollectiveKind::kReduceScatter:
+      return (n - 1) / n;
+    default:
+      return 1;
   }
 }
 
 Result<int64_t> PrintTable(RankGroup& group, CollectiveKind kind, const Flags& flags) {
   const bool sums = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-  fmt::print("# backend gloo {} ranks {} minBytes {} maxBytes {} step: {}(factor) warmup iters: {} iters: {}\n#\n", GlooVersion(),
-             flags.ranks, flags.begin, flags.end, flags.factor, flags.warmup, flags.iterations);
-  fmt::print("#{:>11}  {:>12}  {:>8}  {:>6}  {:>9}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop", "time", "algbw",
-             "busbw", "#wrong");
-  fmt::print("#{:>11}  {:>12}  {:>8}  {:>6}  {:>9}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "", "(us)", "(GB/s)",
-             "(GB/s)", "");
+  fmt::print(
+      "# backend gloo {} ranks {} minBytes {} maxBytes {} step: {}(factor) warmup iters: {} iters: {}\n#\n",
+      GlooVersion(), flags.ranks, flags.begin, flags.end, flags.factor, flags.warmup, flags.iterations);
+  fmt::print("#{:>11}  {:>12}  {:>8}  {:>6}  {:>9}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop",
+             "time", "algbw", "busbw", "#wrong");
+  fmt::print("#{:>11}  {:>12}  {:>8}  {:>6}  {:>9}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "",
+             "(us)", "(GB/s)", "(GB/s)", "");
   double busbw_sum = 0;
   int64_t rows = 0, wrong_sum = 0;
   for (int64_t bytes = flags.begin; bytes <= flags.end; bytes *= flags.factor) {
     const CollectiveCase what{kind, bytes / 4};
     WT_ASSIGN_OR_RETURN(const double seconds, group.Time(what, flags.warmup, flags.iterations));
     WT_ASSIGN_OR_RETURN(const int64_t wrong, group.CountWrong(what));
-    const double algbw = static_cast<double>(bytes) / seconds / 1e9, busbw = algbw * BusFactor(kind, flags.ranks);
-    fmt::print("{:>12}  {:>12}  {:>8}  {:>6}  {:>9.2f}  {:>7.2f}  {:>7.2f}  {:>6}\n", bytes, bytes / 4, "float",
-               sums ? "sum" : "none", seconds * 1e6, algbw, busbw, wrong);
+    const double algbw = static_cast<double>(bytes) / seconds / 1e9,
+                 busbw = algbw * BusFactor(kind, flags.ranks);
+    fmt::print("{:>12}  {:>12}  {:>8}  {:>6}  {:>9.2f}  {:>7.2f}  {:>7.2f}  {:>6}\n", bytes, bytes / 4,
+               "float", sums ? "sum" : "none", seconds * 1e6, algbw, busbw, wrong);
     std::fflush(stdout);
     busbw_sum += busbw;
     wrong_sum += wrong;
     ++rows;
   }
   fmt::print("# Out of bounds values : {} {}\n", wrong_sum, wrong_sum == 0 ? "OK" : "FAILED");
-  fmt::print("# Avg bus bandwidth    : {:.4f} GB/s\n#\n", rows > 0 ? busbw_sum / static_cast<double>(rows) : 0.0);
+  fmt::print("# Avg bus bandwidth    : {:.4f} GB/s\n#\n",
+             rows > 0 ? busbw_sum / static_cast<double>(rows) : 0.0);
   return wrong_sum;
 }
 
@@ -114,7 +123,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
   auto group = RankGroup::Fork(flags->ranks);
-  Result<int64_t> wrong = group ? PrintTable(**group, *kind, *flags) : Result<int64_t>(tl::unexpected(group.error()));
+  Result<int64_t> wrong =
+      group ? PrintTable(**group, *kind, *flags) : Result<int64_t>(tl::unexpected(group.error()));
   if (!wrong) fmt::print(stderr, "{}\n", wrong.error().message);
   return wrong && *wrong == 0 ? 0 : 1;
 }

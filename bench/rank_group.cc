@@ -68,7 +68,8 @@ struct RankGroup::Rank {
     return communicator->Wait(communicator->Submit(op, inputs, outputs, "bench"));
   }
 
-  // Operands of the kind: all-reduce and broadcast work in place, all-gather and reduce-scatter read or write one part.
+  // Operands of the kind: all-reduce and broadcast work in place, all-gather and reduce-scatter read or write
+  // one part.
   void Prepare(const Collective& op) {
     in.resize(static_cast<size_t>(op.elements));
     out.resize(static_cast<size_t>(op.elements));
@@ -81,16 +82,20 @@ struct RankGroup::Rank {
     const int ranks = size() * (size() + 1) / 2;  // of all-reduce's and reduce-scatter's weights rank + 1
     const int64_t own = PartOf(op.elements, size(), rank()).begin;
     switch (op.kind) {
-      case CollectiveKind::kAllReduce: return Value(0, i) * static_cast<float>(ranks);
-      case CollectiveKind::kReduceScatter: return Value(0, own + i) * static_cast<float>(ranks);
-      case CollectiveKind::kBroadcast: return Value(op.root, i);
+      case CollectiveKind::kAllReduce:
+        return Value(0, i) * static_cast<float>(ranks);
+      case CollectiveKind::kReduceScatter:
+        return Value(0, own + i) * static_cast<float>(ranks);
+      case CollectiveKind::kBroadcast:
+        return Value(op.root, i);
       case CollectiveKind::kAllGather:
         for (int rank = size() - 1; rank >= 0; --rank) {
           const Part part = PartOf(op.elements, size(), rank);
           if (i >= part.begin) return Value(rank, i - part.begin);
         }
         return 0;
-      default: return 0;
+      default:
+        return 0;
     }
   }
 
@@ -127,9 +132,12 @@ struct RankGroup::Rank {
     WT_RETURN_IF_ERROR(Run(tell, nullptr, 0, &request, kRequestWords));
     const Collective op = {static_cast<CollectiveKind>(request.kind), DType::kFloat32, request.elements, 0};
     switch (request.command) {
-      case Command::kTime: return Measure(op, request.warmup, request.iterations);
-      case Command::kCheck: return Check(op);
-      case Command::kStop: break;
+      case Command::kTime:
+        return Measure(op, request.warmup, request.iterations);
+      case Command::kCheck:
+        return Check(op);
+      case Command::kStop:
+        break;
     }
     return 0;
   }
@@ -145,10 +153,12 @@ template <typename Rank>
   int port = 0;
   if (read(port_pipe, &port, sizeof port) != sizeof port) _exit(1);
   auto store = ConnectStore("127.0.0.1", port, kToken, kConnectTime);
-  Status connected = store ? self.Connect(std::move(*store), rank, size) : Status(tl::unexpected(store.error()));
+  Status connected =
+      store ? self.Connect(std::move(*store), rank, size) : Status(tl::unexpected(store.error()));
   Request request;
   do {
-    Result<int32_t> done = connected ? self.Obey(request) : Result<int32_t>(tl::unexpected(connected.error()));
+    Result<int32_t> done =
+        connected ? self.Obey(request) : Result<int32_t>(tl::unexpected(connected.error()));
     if (!done) {
       fprintf(stderr, "rank %d: %s\n", rank, done.error().message.c_str());
       _exit(1);
@@ -186,7 +196,8 @@ Result<std::unique_ptr<RankGroup>> RankGroup::Fork(int ranks) {
   WT_ASSIGN_OR_RETURN(auto store, ServeStore("127.0.0.1", 0, kToken));
   const int port = store->port();
   for (int rank = 1; rank < ranks; ++rank)
-    if (write(ends[1], &port, sizeof port) != sizeof port) return Failed("cannot tell rank {} the port", rank);
+    if (write(ends[1], &port, sizeof port) != sizeof port)
+      return Failed("cannot tell rank {} the port", rank);
   close(ends[0]);
   close(ends[1]);
   WT_RETURN_IF_ERROR(group->rank_->Connect(std::move(store), 0, ranks));

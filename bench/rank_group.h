@@ -1,7 +1,8 @@
 // Ranks for benchmarks: processes of this program, each pinned to a core, that run collectives in lock-step.
 //
 //   WT_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, RankGroup::Fork(2));
-//   WT_ASSIGN_OR_RETURN(double seconds, group->Time({CollectiveKind::kAllReduce, elements}, /*warmup=*/5, /*iterations=*/20));
+//   WT_ASSIGN_OR_RETURN(double seconds, group->Time({CollectiveKind::kAllReduce, elements}, /*warmup=*/5,
+//   /*iterations=*/20));
 //
 // The calling process is rank 0. Fork it before the process starts threads of its own.
 #pragma once

@@ -8,10 +8,10 @@ namespace {
 Duration Between(Duration from, Duration to, double share) { return from + (to - from).Scaled(share); }
 
 Distribution Between(const Distribution& from, const Distribution& to, double share) {
-  std::array<Duration, 11> values;
-  for (int i = 0; i < 11; ++i) values[i] = Between(from.values()[i], to.values()[i], share);
+  std::array<Duration, Distribution::kCount> values;
+  for (size_t i = 0; i < values.size(); ++i) values[i] = Between(from.values()[i], to.values()[i], share);
   // Both ends ascend, and so does every mixture of them but for rounding to picoseconds.
-  for (int i = 1; i < 11; ++i) values[i] = std::max(values[i], values[i - 1]);
+  for (size_t i = 1; i < values.size(); ++i) values[i] = std::max(values[i], values[i - 1]);
   return Distribution::FromQuantiles(values);
 }
 

@@ -45,7 +45,7 @@ Distribution Distribution::FromSamples(std::vector<Duration> samples) {
   return result;
 }
 
-Distribution Distribution::FromQuantiles(const std::array<Duration, 11>& values) {
+Distribution Distribution::FromQuantiles(const std::array<Duration, kCount>& values) {
   WT_CHECK(std::is_sorted(values.begin(), values.end()));
   Distribution result;
   result.values_ = values;

@@ -1,10 +1,11 @@
-// A cost is a distribution: eleven quantiles of repeated measurements of one thing.
+// A cost is a distribution: twelve quantiles of repeated measurements of one thing.
 //
 //   Distribution d = Distribution::FromSamples(samples);
 //   d.p50(); d.Quantile(0.9); d.Quantile(stream.Uniform());   // the last draws one sample
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,7 +15,10 @@ namespace windtunnel {
 
 class Distribution {
  public:
-  static constexpr std::array<double, 11> kLevels = {0.0, 0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99, 1.0};
+  // Dense at the top: a pre-emption of milliseconds in one of a thousand microsecond samples must not be drawn once in a hundred.
+  static constexpr size_t kCount = 12;
+  static constexpr std::array<double, kCount> kLevels = {0.0,  0.01, 0.05, 0.10, 0.25,  0.50,
+                                                         0.75, 0.90, 0.95, 0.99, 0.999, 1.0};
 
   Distribution() = default;
   // Every draw is `value`.
@@ -23,7 +27,7 @@ class Distribution {
   // REQUIRES: not empty.
   static Distribution FromSamples(std::vector<Duration> samples);
   // REQUIRES: ascending.
-  static Distribution FromQuantiles(const std::array<Duration, 11>& values);
+  static Distribution FromQuantiles(const std::array<Duration, kCount>& values);
 
   // Linear between the stored levels; only additions, multiplications and rounding to picoseconds, so the same on every
   // machine. REQUIRES: 0 <= level <= 1.
@@ -34,10 +38,10 @@ class Distribution {
   // Mean of the piecewise-linear quantile function.
   Duration Mean() const;
   Distribution Scaled(double factor) const;
-  const std::array<Duration, 11>& values() const { return values_; }
+  const std::array<Duration, kCount>& values() const { return values_; }
 
  private:
-  std::array<Duration, 11> values_{};
+  std::array<Duration, kCount> values_{};
 };
 
 }  // namespace windtunnel

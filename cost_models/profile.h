@@ -58,9 +58,9 @@ struct Profile {
   std::vector<CollectiveEntry> collectives;
   // Host time between two operators (dispatch, allocation, bookkeeping), by ranks running on the node.
   std::map<int, Distribution> dispatch;
-  // Slow common drift of the machine: time of a block of kernels over the median of such blocks; the eleven levels of
+  // Slow common drift of the machine: time of a block of kernels over the median of such blocks; the levels of
   // Distribution. All 1 when not measured.
-  std::array<double, 11> common_mode = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::array<double, Distribution::kCount> common_mode = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   std::vector<OutsideAllocatorEntry> outside_allocator;
 
   const KernelEntry* FindKernel(const std::string& key, int ranks) const;

@@ -68,14 +68,14 @@ class Fields {
     return result;
   }
 
-  std::array<double, 11> Factors(const std::string& key) {
-    std::array<double, 11> result{};
-    const Json* value = Require(key, "11 ascending positive numbers", [](const Json& v) {
-      return v.is_array() && v.size() == 11 && std::is_sorted(v.begin(), v.end()) &&
+  std::array<double, Distribution::kCount> Factors(const std::string& key) {
+    std::array<double, Distribution::kCount> result{};
+    const Json* value = Require(key, "12 ascending positive numbers", [](const Json& v) {
+      return v.is_array() && v.size() == Distribution::kCount && std::is_sorted(v.begin(), v.end()) &&
              std::all_of(v.begin(), v.end(),
                          [](const Json& x) { return x.is_number() && x.get<double>() > 0.0; });
     });
-    if (value) result = value->get<std::array<double, 11>>();
+    if (value) result = value->get<std::array<double, Distribution::kCount>>();
     return result;
   }
 
@@ -135,13 +135,13 @@ class Fields {
   }
 
   Distribution Quantiles() {
-    const Json* value = Require("quantiles", "11 ascending times in seconds in [0, 9000]", [](const Json& v) {
-      return v.is_array() && v.size() == 11 && std::all_of(v.begin(), v.end(), IsTime) &&
+    const Json* value = Require("quantiles", "12 ascending times in seconds in [0, 9000]", [](const Json& v) {
+      return v.is_array() && v.size() == Distribution::kCount && std::all_of(v.begin(), v.end(), IsTime) &&
              std::is_sorted(v.begin(), v.end());
     });
     if (value == nullptr) return {};
-    std::array<Duration, 11> times;
-    for (int i = 0; i < 11; ++i) times[i] = Seconds((*value)[i].get<double>());
+    std::array<Duration, Distribution::kCount> times;
+    for (size_t i = 0; i < times.size(); ++i) times[i] = Seconds((*value)[i].get<double>());
     return Distribution::FromQuantiles(times);
   }
 

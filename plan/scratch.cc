@@ -1,14 +1,15 @@
-// The memory that the collectives of the live runtime need beside their operands (runtime/ring.cc). It is a buffer of the
-// program, so the simulator knows it to the byte.
+// The memory that the collectives of the live runtime need beside their operands (runtime/ring.cc). It is a
+// buffer of the program, so the simulator knows it to the byte.
 //
-// Only sums need any: what a ring receives must be added to what is there, so it cannot be received in place. A ring takes
-// its part (1/n of the message) in segments; while one segment is added, the next arrives in the other half of the scratch.
-// Segments of 1 MiB are the measured optimum on loopback TCP: smaller ones cost more hand-overs between threads, larger ones
-// leave nothing to overlap. A part of at most one segment needs no second half, unless partial sums are passed on from the
-// scratch: in a reduce-scatter of more than two ranks, one segment arrives while the one before it leaves.
+// Only sums need any: what a ring receives must be added to what is there, so it cannot be received in place.
+// A ring takes its part (1/n of the message) in segments; while one segment is added, the next arrives in the
+// other half of the scratch. Segments of 1 MiB are the measured optimum on loopback TCP: smaller ones cost
+// more hand-overs between threads, larger ones leave nothing to overlap. A part of at most one segment needs
+// no second half, unless partial sums are passed on from the scratch: in a reduce-scatter of more than two
+// ranks, one segment arrives while the one before it leaves.
 //
-// Messages of up to 64 KiB in groups of up to 8 ranks go directly to every peer in one step (runtime/direct.cc) through the
-// communicator's own fixed buffers: no scratch.
+// Where it makes a rank send at most 256 KiB, every message goes to every peer in one step instead
+// (runtime/direct.cc), through the communicator's own fixed buffers: no scratch.
 #include <algorithm>
 
 #include "plan/op.h"
@@ -17,15 +18,16 @@ namespace windtunnel {
 namespace {
 
 constexpr Bytes kSegment = MiB(1);
-constexpr Bytes kDirectMessage = KiB(64);
+constexpr Bytes kDirectBytes = KiB(256);
 constexpr int kDirectRanks = 8;
 
 }  // namespace
 
 int64_t CollectiveScratchElements(const Collective& collective, int group_size) {
-  const bool sums = collective.kind == CollectiveKind::kAllReduce || collective.kind == CollectiveKind::kReduceScatter;
+  const bool sums =
+      collective.kind == CollectiveKind::kAllReduce || collective.kind == CollectiveKind::kReduceScatter;
   if (!sums || group_size <= 1) return 0;
-  if (group_size <= kDirectRanks && MessageBytes(collective) <= kDirectMessage) return 0;
+  if (group_size <= kDirectRanks && MessageBytes(collective) * (group_size - 1) <= kDirectBytes) return 0;
   const int64_t part = (collective.elements + group_size - 1) / group_size;
   const int64_t segment = kSegment.count() / SizeOf(collective.dtype).count();
   if (collective.kind == CollectiveKind::kReduceScatter && group_size > 2) return 2 * std::min(part, segment);

@@ -38,7 +38,9 @@ struct Post {
   uint64_t tag;
   size_t offset, bytes;
 
-  void Issue() const { send ? buffer->send(peer, tag, offset, bytes) : buffer->recv(peer, tag, offset, bytes); }
+  void Issue() const {
+    send ? buffer->send(peer, tag, offset, bytes) : buffer->recv(peer, tag, offset, bytes);
+  }
 };
 
 }  // namespace
@@ -147,17 +149,20 @@ BulkChannel::Region& BulkChannel::RegionOf(const void* data, int64_t bytes) {
   std::lock_guard lock(impl_->mutex);
   auto [place, fresh] = impl_->regions.try_emplace({data, bytes});
   Region& region = place->second;
-  if (fresh) region.buffer = impl_->context->createUnboundBuffer(const_cast<void*>(data), static_cast<size_t>(bytes));
+  if (fresh)
+    region.buffer = impl_->context->createUnboundBuffer(const_cast<void*>(data), static_cast<size_t>(bytes));
   if (fresh && impl_->aborted) impl_->CutWaits();
   return region;
 }
 
 void BulkChannel::PostReceive(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
-  impl_->prepared.push_back({region.buffer.get(), peer, false, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
+  impl_->prepared.push_back(
+      {region.buffer.get(), peer, false, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
 }
 
 void BulkChannel::PostSend(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
-  impl_->prepared.push_back({region.buffer.get(), peer, true, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
+  impl_->prepared.push_back(
+      {region.buffer.get(), peer, true, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
 }
 
 void BulkChannel::Flush() {

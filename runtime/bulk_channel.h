@@ -1,9 +1,11 @@
-// Large messages: Gloo's unbound buffers, which its event loop fills and drains while the operator's thread adds up what has come.
+// Large messages: Gloo's unbound buffers, which its event loop fills and drains while the operator's thread
+// adds up what has come.
 //
-// Sends and receives are posted to that loop and issued by it. Gloo's send holds its pair's lock while it copies megabytes
-// into the socket; when another thread than the loop does that, and the loop finds the pair locked, the loop spins, on the very
-// core that the sender needs where a rank has one core, until the scheduler's next tick, 4 ms later. On two pinned ranks a
-// 25 MiB all-reduce takes 12.3 ms (p90 15.8) with sends from the operator's thread, and 9.4 ms (p90 10.1) with posted ones.
+// Sends and receives are posted to that loop and issued by it. Gloo's send holds its pair's lock while it
+// copies megabytes into the socket; when another thread than the loop does that, and the loop finds the pair
+// locked, the loop spins, on the very core that the sender needs where a rank has one core, until the
+// scheduler's next tick, 4 ms later. On two pinned ranks a 25 MiB all-reduce takes 12.3 ms (p90 15.8) with
+// sends from the operator's thread, and 9.4 ms (p90 10.1) with posted ones.
 //
 //   BulkChannel::Region& x = channel.RegionOf(data, bytes);
 //   channel.PostReceive(x, left, tag, offset, part);
@@ -36,11 +38,13 @@ class BulkChannel {
   int size() const;
   void SetDeadline(Clock::time_point deadline);
 
-  // The first of an operator's tags. Sends and receives of one tag match in order of posting, so that ranks which are at
-  // different operators never get each other's data. An operator has tags TagOf(…) up to TagOf(…) + 2^24 - 1.
+  // The first of an operator's tags. Sends and receives of one tag match in order of posting, so that ranks
+  // which are at different operators never get each other's data. An operator has tags TagOf(…) up to
+  // TagOf(…) + 2^24 - 1.
   static uint64_t TagOf(const Fingerprint& fingerprint);
 
-  // Valid until the next BeginOperator. Regions are kept and found again by their memory, so steady states allocate nothing.
+  // Valid until the next BeginOperator. Regions are kept and found again by their memory, so steady states
+  // allocate nothing.
   Region& RegionOf(const void* data, int64_t bytes);
   void BeginOperator();
 

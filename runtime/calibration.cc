@@ -65,6 +65,12 @@ class Calibrator {
   Status AloneOnce(const Target& target);
   Status CoreTime(const Target& target, int64_t repetitions);
   Status OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians);
+  struct Overlap {
+    Duration submitted, compute_end;  // since the pass began
+    double compute_rate = 1;
+  };
+  Overlap MeasureOverlap(const Timeline& timeline, OpIndex backward,
+                         const std::map<std::string, Duration>& medians) const;
   Status RunOnce(OpIndex op);
   std::map<std::string, Duration> Medians() const;
   OpIndex FirstOfBackward() const;
@@ -197,22 +203,36 @@ Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string,
   Mode mode{.communication = Mode::Communication::kOne, .only = target.op, .submit_before = backward};
   const Duration start = Now();
   WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
-  const Span& flight = timeline.spans.back();
-  Duration compute_end, usual, took, arrived;
+  const Overlap overlap = MeasureOverlap(timeline, backward, medians);
+  CollectiveSamples& samples = samples_.collectives[target.samples];
+  samples.overlap_arrived.push_back(start + overlap.submitted);
+  samples.overlap_done.push_back(start + timeline.spans.back().end);
+  samples.overlap_compute_end.push_back(start + overlap.compute_end);
+  samples.compute_rate.push_back(overlap.compute_rate);
+  return Ok();
+}
+
+// The computing thread's speed while the collective was in flight: the usual time of what it got done, over the time that it had. An
+// operator that outlasts the collective runs on at full speed, so what it had done before is its usual time less that rest;
+// gaps between operators count as time, since the communication threads often run just there.
+Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex backward,
+                                               const std::map<std::string, Duration>& medians) const {
+  const Duration landed = timeline.spans.back().end;
+  Overlap overlap;
+  Duration done;
+  bool in_flight = false;
   for (const Span& span : timeline.spans) {
     if (span.stream != kComputeStream) continue;
-    compute_end = span.end;
-    if (span.op >= backward && arrived == Duration()) arrived = span.start;
-    if (span.start < flight.start || span.end > flight.end) continue;
-    usual += medians.at(keys_[span.op]);
-    took += span.end - span.start;
+    if (span.op >= backward && !in_flight) overlap.submitted = overlap.compute_end;  // the previous operator's end
+    in_flight |= span.op >= backward;
+    overlap.compute_end = span.end;
+    if (!in_flight || span.start >= landed) continue;
+    const Duration after = std::max(span.end - landed, Duration());
+    done += std::max(medians.at(keys_[span.op]) - after, Duration());
   }
-  CollectiveSamples& samples = samples_.collectives[target.samples];
-  samples.overlap_arrived.push_back(start + arrived);
-  samples.overlap_done.push_back(start + flight.end);
-  samples.overlap_compute_end.push_back(start + compute_end);
-  if (took > Duration()) samples.compute_rate.push_back(usual / took);
-  return Ok();
+  const Duration computing = std::min(landed, overlap.compute_end) - overlap.submitted;
+  if (computing > Duration()) overlap.compute_rate = done / computing;
+  return overlap;
 }
 
 Status Calibrator::CollectiveRound(const Target& target, int64_t repetitions) {

@@ -28,11 +28,12 @@ class TokenSource : public DataSource {
   }
 };
 
-// next = (5 token + 7) mod m in nine cases of ten, else uniform over m = min(vocab, 1024) tokens. The best possible loss
-// is about 0.33 + 0.1 ln m nats, against ln vocab of a model that knows nothing.
+// next = (5 token + 7) mod m in nine cases of ten, else uniform over m = min(vocab, 1024) tokens. The best
+// possible loss is about 0.33 + 0.1 ln m nats, against ln vocab of a model that knows nothing.
 class SyntheticTokens : public TokenSource {
  public:
-  SyntheticTokens(uint64_t seed, int64_t vocab) : seed_(seed), used_(static_cast<uint64_t>(std::min<int64_t>(vocab, 1024))) {}
+  SyntheticTokens(uint64_t seed, int64_t vocab)
+      : seed_(seed), used_(static_cast<uint64_t>(std::min<int64_t>(vocab, 1024))) {}
 
   int64_t size() const override { return kSyntheticSamples; }
 
@@ -54,7 +55,8 @@ class SyntheticTokens : public TokenSource {
   uint64_t used_;
 };
 
-// Sample i is bytes [i seq, (i + 1) seq] of the file: neighbours share one byte, the last target and the first input.
+// Sample i is bytes [i seq, (i + 1) seq] of the file: neighbours share one byte, the last target and the
+// first input.
 class TextTokens : public TokenSource {
  public:
   TextTokens(std::string text, int64_t seq_len) : text_(std::move(text)), seq_len_(seq_len) {}
@@ -77,11 +79,12 @@ class TextTokens : public TokenSource {
   int64_t seq_len_;
 };
 
-// Inputs are uniform in [-1, 1); every output is a fixed combination of a few inputs, plus a fixed offset. Few, so that
-// making a batch costs next to nothing beside training on it.
+// Inputs are uniform in [-1, 1); every output is a fixed combination of a few inputs, plus a fixed offset.
+// Few, so that making a batch costs next to nothing beside training on it.
 class Regression : public DataSource {
  public:
-  Regression(uint64_t seed, int64_t inputs, int64_t outputs) : seed_(seed), inputs_(inputs), outputs_(outputs) {
+  Regression(uint64_t seed, int64_t inputs, int64_t outputs)
+      : seed_(seed), inputs_(inputs), outputs_(outputs) {
     RandomStream random(seed, kTeacherStream);
     const float scale = 1.0f / std::sqrt(static_cast<float>(kTerms));
     for (int64_t i = 0; i < outputs * kTerms; ++i)
@@ -97,10 +100,13 @@ class Regression : public DataSource {
     WT_CHECK_EQ(static_cast<int64_t>(out.size()), outputs_);
     const RandomStream random(seed_, kFeatureStream + static_cast<uint64_t>(sample));
     for (int64_t i = 0; i < inputs_; ++i)
-      in[i] = static_cast<float>(static_cast<int32_t>(random.At(static_cast<uint64_t>(i)) >> 40)) * 0x1.0p-23f - 1.0f;
+      in[i] =
+          static_cast<float>(static_cast<int32_t>(random.At(static_cast<uint64_t>(i)) >> 40)) * 0x1.0p-23f -
+          1.0f;
     for (int64_t o = 0; o < outputs_; ++o) {
       float sum = offsets_[o];
-      for (int t = 0; t < kTerms; ++t) sum += in[terms_[o * kTerms + t].input] * terms_[o * kTerms + t].weight;
+      for (int t = 0; t < kTerms; ++t)
+        sum += in[terms_[o * kTerms + t].input] * terms_[o * kTerms + t].weight;
       out[o] = sum;
     }
   }
@@ -132,11 +138,12 @@ Result<std::string> ReadText(const std::string& path) {
 Result<std::unique_ptr<DataSource>> MakeTextSource(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
   if (model.vocab < 256)
-    return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least 256, is {}", scenario.data, model.vocab);
+    return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least 256, is {}",
+                        scenario.data, model.vocab);
   WT_ASSIGN_OR_RETURN(std::string text, ReadText(scenario.data));
   if (static_cast<int64_t>(text.size()) < model.seq_len + 1)
-    return InvalidInput("data: '{}' has {} bytes; one sample takes model.seq_len + 1 = {}", scenario.data, text.size(),
-                        model.seq_len + 1);
+    return InvalidInput("data: '{}' has {} bytes; one sample takes model.seq_len + 1 = {}", scenario.data,
+                        text.size(), model.seq_len + 1);
   return std::make_unique<TextTokens>(std::move(text), model.seq_len);
 }
 
@@ -146,7 +153,8 @@ Result<std::unique_ptr<DataSource>> MakeDataSource(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
   const bool synthetic = scenario.data == "synthetic";
   if (model.kind == ModelKind::kMlp) {
-    if (!synthetic) return InvalidInput("data: an MLP trains on 'synthetic' only, '{}' was given", scenario.data);
+    if (!synthetic)
+      return InvalidInput("data: an MLP trains on 'synthetic' only, '{}' was given", scenario.data);
     return std::make_unique<Regression>(scenario.run.seed, model.widths.front(), model.widths.back());
   }
   if (!synthetic) return MakeTextSource(scenario);

@@ -3,7 +3,8 @@
 //   WT_ASSIGN_OR_RETURN(std::unique_ptr<DataSource> source, MakeDataSource(scenario));
 //   source->Tokens(sample, ids, targets);
 //
-// Every source is a pure function of the scenario and the sample's number, so any rank can make any sample at any time.
+// Every source is a pure function of the scenario and the sample's number, so any rank can make any sample at
+// any time.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ class DataSource {
   virtual ~DataSource() = default;
   // Samples in an epoch.
   virtual int64_t size() const = 0;
-  // Sequence `sample`: ids[t] is followed by targets[t]. Both have seq_len elements. REQUIRES: a transformer's source.
+  // Sequence `sample`: ids[t] is followed by targets[t]. Both have seq_len elements. REQUIRES: a
+  // transformer's source.
   virtual void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const = 0;
   // Input features and regression targets of `sample`. REQUIRES: an MLP's source.
   virtual void Features(int64_t sample, std::span<float> in, std::span<float> out) const = 0;
@@ -29,9 +31,10 @@ class DataSource {
 // Samples that synthetic sources call an epoch.
 inline constexpr int64_t kSyntheticSamples = 65'536;
 
-// "synthetic": for a transformer, a noisy recurrence over tokens; for an MLP, a regression on a fixed linear teacher. Both can be
-// learned, so a loss that does not fall is a bug. Anything else is a text file, read as bytes.
-// Errors: InvalidInput (a file that cannot be read or is shorter than seq_len + 1 bytes, a vocabulary below 256, text for an MLP).
+// "synthetic": for a transformer, a noisy recurrence over tokens; for an MLP, a regression on a fixed linear
+// teacher. Both can be learned, so a loss that does not fall is a bug. Anything else is a text file, read as
+// bytes. Errors: InvalidInput (a file that cannot be read or is shorter than seq_len + 1 bytes, a vocabulary
+// below 256, text for an MLP).
 Result<std::unique_ptr<DataSource>> MakeDataSource(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -12,19 +12,22 @@
 namespace windtunnel {
 namespace {
 
-constexpr int64_t kDirectBytes = int64_t{64} << 10;  // of a whole message; beyond it a ring wins (bench/collective_bench.cc)
+constexpr int64_t kDirectBytes = int64_t{256}
+                                 << 10;  // that a rank sends; beyond it rings win (bench/collective_bench.cc)
 constexpr int kDirectRanks = 8;
 constexpr int64_t kPiece = static_cast<int64_t>(DirectChannel::kMessageBytes);
 
-// One operator, seen from one rank: what goes to and comes from each peer. Messages travel in pieces of 32 KiB; a message
-// without bytes (a barrier's, a part of no elements) travels all the same.
+// One operator, seen from one rank: what goes to and comes from each peer. Messages travel in pieces of 64
+// KiB; a message without bytes (a barrier's, a part of no elements) travels all the same.
 class Exchange {
  public:
-  Exchange(const GroupOperator& op, DirectChannel& channel) : op_(op), channel_(channel), rank_(channel.rank()), size_(channel.size()) {}
+  Exchange(const GroupOperator& op, DirectChannel& channel)
+      : op_(op), channel_(channel), rank_(channel.rank()), size_(channel.size()) {}
 
   int Pieces() const {
     int pieces = 1;
-    for (int peer = 0; peer < size_; ++peer) pieces = std::max({pieces, PiecesOf(Outgoing(peer)), PiecesOf(Incoming(peer))});
+    for (int peer = 0; peer < size_; ++peer)
+      pieces = std::max({pieces, PiecesOf(Outgoing(peer)), PiecesOf(Incoming(peer))});
     return pieces;
   }
 
@@ -85,43 +88,55 @@ class Exchange {
 
   Message PartOfMemory(const void* memory, int rank) const {
     const Part part = PartOf(op_.elements, size_, rank);
-    return {static_cast<const char*>(memory) + part.begin * op_.element_bytes(), part.elements * op_.element_bytes()};
+    return {static_cast<const char*>(memory) + part.begin * op_.element_bytes(),
+            part.elements * op_.element_bytes()};
   }
 
   // What this rank sends to `peer`, if anything.
   std::optional<Message> Outgoing(int peer) const {
     if (peer == rank_) return std::nullopt;
     switch (op_.operation) {
-      case GroupOperation::kBarrier: return Message{nullptr, 0};
-      case GroupOperation::kAllReduce: return Message{static_cast<const char*>(op_.out), op_.bytes()};
-      case GroupOperation::kAllGather: return Message{static_cast<const char*>(op_.in), PartOfMemory(op_.in, rank_).bytes};
+      case GroupOperation::kBarrier:
+        return Message{nullptr, 0};
+      case GroupOperation::kAllReduce:
+        return Message{static_cast<const char*>(op_.out), op_.bytes()};
+      case GroupOperation::kAllGather:
+        return Message{static_cast<const char*>(op_.in), PartOfMemory(op_.in, rank_).bytes};
       case GroupOperation::kReduceScatter:
-      case GroupOperation::kAllToAll: return PartOfMemory(op_.in, peer);
+      case GroupOperation::kAllToAll:
+        return PartOfMemory(op_.in, peer);
       case GroupOperation::kBroadcast:
         if (rank_ != op_.peer) return std::nullopt;
         return Message{static_cast<const char*>(op_.out), op_.bytes()};
       case GroupOperation::kSend:
         if (peer != op_.peer) return std::nullopt;
         return Message{static_cast<const char*>(op_.in), op_.bytes()};
-      case GroupOperation::kReceive: return std::nullopt;
+      case GroupOperation::kReceive:
+        return std::nullopt;
     }
     return std::nullopt;
   }
 
-  // Where what `peer` sends belongs, if it sends anything. (A sum's goes through the channel's memory to Reduce.)
+  // Where what `peer` sends belongs, if it sends anything. (A sum's goes through the channel's memory to
+  // Reduce.)
   std::optional<Message> Incoming(int peer) const {
     if (peer == rank_) return std::nullopt;
     switch (op_.operation) {
-      case GroupOperation::kBarrier: return Message{nullptr, 0};
-      case GroupOperation::kAllReduce: return Message{static_cast<const char*>(op_.out), op_.bytes()};
-      case GroupOperation::kReduceScatter: return Message{static_cast<const char*>(op_.out), PartOfMemory(op_.out, rank_).bytes};
+      case GroupOperation::kBarrier:
+        return Message{nullptr, 0};
+      case GroupOperation::kAllReduce:
+        return Message{static_cast<const char*>(op_.out), op_.bytes()};
+      case GroupOperation::kReduceScatter:
+        return Message{static_cast<const char*>(op_.out), PartOfMemory(op_.out, rank_).bytes};
       case GroupOperation::kAllGather:
-      case GroupOperation::kAllToAll: return PartOfMemory(op_.out, peer);
+      case GroupOperation::kAllToAll:
+        return PartOfMemory(op_.out, peer);
       case GroupOperation::kBroadcast:
       case GroupOperation::kReceive:
         if (peer != op_.peer) return std::nullopt;
         return Message{static_cast<const char*>(op_.out), op_.bytes()};
-      case GroupOperation::kSend: return std::nullopt;
+      case GroupOperation::kSend:
+        return std::nullopt;
     }
     return std::nullopt;
   }
@@ -154,7 +169,8 @@ class Exchange {
   std::array<void*, kDirectRanks> received_{};
 };
 
-// A barrier of many ranks: in round k every rank tells the one 2^k further on (Hensgen, Finkel and Manber, 1988).
+// A barrier of many ranks: in round k every rank tells the one 2^k further on (Hensgen, Finkel and Manber,
+// 1988).
 Status DisseminationBarrier(const GroupOperator& op, DirectChannel& channel) {
   const int rank = channel.rank(), size = channel.size();
   channel.Stage(op.fingerprint, nullptr, 0);
@@ -169,20 +185,26 @@ Status DisseminationBarrier(const GroupOperator& op, DirectChannel& channel) {
 
 bool GoesDirect(const GroupOperator& op, int size) {
   switch (op.operation) {
-    case GroupOperation::kBarrier: return true;
+    case GroupOperation::kBarrier:
+      return true;
     case GroupOperation::kAllReduce:
-    case GroupOperation::kReduceScatter: return op.scratch_elements == 0;
+    case GroupOperation::kReduceScatter:
+      return op.scratch_elements == 0;
     case GroupOperation::kAllGather:
-    case GroupOperation::kAllToAll: return size <= kDirectRanks && op.bytes() <= kDirectBytes;
+    case GroupOperation::kAllToAll:
+      return size <= kDirectRanks && op.bytes() <= kDirectBytes;
     case GroupOperation::kBroadcast:
+      return op.bytes() * (size - 1) <= kDirectBytes;
     case GroupOperation::kSend:
-    case GroupOperation::kReceive: return op.bytes() <= kDirectBytes;
+    case GroupOperation::kReceive:
+      return op.bytes() <= kDirectBytes;
   }
   return false;
 }
 
 void RunAlone(const GroupOperator& op) {
-  if (op.in != nullptr && op.out != nullptr && op.elements > 0) memmove(op.out, op.in, static_cast<size_t>(op.bytes()));
+  if (op.in != nullptr && op.out != nullptr && op.elements > 0)
+    memmove(op.out, op.in, static_cast<size_t>(op.bytes()));
 }
 
 bool BeginSendsAll(const GroupOperator& op, int size) { return size <= kDirectRanks && op.bytes() <= kPiece; }
@@ -193,7 +215,8 @@ Status BeginDirect(const GroupOperator& op, DirectChannel& channel) {
 }
 
 Status FinishDirect(const GroupOperator& op, DirectChannel& channel) {
-  if (op.operation == GroupOperation::kBarrier && channel.size() > kDirectRanks) return DisseminationBarrier(op, channel);
+  if (op.operation == GroupOperation::kBarrier && channel.size() > kDirectRanks)
+    return DisseminationBarrier(op, channel);
   Exchange exchange(op, channel);
   const int pieces = exchange.Pieces();
   exchange.KeepOwn();

@@ -38,17 +38,20 @@ sockaddr_storage AddressOf(const gloo::transport::Pair& pair) {
   return address == nullptr ? sockaddr_storage{} : address->getSockaddr();
 }
 
-// A descriptor of our own for a pair's socket, which Gloo keeps to itself: the socket of this process that has the
-// pair's two ends. (One end is not enough: connections to different peers may share a local port.) With it a wait can poll
-// and be cut short. Without it, should the peer see other addresses, waits block in Gloo until its own timeout.
+// A descriptor of our own for a pair's socket, which Gloo keeps to itself: the socket of this process that
+// has the pair's two ends. (One end is not enough: connections to different peers may share a local port.)
+// With it a wait can poll and be cut short. Without it, should the peer see other addresses, waits block in
+// Gloo until its own timeout.
 FileDescriptor SocketBetween(const sockaddr_storage& here, const sockaddr_storage& there) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const int fd = atoi(entry.path().filename().c_str());
     sockaddr_storage local = {}, remote = {};
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0 || !SameAddress(local, here)) continue;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &remote_length) == 0 && SameAddress(remote, there))
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0 || !SameAddress(local, here))
+      continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&remote), &remote_length) == 0 &&
+        SameAddress(remote, there))
       return FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   }
   return {};
@@ -57,7 +60,9 @@ FileDescriptor SocketBetween(const sockaddr_storage& here, const sockaddr_storag
 }  // namespace
 
 DirectChannel::DirectChannel(std::shared_ptr<gloo::Context> context)
-    : context_(std::move(context)), rank_(context_->rank), staged_(new Message()),
+    : context_(std::move(context)),
+      rank_(context_->rank),
+      staged_(new Message()),
       peers_(static_cast<size_t>(context_->size)) {}
 
 DirectChannel::~DirectChannel() {
@@ -92,8 +97,8 @@ Status DirectChannel::Open() {
   return Greet();
 }
 
-// Every pair's first message tells the sender's end of the connection. It has the greatest length: Gloo fits the socket's
-// buffer to the longest message that it has sent.
+// Every pair's first message tells the sender's end of the connection. It has the greatest length: Gloo fits
+// the socket's buffer to the longest message that it has sent.
 Status DirectChannel::Greet() {
   const Fingerprint hello = {.operation = GroupOperation::kBarrier, .elements = -1};
   std::vector<std::byte> message(kMessageBytes);
@@ -111,6 +116,10 @@ Status DirectChannel::Greet() {
     sockaddr_storage there;
     memcpy(&there, told, sizeof there);
     peers_[rank].socket = SocketBetween(AddressOf(*context_->getPair(rank)), there);
+    // Gloo fits the socket's buffer to one message. Then a second one waits for the peer's kernel to
+    // acknowledge the first, which it does 40 ms later when the peer does not read meanwhile.
+    const int room = 4 * static_cast<int>(sizeof(Message));
+    setsockopt(peers_[rank].socket.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   }
   return Ok();
 }
@@ -143,7 +152,8 @@ Status DirectChannel::AwaitReadable(int peer) {
   char byte;
   const auto start = Clock::now();
   do {
-    if (recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) return Ok();  // data, or the end of the connection
+    if (recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0)
+      return Ok();  // data, or the end of the connection
   } while (Clock::now() - start < spin_);
   pollfd entry = {socket, POLLIN, 0};
   for (;;) {
@@ -169,7 +179,8 @@ Result<void*> DirectChannel::Take(int peer, const Fingerprint& expected) {
   }
   Message& message = *peers_[peer].received;
   if (message.fingerprint != expected)
-    return Failed("ranks disagree: this rank is at {}, rank {} at {}", Describe(expected), peer, Describe(message.fingerprint));
+    return Failed("ranks disagree: this rank is at {}, rank {} at {}", Describe(expected), peer,
+                  Describe(message.fingerprint));
   return static_cast<void*>(message.bytes);
 }
 

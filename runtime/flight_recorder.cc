@@ -23,7 +23,8 @@ Result<FlightRecorder> FlightRecorder::Map(const std::string& path, int fd, int 
 Result<FlightRecorder> FlightRecorder::Create(const std::string& path, int ranks) {
   WT_CHECK_GT(ranks, 0);
   FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(sizeof(Slot) * static_cast<size_t>(ranks))) != 0)
+  if (!file.valid() ||
+      ftruncate(file.get(), static_cast<off_t>(sizeof(Slot) * static_cast<size_t>(ranks))) != 0)
     return Failed("cannot make the flight recorder '{}': {}", path, strerror(errno));
   return Map(path, file.get(), ranks, 0);
 }
@@ -34,11 +35,14 @@ Result<FlightRecorder> FlightRecorder::Open(const std::string& path, int rank) {
   if (!file.valid() || fstat(file.get(), &status) != 0)
     return Failed("cannot open the flight recorder '{}': {}", path, strerror(errno));
   const int ranks = static_cast<int>(status.st_size / static_cast<off_t>(sizeof(Slot)));
-  if (rank < 0 || rank >= ranks) return Failed("the flight recorder '{}' has {} ranks, not a rank {}", path, ranks, rank);
+  if (rank < 0 || rank >= ranks)
+    return Failed("the flight recorder '{}' has {} ranks, not a rank {}", path, ranks, rank);
   return Map(path, file.get(), ranks, rank);
 }
 
-FlightRecorder FlightRecorder::Private() { return FlightRecorder(std::shared_ptr<Slot[]>(new Slot[1]()), 1, 0); }
+FlightRecorder FlightRecorder::Private() {
+  return FlightRecorder(std::shared_ptr<Slot[]>(new Slot[1]()), 1, 0);
+}
 
 FlightRecorder::Position FlightRecorder::Last(int rank) const {
   WT_CHECK_LT(rank, ranks_);

@@ -1,11 +1,12 @@
-// Where every rank is, readable from outside even after kill -9: a file that all ranks map, with one cache line of a rank's own.
+// Where every rank is, readable from outside even after kill -9: a file that all ranks map, with one cache
+// line of a rank's own.
 //
-//   WT_ASSIGN_OR_RETURN(FlightRecorder all, FlightRecorder::Create(path, world_size));         // the launcher
-//   WT_ASSIGN_OR_RETURN(FlightRecorder mine, FlightRecorder::Open(path, rank));                // a rank
-//   mine.Note(step, op);  …  mine.NoteStepDone(step);
-//   FlightRecorder::Position last = all.Last(rank);
+//   WT_ASSIGN_OR_RETURN(FlightRecorder all, FlightRecorder::Create(path, world_size));         // the
+//   launcher WT_ASSIGN_OR_RETURN(FlightRecorder mine, FlightRecorder::Open(path, rank));                // a
+//   rank mine.Note(step, op);  …  mine.NoteStepDone(step); FlightRecorder::Position last = all.Last(rank);
 //
-// A note is one relaxed store of 8 bytes to a line that nobody else writes: about a nanosecond, and never torn.
+// A note is one relaxed store of 8 bytes to a line that nobody else writes: about a nanosecond, and never
+// torn.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,8 @@ namespace windtunnel {
 class FlightRecorder {
  public:
   enum class State : uint8_t { kStarting, kRunning, kWaiting, kDone };
-  // Step -1 is initialisation; `op` indexes the program that the role runs in that step. kDone: the step has ended.
+  // Step -1 is initialisation; `op` indexes the program that the role runs in that step. kDone: the step has
+  // ended.
   struct Position {
     State state = State::kStarting;
     int64_t step = -1;
@@ -55,7 +57,8 @@ class FlightRecorder {
   static Result<FlightRecorder> Map(const std::string& path, int fd, int ranks, int rank);
 
   void Store(State state, int64_t step, int32_t op) {
-    uint64_t note = static_cast<uint64_t>(state) << 62 | static_cast<uint64_t>(static_cast<uint32_t>(step + 1)) << 30 |
+    uint64_t note = static_cast<uint64_t>(state) << 62 |
+                    static_cast<uint64_t>(static_cast<uint32_t>(step + 1)) << 30 |
                     (static_cast<uint64_t>(op) & ((1u << 30) - 1));
     mine_->note.store(note, std::memory_order_relaxed);
   }

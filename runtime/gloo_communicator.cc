@@ -1,4 +1,5 @@
-// The communicator over Gloo: small operators go directly (runtime/direct.h), large ones around a ring (runtime/ring.h).
+// The communicator over Gloo: small operators go directly (runtime/direct.h), large ones around a ring
+// (runtime/ring.h).
 #include <algorithm>
 #include <thread>
 
@@ -17,7 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Communicator::Clock;
 
-// After a failure, how long peers get to say where they are. Those that the same deadline hit are late by their skew only.
+// After a failure, how long peers get to say where they are. Those that the same deadline hit are late by
+// their skew only.
 constexpr milliseconds kViewsTime{500};
 
 class GlooRunner : public OperatorRunner {
@@ -65,19 +67,22 @@ class GlooRunner : public OperatorRunner {
   }
 
  private:
-  // An error's message with who, what and where the peers are; and all connections are cut, so that they fail as well.
+  // An error's message with who, what and where the peers are; and all connections are cut, so that they fail
+  // as well.
   Status Explain(const GroupOperator& op, Clock::time_point start, Status status) {
     if (status) return status;
     const bool timed_out = Clock::now() - start >= options_.timeout;
-    std::string text = fmt::format("rank {} of group '{}': {} '{}' ({}) failed: {}", options_.rank, options_.name,
-                                   Name(op.operation), op.name, Describe(op.fingerprint), status.error().message);
+    std::string text =
+        fmt::format("rank {} of group '{}': {} '{}' ({}) failed: {}", options_.rank, options_.name,
+                    Name(op.operation), op.name, Describe(op.fingerprint), status.error().message);
     text += PeerViews(op, timed_out);
     direct_->Close();
     bulk_->Close();
     return Failed("{}", text);
   }
 
-  // Tells the store where this rank is, and collects what its peers have told: "; rank 1 was at number 7, barrier 'start'".
+  // Tells the store where this rank is, and collects what its peers have told: "; rank 1 was at number 7,
+  // barrier 'start'".
   std::string PeerViews(const GroupOperator& op, bool timed_out) {
     const std::string prefix = "failed/" + options_.name + "/";
     const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
@@ -103,7 +108,11 @@ class GlooRunner : public OperatorRunner {
 class GlooCommunicator : public Communicator {
  public:
   GlooCommunicator(std::unique_ptr<GlooRunner> runner, const GlooOptions& options)
-      : rank_(options.rank), size_(options.size), numbers_(options.size), runner_(std::move(runner)), queue_(runner_.get()) {}
+      : rank_(options.rank),
+        size_(options.size),
+        numbers_(options.size),
+        runner_(std::move(runner)),
+        queue_(runner_.get()) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -114,7 +123,8 @@ class GlooCommunicator : public Communicator {
       Status described = DescribeOperator(kind, reads, writes, name, rank_, size_, op);
       if (!described) {
         ErrorKind error = described.error().kind;
-        return tl::unexpected(Error{error, fmt::format("rank {}: '{}': {}", rank_, name, described.error().message)});
+        return tl::unexpected(
+            Error{error, fmt::format("rank {}: '{}': {}", rank_, name, described.error().message)});
       }
       op.fingerprint.number = numbers_.Next(op);
       return Ok();

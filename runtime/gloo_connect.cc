@@ -70,8 +70,8 @@ Result<GlooConnections> ConnectGloo(Store& store, const GlooOptions& options) {
     connections.bulk = ConnectMesh(store, options, "bulk", connections.device);
     return connections;
   } catch (const std::exception& error) {
-    return Failed("rank {} of group '{}' ({} ranks) could not connect to its peers over '{}': {}", options.rank,
-                  options.name, options.size, options.hostname, GlooMessage(error));
+    return Failed("rank {} of group '{}' ({} ranks) could not connect to its peers over '{}': {}",
+                  options.rank, options.name, options.size, options.hostname, GlooMessage(error));
   }
 }
 

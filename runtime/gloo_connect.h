@@ -17,14 +17,16 @@ class Device;
 
 namespace windtunnel {
 
-// Two full meshes of connections over one event loop: direct messages and large ones must not queue behind each other.
+// Two full meshes of connections over one event loop: direct messages and large ones must not queue behind
+// each other.
 struct GlooConnections {
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::Context> direct, bulk;
 };
 
-// Every rank of the group calls it. Errors: Failed (a rank did not come within the timeout, an interface that is not there).
-// Ignores SIGPIPE for the process from then on, unless it has a handler: Gloo writes to sockets whose peer may have died.
+// Every rank of the group calls it. Errors: Failed (a rank did not come within the timeout, an interface that
+// is not there). Ignores SIGPIPE for the process from then on, unless it has a handler: Gloo writes to
+// sockets whose peer may have died.
 Result<GlooConnections> ConnectGloo(Store& store, const GlooOptions& options);
 
 // What an exception of Gloo's says, without the place in its sources.

@@ -8,22 +8,33 @@ namespace windtunnel {
 
 std::string_view Name(GroupOperation operation) {
   switch (operation) {
-    case GroupOperation::kAllReduce: return "all_reduce";
-    case GroupOperation::kAllGather: return "all_gather";
-    case GroupOperation::kReduceScatter: return "reduce_scatter";
-    case GroupOperation::kBroadcast: return "broadcast";
-    case GroupOperation::kAllToAll: return "all_to_all";
-    case GroupOperation::kBarrier: return "barrier";
-    case GroupOperation::kSend: return "send";
-    case GroupOperation::kReceive: return "receive";
+    case GroupOperation::kAllReduce:
+      return "all_reduce";
+    case GroupOperation::kAllGather:
+      return "all_gather";
+    case GroupOperation::kReduceScatter:
+      return "reduce_scatter";
+    case GroupOperation::kBroadcast:
+      return "broadcast";
+    case GroupOperation::kAllToAll:
+      return "all_to_all";
+    case GroupOperation::kBarrier:
+      return "barrier";
+    case GroupOperation::kSend:
+      return "send";
+    case GroupOperation::kReceive:
+      return "receive";
   }
   return "?";
 }
 
 std::string Describe(const Fingerprint& fingerprint) {
-  std::string_view what = fingerprint.operation == GroupOperation::kSend ? "message" : Name(fingerprint.operation);
-  if (fingerprint.operation == GroupOperation::kBarrier) return fmt::format("number {}, {}", fingerprint.number, what);
-  return fmt::format("number {}, {} of {} x {}", fingerprint.number, what, fingerprint.elements, Name(fingerprint.dtype));
+  std::string_view what =
+      fingerprint.operation == GroupOperation::kSend ? "message" : Name(fingerprint.operation);
+  if (fingerprint.operation == GroupOperation::kBarrier)
+    return fmt::format("number {}, {}", fingerprint.number, what);
+  return fmt::format("number {}, {} of {} x {}", fingerprint.number, what, fingerprint.elements,
+                     Name(fingerprint.dtype));
 }
 
 Part PartOf(int64_t elements, int parts, int index) {
@@ -41,12 +52,18 @@ namespace {
 
 GroupOperation OperationOf(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::kAllReduce: return GroupOperation::kAllReduce;
-    case CollectiveKind::kAllGather: return GroupOperation::kAllGather;
-    case CollectiveKind::kReduceScatter: return GroupOperation::kReduceScatter;
-    case CollectiveKind::kBroadcast: return GroupOperation::kBroadcast;
-    case CollectiveKind::kAllToAll: return GroupOperation::kAllToAll;
-    case CollectiveKind::kBarrier: return GroupOperation::kBarrier;
+    case CollectiveKind::kAllReduce:
+      return GroupOperation::kAllReduce;
+    case CollectiveKind::kAllGather:
+      return GroupOperation::kAllGather;
+    case CollectiveKind::kReduceScatter:
+      return GroupOperation::kReduceScatter;
+    case CollectiveKind::kBroadcast:
+      return GroupOperation::kBroadcast;
+    case CollectiveKind::kAllToAll:
+      return GroupOperation::kAllToAll;
+    case CollectiveKind::kBarrier:
+      return GroupOperation::kBarrier;
   }
   return GroupOperation::kBarrier;
 }
@@ -59,7 +76,8 @@ Result<void*> Operand(std::span<const TensorRef> list, size_t index, const char*
   return list[index].data;
 }
 
-Status LocateScratch(const Collective& collective, std::span<const TensorRef> writes, int size, GroupOperator& op) {
+Status LocateScratch(const Collective& collective, std::span<const TensorRef> writes, int size,
+                     GroupOperator& op) {
   const int64_t needed = CollectiveScratchElements(collective, size);
   if (needed == 0) return Ok();
   WT_ASSIGN_OR_RETURN(op.scratch, Operand(writes, 1, "scratch", needed));
@@ -67,8 +85,8 @@ Status LocateScratch(const Collective& collective, std::span<const TensorRef> wr
   return Ok();
 }
 
-Status LocateCollective(const Collective& collective, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                        int rank, int size, GroupOperator& op) {
+Status LocateCollective(const Collective& collective, std::span<const TensorRef> reads,
+                        std::span<const TensorRef> writes, int rank, int size, GroupOperator& op) {
   const int64_t elements = collective.elements, part = PartOf(elements, size, rank).elements;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce: {
@@ -97,7 +115,8 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "x", elements));
       return Ok();
     }
-    case CollectiveKind::kBarrier: return Ok();
+    case CollectiveKind::kBarrier:
+      return Ok();
   }
   return Ok();
 }
@@ -133,8 +152,9 @@ Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
 
 }  // namespace
 
-Status DescribeOperator(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                        std::string_view name, int rank, int size, GroupOperator& op) {
+Status DescribeOperator(const OpKind& kind, std::span<const TensorRef> reads,
+                        std::span<const TensorRef> writes, std::string_view name, int rank, int size,
+                        GroupOperator& op) {
   op.name.assign(name);  // keeps its capacity: operators are reused
   op.in = nullptr;
   op.out = op.scratch = nullptr;

@@ -1,4 +1,5 @@
-// One operator of a process group, as the algorithms see it: op.h's kinds flattened, the operands located and checked.
+// One operator of a process group, as the algorithms see it: op.h's kinds flattened, the operands located and
+// checked.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,24 @@
 namespace windtunnel {
 
 enum class GroupOperation : uint8_t {
-  kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll, kBarrier, kSend, kReceive
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kSend,
+  kReceive
 };
 std::string_view Name(GroupOperation operation);
 
-// What ranks must agree on about one operator. Sent in front of small messages and hashed into the tags of large ones, so
-// that ranks which disagree get an error and never each other's data.
+// What ranks must agree on about one operator. Sent in front of small messages and hashed into the tags of
+// large ones, so that ranks which disagree get an error and never each other's data.
 struct Fingerprint {
   uint32_t number = 0;  // of the group's collectives, or of the messages from one rank to another
   GroupOperation operation = GroupOperation::kBarrier;  // kSend for both ends of a message
   DType dtype = DType::kFloat32;
-  uint16_t root = 0;    // broadcast: the root; send and receive: the sender
+  uint16_t root = 0;  // broadcast: the root; send and receive: the sender
   int64_t elements = 0;
 
   bool operator==(const Fingerprint&) const = default;
@@ -56,10 +64,12 @@ struct Part {
 };
 Part PartOf(int64_t elements, int parts, int index);
 
-// Numbers the operators of one rank as its peers do: collectives in order, messages in order for each pair and direction.
+// Numbers the operators of one rank as its peers do: collectives in order, messages in order for each pair
+// and direction.
 class OperatorNumbers {
  public:
-  explicit OperatorNumbers(int size) : sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {}
+  explicit OperatorNumbers(int size)
+      : sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {}
   uint32_t Next(const GroupOperator& op);
 
  private:
@@ -67,9 +77,10 @@ class OperatorNumbers {
   std::vector<uint32_t> sent_, received_;
 };
 
-// Fills everything but the fingerprint's number. Errors: Unsupported (not an operator of a group, a type that cannot be
-// summed), Failed (operands that are missing or too small, a peer outside the group).
-Status DescribeOperator(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                        std::string_view name, int rank, int size, GroupOperator& op);
+// Fills everything but the fingerprint's number. Errors: Unsupported (not an operator of a group, a type that
+// cannot be summed), Failed (operands that are missing or too small, a peer outside the group).
+Status DescribeOperator(const OpKind& kind, std::span<const TensorRef> reads,
+                        std::span<const TensorRef> writes, std::string_view name, int rank, int size,
+                        GroupOperator& op);
 
 }  // namespace windtunnel

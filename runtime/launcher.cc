@@ -74,7 +74,7 @@ class SignalPipe {
 
 struct RankProcess {
   pid_t pid = -1;
-  FileDescriptor pidfd;  // readable once the process has ended; not valid on kernels before 5.3
+  FileDescriptor pidfd;       // readable once the process has ended; not valid on kernels before 5.3
   std::optional<int> status;  // as waitpid gives it; set once reaped
 
   bool running() const { return pid > 0 && !status; }
@@ -82,7 +82,8 @@ struct RankProcess {
   bool killed() const { return status && WIFSIGNALED(*status); }
 };
 
-// Everything that the child needs, made before fork: after it, a child of a process with threads may not even allocate.
+// Everything that the child needs, made before fork: after it, a child of a process with threads may not even
+// allocate.
 struct Command {
   std::vector<std::string> strings;
   std::vector<char*> arguments, environment;
@@ -93,11 +94,19 @@ struct Command {
 std::map<std::string, std::string> ContractVariables(const LaunchOptions& options, int rank) {
   const std::string size = std::to_string(options.ranks), number = std::to_string(rank);
   std::map<std::string, std::string> variables = {
-      {"RANK", number},        {"LOCAL_RANK", number},      {"ROLE_RANK", number},
-      {"WORLD_SIZE", size},    {"LOCAL_WORLD_SIZE", size},  {"ROLE_WORLD_SIZE", size},
-      {"GROUP_RANK", "0"},     {"GROUP_WORLD_SIZE", "1"},   {"ROLE_NAME", "default"},
-      {"MASTER_ADDR", options.master_addr}, {"MASTER_PORT", std::to_string(options.master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},  {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"RANK", number},
+      {"LOCAL_RANK", number},
+      {"ROLE_RANK", number},
+      {"WORLD_SIZE", size},
+      {"LOCAL_WORLD_SIZE", size},
+      {"ROLE_WORLD_SIZE", size},
+      {"GROUP_RANK", "0"},
+      {"GROUP_WORLD_SIZE", "1"},
+      {"ROLE_NAME", "default"},
+      {"MASTER_ADDR", options.master_addr},
+      {"MASTER_PORT", std::to_string(options.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
   };
   for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     if (options.pin || getenv(threads) == nullptr) variables.insert_or_assign(threads, std::string("1"));
@@ -218,13 +227,15 @@ class Job {
   void Reap() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       int status = 0;
-      if (!ranks_[rank].running() || waitpid(ranks_[rank].pid, &status, WNOHANG) != ranks_[rank].pid) continue;
+      if (!ranks_[rank].running() || waitpid(ranks_[rank].pid, &status, WNOHANG) != ranks_[rank].pid)
+        continue;
       ranks_[rank].status = status;
       if (status != 0 && first_ < 0) first_ = static_cast<int>(rank);
     }
   }
 
-  // Of those that have died by now, one that was killed; its peers then complain that it is gone. Else the first.
+  // Of those that have died by now, one that was killed; its peers then complain that it is gone. Else the
+  // first.
   int Culprit() const {
     if (ranks_[first_].killed()) return first_;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
@@ -251,7 +262,8 @@ class Job {
     const std::string where = options_.last_op ? options_.last_op(rank) : "";
     const std::string said = options_.describe_error ? options_.describe_error(rank) : "";
     std::string text = WIFSIGNALED(status)
-                           ? fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status), strsignal(WTERMSIG(status)))
+                           ? fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status),
+                                         strsignal(WTERMSIG(status)))
                            : fmt::format("rank {} exited with status {}", rank, WEXITSTATUS(status));
     if (!where.empty()) text += "; its last operator was " + where;
     if (!said.empty()) text += ": " + said;

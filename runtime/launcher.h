@@ -6,7 +6,8 @@
 //   options.master_port = store->port();
 //   WT_RETURN_IF_ERROR(LaunchRanks(options));
 //
-// Every rank gets torchrun's environment (runtime/rank_environment.h) and dies with the launcher, however that ends.
+// Every rank gets torchrun's environment (runtime/rank_environment.h) and dies with the launcher, however
+// that ends.
 #pragma once
 
 #include <chrono>
@@ -29,24 +30,24 @@ struct LaunchOptions {
   // Rank r runs on core r, modulo the cores that this process may use; libraries are told to use one thread.
   bool pin = true;
 
-  // Asked after a failure: what the rank itself says went wrong, and the operator that it began last ("blocks.2.mlp.up (backward)
-  // of step 12"). May be empty, as functions and in what they return.
+  // Asked after a failure: what the rank itself says went wrong, and the operator that it began last
+  // ("blocks.2.mlp.up (backward) of step 12"). May be empty, as functions and in what they return.
   std::function<std::string(int rank)> describe_error;
   std::function<std::string(int rank)> last_op;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;
 
-  // After the first death, others that die within this time count as just as early: who was killed goes before who complains.
+  // After the first death, others that die within this time count as just as early: who was killed goes
+  // before who complains.
   std::chrono::milliseconds grace{200};
   // From SIGTERM to SIGKILL.
   std::chrono::milliseconds patience{1'500};
 };
 
-// Returns when every rank has ended and been reaped. When one fails, the others are ended. Ranks inherit standard error.
-// Errors: Failed: names the rank that failed first by itself and how ("rank 1 was killed by signal 9 (Killed);
-// its last operator was …"),
-// or the signal that interrupted this process (SIGINT and SIGTERM are passed on to the ranks).
-// One call at a time, since it handles signals.
+// Returns when every rank has ended and been reaped. When one fails, the others are ended. Ranks inherit
+// standard error. Errors: Failed: names the rank that failed first by itself and how ("rank 1 was killed by
+// signal 9 (Killed); its last operator was …"), or the signal that interrupted this process (SIGINT and
+// SIGTERM are passed on to the ranks). One call at a time, since it handles signals.
 Status LaunchRanks(const LaunchOptions& options);
 
 }  // namespace windtunnel

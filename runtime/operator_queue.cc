@@ -37,6 +37,7 @@ void OperatorQueue::Admit(std::unique_lock<std::mutex>& lock) {
     driven_ = false;
     entry.has_begun = true;
     if (!begun) Complete(std::move(begun));
+    done_.notify_all();  // whoever came to wait meanwhile may finish it
   }
   const bool needs_thread = NeedsThread();
   lock.unlock();

@@ -1,8 +1,11 @@
 // The operators of one group, run in the order of submission by whichever thread is best placed to:
 //
-// * a small operator's first half runs inside Submit when nothing is before it: its message leaves at once, from this thread;
-// * Wait runs what is still to be done itself, instead of waking another thread to do it and to be woken by that;
-// * whatever nobody waits for is run by the queue's own thread, so that it overlaps with what the caller computes.
+// * a small operator's first half runs inside Submit when nothing is before it: its message leaves at once,
+// from this thread;
+// * Wait runs what is still to be done itself, instead of waking another thread to do it and to be woken by
+// that;
+// * whatever nobody waits for is run by the queue's own thread, so that it overlaps with what the caller
+// computes.
 //
 //   OperatorQueue queue(&runner);
 //   uint64_t ticket = queue.Submit([&](GroupOperator& op) { return DescribeOperator(…, op); });
@@ -28,10 +31,12 @@ namespace windtunnel {
 class OperatorRunner {
  public:
   virtual ~OperatorRunner() = default;
-  // Whether Begin does all that peers wait for, without blocking: then Finish may come as late as the caller's Wait.
+  // Whether Begin does all that peers wait for, without blocking: then Finish may come as late as the
+  // caller's Wait.
   virtual bool CanBegin(const GroupOperator& op) = 0;
   virtual Status Begin(GroupOperator& op) = 0;
-  // The whole operator, or what is left of it when it `has_begun`. `waited_for`: the caller does nothing else meanwhile.
+  // The whole operator, or what is left of it when it `has_begun`. `waited_for`: the caller does nothing else
+  // meanwhile.
   virtual Status Finish(GroupOperator& op, bool has_begun, bool waited_for) = 0;
   // Makes the call in progress fail soon. From any thread.
   virtual void Abort() = 0;

@@ -19,8 +19,9 @@ struct RankEnvironment {
 // What getenv answers: a variable's value, or null.
 using Environment = std::function<const char*(const char* name)>;
 
-// nullopt when neither RANK nor WORLD_SIZE is set: this process is no rank of a job. LOCAL_RANK and LOCAL_WORLD_SIZE are those
-// of a single node when they are not set. Errors: InvalidInput ("WORLD_SIZE is 'x', expected a positive integer").
+// nullopt when neither RANK nor WORLD_SIZE is set: this process is no rank of a job. LOCAL_RANK and
+// LOCAL_WORLD_SIZE are those of a single node when they are not set. Errors: InvalidInput ("WORLD_SIZE is
+// 'x', expected a positive integer").
 Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& environment);
 // Of this process.
 Result<std::optional<RankEnvironment>> ReadRankEnvironment();

@@ -30,13 +30,15 @@ Status CheckSummable(DType dtype) {
 }
 
 void AddInto(DType dtype, void* sum, const void* x, int64_t elements) {
-  if (dtype == DType::kInt32) return AddIntegers(elements, static_cast<uint32_t*>(sum), static_cast<const uint32_t*>(x));
+  if (dtype == DType::kInt32)
+    return AddIntegers(elements, static_cast<uint32_t*>(sum), static_cast<const uint32_t*>(x));
   AddFloats(elements, static_cast<float*>(sum), static_cast<const float*>(x));
 }
 
 void Add(DType dtype, void* out, const void* a, const void* b, int64_t elements) {
   if (dtype == DType::kInt32)
-    return SumIntegers(elements, static_cast<uint32_t*>(out), static_cast<const uint32_t*>(a), static_cast<const uint32_t*>(b));
+    return SumIntegers(elements, static_cast<uint32_t*>(out), static_cast<const uint32_t*>(a),
+                       static_cast<const uint32_t*>(b));
   SumFloats(elements, static_cast<float*>(out), static_cast<const float*>(a), static_cast<const float*>(b));
 }
 

@@ -12,12 +12,16 @@ namespace {
 
 using Region = BulkChannel::Region;
 
-constexpr int64_t kForwardedSegmentBytes = int64_t{1} << 20;  // of what is passed on as it is (plan/scratch.cc has the reason)
+constexpr int64_t kForwardedSegmentBytes =
+    int64_t{1} << 20;  // of what is passed on as it is (plan/scratch.cc has the reason)
 
 struct Neighbours {
   int rank, size, left, right;
   explicit Neighbours(const BulkChannel& channel)
-      : rank(channel.rank()), size(channel.size()), left((rank + size - 1) % size), right((rank + 1) % size) {}
+      : rank(channel.rank()),
+        size(channel.size()),
+        left((rank + size - 1) % size),
+        right((rank + 1) % size) {}
   int Wrap(int part) const { return (part % size + size) % size; }
 };
 
@@ -29,7 +33,9 @@ Part SegmentOf(const Part& part, int64_t segment, int64_t index) {
   return {part.begin + begin, std::min(segment, part.elements - begin)};
 }
 
-char* At(const void* memory, int64_t offset) { return static_cast<char*>(const_cast<void*>(memory)) + offset; }
+char* At(const void* memory, int64_t offset) {
+  return static_cast<char*>(const_cast<void*>(memory)) + offset;
+}
 
 // Waits for `count` sends of a region.
 Status WaitAllSent(BulkChannel& channel, Region& region, int peer, int64_t count) {
@@ -37,20 +43,29 @@ Status WaitAllSent(BulkChannel& channel, Region& region, int peer, int64_t count
   return Ok();
 }
 
-// Parts of one buffer that go around the ring: in step s a rank passes part rank - s on and gets part rank - s - 1. In the
-// first `summing` steps what comes is added to the part, afterwards it replaces it.
+// Parts of one buffer that go around the ring: in step s a rank passes part rank - s on and gets part rank -
+// s - 1. In the first `summing` steps what comes is added to the part, afterwards it replaces it.
 class PassingRing {
  public:
   PassingRing(const GroupOperator& op, BulkChannel& channel, int summing, int steps, int64_t segment)
-      : op_(op), channel_(channel), ring_(channel), summing_(summing), steps_(steps), segment_(segment), tag_(BulkChannel::TagOf(op.fingerprint)),
+      : op_(op),
+        channel_(channel),
+        ring_(channel),
+        summing_(summing),
+        steps_(steps),
+        segment_(segment),
+        tag_(BulkChannel::TagOf(op.fingerprint)),
         x_(channel.RegionOf(op.out, op.bytes())),
-        scratch_(summing > 0 ? &channel.RegionOf(op.scratch, op.scratch_elements * op.element_bytes()) : nullptr) {}
+        scratch_(summing > 0 ? &channel.RegionOf(op.scratch, op.scratch_elements * op.element_bytes())
+                             : nullptr) {}
 
   Status Run() {
-    // What replaces may be received right away: it is sent only after this rank has passed its own sum of that part on.
+    // What replaces may be received right away: it is sent only after this rank has passed its own sum of
+    // that part on.
     for (int step = summing_; step < steps_; ++step) PostReceives(step);
-    if (scratch_ != nullptr) PostScratch(), PostScratch();
-    for (int64_t j = 0; j < Segments(ring_.rank); ++j) PostSend(0, SegmentOf(PartAt(ring_.rank), segment_, j));
+    for (int slot = 0; slot < 2; ++slot) PostScratch();
+    for (int64_t j = 0; j < Segments(ring_.rank); ++j)
+      PostSend(0, SegmentOf(PartAt(ring_.rank), segment_, j));
     channel_.Flush();
     for (int step = 0; step < steps_; ++step) WT_RETURN_IF_ERROR(Take(step));
     return WaitAllSent(channel_, x_, ring_.right, sent_);
@@ -64,27 +79,30 @@ class PassingRing {
 
   void PostSend(int step, const Part& segment) {
     if (step >= steps_) return;
-    channel_.PostSend(x_, ring_.right, tag_ + static_cast<uint64_t>(step), segment.begin * op_.element_bytes(),
-                      segment.elements * op_.element_bytes());
+    channel_.PostSend(x_, ring_.right, tag_ + static_cast<uint64_t>(step),
+                      segment.begin * op_.element_bytes(), segment.elements * op_.element_bytes());
     ++sent_;
   }
 
   void PostReceives(int step) {
     for (int64_t j = 0; j < Segments(Incoming(step)); ++j) {
       const Part segment = SegmentOf(PartAt(Incoming(step)), segment_, j);
-      channel_.PostReceive(x_, ring_.left, tag_ + static_cast<uint64_t>(step), segment.begin * op_.element_bytes(),
-                           segment.elements * op_.element_bytes());
+      channel_.PostReceive(x_, ring_.left, tag_ + static_cast<uint64_t>(step),
+                           segment.begin * op_.element_bytes(), segment.elements * op_.element_bytes());
     }
   }
 
   // The next segment to be added goes to the next free place in the scratch.
   void PostScratch() {
-    if (posted_ - added_ >= Slots()) return;
-    while (post_step_ < summing_ && post_segment_ == Segments(Incoming(post_step_))) ++post_step_, post_segment_ = 0;
-    if (post_step_ == summing_) return;
+    while (post_step_ < summing_ && post_segment_ == Segments(Incoming(post_step_))) {
+      ++post_step_;
+      post_segment_ = 0;
+    }
+    if (post_step_ == summing_ || posted_ - added_ >= Slots()) return;
     const Part segment = SegmentOf(PartAt(Incoming(post_step_)), segment_, post_segment_++);
     channel_.PostReceive(*scratch_, ring_.left, tag_ + static_cast<uint64_t>(post_step_),
-                         posted_++ % Slots() * segment_ * op_.element_bytes(), segment.elements * op_.element_bytes());
+                         posted_++ % Slots() * segment_ * op_.element_bytes(),
+                         segment.elements * op_.element_bytes());
   }
 
   Status Take(int step) {
@@ -138,21 +156,29 @@ Status RingAllGather(const GroupOperator& op, BulkChannel& channel) {
   const int size = channel.size();
   const Part own = PartOf(op.elements, size, channel.rank());
   char* place = At(op.out, own.begin * op.element_bytes());
-  if (place != op.in && own.elements > 0) memmove(place, op.in, static_cast<size_t>(own.elements * op.element_bytes()));
+  if (place != op.in && own.elements > 0)
+    memmove(place, op.in, static_cast<size_t>(own.elements * op.element_bytes()));
   // Two ranks pass nothing on, so nothing is gained by segments.
   const int64_t segment = size == 2 ? LargestPart(op, size) : kForwardedSegmentBytes / op.element_bytes();
   return PassingRing(op, channel, 0, size - 1, segment).Run();
 }
 
-// Unlike all-reduce's, the input is left alone: partial sums live in the scratch until they have been passed on. Each piece (a
-// segment of every part) goes all the way around before the piece after the next begins, so that two segments suffice.
-// In step s a rank passes part rank - s - 1 on and gets part rank - s - 2; the last is its own.
+// Unlike all-reduce's, the input is left alone: partial sums live in the scratch until they have been passed
+// on. Each piece (a segment of every part) goes all the way around before the piece after the next begins, so
+// that two segments suffice. In step s a rank passes part rank - s - 1 on and gets part rank - s - 2; the
+// last is its own.
 class ScatteringRing {
  public:
   ScatteringRing(const GroupOperator& op, BulkChannel& channel)
-      : op_(op), channel_(channel), ring_(channel), tag_(BulkChannel::TagOf(op.fingerprint)),
-        segment_(SummedSegment(op, ring_.size)), slots_(op.scratch_elements / segment_),
-        pieces_(CountSegments(LargestPart(op, ring_.size), segment_)), items_(pieces_ * (ring_.size - 1)), ahead_(ring_.size == 2 ? slots_ : 1),
+      : op_(op),
+        channel_(channel),
+        ring_(channel),
+        tag_(BulkChannel::TagOf(op.fingerprint)),
+        segment_(SummedSegment(op, ring_.size)),
+        slots_(op.scratch_elements / segment_),
+        pieces_(CountSegments(LargestPart(op, ring_.size), segment_)),
+        items_(pieces_ * (ring_.size - 1)),
+        ahead_(ring_.size == 2 ? slots_ : 1),
         whole_(channel.RegionOf(op.in, op.bytes())),
         scratch_(channel.RegionOf(op.scratch, op.scratch_elements * op.element_bytes())) {}
 
@@ -162,7 +188,8 @@ class ScatteringRing {
     for (int64_t piece = 0; piece < pieces_; ++piece) {
       const Part segment = SegmentOf(PartOf(op_.elements, ring_.size, ring_.left), segment_, piece);
       if (segment.elements == 0) continue;
-      channel_.PostSend(whole_, ring_.right, Tag(piece * (ring_.size - 1)), BytesOf(segment.begin), BytesOf(segment.elements));
+      channel_.PostSend(whole_, ring_.right, Tag(piece * (ring_.size - 1)), BytesOf(segment.begin),
+                        BytesOf(segment.elements));
       ++first_sends;
     }
     channel_.Flush();
@@ -194,7 +221,8 @@ class ScatteringRing {
   Status Take(int64_t item) {
     const Part segment = Incoming(item);
     if (segment.elements > 0) WT_RETURN_IF_ERROR(channel_.WaitReceived(scratch_, ring_.left));
-    // Two ranks pass nothing on: a place is free once its segment is added. Else the other place serves meanwhile.
+    // Two ranks pass nothing on: a place is free once its segment is added. Else the other place serves
+    // meanwhile.
     if (ring_.size > 2) WT_RETURN_IF_ERROR(PostReceive(item + 1));
     channel_.Flush();
     if (segment.elements > 0) AddOwn(item, segment);
@@ -288,14 +316,22 @@ Status RunBulk(const GroupOperator& op, BulkChannel& channel) {
   channel.BeginOperator();
   if (op.elements == 0) return Ok();
   switch (op.operation) {
-    case GroupOperation::kAllReduce: return RingAllReduce(op, channel);
-    case GroupOperation::kAllGather: return RingAllGather(op, channel);
-    case GroupOperation::kReduceScatter: return ScatteringRing(op, channel).Run();
-    case GroupOperation::kBroadcast: return ChainBroadcast(op, channel);
-    case GroupOperation::kAllToAll: return MeshAllToAll(op, channel);
-    case GroupOperation::kSend: return SendMessage(op, channel);
-    case GroupOperation::kReceive: return ReceiveMessage(op, channel);
-    case GroupOperation::kBarrier: return Failed("a barrier goes the direct way");
+    case GroupOperation::kAllReduce:
+      return RingAllReduce(op, channel);
+    case GroupOperation::kAllGather:
+      return RingAllGather(op, channel);
+    case GroupOperation::kReduceScatter:
+      return ScatteringRing(op, channel).Run();
+    case GroupOperation::kBroadcast:
+      return ChainBroadcast(op, channel);
+    case GroupOperation::kAllToAll:
+      return MeshAllToAll(op, channel);
+    case GroupOperation::kSend:
+      return SendMessage(op, channel);
+    case GroupOperation::kReceive:
+      return ReceiveMessage(op, channel);
+    case GroupOperation::kBarrier:
+      return Failed("a barrier goes the direct way");
   }
   return Ok();
 }

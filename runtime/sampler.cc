@@ -21,7 +21,8 @@ std::vector<int64_t> Permutation(int64_t size, uint64_t seed) {
   std::vector<int64_t> order(static_cast<size_t>(size));
   std::iota(order.begin(), order.end(), int64_t{0});
   RandomStream random(seed, /*stream=*/0);
-  for (int64_t i = size - 1; i > 0; --i) std::swap(order[i], order[random.Below(static_cast<uint64_t>(i) + 1)]);
+  for (int64_t i = size - 1; i > 0; --i)
+    std::swap(order[i], order[random.Below(static_cast<uint64_t>(i) + 1)]);
   return order;
 }
 

@@ -4,9 +4,10 @@
 //   sampler.set_epoch(3);
 //   for (int64_t sample : sampler.indices()) …
 //
-// All replicas shuffle alike, by seed + epoch, and replica r takes every replicas-th index from r on. So one step of W
-// replicas with micro-batch b sees the samples that one replica with micro-batch W x b sees. The permutation comes from
-// base/random.h, not from torch's generator: the order differs from torch's, the contract does not.
+// All replicas shuffle alike, by seed + epoch, and replica r takes every replicas-th index from r on. So one
+// step of W replicas with micro-batch b sees the samples that one replica with micro-batch W x b sees. The
+// permutation comes from base/random.h, not from torch's generator: the order differs from torch's, the
+// contract does not.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct SamplerOptions {
   int64_t rank = 0;        // this replica
   bool shuffle = true;     // false: the data's own order, in every epoch
   uint64_t seed = 0;       // equal on all replicas
-  bool drop_last = false;  // true: the tail that does not divide is dropped; false: samples repeat from the start to fill it up
+  bool drop_last = false;  // true: the tail that does not divide is dropped; false: samples repeat from the
+                           // start to fill it up
 };
 
 class DistributedSampler {

@@ -84,12 +84,14 @@ Result<Listener> ListenOn(const std::string& host, int port) {
   if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
   if (bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
     if (errno == EADDRINUSE)
-      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port", port, host);
+      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port",
+                    port, host);
     return Failed("cannot bind port {} on {}: {}", port, host, strerror(errno));
   }
   if (listen(socket.get(), SOMAXCONN) != 0) {
     if (errno == EADDRINUSE)
-      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port", port, host);
+      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port",
+                    port, host);
     return Failed("cannot listen on port {} of {}: {}", port, host, strerror(errno));
   }
   int bound = PortOf(socket.get());
@@ -107,13 +109,14 @@ Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock:
       if (error == 0) return socket;
     }
     if (SocketClock::now() >= deadline)
-      return Failed("nobody answers at {}:{} ({}); is the process of rank 0, or the launcher, alive?", host, port,
-                    strerror(error));
+      return Failed("nobody answers at {}:{} ({}); is the process of rank 0, or the launcher, alive?", host,
+                    port, strerror(error));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
-Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what) {
+Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
+               const std::string& what) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);
@@ -129,7 +132,8 @@ Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point d
   return Ok();
 }
 
-Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what) {
+Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline,
+                  const std::string& what) {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
     ssize_t received = recv(fd, next, bytes, 0);

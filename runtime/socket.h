@@ -1,4 +1,5 @@
-// Small wrappers over POSIX sockets for the store: every call has a deadline, no call raises SIGPIPE, no descriptor survives exec.
+// Small wrappers over POSIX sockets for the store: every call has a deadline, no call raises SIGPIPE, no
+// descriptor survives exec.
 #pragma once
 
 #include <chrono>
@@ -38,14 +39,17 @@ struct Listener {
   FileDescriptor socket;  // non-blocking
   int port = 0;
 };
-// Port 0 takes a free one. Failed when the port is taken or the host has no address here: the message names both.
+// Port 0 takes a free one. Failed when the port is taken or the host has no address here: the message names
+// both.
 Result<Listener> ListenOn(const std::string& host, int port);
 
 // Tries again until `deadline` while nobody listens. The socket is non-blocking, without Nagle's delay.
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline);
 
 // All of the bytes or an error; `what` names the peer in the message.
-Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what);
-Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline, const std::string& what);
+Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
+               const std::string& what);
+Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline,
+                  const std::string& what);
 
 }  // namespace windtunnel

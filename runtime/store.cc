@@ -1,7 +1,8 @@
-// The server side of the store: a table, and one thread that polls the listening socket, every connection and a wake-up event.
+// The server side of the store: a table, and one thread that polls the listening socket, every connection and
+// a wake-up event.
 //
-// Nothing that a peer sends can hurt: before its token is accepted it may send a hello of a few hundred bytes within ten
-// seconds, afterwards keys and values up to their bounds; whoever breaks these rules is dropped.
+// Nothing that a peer sends can hurt: before its token is accepted it may send a hello of a few hundred bytes
+// within ten seconds, afterwards keys and values up to their bounds; whoever breaks these rules is dropped.
 #include "runtime/store.h"
 
 #include <errno.h>
@@ -12,15 +13,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
-#include <condition_variable>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "runtime/socket.h"
+#include "runtime/store_table.h"
 #include "runtime/store_wire.h"
 
 namespace windtunnel {
@@ -31,54 +29,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHelloTime{10'000};
 constexpr size_t kMaxConnections = 4096;
 constexpr int64_t kMaxWait = int64_t{1} << 40;  // milliseconds: keeps deadlines from overflowing
-
-// The keys and values, shared by the serving thread and the process's own calls.
-class Table {
- public:
-  void Set(const std::string& key, std::string value) {
-    std::lock_guard lock(mutex_);
-    values_[key] = std::move(value);
-    changed_.notify_all();
-  }
-
-  // nullopt when the value is no decimal number.
-  std::optional<int64_t> Add(const std::string& key, int64_t amount) {
-    std::lock_guard lock(mutex_);
-    std::string& value = values_.try_emplace(key, "0").first->second;
-    int64_t number = 0;
-    auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
-    number = static_cast<int64_t>(static_cast<uint64_t>(number) + static_cast<uint64_t>(amount));
-    value = std::to_string(number);
-    changed_.notify_all();
-    return number;
-  }
-
-  std::optional<std::string> Find(const std::string& key) {
-    std::lock_guard lock(mutex_);
-    auto found = values_.find(key);
-    if (found == values_.end()) return std::nullopt;
-    return found->second;
-  }
-
-  std::optional<std::string> WaitFor(const std::string& key, milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    auto deadline = SocketClock::now() + timeout;
-    auto exists = [&] { return values_.count(key) != 0; };
-    if (!changed_.wait_until(lock, deadline, exists)) return std::nullopt;
-    return values_[key];
-  }
-
-  bool Has(const std::string& key) {
-    std::lock_guard lock(mutex_);
-    return values_.count(key) != 0;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
 
 struct Connection {
   FileDescriptor socket;
@@ -102,7 +52,10 @@ bool SameToken(const char* a, size_t bytes, const std::string& token) {
 class Server : public StoreServer {
  public:
   Server(Listener listener, FileDescriptor wake, std::string token)
-      : listener_(std::move(listener)), wake_(std::move(wake)), token_(std::move(token)), thread_([this] { Serve(); }) {}
+      : listener_(std::move(listener)),
+        wake_(std::move(wake)),
+        token_(std::move(token)),
+        thread_([this] { Serve(); }) {}
 
   ~Server() override {
     stop_ = true;
@@ -114,7 +67,8 @@ class Server : public StoreServer {
 
   Status Set(const std::string& key, const std::string& value) override {
     if (key.size() > kStoreMaxKey || value.size() > kStoreMaxValue)
-      return Failed("'{:.40}…' and its value ({} and {} bytes) exceed the store's bounds", key, key.size(), value.size());
+      return Failed("'{:.40}…' and its value ({} and {} bytes) exceed the store's bounds", key, key.size(),
+                    value.size());
     table_.Set(key, value);
     Wake();
     return Ok();
@@ -150,7 +104,7 @@ class Server : public StoreServer {
   void AnswerWaiting(Connection& connection);
   static void Reply(Connection& connection, StoreStatus status, int64_t number, const std::string& value);
 
-  Table table_;
+  StoreTable table_;
   Listener listener_;
   FileDescriptor wake_;
   std::string token_;
@@ -180,7 +134,8 @@ void Server::Serve() {
     }
     if (poll(polled.data(), polled.size(), PollTimeout()) < 0 && errno != EINTR) break;
     uint64_t count = 0;
-    if (polled[1].revents != 0) [[maybe_unused]] ssize_t drained = read(wake_.get(), &count, sizeof count);
+    if (polled[1].revents != 0) [[maybe_unused]]
+      ssize_t drained = read(wake_.get(), &count, sizeof count);
     for (size_t i = 2; i < polled.size(); ++i)
       if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Read(*connections_[i - 2]);
     for (auto& connection : connections_) {
@@ -221,7 +176,8 @@ void Server::Read(Connection& connection) {
 }
 
 void Server::Parse(Connection& connection) {
-  // A client sends its next request after the reply, so bytes that pile up behind a waiting Get are an attack.
+  // A client sends its next request after the reply, so bytes that pile up behind a waiting Get are an
+  // attack.
   if (connection.waiting && connection.in.size() > kStoreMaxKey) connection.broken = true;
   while (!connection.broken && !connection.waiting)
     if (!(connection.welcome ? ParseRequest(connection) : ParseHello(connection))) return;
@@ -280,7 +236,8 @@ void Server::Handle(Connection& connection, const StoreRequest& request, std::st
     case StoreOperation::kGet:
       connection.waiting = true;
       connection.key = std::move(key);
-      connection.deadline = SocketClock::now() + milliseconds(std::clamp<int64_t>(request.argument, 0, kMaxWait));
+      connection.deadline =
+          SocketClock::now() + milliseconds(std::clamp<int64_t>(request.argument, 0, kMaxWait));
       return AnswerWaiting(connection);
   }
   connection.broken = true;
@@ -320,7 +277,8 @@ void Server::Write(Connection& connection) {
 }  // namespace
 
 Result<std::unique_ptr<StoreServer>> ServeStore(const std::string& host, int port, const std::string& token) {
-  if (token.size() > kStoreMaxToken) return Failed("a token of {} bytes; at most {}", token.size(), kStoreMaxToken);
+  if (token.size() > kStoreMaxToken)
+    return Failed("a token of {} bytes; at most {}", token.size(), kStoreMaxToken);
   WT_ASSIGN_OR_RETURN(Listener listener, ListenOn(host, port));
   FileDescriptor wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake.valid()) return Failed("cannot make an event: {}", strerror(errno));

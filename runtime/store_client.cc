@@ -15,11 +15,13 @@ constexpr milliseconds kReplyGrace{30'000};
 // One connection, one request at a time.
 class StoreClient : public Store {
  public:
-  StoreClient(FileDescriptor socket, std::string server) : socket_(std::move(socket)), server_(std::move(server)) {}
+  StoreClient(FileDescriptor socket, std::string server)
+      : socket_(std::move(socket)), server_(std::move(server)) {}
 
   Status Set(const std::string& key, const std::string& value) override {
     if (value.size() > kStoreMaxValue)
-      return Failed("the value of '{}' has {} bytes; the store takes at most {}", key, value.size(), kStoreMaxValue);
+      return Failed("the value of '{}' has {} bytes; the store takes at most {}", key, value.size(),
+                    kStoreMaxValue);
     WT_ASSIGN_OR_RETURN(Answer answer, Ask(StoreOperation::kSet, key, value, 0));
     return Ok();
   }
@@ -33,7 +35,8 @@ class StoreClient : public Store {
 
   Result<int64_t> Add(const std::string& key, int64_t amount) override {
     WT_ASSIGN_OR_RETURN(Answer answer, Ask(StoreOperation::kAdd, key, "", amount));
-    if (answer.reply.status == StoreStatus::kNotACounter) return Failed("the value of '{}' is no counter", key);
+    if (answer.reply.status == StoreStatus::kNotACounter)
+      return Failed("the value of '{}' is no counter", key);
     return answer.reply.number;
   }
 
@@ -48,8 +51,10 @@ class StoreClient : public Store {
     std::string value;
   };
 
-  Result<Answer> Ask(StoreOperation operation, const std::string& key, const std::string& value, int64_t argument) {
-    if (key.size() > kStoreMaxKey) return Failed("a key of {} bytes; the store takes at most {}", key.size(), kStoreMaxKey);
+  Result<Answer> Ask(StoreOperation operation, const std::string& key, const std::string& value,
+                     int64_t argument) {
+    if (key.size() > kStoreMaxKey)
+      return Failed("a key of {} bytes; the store takes at most {}", key.size(), kStoreMaxKey);
     std::lock_guard lock(mutex_);
     auto deadline = SocketClock::now() + kReplyGrace;
     if (operation == StoreOperation::kGet) deadline += milliseconds(argument);
@@ -60,9 +65,11 @@ class StoreClient : public Store {
     WT_RETURN_IF_ERROR(SendAll(socket_.get(), value.data(), value.size(), deadline, server_));
     Answer answer;
     WT_RETURN_IF_ERROR(ReceiveAll(socket_.get(), &answer.reply, sizeof answer.reply, deadline, server_));
-    if (answer.reply.value_bytes > kStoreMaxValue) return Failed("{} does not speak the store's protocol", server_);
+    if (answer.reply.value_bytes > kStoreMaxValue)
+      return Failed("{} does not speak the store's protocol", server_);
     answer.value.resize(answer.reply.value_bytes);
-    WT_RETURN_IF_ERROR(ReceiveAll(socket_.get(), answer.value.data(), answer.value.size(), deadline, server_));
+    WT_RETURN_IF_ERROR(
+        ReceiveAll(socket_.get(), answer.value.data(), answer.value.size(), deadline, server_));
     return answer;
   }
 

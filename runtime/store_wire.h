@@ -1,7 +1,8 @@
-// What travels between store clients and the server, in the byte order of the machines (which a job's machines share).
+// What travels between store clients and the server, in the byte order of the machines (which a job's
+// machines share).
 //
-// A client opens with StoreHello and the token; a server that accepts it answers one byte, kStoreWelcome, and drops the peer
-// otherwise. Then requests and replies alternate: a header, then the key and the value.
+// A client opens with StoreHello and the token; a server that accepts it answers one byte, kStoreWelcome, and
+// drops the peer otherwise. Then requests and replies alternate: a header, then the key and the value.
 #pragma once
 
 #include <cstdint>

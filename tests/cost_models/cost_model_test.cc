@@ -161,7 +161,7 @@ TEST(ProfileCostModel, NoDispatchTimesAreAnErrorNotZero) {
 // Level 0.625 is halfway from 0.50 (1.0) to 0.75 (1.1).
 TEST(ProfileCostModel, CommonModeIsLinearBetweenItsLevels) {
   Profile profile = MakeProfile();
-  profile.common_mode = {0.9, 0.9, 0.9, 0.9, 0.95, 1.0, 1.1, 1.2, 1.2, 1.2, 1.5};
+  profile.common_mode = {0.9, 0.9, 0.9, 0.9, 0.95, 1.0, 1.1, 1.2, 1.2, 1.2, 1.2, 1.5};
   const Plan plan = MakePlan(2);
   const auto model = MakeProfileCostModel(profile, plan);
   EXPECT_NEAR(model->CommonMode(0.625), 1.05, 1e-12);

@@ -10,8 +10,8 @@ namespace windtunnel {
 namespace {
 
 Distribution Spread(Duration least, Duration step) {
-  std::array<Duration, 11> values;
-  for (int i = 0; i < 11; ++i) values[i] = least + step * i;
+  std::array<Duration, Distribution::kCount> values;
+  for (size_t i = 0; i < Distribution::kCount; ++i) values[i] = least + step * static_cast<int64_t>(i);
   return Distribution::FromQuantiles(values);
 }
 
@@ -27,7 +27,7 @@ Profile Example() {
                   .collectives = {},
                   .dispatch = {{2, Spread(Nanoseconds(900), Picoseconds(1))},
                                {1, Spread(Nanoseconds(800), Picoseconds(7))}},
-                  .common_mode = {0.9, 0.95, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.05, 1.1, 1.3},
+                  .common_mode = {0.9, 0.95, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.05, 1.1, 1.2, 1.3},
                   .outside_allocator = {}};
   profile.Put(KernelEntry{"gemm fp32 nn m=2 n=3 k=4", 2, 50, Spread(Picoseconds(123456789), Picoseconds(3))});
   profile.Put(KernelEntry{"copy fp32 fp32 n=10", 2, 50, Spread(Picoseconds(1), Picoseconds(1))});
@@ -109,7 +109,7 @@ TEST(Profile, PutReplacesTheEntryOfTheSameIdentity) {
 TEST(Profile, ShowsPercentilesAndCountBesideEveryTime) {
   const std::string line =
       R"({"key": "copy fp32 fp32 n=10", "ranks": 2, "count": 50, "time_s": {"p10": 4e-12, "p50": 6e-12, "p90": 8e-12, )"
-      R"("quantiles": [1e-12,2e-12,3e-12,4e-12,5e-12,6e-12,7e-12,8e-12,9e-12,1e-11,1.1e-11]}})";
+      R"("quantiles": [1e-12,2e-12,3e-12,4e-12,5e-12,6e-12,7e-12,8e-12,9e-12,1e-11,1.1e-11,1.2e-11]}})";
   EXPECT_NE(ProfileJson(Example()).find(line), std::string::npos) << ProfileJson(Example());
 }
 
@@ -161,7 +161,7 @@ TEST(Profile, RefusesValuesOutOfRange) {
   EXPECT_EQ(
       ErrorOf(Edited("\"collective_rate_under_compute\": 0.71", "\"collective_rate_under_compute\": 1.2")),
       "p.json: $.collectives[0].collective_rate_under_compute is number 1.2, expected a number in (0, 1]");
-  EXPECT_NE(ErrorOf(Edited("[1e-12,2e-12", "[3e-12,2e-12")).find("expected 11 ascending times"),
+  EXPECT_NE(ErrorOf(Edited("[1e-12,2e-12", "[3e-12,2e-12")).find("expected 12 ascending times"),
             std::string::npos);
   EXPECT_EQ(ErrorOf("[]"), "p.json: $ is array [], expected an object");
   EXPECT_NE(ErrorOf(Edited("\"count\": 50", "\"count\": 1e999")).find("p.json: is not JSON"),

@@ -103,7 +103,8 @@ void ExpectInvalid(const Scenario& scenario, const std::string& part) {
 
 TEST(TextTokens, NamesWhatIsWrong) {
   ExpectInvalid(Transformer(256, 4, "/nowhere/at/all.txt"), "/nowhere/at/all.txt");
-  ExpectInvalid(Transformer(256, 4, WriteFile("short.txt", "abcd")), "has 4 bytes; one sample takes model.seq_len + 1 = 5");
+  ExpectInvalid(Transformer(256, 4, WriteFile("short.txt", "abcd")),
+                "has 4 bytes; one sample takes model.seq_len + 1 = 5");
   ExpectInvalid(Transformer(255, 4, WriteFile("any.txt", "abcdefgh")), "at least 256, is 255");
   Scenario mlp = Mlp({2, 2});
   mlp.data = "/some/text.txt";

@@ -59,7 +59,8 @@ TEST(FlightRecorder, NamesAFileThatIsNotThereAndARankThatIsNotInIt) {
   EXPECT_FALSE(FlightRecorder::Create("/nowhere/at/all", 2));
 }
 
-// A note is a store to a line that nobody else writes. The bound leaves room for a sanitizer and a loaded machine.
+// A note is a store to a line that nobody else writes. The bound leaves room for a sanitizer and a loaded
+// machine.
 TEST(FlightRecorder, ANoteCostsNanoseconds) {
   auto all = FlightRecorder::Create(PathOf("cost"), 1);
   constexpr int kNotes = 1'000'000;

@@ -77,8 +77,10 @@ std::string FailureOf(const LaunchOptions& options) {
 }
 
 TEST_F(LauncherTest, GivesEveryRankTorchrunsEnvironment) {
-  LaunchOptions options = Options(2, "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT "
-                                     "$OMP_NUM_THREADS $OPENBLAS_NUM_THREADS > $DIR/out$RANK");
+  LaunchOptions options =
+      Options(2,
+              "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT "
+              "$OMP_NUM_THREADS $OPENBLAS_NUM_THREADS > $DIR/out$RANK");
   options.master_port = 12345;
   Status status = LaunchRanks(options);
   ASSERT_TRUE(status) << status.error().message;
@@ -115,7 +117,8 @@ TEST_F(LauncherTest, LeavesRanksOnAllCoresWhenNotAskedToPin) {
 TEST_F(LauncherTest, NamesTheRankThatWasKilledAndItsLastOperatorAndEndsTheOthers) {
   LaunchOptions options = Options(3, "if [ $RANK = 1 ]; then sleep 0.1; kill -9 $$; fi; exec sleep 60");
   options.last_op = [](int rank) { return "'up' (gemm, backward) of step 1" + std::to_string(rank); };
-  EXPECT_EQ(FailureOf(options), "rank 1 was killed by signal 9 (Killed); its last operator was 'up' (gemm, backward) of step 11");
+  EXPECT_EQ(FailureOf(options),
+            "rank 1 was killed by signal 9 (Killed); its last operator was 'up' (gemm, backward) of step 11");
   ExpectGone(PidsOf(3));
 }
 
@@ -134,9 +137,11 @@ TEST_F(LauncherTest, WhoWasKilledGoesBeforeWhoComplains) {
 }
 
 TEST_F(LauncherTest, KillsRanksThatIgnoreSigterm) {
-  LaunchOptions options = Options(2, "trap '' TERM; touch $DIR/ready$RANK; "
-                                     "if [ $RANK = 0 ]; then while [ ! -e $DIR/ready1 ]; do sleep 0.01; done; exit 1; fi; "
-                                     "while :; do sleep 60; done");
+  LaunchOptions options =
+      Options(2,
+              "trap '' TERM; touch $DIR/ready$RANK; "
+              "if [ $RANK = 0 ]; then while [ ! -e $DIR/ready1 ]; do sleep 0.01; done; exit 1; fi; "
+              "while :; do sleep 60; done");
   options.patience = milliseconds(300);
   EXPECT_EQ(FailureOf(options), "rank 0 exited with status 1");
   ExpectGone(PidsOf(2));

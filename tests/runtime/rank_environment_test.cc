@@ -17,8 +17,12 @@ Result<std::optional<RankEnvironment>> Read(const Variables& variables) {
 }
 
 TEST(RankEnvironment, ReadsTorchrunsContract) {
-  auto read = Read({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-                    {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "12345"}});
+  auto read = Read({{"RANK", "5"},
+                    {"WORLD_SIZE", "8"},
+                    {"LOCAL_RANK", "1"},
+                    {"LOCAL_WORLD_SIZE", "4"},
+                    {"MASTER_ADDR", "node0"},
+                    {"MASTER_PORT", "12345"}});
   ASSERT_TRUE(read) << read.error().message;
   ASSERT_TRUE(*read);
   EXPECT_EQ((*read)->rank, 5);
@@ -50,12 +54,16 @@ TEST(RankEnvironment, NamesTheVariableItsValueAndWhatWasExpected) {
       {{{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "WORLD_SIZE is '0', expected a positive integer"},
       {{{"RANK", "0"}, {"WORLD_SIZE", ""}}, "WORLD_SIZE is '', expected a positive integer"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2.0"}}, "WORLD_SIZE is '2.0', expected a positive integer"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}, "WORLD_SIZE is '99999999999', expected a positive integer"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}},
+       "WORLD_SIZE is '99999999999', expected a positive integer"},
       {{{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "RANK is '2', expected a rank below WORLD_SIZE = 2"},
       {{{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK is '-1', expected a rank below WORLD_SIZE = 2"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}, "MASTER_PORT is '70000', expected a port, 1 to 65535"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "one"}}, "LOCAL_RANK is 'one', expected a rank below LOCAL_WORLD_SIZE = 2"},
-      {{{"RANK", "0"}}, "RANK is set but WORLD_SIZE is not: a rank of a job needs both, any other process neither"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}},
+       "MASTER_PORT is '70000', expected a port, 1 to 65535"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "one"}},
+       "LOCAL_RANK is 'one', expected a rank below LOCAL_WORLD_SIZE = 2"},
+      {{{"RANK", "0"}},
+       "RANK is set but WORLD_SIZE is not: a rank of a job needs both, any other process neither"},
   };
   for (const auto& [variables, message] : cases) {
     auto read = Read(variables);

@@ -160,7 +160,8 @@ TEST_F(StoreTest, SurvivesGarbageBeforeAndAfterTheToken) {
     }
     const uint64_t length = random.Below(3000);
     for (uint64_t i = 0; i < length; ++i) bytes += static_cast<char>(random.Next());
-    [[maybe_unused]] Status sent = SendAll(socket.get(), bytes.data(), bytes.size(), Clock::now() + milliseconds(1000), "server");
+    [[maybe_unused]] Status sent =
+        SendAll(socket.get(), bytes.data(), bytes.size(), Clock::now() + milliseconds(1000), "server");
   }
   ExpectServes();
 }
@@ -244,7 +245,8 @@ TEST(ConnectStore, GivesUpAfterItsTimeout) {
   }
   auto store = ConnectStore("127.0.0.1", port, "secret", milliseconds(50));
   ASSERT_FALSE(store);
-  EXPECT_NE(store.error().message.find(fmt::format("127.0.0.1:{}", port)), std::string::npos) << store.error().message;
+  EXPECT_NE(store.error().message.find(fmt::format("127.0.0.1:{}", port)), std::string::npos)
+      << store.error().message;
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ Plan TwoRanks() {
 // Times between 0.9 and 1.2 of the median.
 FakeCosts Spread() {
   FakeCosts costs;
-  std::array<Duration, 11> quantiles;
-  const double factors[] = {0.90, 0.91, 0.93, 0.95, 0.98, 1.00, 1.02, 1.06, 1.10, 1.15, 1.20};
-  for (int i = 0; i < 11; ++i) quantiles[i] = Microseconds(factors[i]);
+  std::array<Duration, Distribution::kCount> quantiles;
+  const double factors[] = {0.90, 0.91, 0.93, 0.95, 0.98, 1.00, 1.02, 1.06, 1.10, 1.15, 1.18, 1.20};
+  for (size_t i = 0; i < Distribution::kCount; ++i) quantiles[i] = Microseconds(factors[i]);
   costs.spread = Distribution::FromQuantiles(quantiles);
   costs.dispatch = Nanoseconds(100);
   costs.barrier = Microseconds(2);

@@ -1,0 +1,98 @@
+#!/bin/bash
+# Nothing hangs and nothing is left behind: a rank that is killed, a launcher that is killed, an interrupt, and ranks
+# that another launcher starts.
+# Usage: faults_test.sh BINARY
+set -u
+windtunnel=$(realpath "$1")
+work=${TEST_TMPDIR:?}
+export XDG_CACHE_HOME=$work/cache TMPDIR=$work
+unset RANK WORLD_SIZE
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# A scenario that runs far longer than this test.
+cat > "$work/long.yaml" << 'SCENARIO'
+name: long
+model: {layers: 2, hidden: 64, heads: 2, vocab: 256, seq_len: 64}
+batch: {micro: 2}
+parallel: {data: {kind: ddp, size: 2}}
+cluster: {devices_per_node: 2}
+run: {warmup: 5, steps: 10000000}
+SCENARIO
+
+# Pids of the ranks that process $1 launched.
+ranks_of() { pgrep -P "$1" -f 'rank .*job.json'; }
+
+# Starts a run in the background, sets $launcher, and waits until both ranks take steps.
+start_run() {
+  "$windtunnel" run "$work/long.yaml" --no-progress > "$work/out.txt" 2> "$work/err.txt" &
+  launcher=$!
+  for _ in $(seq 100); do
+    [ "$(ranks_of $launcher | wc -l)" = 2 ] && sleep 1 && return
+    sleep 0.1
+  done
+  fail "the ranks did not start: $(cat "$work/err.txt")"
+}
+
+# Fails when one of the processes "$@" is alive (a zombie that init has not reaped yet is not).
+expect_gone() {
+  for _ in $(seq 50); do
+    alive=
+    for pid in "$@"; do
+      state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && alive="$alive $pid"
+    done
+    [ -z "$alive" ] && return
+    sleep 0.1
+  done
+  fail "still alive:$alive"
+}
+
+# A rank is killed in the middle of a step.
+start_run
+ranks=$(ranks_of $launcher)
+victim=$(echo "$ranks" | tail -n 1)
+victim_rank=$(tr '\0' '\n' < "/proc/$victim/environ" | sed -n 's/^RANK=//p')
+began=$(date +%s)
+kill -9 "$victim"
+wait $launcher
+status=$?
+took=$(($(date +%s) - began))
+[ $status = 1 ] || fail "a killed rank must give exit status 1, not $status"
+[ $took -le 10 ] || fail "it took $took s to notice that a rank was killed"
+grep -q "rank $victim_rank was killed by signal 9" "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+grep -qE "last operator was '.+' \(.+\) of step [0-9]+" "$work/err.txt" || fail "no last operator: $(cat "$work/err.txt")"
+expect_gone $ranks
+
+# The launcher itself is killed.
+start_run
+ranks=$(ranks_of $launcher)
+kill -9 $launcher
+wait $launcher 2> /dev/null
+expect_gone $ranks
+
+# The user interrupts.
+start_run
+ranks=$(ranks_of $launcher)
+kill -TERM $launcher
+wait $launcher
+[ $? = 0 ] && fail "an interrupted run must not succeed"
+expect_gone $ranks
+
+# Another launcher, by torchrun's contract: each rank joins, only rank 0 reports.
+port=$((20000 + $$ % 20000))
+for rank in 0 1; do
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$windtunnel" run "$work/long.yaml" --set run.steps=5 > "$work/joined$rank.txt" 2>&1 &
+done
+wait
+grep -q 'a step' "$work/joined0.txt" || fail "rank 0 reports nothing: $(cat "$work/joined0.txt")"
+[ -s "$work/joined1.txt" ] && fail "rank 1 reports: $(cat "$work/joined1.txt")"
+
+# A world that does not match the scenario's.
+RANK=0 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$windtunnel" run "$work/long.yaml" 2> "$work/err.txt"
+[ $? = 2 ] || fail "a wrong WORLD_SIZE must give exit status 2"
+grep -q 'WORLD_SIZE is 3, but the scenario has 2 ranks' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+echo "all claims hold"

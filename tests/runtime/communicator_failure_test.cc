@@ -1,0 +1,164 @@
+// What goes wrong among ranks: every rank gets an error that tells what happened, soon, and nothing hangs.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/runtime/group_of_threads.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Communicator::Clock;
+
+TEST(CommunicatorFailure, APeerThatIsGoneFailsTheOperatorAndAllLaterOnes) {
+  for (int64_t elements : {100, 1'000'000}) {
+    WithGroup(2, [&](Communicator& group) {
+      if (group.rank() == 1) return;  // leaves, with its communicator
+      std::vector<float> x(static_cast<size_t>(elements));
+      const auto start = Clock::now();
+      Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
+      ASSERT_FALSE(failed);
+      const std::string& text = failed.error().message;
+      for (const char* part : {"rank 0 of group 'group'", "all_reduce 'test'", "number 1", "rank 1"})
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+      Status later = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
+      ASSERT_FALSE(later);
+      EXPECT_EQ(later.error().message, text);
+      EXPECT_LT(Clock::now() - start, milliseconds(20'000));
+    });
+  }
+}
+
+TEST(CommunicatorFailure, FailureOfOneRankReachesAll) {
+  for (int64_t elements : {100, 1'000'000}) {
+    WithGroup(4, [&](Communicator& group) {
+      if (group.rank() == 2) return;
+      std::vector<float> x(static_cast<size_t>(elements));
+      const auto start = Clock::now();
+      EXPECT_FALSE(RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x)));
+      EXPECT_LT(Clock::now() - start, milliseconds(20'000));
+    });
+  }
+}
+
+TEST(CommunicatorFailure, ASilentPeerMeetsTheDeadlineAndTheMessageTellsBothViews) {
+  for (int64_t elements : {100, 1'000'000}) {
+    std::atomic<bool> done = false;
+    WithGroup(
+        2,
+        [&](Communicator& group) {
+          if (group.rank() == 1) {
+            while (!done) std::this_thread::sleep_for(milliseconds(5));
+            return;
+          }
+          std::vector<float> x(static_cast<size_t>(elements));
+          Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
+          done = true;
+          ASSERT_FALSE(failed);
+          const std::string& text = failed.error().message;
+          EXPECT_NE(text.find("within"), std::string::npos) << text;
+          EXPECT_NE(text.find("rank 1 did not get that far"), std::string::npos) << text;
+        },
+        milliseconds(2'000));
+  }
+}
+
+TEST(CommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
+  WithGroup(2, [](Communicator& group) {
+    std::vector<float> x(100);
+    const int64_t elements = group.rank() == 0 ? 100 : 50;
+    Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
+    ASSERT_FALSE(failed);
+    EXPECT_NE(failed.error().message.find("100 x fp32"), std::string::npos) << failed.error().message;
+    EXPECT_NE(failed.error().message.find("50 x fp32"), std::string::npos) << failed.error().message;
+  });
+  // Large ones never meet; the deadline ends both, and the store has both views.
+  WithGroup(
+      2,
+      [](Communicator& group) {
+        std::vector<float> x(1'000'000), y(1'000'000);
+        const auto kind = group.rank() == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter;
+        Status failed = RunCollective(group, {kind, DType::kFloat32, 1'000'000, 0}, Ref(x), Ref(y));
+        ASSERT_FALSE(failed);
+        EXPECT_NE(failed.error().message.find("all_reduce of"), std::string::npos) << failed.error().message;
+        EXPECT_NE(failed.error().message.find("reduce_scatter of"), std::string::npos)
+            << failed.error().message;
+      },
+      milliseconds(2'000));
+}
+
+TEST(CommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
+  for (int64_t elements : {100, 60'000, 1'000'000}) {
+    std::atomic<bool> done = false;
+    std::vector<float> x(static_cast<size_t>(elements)), scratch(1 << 20);
+    WithGroup(2, [&](Communicator& group) {
+      if (group.rank() == 1) {
+        while (!done) std::this_thread::sleep_for(milliseconds(5));
+        return;
+      }
+      const TensorRef writes[] = {Ref(x), Ref(scratch)};
+      for (int i = 0; i < 3; ++i) group.Submit(AllReduceOf(elements), writes, writes, "x");
+      std::this_thread::sleep_for(milliseconds(50));
+      std::thread([&] {
+        std::this_thread::sleep_for(milliseconds(500));
+        done = true;
+      }).detach();
+    });
+  }
+}
+
+// Kills a process in the middle of a collective, as the kernel's out-of-memory killer would.
+TEST(CommunicatorFailure, KillingAPeerProcessFailsTheOperatorWithinSeconds) {
+  for (int64_t elements : {2000, 4'000'000}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      int port = 0;
+      if (read(ends[0], &port, sizeof port) != sizeof port) _exit(1);
+      auto store = ConnectStore("127.0.0.1", port, "test", milliseconds(20'000));
+      auto group = MakeGlooCommunicator(**store, {.name = "group", .rank = 1, .size = 2});
+      std::vector<float> x(static_cast<size_t>(elements)),
+          scratch(static_cast<size_t>(CollectiveScratchElements(AllReduceOf(elements), 2)));
+      const TensorRef writes[] = {Ref(x), Ref(scratch)};
+      for (;;)
+        if (!(*group)->Wait((*group)->Submit(AllReduceOf(elements), writes, writes, "x"))) _exit(0);
+    }
+    auto server = ServeStore("127.0.0.1", 0, "test");
+    const int port = (*server)->port();
+    ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+    auto group = MakeGlooCommunicator(**server, {.name = "group", .rank = 0, .size = 2});
+    ASSERT_TRUE(group) << group.error().message;
+    std::vector<float> x(static_cast<size_t>(elements));
+    for (int i = 0; i < 5; ++i) EXPECT_OK(RunCollective(**group, AllReduceOf(elements), Ref(x), Ref(x)));
+    std::thread killer([child] {
+      std::this_thread::sleep_for(milliseconds(20));
+      kill(child, SIGKILL);
+    });
+    Status status;
+    const auto start = Clock::now();
+    while (status) status = RunCollective(**group, AllReduceOf(elements), Ref(x), Ref(x));
+    EXPECT_LT(Clock::now() - start, milliseconds(10'000));
+    EXPECT_NE(status.error().message.find("rank 1"), std::string::npos) << status.error().message;
+    killer.join();
+    waitpid(child, nullptr, 0);
+    close(ends[0]);
+    close(ends[1]);
+  }
+}
+
+TEST(CommunicatorFailure, APeerThatNeverComesFailsTheConnection) {
+  auto server = ServeStore("127.0.0.1", 0, "test");
+  auto group =
+      MakeGlooCommunicator(**server, {.name = "group", .rank = 0, .size = 2, .timeout = milliseconds(200)});
+  ASSERT_FALSE(group);
+  EXPECT_NE(group.error().message.find("rank 0 of group 'group'"), std::string::npos)
+      << group.error().message;
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,61 @@
+// A process group whose ranks are threads of the test's process.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/communicator.h"
+
+namespace windtunnel {
+
+// Runs `work` as every rank of a group, each in a thread of its own.
+inline void WithGroup(int size, const std::function<void(Communicator&)>& work,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  auto server = ServeStore("127.0.0.1", 0, "test");
+  ASSERT_TRUE(server) << server.error().message;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto store = ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20));
+      ASSERT_TRUE(store) << store.error().message;
+      auto group =
+          MakeGlooCommunicator(**store, {.name = "group", .rank = rank, .size = size, .timeout = timeout});
+      ASSERT_TRUE(group) << group.error().message;
+      work(**group);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <typename T>
+TensorRef Ref(std::vector<T>& values) {
+  return {values.data(), static_cast<int64_t>(values.size())};
+}
+
+inline Status RunCollective(Communicator& group, const Collective& op, TensorRef read, TensorRef written) {
+  constexpr float kCanary = -12345.0f;
+  const int64_t needed = CollectiveScratchElements(op, group.size());
+  std::vector<float> scratch(static_cast<size_t>(needed) + 1, kCanary);
+  const TensorRef reads[] = {read}, writes[] = {written, {scratch.data(), needed}};
+  Status status = group.Wait(group.Submit(op, reads, writes, "test"));
+  EXPECT_EQ(scratch.back(), kCanary) << "wrote beyond its scratch";
+  return status;
+}
+
+#define EXPECT_OK(expression)                              \
+  do {                                                     \
+    auto wt_checked = (expression);                        \
+    EXPECT_TRUE(wt_checked) << wt_checked.error().message; \
+  } while (false)
+
+inline Collective AllReduceOf(int64_t elements) {
+  return {CollectiveKind::kAllReduce, DType::kFloat32, elements, 0};
+}
+
+}  // namespace windtunnel
