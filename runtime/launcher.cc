@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "runtime/cores.h"
 #include "runtime/socket.h"
 
 extern char** environ;
@@ -114,20 +115,6 @@ std::map<std::string, std::string> ContractVariables(const LaunchOptions& option
   return variables;
 }
 
-// Core `rank` of those that this process may use, modulo their number.
-bool CoreOf(int rank, cpu_set_t& core) {
-  cpu_set_t allowed;
-  CPU_ZERO(&core);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
-  int skip = rank % CPU_COUNT(&allowed);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
-    CPU_SET(cpu, &core);
-    return true;
-  }
-  return false;
-}
-
 Command MakeCommand(const LaunchOptions& options, int rank) {
   Command command;
   const std::map<std::string, std::string> variables = ContractVariables(options, rank);
@@ -141,7 +128,7 @@ Command MakeCommand(const LaunchOptions& options, int rank) {
     (i < options.argv.size() ? command.arguments : command.environment).push_back(command.strings[i].data());
   command.arguments.push_back(nullptr);
   command.environment.push_back(nullptr);
-  command.pin = options.pin && CoreOf(rank, command.core);
+  command.pin = options.pin && CoreOfRank(rank, command.core);
   return command;
 }
 

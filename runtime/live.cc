@@ -10,6 +10,7 @@
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
 #include "runtime/assemble.h"
+#include "runtime/cores.h"
 #include "runtime/job.h"
 #include "runtime/launcher.h"
 #include "runtime/rank_main.h"
@@ -202,7 +203,11 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
     WT_ASSIGN_OR_RETURN(store, ConnectStore(environment->master_addr, port, JoinToken(), kRendezvous));
   }
   FlightRecorder recorder = FlightRecorder::Private();
-  const RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout};
+  const RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout,
+                                 environment->local_world_size > UsableCores()};
+  if (cpu_set_t core; plan.scenario.run.pin && CoreOfRank(environment->local_rank, core)) {
+    sched_setaffinity(0, sizeof core, &core);
+  }
   WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
   WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(*session));
   if (environment->rank != 0) {

@@ -1,5 +1,4 @@
 // The identity of this machine: what a profile of it is named and keyed by.
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -10,9 +9,9 @@
 
 #include "base/digest.h"
 #include "runtime/communicator.h"
+#include "runtime/cores.h"
 #include "runtime/device.h"
 #include "runtime/live.h"
-#include "runtime/rank_main.h"
 
 namespace windtunnel {
 namespace {
@@ -62,12 +61,6 @@ std::string Slug(const std::string& text) {
 }
 
 }  // namespace
-
-int64_t UsableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max<int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
-}
 
 Profile MachineProfile() {
   utsname system{};

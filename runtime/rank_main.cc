@@ -35,7 +35,8 @@ Status RunJob(const Job& job, int rank) {
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
   WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, ConnectStore(job.host, job.store_port, job.token, kRendezvous));
   auto work = [&]() -> Result<std::string> {
-    RankOptions options{rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms)};
+    const RankOptions options{rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms),
+                              job.world_size > job.cores};
     WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, options));
     return WorkOf(job, *session, *store);
   };

@@ -13,9 +13,6 @@ namespace windtunnel {
 std::string ResultKey(int rank);
 std::string ErrorKey(int rank);
 
-// Cores that this process may use (its affinity); a launcher's ranks share those of the launcher.
-int64_t UsableCores();
-
 // Initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from the steady one.
 Result<RankRun> MeasureRank(RankSession& session);
 

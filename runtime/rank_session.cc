@@ -45,6 +45,7 @@ Status RankSession::Connect(Store& store) {
     while (position < size && group.ranks[position] != options_.rank) ++position;
     if (size < 2 || position == size) continue;
     GlooOptions gloo{group.name, position, size, options_.hostname, options_.collective_timeout};
+    if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
     WT_ASSIGN_OR_RETURN(communicators_.back(), MakeGlooCommunicator(store, gloo));
   }
   return Ok();

@@ -17,6 +17,7 @@ struct RankOptions {
   int rank = 0;
   std::string hostname = "127.0.0.1";  // the interface that communicators listen on
   std::chrono::milliseconds collective_timeout{60'000};
+  bool shares_core = false;  // with another rank, so waiting must not keep the core busy
 };
 
 class RankSession {
