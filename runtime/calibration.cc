@@ -114,7 +114,7 @@ Result<int64_t> Calibrator::Agree(const std::string& what, double seconds_each, 
 
 Status Calibrator::KernelPass() {
   WT_RETURN_IF_ERROR(session_.Barrier());
-  Mode mode{.communication = Mode::Communication::kNone, .thread_time = options_.ranks_share_cores};
+  Mode mode{.communication = Mode::Communication::kNone, .thread_time = options_.ranks_per_core > 1};
   WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
   passes_.push_back(std::move(timeline));
   return Ok();
@@ -213,8 +213,8 @@ Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string,
 }
 
 // The computing thread's speed while the collective was in flight: the usual time of what it got done, over the time that it had. An
-// operator that outlasts the collective runs on at full speed, so what it had done before is its usual time less that rest;
-// gaps between operators count as time, since the communication threads often run just there.
+// operator that outlasts the collective runs on at full speed (its turns of a shared core), so what it had done before is its usual
+// time less that rest; gaps between operators count as time, since the communication threads often run just there.
 Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex backward,
                                                const std::map<std::string, Duration>& medians) const {
   const Duration landed = timeline.spans.back().end;
@@ -227,7 +227,7 @@ Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex
     in_flight |= span.op >= backward;
     overlap.compute_end = span.end;
     if (!in_flight || span.start >= landed) continue;
-    const Duration after = std::max(span.end - landed, Duration());
+    const Duration after = std::max(span.end - landed, Duration()) / options_.ranks_per_core;
     done += std::max(medians.at(keys_[span.op]) - after, Duration());
   }
   const Duration computing = std::min(landed, overlap.compute_end) - overlap.submitted;

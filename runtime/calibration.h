@@ -10,11 +10,11 @@ namespace windtunnel {
 // Measures kernels in the order in which the program issues them, so that each finds caches and memory as a step leaves
 // them, with all ranks running and without communication; then each collective alone and under computation. In
 // `rounds` rounds, so that slow drift of the machine is in every distribution. Every rank calls it.
-// `ranks_share_cores`: kernels are timed by thread CPU time, since ranks take turns on a core.
+// Where several ranks share a core, kernels are timed by thread CPU time, since they take turns.
 struct CalibrationOptions {
   int rounds = 4;
   double seconds = 6.0;  // about, for kernels and again for collectives
-  bool ranks_share_cores = false;
+  int64_t ranks_per_core = 1;
 };
 Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store, const CalibrationOptions& options);
 

@@ -18,7 +18,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
-  options.ranks_share_cores = job.world_size > job.cores;
+  options.ranks_per_core = (job.world_size + job.cores - 1) / job.cores;
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
   return Serialize(samples);
 }
