@@ -56,7 +56,8 @@ TEST_P(DdpParity, LossesAreThoseOfOneDeviceUnderAdamW) {
 
 TEST_P(DdpParity, WeightsAreThoseOfOneDeviceUnderSgd) {
   Scenario s = GetParam().scenario;
-  s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.1, .clip_norm = s.optimizer.clip_norm};
+  // At five times this rate twenty steps blow differences of rounding in the biases, which start at zero, up to 1e-4.
+  s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .clip_norm = s.optimizer.clip_norm};
   const Plan plan = *CompilePlan(s);
   const Trained ranks = Train(plan, kSteps), one = Train(*CompilePlan(OnOneDevice(s)), kSteps);
   ASSERT_EQ(ranks.weights.size(), one.weights.size());

@@ -46,8 +46,8 @@ std::string TinyDdpTimeline() {
   Plan plan = TinyDdp();
   plan.scenario.cluster.straggler = {.rank = 1, .slowdown = 1.1};
   FakeCosts costs;
-  std::array<Duration, 11> quantiles;
-  for (int i = 0; i < 11; ++i) quantiles[i] = Nanoseconds(950 + 10 * i);
+  std::array<Duration, Distribution::kCount> quantiles;
+  for (size_t i = 0; i < quantiles.size(); ++i) quantiles[i] = Nanoseconds(950 + 10.0 * static_cast<double>(i));
   costs.spread = Distribution::FromQuantiles(quantiles);
   costs.dispatch = Nanoseconds(400);
   costs.barrier = Microseconds(5);
