@@ -49,10 +49,11 @@ class Calibrator {
   Result<CalibrationSamples> Measure();
 
  private:
-  // A collective of the program that costs are needed for, with the first operator that does it.
+  // A collective of the program that costs are needed for, with the first operator that does it, and how often a round repeats it.
   struct Target {
     OpIndex op;
     size_t samples;  // into samples_.collectives
+    int64_t alone = 0, under_compute = 0;
   };
 
   void FindCollectives();
@@ -61,7 +62,8 @@ class Calibrator {
   Status KernelRound(int64_t passes);
   void Collect(const Timeline& timeline);
   void CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians);
-  Status CollectiveRound(const Target& target, int64_t repetitions);
+  Status PlanRepetitions(double pass_seconds);
+  Status CollectiveRound(const Target& target);
   Status AloneOnce(const Target& target);
   Status CoreTime(const Target& target, int64_t repetitions);
   Status OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians);
@@ -235,17 +237,29 @@ Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex
   return overlap;
 }
 
-Status Calibrator::CollectiveRound(const Target& target, int64_t repetitions) {
-  for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(AloneOnce(target));
-  WT_RETURN_IF_ERROR(CoreTime(target, std::max<int64_t>(repetitions / 2, 4)));
+// Half of a collective's share of the time goes to repetitions alone, half to passes under computation.
+Status Calibrator::PlanRepetitions(double pass_seconds) {
+  const double each = options_.seconds / options_.rounds / static_cast<double>(targets_.size()) / 2;
+  for (Target& target : targets_) {
+    const std::string& key = keys_[target.op];
+    for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+    const Duration start = Now();
+    for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+    WT_ASSIGN_OR_RETURN(target.alone, Agree(key + " alone", ToSeconds(Now() - start) / 3, each, 5, 250));
+    WT_ASSIGN_OR_RETURN(target.under_compute, Agree(key + " under compute", pass_seconds, each, 1, 12));
+  }
+  return Ok();
+}
+
+Status Calibrator::CollectiveRound(const Target& target) {
+  for (int64_t i = 0; i < target.alone; ++i) WT_RETURN_IF_ERROR(AloneOnce(target));
+  WT_RETURN_IF_ERROR(CoreTime(target, std::max<int64_t>(target.alone / 2, 4)));
   if (!std::holds_alternative<Collective>(program_.ops[target.op].kind) ||
       std::get<Collective>(program_.ops[target.op].kind).kind == CollectiveKind::kBarrier) {
     return Ok();  // nothing computes during a barrier
   }
   const auto medians = Medians();
-  for (int64_t i = 0; i < std::clamp<int64_t>(repetitions / 4, 3, 12); ++i) {
-    WT_RETURN_IF_ERROR(OverlapOnce(target, medians));
-  }
+  for (int64_t i = 0; i < target.under_compute; ++i) WT_RETURN_IF_ERROR(OverlapOnce(target, medians));
   return Ok();
 }
 
@@ -254,22 +268,13 @@ Result<CalibrationSamples> Calibrator::Measure() {
   WT_RETURN_IF_ERROR(KernelPass());
   const Duration before = Now();
   WT_RETURN_IF_ERROR(KernelPass());
-  const double rounds = options_.rounds;
-  WT_ASSIGN_OR_RETURN(const int64_t passes,
-                      Agree("passes", ToSeconds(Now() - before), options_.seconds / rounds, 3, 400));
+  const double pass_seconds = ToSeconds(Now() - before), rounds = options_.rounds;
+  WT_ASSIGN_OR_RETURN(const int64_t passes, Agree("passes", pass_seconds, options_.seconds / rounds, 3, 400));
   passes_.clear();
-  std::vector<int64_t> repetitions;
-  for (const Target& target : targets_) {
-    for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
-    const Duration start = Now();
-    for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
-    const double budget = options_.seconds / rounds / static_cast<double>(targets_.size());
-    WT_ASSIGN_OR_RETURN(int64_t count, Agree(keys_[target.op], ToSeconds(Now() - start) / 3, budget / 2, 5, 250));
-    repetitions.push_back(count);
-  }
+  WT_RETURN_IF_ERROR(PlanRepetitions(pass_seconds));
   for (int round = 0; round < options_.rounds; ++round) {
     WT_RETURN_IF_ERROR(KernelRound(passes));
-    for (size_t i = 0; i < targets_.size(); ++i) WT_RETURN_IF_ERROR(CollectiveRound(targets_[i], repetitions[i]));
+    for (const Target& target : targets_) WT_RETURN_IF_ERROR(CollectiveRound(target));
     if (session_.rank() == 0) {
       WT_RETURN_IF_ERROR(store_.Set("calibration/progress", fmt::format("{}", (round + 1) / rounds)));
     }
