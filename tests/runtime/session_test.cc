@@ -12,7 +12,7 @@ namespace {
 // The peak that the programs have over virtual memory, by the same policy.
 MemoryPeak VirtualPeak(const Role& role, BufferPool& pool, const Program& program) {
   for (const Op& op : program.ops) {
-    if (std::holds_alternative<Alloc>(op.kind)) EXPECT_TRUE(pool.Alloc(op.writes[0].buffer));
+    if (std::holds_alternative<Alloc>(op.kind)) { EXPECT_TRUE(pool.Alloc(op.writes[0].buffer)); }
     if (std::holds_alternative<Free>(op.kind)) pool.Free(op.writes[0].buffer);
   }
   EXPECT_FALSE(role.buffers.empty());
