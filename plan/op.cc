@@ -18,29 +18,36 @@ std::string_view NameOf(NormKind kind) { return kind == NormKind::kLayerNorm ? "
 std::string_view NameOf(AttentionKind kind) { return kind == AttentionKind::kFlash ? "flash" : "eager"; }
 std::string_view NameOf(ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::kGelu: return "gelu";
-    case ActivationKind::kRelu: return "relu";
-    case ActivationKind::kSwiglu: return "swiglu";
+    case ActivationKind::kGelu:
+      return "gelu";
+    case ActivationKind::kRelu:
+      return "relu";
+    case ActivationKind::kSwiglu:
+      return "swiglu";
   }
   return "?";
 }
 std::string_view NameOf(OptimizerKind kind) {
   switch (kind) {
-    case OptimizerKind::kSgd: return "sgd";
-    case OptimizerKind::kAdam: return "adam";
-    case OptimizerKind::kAdamW: return "adamw";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kAdamW:
+      return "adamw";
   }
   return "?";
 }
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}", direction, NameOf(a.kind), Name(a.dtype), a.batch,
-                     a.seq, a.heads, a.kv_heads, a.head_dim);
+  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}", direction, NameOf(a.kind), Name(a.dtype),
+                     a.batch, a.seq, a.heads, a.kv_heads, a.head_dim);
 }
 
-// Forward of causal attention: QK^T and PV, half of the seq x seq square each; backward has five such products, of which the
-// flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and has four).
+// Forward of causal attention: QK^T and PV, half of the seq x seq square each; backward has five such
+// products, of which the flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and
+// has four).
 template <typename Attention>
 double CausalProduct(const Attention& a) {
   return 2.0 * a.batch * a.heads * a.head_dim * a.seq * (a.seq + 1) / 2;
@@ -62,16 +69,127 @@ Bytes AttentionSaved(const Attention& a) {
 
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
+// ---- cost keys, one function a kind
+
+std::string KeyOf(const Gemm& g) {
+  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
+                     g.transpose_b ? 't' : 'n', g.m, g.n, g.k, Flag(g.bias, " bias"),
+                     Flag(g.accumulate, " accumulate"));
+}
+
+std::string KeyOf(const ColumnSum& c) {
+  return fmt::format("column_sum rows={} columns={}{}", c.rows, c.columns, Flag(c.accumulate, " accumulate"));
+}
+
+std::string KeyOf(const NormForward& n) {
+  return fmt::format("norm_forward {} rows={} columns={}{}{}", NameOf(n.kind), n.rows, n.columns,
+                     Flag(n.bias, " bias"), Flag(n.residual, " residual"));
+}
+
+std::string KeyOf(const NormBackward& n) {
+  return fmt::format("norm_backward {} rows={} columns={}{}{}{}", NameOf(n.kind), n.rows, n.columns,
+                     Flag(n.bias, " bias"), Flag(n.residual, " residual"), Flag(n.accumulate, " accumulate"));
+}
+
+std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
+
+std::string KeyOf(const AttentionBackward& a) { return AttentionKey("backward", a); }
+
+std::string KeyOf(const Rope& r) {
+  return fmt::format("rope b={} s={} h={} kv={} d={}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
+                     Flag(r.backward, " backward"));
+}
+
+std::string KeyOf(const ActivationForward& a) {
+  return fmt::format("activation_forward {} rows={} columns={}", NameOf(a.kind), a.rows, a.columns);
+}
+
+std::string KeyOf(const ActivationBackward& a) {
+  return fmt::format("activation_backward {} rows={} columns={}", NameOf(a.kind), a.rows, a.columns);
+}
+
+std::string KeyOf(const EmbeddingForward& e) {
+  return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}", e.tokens, e.seq, e.vocab,
+                     e.hidden, Flag(e.learned_positions, " positions"));
+}
+
+std::string KeyOf(const EmbeddingBackward& e) {
+  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}", e.tokens, e.seq, e.vocab,
+                     e.hidden, Flag(e.learned_positions, " positions"),
+                     Flag(e.accumulate_table, " accumulate_table"),
+                     Flag(e.accumulate_positions, " accumulate_positions"));
+}
+
+std::string KeyOf(const CrossEntropy& c) {
+  return fmt::format("cross_entropy {} rows={} vocab={}", Name(c.dtype), c.rows, c.vocab);
+}
+
+std::string KeyOf(const MeanSquaredError& m) {
+  return fmt::format("mean_squared_error rows={} columns={}", m.rows, m.columns);
+}
+
+std::string KeyOf(const Copy& c) {
+  return fmt::format("copy {} {} n={}{}", Name(c.from), Name(c.to), c.elements,
+                     Flag(c.scale != 1.0, " scaled"));
+}
+
+std::string KeyOf(const Scale& s) { return fmt::format("scale n={}", s.elements); }
+
+std::string KeyOf(const Fill& f) { return fmt::format("fill {} n={}", Name(f.dtype), f.elements); }
+
+std::string KeyOf(const GradientNorm& g) {
+  return fmt::format("gradient_norm n={} tensors={}", g.elements, g.tensors);
+}
+
+std::string KeyOf(const ClipGradients& c) {
+  return fmt::format("clip n={} tensors={}", c.elements, c.tensors);
+}
+
+std::string KeyOf(const OptimizerUpdate& o) {
+  return fmt::format("optimizer {} n={} tensors={} states={}", NameOf(o.spec.kind), o.elements, o.tensors,
+                     o.state_tensors);
+}
+
+std::string KeyOf(const InitializeParameter& i) {
+  return fmt::format("initialize {} n={}", static_cast<int>(i.distribution), i.elements);
+}
+
+std::string KeyOf(const LoadBatch& l) {
+  return fmt::format("load_batch rows={} columns={} targets={}", l.rows, l.columns, l.targets);
+}
+
+std::string KeyOf(const Collective& c) {
+  return fmt::format("{} {} bytes={}", Name(c.kind), Name(c.dtype), MessageBytes(c).count());
+}
+
+std::string KeyOf(const Send& s) {
+  return fmt::format("send {} bytes={}", Name(s.dtype), (SizeOf(s.dtype) * s.elements).count());
+}
+
+std::string KeyOf(const Receive& r) {
+  return fmt::format("receive {} bytes={}", Name(r.dtype), (SizeOf(r.dtype) * r.elements).count());
+}
+
+std::string KeyOf(const Alloc&) { return std::string(); }
+
+std::string KeyOf(const Free&) { return std::string(); }
+
 }  // namespace
 
 std::string_view Name(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::kAllReduce: return "all_reduce";
-    case CollectiveKind::kAllGather: return "all_gather";
-    case CollectiveKind::kReduceScatter: return "reduce_scatter";
-    case CollectiveKind::kBroadcast: return "broadcast";
-    case CollectiveKind::kAllToAll: return "all_to_all";
-    case CollectiveKind::kBarrier: return "barrier";
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kBarrier:
+      return "barrier";
   }
   return "?";
 }
@@ -79,123 +197,47 @@ std::string_view Name(CollectiveKind kind) {
 Bytes MessageBytes(const Collective& collective) { return SizeOf(collective.dtype) * collective.elements; }
 
 std::string_view OperatorName(const OpKind& kind) {
-  return std::visit(
-      Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
-                 [](const ColumnSum&) { return std::string_view("bias_gradient"); },
-                 [](const NormForward&) { return std::string_view("norm"); },
-                 [](const NormBackward&) { return std::string_view("norm"); },
-                 [](const AttentionForward&) { return std::string_view("attention"); },
-                 [](const AttentionBackward&) { return std::string_view("attention"); },
-                 [](const Rope&) { return std::string_view("rope"); },
-                 [](const ActivationForward&) { return std::string_view("activation"); },
-                 [](const ActivationBackward&) { return std::string_view("activation"); },
-                 [](const EmbeddingForward&) { return std::string_view("embedding"); },
-                 [](const EmbeddingBackward&) { return std::string_view("embedding"); },
-                 [](const CrossEntropy&) { return std::string_view("loss"); },
-                 [](const MeanSquaredError&) { return std::string_view("loss"); },
-                 [](const Copy&) { return std::string_view("copy"); },
-                 [](const Scale&) { return std::string_view("scale"); },
-                 [](const Fill&) { return std::string_view("fill"); },
-                 [](const GradientNorm&) { return std::string_view("gradient_norm"); },
-                 [](const ClipGradients&) { return std::string_view("clip"); },
-                 [](const OptimizerUpdate&) { return std::string_view("optimizer"); },
-                 [](const InitializeParameter&) { return std::string_view("initialize"); },
-                 [](const LoadBatch&) { return std::string_view("data"); },
-                 [](const Collective& c) { return Name(c.kind); },
-                 [](const Send&) { return std::string_view("send"); },
-                 [](const Receive&) { return std::string_view("receive"); },
-                 [](const Alloc&) { return std::string_view("alloc"); },
-                 [](const Free&) { return std::string_view("free"); }},
-      kind);
+  return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
+                               [](const ColumnSum&) { return std::string_view("bias_gradient"); },
+                               [](const NormForward&) { return std::string_view("norm"); },
+                               [](const NormBackward&) { return std::string_view("norm"); },
+                               [](const AttentionForward&) { return std::string_view("attention"); },
+                               [](const AttentionBackward&) { return std::string_view("attention"); },
+                               [](const Rope&) { return std::string_view("rope"); },
+                               [](const ActivationForward&) { return std::string_view("activation"); },
+                               [](const ActivationBackward&) { return std::string_view("activation"); },
+                               [](const EmbeddingForward&) { return std::string_view("embedding"); },
+                               [](const EmbeddingBackward&) { return std::string_view("embedding"); },
+                               [](const CrossEntropy&) { return std::string_view("loss"); },
+                               [](const MeanSquaredError&) { return std::string_view("loss"); },
+                               [](const Copy&) { return std::string_view("copy"); },
+                               [](const Scale&) { return std::string_view("scale"); },
+                               [](const Fill&) { return std::string_view("fill"); },
+                               [](const GradientNorm&) { return std::string_view("gradient_norm"); },
+                               [](const ClipGradients&) { return std::string_view("clip"); },
+                               [](const OptimizerUpdate&) { return std::string_view("optimizer"); },
+                               [](const InitializeParameter&) { return std::string_view("initialize"); },
+                               [](const LoadBatch&) { return std::string_view("data"); },
+                               [](const Collective& c) { return Name(c.kind); },
+                               [](const Send&) { return std::string_view("send"); },
+                               [](const Receive&) { return std::string_view("receive"); },
+                               [](const Alloc&) { return std::string_view("alloc"); },
+                               [](const Free&) { return std::string_view("free"); }},
+                    kind);
 }
 
 std::string CostKey(const OpKind& kind) {
-  return std::visit(
-      Overloaded{
-          [](const Gemm& g) {
-            return fmt::format("gemm {} {}{} m={} n={} k={}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
-                               g.transpose_b ? 't' : 'n', g.m, g.n, g.k, Flag(g.bias, " bias"),
-                               Flag(g.accumulate, " accumulate"));
-          },
-          [](const ColumnSum& c) {
-            return fmt::format("column_sum rows={} columns={}{}", c.rows, c.columns, Flag(c.accumulate, " accumulate"));
-          },
-          [](const NormForward& n) {
-            return fmt::format("norm_forward {} rows={} columns={}{}{}", NameOf(n.kind), n.rows, n.columns,
-                               Flag(n.bias, " bias"), Flag(n.residual, " residual"));
-          },
-          [](const NormBackward& n) {
-            return fmt::format("norm_backward {} rows={} columns={}{}{}{}", NameOf(n.kind), n.rows, n.columns,
-                               Flag(n.bias, " bias"), Flag(n.residual, " residual"),
-                               Flag(n.accumulate, " accumulate"));
-          },
-          [](const AttentionForward& a) { return AttentionKey("forward", a); },
-          [](const AttentionBackward& a) { return AttentionKey("backward", a); },
-          [](const Rope& r) {
-            return fmt::format("rope b={} s={} h={} kv={} d={}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
-                               Flag(r.backward, " backward"));
-          },
-          [](const ActivationForward& a) {
-            return fmt::format("activation_forward {} rows={} columns={}", NameOf(a.kind), a.rows, a.columns);
-          },
-          [](const ActivationBackward& a) {
-            return fmt::format("activation_backward {} rows={} columns={}", NameOf(a.kind), a.rows, a.columns);
-          },
-          [](const EmbeddingForward& e) {
-            return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}", e.tokens, e.seq, e.vocab,
-                               e.hidden, Flag(e.learned_positions, " positions"));
-          },
-          [](const EmbeddingBackward& e) {
-            return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}", e.tokens, e.seq, e.vocab,
-                               e.hidden, Flag(e.learned_positions, " positions"),
-                               Flag(e.accumulate_table, " accumulate_table"),
-                               Flag(e.accumulate_positions, " accumulate_positions"));
-          },
-          [](const CrossEntropy& c) {
-            return fmt::format("cross_entropy {} rows={} vocab={}", Name(c.dtype), c.rows, c.vocab);
-          },
-          [](const MeanSquaredError& m) {
-            return fmt::format("mean_squared_error rows={} columns={}", m.rows, m.columns);
-          },
-          [](const Copy& c) {
-            return fmt::format("copy {} {} n={}{}", Name(c.from), Name(c.to), c.elements, Flag(c.scale != 1.0, " scaled"));
-          },
-          [](const Scale& s) { return fmt::format("scale n={}", s.elements); },
-          [](const Fill& f) { return fmt::format("fill {} n={}", Name(f.dtype), f.elements); },
-          [](const GradientNorm& g) { return fmt::format("gradient_norm n={} tensors={}", g.elements, g.tensors); },
-          [](const ClipGradients& c) { return fmt::format("clip n={} tensors={}", c.elements, c.tensors); },
-          [](const OptimizerUpdate& o) {
-            return fmt::format("optimizer {} n={} tensors={} states={}", NameOf(o.spec.kind), o.elements, o.tensors,
-                               o.state_tensors);
-          },
-          [](const InitializeParameter& i) {
-            return fmt::format("initialize {} n={}", static_cast<int>(i.distribution), i.elements);
-          },
-          [](const LoadBatch& l) {
-            return fmt::format("load_batch rows={} columns={} targets={}", l.rows, l.columns, l.targets);
-          },
-          [](const Collective& c) {
-            return fmt::format("{} {} bytes={}", Name(c.kind), Name(c.dtype), MessageBytes(c).count());
-          },
-          [](const Send& s) {
-            return fmt::format("send {} bytes={}", Name(s.dtype), (SizeOf(s.dtype) * s.elements).count());
-          },
-          [](const Receive& r) {
-            return fmt::format("receive {} bytes={}", Name(r.dtype), (SizeOf(r.dtype) * r.elements).count());
-          },
-          [](const Alloc&) { return std::string(); }, [](const Free&) { return std::string(); }},
-      kind);
+  return std::visit([](const auto& op) { return KeyOf(op); }, kind);
 }
 
 Flops FlopsOf(const OpKind& kind) {
-  return std::visit(
-      Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
-                 [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
-                 [](const AttentionBackward& a) {
-                   return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
-                 },
-                 [](const auto&) { return Flops(0); }},
-      kind);
+  return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
+                               [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
+                               [](const AttentionBackward& a) {
+                                 return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
+                               },
+                               [](const auto&) { return Flops(0); }},
+                    kind);
 }
 
 Bytes TrafficOf(const OpKind& kind) {
@@ -207,7 +249,9 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const ColumnSum& c) { return F32(c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1)); },
           [](const NormForward& n) { return F32(n.rows * n.columns * (n.residual ? 4 : 2)); },
           [](const NormBackward& n) { return F32(n.rows * n.columns * (n.residual ? 4 : 3)); },
-          [](const AttentionForward& a) { return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a); },
+          [](const AttentionForward& a) {
+            return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);
+          },
           [](const AttentionBackward& a) {
             return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
           },
@@ -229,11 +273,14 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const ClipGradients& c) { return F32(2 * c.elements); },
           [](const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); },
           [](const InitializeParameter& i) { return F32(i.elements); },
-          [](const LoadBatch& l) { return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : l.columns))); },
+          [](const LoadBatch& l) {
+            return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : l.columns)));
+          },
           [](const Collective& c) { return MessageBytes(c); },
           [](const Send& s) { return SizeOf(s.dtype) * s.elements; },
           [](const Receive& r) { return SizeOf(r.dtype) * r.elements; },
-          [](const Alloc&) { return Bytes(0); }, [](const Free&) { return Bytes(0); }},
+          [](const Alloc&) { return Bytes(0); },
+          [](const Free&) { return Bytes(0); }},
       kind);
 }
 
@@ -242,6 +289,8 @@ bool IsCommunication(const OpKind& kind) {
          std::holds_alternative<Receive>(kind);
 }
 
-bool IsMemory(const OpKind& kind) { return std::holds_alternative<Alloc>(kind) || std::holds_alternative<Free>(kind); }
+bool IsMemory(const OpKind& kind) {
+  return std::holds_alternative<Alloc>(kind) || std::holds_alternative<Free>(kind);
+}
 
 }  // namespace windtunnel

@@ -71,7 +71,8 @@ TEST(CompilePlan, TiedEmbeddingsAddTheHeadsAndTheEmbeddingsGradient) {
 TEST(CompilePlan, LaterMicroBatchesAddToGradients) {
   Scenario s = TinyGpt();
   s.batch.accumulate = 2;
-  for (const Op& op : CompilePlan(s)->roles[0].steady.ops) {
+  const Plan plan = *CompilePlan(s);
+  for (const Op& op : plan.roles[0].steady.ops) {
     if (const auto* gemm = std::get_if<Gemm>(&op.kind); gemm != nullptr && gemm->transpose_a) {
       EXPECT_EQ(gemm->accumulate, op.micro_batch == 1) << op.name;
     }
