@@ -83,6 +83,7 @@ void BulkChannel::Impl::handleEvents(int) {
     failure = GlooMessage(error);
     CutWaits();
   }
+  std::lock_guard lock(mutex);
   issuing.clear();
 }
 
@@ -112,7 +113,11 @@ Status BulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
 
 BulkChannel::BulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-BulkChannel::~BulkChannel() { impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get()); }
+// Gloo's loop does not call the handler any more once it is unregistered; the lock says so to whoever checks for races.
+BulkChannel::~BulkChannel() {
+  impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get());
+  std::lock_guard lock(impl_->mutex);
+}
 
 Result<std::unique_ptr<BulkChannel>> BulkChannel::Make(std::shared_ptr<gloo::transport::Device> device,
                                                        std::shared_ptr<gloo::Context> context) {
