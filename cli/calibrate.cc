@@ -67,11 +67,17 @@ Result<int> CalibrateCommand(const Options& options) {
         "it",
         costs.profile.name, costs.path);
   Progress progress(ShowsProgress(options));
-  for (const Plan& plan : plans)
-    WT_RETURN_IF_ERROR(
-        Calibrate(plan, options.recalibrate, LiveOptionsFor(options, progress), costs.profile));
+  for (const Plan& plan : plans) {
+    bool measure = options.recalibrate;
+    if (costs.cached) {
+      WT_ASSIGN_OR_RETURN(const Costs own, CachedCosts(plan.scenario));
+      measure |= !own.of_this_scenario;
+    }
+    WT_RETURN_IF_ERROR(Calibrate(plan, measure, LiveOptionsFor(options, progress), costs.profile));
+    WT_RETURN_IF_ERROR(SaveCosts(costs));
+    if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan.scenario));
+  }
   progress.Clear();
-  WT_RETURN_IF_ERROR(SaveCosts(costs));
   if (!options.quiet)
     fmt::print("{}: {} kernel and {} collective costs of {}\n", costs.path, costs.profile.kernels.size(),
                costs.profile.collectives.size(), costs.profile.name);

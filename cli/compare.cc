@@ -11,17 +11,23 @@ namespace {
 // The costs of `plan`, measured where they are missing, and saved.
 Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& progress) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan.scenario));
-  if (!options.recalibrate && FindMissingCosts(costs.profile, plan).empty()) return costs;
+  const bool in_context = !costs.cached || costs.of_this_scenario;
+  if (!options.recalibrate && in_context && FindMissingCosts(costs.profile, plan).empty()) return costs;
+  if (costs.cached) {
+    WT_ASSIGN_OR_RETURN(costs, CachedCosts());
+  }
   if (!costs.of_this_machine)
     return InvalidInput(
         "profile {} ({}) was not measured on this machine with these libraries, so nothing can be added to "
         "it{}; leave --profile out to use this machine's own",
         costs.profile.name, costs.path,
         options.recalibrate ? "" : ", and it lacks costs of " + plan.scenario.name);
-  Status calibrated = Calibrate(plan, options.recalibrate, LiveOptionsFor(options, progress), costs.profile);
+  Status calibrated =
+      Calibrate(plan, options.recalibrate || costs.cached, LiveOptionsFor(options, progress), costs.profile);
   progress.Clear();
   WT_RETURN_IF_ERROR(calibrated);
   WT_RETURN_IF_ERROR(SaveCosts(costs));
+  if (costs.cached) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan.scenario));
   return costs;
 }
 

@@ -6,6 +6,7 @@
 #include "cli/paths.h"
 #include "cost_models/cost_model.h"
 #include "runtime/live.h"
+#include "scenarios/load.h"
 
 namespace windtunnel {
 namespace {
@@ -22,6 +23,13 @@ std::string CacheFile(const Profile& machine) {
   std::string key = machine.fingerprint;
   for (const auto& [name, version] : machine.libraries) key += "\n" + name + " " + version;
   return machine.name + "." + Sha256Hex(key).substr(0, 12) + ".json";
+}
+
+// "cpu-….json" -> "cpu-….scenario-0123456789ab.json".
+std::string SnapshotFile(const std::string& cache_file, const Scenario& scenario) {
+  const std::string digest = ScenarioDigest(scenario);
+  return cache_file.substr(0, cache_file.size() - std::string(".json").size()) + ".scenario-" +
+         digest.substr(digest.find(':') + 1, 12) + ".json";
 }
 
 bool LooksLikeFile(const std::string& name) {
@@ -80,14 +88,29 @@ Result<Costs> CachedCosts() {
   std::string path = directory + "/" + CacheFile(machine);
   if (IsFile(path)) {
     auto cached = LoadProfile(path);
-    if (cached && IsOfThisMachine(*cached, machine)) return Costs{std::move(*cached), path, true};
+    if (cached && IsOfThisMachine(*cached, machine)) return Costs{std::move(*cached), path, true, true};
   }
-  return Costs{std::move(machine), path, true};
+  return Costs{std::move(machine), path, true, true};
+}
+
+Result<Costs> CachedCosts(const Scenario& scenario) {
+  WT_ASSIGN_OR_RETURN(Costs costs, CachedCosts());
+  const std::string path = SnapshotFile(costs.path, scenario);
+  if (!IsFile(path)) return costs;
+  auto snapshot = LoadProfile(path);
+  if (!snapshot || !IsOfThisMachine(*snapshot, costs.profile)) return costs;
+  costs.profile = std::move(*snapshot);
+  costs.of_this_scenario = true;
+  return costs;
+}
+
+Status SaveSnapshot(const Costs& costs, const Scenario& scenario) {
+  return SaveProfile(costs.profile, SnapshotFile(costs.path, scenario));
 }
 
 Result<Costs> FindCosts(const Options& options, const Scenario& scenario) {
   if (!options.profile.empty()) return LoadNamedCosts(options.profile);
-  if (scenario.cluster.device == "cpu") return CachedCosts();
+  if (scenario.cluster.device == "cpu") return CachedCosts(scenario);
   if (scenario.cluster.device == "cuda")
     return InvalidInput("cluster.device is cuda, which is not at hand: name the costs of one with --profile");
   return LoadNamedCosts(scenario.cluster.device);

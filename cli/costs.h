@@ -1,4 +1,8 @@
 // Which profile a command takes its costs from: the one named, else the device's, else this machine's cache.
+//
+// The cache has a file of everything measured on this machine, and beside it a snapshot for each scenario
+// that was calibrated: host times and small collectives depend on what runs between them, so a scenario's own
+// are preferred.
 #pragma once
 
 #include <string>
@@ -16,6 +20,8 @@ struct Costs {
   std::string path;  // where it is kept: new measurements are saved there
   bool of_this_machine =
       false;  // the fingerprint and the libraries are those in use, so that measurements may be added
+  bool cached = false;            // from this machine's cache
+  bool of_this_scenario = false;  // the cache's snapshot for the scenario asked for
 };
 
 // Errors: InvalidInput when a named profile is missing or malformed.
@@ -27,6 +33,10 @@ Result<Costs> LoadNamedCosts(const std::string& name);
 // This machine's cache; an empty profile when there is none yet, or it is of other library versions or not
 // readable.
 Result<Costs> CachedCosts();
+// The same, or the scenario's snapshot where there is one; `path` is the file of everything in either case.
+Result<Costs> CachedCosts(const Scenario& scenario);
+// Keeps the profile as the scenario's snapshot. REQUIRES: costs.cached.
+Status SaveSnapshot(const Costs& costs, const Scenario& scenario);
 
 bool IsOfThisMachine(const Profile& profile, const Profile& machine);
 

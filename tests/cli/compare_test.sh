@@ -41,6 +41,13 @@ cmp "$work/predict1.json" "$work/predict2.json" || fail "two predictions differ"
 "$windtunnel" predict "$work/tiny.yaml" --seed 1 --json - | grep -v '"wall_s"' | cmp -s - "$work/predict1.json" &&
   fail "another seed must give another prediction"
 
+# Host times depend on what runs between them: measuring another scenario leaves this one's prediction alone.
+"$windtunnel" calibrate "$work/tiny.yaml" --set batch.micro=64 --recalibrate -q > /dev/null || fail "calibrate: exit status $?"
+sed 's/micro: 8/micro: 32/' "$work/tiny.yaml" > "$work/other.yaml"
+"$windtunnel" compare "$work/other.yaml" -q --set tolerance.step_time=1000 > /dev/null || fail "compare: exit status $?"
+"$windtunnel" predict "$work/tiny.yaml" --json - | grep -v '"wall_s"' | cmp - "$work/predict1.json" ||
+  fail "another scenario's calibration changed this one's prediction"
+
 "$windtunnel" explain "$work/tiny.yaml" | grep -q 'critical path' || fail "explain"
 "$windtunnel" run "$work/tiny.yaml" --json - | grep -q '"losses"' || fail "run"
 "$windtunnel" profile check "$work"/cache/windtunnel/*.json | grep -q 'well formed' || fail "profile check"
