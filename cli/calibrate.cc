@@ -70,12 +70,12 @@ Result<int> CalibrateCommand(const Options& options) {
   for (const Plan& plan : plans) {
     bool measure = options.recalibrate;
     if (costs.cached) {
-      WT_ASSIGN_OR_RETURN(const Costs own, CachedCosts(plan.scenario));
+      WT_ASSIGN_OR_RETURN(const Costs own, CachedCosts(plan));
       measure |= !own.of_this_scenario;
     }
     WT_RETURN_IF_ERROR(Calibrate(plan, measure, LiveOptionsFor(options, progress), costs.profile));
     WT_RETURN_IF_ERROR(SaveCosts(costs));
-    if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan.scenario));
+    if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
   }
   progress.Clear();
   if (!options.quiet)

@@ -10,7 +10,7 @@ namespace {
 
 // The costs of `plan`, measured where they are missing, and saved.
 Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& progress) {
-  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan.scenario));
+  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   const bool in_context = !costs.cached || costs.of_this_scenario;
   if (!options.recalibrate && in_context && FindMissingCosts(costs.profile, plan).empty()) return costs;
   if (costs.cached) {
@@ -27,7 +27,7 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& 
   progress.Clear();
   WT_RETURN_IF_ERROR(calibrated);
   WT_RETURN_IF_ERROR(SaveCosts(costs));
-  if (costs.cached) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan.scenario));
+  if (costs.cached) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
   return costs;
 }
 

@@ -6,7 +6,6 @@
 #include "cli/paths.h"
 #include "cost_models/cost_model.h"
 #include "runtime/live.h"
-#include "scenarios/load.h"
 
 namespace windtunnel {
 namespace {
@@ -26,10 +25,12 @@ std::string CacheFile(const Profile& machine) {
 }
 
 // "cpu-….json" -> "cpu-….scenario-0123456789ab.json".
-std::string SnapshotFile(const std::string& cache_file, const Scenario& scenario) {
-  const std::string digest = ScenarioDigest(scenario);
+std::string SnapshotFile(const std::string& cache_file, const Plan& plan) {
+  std::string operators = fmt::format("{} ranks\n", plan.world_size);
+  for (const Role& role : plan.roles)
+    for (const Op& op : role.steady.ops) operators += CostKey(op.kind) + "\n";
   return cache_file.substr(0, cache_file.size() - std::string(".json").size()) + ".scenario-" +
-         digest.substr(digest.find(':') + 1, 12) + ".json";
+         Sha256Hex(operators).substr(0, 12) + ".json";
 }
 
 bool LooksLikeFile(const std::string& name) {
@@ -93,9 +94,9 @@ Result<Costs> CachedCosts() {
   return Costs{std::move(machine), path, true, true};
 }
 
-Result<Costs> CachedCosts(const Scenario& scenario) {
+Result<Costs> CachedCosts(const Plan& plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, CachedCosts());
-  const std::string path = SnapshotFile(costs.path, scenario);
+  const std::string path = SnapshotFile(costs.path, plan);
   if (!IsFile(path)) return costs;
   auto snapshot = LoadProfile(path);
   if (!snapshot || !IsOfThisMachine(*snapshot, costs.profile)) return costs;
@@ -104,13 +105,14 @@ Result<Costs> CachedCosts(const Scenario& scenario) {
   return costs;
 }
 
-Status SaveSnapshot(const Costs& costs, const Scenario& scenario) {
-  return SaveProfile(costs.profile, SnapshotFile(costs.path, scenario));
+Status SaveSnapshot(const Costs& costs, const Plan& plan) {
+  return SaveProfile(costs.profile, SnapshotFile(costs.path, plan));
 }
 
-Result<Costs> FindCosts(const Options& options, const Scenario& scenario) {
+Result<Costs> FindCosts(const Options& options, const Plan& plan) {
+  const Scenario& scenario = plan.scenario;
   if (!options.profile.empty()) return LoadNamedCosts(options.profile);
-  if (scenario.cluster.device == "cpu") return CachedCosts(scenario);
+  if (scenario.cluster.device == "cpu") return CachedCosts(plan);
   if (scenario.cluster.device == "cuda")
     return InvalidInput("cluster.device is cuda, which is not at hand: name the costs of one with --profile");
   return LoadNamedCosts(scenario.cluster.device);

@@ -2,7 +2,8 @@
 //
 // The cache has a file of everything measured on this machine, and beside it a snapshot for each scenario
 // that was calibrated: host times and small collectives depend on what runs between them, so a scenario's own
-// are preferred.
+// are preferred. Scenarios whose steady steps have the same operators share one: a seed or a learning rate
+// makes no other.
 #pragma once
 
 #include <string>
@@ -25,7 +26,7 @@ struct Costs {
 };
 
 // Errors: InvalidInput when a named profile is missing or malformed.
-Result<Costs> FindCosts(const Options& options, const Scenario& scenario);
+Result<Costs> FindCosts(const Options& options, const Plan& plan);
 
 // A profile by file or by name (a file NAME.json of cost_models/profiles or of the cache).
 Result<Costs> LoadNamedCosts(const std::string& name);
@@ -34,9 +35,9 @@ Result<Costs> LoadNamedCosts(const std::string& name);
 // readable.
 Result<Costs> CachedCosts();
 // The same, or the scenario's snapshot where there is one; `path` is the file of everything in either case.
-Result<Costs> CachedCosts(const Scenario& scenario);
+Result<Costs> CachedCosts(const Plan& plan);
 // Keeps the profile as the scenario's snapshot. REQUIRES: costs.cached.
-Status SaveSnapshot(const Costs& costs, const Scenario& scenario);
+Status SaveSnapshot(const Costs& costs, const Plan& plan);
 
 bool IsOfThisMachine(const Profile& profile, const Profile& machine);
 

@@ -56,7 +56,7 @@ Status CheckReports(const Options& options) {
 }
 
 Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
-  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan.scenario));
+  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   auto begin = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;

@@ -48,6 +48,10 @@ sed 's/micro: 8/micro: 32/' "$work/tiny.yaml" > "$work/other.yaml"
 "$windtunnel" predict "$work/tiny.yaml" --json - | grep -v '"wall_s"' | cmp - "$work/predict1.json" ||
   fail "another scenario's calibration changed this one's prediction"
 
+"$windtunnel" predict "$work/tiny.yaml" --set optimizer.lr=0.5 --json - | grep -A1 '"step_time_s"' > "$work/rate.txt"
+grep -A1 '"step_time_s"' "$work/predict1.json" | cmp - "$work/rate.txt" ||
+  fail "a learning rate must not change the step's prediction"
+
 "$windtunnel" explain "$work/tiny.yaml" | grep -q 'critical path' || fail "explain"
 "$windtunnel" run "$work/tiny.yaml" --json - | grep -q '"losses"' || fail "run"
 "$windtunnel" profile check "$work"/cache/windtunnel/*.json | grep -q 'well formed' || fail "profile check"
