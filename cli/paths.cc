@@ -25,7 +25,8 @@ Status WriteAll(std::FILE* file, const std::string& path, const std::string& tex
 }  // namespace
 
 Status EnterUserDirectory() {
-  const std::string directory = Environment("BUILD_WORKING_DIRECTORY");
+  std::string directory = Environment("WINDTUNNEL_USER_DIRECTORY");
+  if (directory.empty()) directory = Environment("BUILD_WORKING_DIRECTORY");
   if (directory.empty()) return Ok();
   std::error_code error;
   fs::current_path(directory, error);

@@ -9,7 +9,7 @@
 namespace windtunnel {
 
 // Goes to the directory that the user stands in, which under `bazel run` is not the one that the process starts in
-// (BUILD_WORKING_DIRECTORY); every relative path, in arguments and in --set, counts from there. Failed when it is gone.
+// (BUILD_WORKING_DIRECTORY, or what ./bazelw noted when called from outside the checkout); every relative path, in arguments and in --set, counts from there. Failed when it is gone.
 Status EnterUserDirectory();
 
 // $XDG_CACHE_HOME/windtunnel or ~/.cache/windtunnel. InvalidInput when neither variable is set.

@@ -30,6 +30,14 @@ TEST_F(Paths, AreRelativeToWhereTheUserStands) {
   EXPECT_TRUE(fs::exists("a.yaml"));
 }
 
+TEST_F(Paths, FollowTheUserOutsideTheCheckout) {
+  setenv("WINDTUNNEL_USER_DIRECTORY", user_.c_str(), 1);
+  setenv("BUILD_WORKING_DIRECTORY", "/", 1);
+  ASSERT_TRUE(EnterUserDirectory());
+  EXPECT_EQ(fs::current_path(), fs::canonical(user_));
+  unsetenv("WINDTUNNEL_USER_DIRECTORY");
+}
+
 TEST_F(Paths, SayWhenTheUsersDirectoryIsGone) {
   setenv("BUILD_WORKING_DIRECTORY", "/no/such/directory", 1);
   const Status status = EnterUserDirectory();
