@@ -15,13 +15,13 @@ struct Missing {
 void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Missing& missing) {
   const std::string backend = BackendName(plan.scenario.run.backend);
   for (const Op& op : role.steady.ops) {
-    if (IsMemory(op.kind)) continue;
+    if (IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind)) continue;
     std::string key = CostKey(op.kind);
     if (!IsCommunication(op.kind)) {
       if (profile.FindKernel(key, RanksPerNode(plan)) == nullptr) missing.kernels.insert(std::move(key));
       continue;
     }
-    const Group& group = plan.groups[role.streams[op.stream].group];
+    const Group& group = plan.GroupOf(role.ranks.front(), role.streams[op.stream]);
     const TransferKey transfer = TransferKeyOf(op);
     const int ranks = static_cast<int>(group.ranks.size());
     if (ranks > 1 && profile.FindCollective(transfer.op, backend, ranks, transfer.bytes) == nullptr) {

@@ -148,14 +148,14 @@ void RoleCompiler::CloseWithBarrier(ProgramBuilder& builder) const {
               communication_);
 }
 
-void CheckPrograms(const Role& role) {
+void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   std::vector<bool> alive;
   std::vector<const Program*> programs = {&role.initialize};
   for (const Program& program : role.startup) programs.push_back(&program);
   programs.push_back(&role.steady);
   programs.push_back(&role.steady);  // the steady step leaves what it needs itself
   for (const Program* program : programs) {
-    const std::string error = FindProgramError(*program, role.buffers, role.streams, alive);
+    const std::string error = FindProgramError(*program, role.buffers, role.streams, axes, alive);
     if (!error.empty()) internal::CheckFailed(__FILE__, __LINE__, error);
   }
 }
@@ -167,8 +167,7 @@ Result<Plan> CompilePlan(const Scenario& scenario) {
   Plan plan;
   plan.scenario = scenario;
   plan.world_size = static_cast<int>(scenario.WorldSize());
-  plan.groups.push_back(Group{"data", std::vector<int>(plan.world_size)});
-  std::iota(plan.groups[0].ranks.begin(), plan.groups[0].ranks.end(), 0);
+  plan.axes.push_back(MakeAxis("world", plan.world_size, plan.world_size, 1));
   RoleCompiler compiler(scenario, plan);
   plan.roles.push_back(compiler.Compile());
   plan.role_of_rank.assign(plan.world_size, 0);
@@ -176,7 +175,7 @@ Result<Plan> CompilePlan(const Scenario& scenario) {
   const int64_t samples = scenario.batch.micro * scenario.batch.accumulate * scenario.parallel.data.size;
   plan.model.tokens_per_step =
       samples * (scenario.model.kind == ModelKind::kTransformer ? scenario.model.seq_len : 1);
-  CheckPrograms(plan.roles[0]);
+  CheckPrograms(plan.roles[0], plan.axes);
   return plan;
 }
 

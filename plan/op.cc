@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace windtunnel {
 namespace {
 
@@ -69,6 +71,25 @@ Bytes AttentionSaved(const Attention& a) {
 
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
+// fp32 is not written.
+std::string TypeSuffix(DType dtype) {
+  return dtype == DType::kFloat32 ? std::string() : fmt::format(" {}", Name(dtype));
+}
+
+int64_t Sum(const std::vector<int64_t>& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
+
+std::string_view NameOf(Copy::Crosses crosses) {
+  switch (crosses) {
+    case Copy::Crosses::kNothing:
+      return "";
+    case Copy::Crosses::kToDevice:
+      return " to_device";
+    case Copy::Crosses::kToHost:
+      return " to_host";
+  }
+  return "?";
+}
+
 // ---- cost keys, one function a kind
 
 std::string KeyOf(const Gemm& g) {
@@ -78,17 +99,19 @@ std::string KeyOf(const Gemm& g) {
 }
 
 std::string KeyOf(const ColumnSum& c) {
-  return fmt::format("column_sum rows={} columns={}{}", c.rows, c.columns, Flag(c.accumulate, " accumulate"));
+  return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns, Flag(c.accumulate, " accumulate"),
+                     TypeSuffix(c.dtype));
 }
 
 std::string KeyOf(const NormForward& n) {
-  return fmt::format("norm_forward {} rows={} columns={}{}{}", NameOf(n.kind), n.rows, n.columns,
-                     Flag(n.bias, " bias"), Flag(n.residual, " residual"));
+  return fmt::format("norm_forward {} rows={} columns={}{}{}{}", NameOf(n.kind), n.rows, n.columns,
+                     Flag(n.bias, " bias"), Flag(n.residual, " residual"), TypeSuffix(n.dtype));
 }
 
 std::string KeyOf(const NormBackward& n) {
-  return fmt::format("norm_backward {} rows={} columns={}{}{}{}", NameOf(n.kind), n.rows, n.columns,
-                     Flag(n.bias, " bias"), Flag(n.residual, " residual"), Flag(n.accumulate, " accumulate"));
+  return fmt::format("norm_backward {} rows={} columns={}{}{}{}{}", NameOf(n.kind), n.rows, n.columns,
+                     Flag(n.bias, " bias"), Flag(n.residual, " residual"), Flag(n.accumulate, " accumulate"),
+                     TypeSuffix(n.dtype));
 }
 
 std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
@@ -96,28 +119,30 @@ std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a)
 std::string KeyOf(const AttentionBackward& a) { return AttentionKey("backward", a); }
 
 std::string KeyOf(const Rope& r) {
-  return fmt::format("rope b={} s={} h={} kv={} d={}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
-                     Flag(r.backward, " backward"));
+  return fmt::format("rope b={} s={} h={} kv={} d={}{}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
+                     Flag(r.backward, " backward"), TypeSuffix(r.dtype));
 }
 
 std::string KeyOf(const ActivationForward& a) {
-  return fmt::format("activation_forward {} rows={} columns={}", NameOf(a.kind), a.rows, a.columns);
+  return fmt::format("activation_forward {} rows={} columns={}{}", NameOf(a.kind), a.rows, a.columns,
+                     TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const ActivationBackward& a) {
-  return fmt::format("activation_backward {} rows={} columns={}", NameOf(a.kind), a.rows, a.columns);
+  return fmt::format("activation_backward {} rows={} columns={}{}", NameOf(a.kind), a.rows, a.columns,
+                     TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const EmbeddingForward& e) {
-  return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}", e.tokens, e.seq, e.vocab,
-                     e.hidden, Flag(e.learned_positions, " positions"));
+  return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}{}", e.tokens, e.seq, e.vocab,
+                     e.hidden, Flag(e.learned_positions, " positions"), TypeSuffix(e.dtype));
 }
 
 std::string KeyOf(const EmbeddingBackward& e) {
-  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}", e.tokens, e.seq, e.vocab,
+  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}", e.tokens, e.seq, e.vocab,
                      e.hidden, Flag(e.learned_positions, " positions"),
                      Flag(e.accumulate_table, " accumulate_table"),
-                     Flag(e.accumulate_positions, " accumulate_positions"));
+                     Flag(e.accumulate_positions, " accumulate_positions"), TypeSuffix(e.dtype));
 }
 
 std::string KeyOf(const CrossEntropy& c) {
@@ -125,21 +150,33 @@ std::string KeyOf(const CrossEntropy& c) {
 }
 
 std::string KeyOf(const MeanSquaredError& m) {
-  return fmt::format("mean_squared_error rows={} columns={}", m.rows, m.columns);
+  return fmt::format("mean_squared_error rows={} columns={}{}", m.rows, m.columns, TypeSuffix(m.dtype));
 }
 
 std::string KeyOf(const Copy& c) {
-  return fmt::format("copy {} {} n={}{}", Name(c.from), Name(c.to), c.elements,
-                     Flag(c.scale != 1.0, " scaled"));
+  return fmt::format("copy {} {} n={}{}{}{}", Name(c.from), Name(c.to), c.elements, Flag(c.scale != 1.0, " scaled"),
+                     Flag(c.accumulate, " accumulate"), NameOf(c.crosses));
 }
 
-std::string KeyOf(const Scale& s) { return fmt::format("scale n={}", s.elements); }
+std::string KeyOf(const Scale& s) { return fmt::format("scale n={}{}", s.elements, TypeSuffix(s.dtype)); }
+
+std::string KeyOf(const PackShards& p) {
+  return fmt::format("pack_shards {} {} ranks={} n={} tensors={}", Name(p.from), Name(p.to), p.ranks,
+                     p.ranks * Sum(p.shard_elements), p.shard_elements.size());
+}
+
+std::string KeyOf(const UnpackShards& u) {
+  return fmt::format("unpack_shards {} ranks={} n={} tensors={}", Name(u.dtype), u.ranks,
+                     u.ranks * Sum(u.shard_elements), u.shard_elements.size());
+}
 
 std::string KeyOf(const Fill& f) { return fmt::format("fill {} n={}", Name(f.dtype), f.elements); }
 
 std::string KeyOf(const GradientNorm& g) {
-  return fmt::format("gradient_norm n={} tensors={}", g.elements, g.tensors);
+  return fmt::format("gradient_norm n={} tensors={}{}", g.elements, g.tensors, Flag(g.squared, " squared"));
 }
+
+std::string KeyOf(const SquareRoot&) { return "square_root"; }
 
 std::string KeyOf(const ClipGradients& c) {
   return fmt::format("clip n={} tensors={}", c.elements, c.tensors);
@@ -169,6 +206,8 @@ std::string KeyOf(const Send& s) {
 std::string KeyOf(const Receive& r) {
   return fmt::format("receive {} bytes={}", Name(r.dtype), (SizeOf(r.dtype) * r.elements).count());
 }
+
+std::string KeyOf(const HostWait&) { return std::string(); }
 
 std::string KeyOf(const Alloc&) { return std::string(); }
 
@@ -212,8 +251,11 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const MeanSquaredError&) { return std::string_view("loss"); },
                                [](const Copy&) { return std::string_view("copy"); },
                                [](const Scale&) { return std::string_view("scale"); },
+                               [](const PackShards&) { return std::string_view("copy"); },
+                               [](const UnpackShards&) { return std::string_view("copy"); },
                                [](const Fill&) { return std::string_view("fill"); },
                                [](const GradientNorm&) { return std::string_view("gradient_norm"); },
+                               [](const SquareRoot&) { return std::string_view("gradient_norm"); },
                                [](const ClipGradients&) { return std::string_view("clip"); },
                                [](const OptimizerUpdate&) { return std::string_view("optimizer"); },
                                [](const InitializeParameter&) { return std::string_view("initialize"); },
@@ -221,6 +263,7 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const Collective& c) { return Name(c.kind); },
                                [](const Send&) { return std::string_view("send"); },
                                [](const Receive&) { return std::string_view("receive"); },
+                               [](const HostWait&) { return std::string_view("host_wait"); },
                                [](const Alloc&) { return std::string_view("alloc"); },
                                [](const Free&) { return std::string_view("free"); }},
                     kind);
@@ -246,30 +289,37 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const Gemm& g) {
             return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1));
           },
-          [](const ColumnSum& c) { return F32(c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1)); },
-          [](const NormForward& n) { return F32(n.rows * n.columns * (n.residual ? 4 : 2)); },
-          [](const NormBackward& n) { return F32(n.rows * n.columns * (n.residual ? 4 : 3)); },
+          [](const ColumnSum& c) {
+            return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
+          },
+          [](const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); },
+          [](const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); },
           [](const AttentionForward& a) {
             return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);
           },
           [](const AttentionBackward& a) {
             return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
           },
-          [](const Rope& r) { return F32(2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim); },
+          [](const Rope& r) { return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim); },
           [](const ActivationForward& a) {
-            return F32(a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
+            return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
           },
           [](const ActivationBackward& a) {
-            return F32(a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3));
+            return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3));
           },
-          [](const EmbeddingForward& e) { return F32(2 * e.tokens * e.hidden); },
-          [](const EmbeddingBackward& e) { return F32(3 * e.tokens * e.hidden + e.vocab * e.hidden); },
+          [](const EmbeddingForward& e) { return SizeOf(e.dtype) * (2 * e.tokens * e.hidden); },
+          [](const EmbeddingBackward& e) { return SizeOf(e.dtype) * (3 * e.tokens * e.hidden + e.vocab * e.hidden); },
           [](const CrossEntropy& c) { return SizeOf(c.dtype) * (2 * c.rows * c.vocab); },
-          [](const MeanSquaredError& m) { return F32(3 * m.rows * m.columns); },
-          [](const Copy& c) { return SizeOf(c.from) * c.elements + SizeOf(c.to) * c.elements; },
-          [](const Scale& s) { return F32(2 * s.elements); },
+          [](const MeanSquaredError& m) { return SizeOf(m.dtype) * (3 * m.rows * m.columns); },
+          [](const Copy& c) {
+            return SizeOf(c.from) * c.elements + SizeOf(c.to) * (c.elements * (c.accumulate ? 2 : 1));
+          },
+          [](const Scale& s) { return SizeOf(s.dtype) * (2 * s.elements); },
+          [](const PackShards& p) { return (SizeOf(p.from) + SizeOf(p.to)) * (p.ranks * Sum(p.shard_elements)); },
+          [](const UnpackShards& u) { return SizeOf(u.dtype) * (2 * u.ranks * Sum(u.shard_elements)); },
           [](const Fill& f) { return SizeOf(f.dtype) * f.elements; },
           [](const GradientNorm& g) { return F32(g.elements); },
+          [](const SquareRoot&) { return Bytes(8); },
           [](const ClipGradients& c) { return F32(2 * c.elements); },
           [](const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); },
           [](const InitializeParameter& i) { return F32(i.elements); },
@@ -279,6 +329,7 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const Collective& c) { return MessageBytes(c); },
           [](const Send& s) { return SizeOf(s.dtype) * s.elements; },
           [](const Receive& r) { return SizeOf(r.dtype) * r.elements; },
+          [](const HostWait&) { return Bytes(0); },
           [](const Alloc&) { return Bytes(0); },
           [](const Free&) { return Bytes(0); }},
       kind);

@@ -3,12 +3,15 @@
 //
 // Matrices are row-major. T is tokens (or samples) of a micro-batch: sequences x sequence length.
 // "acc" operands are added to instead of overwritten when the operator's `accumulate` is set.
+// `dtype` is the element type of every operand that no comment says otherwise about (activations, parameters and their
+// gradients alike); arithmetic within an operator is fp32 whatever it is.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/units.h"
 #include "plan/dtype.h"
@@ -31,6 +34,7 @@ struct Gemm {
 struct ColumnSum {
   int64_t rows = 0, columns = 0;
   bool accumulate = false;
+  DType dtype = DType::kFloat32;
 };
 
 // y = norm(x) * gamma (+ beta: layer norm with bias). With `residual`: sum = x + branch, y = norm(sum).
@@ -41,6 +45,7 @@ struct NormForward {
   int64_t rows = 0, columns = 0;
   bool bias = true;
   bool residual = false;
+  DType dtype = DType::kFloat32;
 };
 
 // Backward of the above. x is the normalised input (the sum, with residual). dx = d(norm) (+ dresidual).
@@ -52,6 +57,7 @@ struct NormBackward {
   bool bias = true;
   bool residual = false;
   bool accumulate = false;
+  DType dtype = DType::kFloat32;
 };
 
 // Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
@@ -80,6 +86,7 @@ int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 struct Rope {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool backward = false;
+  DType dtype = DType::kFloat32;
 };
 
 // GELU (tanh-free, erf form, as torch's default), ReLU: out[rows,columns] = f(in[rows,columns]).
@@ -88,10 +95,12 @@ struct Rope {
 struct ActivationForward {
   ActivationKind kind = ActivationKind::kGelu;
   int64_t rows = 0, columns = 0;
+  DType dtype = DType::kFloat32;
 };
 struct ActivationBackward {
   ActivationKind kind = ActivationKind::kGelu;
   int64_t rows = 0, columns = 0;
+  DType dtype = DType::kFloat32;
 };
 
 // x[T,hidden] = table[ids] (+ positions[t mod seq]). reads: ids (int32 [T]), table[vocab,hidden],
@@ -99,6 +108,7 @@ struct ActivationBackward {
 struct EmbeddingForward {
   int64_t tokens = 0, seq = 0, vocab = 0, hidden = 0;
   bool learned_positions = false;
+  DType dtype = DType::kFloat32;
 };
 // reads: ids, dx; writes: dtable (acc), (dpositions (acc)). Without accumulate, rows not hit become zero.
 // table_accumulate and position accumulate differ with tied embeddings (the head has already written the table's).
@@ -107,6 +117,7 @@ struct EmbeddingBackward {
   bool learned_positions = false;
   bool accumulate_table = false;
   bool accumulate_positions = false;
+  DType dtype = DType::kFloat32;
 };
 
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
@@ -118,22 +129,46 @@ struct CrossEntropy {
 };
 
 // Mean squared error over all elements. reads: prediction, target [rows,columns]; writes: loss, dprediction.
+// The target is fp32 (as the loader makes it), and so is the loss.
 struct MeanSquaredError {
   int64_t rows = 0, columns = 0;
   double gradient_scale = 1.0;
+  DType dtype = DType::kFloat32;
 };
 
-// out = in * scale, element by element, converting types. reads: in; writes: out.
+// out = in * scale (+ out when accumulate), element by element, converting types. reads: in; writes: out.
+// `crosses` says that one side is in host memory and the other on the device (CPU offload).
 struct Copy {
   int64_t elements = 0;
   DType from = DType::kFloat32, to = DType::kFloat32;
   double scale = 1.0;
+  bool accumulate = false;
+  enum class Crosses : uint8_t { kNothing, kToDevice, kToHost } crosses = Crosses::kNothing;
 };
 
 // x *= scale in place. reads: x; writes: x.
 struct Scale {
   int64_t elements = 0;
   double scale = 1.0;
+  DType dtype = DType::kFloat32;
+};
+
+// Whole tensors <-> the flat layout of `ranks` shards, of an FSDP 2 unit. Tensor i is cut into `ranks` parts of
+// shard_elements[i] elements, the last of which may lack some or all (padding). The flat layout is rank after rank, of each
+// rank its part of every tensor: element r * sum(shard_elements) + sum(shard_elements[0..i)) + j is element
+// r * shard_elements[i] + j of tensor i.
+// pack ("chunk_cat"): flat = tensors * scale, converted; padding becomes zero. reads: every tensor; writes: flat.
+struct PackShards {
+  int ranks = 1;
+  std::vector<int64_t> shard_elements;
+  DType from = DType::kFloat32, to = DType::kFloat32;
+  double scale = 1.0;
+};
+// unpack ("copy-out"). reads: flat; writes: every tensor.
+struct UnpackShards {
+  int ranks = 1;
+  std::vector<int64_t> shard_elements;
+  DType dtype = DType::kFloat32;
 };
 
 // All elements become `value`. writes: x.
@@ -143,11 +178,16 @@ struct Fill {
   DType dtype = DType::kFloat32;
 };
 
-// norm = sqrt(sum of squares over all gradients). reads: every gradient; writes: norm (fp32 scalar).
+// norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that hold shards.
+// reads: every gradient; writes: norm (fp32 scalar).
 struct GradientNorm {
   int64_t elements = 0;
   int64_t tensors = 0;
+  bool squared = false;
 };
+
+// x = sqrt(x) of one fp32 scalar in place. reads: x; writes: x.
+struct SquareRoot {};
 
 // Every gradient *= min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
 // reads: norm; writes: every gradient.
@@ -190,7 +230,8 @@ enum class CollectiveKind : uint8_t { kAllReduce, kAllGather, kReduceScatter, kB
 // A collective of the group that its stream belongs to. `elements` counts the whole message: what is reduced or broadcast,
 // what all ranks together gather or scatter.
 // all-reduce (sum): reads and writes x in place, writes scratch. broadcast: reads/writes x. barrier: nothing.
-// all-gather: reads shard, writes whole. reduce-scatter: reads whole, writes shard, scratch.
+// all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
+// reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   DType dtype = DType::kFloat32;
@@ -210,14 +251,20 @@ struct Receive {
   int peer = 0;
 };
 
+// The host (the thread that issues operators) waits for the operators that this one depends on, which may be on any stream, the
+// compute stream too. Takes no time of its own; on a device that computes in the host's thread nothing is left to wait for
+// but communication. On a stream of kind kHost.
+struct HostWait {};
+
 // Memory: the buffer is the op's only write. Executed by the host in program order; no time of their own.
 struct Alloc {};
 struct Free {};
 
 using OpKind = std::variant<Gemm, ColumnSum, NormForward, NormBackward, AttentionForward, AttentionBackward, Rope,
                             ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy,
-                            MeanSquaredError, Copy, Scale, Fill, GradientNorm, ClipGradients, OptimizerUpdate,
-                            InitializeParameter, LoadBatch, Collective, Send, Receive, Alloc, Free>;
+                            MeanSquaredError, Copy, Scale, PackShards, UnpackShards, Fill, GradientNorm,
+                            SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send,
+                            Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

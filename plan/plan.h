@@ -53,12 +53,14 @@ struct ModelStatistics {
 struct Plan {
   Scenario scenario;
   int world_size = 1;
-  std::vector<Group> groups;  // group 0 is the world
+  std::vector<Axis> axes;  // axis 0 is the world
   std::vector<Role> roles;
   std::vector<int> role_of_rank;
   ModelStatistics model;
 
   const Role& RoleOf(int rank) const { return roles[role_of_rank[rank]]; }
+  // The group whose collectives `stream` of the rank's role carries.
+  const Group& GroupOf(int rank, const Stream& stream) const { return axes[stream.axis].GroupOf(rank); }
 };
 
 // Errors: Unsupported for what the step programs do not cover yet (names the key and its value), InvalidInput for

@@ -2,18 +2,23 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
+
 namespace windtunnel {
 namespace {
 
-std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, const std::vector<bool>& alive) {
+std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, const std::vector<Axis>& axes,
+                       const std::vector<bool>& alive) {
   if (slice.buffer < 0 || slice.buffer >= static_cast<BufferId>(buffers.size())) {
     return fmt::format("names buffer {} of {}", slice.buffer, buffers.size());
   }
   const Buffer& buffer = buffers[slice.buffer];
   if (!alive[slice.buffer]) return fmt::format("uses '{}', which is not allocated", buffer.name);
   const int64_t capacity = buffer.bytes.count() / SizeOf(buffer.dtype).count();
-  if (slice.offset < 0 || slice.elements < 0 || slice.offset + slice.elements > capacity) {
-    return fmt::format("uses elements {}+{} of '{}', which has {}", slice.offset, slice.elements, buffer.name, capacity);
+  const int64_t last_rank = slice.per_rank == 0 ? 0 : axes[slice.axis].size() - 1;
+  const int64_t furthest = slice.offset + last_rank * slice.per_rank;
+  if (slice.offset < 0 || slice.elements < 0 || slice.per_rank < 0 || furthest + slice.elements > capacity) {
+    return fmt::format("uses elements {}+{} of '{}', which has {}", furthest, slice.elements, buffer.name, capacity);
   }
   return {};
 }
@@ -33,10 +38,17 @@ std::string CheckMemoryOp(const Op& op, const std::vector<Buffer>& buffers, std:
   return {};
 }
 
+StreamKind StreamKindOf(const OpKind& kind, StreamKind actual) {
+  if (IsCommunication(kind)) return StreamKind::kCommunication;
+  if (std::holds_alternative<HostWait>(kind)) return StreamKind::kHost;
+  if (std::holds_alternative<Copy>(kind) && actual == StreamKind::kCopy) return StreamKind::kCopy;
+  return StreamKind::kCompute;
+}
+
 std::string CheckDependencies(const Program& program, const std::vector<Stream>& streams, OpIndex index) {
   const Op& op = program.ops[index];
   if (op.stream < 0 || op.stream >= static_cast<StreamId>(streams.size())) return "is on no stream";
-  if (IsCommunication(op.kind) != (streams[op.stream].kind == StreamKind::kCommunication)) {
+  if (StreamKindOf(op.kind, streams[op.stream].kind) != streams[op.stream].kind) {
     return fmt::format("is on stream '{}', which is not for it", streams[op.stream].name);
   }
   OpIndex previous = -1;
@@ -76,8 +88,23 @@ std::string_view Name(Phase phase) {
   return "?";
 }
 
+Axis MakeAxis(std::string name, int world_size, int size, int stride) {
+  WT_CHECK(size > 0 && stride > 0 && world_size % (size * stride) == 0);
+  Axis axis{std::move(name), {}, std::vector<int32_t>(world_size), std::vector<int32_t>(world_size)};
+  const int groups = world_size / size;
+  for (int g = 0; g < groups; ++g) {
+    axis.groups.push_back(Group{groups == 1 ? axis.name : fmt::format("{} {}", axis.name, g), {}});
+  }
+  for (int rank = 0; rank < world_size; ++rank) {
+    axis.group_of_rank[rank] = rank / (size * stride) * stride + rank % stride;
+    axis.position_of_rank[rank] = rank / stride % size;
+    axis.groups[axis.group_of_rank[rank]].ranks.push_back(rank);
+  }
+  return axis;
+}
+
 std::string FindProgramError(const Program& program, const std::vector<Buffer>& buffers,
-                             const std::vector<Stream>& streams, std::vector<bool>& alive) {
+                             const std::vector<Stream>& streams, const std::vector<Axis>& axes, std::vector<bool>& alive) {
   alive.resize(buffers.size(), false);
   for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
     const Op& op = program.ops[index];
@@ -91,7 +118,7 @@ std::string FindProgramError(const Program& program, const std::vector<Buffer>& 
     if (auto error = CheckDependencies(program, streams, index); !error.empty()) return where(error);
     for (const auto* slices : {&op.reads, &op.writes}) {
       for (const Slice& slice : *slices) {
-        if (auto error = CheckSlice(slice, buffers, alive); !error.empty()) return where(error);
+        if (auto error = CheckSlice(slice, buffers, axes, alive); !error.empty()) return where(error);
       }
     }
   }

@@ -2,8 +2,9 @@
 // virtual time, runtime/executor.h in real time) walk the same program.
 //
 // Order: operators of one stream run in program order. An operator also waits for `dependencies`, operators of other
-// streams earlier in the program. Alloc and Free run on the host in program order, so memory is reused only where
-// the program's own order allows it.
+// streams earlier in the program: a compute operator for collectives, a collective for compute operators and for collectives of
+// other streams (the stream waits, not the host). Alloc and Free run on the host in program order, so memory is reused only
+// where the program's own order allows it.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +19,61 @@ namespace windtunnel {
 using BufferId = int32_t;
 using OpIndex = int32_t;
 using StreamId = int32_t;
-using GroupId = int32_t;
+using AxisId = int32_t;
 
 // What memory is for; the words are those of the result's `at_peak`.
 enum class Category : uint8_t { kParameters, kGradients, kOptimizer, kActivations, kCommunication, kWorkspace };
 inline constexpr int kCategories = 6;
 std::string_view Name(Category category);
 
+// Where a buffer is: the device's memory, or the host's (CPU offload). Peaks are the device's unless they say otherwise.
+enum class MemorySpace : uint8_t { kDevice, kHost };
+
 struct Buffer {
   std::string name;  // "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.weight.grad", "bucket 0", …
   Bytes bytes;
   Category category = Category::kActivations;
   DType dtype = DType::kFloat32;
+  MemorySpace space = MemorySpace::kDevice;
 };
 
-// `elements` elements of a buffer, from element `offset` on (elements of the buffer's type).
+// `elements` elements of a buffer, from element `offset` on (elements of the buffer's type); of rank r of its group on
+// `axis`, from element offset + r * per_rank on. So one program serves ranks that each work on a shard of their own.
 struct Slice {
   BufferId buffer = -1;
   int64_t offset = 0;
   int64_t elements = 0;
+  int64_t per_rank = 0;
+  AxisId axis = 0;
 };
 
 // Ranks that talk together, in the order of their group rank.
 struct Group {
-  std::string name;  // "data", "world", …
+  std::string name;  // "world", "shard 0", …
   std::vector<int> ranks;
 };
+
+// A dimension of the device mesh: groups of equal size that the ranks are divided into. Axis 0 is the world, one group.
+struct Axis {
+  std::string name;  // "world", "shard", "replicate", …
+  std::vector<Group> groups;
+  std::vector<int32_t> group_of_rank;     // by world rank
+  std::vector<int32_t> position_of_rank;  // in that group
+
+  const Group& GroupOf(int rank) const { return groups[group_of_rank[rank]]; }
+  int size() const { return static_cast<int>(groups.front().ranks.size()); }
+};
+// Axis over ranks 0 … world_size - 1: rank r is in the group of r's quotient and remainder, `size` ranks `stride` apart.
+// size * stride must divide world_size. MakeAxis("shard", 8, 4, 1): {0,1,2,3}, {4,5,6,7}; MakeAxis("replicate", 8, 2, 4): {0,4}, ….
+// The groups are named "shard 0", "shard 1", …; a single group has the axis's name.
+Axis MakeAxis(std::string name, int world_size, int size, int stride);
 
 enum class StreamKind : uint8_t { kCompute, kCommunication, kCopy, kHost };
 
 struct Stream {
   StreamKind kind = StreamKind::kCompute;
   std::string name;    // "compute", "data"
-  GroupId group = -1;  // communication: whose collectives it carries
+  AxisId axis = -1;  // communication: whose collectives it carries, each rank among its group on this axis
 };
 inline constexpr StreamId kComputeStream = 0;
 
@@ -61,7 +84,7 @@ struct Op {
   OpKind kind;
   StreamId stream = kComputeStream;
   std::vector<Slice> reads, writes;  // in the order that the kind documents
-  std::vector<OpIndex> dependencies;  // on other streams; ascending
+  std::vector<OpIndex> dependencies;  // on other streams (HostWait: on any); ascending
   Phase phase = Phase::kForward;
   int32_t layer = -1;        // -1: outside the blocks
   int32_t micro_batch = -1;  // -1: once a step
@@ -74,9 +97,9 @@ struct Program {
 };
 
 // Checks what executors rely on: dependencies point backwards and to other streams, buffers are alive when used, alloc
-// and free alternate, slices lie within their buffers, the graph is acyclic. `alive` is the set of buffers alive before
+// and free alternate, slices lie within their buffers for every rank, the graph is acyclic. `alive` is the set of buffers alive before
 // (by id), and is updated to those alive after. Returns an error text naming the op, or an empty string.
 std::string FindProgramError(const Program& program, const std::vector<Buffer>& buffers,
-                             const std::vector<Stream>& streams, std::vector<bool>& alive);
+                             const std::vector<Stream>& streams, const std::vector<Axis>& axes, std::vector<bool>& alive);
 
 }  // namespace windtunnel

@@ -73,10 +73,10 @@ class Walk {
     const RankSpans& here = ranks_[rank];
     const Op& op = here.op(span->op);
     if (!std::holds_alternative<Collective>(op.kind)) return;
-    GroupId group = here.role().streams[op.stream].group;
-    if (group < 0) return;
+    const Stream& stream = here.role().streams[op.stream];
+    if (stream.axis < 0) return;
     OpIndex index = span->op;
-    for (int member : plan_.groups[group].ranks) {
+    for (int member : plan_.GroupOf(rank, stream).ranks) {
       auto other = ranks_.find(member);
       if (other == ranks_.end() || &other->second.role() != &here.role()) continue;
       const Span* theirs = other->second.Find(index);

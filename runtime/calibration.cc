@@ -95,7 +95,7 @@ void Calibrator::FindCollectives() {
     CollectiveSamples samples;
     samples.op = Name(collective->kind);
     samples.bytes = MessageBytes(*collective).count();
-    samples.ranks = session_.communicator(session_.executor().role().streams[program_.ops[index].stream].group)->size();
+    samples.ranks = session_.communicator(session_.executor().role().streams[program_.ops[index].stream].axis)->size();
     targets_.push_back(Target{index, samples_.collectives.size()});
     samples_.collectives.push_back(std::move(samples));
   }
@@ -174,7 +174,7 @@ Status Calibrator::RunOnce(OpIndex index) {
       refs[i].push_back(TensorRef{const_cast<float*>(values.data()), slice.elements});
     }
   }
-  Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].group);
+  Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].axis);
   return communicator.Wait(communicator.Submit(op.kind, refs[0], refs[1], op.name));
 }
 

@@ -91,7 +91,8 @@ Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
 void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const {
   refs.clear();
   for (const Slice& slice : slices) {
-    const uint64_t address = pool_.address(slice.buffer) + slice.offset * element_size_[slice.buffer].count();
+    const int64_t first = slice.offset + slice.per_rank * plan_.axes[slice.axis].position_of_rank[rank_];
+    const uint64_t address = pool_.address(slice.buffer) + first * element_size_[slice.buffer].count();
     refs.push_back(TensorRef{reinterpret_cast<void*>(address), slice.elements});
   }
 }
@@ -116,6 +117,7 @@ Status Executor::WaitFor(Run_& run, OpIndex communication) {
 Status Executor::Compute(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
+  if (std::holds_alternative<HostWait>(op.kind)) return Ok();
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
   const Duration start = run.Time();
@@ -148,7 +150,8 @@ Status Executor::Finish(Run_& run) {
 
 std::span<const float> Executor::Values(const Slice& slice) const {
   const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
-  return {data + slice.offset, static_cast<size_t>(slice.elements)};
+  const int64_t first = slice.offset + slice.per_rank * plan_.axes[slice.axis].position_of_rank[rank_];
+  return {data + first, static_cast<size_t>(slice.elements)};
 }
 
 double Executor::Loss() const {

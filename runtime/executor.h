@@ -23,7 +23,7 @@
 
 namespace windtunnel {
 
-// By group id; null where the group has a single rank.
+// By axis; null where its groups have a single rank.
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 // What calibration changes about a run.
@@ -63,7 +63,7 @@ class Executor {
   Status WaitFor(Run_& run, OpIndex communication);
   Status Finish(Run_& run);
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
-  Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].group]; }
+  Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].axis]; }
 
   const Plan& plan_;
   const Role& role_;

@@ -38,13 +38,10 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
 }
 
 Status RankSession::Connect(Store& store) {
-  for (const Group& group : plan_.groups) {
+  for (const Axis& axis : plan_.axes) {
     communicators_.push_back(nullptr);
-    const int size = static_cast<int>(group.ranks.size());
-    int position = 0;
-    while (position < size && group.ranks[position] != options_.rank) ++position;
-    if (size < 2 || position == size) continue;
-    GlooOptions gloo{group.name, position, size, options_.hostname, options_.collective_timeout};
+    if (axis.size() < 2) continue;
+    GlooOptions gloo{axis.GroupOf(options_.rank).name, axis.position_of_rank[options_.rank], axis.size(), options_.hostname, options_.collective_timeout};
     if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
     WT_ASSIGN_OR_RETURN(communicators_.back(), MakeGlooCommunicator(store, gloo));
   }

@@ -38,8 +38,8 @@ class RankSession {
   int64_t steps_done() const { return step_; }
   Executor& executor() { return *executor_; }
   Device& device() { return *device_; }
-  // Of the group; null for a group of one rank.
-  Communicator* communicator(GroupId group) { return communicators_[group].get(); }
+  // Of this rank's group on the axis; null where that has a single rank.
+  Communicator* communicator(AxisId axis) { return communicators_[axis].get(); }
   int rank() const { return options_.rank; }
   const Plan& plan() const { return plan_; }
 

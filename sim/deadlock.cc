@@ -46,15 +46,15 @@ class Reporter {
   // The ranks that have not come to a transfer.
   std::string Absent(int32_t rank, OpIndex op, int32_t transfer) const {
     std::string text;
-    for (int32_t peer : PeersOf(rank, op, schedule_.transfers[transfer].group)) {
+    for (int32_t peer : PeersOf(rank, op, schedule_.transfers[transfer])) {
       if (peer == rank || HasArrived(peer, transfer)) continue;
       text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", peer, WhyNot(peer, transfer));
     }
     return text;
   }
 
-  std::vector<int> PeersOf(int32_t rank, OpIndex op, GroupId group) const {
-    const std::vector<int>& ranks = schedule_.plan->groups[group].ranks;
+  std::vector<int> PeersOf(int32_t rank, OpIndex op, const Transfer& transfer) const {
+    const std::vector<int>& ranks = schedule_.plan->axes[transfer.axis].groups[transfer.group].ranks;
     const OpKind& kind = schedule_.OpOf(rank, op).kind;
     if (const auto* send = std::get_if<Send>(&kind)) return {ranks[send->peer]};
     if (const auto* receive = std::get_if<Receive>(&kind)) return {ranks[receive->peer]};

@@ -59,15 +59,15 @@ class Resolver {
     return entry->second;
   }
 
-  // A transfer is costed by its first rank's operator.
+  // A transfer is costed by its first rank's operator, and like those of an axis's other groups.
   Status AddTransfer(const Transfer& transfer) {
     const Participant& first = schedule_.participants[transfer.first_participant];
     const Op& op = schedule_.OpOf(first.rank, first.op);
-    auto key = std::pair(transfer.group, CostKey(op.kind));
+    auto key = std::pair(transfer.axis, CostKey(op.kind));
     auto found = transfer_of_key_.find(key);
     if (found == transfer_of_key_.end()) {
       WT_ASSIGN_OR_RETURN(CommunicationCost cost,
-                          model_.Communication(op, schedule_.plan->groups[transfer.group]));
+                          model_.Communication(op, schedule_.plan->axes[transfer.axis].groups[transfer.group]));
       found = transfer_of_key_.emplace(std::move(key), cost).first;
     }
     costs_.transfers.push_back(found->second);
@@ -78,7 +78,7 @@ class Resolver {
   const CostModel& model_;
   StepCosts costs_;
   std::map<std::string, int32_t> kernel_of_key_;
-  std::map<std::pair<GroupId, std::string>, CommunicationCost> transfer_of_key_;
+  std::map<std::pair<AxisId, std::string>, CommunicationCost> transfer_of_key_;
 };
 
 void AddTo(SourceShares& shares, CostSource source, double time) {

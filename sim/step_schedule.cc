@@ -24,8 +24,10 @@ class RoleScheduler {
  private:
   void Add(OpIndex index, const Op& op) {
     const bool is_memory = IsMemory(op.kind);
-    if (!is_memory) schedule_.items.push_back({WorkItem::Kind::kDispatch, index});
+    const bool waits_only = std::holds_alternative<HostWait>(op.kind);
+    if (!is_memory && !waits_only) schedule_.items.push_back({WorkItem::Kind::kDispatch, index});
     for (OpIndex dependency : op.dependencies) AddWait(dependency);
+    if (waits_only) return;
     if (IsCommunication(op.kind)) {
       AddIssue(index, op);
     } else {

@@ -56,7 +56,8 @@ struct Transfer {
   int32_t participants = 0;
   int32_t needed =
       0;  // more than `participants` when a rank's program lacks its part: the transfer never begins
-  GroupId group = -1;
+  AxisId axis = -1;
+  int32_t group = -1;  // of the axis
 };
 
 // A rank's RoleQueue.

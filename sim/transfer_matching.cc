@@ -29,14 +29,15 @@ class Matcher {
   Status Run() {
     for (const RankLayout& rank : schedule_.ranks)
       Collect(static_cast<int32_t>(&rank - schedule_.ranks.data()), rank);
-    for (auto& [key, parts] : parts_) WT_RETURN_IF_ERROR(Add(key.group, key.is_pair, parts));
+    for (auto& [key, parts] : parts_) WT_RETURN_IF_ERROR(Add(key.axis, key.group, key.is_pair, parts));
     return Ok();
   }
 
  private:
   // Operators that meet: those of one group's k-th collective, or of the k-th transfer from one of its ranks to another.
   struct Key {
-    GroupId group;
+    AxisId axis;
+    int32_t group;
     bool is_pair;
     int32_t from, to;
     int32_t k;
@@ -67,28 +68,21 @@ class Matcher {
 
   Key KeyOf(int32_t rank, OpIndex index, StreamId stream) const {
     const Op& op = schedule_.OpOf(rank, index);
-    const GroupId group = schedule_.plan->RoleOf(rank).streams[stream].group;
-    if (const auto* send = std::get_if<Send>(&op.kind))
-      return {group, true, GroupRank(group, rank), send->peer, 0};
-    if (const auto* receive = std::get_if<Receive>(&op.kind)) {
-      return {group, true, receive->peer, GroupRank(group, rank), 0};
-    }
-    return {group, false, -1, -1, 0};
+    const AxisId id = schedule_.plan->RoleOf(rank).streams[stream].axis;
+    const Axis& axis = schedule_.plan->axes[id];
+    const int32_t group = axis.group_of_rank[rank], position = axis.position_of_rank[rank];
+    if (const auto* send = std::get_if<Send>(&op.kind)) return {id, group, true, position, send->peer, 0};
+    if (const auto* receive = std::get_if<Receive>(&op.kind)) return {id, group, true, receive->peer, position, 0};
+    return {id, group, false, -1, -1, 0};
   }
 
-  int32_t GroupRank(GroupId group, int32_t rank) const {
-    const std::vector<int>& ranks = schedule_.plan->groups[group].ranks;
-    auto found = std::find(ranks.begin(), ranks.end(), rank);
-    WT_CHECK(found != ranks.end());
-    return static_cast<int32_t>(found - ranks.begin());
-  }
-
-  Status Add(GroupId group, bool is_pair, const std::vector<Part>& parts) {
+  Status Add(AxisId axis, int32_t group, bool is_pair, const std::vector<Part>& parts) {
     const int32_t transfer = static_cast<int32_t>(schedule_.transfers.size());
-    const size_t group_size = schedule_.plan->groups[group].ranks.size();
+    const int group_size = schedule_.plan->axes[axis].size();
     schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
                                    .participants = static_cast<int32_t>(parts.size()),
-                                   .needed = is_pair ? 2 : static_cast<int32_t>(group_size),
+                                   .needed = is_pair ? 2 : group_size,
+                                   .axis = axis,
                                    .group = group});
     for (const Part& part : parts) {
       WT_RETURN_IF_ERROR(CheckSame(parts.front().participant, part.participant));

@@ -14,11 +14,10 @@ Plan MakePlan(int ranks) {
   Plan plan;
   plan.world_size = ranks;
   plan.scenario.cluster.devices_per_node = ranks;
-  plan.groups = {{"world", {}}};
-  for (int rank = 0; rank < ranks; ++rank) plan.groups[0].ranks.push_back(rank);
+  plan.axes = {MakeAxis("world", ranks, ranks, 1)};
   plan.role_of_rank.assign(ranks, 0);
   Role role;
-  role.ranks = plan.groups[0].ranks;
+  role.ranks = plan.axes[0].groups[0].ranks;
   role.streams = {{StreamKind::kCompute, "compute", -1}, {StreamKind::kCommunication, "world", 0}};
   role.steady.ops.resize(3);
   role.steady.ops[kGemm].kind = Gemm{.m = 2, .n = 3, .k = 4};
@@ -95,7 +94,7 @@ TEST(ProfileCostModel, FitsTheOverlapOfACollective) {
   const Profile profile = MakeProfile();
   const Plan plan = MakePlan(2);
   const CommunicationCost cost =
-      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.groups[0]).value();
+      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0]).value();
   EXPECT_EQ(cost.time.p50(), Milliseconds(1.5));
   EXPECT_EQ(cost.source, CostSource::kMeasured);
   EXPECT_NEAR(cost.core_share, 0.5, 1e-12);
@@ -108,7 +107,7 @@ TEST(ProfileCostModel, WithoutMeasuredOverlapACollectiveIsModelledAtBest) {
   profile.collectives[0].compute_rate_under_collective.reset();
   const Plan plan = MakePlan(2);
   const auto model = MakeProfileCostModel(profile, plan);
-  const CommunicationCost cost = model->Communication(OpOf(plan, kAllReduce), plan.groups[0]).value();
+  const CommunicationCost cost = model->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0]).value();
   EXPECT_EQ(cost.source, CostSource::kModelled);
   EXPECT_EQ(cost.weight, 1);
   EXPECT_EQ(cost.compute_efficiency, 1);
@@ -119,14 +118,14 @@ TEST(ProfileCostModel, ABarrierNeedsNoOverlap) {
   const Profile profile = MakeProfile();
   const Plan plan = MakePlan(2);
   const auto model = MakeProfileCostModel(profile, plan);
-  EXPECT_EQ(model->Communication(OpOf(plan, kBarrier), plan.groups[0]).value().source, CostSource::kMeasured);
+  EXPECT_EQ(model->Communication(OpOf(plan, kBarrier), plan.axes[0].groups[0]).value().source, CostSource::kMeasured);
 }
 
 TEST(ProfileCostModel, AGroupOfOneMovesNothing) {
   const Profile profile = MakeProfile();
   const Plan plan = MakePlan(1);
   const auto cost =
-      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.groups[0]);
+      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0]);
   EXPECT_EQ(cost.value().time.p50(), Duration());
 }
 
@@ -143,7 +142,7 @@ TEST(ProfileCostModel, NeverInventsACost) {
             "`windtunnel calibrate "
             "SCENARIO` to measure it");
   const Plan four = MakePlan(4);
-  const auto sum = MakeProfileCostModel(profile, four)->Communication(OpOf(four, kAllReduce), four.groups[0]);
+  const auto sum = MakeProfileCostModel(profile, four)->Communication(OpOf(four, kAllReduce), four.axes[0].groups[0]);
   ASSERT_FALSE(sum);
   EXPECT_EQ(sum.error().message,
             "profile 'example' has no cost for operator 'bucket 0' (key \"all_reduce fp32 bytes=2000000\") "
@@ -175,7 +174,7 @@ TEST(ProfileCostModel, ADeviceWithItsOwnEnginesSharesNoCores) {
   const Plan plan = MakePlan(2);
   const auto model = MakeProfileCostModel(profile, plan);
   EXPECT_EQ(model->cores_per_node(), 0);
-  EXPECT_EQ(model->Communication(OpOf(plan, kAllReduce), plan.groups[0]).value().core_share, 0);
+  EXPECT_EQ(model->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0]).value().core_share, 0);
 }
 
 // 1 MB in 1 ms, 3 MB in 2 ms, 4 MB in 2 ms.

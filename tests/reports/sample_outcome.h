@@ -74,7 +74,7 @@ inline Plan SamplePlan() {
   plan.scenario.parallel.data.size = 2;
   plan.scenario.tolerance = {.step_time = 0.20, .peak_memory = 0.0};
   plan.world_size = 2;
-  plan.groups = {{"world", {0, 1}}};
+  plan.axes = {MakeAxis("world", 2, 2, 1)};
   plan.roles = {SampleRole()};
   plan.role_of_rank = {0, 0};
   plan.model = {.parameters = 1 << 20,

@@ -33,7 +33,7 @@ PlanBuilder::PlanBuilder(int ranks) {
   std::iota(all.begin(), all.end(), 0);
   plan_.world_size = ranks;
   plan_.scenario.cluster.devices_per_node = ranks;
-  plan_.groups = {{"world", all}, {"data", all}, {"other", all}};
+  for (const char* name : {"world", "data", "other"}) plan_.axes.push_back(MakeAxis(name, ranks, ranks, 1));
   plan_.role_of_rank.assign(ranks, 0);
   BeginRole(all);
 }
