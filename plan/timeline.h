@@ -52,9 +52,12 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
 std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role, const Program& program);
 
 // Memory of a step (or of start-up).
+// The device's, unless it says otherwise; categories are those of the moment of the allocated peak.
 struct MemoryPeak {
   Bytes allocated, reserved;
-  Bytes by_category[kCategories];  // at the moment of the allocated peak
+  Bytes by_category[kCategories];
+  Bytes host_allocated{};
+  Bytes host_by_category[kCategories]{};
 };
 
 }  // namespace windtunnel

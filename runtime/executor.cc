@@ -77,13 +77,7 @@ Status Executor::Execute(Run_& run, OpIndex index) {
 }
 
 Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
-  const Op& op = run.program.ops[index];
-  const BufferId id = op.writes[0].buffer;
-  if (std::holds_alternative<Alloc>(op.kind)) {
-    WT_RETURN_IF_ERROR(pool_.Alloc(id));
-  } else {
-    pool_.Free(id);
-  }
+  WT_RETURN_IF_ERROR(pool_.Execute(run.program, index));
   run.timeline.memory.push_back(MemorySample{index, run.now, pool_.allocated(), pool_.reserved()});
   return Ok();
 }
@@ -117,7 +111,7 @@ Status Executor::WaitFor(Run_& run, OpIndex communication) {
 Status Executor::Compute(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
-  if (std::holds_alternative<HostWait>(op.kind)) return Ok();
+  if (std::holds_alternative<HostWait>(op.kind)) return pool_.Execute(run.program, index);
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
   const Duration start = run.Time();
@@ -139,6 +133,7 @@ Status Executor::Finish(Run_& run) {
     if (auto status = CommunicatorOf(op.stream).Wait(run.tickets[index]); !status) return status;
   }
   run.timeline.end = run.Time();
+  pool_.FinishProgram();
   for (OpIndex index : run.submitted) {
     const StreamId stream = run.program.ops[index].stream;
     const auto times = CommunicatorOf(stream).TimesOf(run.tickets[index]);

@@ -113,6 +113,7 @@ void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Predict
     prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady});
     prediction.initial_peak = std::max(prediction.initial_peak, memory[role].initial_peak);
     prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].reserved);
+    prediction.host_reserved = std::max(prediction.host_reserved, memory[role].host_reserved);
   }
 }
 

@@ -7,16 +7,11 @@ namespace {
 
 Status RunMemoryOps(const Program& program, BufferPool& pool, std::vector<MemorySample>* samples) {
   for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
-    const Op& op = program.ops[i];
-    if (!IsMemory(op.kind)) continue;
-    const BufferId buffer = op.writes.at(0).buffer;
-    if (std::holds_alternative<Alloc>(op.kind)) {
-      WT_RETURN_IF_ERROR(pool.Alloc(buffer));
-    } else {
-      pool.Free(buffer);
-    }
-    if (samples) samples->push_back({i, Duration(), pool.allocated(), pool.reserved()});
+    WT_RETURN_IF_ERROR(pool.Execute(program, i));
+    if (samples != nullptr && IsMemory(program.ops[i].kind))
+      samples->push_back({i, Duration(), pool.allocated(), pool.reserved()});
   }
+  pool.FinishProgram();
   return Ok();
 }
 
@@ -33,6 +28,7 @@ Result<RoleMemory> SimulateMemory(const Role& role) {
   WT_RETURN_IF_ERROR(RunMemoryOps(role.steady, pool, &memory.samples));
   memory.steady = pool.peak();
   memory.reserved = pool.reserved();
+  memory.host_reserved = pool.host_reserved();
   return memory;
 }
 

@@ -13,7 +13,7 @@ namespace windtunnel {
 struct RoleMemory {
   Bytes initial_peak;                 // allocated, over initialisation and the first steps
   MemoryPeak steady;                  // of the first steady step
-  Bytes reserved;                     // at its end
+  Bytes reserved, host_reserved;      // at its end
   std::vector<MemorySample> samples;  // of it, in program order; times are left zero
 };
 

@@ -94,12 +94,16 @@ TEST(Job, ResultsSurviveTheStore) {
   run.timelines[1].memory = {{2, Microseconds(3), Bytes(512), MiB(2)}};
   run.steady.allocated = MiB(5);
   run.steady.by_category[1] = MiB(4);
+  run.steady.host_allocated = MiB(6);
+  run.steady.host_by_category[2] = MiB(6);
   run.resident_growth = MiB(9);
   const RankRun copy = *ParseRankRun(Serialize(run));
   EXPECT_EQ(copy.timelines[0].spans[0].op, 7);
   EXPECT_EQ(copy.timelines[0].spans[0].end, Microseconds(2));
   EXPECT_EQ(copy.timelines[1].memory[0].reserved, MiB(2));
   EXPECT_EQ(copy.steady.by_category[1], MiB(4));
+  EXPECT_EQ(copy.steady.host_allocated, MiB(6));
+  EXPECT_EQ(copy.steady.host_by_category[2], MiB(6));
   EXPECT_EQ(copy.resident_growth, MiB(9));
   EXPECT_FALSE(ParseRankRun("garbage"));
 }

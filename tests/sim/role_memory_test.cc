@@ -39,6 +39,19 @@ TEST(RoleMemory, KeepsStartUpApartFromTheSteadyStep) {
   EXPECT_EQ(memory.reserved, MiB(34));
 }
 
+TEST(RoleMemory, CountsHostMemoryBesideTheDevices) {
+  Role role = MakeRole();
+  role.buffers[0].space = MemorySpace::kHost;
+  const RoleMemory memory = SimulateMemory(role).value();
+  EXPECT_EQ(memory.initial_peak, MiB(20));
+  EXPECT_EQ(memory.steady.allocated, Bytes(1024));
+  EXPECT_EQ(memory.steady.host_allocated, MiB(12));
+  EXPECT_EQ(memory.steady.host_by_category[static_cast<int>(Category::kParameters)], MiB(12));
+  EXPECT_EQ(memory.reserved, MiB(22));
+  EXPECT_EQ(memory.host_reserved, MiB(12));
+  EXPECT_EQ(memory.samples[0].allocated, Bytes(1024)) << "samples are the device's";
+}
+
 TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   ASSERT_EQ(memory.samples.size(), 2u);
