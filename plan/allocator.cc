@@ -26,23 +26,23 @@ void Allocator::NoteUnserved(Bytes rounded) {
 Result<Allocation> CachingAllocator::Take(Bytes bytes, StreamId) {
   const Bytes rounded = RoundedRequest(bytes);
   const PoolKey pool{kComputeStream, PoolSizeOf(rounded)};
-  uint64_t address = blocks_.BestFit(pool, rounded);
-  if (address == 0) {
+  Place place = blocks_.BestFit(pool, rounded);
+  if (place == 0) {
     const Bytes segment = SegmentFor(rounded);
-    WT_ASSIGN_OR_RETURN(address, source_->Reserve(segment));
     NoteUnserved(rounded);
+    WT_ASSIGN_OR_RETURN(const uint64_t address, source_->Reserve(segment));
     NoteReserved(segment);
-    blocks_.AddSegment(address, segment, pool, BlockState::kFree);
+    place = blocks_.AddSegment(address, segment, pool, BlockState::kFree);
   }
-  if (IsWorthSplitting(pool.size, blocks_.at(address).bytes - rounded)) blocks_.Split(address, rounded);
-  blocks_.SetState(address, BlockState::kUsed);
-  return Allocation{address, blocks_.at(address).bytes};
+  if (IsWorthSplitting(pool.size, blocks_.at(place).bytes - rounded)) blocks_.Split(place, rounded);
+  blocks_.SetState(place, BlockState::kUsed);
+  return Allocation{blocks_.at(place).address, blocks_.at(place).bytes, place};
 }
 
 // The program frees memory only where its edges order the next use after the last, on whatever stream: no event is needed.
 void CachingAllocator::GiveBack(const Allocation& allocation, MemoryEvent) {
-  WT_CHECK(blocks_.at(allocation.address).state == BlockState::kUsed);
-  blocks_.SetState(allocation.address, BlockState::kFree);
+  WT_CHECK(blocks_.at(allocation.place).state == BlockState::kUsed);
+  blocks_.SetState(allocation.place, BlockState::kFree);
 }
 
 }  // namespace windtunnel

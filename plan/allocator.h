@@ -3,12 +3,14 @@
 //
 // There are two policies (docs/decisions/0007-allocators.md says why). Both round requests up to 512 B; take a request of up to
 // 1 MiB from 2 MiB segments, one below 10 MiB from 20 MiB segments, a larger one from a segment of its own size rounded up
-// to 2 MiB; take the smallest free block that fits (ties: the lowest address), and split it when what is left is at least
-// 512 B (small) or more than 1 MiB (large); and merge a freed block with its free neighbours.
+// to 2 MiB; take the smallest free block that fits (ties: the one whose segment was reserved first, then the lowest
+// address), and split it when what is left is at least 512 B (small) or more than 1 MiB (large); and merge a freed block with
+// its free neighbours.
 //
 // CachingAllocator, Windtunnel's own, has one pool for all streams, since the program's edges say when memory may pass from one
 // stream to another, and keeps its segments for ever. PytorchAllocator (plan/pytorch_allocator.h) is PyTorch's: a pool for each
-// stream, blocks that streams still use, segments given back when memory runs out, segments that grow.
+// stream, blocks that streams still use, segments given back when memory runs out, segments that grow. With one stream, no
+// record_stream and enough memory the two do the same.
 //
 //   CachingAllocator allocator(&source);
 //   WT_ASSIGN_OR_RETURN(Allocation a, allocator.Allocate(MiB(3)));
@@ -29,6 +31,7 @@ namespace windtunnel {
 struct Allocation {
   uint64_t address = 0;
   Bytes bytes;  // rounded
+  Place place = 0;
 };
 
 // Something that the host will know to have happened: numbered by the allocator's user. kNow has.

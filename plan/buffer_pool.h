@@ -22,6 +22,7 @@ struct MemorySetup {
   SegmentSource* device = nullptr;
   SegmentSource* host = nullptr;  // may be the device's; its policy is always Windtunnel's
   AllocatorKind allocator = AllocatorKind::kWindtunnel;  // of the device
+  bool can_wait = true;  // PytorchAllocator::Options
 };
 
 class BufferPool {
@@ -32,7 +33,7 @@ class BufferPool {
   BufferPool(const std::vector<Buffer>& buffers, SegmentSource* source)
       : BufferPool(buffers, MemorySetup{.device = source, .host = source}) {}
 
-  // What the operator does to memory; nothing unless it is Alloc or Free.
+  // What the operator does to memory; nothing unless it is Alloc, Free or HostWait.
   Status Execute(const Program& program, OpIndex index);
   // The host has waited for everything that the program issued.
   void FinishProgram();
@@ -65,11 +66,25 @@ class BufferPool {
   const Space& Of(MemorySpace space) const { return spaces_[static_cast<int>(space)]; }
   Error OutOfMemory(BufferId id, const Error& cause) const;
   void NotePeak();
+  void FreeAfter(const Program& program, OpIndex index, StreamId stream);
+  void NoteWaited(const Program& program, OpIndex op);
+  void CompleteEvents();
+  void Release(BufferId id, MemoryEvent until);
+
+  // The work that a stream had been issued up to and including operator `op`.
+  struct Event {
+    MemoryEvent number;
+    StreamId stream;
+    OpIndex op;
+  };
 
   const std::vector<Buffer>& buffers_;
   std::array<Space, 2> spaces_;  // by MemorySpace
   std::vector<Allocation> allocations_;
   MemoryPeak peak_;
+  MemoryEvent next_event_ = 0;
+  std::vector<Event> events_;    // of this program, that the host has not waited for
+  std::vector<OpIndex> waited_;  // by stream: the last operator that the host knows to be done
 };
 
 }  // namespace windtunnel

@@ -28,65 +28,68 @@ bool IsWorthSplitting(PoolSize pool, Bytes rest) {
   return pool == PoolSize::kSmall ? rest >= kBlockRounding : rest > kLargestSmallRequest;
 }
 
-void MemoryBlocks::AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state) {
-  const bool added = blocks_.emplace(address, MemoryBlock{bytes, pool, state, 0, 0}).second;
-  WT_CHECK(added);
-  Index(address);
+Place MemoryBlocks::AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state) {
+  const Place place = next_place_;
+  next_place_ += static_cast<Place>(bytes.count());
+  blocks_.emplace(place, MemoryBlock{address, bytes, pool, state, 0, 0});
+  Index(place);
+  return place;
 }
 
-void MemoryBlocks::RemoveSegment(uint64_t address) {
-  const MemoryBlock& block = at(address);
+void MemoryBlocks::RemoveSegment(Place place) {
+  const MemoryBlock& block = at(place);
   WT_CHECK(block.state == BlockState::kFree && block.previous == 0 && block.next == 0);
-  Unindex(address);
-  blocks_.erase(address);
+  Unindex(place);
+  blocks_.erase(place);
 }
 
-uint64_t MemoryBlocks::BestFit(PoolKey pool, Bytes bytes) const {
+Place MemoryBlocks::BestFit(PoolKey pool, Bytes bytes) const {
   const FreeSet& free = FreeOf(pool);
   auto fit = free.lower_bound(FreeBlock{bytes, 0});
-  return fit == free.end() ? 0 : fit->address;
+  return fit == free.end() ? 0 : fit->place;
 }
 
-void MemoryBlocks::Split(uint64_t address, Bytes bytes) {
-  MemoryBlock& block = blocks_.at(address);
+void MemoryBlocks::Split(Place place, Bytes bytes) {
+  MemoryBlock& block = blocks_.at(place);
   WT_CHECK(bytes > Bytes(0) && bytes < block.bytes);
-  Unindex(address);
-  const uint64_t rest = address + static_cast<uint64_t>(bytes.count());
-  blocks_[rest] = MemoryBlock{block.bytes - bytes, block.pool, block.state, address, block.next};
+  Unindex(place);
+  const uint64_t count = static_cast<uint64_t>(bytes.count());
+  const Place rest = place + count;
+  blocks_[rest] = MemoryBlock{block.address + count, block.bytes - bytes, block.pool, block.state, place, block.next};
   if (block.next != 0) blocks_.at(block.next).previous = rest;
   block.next = rest;
   block.bytes = bytes;
-  Index(address);
+  Index(place);
   Index(rest);
 }
 
-uint64_t MemoryBlocks::SetState(uint64_t address, BlockState state) {
-  Unindex(address);
-  MemoryBlock& block = blocks_.at(address);
+Place MemoryBlocks::SetState(Place place, BlockState state) {
+  Unindex(place);
+  MemoryBlock& block = blocks_.at(place);
   block.state = state;
-  auto joins = [&](uint64_t neighbour) { return neighbour != 0 && at(neighbour).state == state; };
+  auto joins = [&](Place neighbour) { return neighbour != 0 && at(neighbour).state == state; };
   if (state == BlockState::kFree || state == BlockState::kUnmapped) {
     if (joins(block.next)) {
       Unindex(block.next);
-      MergeWithNext(address);
+      MergeWithNext(place);
     }
     if (joins(block.previous)) {
-      address = block.previous;
-      Unindex(address);
-      MergeWithNext(address);
+      place = block.previous;
+      Unindex(place);
+      MergeWithNext(place);
     }
   }
-  Index(address);
-  return address;
+  Index(place);
+  return place;
 }
 
-void MemoryBlocks::MergeWithNext(uint64_t address) {
-  MemoryBlock& block = blocks_.at(address);
-  const uint64_t merged = block.next;
+void MemoryBlocks::MergeWithNext(Place place) {
+  MemoryBlock& block = blocks_.at(place);
+  const Place merged = block.next;
   const MemoryBlock& next = at(merged);
   block.bytes += next.bytes;
   block.next = next.next;
-  if (next.next != 0) blocks_.at(next.next).previous = address;
+  if (next.next != 0) blocks_.at(next.next).previous = place;
   blocks_.erase(merged);
 }
 
@@ -96,22 +99,22 @@ const MemoryBlocks::FreeSet& MemoryBlocks::FreeOf(PoolKey pool) const {
   return found == free_.end() ? kNone : found->second;
 }
 
-const std::set<uint64_t>& MemoryBlocks::UnmappedOf(PoolKey pool) const {
-  static const std::set<uint64_t> kNone;
+const std::set<Place>& MemoryBlocks::UnmappedOf(PoolKey pool) const {
+  static const std::set<Place> kNone;
   auto found = unmapped_.find(pool);
   return found == unmapped_.end() ? kNone : found->second;
 }
 
-void MemoryBlocks::Index(uint64_t address) {
-  const MemoryBlock& block = at(address);
-  if (block.state == BlockState::kFree) free_[block.pool].insert({block.bytes, address});
-  if (block.state == BlockState::kUnmapped) unmapped_[block.pool].insert(address);
+void MemoryBlocks::Index(Place place) {
+  const MemoryBlock& block = at(place);
+  if (block.state == BlockState::kFree) free_[block.pool].insert({block.bytes, place});
+  if (block.state == BlockState::kUnmapped) unmapped_[block.pool].insert(place);
 }
 
-void MemoryBlocks::Unindex(uint64_t address) {
-  const MemoryBlock& block = at(address);
-  if (block.state == BlockState::kFree) free_[block.pool].erase({block.bytes, address});
-  if (block.state == BlockState::kUnmapped) unmapped_[block.pool].erase(address);
+void MemoryBlocks::Unindex(Place place) {
+  const MemoryBlock& block = at(place);
+  if (block.state == BlockState::kFree) free_[block.pool].erase({block.bytes, place});
+  if (block.state == BlockState::kUnmapped) unmapped_[block.pool].erase(place);
 }
 
 }  // namespace windtunnel

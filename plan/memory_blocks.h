@@ -2,9 +2,9 @@
 // which a best fit looks for them. And the sizes that both policies have in common.
 //
 //   blocks.AddSegment(address, MiB(20), {stream, PoolSize::kLarge}, BlockState::kFree);
-//   uint64_t block = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
-//   blocks.Split(block, MiB(3));                                         // the rest stays free
-//   blocks.SetState(block, BlockState::kUsed);
+//   Place place = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
+//   blocks.Split(place, MiB(3));                                      // the rest stays free
+//   blocks.SetState(place, BlockState::kUsed);
 #pragma once
 
 #include <compare>
@@ -40,6 +40,10 @@ struct PoolKey {
   auto operator<=>(const PoolKey&) const = default;
 };
 
+// A block's place: segments in the order in which they were reserved, and within them addresses. Choices depend on places, never on
+// addresses, so they are the same wherever the memory lies. 0: none.
+using Place = uint64_t;
+
 enum class BlockState : uint8_t {
   kUsed,
   kPending,   // given back, but a stream may still work on it
@@ -48,48 +52,50 @@ enum class BlockState : uint8_t {
 };
 
 struct MemoryBlock {
+  uint64_t address = 0;
   Bytes bytes;
   PoolKey pool;
   BlockState state = BlockState::kFree;
-  uint64_t previous = 0, next = 0;  // neighbours within the segment; 0: none
+  Place previous = 0, next = 0;  // neighbours within the segment
 };
 
 class MemoryBlocks {
  public:
-  // Smallest first, then the lowest address.
+  // Smallest first, then the lowest place.
   struct FreeBlock {
     Bytes bytes;
-    uint64_t address = 0;
+    Place place = 0;
     auto operator<=>(const FreeBlock&) const = default;
   };
   using FreeSet = std::set<FreeBlock>;
 
-  void AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
+  Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
   // REQUIRES: a free block without neighbours.
-  void RemoveSegment(uint64_t address);
+  void RemoveSegment(Place place);
 
-  // REQUIRES: the address of a block, as everywhere below.
-  const MemoryBlock& at(uint64_t address) const { return blocks_.at(address); }
-  // The smallest free block of at least `bytes` (ties: the lowest address); 0 when there is none.
-  uint64_t BestFit(PoolKey pool, Bytes bytes) const;
+  // REQUIRES: the place of a block, as everywhere below.
+  const MemoryBlock& at(Place place) const { return blocks_.at(place); }
+  // The smallest free block of at least `bytes` (ties: the lowest place); 0 when there is none.
+  Place BestFit(PoolKey pool, Bytes bytes) const;
   // Cuts a block in two of the same state, the first of `bytes`. REQUIRES: 0 < bytes < the block's.
-  void Split(uint64_t address, Bytes bytes);
-  // Free and unmapped blocks merge with neighbours of the same state: returns the address of what became of the block.
-  uint64_t SetState(uint64_t address, BlockState state);
+  void Split(Place place, Bytes bytes);
+  // Free and unmapped blocks merge with neighbours of the same state: returns the place of what became of the block.
+  Place SetState(Place place, BlockState state);
 
   const std::map<PoolKey, FreeSet>& free() const { return free_; }
   // Of one pool; empty when it has none.
   const FreeSet& FreeOf(PoolKey pool) const;
-  const std::set<uint64_t>& UnmappedOf(PoolKey pool) const;
+  const std::set<Place>& UnmappedOf(PoolKey pool) const;
 
  private:
-  void Index(uint64_t address);
-  void Unindex(uint64_t address);
-  void MergeWithNext(uint64_t address);  // REQUIRES: neither is indexed
+  void Index(Place place);
+  void Unindex(Place place);
+  void MergeWithNext(Place place);  // REQUIRES: neither is indexed
 
-  std::map<uint64_t, MemoryBlock> blocks_;
+  std::map<Place, MemoryBlock> blocks_;
   std::map<PoolKey, FreeSet> free_;
-  std::map<PoolKey, std::set<uint64_t>> unmapped_;
+  std::map<PoolKey, std::set<Place>> unmapped_;
+  Place next_place_ = 1;
 };
 
 }  // namespace windtunnel

@@ -58,6 +58,10 @@ struct MemoryPeak {
   Bytes by_category[kCategories];
   Bytes host_allocated{};
   Bytes host_by_category[kCategories]{};
+  // Fragmentation: what was allocated when most was reserved (of such moments, the fullest), and the largest request since the program
+  // set began that more memory was reserved for although as much was reserved and free.
+  Bytes allocated_at_reserved{};
+  Bytes largest_unserved{};
 };
 
 }  // namespace windtunnel

@@ -47,12 +47,21 @@ std::string DescribeMoment(const Role& role, const PeakMoment& moment, Ink ink) 
   return text;
 }
 
+// Why more is reserved than allocated.
+std::string DescribeFragmentation(const MemoryPeak& memory) {
+  const Bytes unused = memory.reserved - memory.allocated_at_reserved;
+  std::string text = fmt::format("  of what is reserved, {} are not allocated even when it is fullest", FormatBytes(unused));
+  if (memory.largest_unserved == Bytes(0)) return text + "\n";
+  return text + fmt::format("; fragmentation: a request of {} needed more memory although as much was free\n",
+                            FormatBytes(memory.largest_unserved));
+}
+
 std::string DescribePeaks(const std::string& title, const Role& role, const ProgramPeaks& peaks, Ink ink) {
   const MemoryPeak& memory = peaks.memory;
   std::string text = "\n" +
                      ink.Bold(fmt::format("peak memory of {}: {} allocated, {} reserved", title,
                                           FormatBytes(memory.allocated), FormatBytes(memory.reserved))) +
-                     "\n" + DescribeMoment(role, peaks.device, ink);
+                     "\n" + DescribeFragmentation(memory) + DescribeMoment(role, peaks.device, ink);
   if (memory.host_allocated == Bytes(0)) return text;
   return text + "\n" +
          ink.Bold(fmt::format("peak host memory of {}: {} allocated", title, FormatBytes(memory.host_allocated))) +
@@ -102,7 +111,7 @@ std::string ExplainBuckets(const Plan& plan, Ink ink) {
 Result<std::string> ExplainMemory(const Plan& plan, Ink ink) {
   std::string text;
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers));
+    WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers, plan.scenario.allocator));
     std::string title = RoleTitle(role);
     text += DescribePeaks("the steady step, " + title, role, memory.steady, ink);
     text += DescribePeaks("start-up, " + title, role, memory.startup, ink);

@@ -53,9 +53,9 @@ class Replay {
 
 }  // namespace
 
-Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers) {
+Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorKind allocator) {
   VirtualSegmentSource device, host;
-  Replay replay(role, {.device = &device, .host = &host}, largest_buffers);
+  Replay replay(role, {.device = &device, .host = &host, .allocator = allocator}, largest_buffers);
   RolePeaks peaks;
   WT_RETURN_IF_ERROR(replay.Run(role.initialize, peaks.startup));
   for (const Program& program : role.startup) WT_RETURN_IF_ERROR(replay.Run(program, peaks.startup));

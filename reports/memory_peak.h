@@ -29,8 +29,9 @@ struct RolePeaks {
   ProgramPeaks steady;   // of the first steady step
 };
 
-// Failed when an allocation does not fit (the replay's memory is unlimited, so only with a broken program).
-Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers);
+// Memory is unlimited, so nothing fails but a broken program.
+Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers,
+                               AllocatorKind allocator = AllocatorKind::kWindtunnel);
 
 // The operator that the peak's buffer is for: the first after `op` that is not Alloc or Free; -1 when there
 // is none.

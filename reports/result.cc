@@ -45,7 +45,11 @@ Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
   Json json = {{"ranks", ranks},
                {"peak_allocated_bytes", peak.allocated.count()},
                {"peak_reserved_bytes", peak.reserved.count()},
-               {"at_peak", CategoriesJson(peak.by_category)}};
+               {"at_peak", CategoriesJson(peak.by_category)},
+               {"fragmentation",
+                {{"reserved_bytes", peak.reserved.count()},
+                 {"allocated_bytes", peak.allocated_at_reserved.count()},
+                 {"largest_unserved_bytes", peak.largest_unserved.count()}}}};
   if (peak.host_allocated > Bytes(0)) {
     json["peak_host_bytes"] = peak.host_allocated.count();
     json["host_at_peak"] = CategoriesJson(peak.host_by_category);

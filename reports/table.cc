@@ -130,6 +130,10 @@ void AddCategories(Table& table, const Outcome& outcome) {
     table.Row(fmt::format("    {}", Name(static_cast<Category>(i))), FormatBytes(p), FormatBytes(m),
               fmt::format("{:>10}", Difference(p - m)));
   }
+  // PyTorch's users look at this one; Windtunnel's own allocator keeps it close to what is allocated.
+  if (outcome.plan.scenario.allocator != AllocatorKind::kWindtunnel)
+    table.Row("    (reserved)", FormatBytes(predicted.reserved), FormatBytes(measured.reserved),
+              fmt::format("{:>10}", Difference(predicted.reserved - measured.reserved)));
 }
 
 constexpr size_t kListedRanks = 16;  // more than a person compares

@@ -41,7 +41,10 @@ struct Executor::Run_ {
 Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
                    FlightRecorder& recorder)
     : plan_(plan), role_(plan.RoleOf(rank)), rank_(rank), device_(device), communicators_(communicators),
-      loader_(loader), recorder_(recorder), pool_(role_.buffers, &device.memory()) {
+      loader_(loader), recorder_(recorder),
+      // Transfers may be under way when memory runs out: nothing here waits for them.
+      pool_(role_.buffers, MemorySetup{.device = &device.memory(), .host = &device.memory(),
+                                       .allocator = plan.scenario.allocator, .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
 }
 

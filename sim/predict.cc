@@ -126,7 +126,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Memory: once per role.
   std::vector<RoleMemory> memory;
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemory(role));
+    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemory(role, {.allocator = plan.scenario.allocator}));
     memory.push_back(std::move(of_role));
   }
   FillMemory(plan, memory, prediction);

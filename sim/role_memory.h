@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "plan/timeline.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 
@@ -17,7 +18,12 @@ struct RoleMemory {
   std::vector<MemorySample> samples;  // of it, in program order; times are left zero
 };
 
-// Runs initialisation, the start-up steps and one steady step. Errors: Failed (the allocator's).
-Result<RoleMemory> SimulateMemory(const Role& role);
+struct RoleMemoryOptions {
+  AllocatorKind allocator = AllocatorKind::kWindtunnel;
+  Bytes device_capacity = Bytes::Max(), host_capacity = Bytes::Max();  // for the allocators' segments
+};
+
+// Runs initialisation, the start-up steps and one steady step. Errors: Failed (out of memory: of which, for what).
+Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& options = {});
 
 }  // namespace windtunnel

@@ -78,5 +78,82 @@ TEST(BufferPool, OutOfMemorySaysWhichMemory) {
       << "the device's are no help: " << status.error().message;
 }
 
+// FSDP: two units of 16 MiB, gathered on their own stream and used on the compute stream, which is recorded when they are freed.
+struct TwoUnits {
+  static constexpr StreamId kGather = 1, kHost = 2;
+  std::vector<Buffer> buffers = {{"unit 0", MiB(16), Category::kParameters}, {"unit 1", MiB(16), Category::kParameters}};
+  Program program;
+
+  OpIndex Add(OpKind kind, StreamId stream, BufferId buffer, std::vector<OpIndex> dependencies = {}) {
+    Op op;
+    op.kind = std::move(kind);
+    op.stream = stream;
+    op.writes = {Slice{buffer}};
+    op.dependencies = std::move(dependencies);
+    program.ops.push_back(std::move(op));
+    return static_cast<OpIndex>(program.ops.size()) - 1;
+  }
+  // The last operator that uses the unit.
+  OpIndex AddUnit(BufferId unit) {
+    Add(Alloc{}, kGather, unit);
+    const OpIndex gathered = Add(Collective{CollectiveKind::kAllGather}, kGather, unit);
+    const OpIndex used = Add(Gemm{}, kComputeStream, unit, {gathered});
+    Add(Free{.recorded_stream = kComputeStream}, kComputeStream, unit);
+    return used;
+  }
+  Bytes Reserved(AllocatorKind allocator) const {
+    VirtualSegmentSource source;
+    BufferPool pool(buffers, MemorySetup{.device = &source, .host = &source, .allocator = allocator});
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+    pool.FinishProgram();
+    const Bytes first = pool.reserved();
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+    EXPECT_EQ(pool.reserved(), first) << "the next step finds what this one left";
+    EXPECT_EQ(pool.peak().allocated, MiB(16));
+    EXPECT_EQ(pool.peak().reserved, first);
+    EXPECT_EQ(pool.peak().allocated_at_reserved, MiB(16));
+    EXPECT_EQ(pool.peak().largest_unserved, first > MiB(20) ? MiB(16) : Bytes(0));
+    return first;
+  }
+};
+
+TEST(BufferPool, ReservesForEveryUnitWhenTheHostRunsAhead) {
+  TwoUnits fsdp;
+  fsdp.AddUnit(0);
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(32));
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorchExpandable), MiB(40));
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kWindtunnel), MiB(16));
+}
+
+TEST(BufferPool, AHostWaitMakesRecordedMemoryReusable) {
+  TwoUnits fsdp;
+  const OpIndex used = fsdp.AddUnit(0);
+  fsdp.Add(HostWait{}, TwoUnits::kHost, 0, {used});
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(16));
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorchExpandable), MiB(20));
+}
+
+TEST(BufferPool, WaitingForAnOperatorIsWaitingForAllBeforeIt) {
+  TwoUnits fsdp;
+  const OpIndex used = fsdp.AddUnit(0);
+  const OpIndex reduced = fsdp.Add(Collective{CollectiveKind::kReduceScatter}, TwoUnits::kGather, 0, {used});
+  const OpIndex next = fsdp.Add(Collective{CollectiveKind::kReduceScatter}, TwoUnits::kGather, 0);
+  EXPECT_GT(next, reduced);
+  fsdp.Add(HostWait{}, TwoUnits::kHost, 0, {next});
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(16));
+}
+
+TEST(BufferPool, AWaitForEarlierWorkDoesNotCount) {
+  TwoUnits fsdp;
+  const OpIndex before = fsdp.Add(Gemm{}, kComputeStream, 0);
+  fsdp.AddUnit(0);
+  fsdp.Add(HostWait{}, TwoUnits::kHost, 0, {before});
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(32));
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -52,6 +52,19 @@ TEST(RoleMemory, CountsHostMemoryBesideTheDevices) {
   EXPECT_EQ(memory.samples[0].allocated, Bytes(1024)) << "samples are the device's";
 }
 
+// The first bucket's segment of 20 MiB is free when the steady step begins. Without it, 12 MiB and the activations' 2 MiB fit.
+TEST(RoleMemory, PytorchGivesSegmentsBackWhereTheDeviceIsFull) {
+  RoleMemoryOptions options{.device_capacity = MiB(33)};
+  auto full = SimulateMemory(MakeRole(), options);
+  ASSERT_FALSE(full);
+  EXPECT_NE(full.error().message.find("out of device memory for buffer 'activations'"), std::string::npos)
+      << full.error().message;
+  options.allocator = AllocatorKind::kPytorch;
+  const RoleMemory memory = SimulateMemory(MakeRole(), options).value();
+  EXPECT_EQ(memory.reserved, MiB(14));
+  EXPECT_EQ(memory.steady.reserved, MiB(32)) << "before the first operator";
+}
+
 TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   ASSERT_EQ(memory.samples.size(), 2u);
