@@ -107,7 +107,7 @@ TEST(Explain, SaysHowFragmentedMemoryIs) {
   EXPECT_EQ(ExplainMemory(plan, Ink(false))->find("fragmentation"), std::string::npos);
   plan.scenario.allocator = AllocatorKind::kPytorch;
   const std::string text = ExplainMemory(plan, Ink(false)).value();
-  EXPECT_NE(text.find("; fragmentation: a request of 4.00 MiB needed more memory although as much was free"),
+  EXPECT_NE(text.find("  fragmentation: a request of 4.00 MiB needed more memory although as much was free"),
             std::string::npos)
       << text;
 }
