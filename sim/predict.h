@@ -35,6 +35,7 @@ struct Prediction {
   std::vector<PredictedMemory> memory;  // by role
   Bytes initial_peak;                   // start-up: initialisation and the first steps
   Bytes peak_reserved;                  // largest over roles, at the end of the first steady step
+  Bytes host_reserved;                  // the same of host memory
   Bytes outside_allocator;
   double measured_share = 0, interpolated_share = 0, modelled_share = 0;  // of the busy time
   int64_t events = 0;                   // of the event engine, over all replicates

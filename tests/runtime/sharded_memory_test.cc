@@ -157,6 +157,11 @@ DataParallelSpec Hybrid(int version) {
   return data;
 }
 
+std::string NameOf(const testing::TestParamInfo<std::tuple<Strategy, Recompute>>& info) {
+  static constexpr const char* kRecompute[] = {"None", "Selective", "SelectiveOp", "Full"};
+  return std::string(std::get<0>(info.param).name) + kRecompute[static_cast<int>(std::get<1>(info.param))];
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, PeakMemory,
     testing::Combine(testing::Values(Strategy{"Ddp", Of(DataParallelKind::kDdp)}, Strategy{"Zero1", Of(DataParallelKind::kZero1)},
@@ -167,10 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Strategy{"NoShard1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
                                      Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4}),
                      testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
-    [](const auto& info) {
-      static constexpr const char* kRecompute[] = {"None", "Selective", "SelectiveOp", "Full"};
-      return std::string(std::get<0>(info.param).name) + kRecompute[static_cast<int>(std::get<1>(info.param))];
-    });
+    NameOf);
 
 }  // namespace
 }  // namespace windtunnel
