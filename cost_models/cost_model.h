@@ -39,6 +39,10 @@ class CostModel {
   virtual Result<CommunicationCost> Communication(const Op& op, const Group& group) const = 0;
   // Host time before each operator.
   virtual Distribution Dispatch() const = 0;
+  // The same before this one, where the model tells operators apart.
+  virtual KernelCost DispatchOf(const Op&) const { return {.time = Dispatch()}; }
+  // Whether the host's thread runs the kernels (a CPU) or only issues them to a device that runs them in its own time.
+  virtual bool host_computes() const { return true; }
   // Cores of a node that its ranks share (rank r of a node runs on core r modulo this); 0: every rank has its own device.
   virtual int cores_per_node() const = 0;
   // A step's slow-down that all its operators share, at a level of its distribution in [0, 1].
