@@ -48,11 +48,14 @@ class CostModel {
   // A step's slow-down that all its operators share, at a level of its distribution in [0, 1].
   virtual double CommonMode(double level) const = 0;
   virtual Bytes OutsideAllocator(const Plan& plan) const = 0;
+  // What a device has for its allocator and everything outside it; 0: not known.
+  virtual Bytes DeviceMemory() const { return Bytes(0); }
 };
 
 // Costs out of `profile` for `plan`: kernels measured at its number of ranks per node (or the nearest measured number:
 // interpolated), collectives by size (between measured sizes: interpolated linearly; beyond the largest: modelled by its
-// bandwidth). The profile must outlive the model.
+// bandwidth). Where the profile is a datasheet, everything is modelled (cost_models/device_cost_model.h). The profile must outlive
+// the model.
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan);
 
 // What a profile lacks for a plan, so that calibration measures only that.
