@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "plan/gradient_buckets.h"
-#include "plan/layers.h"
 
 namespace windtunnel {
 namespace {
@@ -19,10 +18,12 @@ Bytes CapOf(const DataParallelSpec& spec) {
 
 }  // namespace
 
-DdpReducer::DdpReducer(Role& role, const DataParallelSpec& spec, int64_t ranks, StreamId stream, Slice scratch)
-    : role_(role), spec_(spec), ranks_(ranks), stream_(stream), scratch_(scratch),
-      holds_value_(role.parameters.size(), false) {
-  if (!spec.gradient_as_bucket_view) own_gradients_ = std::make_unique<ParameterGradients>(role);
+DdpReducer::DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives, std::vector<Slice> values,
+                       DType reduce)
+    : role_(role), spec_(spec), collectives_(collectives), values_(std::move(values)),
+      type_(role.buffers[values_.front().buffer].dtype), reduce_(reduce), holds_value_(role.parameters.size(), false) {
+  WT_CHECK(!spec.gradient_as_bucket_view || type_ == reduce_);
+  if (!spec.gradient_as_bucket_view) own_gradients_ = std::make_unique<ParameterGradients>(role, type_);
   if (spec.find_unused_parameters) {
     used_map_ = NewBuffer(role, "used parameters", static_cast<int64_t>(role.parameters.size()),
                           Category::kCommunication, DType::kInt32);
@@ -49,7 +50,7 @@ void DdpReducer::AssignFirstBuckets() {
 std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
                                                         const char* generation) {
   std::vector<Bytes> sizes;
-  for (int parameter : order) sizes.push_back(Bytes(4) * role_.parameters[parameter].elements);
+  for (int parameter : order) sizes.push_back(SizeOf(type_) * role_.parameters[parameter].elements);
   const Category category = spec_.gradient_as_bucket_view ? Category::kGradients : Category::kCommunication;
   bucket_of_.assign(order.size(), -1);
   slot_.assign(order.size(), {});
@@ -58,7 +59,7 @@ std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& 
     Bucket bucket;
     int64_t elements = 0;
     for (int position : positions) elements += role_.parameters[order[position]].elements;
-    bucket.whole = NewBuffer(role_, fmt::format("{}bucket {}", generation, buckets.size()), elements, category);
+    bucket.whole = NewBuffer(role_, fmt::format("{}bucket {}", generation, buckets.size()), elements, category, reduce_);
     int64_t offset = 0;
     for (int position : positions) {
       const int parameter = order[position];
@@ -69,16 +70,12 @@ std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& 
     }
     buckets.push_back(std::move(bucket));
   }
-  if (spec_.gradient_as_bucket_view) {
-    for (size_t i = 0; i < slot_.size(); ++i) role_.parameters[i].gradient = slot_[i];
-  }
   return buckets;
 }
 
 void DdpReducer::Initialize(ProgramBuilder& builder) {
   builder_ = &builder;
   builder.SetPhase(Phase::kInitialize);
-  if (scratch_.buffer >= 0) builder.Alloc(scratch_.buffer);
   BroadcastParameters();
   for (const Bucket& bucket : buckets_) builder.Alloc(bucket.whole.buffer);
   if (used_map_.buffer >= 0) builder.Alloc(used_map_.buffer);
@@ -87,26 +84,26 @@ void DdpReducer::Initialize(ProgramBuilder& builder) {
 // Coalesced: parameters are flattened into a buffer, broadcast, and copied back.
 void DdpReducer::BroadcastParameters() {
   size_t begin = 0;
-  while (begin < role_.parameters.size()) {
+  while (begin < values_.size()) {
     int64_t elements = 0;
     size_t end = begin;
-    while (end < role_.parameters.size() &&
-           (end == begin || Bytes(4) * (elements + role_.parameters[end].elements) <= kBroadcastBucket)) {
-      elements += role_.parameters[end++].elements;
+    while (end < values_.size() &&
+           (end == begin || SizeOf(type_) * (elements + values_[end].elements) <= kBroadcastBucket)) {
+      elements += values_[end++].elements;
     }
-    Slice flat = builder_->Temporary("broadcast buffer", elements, Category::kCommunication);
+    Slice flat = builder_->Temporary("broadcast buffer", elements, Category::kCommunication, type_);
     std::vector<Slice> parts;
     int64_t offset = 0;
     for (size_t i = begin; i < end; ++i) {
-      parts.push_back(Slice{flat.buffer, offset, role_.parameters[i].elements});
-      builder_->Add(Copy{parts.back().elements}, role_.parameters[i].name, {Values(role_, static_cast<int>(i))},
-                    {parts.back()});
+      parts.push_back(Slice{flat.buffer, offset, values_[i].elements});
+      builder_->Add(Copy{.elements = parts.back().elements, .from = type_, .to = type_}, role_.parameters[i].name,
+                    {values_[i]}, {parts.back()});
       offset += parts.back().elements;
     }
-    OpIndex broadcast = Broadcast(flat, DType::kFloat32, "broadcast parameters");
+    OpIndex broadcast = collectives_.Broadcast(*builder_, flat, "broadcast parameters", {builder_->LastCompute()});
     for (size_t i = begin; i < end; ++i) {
-      builder_->Add(Copy{parts[i - begin].elements}, role_.parameters[i].name, {parts[i - begin]},
-                    {Values(role_, static_cast<int>(i))}, {broadcast});
+      builder_->Add(Copy{.elements = parts[i - begin].elements, .from = type_, .to = type_}, role_.parameters[i].name,
+                    {parts[i - begin]}, {values_[i]}, {broadcast});
     }
     begin = end;
   }
@@ -131,7 +128,7 @@ void DdpReducer::Rebuild() {
                                     DType::kInt32);
   for (Slice slice : {indices, sizes}) {
     builder_->Add(Fill{slice.elements, 0.0, DType::kInt32}, role_.buffers[slice.buffer].name, {}, {slice});
-    Broadcast(slice, DType::kInt32, role_.buffers[slice.buffer].name);
+    collectives_.Broadcast(*builder_, slice, role_.buffers[slice.buffer].name, {builder_->LastCompute()});
   }
   for (const Bucket& bucket : buckets_) builder_->Alloc(bucket.whole.buffer);
   for (const Bucket& bucket : old) builder_->Free(bucket.whole.buffer);
@@ -153,13 +150,13 @@ void DdpReducer::Ready(int index) {
   if (own_gradients_) own_gradients_->Ready(index);
   if (!syncing_) return;
   if (ready_order_.size() < role_.parameters.size()) ready_order_.push_back(index);
-  const double share = 1.0 / static_cast<double>(ranks_);
+  const double share = 1.0 / static_cast<double>(collectives_.ranks());
   const std::string& name = role_.parameters[index].name;
   if (own_gradients_) {
-    builder_->Add(Copy{.elements = slot_[index].elements, .scale = share}, name, {role_.parameters[index].gradient},
-                  {slot_[index]});
+    builder_->Add(Copy{.elements = slot_[index].elements, .from = type_, .to = reduce_, .scale = share}, name,
+                  {own_gradients_->Place(index)}, {slot_[index]});
   } else {
-    builder_->Add(Scale{slot_[index].elements, share}, name, {slot_[index]}, {slot_[index]});
+    builder_->Add(Scale{slot_[index].elements, share, type_}, name, {slot_[index]}, {slot_[index]});
   }
   --buckets_[bucket_of_[index]].pending;
   if (spec_.overlap) LaunchReadyBuckets();
@@ -173,27 +170,15 @@ void DdpReducer::LaunchReadyBuckets() {
 }
 
 void DdpReducer::Launch(Bucket& bucket, size_t index) {
-  bucket.launched = AllReduce(bucket.whole, DType::kFloat32, fmt::format("bucket {}", index));
-}
-
-OpIndex DdpReducer::AllReduce(Slice data, DType dtype, std::string name) {
-  const Collective op{CollectiveKind::kAllReduce, dtype, data.elements};
-  const int64_t scratch = CollectiveScratchElements(op, static_cast<int>(ranks_));
-  scratch_elements_ = std::max(scratch_elements_, scratch);
-  std::vector<Slice> writes = {data};
-  if (scratch > 0) writes.push_back(Slice{scratch_.buffer, 0, scratch});
-  return builder_->Add(op, std::move(name), {data}, std::move(writes), {builder_->LastCompute()}, stream_);
-}
-
-OpIndex DdpReducer::Broadcast(Slice data, DType dtype, std::string name) {
-  const Collective op{CollectiveKind::kBroadcast, dtype, data.elements};
-  return builder_->Add(op, std::move(name), {data}, {data}, {builder_->LastCompute()}, stream_);
+  bucket.launched =
+      collectives_.AllReduce(*builder_, bucket.whole, fmt::format("bucket {}", index), {builder_->LastCompute()});
+  builder_->Carries(bucket.launched, bucket.parameters);
 }
 
 // Which parameters took part, summed over ranks: those that none used keep their gradient.
 void DdpReducer::ReduceUsedParameters() {
   builder_->Add(Fill{used_map_.elements, 1.0, DType::kInt32}, "used parameters", {}, {used_map_});
-  AllReduce(used_map_, DType::kInt32, "used parameters");
+  collectives_.AllReduce(*builder_, used_map_, "used parameters", {builder_->LastCompute()});
 }
 
 void DdpReducer::EndMicroBatch() {
@@ -202,12 +187,13 @@ void DdpReducer::EndMicroBatch() {
   LaunchReadyBuckets();
   WT_CHECK_EQ(next_bucket_, buckets_.size());
   if (used_map_.buffer >= 0) ReduceUsedParameters();
-  builder_->WaitBeforeNextCompute(used_map_.buffer >= 0 || !own_gradients_ ? builder_->LastOn(stream_) : -1);
+  builder_->WaitBeforeNextCompute(used_map_.buffer >= 0 || !own_gradients_ ? builder_->LastOn(collectives_.stream()) : -1);
   if (!own_gradients_) return;
   for (const Bucket& bucket : buckets_) {
     for (int parameter : bucket.parameters) {
-      builder_->Add(Copy{slot_[parameter].elements}, role_.parameters[parameter].name, {slot_[parameter]},
-                    {role_.parameters[parameter].gradient}, {bucket.launched});
+      builder_->Add(Copy{.elements = slot_[parameter].elements, .from = reduce_, .to = type_},
+                    role_.parameters[parameter].name, {slot_[parameter]}, {own_gradients_->Place(parameter)},
+                    {bucket.launched});
     }
   }
 }

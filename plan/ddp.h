@@ -13,15 +13,16 @@
 #include <memory>
 #include <vector>
 
-#include "plan/gradient_sink.h"
+#include "plan/collectives.h"
+#include "plan/parameter_gradients.h"
 
 namespace windtunnel {
 
-class DdpReducer : public GradientSink {
+class DdpReducer {
  public:
-  // `stream` carries the group's collectives, `scratch` is their scratch buffer (sized by the caller from
-  // scratch_elements() once all programs exist).
-  DdpReducer(Role& role, const DataParallelSpec& spec, int64_t ranks, StreamId stream, Slice scratch);
+  // `values` are the parameters as the model computes with them; gradients have their type, buckets have type `reduce`.
+  // REQUIRES: both types are the same with gradient_as_bucket_view.
+  DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives, std::vector<Slice> values, DType reduce);
 
   // Broadcasts parameters from rank 0 and allocates the first buckets. Once, in the initialisation program.
   void Initialize(ProgramBuilder& builder);
@@ -34,11 +35,12 @@ class DdpReducer : public GradientSink {
 
   // Steps that differ from the steady one: step 0 always, step 1 when buckets are rebuilt in it.
   int64_t startup_steps() const { return spec_.find_unused_parameters ? 1 : 2; }
-  int64_t scratch_elements() const { return scratch_elements_; }
 
-  Slice Gradient(int index) override;
-  bool HoldsValue(int index) const override { return holds_value_[index]; }
-  void Ready(int index) override;
+  Slice Gradient(int index);
+  // Where the optimizer finds the gradient in this program.
+  Slice Place(int index) const { return own_gradients_ ? own_gradients_->Place(index) : slot_[index]; }
+  bool HoldsValue(int index) const { return holds_value_[index]; }
+  void Ready(int index);
 
  private:
   struct Bucket {
@@ -55,15 +57,12 @@ class DdpReducer : public GradientSink {
   void Launch(Bucket& bucket, size_t index);
   void LaunchReadyBuckets();
   void ReduceUsedParameters();
-  OpIndex AllReduce(Slice data, DType dtype, std::string name);
-  OpIndex Broadcast(Slice data, DType dtype, std::string name);
 
   Role& role_;
   DataParallelSpec spec_;
-  int64_t ranks_;
-  StreamId stream_;
-  Slice scratch_;
-  int64_t scratch_elements_ = 0;
+  CollectiveStream& collectives_;
+  std::vector<Slice> values_;
+  DType type_, reduce_;  // of gradients and of buckets
   ProgramBuilder* builder_ = nullptr;
   std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
   std::vector<Bucket> buckets_;

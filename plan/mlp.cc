@@ -9,48 +9,40 @@ namespace {
 
 class Mlp : public Model {
  public:
-  explicit Mlp(const Scenario& scenario) : spec_(scenario.model), rows_(scenario.batch.micro) {}
+  explicit Mlp(const Scenario& scenario)
+      : spec_(scenario.model), types_(TypesOf(scenario.precision)), rows_(scenario.batch.micro) {}
 
-  std::vector<ParameterInit> Register(Role& role) override {
-    std::vector<ParameterInit> inits;
+  void Register(Role& role) override {
+    AddModule("", -1);
     for (size_t i = 0; i + 1 < spec_.widths.size(); ++i) {
+      const std::string name = fmt::format("layers.{}", i);
+      const int64_t in = spec_.widths[i], out = spec_.widths[i + 1];
+      const ModuleId module = AddModule(name, kRootModule);
       // torch.nn.Linear: uniform in +-1/sqrt(in), weights and biases.
-      const ParameterInit init{InitializeParameter::Distribution::kUniform,
-                               1.0 / std::sqrt(static_cast<double>(spec_.widths[i]))};
-      layers_.push_back(Linear::Register(role, inits, fmt::format("layers.{}", i), spec_.widths[i], spec_.widths[i + 1],
-                                         spec_.bias, init, init));
+      const ParameterInit init{InitializeParameter::Distribution::kUniform, 1.0 / std::sqrt(static_cast<double>(in))};
+      Linear linear{name, in, out};
+      linear.weight = AddParameter(role, module, name + ".weight", {out, in}, init);
+      if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, init);
+      layers_.push_back(linear);
     }
-    return inits;
   }
 
-  void ForwardBackward(ProgramBuilder& b, GradientSink& sink, int micro_batch, Slice loss,
+  void ForwardBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice loss,
                        double gradient_scale) override {
+    const LayerContext c{b, hooks, types_};
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kForward);
     const int64_t in = spec_.widths.front(), out = spec_.widths.back();
     Slice features = b.Temporary("features", rows_ * in, Category::kActivations);
     Slice targets = b.Temporary("targets", rows_ * out, Category::kActivations);
     b.Add(LoadBatch{micro_batch, rows_, in, out}, "load_batch", {}, {features, targets});
-    std::vector<Slice> inputs = {features}, sums;
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      b.SetLayer(static_cast<int>(i));
-      sums.push_back(layers_[i].Forward(b, inputs.back(), rows_));
-      if (i + 1 < layers_.size()) inputs.push_back(Activate(b, layers_[i], sums.back()));
-    }
-    b.SetLayer(-1);
+    std::vector<Slice> inputs = {InComputeType(c, features)}, sums;
+    Forward(c, inputs, sums);
     b.SetPhase(Phase::kLoss);
-    Slice dy = b.Temporary("dprediction", rows_ * out, Category::kActivations);
-    b.Add(MeanSquaredError{rows_, out, gradient_scale}, "mean_squared_error", {sums.back(), targets}, {loss, dy});
+    Slice dy = c.Activation("dprediction", rows_ * out);
+    b.Add(MeanSquaredError{rows_, out, gradient_scale, types_.storage}, "mean_squared_error", {sums.back(), targets}, {loss, dy});
     b.SetPhase(Phase::kBackward);
-    for (size_t i = layers_.size(); i-- > 0;) {
-      b.SetLayer(static_cast<int>(i));
-      dy = layers_[i].Backward(b, sink, dy, inputs[i], rows_, /*needs_dx=*/i > 0);
-      if (i > 0) {
-        b.Add(ActivationBackward{spec_.activation, rows_, layers_[i].in}, layers_[i - 1].name + ".activation",
-              {dy, sums[i - 1]}, {dy});
-      }
-    }
-    b.SetLayer(-1);
+    Backward(c, inputs, sums, dy);
     b.SetMicroBatch(-1);
   }
 
@@ -63,13 +55,50 @@ class Mlp : public Model {
   }
 
  private:
-  Slice Activate(ProgramBuilder& b, const Linear& layer, Slice sum) {
-    Slice activated = b.Temporary(layer.name + ".activation", rows_ * layer.out, Category::kActivations);
-    b.Add(ActivationForward{spec_.activation, rows_, layer.out}, layer.name + ".activation", {sum}, {activated});
+  static ModuleId ModuleOf(size_t layer) { return static_cast<ModuleId>(layer) + 1; }
+
+  Slice InComputeType(const LayerContext& c, Slice features) const {
+    if (types_.storage == DType::kFloat32) return features;
+    Slice converted = c.Activation("features.converted", features.elements);
+    c.b.Add(Copy{.elements = features.elements, .to = types_.storage}, "features", {features}, {converted});
+    return converted;
+  }
+
+  void Forward(const LayerContext& c, std::vector<Slice>& inputs, std::vector<Slice>& sums) {
+    ForwardScope scope(c.hooks, kRootModule);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      c.b.SetLayer(static_cast<int>(i));
+      ForwardScope layer(c.hooks, ModuleOf(i));
+      sums.push_back(layers_[i].Forward(c, inputs.back(), rows_));
+      if (i + 1 < layers_.size()) inputs.push_back(Activate(c, layers_[i], sums.back()));
+    }
+    c.b.SetLayer(-1);
+  }
+
+  void Backward(const LayerContext& c, const std::vector<Slice>& inputs, const std::vector<Slice>& sums, Slice dy) {
+    BackwardScope scope(c.hooks, kRootModule);
+    for (size_t i = layers_.size(); i-- > 0;) {
+      c.b.SetLayer(static_cast<int>(i));
+      {
+        BackwardScope layer(c.hooks, ModuleOf(i));
+        dy = layers_[i].Backward(c, dy, inputs[i], rows_, /*needs_dx=*/i > 0);
+      }
+      if (i > 0) {
+        c.b.Add(ActivationBackward{spec_.activation, rows_, layers_[i].in, types_.storage},
+                layers_[i - 1].name + ".activation", {dy, sums[i - 1]}, {dy});
+      }
+    }
+    c.b.SetLayer(-1);
+  }
+
+  Slice Activate(const LayerContext& c, const Linear& layer, Slice sum) {
+    Slice activated = c.Activation(layer.name + ".activation", rows_ * layer.out);
+    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation", {sum}, {activated});
     return activated;
   }
 
   ModelSpec spec_;
+  ModelTypes types_;
   int64_t rows_;
   std::vector<Linear> layers_;
 };

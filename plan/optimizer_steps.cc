@@ -1,23 +1,23 @@
 #include "plan/optimizer_steps.h"
 
-#include "plan/layers.h"
-
 namespace windtunnel {
 namespace {
 
-int StatesPerParameter(const OptimizerSpec& spec) {
+int StatesPerTarget(const OptimizerSpec& spec) {
   if (spec.kind == OptimizerKind::kSgd) return spec.momentum != 0 ? 1 : 0;
   return 2;
 }
 
 }  // namespace
 
-OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec) : role_(role), spec_(spec) {
+OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, const std::vector<OptimizerTarget>& targets)
+    : role_(role), spec_(spec), targets_(targets), states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
-  for (int state = 0; state < StatesPerParameter(spec); ++state) {
+  for (int state = 0; state < states_per_target_; ++state) {
     const char* name = spec.kind == OptimizerKind::kSgd ? ".momentum" : kNames[state];
-    for (const Parameter& parameter : role.parameters) {
-      states_.push_back(NewBuffer(role, parameter.name + name, parameter.elements, Category::kOptimizer));
+    for (const OptimizerTarget& target : targets_) {
+      states_.push_back(NewBuffer(role, target.name + name, target.values.elements, Category::kOptimizer,
+                                  DType::kFloat32, role.buffers[target.values.buffer].space));
     }
   }
   if (spec.clip_norm > 0) {
@@ -25,35 +25,46 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec) : role_(ro
   }
 }
 
-std::vector<Slice> OptimizerSteps::Gradients() const {
+void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over) {
+  if (spec_.clip_norm <= 0) return;
+  b.SetPhase(Phase::kOptimizer);
+  const Slice norm{role_.gradient_norm, 0, 1};
+  const bool sharded = sum_over != nullptr && sum_over->ranks() > 1;
   std::vector<Slice> gradients;
-  for (const Parameter& parameter : role_.parameters) gradients.push_back(parameter.gradient);
-  return gradients;
+  int64_t elements = 0;
+  for (const OptimizerTarget& target : targets_) {
+    gradients.push_back(target.gradient);
+    elements += target.gradient.elements;
+  }
+  if (first) b.Alloc(norm.buffer);
+  const OpIndex local = b.Add(GradientNorm{elements, targets(), sharded}, "gradient_norm", gradients, {norm});
+  if (sharded) {
+    const OpIndex sum = sum_over->AllReduce(b, norm, "gradient_norm", {local});
+    b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
+  }
+  b.Add(ClipGradients{elements, targets(), spec_.clip_norm}, "clip", {norm}, gradients);
 }
 
-void OptimizerSteps::Add(ProgramBuilder& builder, bool first) {
-  builder.SetPhase(Phase::kOptimizer);
+OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name) {
+  b.SetPhase(Phase::kOptimizer);
+  std::vector<Slice> gradients, writes;
   int64_t elements = 0;
-  std::vector<Slice> writes;
-  for (size_t i = 0; i < role_.parameters.size(); ++i) {
-    elements += role_.parameters[i].elements;
-    writes.push_back(Values(role_, static_cast<int>(i)));
+  for (int i = begin; i < end; ++i) {
+    gradients.push_back(targets_[i].gradient);
+    writes.push_back(targets_[i].values);
+    elements += targets_[i].values.elements;
   }
-  writes.insert(writes.end(), states_.begin(), states_.end());
-  const int64_t tensors = static_cast<int64_t>(role_.parameters.size());
-  if (spec_.clip_norm > 0) {
-    const Slice norm{role_.gradient_norm, 0, 1};
-    if (first) builder.Alloc(norm.buffer);
-    builder.Add(GradientNorm{elements, tensors}, "gradient_norm", Gradients(), {norm});
-    builder.Add(ClipGradients{elements, tensors, spec_.clip_norm}, "clip", {norm}, Gradients());
+  for (int state = 0; state < states_per_target_; ++state) {
+    for (int i = begin; i < end; ++i) writes.push_back(states_[static_cast<size_t>(state) * targets_.size() + i]);
   }
   if (first) {
-    for (Slice state : states_) {
-      builder.Alloc(state.buffer);
-      builder.Add(Fill{state.elements}, role_.buffers[state.buffer].name, {}, {state});
+    for (size_t i = static_cast<size_t>(end - begin); i < writes.size(); ++i) {
+      b.Alloc(writes[i].buffer);
+      b.Add(Fill{writes[i].elements}, role_.buffers[writes[i].buffer].name, {}, {writes[i]});
     }
   }
-  builder.Add(OptimizerUpdate{spec_, elements, tensors, StatesPerParameter(spec_)}, "optimizer", Gradients(), writes);
+  const OptimizerUpdate update{spec_, elements, end - begin, states_per_target_};
+  return b.Add(update, std::move(name), std::move(gradients), std::move(writes));
 }
 
 }  // namespace windtunnel

@@ -1,25 +1,40 @@
-// The optimizer's part of a step: clipping, lazily made state, the update.
+// The optimizer's part of a step: clipping by the global norm, lazily made state, the update.
 #pragma once
 
 #include <vector>
 
+#include "plan/collectives.h"
 #include "plan/program_builder.h"
 
 namespace windtunnel {
 
+// What the optimizer updates as one tensor: a parameter, or a shard of many. All fp32.
+struct OptimizerTarget {
+  std::string name;
+  Slice values, gradient;
+};
+
 class OptimizerSteps {
  public:
-  OptimizerSteps(Role& role, const OptimizerSpec& spec);
+  // The states lie in the memory of the values that they belong to.
+  OptimizerSteps(Role& role, const OptimizerSpec& spec, const std::vector<OptimizerTarget>& targets);
 
-  // Adds the operators; `first` makes the state (torch.optim makes it in the first step).
-  void Add(ProgramBuilder& builder, bool first);
+  // Other gradients than before (buffers of another program); everything else must stay the same.
+  void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
+
+  // Clips all gradients. `sum_over` (may be null): the axis over which the ranks hold shards of them. Nothing without clip_norm.
+  void AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over);
+  // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
+  OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
+
+  int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
-  std::vector<Slice> Gradients() const;
-
   Role& role_;
   OptimizerSpec spec_;
-  std::vector<Slice> states_;  // first moments of all parameters, then second moments
+  std::vector<OptimizerTarget> targets_;
+  int states_per_target_;
+  std::vector<Slice> states_;  // first moments of all targets, then second moments
 };
 
 }  // namespace windtunnel

@@ -15,13 +15,37 @@
 
 namespace windtunnel {
 
+// A parameter's first values.
+struct ParameterInit {
+  InitializeParameter::Distribution distribution = InitializeParameter::Distribution::kZeros;
+  double scale = 0;
+};
+
+// Where a tensor's elements are. Whole: `elements` of the buffer from `offset` on, on every rank. Sharded (per_rank > 0): the
+// tensor lies from element `start` on in a flat tensor, of which rank r of its group on `axis` holds the elements
+// [r per_rank, (r + 1) per_rank), in the buffer from `offset` on.
+struct Placement {
+  BufferId buffer = -1;
+  int64_t offset = 0;
+  int64_t per_rank = 0;
+  int64_t start = 0;
+  AxisId axis = 0;
+};
+
+// The part of a sharded tensor that rank `position` of its group holds: elements [first, first + elements) of the tensor,
+// from element `offset` of the buffer on. All of it where it is whole; no elements where the rank has none.
+struct LocalPart {
+  int64_t first = 0, elements = 0, offset = 0;
+};
+LocalPart PartOn(const Placement& placement, int64_t tensor_elements, int position);
+
 // A trainable tensor, in registration order.
 struct Parameter {
   std::string name;            // "blocks.0.attn.qkv.weight"
   std::vector<int64_t> shape;  // row-major
   int64_t elements = 0;
-  BufferId buffer = -1;    // the values
-  Slice gradient;          // where its gradient is when the optimizer runs
+  ParameterInit init;
+  Placement values;  // that the optimizer updates (fp32), between steps
 };
 
 // Ranks that execute the same programs.

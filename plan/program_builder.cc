@@ -7,13 +7,13 @@
 
 namespace windtunnel {
 
-Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype) {
-  role.buffers.push_back(Buffer{std::move(name), SizeOf(dtype) * elements, category, dtype});
+Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype, MemorySpace space) {
+  role.buffers.push_back(Buffer{std::move(name), SizeOf(dtype) * elements, category, dtype, space});
   return Slice{static_cast<BufferId>(role.buffers.size()) - 1, 0, elements};
 }
 
-Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category category, DType dtype) {
-  Slice slice = NewBuffer(role_, std::move(name), elements, category, dtype);
+Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category category, DType dtype, MemorySpace space) {
+  Slice slice = NewBuffer(role_, std::move(name), elements, category, dtype, space);
   temporaries_.push_back(slice.buffer);
   return slice;
 }
@@ -28,23 +28,27 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   const OpIndex index = static_cast<OpIndex>(program_.ops.size());
   program_.ops.push_back(Op{std::move(kind), stream, std::move(reads), std::move(writes), std::move(dependencies), phase_,
-                            layer_, micro_batch_, std::move(name)});
+                            layer_, micro_batch_, std::move(name), {}});
   if (stream == kComputeStream) last_compute_ = index;
   return index;
 }
 
-void ProgramBuilder::WaitBeforeNextCompute(OpIndex communication) {
-  if (communication >= 0) awaited_.push_back(communication);
+void ProgramBuilder::Carries(OpIndex op, const std::vector<int>& parameters) {
+  if (op >= 0) program_.ops[op].parameters.assign(parameters.begin(), parameters.end());
+}
+
+void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
+  if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_.push_back(op);
 }
 
 void ProgramBuilder::Alloc(BufferId id) {
   program_.ops.push_back(
-      Op{windtunnel::Alloc{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name});
+      Op{windtunnel::Alloc{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name, {}});
 }
 
 void ProgramBuilder::Free(BufferId id) {
   program_.ops.push_back(
-      Op{windtunnel::Free{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name});
+      Op{windtunnel::Free{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name, {}});
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {
@@ -55,13 +59,18 @@ OpIndex ProgramBuilder::LastOn(StreamId stream) const {
   return -1;
 }
 
-OpIndex ProgramBuilder::WaitedForBy(OpIndex communication) const {
-  const StreamId stream = program_.ops[communication].stream;
-  for (OpIndex index = communication + 1; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
-    const Op& op = program_.ops[index];
-    if (op.stream != kComputeStream) continue;
-    for (OpIndex dependency : op.dependencies) {
-      if (dependency >= communication && program_.ops[dependency].stream == stream) return index;
+OpIndex ProgramBuilder::WaitedForBy(OpIndex op) const {
+  // By stream: the first operator from which on all of the stream comes after `op`; the stream's operators run in order.
+  std::unordered_map<StreamId, OpIndex> after = {{program_.ops[op].stream, op}};
+  for (OpIndex index = op + 1; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    const Op& later = program_.ops[index];
+    if (after.contains(later.stream)) continue;
+    for (OpIndex dependency : later.dependencies) {
+      auto known = after.find(program_.ops[dependency].stream);
+      if (known == after.end() || dependency < known->second) continue;
+      if (later.stream == kComputeStream) return index;
+      after.emplace(later.stream, index);
+      break;
     }
   }
   return static_cast<OpIndex>(program_.ops.size()) - 1;
@@ -98,11 +107,11 @@ Program ProgramBuilder::Finish() {
   std::vector<OpIndex> moved(program_.ops.size());
   auto memory_op = [&](OpKind kind, BufferId id, const Op& beside) {
     result.ops.push_back(Op{std::move(kind), kComputeStream, {}, {Slice{id, 0, 0}}, {}, beside.phase, beside.layer,
-                            beside.micro_batch, role_.buffers[id].name});
+                            beside.micro_batch, role_.buffers[id].name, {}});
   };
   for (size_t index = 0; index < program_.ops.size(); ++index) {
     const Op beside{windtunnel::Alloc{}, kComputeStream, {}, {}, {}, program_.ops[index].phase,
-                    program_.ops[index].layer, program_.ops[index].micro_batch, ""};
+                    program_.ops[index].layer, program_.ops[index].micro_batch, "", {}};
     for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, beside);
     moved[index] = static_cast<OpIndex>(result.ops.size());
     result.ops.push_back(std::move(program_.ops[index]));

@@ -22,16 +22,20 @@ class ProgramBuilder {
   void SetLayer(int layer) { layer_ = layer; }  // -1: outside the blocks
   void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
 
-  // A buffer that lives from its first use in this program to its last; memory that a communication operator uses lives
-  // until the program waits for that operator.
-  Slice Temporary(std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32);
+  // A buffer that lives from its first use in this program to its last; memory that an operator of another stream uses lives
+  // until the compute stream waits for that operator.
+  Slice Temporary(std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32,
+                  MemorySpace space = MemorySpace::kDevice);
 
   // Adds an operator on the compute stream, or on `stream` with dependencies on other streams' operators.
   OpIndex Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
               std::vector<OpIndex> dependencies = {}, StreamId stream = kComputeStream);
 
-  // The next operator on the compute stream also waits for `communication`; nothing when it is -1.
-  void WaitBeforeNextCompute(OpIndex communication);
+  // Says whose values or gradients a communication operator carries, for reports. Nothing when `op` is -1.
+  void Carries(OpIndex op, const std::vector<int>& parameters);
+
+  // The next operator on the compute stream also waits for `op` of another stream; nothing when it is -1.
+  void WaitBeforeNextCompute(OpIndex op);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
   void Alloc(BufferId id);
@@ -40,6 +44,7 @@ class ProgramBuilder {
   // The last operator added on the compute stream; -1: none yet.
   OpIndex LastCompute() const { return last_compute_; }
   OpIndex LastOn(StreamId stream) const;
+  StreamId StreamOf(OpIndex op) const { return program_.ops[op].stream; }
 
   // Places the temporaries' Alloc and Free operators. The builder is spent.
   Program Finish();
@@ -50,8 +55,9 @@ class ProgramBuilder {
   struct Lifetime {
     OpIndex first = -1, last = -1;
   };
-  // The first later operator after which `communication` is known to be done; the program's last one when nothing waits.
-  OpIndex WaitedForBy(OpIndex communication) const;
+  // The first later operator of the compute stream that begins after `op` of another stream is done, whether it waits for `op`
+  // itself, for a later one of that stream, or for one that waited for it; the program's last one when nothing waits.
+  OpIndex WaitedForBy(OpIndex op) const;
   std::vector<Lifetime> LifetimesOfTemporaries() const;  // indexed as temporaries_
 
   Role& role_;
@@ -65,6 +71,7 @@ class ProgramBuilder {
 };
 
 // Adds a buffer that outlives single programs to the role, and returns the whole of it.
-Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32);
+Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32,
+                MemorySpace space = MemorySpace::kDevice);
 
 }  // namespace windtunnel

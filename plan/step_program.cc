@@ -80,6 +80,7 @@ std::string_view Name(Phase phase) {
     case Phase::kInitialize: return "initialize";
     case Phase::kForward: return "forward";
     case Phase::kLoss: return "loss";
+    case Phase::kRecompute: return "recompute";
     case Phase::kBackward: return "backward";
     case Phase::kGradientSync: return "gradient_sync";
     case Phase::kOptimizer: return "optimizer";

@@ -77,7 +77,7 @@ struct Stream {
 };
 inline constexpr StreamId kComputeStream = 0;
 
-enum class Phase : uint8_t { kInitialize, kForward, kLoss, kBackward, kGradientSync, kOptimizer, kEnd };
+enum class Phase : uint8_t { kInitialize, kForward, kLoss, kRecompute, kBackward, kGradientSync, kOptimizer, kEnd };
 std::string_view Name(Phase phase);
 
 struct Op {
@@ -89,6 +89,7 @@ struct Op {
   int32_t layer = -1;        // -1: outside the blocks
   int32_t micro_batch = -1;  // -1: once a step
   std::string name;          // "blocks.0.mlp.up", "bucket 1"
+  std::vector<int32_t> parameters = {};  // communication: whose values or gradients it carries, in the message's order
 };
 
 struct Program {

@@ -1,5 +1,12 @@
 // GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm, head.
 // The residual additions are fused into the norm that follows them.
+//
+// Recomputation drops activations after a block's forward and makes them again at the start of its backward:
+//   full          keeps the block's input (the sum that its first norm makes) and runs everything after it again
+//   selective     runs the attention core again, for the probabilities (eager) or log-sum-exps (flash) alone
+//   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between
+// What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
+// windtunnel are taken to run the whole block again.
 #include <cmath>
 
 #include "plan/layers.h"
@@ -12,193 +19,350 @@ using Distribution = InitializeParameter::Distribution;
 constexpr double kInitDeviation = 0.02;  // GPT-2 and Llama: weights from N(0, 0.02^2)
 
 struct Block {
+  ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
   Linear qkv, projection, up, down;  // up is gate and up side by side for SwiGLU
 };
 
-// What one block's forward leaves for its backward.
+// What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2;
   Slice qkv, attention, attention_saved, up, activated;
 };
 
+std::string AttentionName(const Block& block) { return block.qkv.name.substr(0, block.qkv.name.size() - 4); }
+std::string ActivationName(const Block& block) {
+  return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
+}
+
 class Transformer : public Model {
  public:
   explicit Transformer(const Scenario& scenario)
-      : spec_(scenario.model), batch_(scenario.batch.micro), tokens_(batch_ * spec_.seq_len) {}
+      : spec_(scenario.model), types_(TypesOf(scenario.precision)), recompute_(scenario.recompute),
+        stops_early_(scenario.framework == Framework::kWindtunnel), batch_(scenario.batch.micro),
+        tokens_(batch_ * spec_.seq_len) {}
 
-  std::vector<ParameterInit> Register(Role& role) override;
-  void ForwardBackward(ProgramBuilder& b, GradientSink& sink, int micro_batch, Slice loss,
-                       double gradient_scale) override;
+  void Register(Role& role) override;
+  void ForwardBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice loss, double gradient_scale) override;
   ModelStatistics Statistics(const Role& role) const override;
 
  private:
-  Slice Embed(ProgramBuilder& b, Slice ids);
-  Slice BlockForward(ProgramBuilder& b, const Block& block, Slice x, Slice branch, BlockActivations& saved);
-  Slice AttentionForwardOps(ProgramBuilder& b, const Block& block, BlockActivations& saved);
-  Slice BlockBackward(ProgramBuilder& b, GradientSink& sink, const Block& block, const BlockActivations& saved, Slice dx);
-  Slice AttentionBackwardOps(ProgramBuilder& b, const Block& block, const BlockActivations& saved, Slice dout);
-  Slice HeadForwardBackward(ProgramBuilder& b, GradientSink& sink, const Norm::Saved& norm, Slice targets, Slice loss,
-                            double gradient_scale);
-  void EmbedBackward(ProgramBuilder& b, GradientSink& sink, Slice ids, Slice dx);
+  Linear RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out, bool bias,
+                        double deviation);
+  Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
+  Block RegisterBlock(Role& role, int64_t layer);
+
+  Slice Embed(const LayerContext& c, Slice ids);
+  Slice BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch, BlockActivations& saved);
+  void ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved);
+  void Attend(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
+  void Activate(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
+  void DropActivations(BlockActivations& saved) const;
+  void RunAgain(const LayerContext& c, const Block& block, BlockActivations& saved);
+  void RecomputeBlock(const LayerContext& c, const Block& block, BlockActivations& saved);
+  void RecomputeEverySecondMatmul(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice BlockBackward(const LayerContext& c, const Block& block, BlockActivations& saved, Slice dx);
+  Slice MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx);
+  Slice AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dout);
+  Slice Forward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved, Norm::Saved& final_saved);
+  void Backward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved, const Norm::Saved& final_saved,
+                Slice dlogits);
+  Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
+  void EmbedBackward(const LayerContext& c, Slice ids, Slice dx);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
+  bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   int64_t qkv_columns() const { return (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim(); }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), backward};
+    return Rope{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), backward, types_.storage};
   }
 
   ModelSpec spec_;
+  ModelTypes types_;
+  Recompute recompute_;
+  bool stops_early_;
   int64_t batch_, tokens_;
+  ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<Block> blocks_;
   Norm final_norm_;
   Linear head_;
 };
 
-std::vector<ParameterInit> Transformer::Register(Role& role) {
-  std::vector<ParameterInit> inits;
-  const ParameterInit weight{Distribution::kNormal, kInitDeviation};
+Linear Transformer::RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
+                                   bool bias, double deviation) {
+  Linear linear{name, in, out};
+  linear.weight = AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, deviation});
+  if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {});
+  return linear;
+}
+
+Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name) {
+  Norm norm{name, spec_.norm, spec_.hidden};
+  norm.gamma = AddParameter(role, module, name + ".weight", {spec_.hidden}, {Distribution::kOnes, 0});
+  if (spec_.bias && spec_.norm == NormKind::kLayerNorm) {
+    norm.beta = AddParameter(role, module, name + ".bias", {spec_.hidden}, {});
+  }
+  return norm;
+}
+
+Block Transformer::RegisterBlock(Role& role, int64_t layer) {
   // GPT-2: the projections into the residual stream are scaled down by the number of residual layers.
-  const ParameterInit residual{Distribution::kNormal, kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers))};
-  table_ = RegisterParameter(role, inits, "wte.weight", {spec_.vocab, spec_.hidden}, weight);
+  const double residual = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
+  const std::string name = fmt::format("blocks.{}", layer), prefix = name + ".";
+  Block block;
+  block.module = AddModule(name, kRootModule);
+  block.attention_module = AddModule(prefix + "attn", block.module);
+  block.mlp_module = AddModule(prefix + "mlp", block.module);
+  block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
+  block.qkv = RegisterLinear(role, block.attention_module, prefix + "attn.qkv", spec_.hidden, qkv_columns(), spec_.bias,
+                             kInitDeviation);
+  block.projection = RegisterLinear(role, block.attention_module, prefix + "attn.proj", spec_.heads * spec_.head_dim(),
+                                    spec_.hidden, spec_.bias, residual);
+  block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
+  block.up = RegisterLinear(role, block.mlp_module, prefix + (gated() ? "mlp.gate_up" : "mlp.up"), spec_.hidden,
+                            spec_.ffn * (gated() ? 2 : 1), spec_.bias, kInitDeviation);
+  block.down = RegisterLinear(role, block.mlp_module, prefix + "mlp.down", spec_.ffn, spec_.hidden, spec_.bias, residual);
+  return block;
+}
+
+void Transformer::Register(Role& role) {
+  AddModule("", -1);
+  embedding_module_ = AddModule("embedding", kRootModule);
+  const ParameterInit weight{Distribution::kNormal, kInitDeviation};
+  table_ = AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight);
   if (learned_positions()) {
-    positions_ = RegisterParameter(role, inits, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
+    positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
   }
-  const bool gated = spec_.activation == ActivationKind::kSwiglu;
-  for (int64_t layer = 0; layer < spec_.layers; ++layer) {
-    const std::string prefix = fmt::format("blocks.{}.", layer);
-    Block block;
-    block.norm1 = Norm::Register(role, inits, prefix + "norm1", spec_.norm, spec_.hidden, spec_.bias);
-    block.qkv = Linear::Register(role, inits, prefix + "attn.qkv", spec_.hidden, qkv_columns(), spec_.bias, weight);
-    block.projection = Linear::Register(role, inits, prefix + "attn.proj", spec_.heads * spec_.head_dim(), spec_.hidden,
-                                        spec_.bias, residual);
-    block.norm2 = Norm::Register(role, inits, prefix + "norm2", spec_.norm, spec_.hidden, spec_.bias);
-    block.up = Linear::Register(role, inits, prefix + (gated ? "mlp.gate_up" : "mlp.up"), spec_.hidden,
-                                spec_.ffn * (gated ? 2 : 1), spec_.bias, weight);
-    block.down = Linear::Register(role, inits, prefix + "mlp.down", spec_.ffn, spec_.hidden, spec_.bias, residual);
-    blocks_.push_back(std::move(block));
-  }
-  final_norm_ = Norm::Register(role, inits, "norm_f", spec_.norm, spec_.hidden, spec_.bias);
+  for (int64_t layer = 0; layer < spec_.layers; ++layer) blocks_.push_back(RegisterBlock(role, layer));
+  norm_module_ = AddModule("norm_f", kRootModule);
+  final_norm_ = RegisterNorm(role, norm_module_, "norm_f");
+  head_module_ = AddModule("head", kRootModule);
   if (spec_.tie_embeddings) {
     head_ = Linear{"head", spec_.hidden, spec_.vocab, table_, -1};
   } else {
-    head_ = Linear::Register(role, inits, "head", spec_.hidden, spec_.vocab, false, weight);
+    head_ = RegisterLinear(role, head_module_, "head", spec_.hidden, spec_.vocab, false, kInitDeviation);
   }
-  return inits;
 }
 
-Slice Transformer::Embed(ProgramBuilder& b, Slice ids) {
-  Slice x = b.Temporary("embedding", tokens_ * spec_.hidden, Category::kActivations);
-  std::vector<Slice> reads = {ids, Values(b.role(), table_)};
-  if (learned_positions()) reads.push_back(Values(b.role(), positions_));
-  b.Add(EmbeddingForward{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions()}, "embedding", reads, {x});
+Slice Transformer::Embed(const LayerContext& c, Slice ids) {
+  ForwardScope scope(c.hooks, embedding_module_);
+  Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
+  std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
+  if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
+  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions(), types_.storage},
+          "embedding", reads, {x});
   return x;
 }
 
-Slice Transformer::AttentionForwardOps(ProgramBuilder& b, const Block& block, BlockActivations& saved) {
-  const std::string name = block.qkv.name.substr(0, block.qkv.name.size() - 4);  // "blocks.0.attn"
-  saved.qkv = block.qkv.Forward(b, saved.norm1.y, tokens_);
-  if (!learned_positions()) b.Add(RopeOp(false), name + ".rope", {saved.qkv}, {saved.qkv});
+void Transformer::ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  saved.qkv = block.qkv.Forward(c, saved.norm1.y, tokens_);
+  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+}
+
+void Transformer::Attend(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  const std::string name = AttentionName(block);
   const int64_t rows = batch_ * spec_.heads * spec_.seq_len;
-  saved.attention = b.Temporary(name + ".out", tokens_ * spec_.heads * spec_.head_dim(), Category::kActivations);
+  saved.attention = c.Activation(name + ".out", tokens_ * spec_.heads * spec_.head_dim());
   saved.attention_saved = spec_.attention == AttentionKind::kEager
-                              ? b.Temporary(name + ".probabilities", rows * spec_.seq_len, Category::kActivations)
-                              : b.Temporary(name + ".log_sum_exp", rows, Category::kActivations);
-  Slice workspace = b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false), Category::kWorkspace);
-  b.Add(AttentionForward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), spec_.attention}, name,
-        {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
-  return block.projection.Forward(b, saved.attention, tokens_);
+                              ? c.Activation(name + ".probabilities", rows * spec_.seq_len)
+                              : c.b.Temporary(name + ".log_sum_exp", rows, Category::kActivations);
+  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false), Category::kWorkspace);
+  c.b.Add(AttentionForward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), spec_.attention,
+                           types_.storage},
+          name, {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
+}
+
+Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  ForwardScope scope(c.hooks, block.attention_module);
+  ProjectQkv(c, block, saved);
+  Attend(c, block, saved);
+  return block.projection.Forward(c, saved.attention, tokens_);
+}
+
+void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  const std::string name = ActivationName(block);
+  saved.activated = c.Activation(name, tokens_ * spec_.ffn);
+  c.b.Add(ActivationForward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name, {saved.up}, {saved.activated});
+}
+
+Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  ForwardScope scope(c.hooks, block.mlp_module);
+  saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+  Activate(c, block, saved);
+  return block.down.Forward(c, saved.activated, tokens_);
 }
 
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
-Slice Transformer::BlockForward(ProgramBuilder& b, const Block& block, Slice x, Slice branch, BlockActivations& saved) {
-  saved.norm1 = block.norm1.Forward(b, x, branch, tokens_);
-  Slice attention = AttentionForwardOps(b, block, saved);
-  saved.norm2 = block.norm2.Forward(b, saved.norm1.x, attention, tokens_);
-  saved.up = block.up.Forward(b, saved.norm2.y, tokens_);
-  const std::string name = block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
-  saved.activated = b.Temporary(name, tokens_ * spec_.ffn, Category::kActivations);
-  b.Add(ActivationForward{spec_.activation, tokens_, spec_.ffn}, name, {saved.up}, {saved.activated});
-  return block.down.Forward(b, saved.activated, tokens_);
+Slice Transformer::BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch, BlockActivations& saved) {
+  ForwardScope scope(c.hooks, block.module);
+  saved.norm1 = block.norm1.Forward(c, x, branch, tokens_);
+  Slice attention = AttentionForwardOps(c, block, saved);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, tokens_);
+  return MlpForwardOps(c, block, saved);
 }
 
-Slice Transformer::AttentionBackwardOps(ProgramBuilder& b, const Block& block, const BlockActivations& saved, Slice dout) {
-  const std::string name = block.qkv.name.substr(0, block.qkv.name.size() - 4);
-  Slice dqkv = b.Temporary(name + ".dqkv", tokens_ * qkv_columns(), Category::kActivations);
-  Slice workspace = b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true), Category::kWorkspace);
-  b.Add(AttentionBackward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), spec_.attention}, name,
-        {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
-  if (!learned_positions()) b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
-  return dqkv;
+// A slice that backward does not name lives no longer than its last use in forward.
+void Transformer::DropActivations(BlockActivations& saved) const {
+  switch (recompute_) {
+    case Recompute::kNone: return;
+    case Recompute::kSelective: saved.attention_saved = kNoSlice; return;
+    case Recompute::kSelectiveOp:
+      saved.norm1.y = saved.norm1.statistics = saved.activated = kNoSlice;
+      saved.norm2 = {};
+      return;
+    case Recompute::kFull: {
+      const Slice input = saved.norm1.x;
+      saved = {};
+      saved.norm1.x = input;
+      return;
+    }
+  }
+}
+
+void Transformer::RunAgain(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  if (recompute_ == Recompute::kNone) return;
+  c.b.SetPhase(Phase::kRecompute);
+  switch (recompute_) {
+    case Recompute::kNone: break;
+    case Recompute::kSelective: Attend(c, block, saved); break;
+    case Recompute::kSelectiveOp: RecomputeEverySecondMatmul(c, block, saved); break;
+    case Recompute::kFull: RecomputeBlock(c, block, saved); break;
+  }
+  c.b.SetPhase(Phase::kBackward);
+}
+
+void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, tokens_);
+  Slice attention = AttentionForwardOps(c, block, saved);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, tokens_);
+  ForwardScope scope(c.hooks, block.mlp_module);
+  saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+  Activate(c, block, saved);
+  if (!stops_early_) block.down.Forward(c, saved.activated, tokens_);
+}
+
+// Kept: qkv, attention and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
+// projection, whose output nobody needs.
+void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, tokens_);
+  Slice attention;
+  {
+    ForwardScope scope(c.hooks, block.attention_module);
+    attention = block.projection.Forward(c, saved.attention, tokens_);
+  }
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, tokens_);
+  Activate(c, block, saved);
+}
+
+Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx) {
+  BackwardScope scope(c.hooks, block.mlp_module);
+  Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
+  const std::string name = ActivationName(block);
+  Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * spec_.ffn) : dactivated;
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name, {dactivated, saved.up}, {dup});
+  return block.up.Backward(c, dup, saved.norm2.y, tokens_);
+}
+
+Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx) {
+  BackwardScope scope(c.hooks, block.attention_module);
+  const std::string name = AttentionName(block);
+  Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
+  Slice dqkv = c.Activation(name + ".dqkv", tokens_ * qkv_columns());
+  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true), Category::kWorkspace);
+  c.b.Add(AttentionBackward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), spec_.attention,
+                            types_.storage},
+          name, {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
+  if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
+  return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
 }
 
 // dx is the gradient of the stream after the block; it becomes, in place, that of the stream before it.
-Slice Transformer::BlockBackward(ProgramBuilder& b, GradientSink& sink, const Block& block, const BlockActivations& saved,
-                                 Slice dx) {
-  Slice dactivated = block.down.Backward(b, sink, dx, saved.activated, tokens_);
-  const bool gated = spec_.activation == ActivationKind::kSwiglu;
-  const std::string name = block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
-  Slice dup = gated ? b.Temporary(name + ".dx", 2 * tokens_ * spec_.ffn, Category::kActivations) : dactivated;
-  b.Add(ActivationBackward{spec_.activation, tokens_, spec_.ffn}, name, {dactivated, saved.up}, {dup});
-  Slice dnorm2 = block.up.Backward(b, sink, dup, saved.norm2.y, tokens_);
-  dx = block.norm2.Backward(b, sink, dnorm2, saved.norm2, dx, tokens_);
-  Slice dattention = block.projection.Backward(b, sink, dx, saved.attention, tokens_);
-  Slice dqkv = AttentionBackwardOps(b, block, saved, dattention);
-  Slice dnorm1 = block.qkv.Backward(b, sink, dqkv, saved.norm1.y, tokens_);
-  return block.norm1.Backward(b, sink, dnorm1, saved.norm1, dx, tokens_);
+Slice Transformer::BlockBackward(const LayerContext& c, const Block& block, BlockActivations& saved, Slice dx) {
+  BackwardScope scope(c.hooks, block.module);
+  RunAgain(c, block, saved);
+  Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
+  dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, tokens_);
+  Slice dnorm1 = AttentionBackwardOps(c, block, saved, dx);
+  return block.norm1.Backward(c, dnorm1, saved.norm1, dx, tokens_);
 }
 
-// Logits, loss, and back to the gradient of the residual stream's end.
-Slice Transformer::HeadForwardBackward(ProgramBuilder& b, GradientSink& sink, const Norm::Saved& norm, Slice targets,
-                                       Slice loss, double gradient_scale) {
-  Slice logits = head_.Forward(b, norm.y, tokens_);
-  b.SetPhase(Phase::kLoss);
-  b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale}, "cross_entropy", {logits, targets}, {loss, logits});
-  b.SetPhase(Phase::kBackward);
-  // A tied weight is ready only once the embedding has added its part.
-  Slice dy = head_.Backward(b, sink, logits, norm.y, tokens_, /*needs_dx=*/true, /*weight_ready=*/!spec_.tie_embeddings);
-  return final_norm_.Backward(b, sink, dy, norm, kNoSlice, tokens_);
-}
-
-void Transformer::EmbedBackward(ProgramBuilder& b, GradientSink& sink, Slice ids, Slice dx) {
-  EmbeddingBackward op{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions()};
-  op.accumulate_table = spec_.tie_embeddings || sink.HoldsValue(table_);
-  std::vector<Slice> writes = {sink.Gradient(table_)};
-  if (learned_positions()) {
-    op.accumulate_positions = sink.HoldsValue(positions_);
-    writes.push_back(sink.Gradient(positions_));
+// The logits.
+Slice Transformer::Forward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved, Norm::Saved& final_saved) {
+  ForwardScope scope(c.hooks, kRootModule);
+  Slice x = Embed(c, ids), branch = kNoSlice;
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    c.b.SetLayer(static_cast<int>(layer));
+    branch = BlockForward(c, blocks_[layer], x, branch, saved[layer]);
+    x = saved[layer].norm2.x;
+    DropActivations(saved[layer]);
   }
-  b.Add(op, "embedding", {ids, dx}, writes);
-  if (learned_positions()) sink.Ready(positions_);
-  sink.Ready(table_);
+  c.b.SetLayer(-1);
+  {
+    ForwardScope norm(c.hooks, norm_module_);
+    final_saved = final_norm_.Forward(c, x, branch, tokens_);
+  }
+  ForwardScope head(c.hooks, head_module_);
+  return head_.Forward(c, final_saved.y, tokens_);
 }
 
-void Transformer::ForwardBackward(ProgramBuilder& b, GradientSink& sink, int micro_batch, Slice loss,
+// Back to the gradient of the residual stream's end.
+Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits) {
+  Slice dy;
+  {
+    BackwardScope head(c.hooks, head_module_);
+    // A tied weight is ready only once the embedding has added its part.
+    dy = head_.Backward(c, dlogits, norm.y, tokens_, /*needs_dx=*/true, /*weight_ready=*/!spec_.tie_embeddings);
+  }
+  BackwardScope scope(c.hooks, norm_module_);
+  return final_norm_.Backward(c, dy, norm, kNoSlice, tokens_);
+}
+
+void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
+  BackwardScope scope(c.hooks, embedding_module_);
+  EmbeddingBackward op{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions()};
+  op.dtype = types_.storage;
+  op.accumulate_table = spec_.tie_embeddings || c.hooks.HoldsValue(table_);
+  std::vector<Slice> writes = {c.hooks.Gradient(table_)};
+  if (learned_positions()) {
+    op.accumulate_positions = c.hooks.HoldsValue(positions_);
+    writes.push_back(c.hooks.Gradient(positions_));
+  }
+  c.b.Add(op, "embedding", {ids, dx}, writes);
+  if (learned_positions()) c.hooks.Ready(positions_);
+  c.hooks.Ready(table_);
+}
+
+void Transformer::ForwardBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice loss,
                                   double gradient_scale) {
+  const LayerContext c{b, hooks, types_};
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kForward);
   Slice ids = b.Temporary("ids", tokens_, Category::kActivations, DType::kInt32);
   Slice targets = b.Temporary("targets", tokens_, Category::kActivations, DType::kInt32);
   b.Add(LoadBatch{micro_batch, batch_, spec_.seq_len, 0}, "load_batch", {}, {ids, targets});
-
   std::vector<BlockActivations> saved(blocks_.size());
-  Slice x = Embed(b, ids), branch = kNoSlice;
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    b.SetLayer(static_cast<int>(layer));
-    branch = BlockForward(b, blocks_[layer], x, branch, saved[layer]);
-    x = saved[layer].norm2.x;
-  }
-  b.SetLayer(-1);
-  Norm::Saved final_saved = final_norm_.Forward(b, x, branch, tokens_);
-  Slice dx = HeadForwardBackward(b, sink, final_saved, targets, loss, gradient_scale);
-  for (size_t layer = blocks_.size(); layer-- > 0;) {
-    b.SetLayer(static_cast<int>(layer));
-    dx = BlockBackward(b, sink, blocks_[layer], saved[layer], dx);
-  }
-  b.SetLayer(-1);
-  EmbedBackward(b, sink, ids, dx);
+  Norm::Saved final_saved;
+  Slice logits = Forward(c, ids, saved, final_saved);
+  b.SetPhase(Phase::kLoss);
+  b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy", {logits, targets}, {loss, logits});
+  b.SetPhase(Phase::kBackward);
+  Backward(c, ids, saved, final_saved, logits);
   b.SetMicroBatch(-1);
+}
+
+void Transformer::Backward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved,
+                           const Norm::Saved& final_saved, Slice dlogits) {
+  BackwardScope scope(c.hooks, kRootModule);
+  Slice dx = HeadBackward(c, final_saved, dlogits);
+  for (size_t layer = blocks_.size(); layer-- > 0;) {
+    c.b.SetLayer(static_cast<int>(layer));
+    dx = BlockBackward(c, blocks_[layer], saved[layer], dx);
+  }
+  c.b.SetLayer(-1);
+  EmbedBackward(c, ids, dx);
 }
 
 ModelStatistics Transformer::Statistics(const Role& role) const {

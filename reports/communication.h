@@ -19,8 +19,4 @@ struct CommunicationUse {
 // The communication operators of the rank's steady program, in program order.
 std::vector<CommunicationUse> CommunicationUses(const Role& role, const Timeline& timeline);
 
-// Positions (into role.parameters) of the parameters whose gradients `op`, a collective of `program`,
-// carries: they lie in its buffer, or are copied into it. Empty for collectives that carry something else.
-std::vector<int> ParametersCarried(const Role& role, const Program& program, OpIndex op);
-
 }  // namespace windtunnel

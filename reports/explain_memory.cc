@@ -52,7 +52,7 @@ std::string DescribeMoment(const std::string& title, const Role& role, const Pea
   return text;
 }
 
-std::string ParameterLines(const Role& role, const std::vector<int>& parameters) {
+std::string ParameterLines(const Role& role, const std::vector<int32_t>& parameters) {
   std::string text;
   for (size_t i = 0; i < parameters.size() && i < kListedParameters; ++i) {
     const Parameter& parameter = role.parameters[parameters[i]];
@@ -75,19 +75,17 @@ std::string ExplainBuckets(const Plan& plan, Ink ink) {
   std::string text;
   for (const Role& role : plan.roles) {
     std::string lines;
-    for (size_t i = 0; i < role.steady.ops.size(); ++i) {
-      const Op& op = role.steady.ops[i];
+    for (const Op& op : role.steady.ops) {
       const auto* collective = std::get_if<Collective>(&op.kind);
       if (!collective) continue;
-      std::vector<int> parameters = ParametersCarried(role, role.steady, static_cast<OpIndex>(i));
-      if (parameters.empty()) continue;
+      if (op.parameters.empty()) continue;
       lines += fmt::format("  {}: {} of {}, {}\n", op.name, OperatorName(op.kind),
                            FormatBytes(MessageBytes(*collective)),
-                           Counted(static_cast<int64_t>(parameters.size()), "parameter tensor"));
-      lines += ParameterLines(role, parameters);
+                           Counted(static_cast<int64_t>(op.parameters.size()), "parameter tensor"));
+      lines += ParameterLines(role, op.parameters);
     }
     if (!lines.empty())
-      text += "\n" + ink.Bold("gradient buckets in launch order, " + RoleTitle(role)) + "\n" + lines;
+      text += "\n" + ink.Bold("what collectives carry, in launch order, " + RoleTitle(role)) + "\n" + lines;
   }
   return text;
 }

@@ -5,10 +5,17 @@
 //   … compute …
 //   WT_RETURN_IF_ERROR(communicator->Wait(ticket));
 //
+// An operator may wait for those of other communicators of its rank, without the caller's waiting for them:
+//
+//   uint64_t scattered = shards->Submit(reduce_scatter, …);
+//   const Prerequisite after[] = {{shards, scattered}};
+//   replicas->Submit(all_reduce, …, "bucket 0", after);
+//
 // Nothing hangs: an operator that has not completed by its deadline, or whose peer has gone, fails with a message that names
 // the rank, the operator, its sequence number and what it waited for; every later operator fails at once.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -23,6 +30,28 @@
 
 namespace windtunnel {
 
+class Communicator;
+
+// An operator that must have finished before another one, of another communicator of the same rank, begins.
+struct Prerequisite {
+  Communicator* communicator = nullptr;
+  uint64_t ticket = 0;
+};
+
+// A communicator's operators as those of others wait for them. It may outlive the communicator, whose end fails whatever has not
+// finished. From any thread.
+class Tickets {
+ public:
+  virtual ~Tickets() = default;
+  virtual bool IsDone(uint64_t ticket) = 0;  // finished or failed
+  // Blocks until `ticket` and all before it are done, and runs in the calling thread what is to be done for that.
+  virtual Status Wait(uint64_t ticket) = 0;
+  // Blocks likewise, but leaves the work to the communicator's own thread, and ends with an error when `given_up` is set: whoever
+  // sets it calls Wake.
+  virtual Status Await(uint64_t ticket, const std::atomic<bool>& given_up) = 0;
+  virtual void Wake() = 0;
+};
+
 class Communicator {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,14 +63,17 @@ class Communicator {
   virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
 
-  // Starts `kind` (a Collective, Send or Receive) once everything submitted before has finished. Tickets count up from 1.
+  // Starts `kind` (a Collective, Send or Receive) once everything submitted before has finished, and everything in `after`, whose
+  // errors become its own. Does not wait for either. Tickets count up from 1.
   // The operands stay valid and untouched until the ticket is done. Reads and writes as plan/op.h documents.
   virtual uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                          std::string_view name) = 0;
+                          std::string_view name, std::span<const Prerequisite> after = {}) = 0;
   // Blocks until `ticket` and all before it are done. REQUIRES: ticket came from Submit.
   virtual Status Wait(uint64_t ticket) = 0;
   // REQUIRES: Wait(ticket) returned success, and fewer than 4,096 tickets were submitted since.
   virtual Times TimesOf(uint64_t ticket) const = 0;
+  // For whom an operator of this communicator is a prerequisite.
+  virtual std::shared_ptr<Tickets> tickets() = 0;
 };
 
 struct GlooOptions {

@@ -97,19 +97,29 @@ void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>&
   }
 }
 
+// The stream waits for what the operator depends on, not the host: for collectives of other streams, that is; computing
+// operators have finished by now.
 Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
-  for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
+  std::vector<Prerequisite> after;
+  for (OpIndex dependency : op.dependencies) {
+    if (!IsPending(run, dependency)) continue;
+    after.push_back({&CommunicatorOf(run.program.ops[dependency].stream), run.tickets[dependency]});
+  }
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
-  run.tickets[index] = CommunicatorOf(op.stream).Submit(op.kind, reads_, writes_, op.name);
+  run.tickets[index] = CommunicatorOf(op.stream).Submit(op.kind, reads_, writes_, op.name, after);
   run.submitted.push_back(index);
   return Ok();
 }
 
 // Computing operators have finished when they return, so only communication is ever waited for.
+bool Executor::IsPending(const Run_& run, OpIndex dependency) const {
+  return run.tickets[dependency] != 0 && run.mode.communication != ExecutionMode::Communication::kOne;
+}
+
 Status Executor::WaitFor(Run_& run, OpIndex communication) {
-  if (run.tickets[communication] == 0 || run.mode.communication == ExecutionMode::Communication::kOne) return Ok();
+  if (!IsPending(run, communication)) return Ok();
   recorder_.NoteWaiting(run.step, communication);
   return CommunicatorOf(run.program.ops[communication].stream).Wait(run.tickets[communication]);
 }

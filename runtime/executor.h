@@ -60,6 +60,7 @@ class Executor {
   Status ExecuteMemory(Run_& run, OpIndex index);
   Status SubmitCommunication(Run_& run, OpIndex index);
   Status Compute(Run_& run, OpIndex index);
+  bool IsPending(const Run_& run, OpIndex dependency) const;
   Status WaitFor(Run_& run, OpIndex communication);
   Status Finish(Run_& run);
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;

@@ -61,6 +61,10 @@ class GlooRunner : public OperatorRunner {
     return Explain(op, start, std::move(status));
   }
 
+  Status Refuse(GroupOperator& op, const Error& prerequisite) override {
+    return Explain(op, Clock::now(), Failed("what it waits for failed: {}", prerequisite.message));
+  }
+
   void Abort() override {
     if (direct_ != nullptr) direct_->Abort();
     if (bulk_ != nullptr) bulk_->Abort();
@@ -76,8 +80,8 @@ class GlooRunner : public OperatorRunner {
         fmt::format("rank {} of group '{}': {} '{}' ({}) failed: {}", options_.rank, options_.name,
                     Name(op.operation), op.name, Describe(op.fingerprint), status.error().message);
     text += PeerViews(op, timed_out);
-    direct_->Close();
-    bulk_->Close();
+    if (direct_ != nullptr) direct_->Close();
+    if (bulk_ != nullptr) bulk_->Close();
     return Failed("{}", text);
   }
 
@@ -112,14 +116,15 @@ class GlooCommunicator : public Communicator {
         size_(options.size),
         numbers_(options.size),
         runner_(std::move(runner)),
-        queue_(runner_.get()) {}
+        queue_(std::make_shared<OperatorQueue>(runner_.get())) {}
+  ~GlooCommunicator() override { queue_->Stop(); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
   uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                  std::string_view name) override {
-    return queue_.Submit([&](GroupOperator& op) -> Status {
+                  std::string_view name, std::span<const Prerequisite> after) override {
+    const auto describe = [&](GroupOperator& op) -> Status {
       Status described = DescribeOperator(kind, reads, writes, name, rank_, size_, op);
       if (!described) {
         ErrorKind error = described.error().kind;
@@ -128,17 +133,32 @@ class GlooCommunicator : public Communicator {
       }
       op.fingerprint.number = numbers_.Next(op);
       return Ok();
-    });
+    };
+    return queue_->Submit(describe, ToAwait(after));
   }
 
-  Status Wait(uint64_t ticket) override { return queue_.Wait(ticket); }
-  Times TimesOf(uint64_t ticket) const override { return queue_.TimesOf(ticket); }
+  Status Wait(uint64_t ticket) override { return queue_->Wait(ticket); }
+  Times TimesOf(uint64_t ticket) const override { return queue_->TimesOf(ticket); }
+  std::shared_ptr<Tickets> tickets() override { return queue_; }
 
  private:
+  // The prerequisites that are still to be waited for, or that failed. Those of this communicator come first
+  // anyway.
+  std::vector<Awaited> ToAwait(std::span<const Prerequisite> after) const {
+    std::vector<Awaited> awaited;
+    for (const Prerequisite& prerequisite : after) {
+      if (prerequisite.communicator == this) continue;
+      std::shared_ptr<Tickets> tickets = prerequisite.communicator->tickets();
+      const bool succeeded = tickets->IsDone(prerequisite.ticket) && tickets->Wait(prerequisite.ticket);
+      if (!succeeded) awaited.push_back({std::move(tickets), prerequisite.ticket});
+    }
+    return awaited;
+  }
+
   int rank_, size_;
   OperatorNumbers numbers_;
   std::unique_ptr<GlooRunner> runner_;
-  OperatorQueue queue_;
+  std::shared_ptr<OperatorQueue> queue_;
 };
 
 }  // namespace

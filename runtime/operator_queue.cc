@@ -1,19 +1,29 @@
 #include "runtime/operator_queue.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace windtunnel {
 
 OperatorQueue::OperatorQueue(OperatorRunner* runner) : runner_(runner), thread_([this] { Work(); }) {}
 
-OperatorQueue::~OperatorQueue() {
+OperatorQueue::~OperatorQueue() { WT_CHECK(!thread_.joinable()); }
+
+void OperatorQueue::Stop() {
+  std::shared_ptr<Tickets> awaiting;
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
     if (!Idle()) runner_->Abort();
+    awaiting = awaiting_;
   }
+  if (awaiting != nullptr) awaiting->Wake();
   work_.notify_one();
   thread_.join();
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return !driven_; });  // by a thread of another communicator, in Wait
+  while (!Idle()) Complete(Failed("the communicator was given up"));
 }
 
 void OperatorQueue::AwaitPlace(std::unique_lock<std::mutex>& lock) {
@@ -29,7 +39,7 @@ void OperatorQueue::Admit(std::unique_lock<std::mutex>& lock) {
   Entry& entry = EntryOf(ticket);
   times_[ticket % kTimes].start = Clock::now();
   const bool first = completed_ + 1 == ticket && !driven_;
-  if (first && !failure_ && entry.described && runner_->CanBegin(entry.op)) {
+  if (first && !failure_ && entry.described && entry.after.empty() && runner_->CanBegin(entry.op)) {
     driven_ = true;
     lock.unlock();
     Status begun = runner_->Begin(entry.op);
@@ -44,6 +54,11 @@ void OperatorQueue::Admit(std::unique_lock<std::mutex>& lock) {
   if (needs_thread) work_.notify_one();
 }
 
+bool OperatorQueue::IsDone(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  return completed_ >= ticket;
+}
+
 Status OperatorQueue::Wait(uint64_t ticket) {
   std::unique_lock lock(mutex_);
   WT_CHECK_LE(ticket, submitted_);
@@ -52,6 +67,26 @@ Status OperatorQueue::Wait(uint64_t ticket) {
     else RunNext(lock, /*waited_for=*/true);
   }
   if (NeedsThread()) work_.notify_one();
+  return StatusOf(ticket);
+}
+
+Status OperatorQueue::Await(uint64_t ticket, const std::atomic<bool>& given_up) {
+  std::unique_lock lock(mutex_);
+  WT_CHECK_LE(ticket, submitted_);
+  awaited_ = std::max(awaited_, ticket);
+  if (NeedsThread()) work_.notify_one();
+  done_.wait(lock, [&] { return completed_ >= ticket || given_up; });
+  return completed_ >= ticket ? StatusOf(ticket) : Failed("the communicator was given up");
+}
+
+// With the lock held, so that no waiting thread is between its look at `given_up` and its sleep.
+void OperatorQueue::Wake() {
+  std::lock_guard lock(mutex_);
+  done_.notify_all();
+}
+
+// REQUIRES: `ticket` is done, and the lock is held.
+Status OperatorQueue::StatusOf(uint64_t ticket) const {
   if (failure_ && ticket >= failed_ticket_) return tl::unexpected(*failure_);
   return Ok();
 }
@@ -63,15 +98,36 @@ void OperatorQueue::RunNext(std::unique_lock<std::mutex>& lock, bool waited_for)
   if (!entry.described) return Complete(entry.described);
   driven_ = true;
   Communicator::Times& times = times_[(completed_ + 1) % kTimes];
-  if (!entry.has_begun) times.start = Clock::now();
   lock.unlock();
-  Status status = runner_->Finish(entry.op, entry.has_begun, waited_for);
+  Status status = AwaitPrerequisites(entry, waited_for);
+  if (!entry.has_begun) times.start = Clock::now();
+  if (status) status = runner_->Finish(entry.op, entry.has_begun, waited_for);
   lock.lock();
   driven_ = false;
   Complete(std::move(status));
 }
 
+// A caller that waits runs the other communicators' operators itself. The queue's own thread leaves them to
+// theirs, so that Stop can call it back.
+Status OperatorQueue::AwaitPrerequisites(Entry& entry, bool waited_for) {
+  for (const Awaited& awaited : entry.after) {
+    if (!waited_for) {
+      std::lock_guard lock(mutex_);
+      awaiting_ = awaited.tickets;
+    }
+    Status done =
+        waited_for ? awaited.tickets->Wait(awaited.ticket) : awaited.tickets->Await(awaited.ticket, stop_);
+    if (!waited_for) {
+      std::lock_guard lock(mutex_);
+      awaiting_ = nullptr;
+    }
+    if (!done) return runner_->Refuse(entry.op, done.error());
+  }
+  return Ok();
+}
+
 void OperatorQueue::Complete(Status status) {
+  Next().after.clear();  // two queues that wait for each other's operators must not keep each other alive
   ++completed_;
   times_[completed_ % kTimes].end = Clock::now();
   if (!status && !failure_) {

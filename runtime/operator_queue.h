@@ -7,19 +7,27 @@
 // * whatever nobody waits for is run by the queue's own thread, so that it overlaps with what the caller
 // computes.
 //
-//   OperatorQueue queue(&runner);
-//   uint64_t ticket = queue.Submit([&](GroupOperator& op) { return DescribeOperator(…, op); });
-//   WT_RETURN_IF_ERROR(queue.Wait(ticket));
+// An operator's prerequisites are waited for by the thread that runs it, just before it does. No circle can
+// come of that: a prerequisite was submitted before what waits for it, so among the operators of one rank
+// waiting goes back in time.
+//
+//   auto queue = std::make_shared<OperatorQueue>(&runner);
+//   uint64_t ticket = queue->Submit([&](GroupOperator& op) { return DescribeOperator(…, op); }, {});
+//   WT_RETURN_IF_ERROR(queue->Wait(ticket));
+//   queue->Stop();
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/communicator.h"
@@ -38,22 +46,35 @@ class OperatorRunner {
   // The whole operator, or what is left of it when it `has_begun`. `waited_for`: the caller does nothing else
   // meanwhile.
   virtual Status Finish(GroupOperator& op, bool has_begun, bool waited_for) = 0;
+  // The error of an operator that cannot begin because a prerequisite failed; its peers must not wait for it.
+  virtual Status Refuse(GroupOperator& op, const Error& prerequisite) = 0;
   // Makes the call in progress fail soon. From any thread.
   virtual void Abort() = 0;
 };
 
-class OperatorQueue {
+// What an operator waits for, held so that it stays valid when the other communicator is gone.
+struct Awaited {
+  std::shared_ptr<Tickets> tickets;
+  uint64_t ticket = 0;
+};
+
+class OperatorQueue : public Tickets {
  public:
   using Clock = Communicator::Clock;
 
-  explicit OperatorQueue(OperatorRunner* runner);  // the runner must outlive the queue
-  // Aborts what is in progress.
-  ~OperatorQueue();
+  explicit OperatorQueue(OperatorRunner* runner);
+  ~OperatorQueue() override;  // REQUIRES: Stop was called
 
   // `describe` fills in the operator; its error becomes the operator's. Tickets count up from 1.
   template <typename Describe>
-  uint64_t Submit(Describe describe);
-  Status Wait(uint64_t ticket);
+  uint64_t Submit(Describe describe, std::vector<Awaited> after);
+  // Aborts what is in progress and fails what is left. Afterwards the runner is not called any more.
+  void Stop();
+
+  bool IsDone(uint64_t ticket) override;
+  Status Wait(uint64_t ticket) override;
+  Status Await(uint64_t ticket, const std::atomic<bool>& given_up) override;
+  void Wake() override;
   Communicator::Times TimesOf(uint64_t ticket) const { return times_[ticket % kTimes]; }
 
  private:
@@ -64,17 +85,24 @@ class OperatorQueue {
     GroupOperator op;
     Status described;
     bool has_begun = false;
+    std::vector<Awaited> after;
   };
 
   Entry& EntryOf(uint64_t ticket) { return entries_[ticket % kOperators]; }
   Entry& Next() { return EntryOf(completed_ + 1); }
   bool Idle() const { return completed_ == submitted_; }
-  // Something is there that the queue's own thread should run: all but a lone operator that has begun.
-  bool NeedsThread() { return !driven_ && !Idle() && (submitted_ - completed_ > 1 || !Next().has_begun); }
+  // Something is there that the queue's own thread should run: all but a lone operator that has begun and
+  // that no other communicator's awaits.
+  bool NeedsThread() {
+    if (driven_ || Idle()) return false;
+    return submitted_ - completed_ > 1 || !Next().has_begun || awaited_ > completed_;
+  }
 
   void AwaitPlace(std::unique_lock<std::mutex>& lock);
   void Admit(std::unique_lock<std::mutex>& lock);
   void RunNext(std::unique_lock<std::mutex>& lock, bool waited_for);
+  Status AwaitPrerequisites(Entry& entry, bool waited_for);
+  Status StatusOf(uint64_t ticket) const;
   void Complete(Status status);
   void Work();
 
@@ -82,23 +110,27 @@ class OperatorQueue {
   std::array<Entry, kOperators> entries_;
   std::array<Communicator::Times, kTimes> times_;
 
+  std::atomic<bool> stop_ = false;
+
   std::mutex mutex_;  // guards what follows; an entry is the submitter's, then the driver's
   std::condition_variable work_, done_;
   uint64_t submitted_ = 0, completed_ = 0;
-  bool driven_ = false;  // a thread is running an operator
-  bool stop_ = false;
-  std::optional<Error> failure_;  // the first; every later operator shares it
+  uint64_t awaited_ = 0;               // the last ticket that another communicator awaits
+  bool driven_ = false;                // a thread is running an operator
+  std::shared_ptr<Tickets> awaiting_;  // whose operator the own thread awaits
+  std::optional<Error> failure_;       // the first; every later operator shares it
   uint64_t failed_ticket_ = 0;
   std::thread thread_;
 };
 
 template <typename Describe>
-uint64_t OperatorQueue::Submit(Describe describe) {
+uint64_t OperatorQueue::Submit(Describe describe, std::vector<Awaited> after) {
   std::unique_lock lock(mutex_);
   AwaitPlace(lock);
   Entry& entry = EntryOf(submitted_ + 1);
   entry.described = describe(entry.op);
   entry.has_begun = false;
+  entry.after = std::move(after);
   const uint64_t ticket = submitted_ + 1;
   Admit(lock);
   return ticket;

@@ -1,4 +1,5 @@
-// The sum inside all-reduce and reduce-scatter, of the element types that they support.
+// The sum inside all-reduce and reduce-scatter, of the element types that they support. bf16 and fp16 sums
+// are rounded to nearest even after each addition, so the result depends on the order of ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace windtunnel {
 
-// Unsupported for anything but fp32 and int32.
+// Unsupported for anything but fp32, bf16, fp16 and int32.
 Status CheckSummable(DType dtype);
 
 // sum[i] += x[i]. REQUIRES: CheckSummable(dtype) holds; the arrays do not overlap.

@@ -6,6 +6,7 @@
 
 #include "runtime/cpu/activation.h"
 #include "runtime/cpu/attention.h"
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/gemm.h"
@@ -16,30 +17,31 @@
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/pages.h"
 #include "runtime/cpu/rope.h"
+#include "runtime/cpu/shards.h"
 
 namespace windtunnel {
 namespace cpu {
 namespace {
 
-Status RequireFp32(const OpKind& kind, DType dtype) {
-  if (dtype == DType::kFloat32) return Ok();
-  return Unsupported("{} in {}: the cpu device computes in fp32 only; set precision to fp32",
-                     OperatorName(kind), Name(dtype));
+Status Require(const OpKind& kind, bool has_kernel, DType dtype) {
+  if (has_kernel) return Ok();
+  return Unsupported("{} in {}: the cpu device computes in fp32; set precision to fp32", OperatorName(kind),
+                     Name(dtype));
 }
 
 Status CheckTypes(const OpKind& kind) {
   return std::visit(
       [&kind](const auto& op) -> Status {
-        if constexpr (requires {
-                        op.from;
-                        op.to;
-                      }) {
-          WT_RETURN_IF_ERROR(RequireFp32(kind, op.from));
-          return RequireFp32(kind, op.to);
-        } else if constexpr (std::is_same_v<std::decay_t<decltype(op)>, Fill>) {
-          return op.dtype == DType::kInt32 ? Ok() : RequireFp32(kind, op.dtype);
+        using Kind = std::decay_t<decltype(op)>;
+        if constexpr (requires { op.from; }) {
+          WT_RETURN_IF_ERROR(Require(kind, IsElement(op.from), op.from));
+          return Require(kind, IsElement(op.to), op.to);
+        } else if constexpr (std::is_same_v<Kind, UnpackShards>) {
+          return Require(kind, IsElement(op.dtype), op.dtype);
+        } else if constexpr (std::is_same_v<Kind, Fill>) {
+          return Require(kind, op.dtype == DType::kFloat32 || op.dtype == DType::kInt32, op.dtype);
         } else if constexpr (requires { op.dtype; }) {
-          return RequireFp32(kind, op.dtype);
+          return Require(kind, op.dtype == DType::kFloat32, op.dtype);
         } else {
           return Ok();
         }

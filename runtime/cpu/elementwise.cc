@@ -1,8 +1,8 @@
 #include "runtime/cpu/elementwise.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "runtime/cpu/convert.h"
 #include "runtime/cpu/isa.h"
 
 namespace windtunnel::cpu {
@@ -29,12 +29,6 @@ WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const float* in, float
   }
 }
 
-// out may be in.
-WT_CPU_KERNEL void CopyScaled(int64_t n, float scale, const float* in, float* out) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = in[i] * scale;
-}
-
 WT_CPU_KERNEL void FillWith(int64_t n, float value, float* out) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = value;
@@ -50,19 +44,20 @@ Status Run(const ColumnSum& op, const Operands& operands) {
 }
 
 Status Run(const Copy& op, const Operands& operands) {
-  const float* in = operands.In(0, op.elements);
-  float* out = operands.Out(0, op.elements);
-  if (op.scale == 1.0) {
-    std::memmove(out, in, static_cast<size_t>(op.elements) * sizeof(float));
-  } else {
-    CopyScaled(op.elements, static_cast<float>(op.scale), in, out);
-  }
+  const float scale = static_cast<float>(op.scale);
+  WithElement(op.from, [&](auto from) {
+    WithElement(op.to, [&](auto to) {
+      const auto* in = operands.In<decltype(from)>(0, op.elements);
+      auto* out = operands.Out<decltype(to)>(0, op.elements);
+      op.accumulate ? ConvertAndAdd(op.elements, scale, in, out) : Convert(op.elements, scale, in, out);
+    });
+  });
   return Ok();
 }
 
 Status Run(const Scale& op, const Operands& operands) {
   float* x = operands.Out(0, op.elements);
-  CopyScaled(op.elements, static_cast<float>(op.scale), x, x);
+  Convert(op.elements, static_cast<float>(op.scale), x, x);
   return Ok();
 }
 

@@ -14,11 +14,17 @@ namespace windtunnel::cpu {
 struct Operands {
   std::span<const TensorRef> reads, writes;
 
-  // `elements` floats (or int32) of the index-th operand, at least.
-  const float* In(size_t index, int64_t elements) const { return At(reads, index, elements).f32(); }
+  // `elements` elements of type T of the index-th operand, at least. T: an element type (element.h).
+  template <typename T = float>
+  const T* In(size_t index, int64_t elements) const {
+    return static_cast<const T*>(At(reads, index, elements).data);
+  }
+  template <typename T = float>
+  T* Out(size_t index, int64_t elements) const {
+    return static_cast<T*>(At(writes, index, elements).data);
+  }
   const int32_t* InIntegers(size_t index, int64_t elements) const { return At(reads, index, elements).i32(); }
   int32_t* OutIntegers(size_t index, int64_t elements) const { return At(writes, index, elements).i32(); }
-  float* Out(size_t index, int64_t elements) const { return At(writes, index, elements).f32(); }
 
  private:
   static const TensorRef& At(std::span<const TensorRef> tensors, size_t index, int64_t elements) {

@@ -96,10 +96,16 @@ AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step) {
 
 }  // namespace
 
-Status Run(const GradientNorm&, const Operands& operands) {
+Status Run(const GradientNorm& op, const Operands& operands) {
   double sum = 0.0;
   for (const TensorRef& gradient : operands.reads) sum += SumOfSquares(gradient.elements, gradient.f32());
-  *operands.Out(0, 1) = static_cast<float>(std::sqrt(sum));
+  *operands.Out(0, 1) = static_cast<float>(op.squared ? sum : std::sqrt(sum));
+  return Ok();
+}
+
+Status Run(const SquareRoot&, const Operands& operands) {
+  float* x = operands.Out(0, 1);
+  *x = std::sqrt(*x);
   return Ok();
 }
 

@@ -42,13 +42,6 @@ TEST(CommunicationUses, HidesWhatComputationOverlaps) {
   EXPECT_EQ(uses[0].hidden, Milliseconds(2));  // the last gemm; then the optimizer waits from 8 to 10 ms
 }
 
-TEST(ParametersCarried, FindsGradientsThroughTheirCopies) {
-  Role role = SampleRole();
-  EXPECT_EQ(ParametersCarried(role, role.steady, kAllReduceOp), std::vector<int>{0});
-  role.steady.ops[kCopyOp].reads.front().buffer = 3;
-  EXPECT_TRUE(ParametersCarried(role, role.steady, kAllReduceOp).empty());
-}
-
 TEST(ReplayMemory, FindsThePeakAndWhatIsAliveThen) {
   auto memory = ReplayMemory(SampleRole(), 2);
   ASSERT_TRUE(memory) << memory.error().message;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/random.h"
+#include "runtime/cpu/element.h"
 #include "runtime/group_operator.h"
 #include "tests/runtime/group_of_threads.h"
 
@@ -91,6 +92,22 @@ TEST_P(Collectives, AllGatherWorksInPlace) {
   });
 }
 
+TEST_P(Collectives, ReduceScatterWorksInPlaceAndLeavesThePeersParts) {
+  const auto [size, elements] = GetParam();
+  WithGroup(size, [&, elements = elements](Communicator& group) {
+    const Part part = PartOf(elements, group.size(), group.rank());
+    std::vector<float> whole = Values(group.rank(), elements);
+    const TensorRef shard = {whole.data() + part.begin, part.elements};
+    EXPECT_OK(RunCollective(group, {CollectiveKind::kReduceScatter, DType::kFloat32, elements, 0}, Ref(whole),
+                            shard));
+    const float ranks = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    for (int64_t i = 0; i < elements; ++i) {
+      const bool mine = i >= part.begin && i < part.begin + part.elements;
+      ASSERT_EQ(whole[i], mine ? Value(0, i) * ranks : Value(group.rank(), i)) << i;
+    }
+  });
+}
+
 TEST_P(Collectives, BroadcastReachesAllFromAnyRoot) {
   const auto [size, elements] = GetParam();
   WithGroup(size, [&, elements = elements](Communicator& group) {
@@ -152,6 +169,56 @@ TEST(Communicator, AllReduceGivesTheSameBitsOnAllRanks) {
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);
   }
+}
+
+// Whole numbers up to 256 have at most eight bits: exact in bf16, in any order of summation.
+template <typename T>
+std::vector<T> SixteenBitValues(int rank, int64_t count) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(cpu::FromFloat<T>(static_cast<float>((rank + 1) * (i % 25 + 1))));
+  return values;
+}
+
+template <typename T>
+void ExpectSumsIn(DType dtype, int size, int64_t elements) {
+  WithGroup(size, [&](Communicator& group) {
+    const float ranks = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    const auto expected = [&](int64_t i) { return static_cast<float>(i % 25 + 1) * ranks; };
+    std::vector<T> x = SixteenBitValues<T>(group.rank(), elements);
+    EXPECT_OK(RunCollective(group, {CollectiveKind::kAllReduce, dtype, elements, 0}, Ref(x), Ref(x)));
+    for (int64_t i = 0; i < elements; ++i) ASSERT_EQ(cpu::ToFloat(x[i]), expected(i)) << i;
+
+    const Part part = PartOf(elements, group.size(), group.rank());
+    std::vector<T> whole = SixteenBitValues<T>(group.rank(), elements),
+                   shard(static_cast<size_t>(part.elements));
+    EXPECT_OK(
+        RunCollective(group, {CollectiveKind::kReduceScatter, dtype, elements, 0}, Ref(whole), Ref(shard)));
+    for (int64_t i = 0; i < part.elements; ++i)
+      ASSERT_EQ(cpu::ToFloat(shard[i]), expected(part.begin + i)) << i;
+  });
+}
+
+TEST(Communicator, SumsSixteenBitTypes) {
+  for (int size : {2, 3, 4}) {
+    for (int64_t elements : {1001, 200'003, 1'500'001}) {  // direct, ring of one segment, of several
+      ExpectSumsIn<cpu::BFloat16>(DType::kBFloat16, size, elements);
+      ExpectSumsIn<cpu::Float16>(DType::kFloat16, size, elements);
+    }
+  }
+}
+
+TEST(Communicator, RoundsSixteenBitSumsToNearestEvenAfterEachAddition) {
+  WithGroup(3, [](Communicator& group) {
+    // bf16 has eight significant bits: 256 + 1 is a tie and goes to 256, twice; 258 + 1 goes to 260, 260 + 3
+    // to 264.
+    const float values[3][2] = {{256, 258}, {1, 1}, {1, 3}};
+    std::vector<cpu::BFloat16> x;
+    for (float value : values[group.rank()]) x.push_back(cpu::FromFloat<cpu::BFloat16>(value));
+    EXPECT_OK(RunCollective(group, {CollectiveKind::kAllReduce, DType::kBFloat16, 2, 0}, Ref(x), Ref(x)));
+    EXPECT_EQ(cpu::ToFloat(x[0]), 256.0f);
+    EXPECT_EQ(cpu::ToFloat(x[1]), 264.0f);
+  });
 }
 
 TEST(Communicator, SumsWholeNumbersExactly) {
@@ -225,10 +292,10 @@ TEST(Communicator, LargeOperatorsProgressWhileTheCallerComputes) {
 TEST(Communicator, RefusesWhatItCannotDoWithoutHarmToItsPeers) {
   WithGroup(2, [](Communicator& group) {
     std::vector<float> x(8);
-    Status half = RunCollective(group, {CollectiveKind::kAllReduce, DType::kBFloat16, 8, 0}, Ref(x), Ref(x));
-    ASSERT_FALSE(half);
-    EXPECT_EQ(half.error().kind, ErrorKind::kUnsupported);
-    EXPECT_NE(half.error().message.find("bf16"), std::string::npos) << half.error().message;
+    Status bytes = RunCollective(group, {CollectiveKind::kAllReduce, DType::kFloat8, 8, 0}, Ref(x), Ref(x));
+    ASSERT_FALSE(bytes);
+    EXPECT_EQ(bytes.error().kind, ErrorKind::kUnsupported);
+    EXPECT_NE(bytes.error().message.find("fp8"), std::string::npos) << bytes.error().message;
   });
   WithGroup(2, [](Communicator& group) {
     std::vector<float> x(8);

@@ -14,23 +14,30 @@
 
 namespace windtunnel {
 
-// Runs `work` as every rank of a group, each in a thread of its own.
-inline void WithGroup(int size, const std::function<void(Communicator&)>& work,
-                      std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+// Runs `work` as every rank of a job, each in a thread with a store of its own.
+inline void WithStores(int ranks, const std::function<void(int rank, Store&)>& work) {
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       auto store = ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20));
       ASSERT_TRUE(store) << store.error().message;
-      auto group =
-          MakeGlooCommunicator(**store, {.name = "group", .rank = rank, .size = size, .timeout = timeout});
-      ASSERT_TRUE(group) << group.error().message;
-      work(**group);
+      work(rank, **store);
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Runs `work` as every rank of a group.
+inline void WithGroup(int size, const std::function<void(Communicator&)>& work,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  WithStores(size, [&](int rank, Store& store) {
+    auto group =
+        MakeGlooCommunicator(store, {.name = "group", .rank = rank, .size = size, .timeout = timeout});
+    ASSERT_TRUE(group) << group.error().message;
+    work(**group);
+  });
 }
 
 template <typename T>

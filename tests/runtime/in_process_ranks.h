@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,7 +37,20 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// The outcome of training: the mean loss over ranks of every step, and rank 0's parameters.
+// Copies what this rank holds of the parameters into `weights`, one vector a parameter.
+inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>& weights) {
+  const Role& role = session.executor().role();
+  for (size_t i = 0; i < role.parameters.size(); ++i) {
+    const Placement& place = role.parameters[i].values;
+    const int position = session.plan().axes[place.axis].position_of_rank[session.rank()];
+    const LocalPart part = PartOn(place, role.parameters[i].elements, position);
+    if (part.elements == 0) continue;
+    const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
+    std::copy(values.begin(), values.end(), weights[i].begin() + part.first);
+  }
+}
+
+// The outcome of training: the mean loss over ranks of every step, and the parameters, put together from all ranks' shards.
 struct Trained {
   std::vector<double> losses;
   std::vector<double> gradient_norms;
@@ -45,17 +60,16 @@ struct Trained {
 inline Trained Train(const Plan& plan, int steps) {
   std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   Trained result;
+  for (const Parameter& parameter : plan.roles[0].parameters) result.weights.emplace_back(parameter.elements, NAN);
   WithRanks(plan, [&](RankSession& session, Store&) -> Status {
     for (int step = 0; step < steps; ++step) {
       WT_RETURN_IF_ERROR(session.Step());
       losses[session.rank()].push_back(session.executor().Loss());
       norms[session.rank()].push_back(session.executor().GradientNormValue());
     }
-    if (session.rank() != 0) return Ok();
-    for (const Parameter& parameter : session.executor().role().parameters) {
-      const auto values = session.executor().Values(Slice{parameter.buffer, 0, parameter.elements});
-      result.weights.emplace_back(values.begin(), values.end());
-    }
+    static std::mutex mutex;  // replicas write the same places
+    std::lock_guard lock(mutex);
+    CopyLocalParts(session, result.weights);
     return Ok();
   });
   if (testing::Test::HasFailure()) return Trained{std::vector<double>(steps), std::vector<double>(steps), {}};

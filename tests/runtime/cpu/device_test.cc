@@ -33,7 +33,6 @@ TEST(CpuDevice, RefusesEveryTypeButFp32ByName) {
   expect_refused(AttentionForward{.dtype = DType::kBFloat16});
   expect_refused(AttentionBackward{.dtype = DType::kBFloat16});
   expect_refused(CrossEntropy{.dtype = DType::kBFloat16});
-  expect_refused(Copy{.elements = 1, .from = DType::kBFloat16});
   expect_refused(Fill{.elements = 1, .dtype = DType::kBFloat16});
 }
 

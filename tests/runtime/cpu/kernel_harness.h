@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "base/random.h"
+#include "runtime/cpu/element.h"
 #include "runtime/device.h"
 #include "tests/runtime/cpu/reference.h"
 
 namespace windtunnel::test {
 
+using cpu::BFloat16;
+using cpu::Float16;
 using reference::Values;
 
 // Standard normal, times `scale`, rounded to fp32 so that kernel and reference start from the same numbers.
@@ -31,13 +34,32 @@ inline std::vector<int32_t> RandomIndices(uint64_t stream, int64_t n, int64_t bo
   return indices;
 }
 
-// fp32 operands, from doubles or uninitialised: NaN, so that whatever a kernel should have written shows.
-struct Tensor : std::vector<float> {
-  Tensor(const Values& values)
-      : std::vector<float>(values.begin(), values.end()) {}  // NOLINT: meant to convert
-  explicit Tensor(int64_t elements) : std::vector<float>(static_cast<size_t>(elements), std::nanf("")) {}
-  TensorRef ref() { return {data(), static_cast<int64_t>(size())}; }
+// Operands of element type T, from doubles or uninitialised: NaN, so that whatever a kernel should have
+// written shows.
+template <typename T>
+struct TensorOf : std::vector<T> {
+  TensorOf(const Values& values) {  // NOLINT: meant to convert
+    for (double value : values) this->push_back(cpu::FromFloat<T>(static_cast<float>(value)));
+  }
+  explicit TensorOf(int64_t elements)
+      : std::vector<T>(static_cast<size_t>(elements), cpu::FromFloat<T>(std::nanf(""))) {}
+  TensorRef ref() { return {this->data(), static_cast<int64_t>(this->size())}; }
 };
+using Tensor = TensorOf<float>;
+
+template <typename T>
+Values ValuesOf(const std::vector<T>& tensor) {
+  Values values;
+  for (T element : tensor) values.push_back(cpu::ToFloat(element));
+  return values;
+}
+
+// What is left of the values in type T: so that kernel and reference start from the same numbers.
+template <typename T>
+Values RoundedTo(const Values& values) {
+  return ValuesOf(TensorOf<T>(values));
+}
+
 inline TensorRef RefOf(std::vector<int32_t>& integers) {
   return {integers.data(), static_cast<int64_t>(integers.size())};
 }
@@ -56,11 +78,13 @@ inline std::string Launch(const OpKind& kind, std::vector<TensorRef> reads, std:
 }
 
 // ||got - expected|| / ||expected||, Euclidean; 1 for sizes that differ, NaN when `got` holds one.
-inline double RelativeError(const std::vector<float>& got, const Values& expected) {
+template <typename T>
+double RelativeError(const std::vector<T>& got, const Values& expected) {
   if (got.size() != expected.size()) return 1.0;
   double difference = 0.0, norm = 0.0;
   for (size_t i = 0; i < got.size(); ++i) {
-    difference += (got[i] - expected[i]) * (got[i] - expected[i]);
+    const double error = cpu::ToFloat(got[i]) - expected[i];
+    difference += error * error;
     norm += expected[i] * expected[i];
   }
   return norm == 0.0 ? std::sqrt(difference) : std::sqrt(difference / norm);

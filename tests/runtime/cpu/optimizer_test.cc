@@ -85,6 +85,18 @@ TEST(GradientNormKernel, KeepsItsPrecisionOverManyElements) {
   EXPECT_NEAR(norm[0], 100.0, 1e-5);  // sqrt(1e6 * 0.01); 0.1f is 0.1 + 1.5e-9
 }
 
+TEST(GradientNormKernel, SquaredSumsOverRanksAreRootedAfterwards) {
+  Tensor here = Values{3, 4}, there = Values{12}, sum(1), other(1);
+  ASSERT_EQ(Launch(GradientNorm{.elements = 2, .tensors = 1, .squared = true}, {here.ref()}, {sum.ref()}),
+            "");
+  ASSERT_EQ(Launch(GradientNorm{.elements = 1, .tensors = 1, .squared = true}, {there.ref()}, {other.ref()}),
+            "");
+  EXPECT_EQ(sum[0], 25.0f);
+  sum[0] += other[0];
+  ASSERT_EQ(Launch(SquareRoot{}, {sum.ref()}, {sum.ref()}), "");
+  EXPECT_EQ(sum[0], 13.0f);
+}
+
 TEST(ClipGradientsKernel, ScalesToTheLargestNormAllowed) {
   Tensor a = Values{3, 4}, b = Values{12}, norm = Values{13};
   ASSERT_EQ(Launch(ClipGradients{3, 2, /*max_norm=*/1.3}, {norm.ref()}, {a.ref(), b.ref()}), "");

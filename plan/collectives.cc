@@ -1,0 +1,62 @@
+#include "plan/collectives.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+
+CollectiveStream::CollectiveStream(Role& role, AxisId axis, int ranks, std::string name)
+    : role_(role), axis_(axis), ranks_(ranks) {
+  if (ranks_ < 2) return;
+  stream_ = static_cast<StreamId>(role.streams.size());
+  role.streams.push_back(Stream{StreamKind::kCommunication, name, axis});
+  scratch_ = NewBuffer(role, fmt::format("collective scratch ({})", name), 0, Category::kCommunication, DType::kUInt8);
+}
+
+void CollectiveStream::Initialize(ProgramBuilder& b) {
+  if (ranks_ > 1) b.Alloc(scratch_.buffer);
+}
+
+void CollectiveStream::SizeScratch() {
+  if (ranks_ > 1) role_.buffers[scratch_.buffer].bytes = Bytes(scratch_bytes_);
+}
+
+OpIndex CollectiveStream::Add(ProgramBuilder& b, Collective op, std::string name, std::vector<Slice> reads,
+                              std::vector<Slice> writes, std::vector<OpIndex> after) {
+  if (ranks_ < 2) return -1;
+  if (const int64_t elements = CollectiveScratchElements(op, ranks_); elements > 0) {
+    const int64_t bytes = (SizeOf(op.dtype) * elements).count();
+    scratch_bytes_ = std::max(scratch_bytes_, bytes);
+    // The scratch is bytes; collectives of several types take it in turn.
+    writes.push_back(Slice{scratch_.buffer, 0, bytes});
+  }
+  std::erase_if(after, [&](OpIndex index) { return index < 0 || b.StreamOf(index) == stream_; });
+  return b.Add(op, std::move(name), std::move(reads), std::move(writes), std::move(after), stream_);
+}
+
+OpIndex CollectiveStream::AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kAllReduce, role_.buffers[data.buffer].dtype, data.elements};
+  return Add(b, op, std::move(name), {data}, {data}, std::move(after));
+}
+
+OpIndex CollectiveStream::AllGather(ProgramBuilder& b, Slice shard, Slice whole, std::string name,
+                                    std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kAllGather, role_.buffers[whole.buffer].dtype, whole.elements};
+  return Add(b, op, std::move(name), {shard}, {whole}, std::move(after));
+}
+
+OpIndex CollectiveStream::ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
+                                        std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kReduceScatter, role_.buffers[whole.buffer].dtype, whole.elements};
+  return Add(b, op, std::move(name), {whole}, {shard}, std::move(after));
+}
+
+OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kBroadcast, role_.buffers[data.buffer].dtype, data.elements};
+  return Add(b, op, std::move(name), {data}, {data}, std::move(after));
+}
+
+void CollectiveStream::Barrier(ProgramBuilder& b, std::vector<OpIndex> after) {
+  Add(b, Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, "barrier", {}, {}, std::move(after));
+}
+
+}  // namespace windtunnel

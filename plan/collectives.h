@@ -1,0 +1,45 @@
+// The collectives of one axis, as operators on a stream of their own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/program_builder.h"
+
+namespace windtunnel {
+
+class CollectiveStream {
+ public:
+  // Adds the stream to the role. `ranks` is the size of the axis's groups; with one rank nothing is ever added and every
+  // method returns -1.
+  CollectiveStream(Role& role, AxisId axis, int ranks, std::string name);
+
+  int ranks() const { return ranks_; }
+  AxisId axis() const { return axis_; }
+  StreamId stream() const { return stream_; }
+
+  // Each starts after `after` (operators of any stream; -1 is ignored) and the stream's earlier ones. Types are the buffers'.
+  OpIndex AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
+  OpIndex AllGather(ProgramBuilder& b, Slice shard, Slice whole, std::string name, std::vector<OpIndex> after);
+  OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name, std::vector<OpIndex> after);
+  OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
+  void Barrier(ProgramBuilder& b, std::vector<OpIndex> after);
+
+  // Allocates the scratch of its collectives, in the initialisation program.
+  void Initialize(ProgramBuilder& b);
+  // Sizes it, once all programs exist.
+  void SizeScratch();
+
+ private:
+  OpIndex Add(ProgramBuilder& b, Collective op, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
+              std::vector<OpIndex> after);
+
+  Role& role_;
+  AxisId axis_;
+  int ranks_;
+  StreamId stream_ = -1;
+  Slice scratch_;
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace windtunnel

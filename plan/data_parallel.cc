@@ -1,0 +1,25 @@
+#include "plan/data_parallel.h"
+
+namespace windtunnel {
+
+Slice OwnPart(const CollectiveStream& shard, Slice whole, int64_t elements) {
+  if (shard.ranks() == 1) return Slice{whole.buffer, 0, elements};
+  return Slice{whole.buffer, 0, elements, elements, shard.axis()};
+}
+
+OpIndex AddCopy(ProgramBuilder& b, StreamId stream, Copy copy, std::string name, Slice from, Slice to,
+                std::vector<OpIndex> after) {
+  std::erase_if(after, [&](OpIndex index) { return index < 0 || b.StreamOf(index) == stream; });
+  return b.Add(copy, std::move(name), {from}, {to}, std::move(after), stream);
+}
+
+void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places) {
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const Parameter& parameter = b.role().parameters[indices[i]];
+    b.Add(InitializeParameter{parameter.init.distribution, parameter.elements, parameter.init.scale,
+                              static_cast<uint64_t>(indices[i])},
+          parameter.name, {}, {places[i]});
+  }
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,55 @@
+// A data-parallel strategy: who holds parameters, gradients and optimizer state, and what is communicated when. Each is written
+// once, as operators, for both executors.
+#pragma once
+
+#include <memory>
+
+#include "plan/collectives.h"
+#include "plan/model.h"
+#include "plan/model_hooks.h"
+
+namespace windtunnel {
+
+// What a strategy is built from. All outlive it.
+struct StrategyContext {
+  const Scenario& scenario;
+  Role& role;
+  const std::vector<Module>& modules;
+  CollectiveStream& world;      // all data-parallel ranks
+  CollectiveStream& shard;      // those that one copy of the states is sharded over
+  CollectiveStream& replicate;  // those that hold the same shard
+  StreamId copies;              // casts and copies from and to the host: the compute stream, where the host computes
+  StreamId host;                // for HostWait; -1 where the host computes
+};
+
+class DataParallel : public ModelHooks {
+ public:
+  // Allocates what lives from the start, gives parameters their first values and makes ranks agree on them.
+  virtual void Initialize(ProgramBuilder& b) = 0;
+  // Starts a step: zero_grad.
+  virtual void BeginStep(ProgramBuilder& b, int64_t step) = 0;
+  virtual void BeginMicroBatch(bool is_last) = 0;
+  virtual void EndMicroBatch() = 0;
+  // Clips and updates.
+  virtual void Update(ProgramBuilder& b, bool first) = 0;
+  // Steps that differ from the steady one.
+  virtual int64_t startup_steps() const { return 1; }
+};
+
+// Parameters whole on every rank: one device, or DistributedDataParallel.
+Result<std::unique_ptr<DataParallel>> MakeReplicated(const StrategyContext& context);
+std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context);
+// InvalidInput for a wrap policy that names no module or splits tied weights.
+Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context);
+
+// This rank's part, of `elements` elements, of a buffer that `shard`'s ranks divide among them; all of it with one rank.
+Slice OwnPart(const CollectiveStream& shard, Slice whole, int64_t elements);
+
+// A copy on the stream for copies, which is the compute stream where the host computes: then what comes before on it needs no waiting.
+OpIndex AddCopy(ProgramBuilder& b, StreamId stream, Copy copy, std::string name, Slice from, Slice to,
+                std::vector<OpIndex> after);
+
+// Makes the first values of parameters `indices` into `places` (fp32).
+void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places);
+
+}  // namespace windtunnel

@@ -1,0 +1,153 @@
+#include "plan/fsdp_units.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+namespace {
+
+std::vector<std::string> Parts(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (char c : name) {
+    if (c == '.') parts.emplace_back();
+    else parts.back() += c;
+  }
+  return parts;
+}
+
+bool Matches(const std::string& name, const std::string& pattern) {
+  const std::vector<std::string> a = Parts(name), b = Parts(pattern);
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) { return y == "*" || x == y; });
+}
+
+class Wrapper {
+ public:
+  Wrapper(const std::vector<Module>& modules, const std::vector<Parameter>& parameters, const WrapPolicy& policy)
+      : modules_(modules), parameters_(parameters), policy_(policy), wrapped_(modules.size(), false) {}
+
+  Result<std::vector<FsdpUnit>> Run() {
+    wrapped_[kRootModule] = true;
+    switch (policy_.kind) {
+      case WrapPolicy::Kind::kRoot: break;
+      case WrapPolicy::Kind::kBlock: WrapBlocks(); break;
+      case WrapPolicy::Kind::kSize: WrapBySize(kRootModule); break;
+      case WrapPolicy::Kind::kModules: WT_RETURN_IF_ERROR(WrapNamed()); break;
+    }
+    return Units();
+  }
+
+ private:
+  // Blocks repeat: their names end in a number, directly below the root.
+  void WrapBlocks() {
+    for (size_t m = 1; m < modules_.size(); ++m) {
+      const std::vector<std::string> parts = Parts(modules_[m].name);
+      const bool numbered = parts.size() == 2 && parts[1].find_first_not_of("0123456789") == std::string::npos;
+      if (modules_[m].parent == kRootModule && numbered) wrapped_[m] = true;
+    }
+  }
+
+  Status WrapNamed() {
+    for (const std::string& pattern : policy_.modules) {
+      bool found = false;
+      for (size_t m = 1; m < modules_.size(); ++m) {
+        if (!Matches(modules_[m].name, pattern)) continue;
+        found = wrapped_[m] = true;
+      }
+      if (!found) return InvalidInput("parallel.data.wrap: no module is named '{}'; there are {}", pattern, KnownNames());
+    }
+    return Ok();
+  }
+
+  std::string KnownNames() const {
+    std::string names;
+    for (size_t m = 1; m < modules_.size(); ++m) {
+      const std::vector<std::string> parts = Parts(modules_[m].name);
+      if (parts.size() > 1 && parts[1] != "0") continue;  // the first of each kind says it
+      names += (names.empty() ? "" : ", ") + modules_[m].name;
+    }
+    return names;
+  }
+
+  int64_t OwnElements(ModuleId module) const {
+    int64_t elements = 0;
+    for (int parameter : modules_[module].parameters) elements += parameters_[parameter].elements;
+    return elements;
+  }
+
+  bool Reaches(int64_t elements) const { return 4 * elements >= policy_.size_bytes; }
+
+  // Of the module's whole subtree.
+  int64_t Elements(ModuleId module) const {
+    int64_t elements = OwnElements(module);
+    for (ModuleId child : ChildrenOf(module)) elements += Elements(child);
+    return elements;
+  }
+  std::vector<ModuleId> ChildrenOf(ModuleId module) const {
+    std::vector<ModuleId> children;
+    for (size_t m = 1; m < modules_.size(); ++m) {
+      if (modules_[m].parent == module) children.push_back(static_cast<ModuleId>(m));
+    }
+    return children;
+  }
+
+  // Returns the elements below that are in units of their own.
+  int64_t WrapBySize(ModuleId module) {
+    const int64_t elements = Elements(module);
+    if (!Reaches(elements)) return 0;
+    int64_t in_units = 0;
+    for (ModuleId child : ChildrenOf(module)) in_units += WrapBySize(child);
+    if (module == kRootModule || !Reaches(elements - in_units)) return in_units;
+    wrapped_[module] = true;
+    return elements;
+  }
+
+  std::vector<FsdpUnit> Units() const {
+    std::vector<FsdpUnit> units;
+    std::vector<int> unit_of(modules_.size(), 0);
+    for (size_t m = 0; m < modules_.size(); ++m) {
+      if (wrapped_[m]) {
+        unit_of[m] = static_cast<int>(units.size());
+        units.push_back({m == kRootModule ? "root" : modules_[m].name, static_cast<ModuleId>(m), {}});
+      } else {
+        unit_of[m] = unit_of[modules_[m].parent];
+      }
+      auto& parameters = units[unit_of[m]].parameters;
+      parameters.insert(parameters.end(), modules_[m].parameters.begin(), modules_[m].parameters.end());
+    }
+    std::erase_if(units, [](const FsdpUnit& unit) { return unit.parameters.empty(); });
+    return units;
+  }
+
+  const std::vector<Module>& modules_;
+  const std::vector<Parameter>& parameters_;
+  const WrapPolicy& policy_;
+  std::vector<bool> wrapped_;
+};
+
+}  // namespace
+
+Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules, const std::vector<Parameter>& parameters,
+                                        const WrapPolicy& policy) {
+  return Wrapper(modules, parameters, policy).Run();
+}
+
+ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks, int version) {
+  ShardLayout layout;
+  auto parts = [&](int64_t count) { return (count + ranks - 1) / ranks; };
+  int64_t flat = 0;
+  for (int index : unit.parameters) {
+    const Parameter& parameter = parameters[index];
+    if (version == 1) {
+      layout.starts.push_back(flat);
+      flat += parameter.elements;
+    } else {
+      layout.starts.push_back(layout.shard);
+      layout.shard_elements.push_back(parts(parameter.shape[0]) * (parameter.elements / parameter.shape[0]));
+      layout.shard += layout.shard_elements.back();
+    }
+  }
+  if (version == 1) layout.shard = parts(flat);
+  return layout;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,26 @@
+#include "plan/parameter_gradients.h"
+
+namespace windtunnel {
+
+ParameterGradients::ParameterGradients(Role& role, DType type)
+    : alive_(role.parameters.size(), false), holds_value_(role.parameters.size(), false) {
+  for (const Parameter& parameter : role.parameters) {
+    gradients_.push_back(NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients, type));
+  }
+}
+
+void ParameterGradients::ZeroGrad(ProgramBuilder& builder, bool alive_at_start) {
+  builder_ = &builder;
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    if (alive_at_start) builder.Free(gradients_[i].buffer);
+    alive_[i] = holds_value_[i] = false;
+  }
+}
+
+Slice ParameterGradients::Gradient(int index) {
+  if (!alive_[index]) builder_->Alloc(gradients_[index].buffer);
+  alive_[index] = true;
+  return gradients_[index];
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,30 @@
+// Gradients of parameters that every rank holds whole.
+#pragma once
+
+#include <vector>
+
+#include "plan/program_builder.h"
+
+namespace windtunnel {
+
+// A buffer of its own for every parameter's gradient, allocated when backward first writes it and freed by the next
+// step's zero_grad (set_to_none, as torch.optim's default).
+class ParameterGradients {
+ public:
+  ParameterGradients(Role& role, DType type);
+
+  // Starts a program: frees what the previous step left (when `alive_at_start`).
+  void ZeroGrad(ProgramBuilder& builder, bool alive_at_start);
+
+  Slice Gradient(int index);
+  Slice Place(int index) const { return gradients_[index]; }  // whether allocated or not
+  bool HoldsValue(int index) const { return holds_value_[index]; }
+  void Ready(int index) { holds_value_[index] = true; }
+
+ private:
+  ProgramBuilder* builder_ = nullptr;
+  std::vector<Slice> gradients_;
+  std::vector<bool> alive_, holds_value_;
+};
+
+}  // namespace windtunnel

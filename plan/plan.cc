@@ -1,0 +1,16 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+
+LocalPart PartOn(const Placement& placement, int64_t tensor_elements, int position) {
+  if (placement.per_rank == 0) return {0, tensor_elements, placement.offset};
+  const int64_t shard = position * placement.per_rank;
+  const int64_t begin = std::max(placement.start, shard);
+  const int64_t end = std::min(placement.start + tensor_elements, shard + placement.per_rank);
+  if (begin >= end) return {};
+  return {begin - placement.start, end - begin, placement.offset + begin - shard};
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,335 @@
+// ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020), with parameters and gradients in contiguous buckets as Megatron's distributed
+// optimizer has them: in reversed registration order, closed at bucket_cap_mb, padded to a multiple of the shard group.
+//
+// A full bucket of gradients is reduce-scattered while backward goes on (and all-reduced over the replicas of the shard,
+// where there are several); each rank updates its shard of the bucket, and an all-gather brings the new values to all.
+//   zero1  keeps whole gradients until the step is over; the shard is summed in place. Micro-batches add to them before, and only
+//          the last one reduces; with sync: every_micro_batch each reduces, and gradients are handled as in zero2
+//   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
+// With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
+// host memory: the gradients' shard goes there, the new values come back.
+#include <algorithm>
+
+#include "plan/data_parallel.h"
+#include "plan/gradient_buckets.h"
+#include "plan/optimizer_steps.h"
+
+namespace windtunnel {
+namespace {
+
+struct Bucket {
+  std::vector<int> parameters;
+  int64_t elements = 0, shard = 0;  // padded; of one rank
+  Slice values, own_values;         // whole; this rank's part of it
+  Slice master;                     // fp32 shard, where the values themselves are not updated
+  Slice whole_gradient;             // zero1: persistent; else of the micro-batch under way (buffer -1: none yet)
+  Slice own_gradient;               // that the optimizer reads
+  Slice arriving;                   // what the reduction under way writes
+  Slice for_update;                 // own_gradient as the optimizer reads it: fp32, on the host with offload
+  bool whole_alive = false, own_alive = false, own_holds = false;
+  int pending = 0;
+  OpIndex reduced = -1;  // the last operator of the reduction under way
+};
+
+class Zero : public DataParallel {
+ public:
+  explicit Zero(const StrategyContext& context);
+
+  void Initialize(ProgramBuilder& b) override;
+  void BeginStep(ProgramBuilder& b, int64_t step) override;
+  void BeginMicroBatch(bool is_last) override;
+  void EndMicroBatch() override;
+  void Update(ProgramBuilder& b, bool first) override;
+
+  Slice Values(int index) override { return SliceOf(Of(index).values, index); }
+  Slice Gradient(int index) override;
+  bool HoldsValue(int index) const override { return holds_[index]; }
+  void Ready(int index) override;
+
+ private:
+  Bucket& Of(int parameter) { return buckets_[bucket_of_[parameter]]; }
+  Slice SliceOf(Slice whole, int parameter) const {
+    return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
+  }
+  bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
+
+  void MakeBuckets(const DataParallelSpec& spec);
+  void MakeBuffers(Bucket& bucket, const std::string& name);
+  void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
+  Slice WholeGradient(Bucket& bucket);
+  void LaunchReady();
+  void Launch(Bucket& bucket, const std::string& name);
+  void Settle(Bucket& bucket);
+  std::vector<OptimizerTarget> Targets();
+  void PrepareGradients();
+
+  Role& role_;
+  OptimizerSpec optimizer_spec_;
+  DType type_, reduce_;
+  bool keeps_whole_, overlaps_, offloads_;
+  MemorySpace space_;  // of the optimizer's
+  CollectiveStream &world_, &shard_, &replicate_;
+  StreamId copies_;
+  std::vector<Bucket> buckets_;
+  std::vector<int> bucket_of_;
+  std::vector<int64_t> offset_;  // of each parameter in its bucket
+  std::vector<Slice> gradient_;  // of each parameter in this micro-batch, when it is converted
+  std::vector<bool> holds_;      // the place that the model writes
+  std::vector<bool> slot_holds_;  // the bucket's slot, when gradients are converted
+  std::unique_ptr<OptimizerSteps> optimizer_;
+  ProgramBuilder* b_ = nullptr;
+  bool reduces_ = false;
+  size_t next_ = 0;
+};
+
+Zero::Zero(const StrategyContext& context)
+    : role_(context.role), optimizer_spec_(context.scenario.optimizer),
+      type_(TypesOf(context.scenario.precision).storage), reduce_(TypeOf(context.scenario.precision.reduce)),
+      world_(context.world), shard_(context.shard), replicate_(context.replicate), copies_(context.copies) {
+  const DataParallelSpec& spec = context.scenario.parallel.data;
+  keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
+  overlaps_ = spec.overlap;
+  offloads_ = spec.offload != Offload::kNone;
+  space_ = offloads_ ? MemorySpace::kHost : MemorySpace::kDevice;
+  const size_t parameters = role_.parameters.size();
+  gradient_.resize(parameters);
+  holds_.resize(parameters);
+  slot_holds_.resize(parameters);
+  MakeBuckets(spec);
+}
+
+void Zero::MakeBuckets(const DataParallelSpec& spec) {
+  const int count = static_cast<int>(role_.parameters.size());
+  bucket_of_.resize(count);
+  offset_.resize(count);
+  std::vector<Bytes> sizes;
+  for (int i = count; i-- > 0;) sizes.push_back(SizeOf(reduce_) * role_.parameters[i].elements);
+  const Bytes cap(static_cast<int64_t>(spec.bucket_cap_mb * static_cast<double>(MiB(1).count())));
+  for (const std::vector<int>& positions : AssignBuckets(sizes, {cap})) {
+    Bucket bucket;
+    for (int position : positions) {
+      const int parameter = count - 1 - position;
+      bucket.parameters.push_back(parameter);
+      bucket_of_[parameter] = static_cast<int>(buckets_.size());
+      offset_[parameter] = bucket.elements;
+      bucket.elements += role_.parameters[parameter].elements;
+    }
+    bucket.shard = (bucket.elements + shard_.ranks() - 1) / shard_.ranks();
+    MakeBuffers(bucket, fmt::format("bucket {}", buckets_.size()));
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
+  const int64_t padded = bucket.shard * shard_.ranks();
+  bucket.values = NewBuffer(role_, name + " parameters", padded, Category::kParameters, type_);
+  bucket.own_values = OwnPart(shard_, bucket.values, bucket.shard);
+  if (offloads_ || type_ != DType::kFloat32) {
+    bucket.master = NewBuffer(role_, name + " masters", bucket.shard, Category::kOptimizer, DType::kFloat32, space_);
+  }
+  if (keeps_whole_) {
+    bucket.whole_gradient = NewBuffer(role_, name + " gradients", padded, Category::kGradients, reduce_);
+    bucket.own_gradient = OwnPart(shard_, bucket.whole_gradient, bucket.shard);
+  } else {
+    bucket.own_gradient = NewBuffer(role_, name + " gradients (shard)", bucket.shard, Category::kGradients);
+  }
+  for (int parameter : bucket.parameters) {
+    Placement& place = role_.parameters[parameter].values;
+    if (bucket.master.buffer < 0) place = {bucket.values.buffer, offset_[parameter], 0, 0, 0};
+    else if (shard_.ranks() == 1) place = {bucket.master.buffer, offset_[parameter], 0, 0, 0};
+    else place = {bucket.master.buffer, 0, bucket.shard, offset_[parameter], shard_.axis()};
+  }
+}
+
+void Zero::Initialize(ProgramBuilder& b) {
+  for (Bucket& bucket : buckets_) InitializeBucket(b, bucket);
+}
+
+void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
+  const std::string& name = role_.buffers[bucket.values.buffer].name;
+  b.Alloc(bucket.values.buffer);
+  Slice first = bucket.values;  // fp32
+  if (type_ != DType::kFloat32) first = b.Temporary(name + " (fp32)", bucket.values.elements, Category::kParameters);
+  std::vector<Slice> places;
+  for (int parameter : bucket.parameters) places.push_back(SliceOf(first, parameter));
+  if (const int64_t padding = first.elements - bucket.elements; padding > 0) {
+    b.Add(Fill{padding}, name, {}, {Slice{first.buffer, bucket.elements, padding}});
+  }
+  AddInitialValues(b, bucket.parameters, places);
+  if (bucket.master.buffer >= 0) {
+    b.Alloc(bucket.master.buffer);
+    b.Add(Copy{.elements = bucket.shard, .crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing}, name,
+          {OwnPart(shard_, first, bucket.shard)}, {bucket.master});
+  }
+  if (type_ != DType::kFloat32) b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
+  const OpIndex broadcast = world_.Broadcast(b, bucket.values, name, {b.LastCompute()});
+  b.Carries(broadcast, bucket.parameters);
+}
+
+void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
+  b_ = &b;
+  for (Bucket& bucket : buckets_) {
+    if (step > 0) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
+    bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
+  }
+  holds_.assign(holds_.size(), false);
+  slot_holds_.assign(slot_holds_.size(), false);
+}
+
+void Zero::BeginMicroBatch(bool is_last) {
+  reduces_ = is_last || !keeps_whole_;
+  next_ = 0;
+  for (Bucket& bucket : buckets_) {
+    bucket.pending = static_cast<int>(bucket.parameters.size());
+    if (!keeps_whole_) bucket.whole_alive = false;
+  }
+  if (!writes_into_bucket() || !keeps_whole_) holds_.assign(holds_.size(), false);
+  if (!keeps_whole_) slot_holds_.assign(slot_holds_.size(), false);
+}
+
+// The bucket's gradients before the reduction, made when first written, with zeros for padding.
+Slice Zero::WholeGradient(Bucket& bucket) {
+  if (bucket.whole_alive) return bucket.whole_gradient;
+  bucket.whole_alive = true;
+  const std::string name = role_.buffers[bucket.values.buffer].name + ".grad";
+  if (keeps_whole_) {
+    b_->Alloc(bucket.whole_gradient.buffer);
+  } else {
+    bucket.whole_gradient = b_->Temporary(name, bucket.shard * shard_.ranks(), Category::kGradients, reduce_);
+  }
+  const int64_t padding = bucket.whole_gradient.elements - bucket.elements;
+  if (padding > 0) {
+    b_->Add(Fill{padding, 0.0, reduce_}, name, {}, {Slice{bucket.whole_gradient.buffer, bucket.elements, padding}});
+  }
+  return bucket.whole_gradient;
+}
+
+Slice Zero::Gradient(int index) {
+  if (writes_into_bucket()) return SliceOf(WholeGradient(Of(index)), index);
+  if (gradient_[index].buffer < 0) {
+    const Parameter& parameter = role_.parameters[index];
+    gradient_[index] = b_->Temporary(parameter.name + ".grad", parameter.elements, Category::kGradients, type_);
+  }
+  return gradient_[index];
+}
+
+void Zero::Ready(int index) {
+  holds_[index] = true;
+  Bucket& bucket = Of(index);
+  if (!writes_into_bucket()) {
+    const Slice slot = SliceOf(WholeGradient(bucket), index);
+    b_->Add(Copy{.elements = slot.elements, .from = type_, .to = reduce_, .accumulate = slot_holds_[index]},
+            role_.parameters[index].name, {gradient_[index]}, {slot});
+    slot_holds_[index] = true;
+    holds_[index] = false;
+    gradient_[index] = {};
+  }
+  --bucket.pending;
+  if (reduces_ && overlaps_) LaunchReady();
+}
+
+void Zero::LaunchReady() {
+  for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
+    // At most one reduction is under way beside the bucket that fills.
+    if (next_ > 0 && !keeps_whole_) Settle(buckets_[next_ - 1]);
+    Launch(buckets_[next_], fmt::format("bucket {}", next_));
+  }
+}
+
+void Zero::Launch(Bucket& bucket, const std::string& name) {
+  const int64_t ranks = int64_t{shard_.ranks()} * replicate_.ranks();
+  if (ranks > 1) {
+    b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(ranks), reduce_}, name, {bucket.whole_gradient},
+            {bucket.whole_gradient});
+  }
+  bucket.arriving = bucket.own_gradient;
+  if (!keeps_whole_) {
+    if (bucket.own_holds || reduce_ != DType::kFloat32) {
+      bucket.arriving = b_->Temporary(name + ".grad (shard)", bucket.shard, Category::kCommunication, reduce_);
+    }
+    if (!bucket.own_alive) b_->Alloc(bucket.own_gradient.buffer);
+    bucket.own_alive = true;
+  }
+  if (shard_.ranks() == 1 && !keeps_whole_) {
+    b_->Add(Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype}, name,
+            {bucket.whole_gradient}, {bucket.arriving});
+  }
+  const OpIndex op = shard_.ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name, {b_->LastCompute()});
+  b_->Carries(op, bucket.parameters);
+  const OpIndex sum = replicate_.AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
+  b_->Carries(sum, bucket.parameters);
+  bucket.reduced = sum >= 0 ? sum : op;
+}
+
+// Waits for the bucket's reduction, and adds what came to the shard where it did not come there.
+void Zero::Settle(Bucket& bucket) {
+  if (bucket.arriving.buffer < 0) return;
+  b_->WaitBeforeNextCompute(bucket.reduced);
+  if (bucket.arriving.buffer != bucket.own_gradient.buffer) {
+    b_->Add(Copy{.elements = bucket.shard, .from = reduce_, .accumulate = bucket.own_holds},
+            role_.buffers[bucket.own_gradient.buffer].name, {bucket.arriving}, {bucket.own_gradient});
+  }
+  bucket.own_holds = true;
+  bucket.arriving = {};
+}
+
+void Zero::EndMicroBatch() {
+  if (!reduces_) return;
+  b_->SetPhase(Phase::kGradientSync);
+  LaunchReady();
+  for (Bucket& bucket : buckets_) Settle(bucket);
+}
+
+// The optimizer works in fp32, and on the host where its state is offloaded to.
+std::vector<OptimizerTarget> Zero::Targets() {
+  std::vector<OptimizerTarget> targets;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    const Slice values = bucket.master.buffer >= 0 ? bucket.master : bucket.own_values;
+    targets.push_back({fmt::format("bucket {}", i), values, bucket.for_update});
+  }
+  return targets;
+}
+
+// Gradients as the optimizer reads them.
+void Zero::PrepareGradients() {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    const DType type = role_.buffers[bucket.own_gradient.buffer].dtype;
+    bucket.for_update = bucket.own_gradient;
+    if (!offloads_ && type == DType::kFloat32) continue;
+    const std::string name = fmt::format("bucket {} gradients ({})", i, offloads_ ? "host" : "fp32");
+    bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space_);
+    const auto crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
+    const OpIndex copy = AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name,
+                                 bucket.own_gradient, bucket.for_update, {b_->LastCompute()});
+    b_->WaitBeforeNextCompute(copy);
+  }
+}
+
+void Zero::Update(ProgramBuilder& b, bool first) {
+  b.SetPhase(Phase::kOptimizer);
+  PrepareGradients();
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, Targets());
+  optimizer_->SetTargets(Targets());
+  optimizer_->AddClipping(b, first, &shard_);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    const std::string name = fmt::format("bucket {}", i);
+    const int target = static_cast<int>(i);
+    OpIndex ready = optimizer_->AddUpdate(b, first, target, target + 1, name);
+    if (bucket.master.buffer >= 0) {
+      const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
+      ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name, bucket.master,
+                      bucket.own_values, {ready});
+    }
+    const OpIndex gather = shard_.AllGather(b, bucket.own_values, bucket.values, name, {ready});
+    b.Carries(gather, bucket.parameters);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context) { return std::make_unique<Zero>(context); }
+
+}  // namespace windtunnel

@@ -1,0 +1,17 @@
+// Whole tensors to and from the flat layout of shards that an FSDP unit is gathered and scattered in
+// (operands: plan/op.h).
+//
+// Two tensors of 5 and 2 elements on 2 ranks, shards of 3 and 1: a0 a1 a2 b0 | a3 a4 0 b1.
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+
+namespace windtunnel::cpu {
+
+Status Run(const PackShards& op, const Operands& operands);
+// The padding is not read.
+Status Run(const UnpackShards& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

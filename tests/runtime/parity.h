@@ -1,0 +1,68 @@
+// Does a parallel run compute what one device computes?
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "tests/runtime/in_process_ranks.h"
+
+namespace windtunnel {
+
+inline constexpr int kParitySteps = 20;
+inline constexpr double kParityTolerance = 1e-5;
+
+struct ParityCase {
+  const char* name;
+  Scenario scenario;
+};
+inline void PrintTo(const ParityCase& c, std::ostream* out) { *out << c.name; }
+
+// The scenario on one device, plainly, with the batch of all its ranks.
+inline Scenario OnOneDevice(Scenario s) {
+  s.batch.micro *= s.parallel.data.size;
+  s.parallel.data = {};
+  s.cluster.devices_per_node = 1;
+  s.recompute = Recompute::kNone;
+  s.framework = Framework::kWindtunnel;
+  return s;
+}
+
+// |a - b| / |b|, Euclidean.
+inline double NormWiseDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-30));
+}
+
+inline void ExpectLossParity(Scenario s) {
+  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = s.optimizer.clip_norm};
+  const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
+  for (int step = 0; step < kParitySteps; ++step) {
+    EXPECT_NEAR(ranks.losses[step], one.losses[step], kParityTolerance * one.losses[step]) << "step " << step;
+    EXPECT_NEAR(ranks.gradient_norms[step], one.gradient_norms[step], 1e-3 * one.gradient_norms[step]) << "step " << step;
+  }
+}
+
+inline void ExpectWeightParity(Scenario s) {
+  // At five times this rate twenty steps blow differences of rounding in the biases, which start at zero, up to 1e-4.
+  s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .clip_norm = s.optimizer.clip_norm};
+  const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
+  ASSERT_EQ(ranks.weights.size(), one.weights.size());
+  for (size_t i = 0; i < ranks.weights.size(); ++i) {
+    EXPECT_LT(NormWiseDifference(ranks.weights[i], one.weights[i]), kParityTolerance) << plan->roles[0].parameters[i].name;
+  }
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,164 @@
+// Sharding changes where things are and when they move, not what is computed: every strategy and option of ZeRO and FSDP, and every
+// recomputation, gives the losses and the weights of one device with the same global batch.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+using Change = std::function<void(Scenario&)>;
+
+Scenario Sharded(Scenario s, DataParallelKind kind, const Change& change = nullptr) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.bucket_cap_mb = 0.02;  // several buckets, for ZeRO
+  if (change) change(s);
+  return s;
+}
+Scenario Fsdp(int64_t ranks, const Change& change = nullptr) {
+  return Sharded(TinyGpt(ranks), DataParallelKind::kFsdp, change);
+}
+Scenario Zero(int64_t ranks, DataParallelKind kind, const Change& change = nullptr) {
+  return Sharded(TinyGpt(ranks), kind, change);
+}
+
+void Version1(Scenario& s) { s.parallel.data.version = 1; }
+void Accumulate(Scenario& s) { s.batch.accumulate = 3; }
+void EveryMicroBatch(Scenario& s) {
+  s.batch.accumulate = 2;
+  s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+}
+void Clipped(Scenario& s) { s.optimizer.clip_norm = 0.5; }
+void Tied(Scenario& s) { s.model.tie_embeddings = true; }
+
+Change Both(Change a, Change b) {
+  return [a, b](Scenario& s) {
+    a(s);
+    b(s);
+  };
+}
+Change SetSharding(Sharding sharding, int64_t shard_size = 0) {
+  return [=](Scenario& s) {
+    s.parallel.data.sharding = sharding;
+    s.parallel.data.shard_size = shard_size;
+  };
+}
+Change SetPrefetch(Prefetch prefetch, int64_t forward = 0) {
+  return [=](Scenario& s) {
+    s.parallel.data.prefetch = prefetch;
+    s.parallel.data.forward_prefetch = forward;
+  };
+}
+Change SetOffload(Offload offload) {
+  return [=](Scenario& s) { s.parallel.data.offload = offload; };
+}
+Change SetRecompute(Recompute recompute) {
+  return [=](Scenario& s) { s.recompute = recompute; };
+}
+Change Wrap(WrapPolicy policy) {
+  return [=](Scenario& s) { s.parallel.data.wrap = policy; };
+}
+
+class ShardingParity : public testing::TestWithParam<ParityCase> {};
+TEST_P(ShardingParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
+TEST_P(ShardingParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
+
+constexpr auto kZero1 = DataParallelKind::kZero1, kZero2 = DataParallelKind::kZero2;
+std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Zero, ShardingParity,
+    testing::Values(ParityCase{"One", Zero(2, kZero1)}, ParityCase{"Two", Zero(2, kZero2)},
+                    ParityCase{"OneOfThreeRanks", Zero(3, kZero1)}, ParityCase{"TwoOfThreeRanks", Zero(3, kZero2)},
+                    ParityCase{"OneMlp", Sharded(TinyMlp(3), kZero1)}, ParityCase{"TwoMlp", Sharded(TinyMlp(3), kZero2)},
+                    ParityCase{"OneInGroups", Zero(4, kZero1, SetSharding({}, 2))},
+                    ParityCase{"TwoInGroups", Zero(4, kZero2, SetSharding({}, 2))},
+                    ParityCase{"OneInGroupsOfOne", Zero(2, kZero1, SetSharding({}, 1))},
+                    ParityCase{"TwoInGroupsOfOne", Zero(2, kZero2, SetSharding({}, 1))},
+                    ParityCase{"OneTied", Zero(2, kZero1, Tied)}, ParityCase{"OneAccumulate", Zero(2, kZero1, Accumulate)},
+                    ParityCase{"TwoAccumulate", Zero(2, kZero2, Accumulate)},
+                    ParityCase{"OneEveryMicroBatch", Zero(2, kZero1, EveryMicroBatch)},
+                    ParityCase{"OneClipped", Zero(2, kZero1, Clipped)}, ParityCase{"TwoClipped", Zero(3, kZero2, Clipped)},
+                    ParityCase{"NoOverlap", Zero(2, kZero2, [](Scenario& s) { s.parallel.data.overlap = false; })},
+                    ParityCase{"OneOffload", Zero(2, kZero1, SetOffload(Offload::kOptimizer))},
+                    ParityCase{"TwoOffloadClipped", Zero(2, kZero2, Both(SetOffload(Offload::kOptimizer), Clipped))}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Fsdp1, ShardingParity,
+    testing::Values(
+        ParityCase{"FullShard", Fsdp(2, Version1)}, ParityCase{"ThreeRanks", Fsdp(3, Version1)},
+        ParityCase{"Mlp", Sharded(TinyMlp(3), DataParallelKind::kFsdp, Version1)},
+        ParityCase{"ShardGradOp", Fsdp(2, Both(Version1, SetSharding(Sharding::kShardGradOp)))},
+        ParityCase{"NoShard", Fsdp(2, Both(Version1, SetSharding(Sharding::kNoShard)))},
+        ParityCase{"NoShardEveryMicroBatch",
+                   Fsdp(2, Both(EveryMicroBatch, Both(Version1, SetSharding(Sharding::kNoShard))))},
+        ParityCase{"Hybrid", Fsdp(4, Both(Version1, SetSharding(Sharding::kHybridShard, 2)))},
+        ParityCase{"HybridZero2", Fsdp(4, Both(Version1, SetSharding(Sharding::kHybridShardZero2, 2)))},
+        ParityCase{"HybridEveryMicroBatch",
+                   Fsdp(4, Both(EveryMicroBatch, Both(Version1, SetSharding(Sharding::kHybridShard, 2))))},
+        ParityCase{"Accumulate", Fsdp(2, Both(Version1, Accumulate))},
+        ParityCase{"ShardGradOpAccumulate",
+                   Fsdp(2, Both(Accumulate, Both(Version1, SetSharding(Sharding::kShardGradOp))))},
+        ParityCase{"EveryMicroBatch", Fsdp(2, Both(Version1, EveryMicroBatch))},
+        ParityCase{"NoPrefetch", Fsdp(2, Both(Version1, SetPrefetch(Prefetch::kNone)))},
+        ParityCase{"BackwardPost", Fsdp(2, Both(Version1, SetPrefetch(Prefetch::kBackwardPost)))},
+        ParityCase{"ForwardPrefetch", Fsdp(2, Both(Version1, SetPrefetch(Prefetch::kBackwardPre, 1)))},
+        ParityCase{"Clipped", Fsdp(3, Both(Version1, Clipped))}, ParityCase{"Tied", Fsdp(2, Both(Version1, Tied))},
+        ParityCase{"OffloadParameters", Fsdp(2, Both(Version1, SetOffload(Offload::kParam)))},
+        ParityCase{"OffloadOptimizer", Fsdp(2, Both(Version1, SetOffload(Offload::kOptimizer)))}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Fsdp2, ShardingParity,
+    testing::Values(
+        ParityCase{"FullShard", Fsdp(2)}, ParityCase{"ThreeRanks", Fsdp(3)}, ParityCase{"FourRanks", Fsdp(4)},
+        ParityCase{"Llama", Sharded(TinyLlama(2), DataParallelKind::kFsdp)},
+        ParityCase{"Mlp", Sharded(TinyMlp(3), DataParallelKind::kFsdp)},
+        ParityCase{"KeepAfterForward", Fsdp(2, [](Scenario& s) { s.parallel.data.reshard_after_forward = false; })},
+        ParityCase{"NoShard", Fsdp(2, SetSharding(Sharding::kNoShard))},
+        ParityCase{"Hybrid", Fsdp(4, SetSharding(Sharding::kHybridShard, 2))},
+        ParityCase{"HybridClipped", Fsdp(4, Both(SetSharding(Sharding::kHybridShard, 2), Clipped))},
+        ParityCase{"Accumulate", Fsdp(2, Accumulate)}, ParityCase{"EveryMicroBatch", Fsdp(2, EveryMicroBatch)},
+        ParityCase{"ForwardPrefetchTwo", Fsdp(2, SetPrefetch(Prefetch::kBackwardPre, 2))},
+        ParityCase{"WrapRoot", Fsdp(2, Wrap({.kind = WrapPolicy::Kind::kRoot, .size_bytes = 0, .modules = {}}))},
+        ParityCase{"WrapBySize", Fsdp(2, Wrap({.kind = WrapPolicy::Kind::kSize, .size_bytes = 30'000, .modules = {}}))},
+        ParityCase{"WrapNested", Fsdp(2, Wrap({.kind = WrapPolicy::Kind::kModules,
+                                               .size_bytes = 0,
+                                               .modules = {"embedding", "blocks.*", "blocks.*.mlp", "head"}}))},
+        ParityCase{"OffloadParameters", Fsdp(2, SetOffload(Offload::kParam))},
+        ParityCase{"OffloadParametersEveryMicroBatch", Fsdp(2, Both(EveryMicroBatch, SetOffload(Offload::kParam)))},
+        ParityCase{"OffloadOptimizer", Fsdp(2, SetOffload(Offload::kOptimizer))},
+        ParityCase{"OneRank", Fsdp(1)}),
+    NameOf);
+
+Scenario Flash(Scenario s) {
+  s.model.attention = AttentionKind::kFlash;
+  return s;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recompute, ShardingParity,
+    testing::Values(
+        ParityCase{"Full", Fsdp(2, SetRecompute(Recompute::kFull))},
+        ParityCase{"Selective", Fsdp(2, SetRecompute(Recompute::kSelective))},
+        ParityCase{"SelectiveFlash", Flash(Fsdp(2, SetRecompute(Recompute::kSelective)))},
+        ParityCase{"SelectiveOp", Fsdp(2, SetRecompute(Recompute::kSelectiveOp))},
+        ParityCase{"FullLlama", Sharded(TinyLlama(2), DataParallelKind::kFsdp, SetRecompute(Recompute::kFull))},
+        ParityCase{"SelectiveOpLlama", Sharded(TinyLlama(2), DataParallelKind::kFsdp, SetRecompute(Recompute::kSelectiveOp))},
+        ParityCase{"FullUnderDdp", Sharded(TinyGpt(2), DataParallelKind::kDdp, SetRecompute(Recompute::kFull))},
+        ParityCase{"FullNested", Fsdp(2, Both(SetRecompute(Recompute::kFull),
+                                              Wrap({.kind = WrapPolicy::Kind::kModules,
+                                                    .size_bytes = 0,
+                                                    .modules = {"blocks.*", "blocks.*.attn", "blocks.*.mlp"}})))},
+        ParityCase{"WholeBlockAgain", Fsdp(2, Both(SetRecompute(Recompute::kFull),
+                                                   [](Scenario& s) { s.framework = Framework::kPytorch; }))}),
+    NameOf);
+
+}  // namespace
+}  // namespace windtunnel
