@@ -158,6 +158,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   }
   FillMemory(plan, memory, prediction);
   prediction.outside_allocator = model.OutsideAllocator(plan);
+  prediction.device_memory = model.DeviceMemory();
 
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options.replicates));

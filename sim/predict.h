@@ -37,6 +37,7 @@ struct Prediction {
   Bytes initial_peak;                   // start-up: initialisation and the first steps
   Bytes peak_reserved;                  // largest over roles, at the end of the first steady step
   Bytes outside_allocator;
+  Bytes device_memory;                  // for both of them; 0: not known
   double measured_share = 0, interpolated_share = 0, modelled_share = 0;  // of the busy time
   int64_t events = 0;                   // of the event engine, over all runs
 };
