@@ -38,9 +38,6 @@ Status CheckSupported(const Scenario& s) {
   if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
   if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");
   if (s.allocator != AllocatorKind::kWindtunnel) return UnsupportedKey("allocator", "another allocator than windtunnel");
-  if (s.model.kind == ModelKind::kMlp && s.recompute != Recompute::kNone) {
-    return InvalidInput("recompute: it is by the block, and kind: mlp has none");
-  }
   return CheckPrecision(s.precision);
 }
 
@@ -125,7 +122,7 @@ Status RoleCompiler::MakeStrategy() {
     context.host = AddStream(StreamKind::kHost, "host");
   }
   if (!is_sharded) {
-    WT_ASSIGN_OR_RETURN(strategy_, MakeReplicated(context));
+    strategy_ = MakeReplicated(context);
   } else if (scenario_.parallel.data.kind == DataParallelKind::kFsdp) {
     WT_ASSIGN_OR_RETURN(strategy_, MakeFsdp(context));
   } else {

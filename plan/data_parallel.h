@@ -37,7 +37,7 @@ class DataParallel : public ModelHooks {
 };
 
 // Parameters whole on every rank: one device, or DistributedDataParallel.
-Result<std::unique_ptr<DataParallel>> MakeReplicated(const StrategyContext& context);
+std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context);
 std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context);
 // InvalidInput for a wrap policy that names no module or splits tied weights.
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context);

@@ -118,14 +118,6 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
 
 }  // namespace
 
-Result<std::unique_ptr<DataParallel>> MakeReplicated(const StrategyContext& context) {
-  const PrecisionSpec& precision = context.scenario.precision;
-  if (context.world.ranks() > 1 && context.scenario.parallel.data.gradient_as_bucket_view &&
-      TypeOf(precision.reduce) != TypesOf(precision).storage) {
-    return InvalidInput("parallel.data.gradient_as_bucket_view: gradients share the buckets' memory, so precision.reduce must be "
-                        "precision.param");
-  }
-  return std::unique_ptr<DataParallel>(std::make_unique<Replicated>(context));
-}
+std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context) { return std::make_unique<Replicated>(context); }
 
 }  // namespace windtunnel

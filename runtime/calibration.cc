@@ -44,15 +44,18 @@ class Calibrator {
     keys_.reserve(program_.ops.size());
     for (const Op& op : program_.ops) keys_.push_back(CostKey(op.kind));
     FindCollectives();
+    LayOutOperands();
   }
 
   Result<CalibrationSamples> Measure();
 
  private:
   // A collective of the program that costs are needed for, with the first operator that does it, and how often a round repeats it.
+  // It works on memory of the calibrator's: the program's own buffers may not be allocated when it runs.
   struct Target {
     OpIndex op;
     size_t samples;  // into samples_.collectives
+    std::vector<TensorRef> reads = {}, writes = {};
     int64_t alone = 0, under_compute = 0;
   };
 
@@ -73,7 +76,8 @@ class Calibrator {
   };
   Overlap MeasureOverlap(const Timeline& timeline, OpIndex backward,
                          const std::map<std::string, Duration>& medians) const;
-  Status RunOnce(OpIndex op);
+  Status RunOnce(const Target& target);
+  void LayOutOperands();
   std::map<std::string, Duration> Medians() const;
   OpIndex FirstOfBackward() const;
 
@@ -83,6 +87,7 @@ class Calibrator {
   const Program& program_;
   std::vector<std::string> keys_;
   std::vector<Target> targets_;
+  std::vector<char> operands_;  // of one collective at a time
   std::vector<Timeline> passes_;
   CalibrationSamples samples_;
 };
@@ -91,11 +96,13 @@ void Calibrator::FindCollectives() {
   std::map<std::string, size_t> seen;
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     const auto* collective = std::get_if<Collective>(&program_.ops[index].kind);
-    if (collective == nullptr || !seen.emplace(keys_[index], index).second) continue;
+    if (collective == nullptr) continue;
+    const AxisId axis = session_.executor().role().streams[program_.ops[index].stream].axis;
     CollectiveSamples samples;
     samples.op = Name(collective->kind);
     samples.bytes = MessageBytes(*collective).count();
-    samples.ranks = session_.communicator(session_.executor().role().streams[program_.ops[index].stream].axis)->size();
+    samples.ranks = session_.communicator(axis)->size();
+    if (!seen.emplace(fmt::format("{} ranks={}", keys_[index], samples.ranks), index).second) continue;
     targets_.push_back(Target{index, samples_.collectives.size()});
     samples_.collectives.push_back(std::move(samples));
   }
@@ -165,17 +172,39 @@ OpIndex Calibrator::FirstOfBackward() const {
   return 0;
 }
 
-Status Calibrator::RunOnce(OpIndex index) {
-  const Op& op = program_.ops[index];
-  std::vector<TensorRef> refs[2];
-  for (int i = 0; i < 2; ++i) {
-    for (const Slice& slice : i == 0 ? op.reads : op.writes) {
-      const auto values = session_.executor().Values(slice);
-      refs[i].push_back(TensorRef{const_cast<float*>(values.data()), slice.elements});
+// Operands that are one buffer in the program are so here; each begins on a page of its own.
+void Calibrator::LayOutOperands() {
+  constexpr int64_t kPage = 4096;
+  const std::vector<Buffer>& buffers = session_.executor().role().buffers;
+  int64_t most = 0;
+  auto lay_out = [&](Target& target, char* memory) {
+    const Op& op = program_.ops[target.op];
+    std::map<BufferId, char*> place;
+    int64_t used = 0;
+    for (const auto* slices : {&op.writes, &op.reads}) {
+      auto& refs = slices == &op.writes ? target.writes : target.reads;
+      refs.clear();
+      for (const Slice& slice : *slices) {
+        const Buffer& buffer = buffers[slice.buffer];
+        auto [at, is_new] = place.emplace(slice.buffer, memory + used);
+        if (is_new) used += buffer.bytes.RoundedUpTo(Bytes(kPage)).count();
+        const Plan& plan = session_.plan();
+        const int64_t first = slice.offset + slice.per_rank * plan.axes[slice.axis].position_of_rank[session_.rank()];
+        refs.push_back({at->second + first * SizeOf(buffer.dtype).count(), slice.elements});
+      }
     }
-  }
+    most = std::max(most, used);
+  };
+  for (Target& target : targets_) lay_out(target, nullptr);
+  operands_.assign(static_cast<size_t>(most + kPage), 0);
+  char* aligned = operands_.data() + kPage - reinterpret_cast<uintptr_t>(operands_.data()) % kPage;
+  for (Target& target : targets_) lay_out(target, aligned);
+}
+
+Status Calibrator::RunOnce(const Target& target) {
+  const Op& op = program_.ops[target.op];
   Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].axis);
-  return communicator.Wait(communicator.Submit(op.kind, refs[0], refs[1], op.name));
+  return communicator.Wait(communicator.Submit(op.kind, target.reads, target.writes, op.name));
 }
 
 // The ranks arrive out of computing, nearly together, as in a step.
@@ -184,7 +213,7 @@ Status Calibrator::AloneOnce(const Target& target) {
   SpinFor(Microseconds(40));
   CollectiveSamples& samples = samples_.collectives[target.samples];
   samples.arrived.push_back(Now());
-  WT_RETURN_IF_ERROR(RunOnce(target.op));
+  WT_RETURN_IF_ERROR(RunOnce(target));
   samples.done.push_back(Now());
   return Ok();
 }
@@ -192,7 +221,7 @@ Status Calibrator::AloneOnce(const Target& target) {
 Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
   WT_RETURN_IF_ERROR(session_.Barrier());
   const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
-  for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+  for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
   const Duration used = ClockTime(CLOCK_PROCESS_CPUTIME_ID) - before;
   samples_.collectives[target.samples].core_time.push_back(used / repetitions);
   return Ok();
@@ -202,7 +231,8 @@ Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
 Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians) {
   WT_RETURN_IF_ERROR(session_.Barrier());
   const OpIndex backward = FirstOfBackward();
-  Mode mode{.communication = Mode::Communication::kOne, .only = target.op, .submit_before = backward};
+  Mode mode{.communication = Mode::Communication::kOne, .only = target.op, .submit_before = backward,
+            .reads = target.reads, .writes = target.writes};
   const Duration start = Now();
   WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
   const Overlap overlap = MeasureOverlap(timeline, backward, medians);
@@ -242,9 +272,9 @@ Status Calibrator::PlanRepetitions(double pass_seconds) {
   const double each = options_.seconds / options_.rounds / static_cast<double>(targets_.size()) / 2;
   for (Target& target : targets_) {
     const std::string& key = keys_[target.op];
-    for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+    for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
     const Duration start = Now();
-    for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target.op));
+    for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
     WT_ASSIGN_OR_RETURN(target.alone, Agree(key + " alone", ToSeconds(Now() - start) / 3, each, 5, 250));
     WT_ASSIGN_OR_RETURN(target.under_compute, Agree(key + " under compute", pass_seconds, each, 1, 12));
   }
@@ -279,7 +309,8 @@ Result<CalibrationSamples> Calibrator::Measure() {
       WT_RETURN_IF_ERROR(store_.Set("calibration/progress", fmt::format("{}", (round + 1) / rounds)));
     }
   }
-  samples_.outside_allocator = session_.ResidentGrowth() - session_.executor().pool().reserved();
+  samples_.outside_allocator = session_.ResidentGrowth() - session_.executor().pool().reserved() -
+                               Bytes(static_cast<int64_t>(operands_.size()));
   return std::move(samples_);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <string.h>
 #include <time.h>
 
 #include <algorithm>
@@ -31,11 +32,14 @@ struct Executor::Run_ {
   Clock::time_point start{};
   Duration thread_start{};
   Duration now{};                   // the end of the last operator
+  Duration uncounted{};             // time spent imitating
   std::vector<uint64_t> tickets{};  // by operator; 0: not submitted
   std::vector<OpIndex> submitted{};
   Timeline timeline{};
 
-  Duration Time() const { return mode.thread_time ? ThreadTime() - thread_start : Since(start, Clock::now()); }
+  Duration Time() const {
+    return (mode.thread_time ? ThreadTime() - thread_start : Since(start, Clock::now())) - uncounted;
+  }
 };
 
 Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
@@ -72,8 +76,28 @@ Status Executor::Execute(Run_& run, OpIndex index) {
   const ExecutionMode& mode = run.mode;
   if (index == mode.submit_before) WT_RETURN_IF_ERROR(SubmitCommunication(run, mode.only));
   if (!IsCommunication(op.kind)) return Compute(run, index);
-  if (mode.communication != ExecutionMode::Communication::kAll) return Ok();
-  return SubmitCommunication(run, index);
+  if (mode.communication == ExecutionMode::Communication::kAll) return SubmitCommunication(run, index);
+  ImitateCommunication(run, index);
+  return Ok();
+}
+
+void Executor::ImitateCommunication(Run_& run, OpIndex index) {
+  const Op& op = run.program.ops[index];
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  if (collective == nullptr || op.reads.empty()) return;
+  const Duration before = run.Time();
+  Resolve(op.reads, reads_);
+  Resolve(op.writes, writes_);
+  const int ranks = plan_.axes[role_.streams[op.stream].axis].size();
+  const int64_t part = collective->elements / ranks, bytes = part * SizeOf(collective->dtype).count();
+  if (collective->kind == CollectiveKind::kAllGather) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      memmove(static_cast<char*>(writes_[0].data) + rank * bytes, reads_[0].data, static_cast<size_t>(bytes));
+    }
+  } else if (collective->kind == CollectiveKind::kReduceScatter) {
+    memmove(writes_[0].data, reads_[0].data, static_cast<size_t>(bytes));
+  }
+  run.uncounted += run.Time() - before;
 }
 
 Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
@@ -106,8 +130,13 @@ Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
     if (!IsPending(run, dependency)) continue;
     after.push_back({&CommunicatorOf(run.program.ops[dependency].stream), run.tickets[dependency]});
   }
-  Resolve(op.reads, reads_);
-  Resolve(op.writes, writes_);
+  if (index == run.mode.only) {
+    reads_.assign(run.mode.reads.begin(), run.mode.reads.end());
+    writes_.assign(run.mode.writes.begin(), run.mode.writes.end());
+  } else {
+    Resolve(op.reads, reads_);
+    Resolve(op.writes, writes_);
+  }
   run.tickets[index] = CommunicatorOf(op.stream).Submit(op.kind, reads_, writes_, op.name, after);
   run.submitted.push_back(index);
   return Ok();

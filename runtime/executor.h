@@ -26,12 +26,16 @@ namespace windtunnel {
 // By axis; null where its groups have a single rank.
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
-// What calibration changes about a run.
+// What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so that computation meets
+// values of the usual kind: an all-gather repeats this rank's shard, a reduce-scatter passes this rank's part on. The
+// imitation's time is not counted.
 struct ExecutionMode {
   enum class Communication { kAll, kNone, kOne } communication = Communication::kAll;
   // kOne: this operator is submitted before operator `submit_before`, and waited for only at the end of the program.
+  // It works on these operands instead of its own, which may not be allocated then.
   OpIndex only = -1;
   OpIndex submit_before = -1;
+  std::span<const TensorRef> reads = {}, writes = {};
   // Spans count the thread's CPU time instead of wall time, where ranks share cores.
   bool thread_time = false;
 };
@@ -59,6 +63,7 @@ class Executor {
   Status Execute(Run_& run, OpIndex index);
   Status ExecuteMemory(Run_& run, OpIndex index);
   Status SubmitCommunication(Run_& run, OpIndex index);
+  void ImitateCommunication(Run_& run, OpIndex index);
   Status Compute(Run_& run, OpIndex index);
   bool IsPending(const Run_& run, OpIndex dependency) const;
   Status WaitFor(Run_& run, OpIndex communication);

@@ -126,10 +126,36 @@ void CheckPrecision(const PrecisionSpec& precision, Checker& check) {
                WordOf(precision.fp8_recipe));
 }
 
+// Only what is sharded is worth a trip to the host and back, and only FSDP gathers parameters when they are needed.
+void CheckOffload(const DataParallelSpec& data, Checker& check) {
+  bool fsdp = data.kind == DataParallelKind::kFsdp;
+  bool sharded = fsdp || data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2;
+  check.Expect(data.offload != Offload::kParam || fsdp, {"parallel.data.offload"},
+               "parallel.data.offload is 'param', expected none or optimizer unless kind is fsdp");
+  check.Expect(data.offload != Offload::kOptimizer || sharded, {"parallel.data.offload"},
+               "parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or fsdp");
+}
+
+// Gradients that share the buckets' memory have the buckets' type.
+void CheckBucketView(const Scenario& scenario, Checker& check) {
+  const DataParallelSpec& data = scenario.parallel.data;
+  bool view = data.kind == DataParallelKind::kDdp && data.gradient_as_bucket_view;
+  check.Expect(!view || scenario.precision.reduce == scenario.precision.param,
+               {"parallel.data.gradient_as_bucket_view", "precision.reduce"},
+               "parallel.data.gradient_as_bucket_view is true, expected precision.reduce ({}) to be precision.param ({})",
+               WordOf(scenario.precision.reduce), WordOf(scenario.precision.param));
+}
+
 void CheckData(const DataParallelSpec& data, Checker& check) {
   check.Expect(data.kind != DataParallelKind::kNone || data.size == 1,
                {"parallel.data.size", "parallel.data.kind"},
                "parallel.data.size is {}, expected 1 for kind: none", data.size);
+  CheckOffload(data, check);
+  bool zero = data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2;
+  check.Expect(!zero || data.shard_size == 0 || Divides(data.shard_size, data.size),
+               {"parallel.data.shard_size", "parallel.data.size"},
+               "parallel.data.shard_size is {}, expected a divisor of parallel.data.size ({})",
+               data.shard_size, data.size);
   if (data.kind != DataParallelKind::kFsdp) return;
   bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
   check.Expect(!hybrid || Divides(data.shard_size, data.size),
@@ -270,6 +296,9 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
                "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);
   CheckData(scenario.parallel.data, check);
+  CheckBucketView(scenario, check);
+  check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},
+               "recompute is '{}', expected none for kind: mlp, which has no blocks", WordOf(scenario.recompute));
   CheckPipeline(scenario.parallel.pipeline, scenario.model, check);
   if (transformer) {
     CheckSplits(scenario, check);

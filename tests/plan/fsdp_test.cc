@@ -1,0 +1,207 @@
+// What FSDP's programs do when: gathers, reductions, and the memory that follows from them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "plan/fsdp_units.h"
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+// Blocks "blocks.0" and "blocks.1", and the root with everything else.
+Scenario TwoBlocks(int version) {
+  Scenario s = TinyGpt(2);
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.version = version;
+  return s;
+}
+
+const Program& Steady(const Plan& plan) { return plan.roles[0].steady; }
+
+// The steady step as a script: gathers "+0", reductions "-0", and a block's compute "F0", "B0" (first operators only).
+std::string Script(const Program& program) {
+  std::string script, last;
+  auto add = [&](std::string word) {
+    if (word != last) script += (script.empty() ? "" : " ") + word;
+    last = word;
+  };
+  auto unit = [](const std::string& name) { return name == "root" ? std::string("r") : name.substr(name.size() - 1); };
+  for (const Op& op : program.ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective != nullptr && collective->kind == CollectiveKind::kAllGather) add("+" + unit(op.name));
+    if (collective != nullptr && collective->kind == CollectiveKind::kReduceScatter) add("-" + unit(op.name));
+    if (op.stream != kComputeStream || op.layer < 0 || !op.name.starts_with("blocks.")) continue;
+    if (std::holds_alternative<Gemm>(op.kind)) {
+      add((op.phase == Phase::kForward ? "F" : "B") + std::to_string(op.layer));
+    }
+  }
+  return script;
+}
+
+std::string ScriptWith(int version, Prefetch prefetch, int64_t forward = 0) {
+  Scenario s = TwoBlocks(version);
+  s.parallel.data.prefetch = prefetch;
+  s.parallel.data.forward_prefetch = forward;
+  return Script(Steady(*CompilePlan(s)));
+}
+
+TEST(Fsdp, GathersTheNextUnitBeforeThisOnesBackward) {
+  // The root stays gathered after forward; its backward comes first and prefetches the last block.
+  EXPECT_EQ(ScriptWith(2, Prefetch::kBackwardPre), "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
+  EXPECT_EQ(ScriptWith(1, Prefetch::kBackwardPre), "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
+}
+
+TEST(Fsdp, BackwardPostGathersAfterTheComputationAndBeforeTheReduction) {
+  EXPECT_EQ(ScriptWith(1, Prefetch::kBackwardPost), "+r +0 F0 +1 F1 +1 B1 +0 -1 B0 -0 -r");
+}
+
+TEST(Fsdp, WithoutPrefetchAGatherQueuesBehindTheReduction) {
+  EXPECT_EQ(ScriptWith(1, Prefetch::kNone), "+r +0 F0 +1 F1 +1 B1 -1 +0 B0 -0 -r");
+}
+
+TEST(Fsdp, ForwardPrefetchGathersUnitsAhead) {
+  EXPECT_EQ(ScriptWith(1, Prefetch::kBackwardPre, 1), "+r +0 +1 F0 F1 +1 +0 B1 -1 B0 -0 -r");
+}
+
+TEST(Fsdp, KeepsUnitsAfterForwardUnderShardGradOp) {
+  Scenario s = TwoBlocks(1);
+  s.parallel.data.sharding = Sharding::kShardGradOp;
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))), "+r +0 F0 +1 F1 B1 -1 B0 -0 -r");
+}
+
+TEST(Fsdp, RecomputationGathersNothingMore) {
+  Scenario s = TwoBlocks(2);
+  s.recompute = Recompute::kFull;
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))), ScriptWith(2, Prefetch::kBackwardPre));
+}
+
+TEST(Fsdp, NoSyncReducesInTheLastMicroBatchOnly) {
+  Scenario s = TwoBlocks(2);
+  s.batch.accumulate = 2;
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))), "+r +0 F0 +1 F1 +1 +0 B1 B0 +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
+  s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))), "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
+}
+
+TEST(Fsdp, HybridSumsShardsOverTheirReplicasBehindTheReduceScatter) {
+  Scenario s = TwoBlocks(1);
+  s.parallel.data.size = s.cluster.devices_per_node = 4;
+  s.parallel.data.sharding = Sharding::kHybridShard;
+  s.parallel.data.shard_size = 2;
+  const Plan plan = *CompilePlan(s);
+  const std::vector<Stream>& streams = plan.roles[0].streams;
+  int sums = 0;
+  for (const Op& op : Steady(plan).ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective == nullptr || collective->kind != CollectiveKind::kAllReduce) continue;
+    ++sums;
+    EXPECT_EQ(plan.axes[streams[op.stream].axis].name, "replicate");
+    ASSERT_EQ(op.dependencies.size(), 1u);
+    EXPECT_EQ(OperatorName(Steady(plan).ops[op.dependencies[0]].kind), "reduce_scatter");
+  }
+  EXPECT_EQ(sums, 3);  // the root and two blocks
+  EXPECT_EQ(plan.axes[1].groups[1].ranks, (std::vector<int>{2, 3}));
+  EXPECT_EQ(plan.axes[2].groups[1].ranks, (std::vector<int>{1, 3}));
+}
+
+TEST(Fsdp, GathersInTheParameterTypeAndReducesInTheReductionType) {
+  Scenario s = TwoBlocks(1);
+  s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kFp32};
+  for (const Op& op : Steady(*CompilePlan(s)).ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) continue;
+    EXPECT_EQ(collective->dtype, collective->kind == CollectiveKind::kAllGather ? DType::kBFloat16 : DType::kFloat32);
+  }
+}
+
+TEST(Fsdp, TheRateLimiterHoldsTheHostBackOnDevicesWithStreams) {
+  Scenario s = TwoBlocks(1);
+  s.model.layers = 4;
+  auto waits = [&] {
+    int count = 0;
+    for (const Op& op : Steady(*CompilePlan(s)).ops) count += std::holds_alternative<HostWait>(op.kind);
+    return count;
+  };
+  EXPECT_EQ(waits(), 0);  // a CPU's host never runs ahead
+  s.cluster.device = "a100-sxm-80g";
+  EXPECT_EQ(waits(), 6);  // of eight gathers of blocks all but the first two
+  s.parallel.data.limit_all_gathers = false;
+  EXPECT_EQ(waits(), 0);
+}
+
+TEST(Fsdp, SaysThatTiedWeightsCannotBeParted) {
+  Scenario s = TwoBlocks(2);
+  s.model.tie_embeddings = true;
+  s.parallel.data.wrap = {WrapPolicy::Kind::kModules, 0, {"embedding"}};
+  const auto plan = CompilePlan(s);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_NE(plan.error().message.find("'embedding' holds the embedding, whose weight the head shares"), std::string::npos);
+}
+
+// ---- units ------------------------------------------------------------------------------------------------------------
+
+// A root with 10 elements of its own and two children: "a" with 100, and "b" with 20 and a child "b.c" of 60.
+struct Tree {
+  std::vector<Module> modules = {{"", -1, {0}}, {"a", 0, {1}}, {"b", 0, {2}}, {"b.c", 2, {3}}};
+  std::vector<Parameter> parameters;
+  Tree() {
+    for (int64_t elements : {10, 100, 20, 60}) parameters.push_back({"p", {elements}, elements, {}, {}});
+  }
+  std::string UnitsWith(const WrapPolicy& policy) const {
+    std::string text;
+    for (const FsdpUnit& unit : *MakeUnits(modules, parameters, policy)) {
+      text += unit.name + ":";
+      for (int parameter : unit.parameters) text += std::to_string(parameter);
+      text += " ";
+    }
+    return text;
+  }
+};
+
+TEST(MakeUnits, GivesARemainderToTheNearestUnitAbove) {
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kRoot, 0, {}}), "root:0123 ");
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kModules, 0, {"b.c"}}), "root:012 b.c:3 ");
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kModules, 0, {"a", "b"}}), "root:0 a:1 b:23 ");
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kModules, 0, {"*.c"}}), "root:012 b.c:3 ");
+}
+
+TEST(MakeUnits, WrapsBySizeFromTheInsideOut) {
+  // 60 elements (240 B) reach 200 B, what they leave of b (80 B) does not.
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kSize, 200, {}}), "root:02 a:1 b.c:3 ");
+  // 80 elements reach 320 B together, 60 alone do not.
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kSize, 320, {}}), "root:0 a:1 b:23 ");
+  EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kSize, 1000, {}}), "root:0123 ");
+}
+
+TEST(MakeUnits, NamesTheModulesWhenOneIsNotFound) {
+  const auto units = MakeUnits(Tree().modules, Tree().parameters, {WrapPolicy::Kind::kModules, 0, {"layer"}});
+  ASSERT_FALSE(units);
+  EXPECT_EQ(units.error().message, "parallel.data.wrap: no module is named 'layer'; there are a, b");
+}
+
+TEST(MakeShardLayout, PadsTheEndInVersion1AndEveryTensorInVersion2) {
+  const std::vector<Parameter> parameters = {{"w", {5, 3}, 15, {}, {}}, {"b", {2}, 2, {}, {}}};
+  const FsdpUnit unit{"u", 0, {0, 1}};
+  const ShardLayout flat = MakeShardLayout(unit, parameters, 4, 1);
+  EXPECT_EQ(flat.shard, 5);  // ceil(17 / 4)
+  EXPECT_EQ(flat.starts, (std::vector<int64_t>{0, 15}));
+  const ShardLayout rows = MakeShardLayout(unit, parameters, 4, 2);
+  EXPECT_EQ(rows.shard_elements, (std::vector<int64_t>{6, 1}));  // two rows of three, one element
+  EXPECT_EQ(rows.shard, 7);
+}
+
+TEST(PartOn, CutsATensorWhereShardsMeet) {
+  const Placement place{.buffer = 0, .offset = 0, .per_rank = 10, .start = 8, .axis = 0};  // elements 8 … 22 of the flat tensor
+  const LocalPart first = PartOn(place, 15, 0), second = PartOn(place, 15, 1), third = PartOn(place, 15, 2);
+  EXPECT_EQ((std::array{first.first, first.elements, first.offset}), (std::array<int64_t, 3>{0, 2, 8}));
+  EXPECT_EQ((std::array{second.first, second.elements, second.offset}), (std::array<int64_t, 3>{2, 10, 0}));
+  EXPECT_EQ((std::array{third.first, third.elements, third.offset}), (std::array<int64_t, 3>{12, 3, 0}));
+  EXPECT_EQ(PartOn(place, 15, 3).elements, 0);
+}
+
+}  // namespace
+}  // namespace windtunnel

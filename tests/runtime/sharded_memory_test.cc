@@ -1,0 +1,176 @@
+// Sharding does what it promises, in bytes of live runs; and every peak is predicted to the byte.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "plan/plan.h"
+#include "sim/role_memory.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/in_process_ranks.h"
+
+namespace windtunnel {
+namespace {
+
+// Bytes of parameters, gradients and optimizer state that a rank holds after a step, as the program asked for them; the largest
+// over ranks.
+int64_t SteadyStateBytes(const Plan& plan) {
+  int64_t most = 0;
+  std::mutex mutex;
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    for (int step = 0; step < 3; ++step) WT_RETURN_IF_ERROR(session.Step());
+    int64_t bytes = 0;
+    const std::vector<Buffer>& buffers = session.executor().role().buffers;
+    for (size_t id = 0; id < buffers.size(); ++id) {
+      const Category category = buffers[id].category;
+      const bool is_state = category == Category::kParameters || category == Category::kGradients || category == Category::kOptimizer;
+      if (is_state && session.executor().pool().alive(static_cast<BufferId>(id))) bytes += buffers[id].bytes.count();
+    }
+    std::lock_guard lock(mutex);
+    most = std::max(most, bytes);
+    return Ok();
+  });
+  return most;
+}
+
+struct Promise {
+  const char* name;
+  DataParallelSpec data;
+  double whole, sharded;  // bytes per parameter: whole + sharded / ranks
+};
+void PrintTo(const Promise& promise, std::ostream* out) { *out << promise.name; }
+
+DataParallelSpec Of(DataParallelKind kind, int version = 2, Sharding sharding = Sharding::kFullShard) {
+  DataParallelSpec data;
+  data.kind = kind;
+  data.version = version;
+  data.sharding = sharding;
+  data.bucket_cap_mb = 0.02;
+  return data;
+}
+DataParallelSpec DdpInView() {
+  DataParallelSpec data = Of(DataParallelKind::kDdp);
+  data.gradient_as_bucket_view = true;
+  return data;
+}
+
+class SteadyState : public testing::TestWithParam<Promise> {};
+
+TEST_P(SteadyState, IsWhatTheStrategyPromises) {
+  for (int ranks : {2, 3, 4}) {
+    Scenario s = TinyGpt(ranks);
+    s.optimizer.kind = OptimizerKind::kAdam;
+    s.parallel.data = GetParam().data;
+    s.parallel.data.size = ranks;
+    const Plan plan = *CompilePlan(s);
+    const double parameters = static_cast<double>(plan.model.parameters);
+    const double promised = parameters * (GetParam().whole + GetParam().sharded / ranks);
+    // A padding unit: what one more row (version 2) or element (else) of every tensor or bucket takes, in all four states.
+    int64_t rows = 0;
+    for (const Parameter& parameter : plan.roles[0].parameters) rows += parameter.elements / parameter.shape[0];
+    const int64_t units = GetParam().data.version == 2 ? rows : static_cast<int64_t>(plan.roles[0].parameters.size());
+    EXPECT_GE(SteadyStateBytes(plan), promised - 0.5) << ranks << " ranks";
+    EXPECT_LE(SteadyStateBytes(plan), promised + 16.0 * static_cast<double>(units)) << ranks << " ranks";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp32Adam, SteadyState,
+    testing::Values(Promise{"Ddp", DdpInView(), 16, 0}, Promise{"Zero1", Of(DataParallelKind::kZero1, 1), 8, 8},
+                    Promise{"Zero2", Of(DataParallelKind::kZero2, 1), 4, 12},
+                    Promise{"FullShard1", Of(DataParallelKind::kFsdp, 1), 0, 16},
+                    Promise{"FullShard2", Of(DataParallelKind::kFsdp, 2), 0, 16},
+                    Promise{"ShardGradOp", Of(DataParallelKind::kFsdp, 1, Sharding::kShardGradOp), 0, 16},
+                    Promise{"NoShard", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard), 16, 0}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(SteadyState, DdpHoldsGradientsTwiceWithoutViews) {
+  Scenario s = TinyGpt(2);
+  s.optimizer.kind = OptimizerKind::kAdam;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(SteadyStateBytes(plan), 16 * plan.model.parameters);  // the buckets count as communication
+  int64_t buckets = 0;
+  for (const Buffer& buffer : plan.roles[0].buffers) {
+    if (buffer.name.starts_with("bucket ")) buckets += buffer.bytes.count();
+  }
+  EXPECT_EQ(buckets, 4 * plan.model.parameters);
+}
+
+// ---- every combination ------------------------------------------------------------------------------------------------
+
+struct Strategy {
+  const char* name;
+  DataParallelSpec data;
+  int ranks = 2;
+};
+void PrintTo(const Strategy& strategy, std::ostream* out) { *out << strategy.name; }
+
+std::vector<Offload> OffloadsOf(DataParallelKind kind) {
+  if (kind == DataParallelKind::kDdp) return {Offload::kNone};
+  if (kind != DataParallelKind::kFsdp) return {Offload::kNone, Offload::kOptimizer};
+  return {Offload::kNone, Offload::kOptimizer, Offload::kParam};
+}
+
+// Micro-batches and when they reduce.
+constexpr std::pair<int, GradientSync> kAccumulations[] = {
+    {1, GradientSync::kLastMicroBatch}, {2, GradientSync::kLastMicroBatch}, {2, GradientSync::kEveryMicroBatch}};
+
+void ExpectExactPeaks(const Plan& plan, const std::string& what) {
+  const auto predicted = SimulateMemory(plan.roles[0]);
+  ASSERT_TRUE(predicted) << what;
+  std::mutex mutex;
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    for (size_t step = 0; step < plan.roles[0].startup.size() + 2; ++step) WT_RETURN_IF_ERROR(session.Step());
+    std::lock_guard lock(mutex);
+    EXPECT_EQ(session.steady_peak().allocated, predicted->steady.allocated) << what << ", rank " << session.rank();
+    EXPECT_EQ(session.steady_peak().reserved, predicted->steady.reserved) << what << ", rank " << session.rank();
+    EXPECT_EQ(session.initial_peak().allocated, predicted->initial_peak) << what << ", rank " << session.rank();
+    return Ok();
+  });
+}
+
+class PeakMemory : public testing::TestWithParam<std::tuple<Strategy, Recompute>> {};
+
+TEST_P(PeakMemory, IsPredictedToTheByteOnEveryRank) {
+  const auto& [strategy, recompute] = GetParam();
+  for (Offload offload : OffloadsOf(strategy.data.kind)) {
+    for (const auto& [micro_batches, sync] : kAccumulations) {
+      Scenario s = TinyGpt(strategy.ranks);
+      s.model.hidden = 64;
+      s.model.ffn = 256;
+      s.model.seq_len = 64;
+      s.parallel.data = strategy.data;
+      s.parallel.data.size = strategy.ranks;
+      s.parallel.data.offload = offload;
+      s.parallel.data.sync = sync;
+      s.recompute = recompute;
+      s.batch.accumulate = micro_batches;
+      ExpectExactPeaks(*CompilePlan(s), fmt::format("offload {}, {} micro-batches, sync {}", static_cast<int>(offload),
+                                                    micro_batches, static_cast<int>(sync)));
+    }
+  }
+}
+
+DataParallelSpec Hybrid(int version) {
+  DataParallelSpec data = Of(DataParallelKind::kFsdp, version, Sharding::kHybridShard);
+  data.shard_size = 2;
+  return data;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PeakMemory,
+    testing::Combine(testing::Values(Strategy{"Ddp", Of(DataParallelKind::kDdp)}, Strategy{"Zero1", Of(DataParallelKind::kZero1)},
+                                     Strategy{"Zero2", Of(DataParallelKind::kZero2)},
+                                     Strategy{"FullShard1", Of(DataParallelKind::kFsdp, 1)},
+                                     Strategy{"FullShard2", Of(DataParallelKind::kFsdp, 2)},
+                                     Strategy{"ShardGradOp1", Of(DataParallelKind::kFsdp, 1, Sharding::kShardGradOp)},
+                                     Strategy{"NoShard1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
+                                     Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4}),
+                     testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
+    [](const auto& info) {
+      static constexpr const char* kRecompute[] = {"None", "Selective", "SelectiveOp", "Full"};
+      return std::string(std::get<0>(info.param).name) + kRecompute[static_cast<int>(std::get<1>(info.param))];
+    });
+
+}  // namespace
+}  // namespace windtunnel
