@@ -102,6 +102,13 @@ class Parser {
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
+    CLI::App* validate = AddCommand(app_, "validate", Command::kValidate,
+                                    "Predict published measurements and print the errors.");
+    AddFiles(*validate, "ROWS", "Files of validation rows (JSON, one object a line)");
+    AddCommon(*validate);
+    validate->add_option("--json", options_.json, "Write the errors as JSON; - is standard output")
+        ->type_name("FILE");
+
     CLI::App* explain =
         AddCommand(app_, "explain", Command::kExplain, "Say where the step time and the memory go.");
     AddFiles(*explain, "SCENARIO", "A scenario file");
@@ -113,8 +120,6 @@ class Parser {
   // Understood, but not built yet: their arguments are taken as they come.
   void AddLaterCommands() {
     AddCommand(app_, "search", Command::kSearch, "Find the best parallel configuration (not supported yet).")
-        ->allow_extras();
-    AddCommand(app_, "validate", Command::kValidate, "Predict published measurements (not supported yet).")
         ->allow_extras();
   }
 

@@ -14,6 +14,7 @@ Result<int> RunLiveCommand(const Options& options);
 Result<int> CompareCommand(const Options& options);
 Result<int> CalibrateCommand(const Options& options);
 Result<int> ExplainCommand(const Options& options);
+Result<int> ValidateCommand(const Options& options);
 Result<int> ProfileShowCommand(const Options& options);
 Result<int> ProfileMergeCommand(const Options& options);
 Result<int> ProfileCheckCommand(const Options& options);

@@ -1,10 +1,14 @@
 #include "cli/costs.h"
 
+#include <fmt/ranges.h>
+
 #include <filesystem>
+#include <optional>
 
 #include "base/digest.h"
 #include "cli/paths.h"
 #include "cost_models/cost_model.h"
+#include "cost_models/device_spec.h"
 #include "runtime/live.h"
 
 namespace windtunnel {
@@ -37,8 +41,8 @@ bool LooksLikeFile(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
-Result<std::string> FindByName(const std::string& name) {
-  std::string looked;
+// A file of that name; nothing where there is none, with the places looked at in `looked`.
+std::optional<std::string> FindFile(const std::string& name, std::string& looked) {
   auto look = [&](const std::string& path) {
     looked += (looked.empty() ? "" : ", ") + path;
     return IsFile(path);
@@ -50,7 +54,19 @@ Result<std::string> FindByName(const std::string& name) {
     if (Profile machine = MachineProfile(); machine.name == name)
       if (std::string path = *cache + "/" + CacheFile(machine); look(path)) return path;
   }
-  return InvalidInput("no profile named '{}' (looked for {})", name, looked);
+  return std::nullopt;
+}
+
+// A profile that was measured goes before the program's own of the same name.
+Result<Costs> FindByName(const std::string& name) {
+  std::string looked;
+  if (auto path = FindFile(name, looked)) return LoadNamedCosts(*path);
+  if (auto json = EmbeddedProfile(name)) {
+    WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
+    return Costs{.profile = std::move(profile), .path = name + " (built in)"};
+  }
+  return InvalidInput("no profile named '{}' (looked for {}); built in are {}", name, looked,
+                      fmt::join(EmbeddedProfileNames(), ", "));
 }
 
 // "the costs of 31 operators, the first of them 'gemm …'"
@@ -74,13 +90,10 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
 }
 
 Result<Costs> LoadNamedCosts(const std::string& name) {
-  std::string path = name;
-  if (!LooksLikeFile(name) && !IsFile(path)) {
-    WT_ASSIGN_OR_RETURN(path, FindByName(name));
-  }
-  WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(path));
+  if (!LooksLikeFile(name) && !IsFile(name)) return FindByName(name);
+  WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(name));
   bool of_this_machine = IsOfThisMachine(profile, MachineProfile());
-  return Costs{std::move(profile), path, of_this_machine};
+  return Costs{std::move(profile), name, of_this_machine};
 }
 
 Result<Costs> CachedCosts() {

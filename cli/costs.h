@@ -28,7 +28,7 @@ struct Costs {
 // Errors: InvalidInput when a named profile is missing or malformed.
 Result<Costs> FindCosts(const Options& options, const Plan& plan);
 
-// A profile by file or by name (a file NAME.json of cost_models/profiles or of the cache).
+// A profile by file or by name (a file NAME.json of cost_models/profiles or of the cache, else one that is built in).
 Result<Costs> LoadNamedCosts(const std::string& name);
 
 // This machine's cache; an empty profile when there is none yet, or it is of other library versions or not

@@ -43,6 +43,8 @@ Result<int> ProfileShowCommand(const Options& options) {
 
 Result<int> ProfileMergeCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Costs merged, LoadNamedCosts(options.files.front()));
+  if (merged.profile.hardware)
+    return InvalidInput("{} is a datasheet: it has no measurements to merge", merged.path);
   for (size_t i = 1; i < options.files.size(); ++i) {
     WT_ASSIGN_OR_RETURN(Costs next, LoadNamedCosts(options.files[i]));
     if (!IsOfThisMachine(next.profile, merged.profile))
@@ -60,6 +62,10 @@ Result<int> ProfileCheckCommand(const Options& options) {
     WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(file));
     if (std::string bad = FindBadCost(costs.profile); !bad.empty())
       return InvalidInput("{}: the time of '{}' is not positive", costs.path, bad);
+    if (costs.profile.hardware) {
+      fmt::print("{}: well formed, a datasheet of {}\n", costs.path, costs.profile.hardware->description);
+      continue;
+    }
     fmt::print("{}: well formed, {} kernels, {} collectives; {}\n", costs.path, costs.profile.kernels.size(),
                costs.profile.collectives.size(),
                costs.of_this_machine ? "of this machine and its libraries"

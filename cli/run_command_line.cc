@@ -25,7 +25,7 @@ Result<int> RunCommand(const Options& options) {
     case Command::kSearch:
       return Unsupported("search is not supported yet");
     case Command::kValidate:
-      return Unsupported("validate is not supported yet");
+      return ValidateCommand(options);
     case Command::kExplain:
       return ExplainCommand(options);
     case Command::kProfileShow:

@@ -31,13 +31,18 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
 
 }  // namespace
 
-Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
+Result<std::vector<Override>> OverridesOf(const Options& options) {
   std::vector<Override> overrides;
   for (const std::string& set : options.sets) {
     WT_ASSIGN_OR_RETURN(Override parsed, ParseOverride(set));
     overrides.push_back(std::move(parsed));
   }
   if (options.seed) overrides.push_back({"run.seed", std::to_string(*options.seed)});
+  return overrides;
+}
+
+Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
+  WT_ASSIGN_OR_RETURN(std::vector<Override> overrides, OverridesOf(options));
   return LoadScenario(file, overrides);
 }
 

@@ -13,9 +13,12 @@
 #include "reports/outcome.h"
 #include "reports/progress.h"
 #include "runtime/live.h"
+#include "scenarios/overrides.h"
 
 namespace windtunnel {
 
+// --set and --seed.
+Result<std::vector<Override>> OverridesOf(const Options& options);
 // The scenario of `file` with --set and --seed applied, compiled.
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file);
 Result<Plan> LoadPlan(const Options& options, const std::string& file);

@@ -39,16 +39,23 @@ class CostModel {
   virtual Result<CommunicationCost> Communication(const Op& op, const Group& group) const = 0;
   // Host time before each operator.
   virtual Distribution Dispatch() const = 0;
+  // The same before this one, where the model tells operators apart.
+  virtual KernelCost DispatchOf(const Op&) const { return {.time = Dispatch()}; }
+  // Whether the host's thread runs the kernels (a CPU) or only issues them to a device that runs them in its own time.
+  virtual bool host_computes() const { return true; }
   // Cores of a node that its ranks share (rank r of a node runs on core r modulo this); 0: every rank has its own device.
   virtual int cores_per_node() const = 0;
   // A step's slow-down that all its operators share, at a level of its distribution in [0, 1].
   virtual double CommonMode(double level) const = 0;
   virtual Bytes OutsideAllocator(const Plan& plan) const = 0;
+  // What a device has for its allocator and everything outside it; 0: not known.
+  virtual Bytes DeviceMemory() const { return Bytes(0); }
 };
 
 // Costs out of `profile` for `plan`: kernels measured at its number of ranks per node (or the nearest measured number:
 // interpolated), collectives by size (between measured sizes: interpolated linearly; beyond the largest: modelled by its
-// bandwidth). The profile must outlive the model.
+// bandwidth). Where the profile is a datasheet, everything is modelled (cost_models/device_cost_model.h). The profile must outlive
+// the model.
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan);
 
 // What a profile lacks for a plan, so that calibration measures only that.

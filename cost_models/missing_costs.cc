@@ -40,6 +40,7 @@ bool HasOutsideAllocator(const Profile& profile, const Plan& plan) {
 }  // namespace
 
 MissingCosts FindMissingCosts(const Profile& profile, const Plan& plan) {
+  if (profile.hardware) return {};  // nothing is measured, nothing is missing
   Missing missing;
   for (const Role& role : plan.roles) AddMissing(profile, plan, role, missing);
   return {.kernels = {missing.kernels.begin(), missing.kernels.end()},

@@ -1,5 +1,6 @@
 // A hardware profile: what kernels and collectives cost on one kind of device, as JSON (schema "windtunnel/profile/1",
 // documented in cost_models/README.md). A profile holds costs of single kernels and single collectives, never a step time.
+// A device that is not at hand has a profile without measurements: its datasheet (cost_models/device_spec.h).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cost_models/device_spec.h"
 #include "cost_models/distribution.h"
 
 namespace windtunnel {
@@ -62,6 +64,8 @@ struct Profile {
   // Distribution. All 1 when not measured.
   std::array<double, Distribution::kCount> common_mode = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   std::vector<OutsideAllocatorEntry> outside_allocator;
+  // The datasheet that costs are modelled from; such a profile has no measurements.
+  std::optional<DeviceSpec> hardware;
 
   const KernelEntry* FindKernel(const std::string& key, int ranks) const;
   const CollectiveEntry* FindCollective(const std::string& op, const std::string& backend, int ranks,
@@ -75,7 +79,7 @@ struct Profile {
 // Errors: InvalidInput with the file's name (missing, not JSON, another schema version, a missing or wrong field).
 Result<Profile> LoadProfile(const std::string& path);
 Result<Profile> ParseProfile(const std::string& json, const std::string& name);
-// Canonical: sorted, so that equal profiles are equal text.
+// Canonical: sorted, so that equal profiles are equal text. Of a datasheet: the text that it was read from.
 std::string ProfileJson(const Profile& profile);
 // Through a temporary file and a rename. Failed when the file cannot be written.
 Status SaveProfile(const Profile& profile, const std::string& path);

@@ -5,6 +5,7 @@
 #include "cost_models/collective_curve.h"
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
+#include "cost_models/device_cost_model.h"
 #include "cost_models/overlap.h"
 
 namespace windtunnel {
@@ -144,6 +145,7 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 }  // namespace
 
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan) {
+  if (profile.hardware) return MakeDeviceCostModel(*profile.hardware, plan);
   return std::make_unique<ProfileCostModel>(profile, plan);
 }
 

@@ -73,6 +73,7 @@ std::string SortedListText(std::vector<Entry> entries) {
 }  // namespace
 
 std::string ProfileJson(const Profile& profile) {
+  if (profile.hardware) return profile.hardware->json;
   std::string text = "{\n";
   auto add = [&](const char* key, const std::string& value, const char* end = ",\n") {
     text += fmt::format("  \"{}\": {}{}", key, value, end);

@@ -14,7 +14,7 @@ struct Stretch {
   bool waited = false;
 };
 
-// When each communication operator of the program ended on this rank; -1 ps where it has no span.
+// When each operator of the program ended on this rank; -1 ps where it has no span.
 std::vector<Duration> EndsByOperator(const Timeline& timeline, const Program& program) {
   std::vector<Duration> ends(program.ops.size(), Picoseconds(-1));
   for (const Span& span : timeline.spans) ends[span.op] = span.end;
@@ -40,7 +40,10 @@ void SplitGap(Duration from, Duration to, std::vector<OpIndex> awaited, const st
 void ForEachStretch(const Timeline& timeline, const Role& role, const Program& program,
                     const std::function<void(const Stretch&)>& emit) {
   const std::vector<Duration> ends = EndsByOperator(timeline, program);
-  auto on_compute = [&](StreamId stream) { return role.streams[stream].kind != StreamKind::kCommunication; };
+  auto on_compute = [&](StreamId stream) {
+    const StreamKind kind = role.streams[stream].kind;
+    return timeline.host_computes ? kind != StreamKind::kCommunication : kind == StreamKind::kCompute;
+  };
   Duration now;
   for (const Span& span : timeline.spans) {
     if (!on_compute(span.stream)) continue;

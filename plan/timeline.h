@@ -34,9 +34,13 @@ struct Timeline {
   Duration end;  // the closing barrier's end (world size 1: the last operator's)
   std::vector<Span> spans;  // by stream in order; across streams by start
   std::vector<MemorySample> memory;
+  // Whether the host's thread runs the kernels of all streams, one after the other (a CPU); else a device runs each
+  // stream's in its own queue.
+  bool host_computes = true;
 };
 
-// Every instant of a step is exactly one of these (docs/contract.md, "Result"); they add up to `step`.
+// Every instant of a step is exactly one of these (docs/contract.md, "Result"); they add up to `step`. Where a device computes, the
+// compute stream alone counts, and what it waits for on the device's other streams (copies too) is exposed communication.
 struct StepBreakdown {
   Duration step;
   Duration compute;

@@ -55,6 +55,34 @@ Throughput ThroughputOf(const Plan& plan, Duration step) {
   return {tokens_per_s, FlopRate::FromFlopsPerSecond(flops_per_s)};
 }
 
+FlopRate DensePeak(const Plan& plan, const Profile& profile) {
+  if (!profile.hardware) return {};
+  switch (plan.scenario.precision.compute) {
+    case Precision::kFp32:
+      return profile.hardware->PeakFor(DType::kFloat32);
+    case Precision::kTf32:
+      return profile.hardware->PeakFor(DType::kTf32);
+    case Precision::kBf16:
+      return profile.hardware->PeakFor(DType::kBFloat16);
+    case Precision::kFp16:
+      return profile.hardware->PeakFor(DType::kFloat16);
+    case Precision::kFp8:
+      return profile.hardware->PeakFor(DType::kFloat8);
+  }
+  return {};
+}
+
+std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration step) {
+  const FlopRate peak = DensePeak(plan, profile);
+  if (peak <= FlopRate() || step <= Duration()) return std::nullopt;
+  return ThroughputOf(plan, step).flops_per_device.flops_per_second() / peak.flops_per_second();
+}
+
+std::optional<bool> FitsInDevice(const Prediction& prediction) {
+  if (prediction.device_memory <= Bytes(0)) return std::nullopt;
+  return prediction.peak_reserved + prediction.outside_allocator <= prediction.device_memory;
+}
+
 std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
   std::map<std::string, OperatorRow> by_name;
   if (outcome.prediction)

@@ -41,6 +41,15 @@ struct Throughput {
 };
 Throughput ThroughputOf(const Plan& plan, Duration step);
 
+// The device's dense peak for `precision.compute`; zero where the profile does not know one (a CPU has none to be held against).
+FlopRate DensePeak(const Plan& plan, const Profile& profile);
+// Model FLOP/s utilisation: ThroughputOf over that peak.
+std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration step);
+
+// Whether the prediction's peak, with what is outside the allocator, is within the device's memory; nothing where that is not
+// known.
+std::optional<bool> FitsInDevice(const Prediction& prediction);
+
 // One kind of operator (a key of Prediction::by_operator). What one side lacks is zero.
 struct OperatorRow {
   std::string name;

@@ -17,13 +17,14 @@ Json ContextJson(const Profile& profile) {
 }
 
 // The keys that prediction and measurement share.
-Json StepJson(const Plan& plan, const StepTimes& times, const StepBreakdown& breakdown) {
+Json StepJson(const Plan& plan, const Profile& profile, const StepTimes& times, const StepBreakdown& breakdown) {
   Throughput throughput = ThroughputOf(plan, times.p50);
   Json json;
   json["step_time_s"] = {
       {"p10", ToSeconds(times.p10)}, {"p50", ToSeconds(times.p50)}, {"p90", ToSeconds(times.p90)}};
   json["tokens_per_s"] = throughput.tokens_per_s;
-  json["mfu"] = nullptr;  // a CPU has no dense peak to hold it against
+  const std::optional<double> mfu = MfuOf(plan, profile, times.p50);
+  json["mfu"] = mfu ? Json(*mfu) : Json(nullptr);  // a CPU has no dense peak to hold it against
   json["mfu_convention"] = "palm";
   json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
   json["bubble_fraction"] = breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0.0;
@@ -59,12 +60,16 @@ Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
 
 Json PredictedJson(const Outcome& outcome) {
   const Prediction& prediction = *outcome.prediction;
-  Json json = StepJson(outcome.plan, StepTimesOf(prediction), prediction.breakdown);
+  Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(prediction), prediction.breakdown);
   json["memory"] = Json::array();
   for (const PredictedMemory& memory : prediction.memory)
     json["memory"].push_back(MemoryJson(RankRanges(memory.ranks), memory.steady));
   json["initial_peak_bytes"] = prediction.initial_peak.count();
   json["outside_allocator_bytes"] = prediction.outside_allocator.count();
+  if (auto fits = FitsInDevice(prediction)) {
+    json["device_memory_bytes"] = prediction.device_memory.count();
+    json["fits"] = *fits;
+  }
   json["cost_sources"] = {{"measured", prediction.measured_share},
                           {"interpolated", prediction.interpolated_share},
                           {"modelled", prediction.modelled_share}};
@@ -75,7 +80,7 @@ Json PredictedJson(const Outcome& outcome) {
 
 Json MeasuredJson(const Outcome& outcome) {
   const Measurement& measurement = *outcome.measurement;
-  Json json = StepJson(outcome.plan, StepTimesOf(measurement), measurement.breakdown);
+  Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(measurement), measurement.breakdown);
   Bytes initial_peak, outside;
   json["memory"] = Json::array();
   for (const MeasuredMemory& memory : measurement.memory) {

@@ -96,6 +96,12 @@ void AddStepTime(Table& table, const Outcome& outcome) {
             RelativeError(predicted_rate.tokens_per_s, measured_rate.tokens_per_s));
   table.Row("  FLOP/s of a device", FormatFlopRate(predicted_rate.flops_per_device),
             FormatFlopRate(measured_rate.flops_per_device));
+  auto mfu = [&](Duration step) {
+    auto share = MfuOf(outcome.plan, outcome.profile, step);
+    return share ? fmt::format("{:.1f} %", 100 * *share) : std::string();
+  };
+  if (DensePeak(outcome.plan, outcome.profile) > FlopRate())
+    table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
 }
 
 // Where a step's time goes; the last column is the difference as a share of the measured step.
@@ -200,6 +206,12 @@ void AddMemory(Table& table, const Outcome& outcome) {
   }
   row("  start-up", initial, &MeasuredMemory::initial_peak);
   row("  whole process", resident, &MeasuredMemory::resident_growth);
+  if (!outcome.prediction) return;
+  if (auto fits = FitsInDevice(*outcome.prediction)) {
+    const std::string memory = FormatBytes(outcome.prediction->device_memory);
+    table.Line(*fits ? fmt::format("  fits in the device's {}", memory)
+                     : table.ink().Red(fmt::format("  DOES NOT FIT in the device's {}", memory)));
+  }
 }
 
 // A bar of at most kBarCells either side of an axis: left when the prediction is too short, right when too

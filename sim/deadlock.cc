@@ -39,15 +39,26 @@ class Reporter {
     const RankQueue& layout = schedule_.queues[schedule_.ranks[rank].first_queue + queue];
     const int32_t transfer = schedule_.transfer_of_position[layout.first_transfer + position];
     const OpIndex op = schedule_.RoleOf(rank).queues[queue].ops[position];
+    const bool has_arrived = ranks_[rank].queues[queue].has_arrived;
     return fmt::format("\n  rank {} is in {}, which waits for {}", rank, Describe(rank, op),
-                       Absent(rank, op, transfer));
+                       has_arrived ? Absent(rank, op, transfer) : Missing(rank, queue, position));
+  }
+
+  // The operator of another of the rank's queues that the one at `position` waits for.
+  std::string Missing(int32_t rank, size_t queue, int32_t position) const {
+    const RoleSchedule& role = schedule_.RoleOf(rank);
+    for (const Prerequisite& needed : role.queues[queue].PrerequisitesOf(position)) {
+      if (ranks_[rank].queues[needed.queue].done < needed.done)
+        return Describe(rank, role.queues[needed.queue].ops[needed.done - 1]) + " of another stream";
+    }
+    return "nothing";
   }
 
   // The ranks that have not come to a transfer.
   std::string Absent(int32_t rank, OpIndex op, int32_t transfer) const {
     std::string text;
     for (int32_t peer : PeersOf(rank, op, schedule_.transfers[transfer])) {
-      if (peer == rank || HasArrived(peer, transfer)) continue;
+      if (peer == rank || peer >= static_cast<int32_t>(ranks_.size()) || HasArrived(peer, transfer)) continue;
       text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", peer, WhyNot(peer, transfer));
     }
     return text;
@@ -80,7 +91,7 @@ class Reporter {
     const Place place = PlaceOf(rank, transfer);
     if (place.queue < 0) return false;
     const RankSnapshot::Queue& queue = ranks_[rank].queues[place.queue];
-    return queue.done == place.position && queue.issued > place.position;
+    return queue.done == place.position && queue.has_arrived;
   }
 
   std::string WhyNot(int32_t rank, int32_t transfer) const {

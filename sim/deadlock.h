@@ -12,6 +12,7 @@ namespace windtunnel {
 struct RankSnapshot {
   struct Queue {
     int32_t issued = 0, done = 0;
+    bool has_arrived = false;  // its head
   };
   bool is_waiting = false;  // inside `action`, a kWait
   int32_t action = 0;
@@ -19,7 +20,7 @@ struct RankSnapshot {
 };
 
 // One line for each rank that has not finished: the operator that its host waits for, and the operators at the heads of its
-// queues with the ranks that have not come.
+// queues with the ranks that have not come, or the operator of another queue that they wait for.
 Error DeadlockError(const StepSchedule& schedule, const std::vector<RankSnapshot>& ranks);
 
 }  // namespace windtunnel

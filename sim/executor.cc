@@ -23,6 +23,7 @@ Duration TimeFor(Duration work, double speed) {
 StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits)
     : schedule_(schedule), cores_(cores), traits_(std::move(traits)) {
   WT_CHECK_EQ(traits_.size(), schedule.transfers.size());
+  WT_CHECK(HostComputes() || cores.cores_per_node == 0);
   const int32_t ranks = static_cast<int32_t>(schedule.ranks.size());
   const int32_t per_node = std::max(cores.ranks_per_node, 1);
   // Without shared cores, every rank is alone on a core of its own.
@@ -85,7 +86,8 @@ std::vector<RankSnapshot> StepExecutor::Snapshot() const {
     snapshot[rank].action = ranks_[rank].action;
   }
   for (size_t queue = 0; queue < queues_.size(); ++queue) {
-    snapshot[schedule_.queues[queue].rank].queues.push_back({queues_[queue].issued, queues_[queue].done});
+    snapshot[schedule_.queues[queue].rank].queues.push_back(
+        {queues_[queue].issued, queues_[queue].done, queues_[queue].has_arrived});
   }
   return snapshot;
 }
@@ -111,7 +113,8 @@ bool StepExecutor::RunAction(int32_t rank, const HostAction& action) {
     case HostAction::Kind::kWork:
       return !StartSegment(rank, action);
     case HostAction::Kind::kIssue:
-      if (queues_[queue].issued++ == queues_[queue].done) Arrive(queue);
+      ++queues_[queue].issued;
+      ArriveIfReady(queue);
       return true;
     case HostAction::Kind::kWait:
       if (queues_[queue].done > action.second) return true;
@@ -148,12 +151,24 @@ void StepExecutor::FinishSegment(int32_t rank) {
 
 // ---- transfers -------------------------------------------------------------------------------------------------------
 
-// The operator at the head of a rank's queue has been issued, and those before it are done.
-void StepExecutor::Arrive(int32_t queue) {
-  const RankQueue& layout = schedule_.queues[queue];
-  const int32_t position = queues_[queue].done;
-  const int32_t transfer = schedule_.transfer_of_position[layout.first_transfer + position];
-  if (recording_) recording_->ArriveAt(queue, position, queue_.now());
+// Whether what the queue's head waits for in the rank's other queues is done.
+bool StepExecutor::HasPrerequisites(int32_t queue) const {
+  const int32_t rank = schedule_.queues[queue].rank;
+  const int32_t first = FirstQueueOf(rank);
+  const RoleQueue& role = schedule_.RoleOf(rank).queues[queue - first];
+  for (const Prerequisite& needed : role.PrerequisitesOf(queues_[queue].done)) {
+    if (queues_[first + needed.queue].done < needed.done) return false;
+  }
+  return true;
+}
+
+// Does nothing unless the operator at the head has been issued and waits for nothing more on this rank.
+void StepExecutor::ArriveIfReady(int32_t queue) {
+  QueueState& state = queues_[queue];
+  if (state.has_arrived || state.issued <= state.done || !HasPrerequisites(queue)) return;
+  state.has_arrived = true;
+  const int32_t transfer = schedule_.transfer_of_position[schedule_.queues[queue].first_transfer + state.done];
+  if (recording_) recording_->ArriveAt(queue, state.done, queue_.now());
   if (++transfers_[transfer].arrived == schedule_.transfers[transfer].needed) StartTransfer(transfer);
 }
 
@@ -176,13 +191,15 @@ void StepExecutor::FinishTransfer(int32_t transfer) {
     QueueState& queue = queues_[participant.queue];
     if (recording_) recording_->EndAt(participant.queue, queue.done, queue_.now());
     queue.in_flight = -1;
+    queue.has_arrived = false;
     ++queue.done;
     MarkCoreOf(participant.rank);
   }
   for (int32_t i = 0; i < layout.participants; ++i) {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
-    const QueueState& queue = queues_[participant.queue];
-    if (queue.issued > queue.done) Arrive(participant.queue);
+    for (int32_t queue = FirstQueueOf(participant.rank); queue < EndQueueOf(participant.rank); ++queue) {
+      ArriveIfReady(queue);
+    }
     // A wait that is not for this operator finds so, and goes on.
     if (ranks_[participant.rank].state == HostState::kWaiting) RunHost(participant.rank);
   }
@@ -199,7 +216,8 @@ void StepExecutor::MarkCoreOf(int32_t rank) {
 
 void StepExecutor::UpdateSpeeds() {
   for (int32_t core : dirty_cores_) {
-    ShareCoreAmong(core);
+    if (HostComputes()) ShareCoreAmong(core);
+    else ShareDeviceOf(ranks_of_core_[core].front());
     is_dirty_core_[core] = false;
   }
   dirty_cores_.clear();
@@ -225,23 +243,49 @@ void StepExecutor::ShareCoreAmong(int32_t core) {
   ShareCore(claims_);
   size_t claim = 0;
   for (int32_t rank : ranks_of_core_[core]) {
-    if (ranks_[rank].state == HostState::kWorking) SetHostSpeed(rank, claims_[claim++].share);
+    if (ranks_[rank].state == HostState::kWorking) SetHostSpeed(rank, claims_[claim++].share * EfficiencyOn(rank));
     for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
-      const int32_t transfer = queues_[queue].in_flight;
-      if (transfer < 0) continue;
+      if (queues_[queue].in_flight < 0) continue;
       const CoreClaim& solved = claims_[claim++];
-      queues_[queue].speed_limit = solved.share < solved.demand ? solved.share / solved.demand : 1;
-      if (!transfers_[transfer].is_dirty) dirty_transfers_.push_back(transfer);
-      transfers_[transfer].is_dirty = true;
+      LimitTransfer(queues_[queue], solved.share < solved.demand ? solved.share / solved.demand : 1);
     }
   }
 }
 
-void StepExecutor::SetHostSpeed(int32_t rank, double share) {
-  double speed = share;
+// Sets the speeds on a rank whose device computes.
+void StepExecutor::ShareDeviceOf(int32_t rank) {
+  if (ranks_[rank].state == HostState::kWorking) SetHostSpeed(rank, 1);
+  auto engine_of = [&](int32_t queue) { return schedule_.transfers[queues_[queue].in_flight].engine; };
+  int kernels = 0;
   for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
-    if (queues_[queue].in_flight >= 0) speed *= traits_[queues_[queue].in_flight].compute_efficiency;
+    if (queues_[queue].in_flight >= 0 && engine_of(queue) == Engine::kKernels) ++kernels;
   }
+  const double efficiency = kernels > 0 ? EfficiencyOn(rank) : 1;
+  for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
+    if (queues_[queue].in_flight < 0) continue;
+    LimitTransfer(queues_[queue], engine_of(queue) == Engine::kKernels ? efficiency / kernels : 1);
+  }
+}
+
+// What the communication in flight on a rank leaves to its kernels beyond core time.
+double StepExecutor::EfficiencyOn(int32_t rank) const {
+  double efficiency = 1;
+  for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
+    if (queues_[queue].in_flight >= 0) efficiency *= traits_[queues_[queue].in_flight].compute_efficiency;
+  }
+  return efficiency;
+}
+
+// What this rank allows the transfer in flight on a queue; its speed is set later, over all its ranks.
+void StepExecutor::LimitTransfer(QueueState& queue, double speed) {
+  TransferState& transfer = transfers_[queue.in_flight];
+  if (queue.speed_limit == speed && transfer.work.speed > 0) return;
+  queue.speed_limit = speed;
+  if (!transfer.is_dirty) dirty_transfers_.push_back(queue.in_flight);
+  transfer.is_dirty = true;
+}
+
+void StepExecutor::SetHostSpeed(int32_t rank, double speed) {
   RankState& state = ranks_[rank];
   if (!SetSpeed(state.work, speed, {.is_transfer = false, .index = rank}) || recording_ == nullptr) return;
   recording_->BeginPiece(rank, queue_.now(), state.segment_work - state.work.remaining);

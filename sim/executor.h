@@ -1,12 +1,16 @@
 // The virtual-time executor: runs a step schedule with given times of its operators.
 //
 // What has work left is an activity: a rank's host thread inside a segment, or a transfer that all its ranks have reached. An
-// activity has a remaining amount of work (time at speed 1) and a speed:
+// activity has a remaining amount of work (time at speed 1) and a speed. Where the host computes:
 //
 //   host      its share of its core (sim/core_sharing.h) x the efficiency of every transfer in flight on its rank
 //   transfer  the least, over its ranks, of (share of the core) / (share that it needs to run as if alone); at most 1
 //
-// Whenever the set of activities on a core changes, the shares there are solved again, the work done so far is settled,
+// Where a device computes (ScheduleOptions::host), hosts, copies and communication go at speed 1, and
+//
+//   kernel    the efficiency of every communication in flight on its rank / kernels in flight there (on several streams)
+//
+// Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far is settled,
 // and the finish events of the activities whose speed changed are rescheduled.
 //
 //   StepExecutor executor(schedule, {.cores_per_node = 2, .ranks_per_node = 2}, traits);
@@ -27,7 +31,8 @@ namespace windtunnel {
 
 // Rank r is the (r mod ranks_per_node)-th of its node, and runs on that node's core number (that modulo cores_per_node).
 struct CoreLayout {
-  int cores_per_node = 0;  // 0: every rank has a device of its own, and communication has engines of its own
+  // 0: every rank has a core or a device of its own, and communication has engines of its own. Always where the host only issues.
+  int cores_per_node = 0;
   int ranks_per_node = 1;
 };
 
@@ -72,7 +77,8 @@ class StepExecutor {
   };
   struct QueueState {
     int32_t issued = 0, done = 0;
-    int32_t in_flight = -1;  // transfer
+    bool has_arrived = false;  // its head: issued, and everything that it waits for on this rank is done
+    int32_t in_flight = -1;    // transfer
     double speed_limit = 1;  // what this rank's core allows the transfer
   };
   struct TransferState {
@@ -90,19 +96,24 @@ class StepExecutor {
   bool RunAction(int32_t rank, const HostAction& action);
   bool StartSegment(int32_t rank, const HostAction& action);
   void FinishSegment(int32_t rank);
-  void Arrive(int32_t queue);
+  void ArriveIfReady(int32_t queue);
+  bool HasPrerequisites(int32_t queue) const;
   void StartTransfer(int32_t transfer);
   void FinishTransfer(int32_t transfer);
 
   void MarkCoreOf(int32_t rank);
   void UpdateSpeeds();
   void ShareCoreAmong(int32_t core);
-  void SetHostSpeed(int32_t rank, double share);
+  void ShareDeviceOf(int32_t rank);
+  double EfficiencyOn(int32_t rank) const;
+  void SetHostSpeed(int32_t rank, double speed);
+  void LimitTransfer(QueueState& queue, double speed);
   void SetTransferSpeed(int32_t transfer);
   bool SetSpeed(Activity& activity, double speed, Finish finish);
   bool IsComplete() const;
   std::vector<RankSnapshot> Snapshot() const;
 
+  bool HostComputes() const { return schedule_.options.host == HostRole::kComputes; }
   int32_t FirstQueueOf(int32_t rank) const { return schedule_.ranks[rank].first_queue; }
   int32_t EndQueueOf(int32_t rank) const;
 

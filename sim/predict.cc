@@ -9,6 +9,7 @@
 #include "sim/role_memory.h"
 #include "sim/step_costs.h"
 #include "sim/step_schedule.h"
+#include "sim/symmetry.h"
 
 namespace windtunnel {
 namespace {
@@ -25,7 +26,7 @@ CoreLayout CoresOf(const Plan& plan, const CostModel& costs) {
 class MonteCarlo {
  public:
   MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, CoreLayout cores, uint64_t seed)
-      : schedule_(schedule), sampler_(schedule, costs, seed), executor_(schedule, cores, TraitsOf(costs)) {}
+      : schedule_(schedule), sampler_(schedule, costs, seed), executor_(schedule, cores, TraitsOf(schedule, costs)) {}
 
   Result<Duration> StepTime(int replicate) {
     sampler_.Draw(replicate, work_);
@@ -108,6 +109,33 @@ Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCa
   return mean;
 }
 
+// A schedule with its costs.
+struct Work {
+  StepSchedule schedule;
+  StepCosts costs;
+  bool is_constant = false;
+};
+
+Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions schedule, int replicates) {
+  Work work;
+  WT_ASSIGN_OR_RETURN(work.schedule, MakeStepSchedule(plan, schedule));
+  WT_ASSIGN_OR_RETURN(work.costs, ResolveCosts(work.schedule, model, replicates));
+  work.is_constant = AreConstant(work.schedule, work.costs);
+  return work;
+}
+
+// One rank's work where it stands for all, else every rank's. (Ranks that share cores are always told apart.)
+Result<Work> WorkFor(const Plan& plan, const CostModel& model, int replicates) {
+  ScheduleOptions options{.host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues};
+  if (model.cores_per_node() == 0 && OneRankStandsForAll(plan)) {
+    options.one_rank_only = true;
+    WT_ASSIGN_OR_RETURN(Work one_rank, WorkFor(plan, model, options, replicates));
+    if (one_rank.is_constant) return one_rank;
+    options.one_rank_only = false;
+  }
+  return WorkFor(plan, model, options, replicates);
+}
+
 void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
   for (size_t role = 0; role < plan.roles.size(); ++role) {
     prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady});
@@ -131,27 +159,29 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   }
   FillMemory(plan, memory, prediction);
   prediction.outside_allocator = model.OutsideAllocator(plan);
+  prediction.device_memory = model.DeviceMemory();
 
   // Time: replicates of the steady step.
-  WT_ASSIGN_OR_RETURN(StepSchedule schedule, MakeStepSchedule(plan));
-  WT_ASSIGN_OR_RETURN(StepCosts costs, ResolveCosts(schedule, model, options.replicates));
-  MonteCarlo monte_carlo(schedule, costs, CoresOf(plan, model), options.seed);
-  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, options.replicates));
+  WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options.replicates));
+  MonteCarlo monte_carlo(work.schedule, work.costs, CoresOf(plan, model), options.seed);
+  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, work.is_constant ? 1 : options.replicates));
+  const int runs = static_cast<int>(replicates.times.size());
   prediction.events = monte_carlo.events();
-  prediction.p10 = replicates.times[NearestRank(10, options.replicates)];
-  prediction.p50 = replicates.times[NearestRank(50, options.replicates)];
-  prediction.p90 = replicates.times[NearestRank(90, options.replicates)];
+  prediction.p10 = replicates.times[NearestRank(10, runs)];
+  prediction.p50 = replicates.times[NearestRank(50, runs)];
+  prediction.p90 = replicates.times[NearestRank(90, runs)];
 
   // Where it goes.
-  const int median = replicates.by_time[NearestRank(50, options.replicates)];
+  const int median = replicates.by_time[NearestRank(50, runs)];
   WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
   prediction.breakdown = MeanBreakdown(plan, prediction.timelines);
   WT_ASSIGN_OR_RETURN(prediction.by_operator, MeanByOperator(plan, monte_carlo, replicates));
-  const SourceShares shares = ShareBySource(schedule, costs);
+  const SourceShares shares = ShareBySource(work.schedule, work.costs);
   prediction.measured_share = shares.measured;
   prediction.interpolated_share = shares.interpolated;
   prediction.modelled_share = shares.modelled;
   prediction.step_times = std::move(replicates.times);
+  if (work.is_constant) prediction.step_times.resize(options.replicates, prediction.p50);
   return prediction;
 }
 

@@ -23,7 +23,7 @@ class StepRecording {
   void ArriveAt(int32_t queue, int32_t position, Duration now) { starts_[Index(queue, position)] = now; }
   void EndAt(int32_t queue, int32_t position, Duration now) { ends_[Index(queue, position)] = now; }
 
-  // One timeline a rank. `memory` (by role) gives the samples; without it timelines have none.
+  // One timeline a rank laid out. `memory` (by role) gives the samples; without it timelines have none.
   std::vector<Timeline> Timelines(const std::vector<RoleMemory>& memory) const;
 
  private:
@@ -41,7 +41,7 @@ class StepRecording {
   const StepSchedule& schedule_;
   std::vector<std::vector<Piece>> pieces_;         // by rank, of the segment under way
   std::vector<Duration> item_starts_, item_ends_;  // of all ranks
-  std::vector<Duration> starts_, ends_;            // of communication operators, by queue and position
+  std::vector<Duration> starts_, ends_;            // of operators in queues, by queue and position
 };
 
 }  // namespace windtunnel

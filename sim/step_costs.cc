@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
+#include <unordered_map>
 
-#include "base/check.h"
 #include "base/random.h"
+#include "sim/symmetry.h"
 
 namespace windtunnel {
 namespace {
@@ -29,57 +31,100 @@ class Resolver {
   Resolver(const StepSchedule& schedule, const CostModel& model) : schedule_(schedule), model_(model) {}
 
   Result<StepCosts> Run() {
-    costs_.dispatch = model_.Dispatch();
     for (size_t role = 0; role < schedule_.roles.size(); ++role) WT_RETURN_IF_ERROR(AddRole(role));
     for (const Transfer& transfer : schedule_.transfers) WT_RETURN_IF_ERROR(AddTransfer(transfer));
     return std::move(costs_);
   }
 
  private:
+  static constexpr int32_t kUnknown = -2;
+
+  // An operator's costs on its own rank; kUnknown where the schedule has not asked for one.
+  struct OpCosts {
+    int32_t kernel = kUnknown, host = kUnknown;
+  };
+
   Status AddRole(size_t role) {
     const std::vector<Op>& ops = schedule_.plan->roles[role].steady.ops;
-    std::vector<int32_t>& kernels = costs_.kernel_of_item.emplace_back();
+    of_op_.emplace_back(ops.size(), nullptr);
+    std::vector<int32_t>& costs = costs_.cost_of_item.emplace_back();
     for (const WorkItem& item : schedule_.roles[role].items) {
-      int32_t kernel = item.kind == WorkItem::Kind::kDispatch ? StepCosts::kDispatch : StepCosts::kNothing;
+      int32_t cost = StepCosts::kNothing;
+      if (item.kind == WorkItem::Kind::kDispatch) cost = HostOf(role, item.op);
       if (item.kind == WorkItem::Kind::kKernel) {
-        WT_ASSIGN_OR_RETURN(kernel, KernelOf(ops[item.op]));
+        WT_ASSIGN_OR_RETURN(cost, KernelOf(role, item.op));
       }
-      kernels.push_back(kernel);
+      costs.push_back(cost);
     }
     return Ok();
   }
 
-  Result<int32_t> KernelOf(const Op& op) {
-    auto [entry, is_new] =
-        kernel_of_key_.try_emplace(CostKey(op.kind), static_cast<int32_t>(costs_.kernels.size()));
-    if (is_new) {
-      WT_ASSIGN_OR_RETURN(KernelCost cost, model_.Kernel(op));
+  OpCosts& CostsOf(size_t role, OpIndex op) {
+    OpCosts*& costs = of_op_[role][op];
+    if (costs == nullptr) costs = &of_key_[CostKey(schedule_.plan->roles[role].steady.ops[op].kind)];
+    return *costs;
+  }
+
+  int32_t HostOf(size_t role, OpIndex index) {
+    OpCosts& costs = CostsOf(role, index);
+    if (costs.host == kUnknown) {
+      costs.host = static_cast<int32_t>(costs_.hosts.size());
+      costs_.hosts.push_back(model_.DispatchOf(schedule_.plan->roles[role].steady.ops[index]));
+    }
+    return costs.host;
+  }
+
+  Result<int32_t> KernelOf(size_t role, OpIndex index) {
+    OpCosts& costs = CostsOf(role, index);
+    if (costs.kernel == kUnknown) {
+      WT_ASSIGN_OR_RETURN(KernelCost cost, model_.Kernel(schedule_.plan->roles[role].steady.ops[index]));
+      costs.kernel = static_cast<int32_t>(costs_.kernels.size());
       costs_.kernels.push_back(cost);
     }
-    return entry->second;
+    return costs.kernel;
   }
 
-  // A transfer is costed by its first rank's operator, and like those of an axis's other groups.
+  // A transfer is costed by its first rank's operator, and like those of the axis's other groups that lie alike.
   Status AddTransfer(const Transfer& transfer) {
     const Participant& first = schedule_.participants[transfer.first_participant];
-    const Op& op = schedule_.OpOf(first.rank, first.op);
-    auto key = std::pair(transfer.axis, CostKey(op.kind));
-    auto found = transfer_of_key_.find(key);
-    if (found == transfer_of_key_.end()) {
-      WT_ASSIGN_OR_RETURN(CommunicationCost cost,
-                          model_.Communication(op, schedule_.plan->axes[transfer.axis].groups[transfer.group]));
-      found = transfer_of_key_.emplace(std::move(key), cost).first;
+    if (transfer.engine != Engine::kLinks) {
+      WT_ASSIGN_OR_RETURN(int32_t kernel, KernelOf(schedule_.ranks[first.rank].role, first.op));
+      costs_.cost_of_transfer.push_back(kernel);
+      return Ok();
     }
-    costs_.transfers.push_back(found->second);
+    const Axis& axis = schedule_.plan->axes[transfer.axis];
+    const int32_t pattern = LieAlike(transfer.axis) ? 0 : transfer.group;
+    const Op& op = schedule_.OpOf(first.rank, first.op);
+    auto [entry, is_new] = communication_of_key_.try_emplace(
+        {transfer.axis, pattern, CostKey(op.kind)}, static_cast<int32_t>(costs_.communications.size()));
+    if (is_new) {
+      WT_ASSIGN_OR_RETURN(CommunicationCost cost, model_.Communication(op, axis.groups[transfer.group]));
+      costs_.communications.push_back(cost);
+    }
+    costs_.cost_of_transfer.push_back(entry->second);
     return Ok();
+  }
+
+  bool LieAlike(AxisId axis) {
+    auto [entry, is_new] = lie_alike_.try_emplace(axis, false);
+    const int64_t devices = schedule_.plan->scenario.cluster.devices_per_node;
+    if (is_new)
+      entry->second = GroupsLieAlike(schedule_.plan->axes[axis], static_cast<int>(std::max<int64_t>(devices, 1)));
+    return entry->second;
   }
 
   const StepSchedule& schedule_;
   const CostModel& model_;
   StepCosts costs_;
-  std::map<std::string, int32_t> kernel_of_key_;
-  std::map<std::pair<AxisId, std::string>, CommunicationCost> transfer_of_key_;
+  std::unordered_map<std::string, OpCosts> of_key_;  // nodes stay where they are
+  std::vector<std::vector<OpCosts*>> of_op_;         // by role and operator
+  std::map<std::tuple<AxisId, int32_t, std::string>, int32_t> communication_of_key_;
+  std::map<AxisId, bool> lie_alike_;
 };
+
+bool IsConstant(const Distribution& distribution) {
+  return distribution.values().front() == distribution.values().back();
+}
 
 void AddTo(SourceShares& shares, CostSource source, double time) {
   switch (source) {
@@ -103,27 +148,43 @@ Result<StepCosts> ResolveCosts(const StepSchedule& schedule, const CostModel& mo
   return costs;
 }
 
-std::vector<TransferTraits> TraitsOf(const StepCosts& costs) {
-  std::vector<TransferTraits> traits;
-  for (const CommunicationCost& cost : costs.transfers) {
-    traits.push_back({cost.core_share, cost.weight, cost.compute_efficiency});
+bool AreConstant(const StepSchedule& schedule, const StepCosts& costs) {
+  auto is_constant = [](const auto& cost) { return IsConstant(cost.time); };
+  return schedule.plan->scenario.cluster.jitter == 0 &&
+         std::all_of(costs.kernels.begin(), costs.kernels.end(), is_constant) &&
+         std::all_of(costs.hosts.begin(), costs.hosts.end(), is_constant) &&
+         std::all_of(costs.communications.begin(), costs.communications.end(), is_constant) &&
+         std::all_of(costs.common_mode.begin(), costs.common_mode.end(),
+                     [&](double factor) { return factor == costs.common_mode.front(); });
+}
+
+std::vector<TransferTraits> TraitsOf(const StepSchedule& schedule, const StepCosts& costs) {
+  std::vector<TransferTraits> traits(schedule.transfers.size());
+  for (size_t i = 0; i < traits.size(); ++i) {
+    if (schedule.transfers[i].engine != Engine::kLinks) continue;
+    const CommunicationCost& cost = costs.communications[costs.cost_of_transfer[i]];
+    traits[i] = {cost.core_share, cost.weight, cost.compute_efficiency};
   }
   return traits;
 }
 
 SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs) {
   SourceShares shares;
+  auto add = [&shares](const auto& cost, int32_t times) {
+    AddTo(shares, cost.source, ToSeconds(cost.time.p50()) * times);
+  };
   for (const RankLayout& rank : schedule.ranks) {
-    for (int32_t kernel : costs.kernel_of_item[rank.role]) {
-      if (kernel == StepCosts::kDispatch)
-        AddTo(shares, CostSource::kMeasured, ToSeconds(costs.dispatch.p50()));
-      if (kernel >= 0)
-        AddTo(shares, costs.kernels[kernel].source, ToSeconds(costs.kernels[kernel].time.p50()));
+    const std::vector<WorkItem>& items = schedule.roles[rank.role].items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const int32_t cost = costs.cost_of_item[rank.role][i];
+      if (cost == StepCosts::kNothing) continue;
+      add(items[i].kind == WorkItem::Kind::kDispatch ? costs.hosts[cost] : costs.kernels[cost], 1);
     }
   }
-  for (size_t i = 0; i < costs.transfers.size(); ++i) {
-    const CommunicationCost& cost = costs.transfers[i];
-    AddTo(shares, cost.source, ToSeconds(cost.time.p50()) * schedule.transfers[i].participants);
+  for (size_t i = 0; i < schedule.transfers.size(); ++i) {
+    const int32_t cost = costs.cost_of_transfer[i];
+    if (schedule.transfers[i].engine != Engine::kLinks) add(costs.kernels[cost], 1);
+    else add(costs.communications[cost], schedule.transfers[i].participants);
   }
   const double total = shares.measured + shares.interpolated + shares.modelled;
   if (total == 0) return {.measured = 1};  // nothing took time, and nothing was made up
@@ -139,22 +200,38 @@ void StepSampler::DrawItems(int32_t rank, int replicate, StepWork& work) const {
   const RandomStream stream(seed_, static_cast<uint64_t>(replicate));
   const RankLayout& layout = schedule_.ranks[rank];
   const std::vector<WorkItem>& items = schedule_.roles[layout.role].items;
-  const std::vector<int32_t>& kernels = costs_.kernel_of_item[layout.role];
+  const std::vector<int32_t>& costs = costs_.cost_of_item[layout.role];
   const double jitter = schedule_.plan->scenario.cluster.jitter;
   const double common = costs_.common_mode[replicate];
   const double kernel_factor = common * SlowdownOf(rank);
   for (size_t i = 0; i < items.size(); ++i) {
     Duration& time = work.items[layout.first_item + i];
-    if (kernels[i] == StepCosts::kNothing) {
+    if (costs[i] == StepCosts::kNothing) {
       time = Duration();
       continue;
     }
-    const bool is_kernel = kernels[i] >= 0;
+    const bool is_kernel = items[i].kind == WorkItem::Kind::kKernel;
     const uint64_t bits =
         stream.At(CounterOf(rank, items[i].op, is_kernel ? Draw::kKernel : Draw::kDispatch));
-    const Distribution& cost = is_kernel ? costs_.kernels[kernels[i]].time : costs_.dispatch;
+    const Distribution& cost = is_kernel ? costs_.kernels[costs[i]].time : costs_.hosts[costs[i]].time;
     const double factor = (is_kernel ? kernel_factor : common) * JitterFactor(bits, jitter);
     time = cost.Quantile(ToUniform(bits)).Scaled(factor);
+  }
+}
+
+void StepSampler::DrawTransfers(int replicate, StepWork& work) const {
+  const RandomStream stream(seed_, static_cast<uint64_t>(replicate));
+  const double jitter = schedule_.plan->scenario.cluster.jitter;
+  for (size_t i = 0; i < schedule_.transfers.size(); ++i) {
+    const Transfer& transfer = schedule_.transfers[i];
+    const Participant& first = schedule_.participants[transfer.first_participant];
+    const bool is_kernel = transfer.engine != Engine::kLinks;
+    const uint64_t bits =
+        stream.At(CounterOf(first.rank, first.op, is_kernel ? Draw::kKernel : Draw::kTransfer));
+    const int32_t cost = costs_.cost_of_transfer[i];
+    const Distribution& time = is_kernel ? costs_.kernels[cost].time : costs_.communications[cost].time;
+    const double common = is_kernel ? costs_.common_mode[replicate] * SlowdownOf(first.rank) : 1;
+    work.transfers[i] = time.Quantile(ToUniform(bits)).Scaled(common * JitterFactor(bits, jitter));
   }
 }
 
@@ -163,13 +240,7 @@ void StepSampler::Draw(int replicate, StepWork& work) const {
   work.transfers.resize(schedule_.transfers.size());
   for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
     DrawItems(static_cast<int32_t>(rank), replicate, work);
-  const RandomStream stream(seed_, static_cast<uint64_t>(replicate));
-  const double jitter = schedule_.plan->scenario.cluster.jitter;
-  for (size_t i = 0; i < schedule_.transfers.size(); ++i) {
-    const Participant& first = schedule_.participants[schedule_.transfers[i].first_participant];
-    const uint64_t bits = stream.At(CounterOf(first.rank, first.op, Draw::kTransfer));
-    work.transfers[i] = costs_.transfers[i].time.Quantile(ToUniform(bits)).Scaled(JitterFactor(bits, jitter));
-  }
+  DrawTransfers(replicate, work);
 }
 
 }  // namespace windtunnel

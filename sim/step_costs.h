@@ -16,12 +16,13 @@
 namespace windtunnel {
 
 struct StepCosts {
-  // Of `kernels`, by role and item; kDispatch or kNothing for items that are no kernels.
-  static constexpr int32_t kDispatch = -1, kNothing = -2;
-  std::vector<std::vector<int32_t>> kernel_of_item;
-  std::vector<KernelCost> kernels;  // distinct ones
-  std::vector<CommunicationCost> transfers;
-  Distribution dispatch;
+  static constexpr int32_t kNothing = -1;
+  // Of `hosts` (dispatch) or `kernels`, by role and item; kNothing for memory operators.
+  std::vector<std::vector<int32_t>> cost_of_item;
+  // Of `communications`, or of `kernels` where the transfer is a kernel or a copy.
+  std::vector<int32_t> cost_of_transfer;
+  std::vector<KernelCost> kernels, hosts;  // distinct ones
+  std::vector<CommunicationCost> communications;
   std::vector<double> common_mode;  // by replicate
 };
 
@@ -29,7 +30,10 @@ struct StepCosts {
 // the noise of drawing it. Errors: the cost model's.
 Result<StepCosts> ResolveCosts(const StepSchedule& schedule, const CostModel& model, int replicates);
 
-std::vector<TransferTraits> TraitsOf(const StepCosts& costs);
+// Whether every draw is the same: no cost has spread, and the scenario has no jitter.
+bool AreConstant(const StepSchedule& schedule, const StepCosts& costs);
+
+std::vector<TransferTraits> TraitsOf(const StepSchedule& schedule, const StepCosts& costs);
 
 // Shares of the busy time (kernels, dispatch and every rank's transfers, at their medians) by the source of its cost.
 struct SourceShares {
@@ -50,6 +54,7 @@ class StepSampler {
 
  private:
   void DrawItems(int32_t rank, int replicate, StepWork& work) const;
+  void DrawTransfers(int replicate, StepWork& work) const;
   double SlowdownOf(int32_t rank) const;
 
   const StepSchedule& schedule_;

@@ -11,8 +11,9 @@ namespace {
 // Walks one role's program and writes down what its host does.
 class RoleScheduler {
  public:
-  RoleScheduler(const Role& role, RoleSchedule& schedule)
-      : role_(role), schedule_(schedule), queue_of_stream_(role.streams.size(), -1) {}
+  RoleScheduler(const Role& role, HostRole host, RoleSchedule& schedule)
+      : role_(role), host_computes_(host == HostRole::kComputes), schedule_(schedule),
+        queue_of_stream_(role.streams.size(), -1) {}
 
   void Run() {
     const std::vector<Op>& ops = role_.steady.ops;
@@ -23,24 +24,29 @@ class RoleScheduler {
 
  private:
   void Add(OpIndex index, const Op& op) {
-    const bool is_memory = IsMemory(op.kind);
-    const bool waits_only = std::holds_alternative<HostWait>(op.kind);
-    if (!is_memory && !waits_only) schedule_.items.push_back({WorkItem::Kind::kDispatch, index});
-    for (OpIndex dependency : op.dependencies) AddWait(dependency);
-    if (waits_only) return;
-    if (IsCommunication(op.kind)) {
-      AddIssue(index, op);
+    if (IsMemory(op.kind)) {
+      schedule_.items.push_back({WorkItem::Kind::kMemory, index});
+      return;
+    }
+    if (std::holds_alternative<HostWait>(op.kind)) {
+      for (OpIndex dependency : op.dependencies) AddWait(dependency);
+      return;
+    }
+    schedule_.items.push_back({WorkItem::Kind::kDispatch, index});
+    if (host_computes_ && !IsCommunication(op.kind)) {
+      for (OpIndex dependency : op.dependencies) AddWait(dependency);
+      schedule_.items.push_back({WorkItem::Kind::kKernel, index});
     } else {
-      schedule_.items.push_back({is_memory ? WorkItem::Kind::kMemory : WorkItem::Kind::kKernel, index});
+      AddIssue(index, op);
     }
   }
 
-  // Compute operators have run by the time the host comes here; of a communication stream, whoever has waited for an
-  // operator has waited for all before it.
+  // What the host has run itself is done by the time that it comes here; of a queue, whoever has waited for an operator has
+  // waited for all before it.
   void AddWait(OpIndex dependency) {
-    if (!IsCommunication(role_.steady.ops[dependency].kind)) return;
-    const int32_t queue = queue_of_stream_[role_.steady.ops[dependency].stream];
     const int32_t position = position_of_op_[dependency];
+    if (position < 0) return;
+    const int32_t queue = queue_of_stream_[role_.steady.ops[dependency].stream];
     if (position < waited_for_[queue]) return;
     waited_for_[queue] = position + 1;
     EndSegment();
@@ -50,16 +56,33 @@ class RoleScheduler {
   void AddIssue(OpIndex index, const Op& op) {
     EndSegment();
     const int32_t queue = QueueOf(op.stream);
+    AddPrerequisites(op, queue);
     position_of_op_[index] = static_cast<int32_t>(schedule_.queues[queue].ops.size());
     schedule_.queues[queue].ops.push_back(index);
     schedule_.actions.push_back({HostAction::Kind::kIssue, queue, position_of_op_[index]});
   }
 
+  // Only what no operator before it in its queue has waited for already.
+  void AddPrerequisites(const Op& op, int32_t queue) {
+    RoleQueue& own = schedule_.queues[queue];
+    std::vector<int32_t>& known = known_done_[queue];
+    known.resize(schedule_.queues.size(), 0);
+    for (OpIndex dependency : op.dependencies) {
+      const int32_t other = queue_of_stream_[role_.steady.ops[dependency].stream];
+      const int32_t done = position_of_op_[dependency] + 1;
+      if (done == 0 || other == queue || done <= known[other]) continue;
+      known[other] = done;
+      own.prerequisites.push_back({other, done});
+    }
+    own.first_prerequisite.push_back(static_cast<int32_t>(own.prerequisites.size()));
+  }
+
   int32_t QueueOf(StreamId stream) {
     if (queue_of_stream_[stream] < 0) {
       queue_of_stream_[stream] = static_cast<int32_t>(schedule_.queues.size());
-      schedule_.queues.push_back({stream, {}});
+      schedule_.queues.push_back({.stream = stream, .ops = {}, .prerequisites = {}});
       waited_for_.push_back(0);
+      known_done_.emplace_back();
     }
     return queue_of_stream_[stream];
   }
@@ -71,14 +94,18 @@ class RoleScheduler {
   }
 
   const Role& role_;
+  const bool host_computes_;
   RoleSchedule& schedule_;
-  std::vector<int32_t> queue_of_stream_, position_of_op_;
-  std::vector<int32_t> waited_for_;  // by queue: operators known to be done
-  int32_t segment_ = 0;              // the first item of the segment being filled
+  std::vector<int32_t> queue_of_stream_;
+  std::vector<int32_t> position_of_op_;  // in its queue; -1: it has none
+  std::vector<int32_t> waited_for_;      // by queue: operators that the host knows to be done
+  std::vector<std::vector<int32_t>> known_done_;  // by queue and other queue: what its operators know to be done
+  int32_t segment_ = 0;                           // the first item of the segment being filled
 };
 
 void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
-  for (int rank = 0; rank < plan.world_size; ++rank) {
+  const int ranks = schedule.options.one_rank_only ? 1 : plan.world_size;
+  for (int rank = 0; rank < ranks; ++rank) {
     const int32_t role = plan.role_of_rank[rank];
     schedule.ranks.push_back({role, schedule.items, static_cast<int32_t>(schedule.queues.size())});
     schedule.items += static_cast<int32_t>(schedule.roles[role].items.size());
@@ -92,12 +119,13 @@ void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
 
 }  // namespace
 
-Result<StepSchedule> MakeStepSchedule(const Plan& plan) {
+Result<StepSchedule> MakeStepSchedule(const Plan& plan, const ScheduleOptions& options) {
   WT_CHECK_EQ(plan.role_of_rank.size(), static_cast<size_t>(plan.world_size));
   StepSchedule schedule;
   schedule.plan = &plan;
+  schedule.options = options;
   schedule.roles.resize(plan.roles.size());
-  for (size_t i = 0; i < plan.roles.size(); ++i) RoleScheduler(plan.roles[i], schedule.roles[i]).Run();
+  for (size_t i = 0; i < plan.roles.size(); ++i) RoleScheduler(plan.roles[i], options.host, schedule.roles[i]).Run();
   LayOutRanks(plan, schedule);
   WT_RETURN_IF_ERROR(MatchTransfers(schedule));
   return schedule;

@@ -1,15 +1,21 @@
 // A plan's steady step, laid out flat for the executor: what each role's host does, in order, and which operators of which ranks
 // form one transfer (a collective, or a send with its receive).
 //
-// The host thread of a rank is its compute stream (a CPU runs kernels in the calling thread). For each operator it pays a
-// dispatch time, waits for the communication operators that it depends on, and then runs it or hands it to a communication
-// stream. Operators of other ranks see nothing of a host between two points where it issues or awaits communication, so
-// all its work in between is one segment: one event of the engine, however many operators.
+// Where the host computes (a CPU runs kernels in the calling thread), the host thread of a rank is its compute stream. For each
+// operator it pays a dispatch time, waits for the communication operators that it depends on, and then runs it or hands it
+// to a communication stream. Operators of other ranks see nothing of a host between two points where it issues or awaits
+// communication, so all its work in between is one segment: one event of the engine, however many operators.
 //
-//   WT_ASSIGN_OR_RETURN(StepSchedule schedule, MakeStepSchedule(plan));
+// Where a device computes, the host only issues: every stream (compute, copies, communication) is a queue, and the host
+// waits only at HostWait operators. A kernel is a transfer with one participant.
+//
+// In either case an operator in a queue waits there for those before it and for its prerequisites in other queues.
+//
+//   WT_ASSIGN_OR_RETURN(StepSchedule schedule, MakeStepSchedule(plan, {.host = HostRole::kIssues}));
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -17,9 +23,18 @@
 
 namespace windtunnel {
 
+enum class HostRole : uint8_t { kComputes, kIssues };
+
+struct ScheduleOptions {
+  HostRole host = HostRole::kComputes;
+  // Only rank 0 is laid out, and its transfers begin when it arrives. REQUIRES: OneRankStandsForAll (sim/symmetry.h).
+  bool one_rank_only = false;
+};
+
 // A piece of a segment.
 struct WorkItem {
-  enum class Kind : uint8_t { kDispatch, kKernel, kMemory };  // kMemory: an Alloc or Free; takes no time
+  // kKernel: only where the host computes. kMemory: an Alloc or Free; takes no time.
+  enum class Kind : uint8_t { kDispatch, kKernel, kMemory };
   Kind kind = Kind::kKernel;
   OpIndex op = -1;
 };
@@ -31,10 +46,23 @@ struct HostAction {
   int32_t second = 0;  // and the operator's position in it
 };
 
-// The operators of one communication stream, in order.
+// So many operators of another queue of the role must be done.
+struct Prerequisite {
+  int32_t queue = -1;
+  int32_t done = 0;
+};
+
+// The operators of one stream that the host issues to, in order, and what each waits for beyond those before it.
 struct RoleQueue {
   StreamId stream = -1;
   std::vector<OpIndex> ops;
+  std::vector<Prerequisite> prerequisites;         // of all operators in a row
+  std::vector<int32_t> first_prerequisite = {0};  // by position, and one past the last
+
+  std::span<const Prerequisite> PrerequisitesOf(int32_t position) const {
+    return std::span(prerequisites)
+        .subspan(first_prerequisite[position], first_prerequisite[position + 1] - first_prerequisite[position]);
+  }
 };
 
 struct RoleSchedule {
@@ -43,12 +71,15 @@ struct RoleSchedule {
   std::vector<RoleQueue> queues;
 };
 
-// One rank's communication operator, as part of a transfer.
+// One rank's operator, as part of a transfer.
 struct Participant {
   int32_t rank = -1;
   int32_t queue = -1;  // into StepSchedule::queues
   OpIndex op = -1;
 };
+
+// What a transfer occupies. Kernels share their device; a copy engine moves bytes between host and device beside them.
+enum class Engine : uint8_t { kLinks, kKernels, kCopies };
 
 // Operators of several ranks that begin together, when the last has arrived, and end together.
 struct Transfer {
@@ -56,8 +87,9 @@ struct Transfer {
   int32_t participants = 0;
   int32_t needed =
       0;  // more than `participants` when a rank's program lacks its part: the transfer never begins
-  AxisId axis = -1;
+  AxisId axis = -1;    // -1: a kernel or a copy
   int32_t group = -1;  // of the axis
+  Engine engine = Engine::kLinks;
 };
 
 // A rank's RoleQueue.
@@ -83,6 +115,7 @@ struct StepSchedule {
   std::vector<Transfer> transfers;
   std::vector<Participant> participants;
   int32_t items = 0;  // of all ranks
+  ScheduleOptions options;
 
   const RoleSchedule& RoleOf(int rank) const { return roles[ranks[rank].role]; }
   const Op& OpOf(int rank, OpIndex op) const { return plan->RoleOf(rank).steady.ops[op]; }
@@ -90,6 +123,6 @@ struct StepSchedule {
 
 // `plan` must outlive the schedule. Errors: Failed when two ranks' operators that should meet differ in kind or size (names
 // both).
-Result<StepSchedule> MakeStepSchedule(const Plan& plan);
+Result<StepSchedule> MakeStepSchedule(const Plan& plan, const ScheduleOptions& options = {});
 
 }  // namespace windtunnel

@@ -55,7 +55,11 @@ class Matcher {
     for (size_t q = 0; q < role.queues.size(); ++q) {
       const int32_t queue = layout.first_queue + static_cast<int32_t>(q);
       int32_t index = schedule_.queues[queue].first_transfer;
-      for (OpIndex op : role.queues[q].ops) ops.emplace_back(op, queue, index++);
+      for (OpIndex op : role.queues[q].ops) {
+        if (IsCommunication(schedule_.OpOf(rank, op).kind)) ops.emplace_back(op, queue, index);
+        else AddAlone({rank, queue, op}, index);
+        ++index;
+      }
     }
     std::sort(ops.begin(), ops.end());  // host order, over the queues
     std::map<Key, int32_t> met;
@@ -64,6 +68,18 @@ class Matcher {
       key.k = met[key]++;
       parts_[key].push_back({{rank, queue, op}, index});
     }
+  }
+
+  // A kernel, or a copy between host and device: a transfer of its own.
+  void AddAlone(Participant participant, int32_t index) {
+    const auto* copy = std::get_if<Copy>(&schedule_.OpOf(participant.rank, participant.op).kind);
+    const bool crosses = copy != nullptr && copy->crosses != Copy::Crosses::kNothing;
+    schedule_.transfer_of_position[index] = static_cast<int32_t>(schedule_.transfers.size());
+    schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
+                                   .participants = 1,
+                                   .needed = 1,
+                                   .engine = crosses ? Engine::kCopies : Engine::kKernels});
+    schedule_.participants.push_back(participant);
   }
 
   Key KeyOf(int32_t rank, OpIndex index, StreamId stream) const {
@@ -81,7 +97,7 @@ class Matcher {
     const int group_size = schedule_.plan->axes[axis].size();
     schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
                                    .participants = static_cast<int32_t>(parts.size()),
-                                   .needed = is_pair ? 2 : group_size,
+                                   .needed = schedule_.options.one_rank_only ? 1 : is_pair ? 2 : group_size,
                                    .axis = axis,
                                    .group = group});
     for (const Part& part : parts) {
@@ -93,6 +109,7 @@ class Matcher {
   }
 
   Status CheckSame(const Participant& a, const Participant& b) const {
+    if (a.op == b.op && schedule_.ranks[a.rank].role == schedule_.ranks[b.rank].role) return Ok();
     const Op& first = schedule_.OpOf(a.rank, a.op);
     const Op& second = schedule_.OpOf(b.rank, b.op);
     const std::string x = Fingerprint(first), y = Fingerprint(second);

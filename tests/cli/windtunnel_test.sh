@@ -51,7 +51,8 @@ expect_line 2 "^windtunnel: unknown command 'predct'" predct x.yaml
 expect_line 2 'SCENARIO is required' predict
 expect_line 2 '--nonsense' predict x.yaml --nonsense
 expect_line 2 'search is not supported yet' search x.yaml
-expect_line 2 'validate is not supported yet' validate rows.jsonl
+expect_line 2 'missing.jsonl: cannot be read' validate "$work/missing.jsonl"
+expect_line 2 "^$work/mlp.yaml:1:1: is not a JSON object" validate "$work/mlp.yaml"
 expect_line 2 '--html is not supported yet' predict "$work/mlp.yaml" --html out.html
 expect_line 2 '--trace and --svg take one scenario' compare "$work/mlp.yaml" "$work/mlp.yaml" --trace t.json
 expect_line 2 'missing.yaml' predict "$work/missing.yaml"
@@ -65,6 +66,22 @@ expect_line 2 'batch.micro' predict "$work/mlp.yaml" --set batch.micro=-1
 expect_line 2 'KEY=VALUE' predict "$work/mlp.yaml" --set nonsense
 expect 0 '^name: tiny' explain "$work/mlp.yaml" --resolved
 expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
+
+# A device that is not at hand, from its datasheet: predicted on any machine. The MLP takes milliseconds, not a second.
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
+expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
+expect 0 'NVIDIA H100 SXM5' profile show h100-sxm-80g
+expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
+row() {
+  printf '{"id": "%s", "source": "x", "scenario": {"name": "%s", "model": {"kind": "mlp", "widths": [10, 100, 10]}, "batch": {"micro": 8}, ' "$1" "$1"
+  printf '"cluster": {"device": "%s"}, "tolerance": {"step_time": %s}}, "measured": {"step_time_s": 1.0}}\n' "$2" "$3"
+}
+{ row tolerant a100-sxm-80g 1 && row unknown nonsense-gpu 1; } > "$work/tolerant.jsonl"
+row strict a100-sxm-80g 0.1 > "$work/strict.jsonl"
+expect 0 'refused: no profile named' validate "$work/tolerant.jsonl"
+expect 0 '^tolerant  *1  *1 ' validate "$work/tolerant.jsonl"
+expect 3 '^strict .*step time .*-100.0 %' validate "$work/strict.jsonl"
+expect 3 '"schema": "windtunnel/validation/1"' validate "$work/strict.jsonl" --json -
 
 [ "$failures" = 0 ] && echo "all claims hold"
 exit "$failures"

@@ -28,7 +28,8 @@ Profile Example() {
                   .dispatch = {{2, Spread(Nanoseconds(900), Picoseconds(1))},
                                {1, Spread(Nanoseconds(800), Picoseconds(7))}},
                   .common_mode = {0.9, 0.95, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.05, 1.1, 1.2, 1.3},
-                  .outside_allocator = {}};
+                  .outside_allocator = {},
+                  .hardware = {}};
   profile.Put(KernelEntry{"gemm fp32 nn m=2 n=3 k=4", 2, 50, Spread(Picoseconds(123456789), Picoseconds(3))});
   profile.Put(KernelEntry{"copy fp32 fp32 n=10", 2, 50, Spread(Picoseconds(1), Picoseconds(1))});
   profile.Put(CollectiveEntry{.op = "all_reduce",
@@ -115,7 +116,7 @@ TEST(Profile, ShowsPercentilesAndCountBesideEveryTime) {
 
 TEST(Profile, RefusesAnotherSchemaVersion) {
   EXPECT_EQ(ErrorOf(Edited("windtunnel/profile/1", "windtunnel/profile/2")),
-            "p.json: schema is \"windtunnel/profile/2\", expected \"windtunnel/profile/1\"; measure the "
+            "p.json: schema is \"windtunnel/profile/2\", expected \"windtunnel/profile/1\" or \"windtunnel/device/1\"; measure the "
             "profile again with "
             "`windtunnel calibrate`");
 }

@@ -67,5 +67,30 @@ TEST(Throughput, CountsTheTokensOfAllRanksAndTheFlopsOfOne) {
   EXPECT_DOUBLE_EQ(throughput.flops_per_device.flops_per_second(), 6.0 * 1048576 * 819200 / 2);
 }
 
+// 1e12 FLOPs a token, 100 tokens on 2 devices in 1 s: 50 TFLOP/s of each, 16 % of 312.
+TEST(MfuOf, IsModelFlopsOverTheDensePeakOfTheTypeComputedIn) {
+  Outcome outcome = SampleOutcome();
+  outcome.plan.world_size = 2;
+  outcome.plan.model.tokens_per_step = 100;
+  outcome.plan.model.flops_per_token = Flops(1e12);
+  EXPECT_FALSE(MfuOf(outcome.plan, outcome.profile, Seconds(1))) << "a CPU has no peak";
+  outcome.profile.hardware = DeviceSpec{};
+  outcome.profile.hardware->peaks["bf16"] = Tflops(312);
+  outcome.plan.scenario.precision.compute = Precision::kBf16;
+  EXPECT_NEAR(*MfuOf(outcome.plan, outcome.profile, Seconds(1)), 50.0 / 312, 1e-12);
+  EXPECT_EQ(DensePeak(outcome.plan, outcome.profile), Tflops(312));
+}
+
+TEST(FitsInDevice, HoldsReservedAndOutsideBytesAgainstTheDevice) {
+  Prediction prediction;
+  prediction.peak_reserved = GiB(70);
+  prediction.outside_allocator = GiB(9);
+  EXPECT_FALSE(FitsInDevice(prediction)) << "not known";
+  prediction.device_memory = GiB(79);
+  EXPECT_EQ(FitsInDevice(prediction), true);
+  prediction.device_memory = GiB(78);
+  EXPECT_EQ(FitsInDevice(prediction), false);
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -41,6 +41,12 @@ Plan RandomPlan(int ranks) {
   return b.Build();
 }
 
+// A host that computes, or one that only issues: then nobody shares cores.
+StepSchedule RandomSchedule(const Plan& plan) {
+  const HostRole host = *rc::gen::element(HostRole::kComputes, HostRole::kIssues);
+  return MakeStepSchedule(plan, {.host = host}).value();
+}
+
 FakeCosts RandomSharing(int cores) {
   FakeCosts costs;
   costs.cores = cores;
@@ -63,7 +69,8 @@ Duration StepTime(const StepSchedule& schedule, const StepWork& work, const Fake
   const std::vector<TransferTraits> traits(
       schedule.transfers.size(),
       {costs.sharing.core_share, costs.sharing.weight, costs.sharing.compute_efficiency});
-  StepExecutor executor(schedule, {costs.cores, schedule.plan->world_size}, traits);
+  const int cores = schedule.options.host == HostRole::kComputes ? costs.cores : 0;
+  StepExecutor executor(schedule, {cores, schedule.plan->world_size}, traits);
   return executor.Run(work, nullptr).value();
 }
 
@@ -88,7 +95,7 @@ Duration LongestQueue(const StepSchedule& schedule, const StepWork& work) {
 
 RC_GTEST_PROP(ExecutorProperties, IsNeverFasterThanItsLongestQueue, ()) {
   const Plan plan = RandomPlan(*rc::gen::inRange(1, 5));
-  const StepSchedule schedule = MakeStepSchedule(plan).value();
+  const StepSchedule schedule = RandomSchedule(plan);
   const StepWork work = RandomWork(schedule);
   RC_ASSERT(StepTime(schedule, work, RandomSharing(*rc::gen::inRange(0, 4))) >= LongestQueue(schedule, work));
 }
@@ -97,7 +104,7 @@ RC_GTEST_PROP(ExecutorProperties, IsNeverFasterThanItsLongestQueue, ()) {
 // leave a core to a collective that everything waits for.)
 RC_GTEST_PROP(ExecutorProperties, IsMonotoneInCostsWithoutSharing, ()) {
   const Plan plan = RandomPlan(*rc::gen::inRange(1, 5));
-  const StepSchedule schedule = MakeStepSchedule(plan).value();
+  const StepSchedule schedule = RandomSchedule(plan);
   const StepWork work = RandomWork(schedule);
   StepWork more = work;
   for (Duration& time : more.items) time += Microseconds(*rc::gen::inRange(0, 3));
@@ -107,7 +114,7 @@ RC_GTEST_PROP(ExecutorProperties, IsMonotoneInCostsWithoutSharing, ()) {
 
 RC_GTEST_PROP(ExecutorProperties, SharingNeverSpeedsAStepUp, ()) {
   const Plan plan = RandomPlan(*rc::gen::inRange(1, 5));
-  const StepSchedule schedule = MakeStepSchedule(plan).value();
+  const StepSchedule schedule = RandomSchedule(plan);
   const StepWork work = RandomWork(schedule);
   RC_ASSERT(StepTime(schedule, work, RandomSharing(1)) >= StepTime(schedule, work, {}));
 }
@@ -130,15 +137,16 @@ RC_GTEST_PROP(ExecutorProperties, IsInvariantUnderRenamingOfRanks, ()) {
 
 RC_GTEST_PROP(ExecutorProperties, TimelinesFillTheirStreamsInOrder, ()) {
   const Plan plan = RandomPlan(*rc::gen::inRange(1, 5));
-  const StepSchedule schedule = MakeStepSchedule(plan).value();
+  const StepSchedule schedule = RandomSchedule(plan);
   const StepWork work = RandomWork(schedule);
   const FakeCosts costs = RandomSharing(*rc::gen::inRange(0, 3));
   const std::vector<TransferTraits> traits(
       schedule.transfers.size(),
       {costs.sharing.core_share, costs.sharing.weight, costs.sharing.compute_efficiency});
   StepRecording recording(schedule);
+  const int cores = schedule.options.host == HostRole::kComputes ? costs.cores : 0;
   const Duration step =
-      StepExecutor(schedule, {costs.cores, plan.world_size}, traits).Run(work, &recording).value();
+      StepExecutor(schedule, {cores, plan.world_size}, traits).Run(work, &recording).value();
   Duration latest;
   for (const Timeline& timeline : recording.Timelines({})) {
     std::vector<Duration> free_at(plan.roles[0].streams.size());

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/step_costs.h"
 #include "tests/sim/fixtures.h"
 
 namespace windtunnel {
@@ -13,37 +12,9 @@ using testing::FakeCosts;
 using testing::kData;
 using testing::kOther;
 using testing::PlanBuilder;
-using testing::SpanOf;
-
-struct Outcome {
-  Plan plan;
-  std::vector<Timeline> timelines;
-  Duration step;
-  int64_t events = 0;
-
-  double Start(int rank, const std::string& name) const {
-    return SpanOf(plan, timelines[rank], name).start / Microseconds(1);
-  }
-  double End(int rank, const std::string& name) const {
-    return SpanOf(plan, timelines[rank], name).end / Microseconds(1);
-  }
-  double Step() const { return step / Microseconds(1); }
-};
-
-Outcome Execute(const PlanBuilder& builder, const FakeCosts& model) {
-  Outcome outcome{.plan = builder.Build(), .timelines = {}, .step = {}};
-  StepSchedule schedule = MakeStepSchedule(outcome.plan).value();
-  StepCosts costs = ResolveCosts(schedule, model, 1).value();
-  StepWork work;
-  StepSampler(schedule, costs, 0).Draw(0, work);
-  StepExecutor executor(schedule, {model.cores, outcome.plan.world_size}, TraitsOf(costs));
-  StepRecording recording(schedule);
-  outcome.step = executor.Run(work, &recording).value();
-  outcome.timelines = recording.Timelines({});
-  outcome.events = executor.events();
-  EXPECT_EQ(executor.Run(work, nullptr).value(), outcome.step) << "recording must not change the result";
-  return outcome;
-}
+using testing::Execute;
+using testing::ExecuteInVain;
+using testing::Execution;
 
 // forward 10, backward 10, a bucket of 20 beside 10 + 10 of backward, then the optimizer that waits for it.
 PlanBuilder OneBucket() {
@@ -61,7 +32,7 @@ PlanBuilder OneBucket() {
 // Dispatch 1 before each. forward 1-11, backward 1 12-22, the bucket is issued at 23 and takes until 43; backward 2 24-34,
 // backward 3 35-45; at 46 the bucket is done: optimizer 46-51; the barrier is issued at 52 and takes 3.
 TEST(Executor, OverlapsABucketWithBackward) {
-  const Outcome o = Execute(OneBucket(), [] {
+  const Execution o = Execute(OneBucket(), [] {
     FakeCosts costs;
     costs.dispatch = Microseconds(1);
     costs.barrier = Microseconds(3);
@@ -85,7 +56,7 @@ TEST(Executor, SharesACoreBetweenComputationAndCommunication) {
   FakeCosts costs;
   costs.cores = 2;
   costs.sharing = {.core_share = 0.5, .weight = 1};
-  const Outcome o = Execute(OneBucket(), costs);
+  const Execution o = Execute(OneBucket(), costs);
   EXPECT_EQ(o.End(0, "bucket"), 40);
   EXPECT_EQ(o.Start(0, "backward 2"), 20);
   EXPECT_EQ(o.End(0, "backward 2"), 40);
@@ -99,7 +70,7 @@ TEST(Executor, SlowsDownACollectiveThatLosesItsCore) {
   FakeCosts costs;
   costs.cores = 2;
   costs.sharing = {.core_share = 0.8, .weight = 1.0 / 3};
-  const Outcome o = Execute(OneBucket(), costs);
+  const Execution o = Execute(OneBucket(), costs);
   EXPECT_NEAR(o.End(0, "backward 3"), 20 + 20 / 0.75, 1e-5);
   EXPECT_NEAR(o.End(0, "bucket"), 20 + 20 / 0.75 + (20 - 20 / 0.75 * 0.3125), 1e-5);
   EXPECT_NEAR(o.Step(), 63 + 1.0 / 3, 1e-5);
@@ -109,7 +80,7 @@ TEST(Executor, SlowsDownACollectiveThatLosesItsCore) {
 TEST(Executor, SlowsDownKernelsBesideACollectiveByItsEfficiency) {
   FakeCosts costs;
   costs.sharing = {.compute_efficiency = 0.8};
-  const Outcome o = Execute(OneBucket(), costs);
+  const Execution o = Execute(OneBucket(), costs);
   EXPECT_EQ(o.End(0, "bucket"), 40);
   EXPECT_EQ(o.End(0, "backward 2"), 32.5);  // 20 + 10 / 0.8
   EXPECT_EQ(o.End(0, "backward 3"), 44);
@@ -123,7 +94,7 @@ TEST(Executor, RunsAStreamStrictlyInOrder) {
   const OpIndex two = b.Kernel("two", 10);
   const OpIndex last = b.Collective("bucket 2", 30, {two});
   b.Kernel("optimizer", 5, {last});
-  const Outcome o = Execute(b, {});
+  const Execution o = Execute(b, {});
   EXPECT_EQ(o.Start(0, "bucket 2"), 40);
   EXPECT_EQ(o.End(0, "bucket 2"), 70);
   EXPECT_EQ(o.Step(), 75);
@@ -136,7 +107,7 @@ TEST(Executor, RunsTwoStreamsSideBySide) {
   b.Collective("bucket 1", 30, {one});
   const OpIndex two = b.Kernel("two", 10);
   b.Collective("bucket 2", 30, {two}, kOther);
-  const Outcome o = Execute(b, {});
+  const Execution o = Execute(b, {});
   EXPECT_EQ(o.End(0, "bucket 1"), 40);
   EXPECT_EQ(o.Start(0, "bucket 2"), 20);
   EXPECT_EQ(o.End(0, "bucket 2"), 50);
@@ -151,7 +122,7 @@ TEST(Executor, BeginsACollectiveWhenTheLastRankArrives) {
   b.BeginRole({1});
   b.Kernel("work", 30);
   b.Collective("sum", 5);
-  const Outcome o = Execute(b, {});
+  const Execution o = Execute(b, {});
   EXPECT_EQ(o.Start(0, "sum"), 10);
   EXPECT_EQ(o.Start(1, "sum"), 30);
   EXPECT_EQ(o.End(0, "sum"), 35);
@@ -169,7 +140,7 @@ TEST(Executor, TimeSlicesOversubscribedRanks) {
   b.Barrier();
   FakeCosts costs;
   costs.cores = 1;
-  const Outcome o = Execute(b, costs);
+  const Execution o = Execute(b, costs);
   EXPECT_EQ(o.End(0, "work"), 20);
   EXPECT_EQ(o.End(1, "work"), 40);
   EXPECT_EQ(o.Step(), 40);
@@ -184,7 +155,7 @@ TEST(Executor, PlacesRanksOnCoresInTurn) {
   }
   FakeCosts costs;
   costs.cores = 2;
-  const Outcome o = Execute(b, costs);
+  const Execution o = Execute(b, costs);
   for (int rank : {0, 1}) EXPECT_EQ(o.End(rank, "work"), 20);
   for (int rank : {2, 3}) EXPECT_EQ(o.End(rank, "work"), 30);
 }
@@ -211,12 +182,12 @@ TEST(Executor, PairsASendWithItsReceive) {
   b.BeginRole({1});
   const OpIndex input = b.ReceiveFrom(0, "activations", 5);
   b.Kernel("stage 1", 10, {input});
-  const Outcome o = Execute(b, {});
+  const Execution o = Execute(b, {});
   EXPECT_EQ(o.End(0, "next"), 20);
   EXPECT_EQ(o.Start(1, "activations"), 0);
   EXPECT_EQ(o.End(1, "activations"), 15);
   EXPECT_EQ(o.End(1, "stage 1"), 25);
-  const StepBreakdown one = BreakDown(o.timelines[1], o.plan.RoleOf(1), o.plan.RoleOf(1).steady);
+  const StepBreakdown one = o.Breakdown(1);
   EXPECT_EQ(one.bubble, Microseconds(15));
   EXPECT_EQ(one.compute, Microseconds(10));
 }
@@ -228,8 +199,8 @@ TEST(Executor, CommunicationThatNothingHidesIsExposed) {
   const OpIndex bucket = b.Collective("bucket", 20, {ready});
   b.Kernel("backward 2", 5);
   b.Kernel("optimizer", 5, {bucket});
-  const Outcome o = Execute(b, {});
-  const StepBreakdown one = BreakDown(o.timelines[0], o.plan.roles[0], o.plan.roles[0].steady);
+  const Execution o = Execute(b, {});
+  const StepBreakdown one = o.Breakdown(0);
   EXPECT_EQ(one.exposed_communication, Microseconds(15));
   EXPECT_EQ(one.compute, Microseconds(20));
   EXPECT_EQ(one.step, Microseconds(35));
@@ -242,9 +213,24 @@ TEST(Executor, TakesOneEventForAllWorkBetweenTwoPointsOfCommunication) {
   const OpIndex bucket = b.Collective("bucket", 20);
   for (int i = 0; i < 100; ++i) b.Kernel("backward", 1);
   b.Kernel("optimizer", 1, {bucket});
-  const Outcome o = Execute(b, {});
+  const Execution o = Execute(b, {});
   EXPECT_EQ(o.Step(), 201);
   EXPECT_EQ(o.events, 2 * 3 + 1);
+}
+
+// A reduce-scatter 10-30 and, on another stream, the all-reduce of what it leaves: that one waits in its queue until 30, while the
+// host goes on with the next layer at 10.
+TEST(Executor, CommunicationThatDependsOnAnotherStreamWaitsInItsQueueNotInTheHost) {
+  PlanBuilder b(2);
+  const OpIndex ready = b.Kernel("backward 1", 10);
+  const OpIndex scatter = b.Collective("scatter", 20, {ready});
+  const OpIndex reduce = b.Collective("reduce", 8, {scatter}, kOther);
+  b.Kernel("backward 2", 10);
+  b.Kernel("optimizer", 5, {reduce});
+  const Execution o = Execute(b, {});
+  EXPECT_EQ(o.Start(0, "backward 2"), 10);
+  EXPECT_EQ(o.Start(0, "reduce"), 30);
+  EXPECT_EQ(o.Start(0, "optimizer"), 38);
 }
 
 TEST(Executor, DeadlockListsWhoWaitsForWhat) {
@@ -258,14 +244,8 @@ TEST(Executor, DeadlockListsWhoWaitsForWhat) {
   const OpIndex first = b.Collective("y", 5, {}, kOther);
   b.Kernel("after y", 1, {first});
   b.Collective("x", 5, {}, kData);
-  const Plan plan = b.Build();
-  const StepSchedule schedule = MakeStepSchedule(plan).value();
-  const StepCosts costs = ResolveCosts(schedule, FakeCosts(), 1).value();
-  StepWork work;
-  StepSampler(schedule, costs, 0).Draw(0, work);
-  const auto result = StepExecutor(schedule, {}, TraitsOf(costs)).Run(work, nullptr);
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().message,
+  const std::string error = ExecuteInVain(b, {});
+  EXPECT_EQ(error,
             "deadlock: nothing can go on, but the step is not over\n"
             "  rank 0 waits for all_reduce 'x' (op 0)\n"
             "  rank 0 is in all_reduce 'x' (op 0), which waits for rank 1 (not issued)\n"
@@ -280,17 +260,11 @@ TEST(Executor, ACollectiveThatOneRankLacksIsADeadlockToo) {
   b.Collective("lonely", 5);
   b.BeginRole({1});
   b.Kernel("work", 5);
-  const Plan plan = b.Build();
-  const StepSchedule schedule = MakeStepSchedule(plan).value();
-  const StepCosts costs = ResolveCosts(schedule, FakeCosts(), 1).value();
-  StepWork work;
-  StepSampler(schedule, costs, 0).Draw(0, work);
-  const auto result = StepExecutor(schedule, {}, TraitsOf(costs)).Run(work, nullptr);
-  ASSERT_FALSE(result);
-  EXPECT_NE(result.error().message.find(
+  const std::string error = ExecuteInVain(b, {});
+  EXPECT_NE(error.find(
                 "'lonely' (op 1), which waits for rank 1 (its program has no such operator)"),
             std::string::npos)
-      << result.error().message;
+      << error;
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "sim/role_memory.h"
+#include "sim/step_costs.h"
 
 namespace windtunnel::testing {
 namespace {
@@ -45,7 +47,9 @@ PlanBuilder& PlanBuilder::BeginRole(std::vector<int> ranks) {
   role.ranks = ranks;
   role.streams = {{StreamKind::kCompute, "compute", -1},
                   {StreamKind::kCommunication, "data", 1},
-                  {StreamKind::kCommunication, "other", 2}};
+                  {StreamKind::kCommunication, "other", 2},
+                  {StreamKind::kCopy, "copies", -1},
+                  {StreamKind::kHost, "host", -1}};
   for (int rank : ranks) plan_.role_of_rank[rank] = static_cast<int>(plan_.roles.size());
   plan_.roles.push_back(std::move(role));
   return *this;
@@ -64,6 +68,16 @@ OpIndex PlanBuilder::Kernel(const std::string& name, int64_t microseconds,
 OpIndex PlanBuilder::Collective(const std::string& name, int64_t microseconds,
                                 std::vector<OpIndex> dependencies, StreamId stream) {
   return Add(MakeOp(windtunnel::Collective{.elements = microseconds}, name, stream, std::move(dependencies)));
+}
+
+OpIndex PlanBuilder::CopyBeside(const std::string& name, int64_t microseconds, bool to_host,
+                                std::vector<OpIndex> dependencies) {
+  const auto crosses = to_host ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
+  return Add(MakeOp(Copy{.elements = microseconds, .crosses = crosses}, name, kCopies, std::move(dependencies)));
+}
+
+void PlanBuilder::HostWaitFor(std::vector<OpIndex> dependencies) {
+  Add(MakeOp(HostWait{}, "wait", kCopies + 1, std::move(dependencies)));
 }
 
 OpIndex PlanBuilder::Barrier() {
@@ -107,6 +121,52 @@ Result<CommunicationCost> FakeCosts::Communication(const Op& op, const Group&) c
   if (collective != nullptr && collective->kind == CollectiveKind::kBarrier)
     cost.time = Distribution::Constant(barrier);
   return cost;
+}
+
+double Execution::Start(int rank, const std::string& name) const {
+  return SpanOf(plan, timelines[rank], name).start / Microseconds(1);
+}
+
+double Execution::End(int rank, const std::string& name) const {
+  return SpanOf(plan, timelines[rank], name).end / Microseconds(1);
+}
+
+StepBreakdown Execution::Breakdown(int rank) const {
+  return BreakDown(timelines[rank], plan.RoleOf(rank), plan.RoleOf(rank).steady);
+}
+
+namespace {
+
+HostRole HostOf(const FakeCosts& model) { return model.on_device ? HostRole::kIssues : HostRole::kComputes; }
+
+}  // namespace
+
+Execution Execute(const PlanBuilder& builder, const FakeCosts& model) {
+  Execution run{.plan = builder.Build(), .timelines = {}, .step = {}};
+  StepSchedule schedule = MakeStepSchedule(run.plan, {.host = HostOf(model)}).value();
+  StepCosts costs = ResolveCosts(schedule, model, 1).value();
+  StepWork work;
+  StepSampler(schedule, costs, 0).Draw(0, work);
+  StepExecutor executor(schedule, {model.cores, run.plan.world_size}, TraitsOf(schedule, costs));
+  StepRecording recording(schedule);
+  run.step = executor.Run(work, &recording).value();
+  std::vector<RoleMemory> memory;
+  for (const Role& role : run.plan.roles) memory.push_back(SimulateMemory(role).value());
+  run.timelines = recording.Timelines(memory);
+  run.events = executor.events();
+  WT_CHECK(executor.Run(work, nullptr).value() == run.step);  // recording must not change the result
+  return run;
+}
+
+std::string ExecuteInVain(const PlanBuilder& builder, const FakeCosts& model) {
+  const Plan plan = builder.Build();
+  const StepSchedule schedule = MakeStepSchedule(plan, {.host = HostOf(model)}).value();
+  const StepCosts costs = ResolveCosts(schedule, model, 1).value();
+  StepWork work;
+  StepSampler(schedule, costs, 0).Draw(0, work);
+  const auto result = StepExecutor(schedule, {}, TraitsOf(schedule, costs)).Run(work, nullptr);
+  WT_CHECK(!result);
+  return result.error().message;
 }
 
 std::string Describe(const Plan& plan, const std::vector<Timeline>& timelines) {

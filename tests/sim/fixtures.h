@@ -11,12 +11,14 @@
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
+#include "plan/timeline.h"
 #include "sim/executor.h"
 #include "sim/step_schedule.h"
 
 namespace windtunnel::testing {
 
-inline constexpr StreamId kData = 1, kOther = 2;  // communication streams, of groups 1 and 2
+inline constexpr StreamId kData = 1, kOther = 2;  // communication streams, of axes 1 and 2
+inline constexpr StreamId kCopies = 3;
 
 // One role that all ranks share, unless BeginRole starts another. Every group has all ranks.
 class PlanBuilder {
@@ -28,6 +30,10 @@ class PlanBuilder {
   OpIndex Kernel(const std::string& name, int64_t microseconds, std::vector<OpIndex> dependencies = {});
   OpIndex Collective(const std::string& name, int64_t microseconds, std::vector<OpIndex> dependencies = {},
                      StreamId stream = kData);
+  // On the copy stream: a kernel, or a transfer to the host.
+  OpIndex CopyBeside(const std::string& name, int64_t microseconds, bool to_host,
+                     std::vector<OpIndex> dependencies = {});
+  void HostWaitFor(std::vector<OpIndex> dependencies);
   OpIndex Barrier();
   OpIndex SendTo(int peer, const std::string& name, int64_t microseconds,
                  std::vector<OpIndex> dependencies = {});
@@ -55,14 +61,32 @@ struct FakeCosts : CostModel {
   CommunicationCost sharing;  // the time is filled in
   CostSource kernel_source = CostSource::kMeasured;
   double drift = 0;  // the common mode goes from 1 - drift to 1 + drift
+  bool on_device = false;
 
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return Distribution::Constant(dispatch); }
   int cores_per_node() const override { return cores; }
+  bool host_computes() const override { return !on_device; }
   double CommonMode(double level) const override { return 1 + drift * (2 * level - 1); }
   Bytes OutsideAllocator(const Plan&) const override { return MiB(7); }
 };
+
+// One run of a plan, with every cost at its median.
+struct Execution {
+  Plan plan;
+  std::vector<Timeline> timelines;
+  Duration step;
+  int64_t events = 0;
+
+  double Start(int rank, const std::string& name) const;  // microseconds
+  double End(int rank, const std::string& name) const;
+  double Step() const { return step / Microseconds(1); }
+  StepBreakdown Breakdown(int rank) const;
+};
+Execution Execute(const PlanBuilder& builder, const FakeCosts& model);
+// The error of one that does not come to an end.
+std::string ExecuteInVain(const PlanBuilder& builder, const FakeCosts& model);
 
 // Every span and memory sample, one a line, in microseconds.
 std::string Describe(const Plan& plan, const std::vector<Timeline>& timelines);

@@ -1,0 +1,126 @@
+#include "cli/validation_rows.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace windtunnel {
+namespace {
+
+using Json = nlohmann::json;
+
+Result<std::optional<double>> Positive(const Json& measured, const char* key, const std::string& place) {
+  auto found = measured.find(key);
+  if (found == measured.end()) return std::nullopt;
+  if (!found->is_number() || !(found->get<double>() > 0) || !std::isfinite(found->get<double>()))
+    return InvalidInput("{}: measured.{} is {}, expected a positive number", place, key, found->dump());
+  return found->get<double>();
+}
+
+Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& place) {
+  auto found = measured.find("flops_convention");
+  if (found == measured.end() || *found == "palm") return FlopsConvention::kPalm;
+  if (*found == "megatron") return FlopsConvention::kMegatron;
+  if (*found == "megatron-hardware") return FlopsConvention::kMegatronHardware;
+  return InvalidInput("{}: measured.flops_convention is {}, expected palm, megatron or megatron-hardware", place,
+                      found->dump());
+}
+
+Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::string& place) {
+  PublishedMeasurement result;
+  WT_ASSIGN_OR_RETURN(result.step_time_s, Positive(measured, "step_time_s", place));
+  WT_ASSIGN_OR_RETURN(result.tokens_per_s_per_device, Positive(measured, "tokens_per_s_per_device", place));
+  WT_ASSIGN_OR_RETURN(result.tflops_per_device, Positive(measured, "tflops_per_device", place));
+  WT_ASSIGN_OR_RETURN(result.mfu, Positive(measured, "mfu", place));
+  WT_ASSIGN_OR_RETURN(result.peak_memory_bytes, Positive(measured, "peak_memory_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.device_memory_used_bytes, Positive(measured, "device_memory_used_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.flops_convention, ConventionOf(measured, place));
+  return result;
+}
+
+// Other keys of a row (source, notes, labels of its origin) are for people.
+Result<ValidationRow> ReadRow(const std::string& line, const std::string& place) {
+  const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object()) return InvalidInput("{}: is not a JSON object, expected a validation row", place);
+  for (const char* key : {"scenario", "measured"}) {
+    if (!row.contains(key) || !row[key].is_object())
+      return InvalidInput("{}: has no object '{}', expected id, source, scenario and measured", place, key);
+  }
+  if (!row.contains("id") || !row["id"].is_string()) return InvalidInput("{}: has no 'id', expected a text", place);
+  ValidationRow result;
+  result.id = row["id"].get<std::string>();
+  result.scenario = row["scenario"].dump();
+  result.place = place;
+  WT_ASSIGN_OR_RETURN(result.measured, ReadMeasured(row["measured"], place));
+  return result;
+}
+
+// Weights of a layer's matrix products.
+double LayerWeights(const ModelSpec& model) {
+  const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
+  const double keys_and_values = 2.0 * static_cast<double>(model.kv_heads * model.head_dim());
+  const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
+  return h * (h + keys_and_values) + h * h + matrices * h * ffn;
+}
+
+// Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.
+struct Passes {
+  double layers = 3, attention = 3;
+};
+Passes PassesOf(Recompute recompute, FlopsConvention convention) {
+  if (convention == FlopsConvention::kMegatron) return {};
+  if (recompute == Recompute::kFull) return {4, 4};
+  if (recompute == Recompute::kSelective) return {3, 4};
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, const std::string& path) {
+  std::vector<ValidationRow> rows;
+  std::istringstream stream(text);
+  int number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    WT_ASSIGN_OR_RETURN(ValidationRow row, ReadRow(line, fmt::format("{}:{}:1", path, number)));
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty()) return InvalidInput("{}: is empty, expected validation rows, one JSON object a line", path);
+  return rows;
+}
+
+Result<std::vector<ValidationRow>> LoadValidationRows(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf()))
+    return InvalidInput("{}: cannot be read ({}), expected validation rows", path, std::strerror(errno));
+  return ParseValidationRows(text.str(), path);
+}
+
+Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
+  const ModelSpec& model = plan.scenario.model;
+  if (convention == FlopsConvention::kPalm || model.kind != ModelKind::kTransformer) return plan.model.flops_per_token;
+  const Passes passes = PassesOf(plan.scenario.recompute, convention);
+  const double layers = static_cast<double>(model.layers);
+  const double weights = 2 * passes.layers * layers * LayerWeights(model);
+  const double attention = 4 * passes.attention * layers * static_cast<double>(model.seq_len * model.heads * model.head_dim());
+  const double head = 6 * static_cast<double>(model.hidden * model.vocab);
+  return Flops(weights + attention + head);
+}
+
+std::optional<Duration> StepTimeOf(const PublishedMeasurement& measured, const Plan& plan, FlopRate peak) {
+  if (measured.step_time_s) return Seconds(*measured.step_time_s);
+  const double tokens_per_device = static_cast<double>(plan.model.tokens_per_step) / plan.world_size;
+  if (measured.tokens_per_s_per_device) return Seconds(tokens_per_device / *measured.tokens_per_s_per_device);
+  const Flops flops = FlopsPerToken(plan, measured.flops_convention) * tokens_per_device;
+  if (measured.tflops_per_device) return flops / Tflops(*measured.tflops_per_device);
+  if (measured.mfu && peak > FlopRate())
+    return flops / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * *measured.mfu);
+  return std::nullopt;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,70 @@
+#include "cost_models/device_cost_model.h"
+
+#include "cost_models/framework_host.h"
+#include "cost_models/kernel_roofline.h"
+#include "cost_models/ring_collectives.h"
+
+namespace windtunnel {
+namespace {
+
+class DeviceCostModel : public CostModel {
+ public:
+  DeviceCostModel(const DeviceSpec& device, const Plan& plan)
+      : device_(device),
+        cluster_(plan.scenario.cluster),
+        framework_(plan.scenario.framework),
+        tf32_(plan.scenario.precision.compute == Precision::kTf32),
+        offload_(plan.scenario.parallel.data.offload) {}
+
+  Result<KernelCost> Kernel(const Op& op) const override;
+  Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
+  Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
+  KernelCost DispatchOf(const Op& op) const override {
+    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch)), CostSource::kModelled};
+  }
+  bool host_computes() const override { return false; }
+  int cores_per_node() const override { return 0; }
+  double CommonMode(double) const override { return 1; }
+  Bytes OutsideAllocator(const Plan& plan) const override {
+    return device_.context + (plan.world_size > 1 ? device_.communicator : Bytes(0));
+  }
+  Bytes DeviceMemory() const override { return device_.memory; }
+
+ private:
+  const DeviceSpec& device_;
+  const ClusterSpec cluster_;
+  const Framework framework_;
+  const bool tf32_;
+  const Offload offload_;
+};
+
+Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
+  if (offload_ != Offload::kNone && std::holds_alternative<OptimizerUpdate>(op.kind))
+    return Unsupported("parallel.data.offload runs the optimizer on the host, whose speed a profile without hardware "
+                       "does not tell");
+  WT_ASSIGN_OR_RETURN(Duration time, KernelTime(op.kind, device_, tf32_));
+  return KernelCost{Distribution::Constant(time), CostSource::kModelled};
+}
+
+// The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
+Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
+  if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  if (collective == nullptr)
+    return Unsupported("send and receive ('{}') are not modelled yet for a profile without hardware", op.name);
+  WT_ASSIGN_OR_RETURN(RingLayout ring, LayOutRing(group, cluster_, device_));
+  WT_ASSIGN_OR_RETURN(Duration time, RingTime(*collective, ring, device_.collectives));
+  const int channels = ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
+  const double taken = static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
+  CommunicationCost cost{.time = Distribution::Constant(time), .source = CostSource::kModelled};
+  if (collective->kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;
+  return cost;
+}
+
+}  // namespace
+
+std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan) {
+  return std::make_unique<DeviceCostModel>(device, plan);
+}
+
+}  // namespace windtunnel

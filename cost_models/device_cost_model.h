@@ -1,0 +1,15 @@
+// Costs of a plan on a device that is not at hand: kernels by roofline, collectives by rings, host times by framework. Every cost is
+// `modelled` and a constant.
+#pragma once
+
+#include <memory>
+
+#include "cost_models/cost_model.h"
+#include "cost_models/device_spec.h"
+
+namespace windtunnel {
+
+// `device` must outlive the model.
+std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan);
+
+}  // namespace windtunnel

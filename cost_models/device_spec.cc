@@ -1,0 +1,123 @@
+#include "cost_models/device_spec.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "cost_models/json_fields.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr double kMost = 1e9;  // of any figure in its unit: more is a slip of the unit
+
+Bandwidth ReadGBps(Fields& fields, const std::string& key) { return GBps(fields.Number(key, 1e-3, kMost)); }
+Duration ReadMicroseconds(Fields& fields, const std::string& key) {
+  return Microseconds(fields.Number(key, 0, 1e6));
+}
+
+std::map<std::string, FlopRate> ReadPeaks(Fields& fields) {
+  std::map<std::string, FlopRate> peaks;
+  for (const char* type : {"fp32", "tf32", "bf16", "fp16", "fp8"})
+    peaks[type] = Tflops(fields.NumberOrNull(type, 0, kMost));
+  return peaks;
+}
+
+GemmSpec ReadGemm(Fields& fields) {
+  return {.ceiling = fields.Number("ceiling", 1e-3, 1),
+          .tile_m = fields.Integer("tile_m", 1),
+          .tile_n = fields.Integer("tile_n", 1),
+          .k_overhead = fields.Integer("k_overhead", 0)};
+}
+
+std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
+  std::vector<AttentionRate> rates;
+  fields.List(key, [&](Fields& f) {
+    rates.push_back({f.Integer("head_dim", 1), f.Integer("seq", 1), Tflops(f.Number("tflops", 1e-3, kMost))});
+  });
+  std::sort(rates.begin(), rates.end(), [](const AttentionRate& a, const AttentionRate& b) {
+    return std::tie(a.head_dim, a.seq) < std::tie(b.head_dim, b.seq);
+  });
+  if (rates.empty()) fields.Fail("$.attention." + key, "is empty, expected rates");
+  return rates;
+}
+
+CollectiveSpec ReadCollectives(Fields& fields) {
+  CollectiveSpec spec;
+  spec.channels_intra = static_cast<int>(std::min<int64_t>(fields.Integer("channels_intra", 1), 1024));
+  spec.channels_inter = static_cast<int>(std::min<int64_t>(fields.Integer("channels_inter", 1), 1024));
+  fields.Object("ll_gbytes_per_s", [&](Fields& f) {
+    spec.ll_one_node = ReadGBps(f, "one_node");
+    spec.ll_two_nodes = ReadGBps(f, "two_nodes");
+    spec.ll_more_nodes = ReadGBps(f, "more_nodes");
+  });
+  spec.net_overhead = ReadMicroseconds(fields, "net_overhead_us");
+  spec.start = ReadMicroseconds(fields, "start_us");
+  spec.start_inter = ReadMicroseconds(fields, "start_inter_us");
+  return spec;
+}
+
+DeviceSpec ReadDevice(Fields& fields) {
+  DeviceSpec device;
+  device.name = fields.String("name");
+  device.description = fields.String("description");
+  device.memory = Bytes(fields.Integer("memory_bytes", 1));
+  device.multiprocessors = fields.Integer("multiprocessors", 1);
+  fields.Object("peak_tflops", [&](Fields& f) { device.peaks = ReadPeaks(f); });
+  device.hbm = ReadGBps(fields, "hbm_gbytes_per_s");
+  device.hbm_efficiency = fields.Number("hbm_efficiency", 1e-3, 1);
+  device.kernel_launch = ReadMicroseconds(fields, "kernel_launch_us");
+  device.kernel_minimum = ReadMicroseconds(fields, "kernel_minimum_us");
+  fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });
+  fields.Object("attention", [&](Fields& f) {
+    device.flash = ReadRates(f, "flash");
+    device.eager = ReadRates(f, "eager");
+  });
+  device.intra_node = fields.String("intra_node");
+  device.host_link = ReadGBps(fields, "host_gbytes_per_s");
+  fields.Object("collectives", [&](Fields& f) { device.collectives = ReadCollectives(f); });
+  fields.Object("outside", [&](Fields& f) {
+    device.context = Bytes(f.Integer("context_bytes", 0));
+    device.communicator = Bytes(f.Integer("communicator_bytes", 0));
+  });
+  device.sources = fields.Strings("sources");
+  return device;
+}
+
+// A field, or each figure in it ("collectives.start_us"), has its source.
+void RequireSources(const nlohmann::json& document, const DeviceSpec& device, Fields& fields) {
+  for (const auto& item : document.items()) {
+    const std::string& key = item.key();
+    if (key == "schema" || key == "name" || key == "description" || key == "sources") continue;
+    if (device.sources.contains(key)) continue;
+    if (!item.value().is_object()) fields.Fail("$.sources." + key, "is missing: every figure names its source");
+    for (const auto& part : item.value().items()) {
+      if (!device.sources.contains(key + "." + part.key()))
+        fields.Fail("$.sources." + key + "." + part.key(), "is missing: every figure names its source");
+    }
+  }
+}
+
+}  // namespace
+
+FlopRate DeviceSpec::PeakFor(DType dtype) const {
+  auto found = peaks.find(std::string(Name(dtype)));
+  return found == peaks.end() ? FlopRate() : found->second;
+}
+
+Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& name) {
+  WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name));
+  std::string error;
+  Fields fields(document, "$", error);
+  std::string schema = fields.String("schema");
+  if (error.empty() && schema != kDeviceSchema)
+    return InvalidInput("{}: schema is \"{}\", expected \"{}\"", name, schema, kDeviceSchema);
+  DeviceSpec device = ReadDevice(fields);
+  fields.RejectOthers();
+  if (error.empty()) RequireSources(document, device, fields);
+  if (!error.empty()) return InvalidInput("{}: {}", name, error);
+  device.json = json;
+  return device;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,75 @@
+// A device that is not at hand, from its datasheet and from published measurements of single kernels and collectives: what costs
+// are modelled from (cost_models/device_cost_model.h). JSON, schema "windtunnel/device/1" (cost_models/README.md); the
+// known ones are part of the program.
+//
+//   WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
+//   FlopRate peak = device.PeakFor(DType::kBFloat16);
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "plan/dtype.h"
+
+namespace windtunnel {
+
+inline constexpr char kDeviceSchema[] = "windtunnel/device/1";
+
+// A matrix product's share of the peak: ceiling x k / (k + k_overhead), on tiles of tile_m x tile_n that run in waves.
+struct GemmSpec {
+  double ceiling = 0;  // (0, 1]
+  int64_t tile_m = 0, tile_n = 0;
+  int64_t k_overhead = 0;  // a tile's start and end, in steps of k
+};
+
+// Causal attention, forward and backward together, as a kernel of one head size and sequence length achieves it.
+struct AttentionRate {
+  int64_t head_dim = 0, seq = 0;
+  FlopRate rate;
+};
+
+// What NCCL's formulas ask for (cost_models/ring_collectives.h).
+struct CollectiveSpec {
+  int channels_intra = 0, channels_inter = 0;  // blocks of the communication kernel, on one node and beyond
+  Bandwidth ll_one_node, ll_two_nodes, ll_more_nodes;  // ceilings of the low-latency protocol
+  Duration net_overhead;               // of the host for each message to another node
+  Duration start, start_inter;         // what a collective takes beyond NCCL's own latencies
+};
+
+struct DeviceSpec {
+  std::string name;         // "a100-sxm-80g"
+  std::string description;  // "NVIDIA A100 SXM4 80 GB"
+  Bytes memory;             // as the driver reports it
+  int64_t multiprocessors = 1;
+  std::map<std::string, FlopRate> peaks;  // dense, by type ("bf16"); 0: the device has none
+  Bandwidth hbm;
+  double hbm_efficiency = 1;  // the share that kernels reach
+  Duration kernel_launch;     // host time
+  Duration kernel_minimum;    // device time of a kernel with nothing to do
+  GemmSpec gemm;
+  std::vector<AttentionRate> flash, eager;  // by head size and sequence length, ascending
+  std::string intra_node;     // the kind of link to its neighbours, where the scenario names none
+  Bandwidth host_link;        // to the host, one way
+  CollectiveSpec collectives;
+  Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank
+  std::map<std::string, std::string> sources;  // by field: where its figure comes from
+
+  std::string json;  // the text that it was read from
+
+  // Zero where the device has no such arithmetic.
+  FlopRate PeakFor(DType dtype) const;
+};
+
+// `name` stands for the file in errors. Errors: InvalidInput, naming a field that is missing, wrong or without a source.
+Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& name);
+
+// The JSON of a known device; nothing for another name.
+std::optional<std::string> EmbeddedProfile(std::string_view name);
+std::vector<std::string> EmbeddedProfileNames();
+
+}  // namespace windtunnel

@@ -1,0 +1,44 @@
+#include "cost_models/framework_host.h"
+
+namespace windtunnel {
+namespace {
+
+// Beyond the launch; the header names the sources.
+constexpr double kEagerOperatorMicroseconds = 7, kCompiledKernelMicroseconds = 3.8;
+
+}  // namespace
+
+int EagerKernels(const OpKind& kind) {
+  // The residual stream's addition is an operator of its own.
+  if (const auto* norm = std::get_if<NormForward>(&kind)) return norm->residual ? 2 : 1;
+  if (const auto* norm = std::get_if<NormBackward>(&kind)) return norm->residual ? 2 : 1;
+  // SwiGLU: silu and a product; backwards, both factors.
+  if (const auto* a = std::get_if<ActivationForward>(&kind)) return a->kind == ActivationKind::kSwiglu ? 2 : 1;
+  if (const auto* a = std::get_if<ActivationBackward>(&kind)) return a->kind == ActivationKind::kSwiglu ? 3 : 1;
+  // Two look-ups and their sum.
+  if (const auto* e = std::get_if<EmbeddingForward>(&kind)) return e->learned_positions ? 3 : 1;
+  if (const auto* e = std::get_if<EmbeddingBackward>(&kind)) return e->learned_positions ? 2 : 1;
+  // Flash: one; backwards its row sums come first and the query gradient is converted at the end. Eager: scores, scale,
+  // mask, softmax, values.
+  if (const auto* a = std::get_if<AttentionForward>(&kind)) return a->kind == AttentionKind::kFlash ? 1 : 5;
+  if (const auto* a = std::get_if<AttentionBackward>(&kind)) return a->kind == AttentionKind::kFlash ? 3 : 8;
+  // log_softmax and nll_loss, each forwards and backwards.
+  if (std::holds_alternative<CrossEntropy>(kind)) return 4;
+  return 1;
+}
+
+Duration HostTime(const OpKind& kind, Framework framework, Duration launch) {
+  switch (framework) {
+    case Framework::kWindtunnel:
+      return launch;
+    case Framework::kPytorchCompile:
+      return launch + Microseconds(kCompiledKernelMicroseconds);
+    case Framework::kPytorch:
+    case Framework::kMegatron:
+    case Framework::kDeepspeed:
+      return (launch + Microseconds(kEagerOperatorMicroseconds)) * EagerKernels(kind);
+  }
+  return launch;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,67 @@
+// A strict reader of JSON objects: what is missing, wrong, unknown or there twice is an error that names it by its path.
+//
+//   WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(text, name));
+//   std::string error;
+//   Fields fields(document, "$", error);
+//   profile.name = fields.String("name");
+//   fields.RejectOthers();
+//   if (!error.empty()) return InvalidInput("{}: {}", name, error);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "cost_models/distribution.h"
+
+namespace windtunnel {
+
+// `name` stands for the file in errors. Errors: InvalidInput, with the place where it is not JSON, or a key that appears twice.
+Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name);
+
+// Reads the fields of one object. The first error is kept in `error` with the field's JSON path ("$.kernels[3].ranks"); after
+// it every read returns a default, so a reader checks once, at its end.
+class Fields {
+ public:
+  Fields(const nlohmann::json& object, std::string path, std::string& error);
+
+  std::string String(const std::string& key);
+  int64_t Integer(const std::string& key, int64_t least);
+  int Ranks();
+  double Number(const std::string& key, double least, double most);
+  // 0 where the field is null.
+  double NumberOrNull(const std::string& key, double least, double most);
+  Duration Time(const std::string& key);
+  std::optional<double> OptionalRate(const std::string& key);
+  std::map<std::string, std::string> Strings(const std::string& key);
+  std::array<double, Distribution::kCount> Factors(const std::string& key);
+  Distribution Times(const std::string& key);
+  // Calls read(fields of the object), or of every entry of a list.
+  void Object(const std::string& key, const std::function<void(Fields&)>& read);
+  void List(const std::string& key, const std::function<void(Fields&)>& read);
+
+  void RejectOthers();
+  void Fail(const std::string& path, const std::string& what);
+  // The keys read so far.
+  const std::set<std::string>& keys() const { return read_; }
+
+ private:
+  const nlohmann::json* Require(const std::string& key, const std::string& expected,
+                                const std::function<bool(const nlohmann::json&)>& is_valid);
+  Distribution Quantiles();
+  void MustRepeat(const std::string& key, Duration expected);
+
+  const nlohmann::json& object_;
+  std::string path_;
+  std::string& error_;
+  std::set<std::string> read_;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,23 @@
+// A validation as a table for people, and as JSON (schema "windtunnel/validation/1", docs/contract.md).
+#pragma once
+
+#include <string>
+
+#include "reports/ink.h"
+#include "reports/validation.h"
+
+namespace windtunnel {
+
+inline constexpr char kValidationSchema[] = "windtunnel/validation/1";
+
+// Every row by source with both values and the error, the refused ones with their reason, then the statistics of each source and
+// of all.
+std::string ValidationTable(const Validation& validation, Ink ink);
+// The statistics alone.
+std::string ValidationSummary(const Validation& validation, Ink ink);
+
+// Beyond the contract's keys: `refused` (rows with their reasons, and their number in each block of statistics),
+// `within_tolerance` and `mean` (the signed mean error), and `counts` in rows.
+std::string ValidationJson(const Validation& validation);
+
+}  // namespace windtunnel

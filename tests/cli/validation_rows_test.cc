@@ -1,0 +1,79 @@
+#include "cli/validation_rows.h"
+
+#include <gtest/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+std::string ErrorOf(const std::string& text) {
+  const auto rows = ParseValidationRows(text, "rows.jsonl");
+  return rows ? "" : rows.error().message;
+}
+
+TEST(ValidationRows, AreOneObjectALine) {
+  const auto rows = ParseValidationRows(
+      "{\"id\": \"a\", \"source\": \"x\", \"scenario\": {\"name\": \"s\"}, \"measured\": {\"step_time_s\": 2}}\n\n"
+      "{\"id\": \"b\", \"scenario\": {}, \"measured\": {\"mfu\": 0.5, \"runs\": 3, \"flops_convention\": \"megatron\"}, \"notes\": \"\"}\n",
+      "rows.jsonl").value();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].id, "a");
+  EXPECT_EQ(rows[0].measured.step_time_s, 2);
+  EXPECT_EQ(rows[1].place, "rows.jsonl:3:1");
+  EXPECT_EQ(rows[1].measured.mfu, 0.5);
+  EXPECT_EQ(rows[1].measured.flops_convention, FlopsConvention::kMegatron);
+}
+
+TEST(ValidationRows, NameTheLineThatIsWrong) {
+  EXPECT_EQ(ErrorOf(""), "rows.jsonl: is empty, expected validation rows, one JSON object a line");
+  EXPECT_EQ(ErrorOf("\n{\"id\": "), "rows.jsonl:2:1: is not a JSON object, expected a validation row");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\"}"),
+            "rows.jsonl:1:1: has no object 'scenario', expected id, source, scenario and measured");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": -1}}"),
+            "rows.jsonl:1:1: measured.mfu is -1, expected a positive number");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"flops_convention\": \"ours\"}}"),
+            "rows.jsonl:1:1: measured.flops_convention is \"ours\", expected palm, megatron or megatron-hardware");
+}
+
+// 2 layers of hidden 8, ffn 32, vocabulary 100, length 16, on 4 devices with 640 tokens a step.
+Plan SmallPlan() {
+  Plan plan;
+  plan.world_size = 4;
+  plan.scenario.model = {.layers = 2, .hidden = 8, .heads = 2, .kv_heads = 2, .ffn = 32, .vocab = 100, .seq_len = 16};
+  plan.model.tokens_per_step = 640;
+  plan.model.flops_per_token = Flops(1e12);
+  return plan;
+}
+
+// Megatron's closed form with ffn = 4 h: 72 L h^2 (1 + s / 6h + V / 12 h L) = 72 x 128 x (1 + 1/3 + 100/192) = 17088.
+TEST(FlopsPerToken, AgreesWithMegatronsClosedForm) {
+  EXPECT_NEAR(FlopsPerToken(SmallPlan(), FlopsConvention::kMegatron).count(), 17088, 1e-6);
+  EXPECT_EQ(FlopsPerToken(SmallPlan(), FlopsConvention::kPalm).count(), 1e12);
+}
+
+// With full recomputation: 96 L h^2 (1 + s / 6h + V / 16 h L) = 96 x 128 x (1 + 1/3 + 100/256) = 21184. The attention core alone
+// adds a forward of it, 4 L s h = 1024.
+TEST(FlopsPerToken, HardwareFlopsCountRecomputation) {
+  Plan plan = SmallPlan();
+  plan.scenario.recompute = Recompute::kFull;
+  EXPECT_NEAR(FlopsPerToken(plan, FlopsConvention::kMegatronHardware).count(), 21184, 1e-6);
+  EXPECT_NEAR(FlopsPerToken(plan, FlopsConvention::kMegatron).count(), 17088, 1e-6);
+  plan.scenario.recompute = Recompute::kSelective;
+  EXPECT_NEAR(FlopsPerToken(plan, FlopsConvention::kMegatronHardware).count(), 17088 + 1024, 1e-6);
+}
+
+// 160 tokens a device and step: at 80 tokens/s 2 s; at 80 TFLOP/s of 1e12 FLOPs a token 2 s; at an MFU of 0.25 over 320 TFLOP/s too.
+TEST(StepTimeOf, IsDerivedFromWhateverIsGiven) {
+  auto seconds = [](PublishedMeasurement measured, FlopRate peak = Tflops(320)) {
+    auto time = StepTimeOf(measured, SmallPlan(), peak);
+    return time ? ToSeconds(*time) : -1;
+  };
+  EXPECT_NEAR(seconds({.step_time_s = 3, .tokens_per_s_per_device = 80}), 3, 1e-9);
+  EXPECT_NEAR(seconds({.tokens_per_s_per_device = 80}), 2, 1e-9);
+  EXPECT_NEAR(seconds({.tflops_per_device = 80}), 2, 1e-9);
+  EXPECT_NEAR(seconds({.mfu = 0.25}), 2, 1e-9);
+  EXPECT_EQ(seconds({.mfu = 0.25}, FlopRate()), -1);
+  EXPECT_EQ(seconds({.peak_memory_bytes = 1}), -1);
+}
+
+}  // namespace
+}  // namespace windtunnel

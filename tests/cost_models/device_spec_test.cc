@@ -1,0 +1,60 @@
+#include "cost_models/device_spec.h"
+
+#include <gtest/gtest.h>
+
+#include "cost_models/profile.h"
+
+namespace windtunnel {
+namespace {
+
+TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) {
+  const std::vector<std::string> names = EmbeddedProfileNames();
+  EXPECT_EQ(names.size(), 3u);
+  for (const std::string& name : names) {
+    const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name);
+    ASSERT_TRUE(device) << device.error().message;
+    EXPECT_EQ(device->name, name);
+    EXPECT_GT(device->PeakFor(DType::kBFloat16), device->PeakFor(DType::kFloat32));
+  }
+}
+
+TEST(DeviceSpec, HasNoPeakForArithmeticThatItLacks) {
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->PeakFor(DType::kFloat8), FlopRate());
+  EXPECT_GT(ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "x")->PeakFor(DType::kFloat8), FlopRate());
+}
+
+std::string Edited(const std::string& from, const std::string& to) {
+  std::string json = *EmbeddedProfile("a100-sxm-80g");
+  json.replace(json.find(from), from.size(), to);
+  return json;
+}
+
+std::string ErrorOf(const std::string& json) {
+  const auto device = ParseDeviceSpec(json, "x.json");
+  return device ? "" : device.error().message;
+}
+
+TEST(DeviceSpec, NamesTheFieldThatIsWrong) {
+  EXPECT_EQ(ErrorOf(Edited("\"multiprocessors\": 108", "\"multiprocessors\": 0")),
+            "x.json: $.multiprocessors is number 0, expected a whole number of at least 1");
+  EXPECT_EQ(ErrorOf(Edited("\"hbm_efficiency\": 0.88", "\"hbm_efficiency\": 88")),
+            "x.json: $.hbm_efficiency is number 88, expected a number in [0.001, 1]");
+  EXPECT_EQ(ErrorOf(Edited("\"kernel_launch_us\": 3.0,", "")),
+            "x.json: $.kernel_launch_us is missing, expected a number in [0, 1000000]");
+}
+
+TEST(DeviceSpec, AFigureWithoutASourceIsAnError) {
+  EXPECT_EQ(ErrorOf(Edited("\"hbm_efficiency\": \"1,800", "\"hbm_share\": \"1,800")),
+            "x.json: $.sources.hbm_efficiency is missing: every figure names its source");
+}
+
+TEST(DeviceSpec, StandsInAProfilesPlace) {
+  const std::string json = *EmbeddedProfile("a100-sxm-40g");
+  const Profile profile = ParseProfile(json, "x").value();
+  ASSERT_TRUE(profile.hardware);
+  EXPECT_EQ(profile.name, "a100-sxm-40g");
+  EXPECT_EQ(ProfileJson(profile), json);
+}
+
+}  // namespace
+}  // namespace windtunnel
