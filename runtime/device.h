@@ -42,7 +42,7 @@ class Device {
   virtual std::map<std::string, std::string> Libraries() const = 0;
 };
 
-// fp32 kernels by oneDNN and OpenBLAS in the calling thread (both are set to one thread).
+// fp32, bf16 and fp16 kernels by oneDNN and OpenBLAS in the calling thread (both are set to one thread).
 std::unique_ptr<Device> MakeCpuDevice();
 
 }  // namespace windtunnel

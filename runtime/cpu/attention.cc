@@ -2,44 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "runtime/cpu/attention_head.h"
+#include "runtime/cpu/convert.h"
 #include "runtime/cpu/softmax.h"
 
 namespace windtunnel::cpu {
 namespace {
 
-// Where the parts of one head lie within the packed projections, and what a product with them looks like.
-struct Layout {
-  int64_t batch, seq, heads, kv_heads, head_dim;
-  int64_t packed;  // distance of rows of qkv: (heads + 2 kv_heads) * head_dim
-  int64_t merged;  // distance of rows of out: heads * head_dim
-
-  template <typename AttentionOp>
-  explicit Layout(const AttentionOp& op)
-      : batch(op.batch),
-        seq(op.seq),
-        heads(op.heads),
-        kv_heads(op.kv_heads),
-        head_dim(op.head_dim),
-        packed((op.heads + 2 * op.kv_heads) * op.head_dim),
-        merged(op.heads * op.head_dim) {}
-
-  int64_t tokens() const { return batch * seq; }
-  int64_t heads_per_kv_head() const { return heads / kv_heads; }
-  int64_t PackedElements() const { return tokens() * packed; }
-  int64_t MergedElements() const { return tokens() * merged; }
-  int64_t SavedElements(AttentionKind kind) const {
-    return batch * heads * seq * (kind == AttentionKind::kEager ? seq : 1);
-  }
-
-  // Offsets of the first row of a head's part.
-  int64_t Query(int64_t b, int64_t head) const { return b * seq * packed + head * head_dim; }
-  int64_t Key(int64_t b, int64_t head) const {
-    return b * seq * packed + (heads + head / heads_per_kv_head()) * head_dim;
-  }
-  int64_t Value(int64_t b, int64_t head) const { return Key(b, head) + kv_heads * head_dim; }
-  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged + head * head_dim; }
-};
+using Layout = AttentionLayout;
 
 // Query rows [first, first + rows) of one head, and the keys [0, keys) that the last of them may see.
 struct QueryBlock {
@@ -57,128 +29,211 @@ ScoreTile TileOf(const Layout& layout, const QueryBlock& block, int64_t stride) 
 
 // The five products of attention; `stride` is that of the tile of scores.
 // scores = Q K^T, and likewise the probabilities' gradient = dO V^T.
-GemmProblem TimesTransposedKeys(const Layout& l, const QueryBlock& block, int64_t query_stride,
-                                int64_t stride) {
-  return {block.rows, block.keys, l.head_dim, false, true, query_stride, l.packed, stride};
+GemmProblem TimesTransposedKeys(const Layout& l, const QueryBlock& block, const Rows& queries,
+                                const Rows& keys, int64_t stride) {
+  return {block.rows, block.keys, l.head_dim, false, true, queries.stride, keys.stride, stride};
 }
 // O = P V, and likewise dQ = dS K.
-GemmProblem TimesKeys(const Layout& l, const QueryBlock& block, int64_t stride, int64_t result_stride) {
-  return {block.rows, l.head_dim, block.keys, false, false, stride, l.packed, result_stride};
+GemmProblem TimesKeys(const Layout& l, const QueryBlock& block, int64_t stride, const Rows& keys,
+                      const MutableRows& result) {
+  return {block.rows, l.head_dim, block.keys, false, false, stride, keys.stride, result.stride};
 }
 // dV = P^T dO, and likewise dK = dS^T Q; summed over query blocks and over the query heads of a key head.
-GemmProblem TransposedTimesRows(const Layout& l, const QueryBlock& block, int64_t stride,
-                                int64_t query_stride, bool accumulate) {
-  GemmProblem problem{block.keys, l.head_dim, block.rows, true, false, stride, query_stride, l.packed};
+GemmProblem TransposedTimesRows(const Layout& l, const QueryBlock& block, int64_t stride, const Rows& rows,
+                                const MutableRows& result, bool accumulate) {
+  GemmProblem problem{block.keys, l.head_dim, block.rows, true, false, stride, rows.stride, result.stride};
   problem.accumulate = accumulate;
   return problem;
 }
 
-struct ForwardPointers {
-  const float* qkv;
-  float *out, *saved, *workspace;
+// The probabilities of all heads (eager), or the log-sum-exp of their rows (flash); the other is null.
+template <typename T>
+struct Saved {
+  T* probabilities;
+  std::conditional_t<std::is_const_v<T>, const float, float>* log_sum_exp;
 };
 
-Status ForwardBlock(GemmEngine& engine, const Layout& l, AttentionKind kind, int64_t b, int64_t head,
-                    const QueryBlock& block, const ForwardPointers& p) {
-  const bool eager = kind == AttentionKind::kEager;
-  const int64_t first_row =
-      (b * l.heads + head) * l.seq + block.first;  // of this block among all heads' rows
-  float* scores = eager ? p.saved + first_row * l.seq : p.workspace;
-  const int64_t stride = eager ? l.seq : block.keys;
-  const float* queries = p.qkv + l.Query(b, head) + block.first * l.packed;
-  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, l.packed, stride), queries,
-                                p.qkv + l.Key(b, head), nullptr, scores));
-  CausalSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : p.saved + first_row);
-  if (eager) {  // the part of the square that no block computes
-    for (int64_t row = 0; row < block.rows; ++row) {
-      std::fill(scores + row * stride + block.keys, scores + (row + 1) * stride, 0.0f);
-    }
+struct ForwardHead {
+  Rows queries, keys, values;
+  MutableRows out;
+  int64_t first_row;  // among all heads' rows
+};
+
+// Rounds a block's probabilities into `saved`, unless they were computed there, and clears the part of the
+// square that no block computes.
+template <typename T>
+void Keep(const Layout& l, const QueryBlock& block, const float* scores, int64_t stride, T* saved) {
+  for (int64_t row = 0; row < block.rows; ++row) {
+    T* kept = saved + row * l.seq;
+    if constexpr (!std::is_same_v<T, float>) Convert(block.keys, 1.0f, scores + row * stride, kept);
+    std::fill(kept + block.keys, kept + l.seq, T());
   }
-  return engine.Run(TimesKeys(l, block, stride, l.merged), scores, p.qkv + l.Value(b, head), nullptr,
-                    p.out + l.Merged(b, head) + block.first * l.merged);
 }
 
-struct BackwardPointers {
-  const float *dout, *qkv, *out, *saved;
-  float *dqkv, *workspace;
+template <typename T>
+Status ForwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, const ForwardHead& head,
+                    const Saved<T>& saved, float* workspace) {
+  const bool eager = saved.probabilities != nullptr;
+  const int64_t first_row = head.first_row + block.first;
+  float* scores = workspace;
+  int64_t stride = block.keys;
+  if constexpr (std::is_same_v<T, float>) {
+    if (eager) scores = saved.probabilities + first_row * l.seq, stride = l.seq;
+  }
+  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, head.queries, head.keys, stride),
+                                head.queries.At(block.first), head.keys.data, nullptr, scores));
+  CausalSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
+  if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.seq);
+  return engine.Run(TimesKeys(l, block, stride, head.values, head.out), scores, head.values.data, nullptr,
+                    head.out.At(block.first));
+}
+
+template <typename T>
+Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const Operands& operands) {
+  const Layout l(op);
+  const bool eager = op.kind == AttentionKind::kEager;
+  const T* qkv = operands.In<T>(0, l.PackedElements());
+  T* out = operands.Out<T>(0, l.MergedElements());
+  const int64_t saved_elements = l.SavedElements(op.kind);
+  const Saved<T> saved = {eager ? operands.Out<T>(1, saved_elements) : nullptr,
+                          eager ? nullptr : operands.Out(1, saved_elements)};
+  float* workspace = operands.Out(2, AttentionWorkspaceElements(op.seq, /*backward=*/false));
+  const Places<T> places(scratch, l, 4);
+  for (int64_t b = 0; b < op.batch; ++b) {
+    for (int64_t i = 0; i < op.heads; ++i) {
+      const ForwardHead head = {Fetch(l, qkv + l.Query(b, i), l.packed, places.At(0)),
+                                Fetch(l, qkv + l.Key(b, i), l.packed, places.At(1)),
+                                Fetch(l, qkv + l.Value(b, i), l.packed, places.At(2)),
+                                PlaceOf(l, out + l.Merged(b, i), l.merged, places.At(3)),
+                                (b * l.heads + i) * l.seq};
+      for (int64_t first = 0; first < op.seq; first += kAttentionBlock) {
+        WT_RETURN_IF_ERROR(
+            ForwardBlock(engine, l, QueryBlock::Starting(first, op.seq), head, saved, workspace));
+      }
+      Store(l, head.out, out + l.Merged(b, i), l.merged);
+    }
+  }
+  return Ok();
+}
+
+struct BackwardHead {
+  Rows queries, keys, values, out, dout;
+  MutableRows dqueries, dkeys, dvalues;
+  int64_t first_row;
 };
 
-// The probabilities of a block: saved, or recomputed into the workspace.
-Result<const float*> Probabilities(GemmEngine& engine, const Layout& l, AttentionKind kind, int64_t b,
-                                   int64_t head, const QueryBlock& block, const BackwardPointers& p) {
-  const int64_t first_row = (b * l.heads + head) * l.seq + block.first;
-  if (kind == AttentionKind::kEager) return p.saved + first_row * l.seq;
-  const float* queries = p.qkv + l.Query(b, head) + block.first * l.packed;
-  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, l.packed, block.keys), queries,
-                                p.qkv + l.Key(b, head), nullptr, p.workspace));
-  CausalSoftmaxFromLogSumExp(TileOf(l, block, block.keys), p.saved + first_row, p.workspace);
-  return p.workspace;
+// A block's probabilities: as saved, or recomputed into the workspace.
+struct Tile {
+  const float* probabilities;
+  int64_t stride;
+};
+
+template <typename T>
+Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock& block,
+                           const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
+  const int64_t first_row = head.first_row + block.first;
+  if (saved.probabilities != nullptr) {
+    const T* probabilities = saved.probabilities + first_row * l.seq;
+    if constexpr (std::is_same_v<T, float>) {
+      return Tile{probabilities, l.seq};
+    } else {
+      ConvertRows(block.rows, block.keys, probabilities, l.seq, workspace, block.keys);
+      return Tile{workspace, block.keys};
+    }
+  }
+  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, head.queries, head.keys, block.keys),
+                                head.queries.At(block.first), head.keys.data, nullptr, workspace));
+  CausalSoftmaxFromLogSumExp(TileOf(l, block, block.keys), saved.log_sum_exp + first_row, workspace);
+  return Tile{workspace, block.keys};
 }
 
 // `first_touch`: nothing was written yet to the gradients of this head's keys and values.
-Status BackwardBlock(GemmEngine& engine, const Layout& l, AttentionKind kind, int64_t b, int64_t head,
-                     const QueryBlock& block, bool first_touch, const BackwardPointers& p) {
-  WT_ASSIGN_OR_RETURN(const float* probabilities, Probabilities(engine, l, kind, b, head, block, p));
-  const int64_t stride = kind == AttentionKind::kEager ? l.seq : block.keys;
-  float* gradient = p.workspace + std::min(kAttentionBlock, l.seq) * l.seq;  // the second tile
-  const int64_t query = l.Query(b, head) + block.first * l.packed;
-  const int64_t merged = l.Merged(b, head) + block.first * l.merged;
-  const int64_t key = l.Key(b, head), value = l.Value(b, head);
+template <typename T>
+Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, bool first_touch,
+                     const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
+  WT_ASSIGN_OR_RETURN(const Tile tile, Probabilities<T>(engine, l, block, head, saved, workspace));
+  const int64_t stride = tile.stride;
+  float* gradient = workspace + std::min(kAttentionBlock, l.seq) * l.seq;  // the second tile
+  const float* dout = head.dout.At(block.first);
 
-  WT_RETURN_IF_ERROR(engine.Run(TransposedTimesRows(l, block, stride, l.merged, !first_touch), probabilities,
-                                p.dout + merged, nullptr, p.dqkv + value));
-  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, l.merged, stride), p.dout + merged,
-                                p.qkv + value, nullptr, gradient));
-  CausalSoftmaxBackward(TileOf(l, block, stride), probabilities, p.out + merged, p.dout + merged, l.head_dim,
-                        l.merged, gradient);
-  WT_RETURN_IF_ERROR(
-      engine.Run(TimesKeys(l, block, stride, l.packed), gradient, p.qkv + key, nullptr, p.dqkv + query));
-  return engine.Run(TransposedTimesRows(l, block, stride, l.packed, !first_touch), gradient, p.qkv + query,
-                    nullptr, p.dqkv + key);
+  WT_RETURN_IF_ERROR(engine.Run(TransposedTimesRows(l, block, stride, head.dout, head.dvalues, !first_touch),
+                                tile.probabilities, dout, nullptr, head.dvalues.data));
+  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, head.dout, head.values, stride), dout,
+                                head.values.data, nullptr, gradient));
+  CausalSoftmaxBackward(TileOf(l, block, stride), tile.probabilities, head.out.At(block.first), dout,
+                        l.head_dim, head.dout.stride, gradient);
+  WT_RETURN_IF_ERROR(engine.Run(TimesKeys(l, block, stride, head.keys, head.dqueries), gradient,
+                                head.keys.data, nullptr, head.dqueries.At(block.first)));
+  return engine.Run(TransposedTimesRows(l, block, stride, head.queries, head.dkeys, !first_touch), gradient,
+                    head.queries.At(block.first), nullptr, head.dkeys.data);
+}
+
+template <typename T>
+struct BackwardOperands {
+  const T *dout, *qkv, *out;
+  Saved<const T> saved;
+  T* dqkv;
+  float* workspace;
+};
+
+template <typename T>
+BackwardOperands<T> BackwardOperandsOf(const Layout& l, const AttentionBackward& op,
+                                       const Operands& operands) {
+  const bool eager = op.kind == AttentionKind::kEager;
+  const int64_t saved = l.SavedElements(op.kind);
+  return {operands.In<T>(0, l.MergedElements()),
+          operands.In<T>(1, l.PackedElements()),
+          operands.In<T>(2, l.MergedElements()),
+          {eager ? operands.In<T>(3, saved) : nullptr, eager ? nullptr : operands.In(3, saved)},
+          operands.Out<T>(0, l.PackedElements()),
+          operands.Out(1, AttentionWorkspaceElements(op.seq, /*backward=*/true))};
+}
+
+// Blocks from the last to the first: the last sees every key, so it may overwrite the keys' and values'
+// gradients, and no one has to clear them. Those stay in fp32 until the last query head that shares them is
+// done.
+template <typename T>
+Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands) {
+  const Layout l(op);
+  const BackwardOperands<T> p = BackwardOperandsOf<T>(l, op, operands);
+  const Places<T> places(scratch, l, 8);
+  const int64_t last = (op.seq - 1) / kAttentionBlock * kAttentionBlock;
+  for (int64_t b = 0; b < op.batch; ++b) {
+    for (int64_t i = 0; i < op.heads; ++i) {
+      const int64_t query = l.Query(b, i), key = l.Key(b, i), value = l.Value(b, i), merged = l.Merged(b, i);
+      const BackwardHead head = {Fetch(l, p.qkv + query, l.packed, places.At(0)),
+                                 Fetch(l, p.qkv + key, l.packed, places.At(1)),
+                                 Fetch(l, p.qkv + value, l.packed, places.At(2)),
+                                 Fetch(l, p.out + merged, l.merged, places.At(3)),
+                                 Fetch(l, p.dout + merged, l.merged, places.At(4)),
+                                 PlaceOf(l, p.dqkv + query, l.packed, places.At(5)),
+                                 PlaceOf(l, p.dqkv + key, l.packed, places.At(6)),
+                                 PlaceOf(l, p.dqkv + value, l.packed, places.At(7)),
+                                 (b * l.heads + i) * l.seq};
+      for (int64_t first = last; first >= 0; first -= kAttentionBlock) {
+        const bool first_touch = first == last && i % l.heads_per_kv_head() == 0;
+        WT_RETURN_IF_ERROR(BackwardBlock<T>(engine, l, QueryBlock::Starting(first, op.seq), first_touch, head,
+                                            p.saved, p.workspace));
+      }
+      Store(l, head.dqueries, p.dqkv + query, l.packed);
+      if ((i + 1) % l.heads_per_kv_head() != 0) continue;
+      Store(l, head.dkeys, p.dqkv + key, l.packed);
+      Store(l, head.dvalues, p.dqkv + value, l.packed);
+    }
+  }
+  return Ok();
 }
 
 }  // namespace
 
-Status Run(GemmEngine& engine, const AttentionForward& op, const Operands& operands) {
-  const Layout layout(op);
-  ForwardPointers p;
-  p.qkv = operands.In(0, layout.PackedElements());
-  p.out = operands.Out(0, layout.MergedElements());
-  p.saved = operands.Out(1, layout.SavedElements(op.kind));
-  p.workspace = operands.Out(2, AttentionWorkspaceElements(op.seq, /*backward=*/false));
-  for (int64_t b = 0; b < op.batch; ++b) {
-    for (int64_t head = 0; head < op.heads; ++head) {
-      for (int64_t first = 0; first < op.seq; first += kAttentionBlock) {
-        WT_RETURN_IF_ERROR(
-            ForwardBlock(engine, layout, op.kind, b, head, QueryBlock::Starting(first, op.seq), p));
-      }
-    }
-  }
-  return Ok();
+Status Run(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const Operands& operands) {
+  return WithElement(op.dtype,
+                     [&](auto element) { return Forward<decltype(element)>(engine, scratch, op, operands); });
 }
 
-// Blocks from the last to the first: the last sees every key, so it may overwrite the keys' and values'
-// gradients, and no one has to clear them.
-Status Run(GemmEngine& engine, const AttentionBackward& op, const Operands& operands) {
-  const Layout layout(op);
-  BackwardPointers p;
-  p.dout = operands.In(0, layout.MergedElements());
-  p.qkv = operands.In(1, layout.PackedElements());
-  p.out = operands.In(2, layout.MergedElements());
-  p.saved = operands.In(3, layout.SavedElements(op.kind));
-  p.dqkv = operands.Out(0, layout.PackedElements());
-  p.workspace = operands.Out(1, AttentionWorkspaceElements(op.seq, /*backward=*/true));
-  const int64_t last = (op.seq - 1) / kAttentionBlock * kAttentionBlock;
-  for (int64_t b = 0; b < op.batch; ++b) {
-    for (int64_t head = 0; head < op.heads; ++head) {
-      for (int64_t first = last; first >= 0; first -= kAttentionBlock) {
-        const bool first_touch = first == last && head % layout.heads_per_kv_head() == 0;
-        WT_RETURN_IF_ERROR(BackwardBlock(engine, layout, op.kind, b, head,
-                                         QueryBlock::Starting(first, op.seq), first_touch, p));
-      }
-    }
-  }
-  return Ok();
+Status Run(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands) {
+  return WithElement(
+      op.dtype, [&](auto element) { return Backward<decltype(element)>(engine, scratch, op, operands); });
 }
 
 }  // namespace windtunnel::cpu

@@ -3,16 +3,19 @@
 // Both work query block by query block and multiply only with the keys that a block may see, so about half of
 // the square is never computed. Eager keeps the probabilities for backward; flash keeps each row's
 // log-sum-exp and recomputes them in the workspace, one tile of query block x keys at a time.
+//
+// 16-bit operands are worked on in fp32, one head's rows at a time in the scratch, and results rounded once.
 #pragma once
 
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
 
 namespace windtunnel::cpu {
 
-Status Run(GemmEngine& engine, const AttentionForward& op, const Operands& operands);
-Status Run(GemmEngine& engine, const AttentionBackward& op, const Operands& operands);
+Status Run(GemmEngine& engine, Scratch& scratch, const AttentionForward& op, const Operands& operands);
+Status Run(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands);
 
 }  // namespace windtunnel::cpu

@@ -10,6 +10,7 @@
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/gemm.h"
+#include "runtime/cpu/gemm_operator.h"
 #include "runtime/cpu/initialize.h"
 #include "runtime/cpu/loss.h"
 #include "runtime/cpu/norm.h"
@@ -17,31 +18,29 @@
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/pages.h"
 #include "runtime/cpu/rope.h"
+#include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shards.h"
 
 namespace windtunnel {
 namespace cpu {
 namespace {
 
-Status Require(const OpKind& kind, bool has_kernel, DType dtype) {
-  if (has_kernel) return Ok();
-  return Unsupported("{} in {}: the cpu device computes in fp32; set precision to fp32", OperatorName(kind),
-                     Name(dtype));
+Status RequireElement(const OpKind& kind, DType dtype) {
+  if (IsElement(dtype)) return Ok();
+  return Unsupported("{} in {}: the cpu device computes in fp32, bf16 and fp16; set precision to one of them",
+                     OperatorName(kind), Name(dtype));
 }
 
 Status CheckTypes(const OpKind& kind) {
   return std::visit(
       [&kind](const auto& op) -> Status {
-        using Kind = std::decay_t<decltype(op)>;
         if constexpr (requires { op.from; }) {
-          WT_RETURN_IF_ERROR(Require(kind, IsElement(op.from), op.from));
-          return Require(kind, IsElement(op.to), op.to);
-        } else if constexpr (std::is_same_v<Kind, UnpackShards>) {
-          return Require(kind, IsElement(op.dtype), op.dtype);
-        } else if constexpr (std::is_same_v<Kind, Fill>) {
-          return Require(kind, op.dtype == DType::kFloat32 || op.dtype == DType::kInt32, op.dtype);
+          WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
+          return RequireElement(kind, op.to);
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(op)>, Fill>) {
+          return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype);
         } else if constexpr (requires { op.dtype; }) {
-          return Require(kind, op.dtype == DType::kFloat32, op.dtype);
+          return RequireElement(kind, op.dtype);
         } else {
           return Ok();
         }
@@ -70,8 +69,10 @@ class CpuDevice : public Device {
   // neither.
   template <typename Kind>
   Status RunKind(const OpKind& kind, const Kind& op, const Operands& operands, const KernelContext& context) {
-    if constexpr (requires { Run(gemms_, op, operands); }) {
-      return Run(gemms_, op, operands);
+    if constexpr (requires { Run(gemms_, scratch_, op, operands); }) {
+      return Run(gemms_, scratch_, op, operands);
+    } else if constexpr (requires { Run(scratch_, op, operands); }) {
+      return Run(scratch_, op, operands);
     } else if constexpr (std::is_same_v<Kind, Rope>) {
       return Run(rope_tables_, op, operands);
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
@@ -87,6 +88,7 @@ class CpuDevice : public Device {
   }
 
   GemmEngine gemms_;
+  Scratch scratch_;
   RopeTables rope_tables_;
   PageSegments segments_;
 };

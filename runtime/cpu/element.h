@@ -22,22 +22,26 @@
 
 namespace windtunnel::cpu {
 
-// The upper half of an fp32.
-struct BFloat16 {
-  uint16_t bits = 0;
-};
-// IEEE 754 binary16.
-struct Float16 {
-  uint16_t bits = 0;
-};
+// The upper half of an fp32; and IEEE 754's binary16. Enumerations, so that to the compiler they are scalars:
+// it does not vectorise every loop over structs.
+enum class BFloat16 : uint16_t {};
+enum class Float16 : uint16_t {};
+
+// `chosen` or `other`, by masks: of nested conditional expressions GCC 12 makes branches that keep loops
+// scalar.
+WT_INLINE uint32_t Select(bool condition, uint32_t chosen, uint32_t other) {
+  const uint32_t mask = -static_cast<uint32_t>(condition);
+  return (chosen & mask) | (other & ~mask);
+}
 
 WT_INLINE float ToFloat(float x) { return x; }
 
-WT_INLINE float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+WT_INLINE float ToFloat(BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 
 WT_INLINE float ToFloat(Float16 x) {
   constexpr uint32_t kInfinityMoved = 0x7c00u << 13, kInfinity = 0x7f800000u;
-  const uint32_t magnitude = (x.bits & 0x7fffu) << 13, sign = (x.bits & 0x8000u) << 16;
+  const uint32_t bits = static_cast<uint32_t>(x);
+  const uint32_t magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
   // Moved into place, the exponent is biased by 15 instead of 127; the product sets that right, for
   // subnormals as well.
   const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
@@ -59,7 +63,7 @@ WT_INLINE BFloat16 FromFloat<BFloat16>(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const uint32_t quiet_nan = (bits >> 16) | 0x40u;
-  return {static_cast<uint16_t>(x != x ? quiet_nan : rounded)};
+  return static_cast<BFloat16>(x != x ? quiet_nan : rounded);
 }
 
 template <>
@@ -75,10 +79,9 @@ WT_INLINE Float16 FromFloat<Float16>(float x) {
   // 0.5's last place is 2^-24, a subnormal's unit: the sum's low bits are the rounded subnormal.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t special = magnitude > kInfinity ? 0x7e00u : 0x7c00u;
-  const uint32_t rounded = magnitude >= kOverflows       ? special
-                           : magnitude < kSmallestNormal ? subnormal
-                                                         : normal;
-  return {static_cast<uint16_t>(rounded | sign)};
+  const uint32_t finite = Select(magnitude < kSmallestNormal, subnormal, normal);
+  const uint32_t rounded = Select(magnitude >= kOverflows, special, finite);
+  return static_cast<Float16>(rounded | sign);
 }
 
 // Whether kernels have the type as an element.

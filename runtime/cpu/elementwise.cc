@@ -10,36 +10,44 @@ namespace {
 
 // Eight rows at a time: the matrix streams once, in as many streams as hardware prefetchers follow, and the
 // sums are loaded and stored once for eight rows.
-WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const float* in, float* out) {
+template <typename T>
+WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const T* in, float* out) {
   constexpr int64_t kRows = 8;
   int64_t row = 0;
   for (; row + kRows <= rows; row += kRows) {
-    const float* x = in + row * n;
+    const T* x = in + row * n;
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) {
-      const float upper = (x[j] + x[j + n]) + (x[j + 2 * n] + x[j + 3 * n]);
-      const float lower = (x[j + 4 * n] + x[j + 5 * n]) + (x[j + 6 * n] + x[j + 7 * n]);
+      const auto at = [&](int64_t k) { return ToFloat(x[j + k * n]); };
+      const float upper = (at(0) + at(1)) + (at(2) + at(3));
+      const float lower = (at(4) + at(5)) + (at(6) + at(7));
       out[j] += upper + lower;
     }
   }
   for (; row < rows; ++row) {
-    const float* x = in + row * n;
+    const T* x = in + row * n;
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) out[j] += x[j];
+    for (int64_t j = 0; j < n; ++j) out[j] += ToFloat(x[j]);
   }
 }
 
-WT_CPU_KERNEL void FillWith(int64_t n, float value, float* out) {
+template <typename T>
+WT_CPU_KERNEL void FillWith(int64_t n, T value, T* out) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = value;
 }
 
 }  // namespace
 
-Status Run(const ColumnSum& op, const Operands& operands) {
-  float* out = operands.Out(0, op.columns);
-  if (!op.accumulate) std::fill_n(out, op.columns, 0.0f);
-  AddColumnSums(op.rows, op.columns, operands.In(0, op.rows * op.columns), out);
+Status Run(Scratch& scratch, const ColumnSum& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    float* place = scratch.Floats(ElementsBeside<T>(op.columns));
+    Sums<T> sums(op.columns, operands.Out<T>(0, op.columns), place);
+    sums.Start(op.accumulate);
+    AddColumnSums(op.rows, op.columns, operands.In<T>(0, op.rows * op.columns), sums.data());
+    sums.Store();
+  });
   return Ok();
 }
 
@@ -56,8 +64,10 @@ Status Run(const Copy& op, const Operands& operands) {
 }
 
 Status Run(const Scale& op, const Operands& operands) {
-  float* x = operands.Out(0, op.elements);
-  Convert(op.elements, static_cast<float>(op.scale), x, x);
+  WithElement(op.dtype, [&](auto element) {
+    auto* x = operands.Out<decltype(element)>(0, op.elements);
+    Convert(op.elements, static_cast<float>(op.scale), x, x);
+  });
   return Ok();
 }
 
@@ -66,12 +76,15 @@ Status Run(const Fill& op, const Operands& operands) {
     std::fill_n(operands.OutIntegers(0, op.elements), op.elements, static_cast<int32_t>(op.value));
     return Ok();
   }
-  float* out = operands.Out(0, op.elements);
-  if (op.value == 0.0) {
-    std::fill_n(out, op.elements, 0.0f);  // memset
-  } else {
-    FillWith(op.elements, static_cast<float>(op.value), out);
-  }
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    T* out = operands.Out<T>(0, op.elements);
+    if (op.value == 0.0) {
+      std::fill_n(out, op.elements, T());  // memset
+    } else {
+      FillWith(op.elements, FromFloat<T>(static_cast<float>(op.value)), out);
+    }
+  });
   return Ok();
 }
 

@@ -4,10 +4,11 @@
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
 
 namespace windtunnel::cpu {
 
-Status Run(const ColumnSum& op, const Operands& operands);
+Status Run(Scratch& scratch, const ColumnSum& op, const Operands& operands);
 Status Run(const Copy& op, const Operands& operands);
 Status Run(const Scale& op, const Operands& operands);
 Status Run(const Fill& op, const Operands& operands);

@@ -1,46 +1,78 @@
 #include "runtime/cpu/embedding.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 
 namespace windtunnel::cpu {
 namespace {
 
 // `positions` may be null. Row t of x is that of token t mod seq within its sequence.
-WT_CPU_KERNEL void Gather(const EmbeddingForward& op, const int32_t* ids, const float* table,
-                          const float* positions, float* x) {
+template <typename T>
+WT_CPU_KERNEL void Gather(const EmbeddingForward& op, const int32_t* ids, const T* table, const T* positions,
+                          T* x) {
   const int64_t n = op.hidden;
   for (int64_t t = 0; t < op.tokens; ++t) {
-    const float* row = table + ids[t] * n;
-    float* out = x + t * n;
+    const T* row = table + ids[t] * n;
+    T* out = x + t * n;
     if (positions == nullptr) {
       std::copy(row, row + n, out);
       continue;
     }
-    const float* position = positions + t % op.seq * n;
+    const T* position = positions + t % op.seq * n;
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] = row[i] + position[i];
+    for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<T>(ToFloat(row[i]) + ToFloat(position[i]));
   }
 }
 
-WT_CPU_KERNEL void AddRow(int64_t n, const float* in, float* out) {
+template <typename T>
+WT_CPU_KERNEL void AddRow(int64_t n, const T* in, float* out) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] += in[i];
+  for (int64_t i = 0; i < n; ++i) out[i] += ToFloat(in[i]);
 }
 
 // Position by position, so that each row of the gradient is written while it is in the cache.
-void SumOverSequences(const EmbeddingBackward& op, const float* dx, float* dpositions) {
+template <typename T>
+void SumOverSequences(Scratch& scratch, const EmbeddingBackward& op, const T* dx, T* dpositions) {
+  float* place = scratch.Floats(ElementsBeside<T>(op.hidden));
   for (int64_t position = 0; position < std::min(op.seq, op.tokens); ++position) {
-    float* out = dpositions + position * op.hidden;
+    Sums<T> sums(op.hidden, dpositions + position * op.hidden, place);
+    if (op.accumulate_positions) sums.Load();
     for (int64_t t = position; t < op.tokens; t += op.seq) {
-      const float* row = dx + t * op.hidden;
+      const T* row = dx + t * op.hidden;
       if (t == position && !op.accumulate_positions) {
-        std::copy(row, row + op.hidden, out);
+        Convert(op.hidden, 1.0f, row, sums.data());
       } else {
-        AddRow(op.hidden, row, out);
+        AddRow(op.hidden, row, sums.data());
       }
     }
+    sums.Store();
+  }
+}
+
+// In the order of tokens: the gradients stream once, and their sums are where they belong.
+void SumUses(Scratch&, const EmbeddingBackward& op, const int32_t* ids, const float* dx, float* dtable) {
+  if (!op.accumulate_table) std::fill_n(dtable, op.vocab * op.hidden, 0.0f);
+  for (int64_t t = 0; t < op.tokens; ++t) AddRow(op.hidden, dx + t * op.hidden, dtable + ids[t] * op.hidden);
+}
+
+// In the order of ids, so that one row's sum at a time is in fp32; within an id in the order of tokens.
+template <typename T>
+void SumUses(Scratch& scratch, const EmbeddingBackward& op, const int32_t* ids, const T* dx, T* dtable) {
+  if (!op.accumulate_table) std::fill_n(dtable, op.vocab * op.hidden, T());
+  float* place = scratch.Floats(op.hidden);
+  int32_t* uses = scratch.Integers(op.tokens);
+  std::iota(uses, uses + op.tokens, 0);
+  std::sort(uses, uses + op.tokens,
+            [ids](int32_t a, int32_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
+  for (int64_t i = 0; i < op.tokens;) {
+    const int32_t id = ids[uses[i]];
+    Sums<T> sums(op.hidden, dtable + id * op.hidden, place);
+    sums.Start(op.accumulate_table);
+    for (; i < op.tokens && ids[uses[i]] == id; ++i) AddRow(op.hidden, dx + uses[i] * op.hidden, sums.data());
+    sums.Store();
   }
 }
 
@@ -60,20 +92,24 @@ Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t
 Status Run(const EmbeddingForward& op, const Operands& operands) {
   const int32_t* ids = operands.InIntegers(0, op.tokens);
   WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, op.vocab));
-  const float* table = operands.In(1, op.vocab * op.hidden);
-  const float* positions = op.learned_positions ? operands.In(2, op.seq * op.hidden) : nullptr;
-  Gather(op, ids, table, positions, operands.Out(0, op.tokens * op.hidden));
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T* table = operands.In<T>(1, op.vocab * op.hidden);
+    const T* positions = op.learned_positions ? operands.In<T>(2, op.seq * op.hidden) : nullptr;
+    Gather(op, ids, table, positions, operands.Out<T>(0, op.tokens * op.hidden));
+  });
   return Ok();
 }
 
-Status Run(const EmbeddingBackward& op, const Operands& operands) {
+Status Run(Scratch& scratch, const EmbeddingBackward& op, const Operands& operands) {
   const int32_t* ids = operands.InIntegers(0, op.tokens);
   WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, op.vocab));
-  const float* dx = operands.In(1, op.tokens * op.hidden);
-  float* dtable = operands.Out(0, op.vocab * op.hidden);
-  if (!op.accumulate_table) std::fill_n(dtable, op.vocab * op.hidden, 0.0f);
-  for (int64_t t = 0; t < op.tokens; ++t) AddRow(op.hidden, dx + t * op.hidden, dtable + ids[t] * op.hidden);
-  if (op.learned_positions) SumOverSequences(op, dx, operands.Out(1, op.seq * op.hidden));
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T* dx = operands.In<T>(1, op.tokens * op.hidden);
+    SumUses(scratch, op, ids, dx, operands.Out<T>(0, op.vocab * op.hidden));
+    if (op.learned_positions) SumOverSequences(scratch, op, dx, operands.Out<T>(1, op.seq * op.hidden));
+  });
   return Ok();
 }
 

@@ -5,11 +5,12 @@
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
 
 namespace windtunnel::cpu {
 
 Status Run(const EmbeddingForward& op, const Operands& operands);
-Status Run(const EmbeddingBackward& op, const Operands& operands);
+Status Run(Scratch& scratch, const EmbeddingBackward& op, const Operands& operands);
 
 // Failed unless every id is in [0, bound); `what` names them in the message: "token id".
 Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t bound);

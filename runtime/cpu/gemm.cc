@@ -41,20 +41,22 @@ struct ProblemHash {
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15ULL;
       hash ^= hash >> 32;
     }
-    return hash * 16 + p.transpose_a * 8 + p.transpose_b * 4 + p.bias * 2 + p.accumulate;
+    const bool is_bf16 = p.dtype == DType::kBFloat16;
+    return hash * 32 + is_bf16 * 16 + p.transpose_a * 8 + p.transpose_b * 4 + p.bias * 2 + p.accumulate;
   }
 };
 
-dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, int64_t stride) {
+dnnl::memory::desc Matrix(DType dtype, int64_t rows, int64_t columns, bool transposed, int64_t stride) {
+  using Type = dnnl::memory::data_type;
   const dnnl::memory::dims strides =
       transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
-  return {{rows, columns}, dnnl::memory::data_type::f32, strides};
+  return {{rows, columns}, dtype == DType::kBFloat16 ? Type::bf16 : Type::f32, strides};
 }
 
 dnnl::matmul::primitive_desc Describe(const GemmProblem& p, const dnnl::engine& engine) {
-  const dnnl::memory::desc a = Matrix(p.m, p.k, p.transpose_a, p.lda);
-  const dnnl::memory::desc b = Matrix(p.k, p.n, p.transpose_b, p.ldb);
-  const dnnl::memory::desc c = Matrix(p.m, p.n, false, p.ldc);
+  const dnnl::memory::desc a = Matrix(p.dtype, p.m, p.k, p.transpose_a, p.lda);
+  const dnnl::memory::desc b = Matrix(p.dtype, p.k, p.n, p.transpose_b, p.ldb);
+  const dnnl::memory::desc c = Matrix(p.dtype, p.m, p.n, false, p.ldc);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (p.accumulate) {
@@ -63,13 +65,13 @@ dnnl::matmul::primitive_desc Describe(const GemmProblem& p, const dnnl::engine& 
     attributes.set_post_ops(add_to_c);
   }
   const dnnl::matmul::desc product =
-      p.bias ? dnnl::matmul::desc(a, b, Matrix(1, p.n, false, p.n), c) : dnnl::matmul::desc(a, b, c);
+      p.bias ? dnnl::matmul::desc(a, b, Matrix(p.dtype, 1, p.n, false, p.n), c) : dnnl::matmul::desc(a, b, c);
   return {product, attributes, engine};
 }
 
 std::string Describe(const GemmProblem& p) {
-  return fmt::format("{}{} m={} n={} k={}", p.transpose_a ? 't' : 'n', p.transpose_b ? 't' : 'n', p.m, p.n,
-                     p.k);
+  return fmt::format("{} {}{} m={} n={} k={}", Name(p.dtype), p.transpose_a ? 't' : 'n',
+                     p.transpose_b ? 't' : 'n', p.m, p.n, p.k);
 }
 
 // C += bias or C = bias, after which the product is added.
@@ -113,7 +115,7 @@ struct GemmEngine::Prepared {
 struct GemmEngine::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  bool generates_avx512 = false;
+  bool generates_fp32 = false, generates_bf16 = false;  // AVX-512, AVX-512 BF16
   std::unordered_map<GemmProblem, Prepared, ProblemHash> prepared;
   PageRegion scratchpad;
 };
@@ -121,10 +123,11 @@ struct GemmEngine::State {
 namespace {
 
 // Whether oneDNN's matmul generates code for AVX-512 ("brg:…"). Where it does not, it goes through the same
-// code as its sgemm call, with a primitive's cost on top.
-bool GeneratesAvx512(const dnnl::engine& engine) {
+// code as its sgemm call, with a primitive's cost on top, and has nothing fast for bf16.
+bool Generates(DType dtype, const dnnl::engine& engine) {
   try {
-    const GemmProblem probe = GemmProblem::Dense(64, 64, 64, false, false);
+    GemmProblem probe = GemmProblem::Dense(64, 64, 64, false, false);
+    probe.dtype = dtype;
     return std::string_view(Describe(probe, engine).impl_info_str()).starts_with("brg");
   } catch (const dnnl::error&) {
     return false;
@@ -136,7 +139,8 @@ bool GeneratesAvx512(const dnnl::engine& engine) {
 GemmEngine::GemmEngine() : state_(std::make_unique<State>()) {
   openblas_set_num_threads(1);
   UseOneThread();
-  state_->generates_avx512 = GeneratesAvx512(state_->engine);
+  state_->generates_fp32 = Generates(DType::kFloat32, state_->engine);
+  state_->generates_bf16 = Generates(DType::kBFloat16, state_->engine);
 }
 
 GemmEngine::~GemmEngine() = default;
@@ -145,7 +149,7 @@ GemmLibrary GemmEngine::Choose(const GemmProblem& p) const {
   const int64_t size = p.m * p.n * p.k;
   if (size <= kSmallTransposedProduct) return GemmLibrary::kOpenBlas;
 #if defined(__x86_64__)
-  if (!state_->generates_avx512) return GemmLibrary::kOneDnnSgemm;
+  if (!state_->generates_fp32) return GemmLibrary::kOneDnnSgemm;
   if (!p.transpose_b && size <= kSmallProduct) return GemmLibrary::kOpenBlas;
   if (p.m <= kFewRows || (!p.transpose_b && p.n * p.k > kLargeB)) return GemmLibrary::kOneDnnSgemm;
   return GemmLibrary::kOneDnnMatmul;
@@ -174,8 +178,10 @@ Result<GemmEngine::Prepared*> GemmEngine::Prepare(const GemmProblem& problem) {
   return &state_->prepared.emplace(problem, std::move(prepared)).first->second;
 }
 
-Status GemmEngine::RunMatmul(const GemmProblem& problem, Prepared& prepared, const float* a, const float* b,
-                             const float* bias, float* c) {
+Status GemmEngine::RunMatmul(const GemmProblem& problem, const void* a, const void* b, const void* bias,
+                             void* c) {
+  WT_ASSIGN_OR_RETURN(Prepared * found, Prepare(problem));
+  Prepared& prepared = *found;
   if (static_cast<int64_t>(prepared.scratchpad_bytes) > state_->scratchpad.bytes().count()) {
     WT_ASSIGN_OR_RETURN(state_->scratchpad,
                         PageRegion::Map(Bytes(static_cast<int64_t>(prepared.scratchpad_bytes))));
@@ -205,12 +211,17 @@ Status GemmEngine::Run(const GemmProblem& problem, const float* a, const float* 
   return RunWith(Choose(problem), problem, a, b, bias, c);
 }
 
+bool GemmEngine::MultipliesBFloat16() const { return state_->generates_bf16; }
+
+Status GemmEngine::Run(const GemmProblem& problem, const BFloat16* a, const BFloat16* b, const BFloat16* bias,
+                       BFloat16* c) {
+  WT_CHECK(problem.dtype == DType::kBFloat16);
+  return RunMatmul(problem, a, b, bias, c);
+}
+
 Status GemmEngine::RunWith(GemmLibrary library, const GemmProblem& problem, const float* a, const float* b,
                            const float* bias, float* c) {
-  if (library == GemmLibrary::kOneDnnMatmul) {
-    WT_ASSIGN_OR_RETURN(Prepared * prepared, Prepare(problem));
-    return RunMatmul(problem, *prepared, a, b, bias, c);
-  }
+  if (library == GemmLibrary::kOneDnnMatmul) return RunMatmul(problem, a, b, bias, c);
   if (problem.bias) PutBias(problem, bias, c);
   const float beta = problem.accumulate || problem.bias ? 1.0f : 0.0f;
   if (library == GemmLibrary::kOneDnnSgemm) return OneDnnSgemm(problem, a, b, beta, c);
@@ -239,16 +250,6 @@ std::string_view Name(GemmLibrary library) {
       return "openblas";
   }
   return "?";
-}
-
-Status Run(GemmEngine& engine, const Gemm& op, const Operands& operands) {
-  GemmProblem problem = GemmProblem::Dense(op.m, op.n, op.k, op.transpose_a, op.transpose_b);
-  problem.bias = op.bias;
-  problem.accumulate = op.accumulate;
-  const float* a = operands.In(0, op.m * op.k);
-  const float* b = operands.In(1, op.k * op.n);
-  const float* bias = op.bias ? operands.In(2, op.n) : nullptr;
-  return engine.Run(problem, a, b, bias, operands.Out(0, op.m * op.n));
 }
 
 }  // namespace windtunnel::cpu

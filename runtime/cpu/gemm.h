@@ -15,12 +15,12 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "plan/op.h"
-#include "runtime/cpu/operands.h"
+#include "plan/dtype.h"
+#include "runtime/cpu/element.h"
 
 namespace windtunnel::cpu {
 
-// C[m,n] = op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ C when accumulate), row-major fp32. `lda` is the
+// C[m,n] = op(A)[m,k] op(B)[k,n] (+ bias[n] on every row) (+ C when accumulate), row-major. `lda` is the
 // distance of A's stored rows in elements (rows of length k, or m when transposed), and so on: operands may
 // be parts of wider ones.
 struct GemmProblem {
@@ -29,6 +29,7 @@ struct GemmProblem {
   int64_t lda = 0, ldb = 0, ldc = 0;
   bool bias = false;
   bool accumulate = false;
+  DType dtype = DType::kFloat32;  // of all operands: fp32 or bf16
 
   // Of matrices stored without gaps.
   static GemmProblem Dense(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b) {
@@ -54,7 +55,12 @@ class GemmEngine {
   // REQUIRES: positive m, n and k; C does not overlap A, B or bias; bias is read only when the problem has
   // one. Errors: Failed (the library refused; the message has its reason and the shape).
   Status Run(const GemmProblem& problem, const float* a, const float* b, const float* bias, float* c);
-  // The same by the library named, for measurements and tests.
+  // The same in bf16: sums in fp32, C rounded once. REQUIRES: MultipliesBFloat16, and problem.dtype says so.
+  Status Run(const GemmProblem& problem, const BFloat16* a, const BFloat16* b, const BFloat16* bias,
+             BFloat16* c);
+  // Whether oneDNN generates code for bf16 here (AVX-512 BF16).
+  bool MultipliesBFloat16() const;
+  // fp32 by the library named, for measurements and tests.
   Status RunWith(GemmLibrary library, const GemmProblem& problem, const float* a, const float* b,
                  const float* bias, float* c);
   // What Run uses for `problem`.
@@ -64,8 +70,7 @@ class GemmEngine {
   struct Prepared;
   struct State;
   Result<Prepared*> Prepare(const GemmProblem& problem);
-  Status RunMatmul(const GemmProblem& problem, Prepared& prepared, const float* a, const float* b,
-                   const float* bias, float* c);
+  Status RunMatmul(const GemmProblem& problem, const void* a, const void* b, const void* bias, void* c);
 
   std::unique_ptr<State> state_;
 };
@@ -76,7 +81,5 @@ void UseOneThread();
 
 std::string OneDnnVersion();
 std::string OpenBlasVersion();  // with the build's options and the kernels chosen for this processor
-
-Status Run(GemmEngine& engine, const Gemm& op, const Operands& operands);
 
 }  // namespace windtunnel::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/vector_math.h"
@@ -52,42 +53,51 @@ WT_INLINE double SoftmaxInPlace(int64_t n, float scale, float* x) {
   return maximum + std::log(sum);
 }
 
-// Returns the sum of the rows' losses; the logits become the gradient of the loss times `scale`.
-WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* targets, float scale,
-                                      float* logits) {
+// Returns the sum of the rows' losses; the logits become the gradient of the loss times `scale`. `place`
+// holds a row of logits that are not fp32 themselves.
+template <typename T>
+WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* targets, float scale, T* logits,
+                                      float* place) {
   double loss = 0.0;
   for (int64_t row = 0; row < rows; ++row) {
-    float* x = logits + row * n;
-    const double target_logit = x[targets[row]];
-    loss += SoftmaxInPlace(n, scale, x) - target_logit;
-    x[targets[row]] -= scale;
+    Sums<T> x(n, logits + row * n, place);
+    x.Load();
+    const double target_logit = x.data()[targets[row]];
+    loss += SoftmaxInPlace(n, scale, x.data()) - target_logit;
+    x.data()[targets[row]] -= scale;
+    x.Store();
   }
   return loss;
 }
 
 // Returns the sum of squared differences; the gradient becomes `scale` times the differences.
-WT_CPU_KERNEL double SquaredErrors(int64_t n, const float* prediction, const float* target, float scale,
-                                   float* gradient) {
+template <typename T>
+WT_CPU_KERNEL double SquaredErrors(int64_t n, const T* prediction, const float* target, float scale,
+                                   T* gradient) {
   double sum = 0.0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {
-    const float difference = prediction[i] - target[i];
+    const float difference = ToFloat(prediction[i]) - target[i];
     sum += static_cast<double>(difference) * difference;
-    gradient[i] = scale * difference;
+    gradient[i] = FromFloat<T>(scale * difference);
   }
   return sum;
 }
 
 }  // namespace
 
-Status Run(const CrossEntropy& op, const Operands& operands) {
+Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands) {
   const int32_t* targets = operands.InIntegers(1, op.rows);
   WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab));
   const double rows = static_cast<double>(op.rows);
-  float* logits = operands.Out(1, op.rows * op.vocab);
-  WT_CHECK(logits == operands.In(0, op.rows * op.vocab));  // the gradient takes the logits' place
-  const double sum =
-      CrossEntropyRows(op.rows, op.vocab, targets, static_cast<float>(op.gradient_scale / rows), logits);
+  const double sum = WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    T* logits = operands.Out<T>(1, op.rows * op.vocab);
+    WT_CHECK(logits == operands.In<T>(0, op.rows * op.vocab));  // the gradient takes the logits' place
+    float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
+    return CrossEntropyRows(op.rows, op.vocab, targets, static_cast<float>(op.gradient_scale / rows), logits,
+                            place);
+  });
   *operands.Out(0, 1) = static_cast<float>(sum / rows);
   return Ok();
 }
@@ -95,9 +105,12 @@ Status Run(const CrossEntropy& op, const Operands& operands) {
 Status Run(const MeanSquaredError& op, const Operands& operands) {
   const int64_t elements = op.rows * op.columns;
   const double count = static_cast<double>(elements);
-  const double sum =
-      SquaredErrors(elements, operands.In(0, elements), operands.In(1, elements),
-                    static_cast<float>(2.0 * op.gradient_scale / count), operands.Out(1, elements));
+  const float* target = operands.In(1, elements);
+  const float scale = static_cast<float>(2.0 * op.gradient_scale / count);
+  const double sum = WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    return SquaredErrors(elements, operands.In<T>(0, elements), target, scale, operands.Out<T>(1, elements));
+  });
   *operands.Out(0, 1) = static_cast<float>(sum / count);
   return Ok();
 }

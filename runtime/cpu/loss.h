@@ -5,10 +5,11 @@
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
 
 namespace windtunnel::cpu {
 
-Status Run(const CrossEntropy& op, const Operands& operands);
+Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands);
 Status Run(const MeanSquaredError& op, const Operands& operands);
 
 }  // namespace windtunnel::cpu

@@ -7,10 +7,11 @@
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
 
 namespace windtunnel::cpu {
 
 Status Run(const NormForward& op, const Operands& operands);
-Status Run(const NormBackward& op, const Operands& operands);
+Status Run(Scratch& scratch, const NormBackward& op, const Operands& operands);
 
 }  // namespace windtunnel::cpu

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
 
 namespace windtunnel::cpu {
@@ -10,20 +11,21 @@ namespace {
 constexpr double kBase = 10'000.0;
 
 // `sign` is 1 forward and -1 backward.
-WT_CPU_KERNEL void Rotate(const Rope& op, const float* table, float sign, float* qkv) {
+template <typename T>
+WT_CPU_KERNEL void Rotate(const Rope& op, const float* table, float sign, T* qkv) {
   const int64_t half = op.head_dim / 2;
   const int64_t packed = (op.heads + 2 * op.kv_heads) * op.head_dim;
   for (int64_t token = 0; token < op.batch * op.seq; ++token) {
     const float* cosines = table + token % op.seq * op.head_dim;
     const float* sines = cosines + half;
     for (int64_t head = 0; head < op.heads + op.kv_heads; ++head) {
-      float* first = qkv + token * packed + head * op.head_dim;
-      float* second = first + half;
+      T* first = qkv + token * packed + head * op.head_dim;
+      T* second = first + half;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
-        const float a = first[i], b = second[i], s = sign * sines[i];
-        first[i] = a * cosines[i] - b * s;
-        second[i] = b * cosines[i] + a * s;
+        const float a = ToFloat(first[i]), b = ToFloat(second[i]), s = sign * sines[i];
+        first[i] = FromFloat<T>(a * cosines[i] - b * s);
+        second[i] = FromFloat<T>(b * cosines[i] + a * s);
       }
     }
   }
@@ -52,7 +54,10 @@ Status Run(RopeTables& tables, const Rope& op, const Operands& operands) {
     return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number", op.head_dim);
   }
   const int64_t elements = op.batch * op.seq * (op.heads + 2 * op.kv_heads) * op.head_dim;
-  Rotate(op, tables.Of(op.seq, op.head_dim).data(), op.backward ? -1.0f : 1.0f, operands.Out(0, elements));
+  const float* table = tables.Of(op.seq, op.head_dim).data();
+  WithElement(op.dtype, [&](auto element) {
+    Rotate(op, table, op.backward ? -1.0f : 1.0f, operands.Out<decltype(element)>(0, elements));
+  });
   return Ok();
 }
 

@@ -22,18 +22,21 @@ TEST(CpuDevice, LeavesCommunicationMemoryAndDataToTheExecutor) {
   }
 }
 
-TEST(CpuDevice, RefusesEveryTypeButFp32ByName) {
+TEST(CpuDevice, RefusesOtherTypesThanFp32Bf16AndFp16ByName) {
   const auto expect_refused = [](const OpKind& kind) {
     const Status status = test::CpuDevice().Launch(kind, {}, {}, {});
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().kind, ErrorKind::kUnsupported);
-    EXPECT_NE(status.error().message.find("bf16"), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().message.find("fp8"), std::string::npos) << status.error().message;
   };
-  expect_refused(Gemm{.m = 1, .n = 1, .k = 1, .dtype = DType::kBFloat16});
-  expect_refused(AttentionForward{.dtype = DType::kBFloat16});
-  expect_refused(AttentionBackward{.dtype = DType::kBFloat16});
-  expect_refused(CrossEntropy{.dtype = DType::kBFloat16});
-  expect_refused(Fill{.elements = 1, .dtype = DType::kBFloat16});
+  expect_refused(Gemm{.m = 1, .n = 1, .k = 1, .dtype = DType::kFloat8});
+  expect_refused(NormForward{.dtype = DType::kFloat8});
+  expect_refused(AttentionForward{.dtype = DType::kFloat8});
+  expect_refused(AttentionBackward{.dtype = DType::kFloat8});
+  expect_refused(CrossEntropy{.dtype = DType::kFloat8});
+  expect_refused(Copy{.elements = 1, .from = DType::kFloat8});
+  expect_refused(PackShards{.ranks = 1, .shard_elements = {}, .to = DType::kFloat8});
+  expect_refused(Fill{.elements = 1, .dtype = DType::kFloat8});
 }
 
 TEST(CpuDevice, ComputesInWhateverThreadCalls) {

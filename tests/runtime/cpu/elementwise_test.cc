@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <type_traits>
-
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
@@ -16,6 +14,7 @@ using test::RandomValues;
 using test::RelativeError;
 using test::Tensor;
 using test::TensorOf;
+using test::TypeOf;
 using test::Values;
 using test::ValuesOf;
 
@@ -45,13 +44,6 @@ TEST(CopyKernel, CopiesExactlyAndScales) {
     EXPECT_EQ(same[i], in32[i]);
     EXPECT_EQ(half[i], in32[i] * 0.5f);
   }
-}
-
-template <typename T>
-DType TypeOf() {
-  return std::is_same_v<T, float>      ? DType::kFloat32
-         : std::is_same_v<T, BFloat16> ? DType::kBFloat16
-                                       : DType::kFloat16;
 }
 
 template <typename From, typename To>

@@ -5,15 +5,19 @@
 
 #include <array>
 
+#include "runtime/cpu/gemm_operator.h"
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
 namespace {
 
+using test::BFloat16;
+using test::Float16;
 using test::Launch;
 using test::RandomValues;
 using test::RelativeError;
 using test::Tensor;
+using test::TensorOf;
 using test::Values;
 
 // What Gemm promises, by the reference.
@@ -86,6 +90,47 @@ TEST(GemmEngine, EveryLibraryGivesTheSameProductOfStridedOperands) {
   }
 }
 
+// What processors without AVX-512 BF16 do, and fp16 everywhere: over several blocks in each direction, with
+// operands that are corners of wider ones.
+template <typename T>
+void ExpectTheProductInBlocks(double tolerance) {
+  constexpr int64_t kRows = 260, kColumns = 520, kDepth = 600, kBeyond = 7;
+  for (int flags : {0, 5, 10, 15}) {  // every flag set and not, with each transposition and without
+    cpu::GemmProblem problem =
+        cpu::GemmProblem::Dense(kRows, kColumns, kDepth, (flags & 1) != 0, (flags & 2) != 0);
+    problem.bias = (flags & 4) != 0;
+    problem.accumulate = (flags & 8) != 0;
+    problem.ldc += kBeyond;
+    const Values a = test::RoundedTo<T>(RandomValues(1, kRows * kDepth)),
+                 b = test::RoundedTo<T>(RandomValues(2, kDepth * kColumns)),
+                 bias = test::RoundedTo<T>(RandomValues(3, kColumns)),
+                 c = test::RoundedTo<T>(RandomValues(4, kRows * problem.ldc));
+    TensorOf<T> a16 = a, b16 = b, bias16 = bias, c16 = c;
+    cpu::GemmEngine engine;
+    cpu::Scratch scratch;
+    ASSERT_TRUE(
+        cpu::MultiplyInBlocks(engine, scratch, problem, a16.data(), b16.data(), bias16.data(), c16.data()));
+    const Values product =
+        reference::Gemm(kRows, kColumns, kDepth, problem.transpose_a, problem.transpose_b, a, b);
+    Values expected = c;
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t j = 0; j < kColumns; ++j) {
+        double& element = expected[i * problem.ldc + j];
+        element =
+            product[i * kColumns + j] + (problem.accumulate ? element : 0.0) + (problem.bias ? bias[j] : 0.0);
+      }
+      for (int64_t j = kColumns; j < problem.ldc; ++j)  // beyond the corner nothing is touched
+        ASSERT_EQ(cpu::ToFloat(c16[i * problem.ldc + j]), c[i * problem.ldc + j]);
+    }
+    EXPECT_LT(RelativeError(c16, expected), tolerance) << flags;
+  }
+}
+
+TEST(GemmInBlocks, MatchesTheReferenceOverSeveralBlocks) {
+  ExpectTheProductInBlocks<BFloat16>(0x1p-8);
+  ExpectTheProductInBlocks<Float16>(0x1p-11);
+}
+
 TEST(GemmEngine, ChoosesBySizeOnly) {
   const cpu::GemmEngine engine;
   const cpu::GemmProblem tiny = cpu::GemmProblem::Dense(20, 100, 10, false, true);
@@ -98,9 +143,9 @@ TEST(GemmEngine, ChoosesBySizeOnly) {
 
 TEST(GemmKernel, RefusesOtherTypesByName) {
   Gemm op{4, 4, 4};
-  op.dtype = DType::kBFloat16;
+  op.dtype = DType::kFloat8;
   Tensor x(16);
-  EXPECT_NE(Launch(op, {x.ref(), x.ref()}, {x.ref()}).find("bf16"), std::string::npos);
+  EXPECT_NE(Launch(op, {x.ref(), x.ref()}, {x.ref()}).find("fp8"), std::string::npos);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/random.h"
@@ -46,6 +47,13 @@ struct TensorOf : std::vector<T> {
   TensorRef ref() { return {this->data(), static_cast<int64_t>(this->size())}; }
 };
 using Tensor = TensorOf<float>;
+
+template <typename T>
+constexpr DType TypeOf() {
+  return std::is_same_v<T, float>      ? DType::kFloat32
+         : std::is_same_v<T, BFloat16> ? DType::kBFloat16
+                                       : DType::kFloat16;
+}
 
 template <typename T>
 Values ValuesOf(const std::vector<T>& tensor) {

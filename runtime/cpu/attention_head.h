@@ -1,0 +1,97 @@
+// Attention's heads within the packed operands, and their rows in fp32, whatever the operands' type.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "plan/op.h"
+#include "runtime/cpu/convert.h"
+#include "runtime/cpu/scratch.h"
+
+namespace windtunnel::cpu {
+
+// Where the parts of one head lie within the packed projections, and what a product with them looks like.
+struct AttentionLayout {
+  int64_t batch, seq, heads, kv_heads, head_dim;
+  int64_t packed;  // distance of rows of qkv: (heads + 2 kv_heads) * head_dim
+  int64_t merged;  // distance of rows of out: heads * head_dim
+
+  template <typename AttentionOp>
+  explicit AttentionLayout(const AttentionOp& op)
+      : batch(op.batch),
+        seq(op.seq),
+        heads(op.heads),
+        kv_heads(op.kv_heads),
+        head_dim(op.head_dim),
+        packed((op.heads + 2 * op.kv_heads) * op.head_dim),
+        merged(op.heads * op.head_dim) {}
+
+  int64_t tokens() const { return batch * seq; }
+  int64_t heads_per_kv_head() const { return heads / kv_heads; }
+  int64_t HeadElements() const { return seq * head_dim; }
+  int64_t PackedElements() const { return tokens() * packed; }
+  int64_t MergedElements() const { return tokens() * merged; }
+  int64_t SavedElements(AttentionKind kind) const {
+    return batch * heads * seq * (kind == AttentionKind::kEager ? seq : 1);
+  }
+
+  // Offsets of the first row of a head's part.
+  int64_t Query(int64_t b, int64_t head) const { return b * seq * packed + head * head_dim; }
+  int64_t Key(int64_t b, int64_t head) const {
+    return b * seq * packed + (heads + head / heads_per_kv_head()) * head_dim;
+  }
+  int64_t Value(int64_t b, int64_t head) const { return Key(b, head) + kv_heads * head_dim; }
+  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged + head * head_dim; }
+};
+
+// fp32 rows of one head: where they lie in an fp32 operand, or in the scratch, as a 16-bit operand's.
+template <typename Float>
+struct RowsOf {
+  Float* data;
+  int64_t stride;
+
+  Float* At(int64_t row) const { return data + row * stride; }
+};
+using Rows = RowsOf<const float>;
+using MutableRows = RowsOf<float>;
+
+template <typename T>
+Rows Fetch(const AttentionLayout& l, const T* rows, int64_t stride, float* place) {
+  if constexpr (std::is_same_v<T, float>) {
+    return {rows, stride};
+  } else {
+    ConvertRows(l.seq, l.head_dim, rows, stride, place, l.head_dim);
+    return {place, l.head_dim};
+  }
+}
+
+template <typename T>
+MutableRows PlaceOf(const AttentionLayout& l, T* rows, int64_t stride, float* place) {
+  if constexpr (std::is_same_v<T, float>) {
+    return {rows, stride};
+  } else {
+    return {place, l.head_dim};
+  }
+}
+
+// What PlaceOf's rows have come to hold, to where they belong.
+template <typename T>
+void Store(const AttentionLayout& l, const MutableRows& from, T* rows, int64_t stride) {
+  if constexpr (!std::is_same_v<T, float>)
+    ConvertRows(l.seq, l.head_dim, from.data, from.stride, rows, stride);
+}
+
+// The scratch in parts of one head's rows each; of nothing where the operands are fp32.
+template <typename T>
+class Places {
+ public:
+  Places(Scratch& scratch, const AttentionLayout& l, int64_t count)
+      : size_(ElementsBeside<T>(l.HeadElements())), first_(scratch.Floats(count * size_)) {}
+  float* At(int64_t index) const { return first_ + index * size_; }
+
+ private:
+  int64_t size_;
+  float* first_;
+};
+
+}  // namespace windtunnel::cpu

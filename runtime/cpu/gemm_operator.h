@@ -1,0 +1,21 @@
+// The Gemm operator in every element type (operands: plan/op.h): fp32 and, where the processor has it, bf16
+// as GemmEngine multiplies them; otherwise 16-bit matrices block by block in fp32.
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
+
+namespace windtunnel::cpu {
+
+Status Run(GemmEngine& engine, Scratch& scratch, const Gemm& op, const Operands& operands);
+
+// op(A) op(B) (+ bias) (+ C) with fp32 sums that are rounded into C once, for processors that multiply no
+// such matrices. Of problem.dtype it takes no notice. T: BFloat16, Float16.
+template <typename T>
+Status MultiplyInBlocks(GemmEngine& engine, Scratch& scratch, const GemmProblem& problem, const T* a,
+                        const T* b, const T* bias, T* c);
+
+}  // namespace windtunnel::cpu
