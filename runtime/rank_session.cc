@@ -20,6 +20,13 @@ Status CheckRunsHere(const Plan& plan) {
   if (plan.scenario.run.backend != Backend::kGloo) {
     return Unsupported("run.backend: only gloo is built into this binary");
   }
+  const PrecisionSpec& precision = plan.scenario.precision;
+  if (precision.compute == Precision::kTf32) {
+    return Unsupported("precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32 and bf16");
+  }
+  if (precision.param == Precision::kFp16 || precision.reduce == Precision::kFp16) {
+    return Unsupported("precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
+  }
   if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
   return Ok();
 }

@@ -160,5 +160,78 @@ INSTANTIATE_TEST_SUITE_P(
                                                    [](Scenario& s) { s.framework = Framework::kPytorch; }))}),
     NameOf);
 
+// ---- 16-bit parameters ------------------------------------------------------------------------------------------------
+
+// Root of the mean squared relative difference of losses over the steps.
+double Distance(const Trained& a, const Trained& b) {
+  double sum = 0;
+  for (size_t step = 0; step < a.losses.size(); ++step) {
+    const double difference = a.losses[step] / b.losses[step] - 1;
+    sum += difference * difference;
+  }
+  return std::sqrt(sum / static_cast<double>(a.losses.size()));
+}
+
+Scenario InBf16(Scenario s, Precision reduce) {
+  s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = reduce};
+  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01};
+  return s;
+}
+
+class Bf16 : public testing::TestWithParam<ParityCase> {};
+
+// One device's runs that differ in the order of their sums: the batch whole or in micro-batches, attention eager or by blocks.
+std::vector<Trained> OneDevicesRuns(const Scenario& s) {
+  std::vector<Trained> runs;
+  const bool is_mlp = s.model.kind == ModelKind::kMlp;
+  for (int64_t micro_batches : {1, 2, 4, 5, 8}) {
+    for (AttentionKind attention : {AttentionKind::kEager, AttentionKind::kFlash}) {
+      Scenario one = OnOneDevice(s);
+      const int64_t samples = one.batch.micro * one.batch.accumulate;
+      if (samples % micro_batches != 0 || (is_mlp && attention == AttentionKind::kFlash)) continue;
+      one.batch = {samples / micro_batches, micro_batches};
+      one.model.attention = attention;
+      runs.push_back(Train(*CompilePlan(one), kParitySteps));
+    }
+  }
+  return runs;
+}
+
+// Roundings differ with the order of sums, so there is no one right answer. A sharded run must be as close to one of one device's as
+// those are to each other.
+TEST_P(Bf16, LossesAreWithinTheSpreadOfOneDevicesRuns) {
+  const Scenario s = GetParam().scenario;
+  const std::vector<Trained> alone = OneDevicesRuns(s);
+  const Trained sharded = Train(*CompilePlan(s), kParitySteps);
+  double spread = 0, nearest = INFINITY;
+  for (const Trained& a : alone) {
+    nearest = std::min(nearest, Distance(sharded, a));
+    for (const Trained& b : alone) spread = std::max(spread, Distance(a, b));
+  }
+  EXPECT_LE(nearest, spread);
+  EXPECT_LT(spread, 1e-3);  // bf16 keeps 8 bits; the loss is a mean of many
+  EXPECT_LT(sharded.losses.back(), sharded.losses.front());
+}
+
+constexpr auto kFp32 = Precision::kFp32, kBf16 = Precision::kBf16;
+
+INSTANTIATE_TEST_SUITE_P(
+    Parity, Bf16,
+    testing::Values(ParityCase{"Fsdp1", InBf16(Fsdp(2, Version1), kFp32)}, ParityCase{"Fsdp2", InBf16(Fsdp(2), kFp32)},
+                    ParityCase{"Fsdp1ReducedInBf16", InBf16(Fsdp(2, Version1), kBf16)},
+                    ParityCase{"Fsdp2ReducedInBf16", InBf16(Fsdp(2), kBf16)},
+                    ParityCase{"Fsdp2Llama", InBf16(Sharded(TinyLlama(2), DataParallelKind::kFsdp), kFp32)},
+                    ParityCase{"Fsdp2Mlp", InBf16(Sharded(TinyMlp(2), DataParallelKind::kFsdp), kFp32)},
+                    ParityCase{"Fsdp2Recompute", InBf16(Fsdp(2, SetRecompute(Recompute::kFull)), kFp32)},
+                    ParityCase{"Fsdp1Offload", InBf16(Fsdp(2, Both(Version1, SetOffload(Offload::kParam))), kFp32)},
+                    ParityCase{"Hybrid", InBf16(Fsdp(4, SetSharding(Sharding::kHybridShard, 2)), kFp32)},
+                    ParityCase{"NoShard", InBf16(Fsdp(2, Both(Version1, SetSharding(Sharding::kNoShard))), kFp32)},
+                    ParityCase{"Zero1", InBf16(Zero(2, kZero1), kFp32)}, ParityCase{"Zero2", InBf16(Zero(2, kZero2), kFp32)},
+                    ParityCase{"Zero1ReducedInBf16", InBf16(Zero(2, kZero1), kBf16)},
+                    ParityCase{"Zero1Accumulate", InBf16(Zero(2, kZero1, Accumulate), kFp32)},
+                    ParityCase{"Zero2Offload", InBf16(Zero(2, kZero2, SetOffload(Offload::kOptimizer)), kFp32)},
+                    ParityCase{"Ddp", InBf16(TinyGpt(2), kFp32)}, ParityCase{"DdpReducedInBf16", InBf16(TinyGpt(2), kBf16)}),
+    NameOf);
+
 }  // namespace
 }  // namespace windtunnel
