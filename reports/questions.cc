@@ -1,0 +1,125 @@
+#include "reports/questions.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "sim/role_memory.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int64_t kMostSequences = 1 << 16;  // a micro-batch that nobody runs
+
+Result<bool> Fits(Scenario scenario, int64_t micro, Bytes capacity, Bytes outside) {
+  if (outside >= capacity) return false;
+  scenario.batch.micro = micro;
+  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
+  for (const Role& role : plan.roles) {
+    const RoleMemoryOptions options{.allocator = scenario.allocator, .device_capacity = capacity - outside};
+    if (!SimulateMemory(role, options)) return false;
+  }
+  return true;
+}
+
+int Gathers(const Plan& plan) {
+  int count = 0;
+  for (const Op& op : plan.roles[0].steady.ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    count += collective != nullptr && collective->kind == CollectiveKind::kAllGather;
+  }
+  return count;
+}
+
+Bytes LargestPeak(const Prediction& prediction) {
+  Bytes peak;
+  for (const PredictedMemory& memory : prediction.memory) peak = std::max(peak, memory.steady.allocated);
+  return peak;
+}
+
+std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
+  const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
+  const bool fits = needed <= capacity.bytes;
+  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {} {}\n", fits ? "yes" : "NO",
+                     FormatBytes(prediction.peak_reserved), FormatBytes(prediction.outside_allocator), capacity.of,
+                     FormatBytes(capacity.bytes), FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
+                     fits ? "to spare" : "too much");
+}
+
+std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction, const Capacity& capacity) {
+  const auto largest = LargestMicroBatch(scenario, capacity.bytes, prediction.outside_allocator, kMostSequences);
+  std::string text = "  the largest micro-batch that fits:  ";
+  if (!largest) return text + largest.error().message + "\n";
+  if (*largest == 0) return text + "none, not even 1\n";
+  if (*largest == kMostSequences) return text + fmt::format("more than {}\n", kMostSequences);
+  return text + fmt::format("{} (it is {})\n", *largest, scenario.batch.micro);
+}
+
+std::string DescribeResharding(const Scenario& scenario, const PredictPlan& predict) {
+  const auto effect = EffectOfResharding(scenario, predict);
+  const std::string title = "  resharding after forward:  ";
+  if (!effect) return title + effect.error().message + "\n";
+  if (!effect->has_value()) return "";
+  const ReshardingEffect& e = **effect;
+  const double share = 100 * (e.step_resharding / e.step_keeping - 1);
+  const std::string saved = e.peak_keeping >= e.peak_resharding
+                                ? fmt::format("saves {} of peak memory", FormatBytes(e.peak_keeping - e.peak_resharding))
+                                : fmt::format("adds {} to the peak memory", FormatBytes(e.peak_resharding - e.peak_keeping));
+  return title + fmt::format("{} ({} against {}) and {} {:.1f} % of the step ({} against {}), for {} more all-gathers\n", saved,
+                             FormatBytes(e.peak_resharding), FormatBytes(e.peak_keeping), share >= 0 ? "costs" : "saves",
+                             std::abs(share), FormatDuration(e.step_resharding), FormatDuration(e.step_keeping),
+                             e.gathers_resharding - e.gathers_keeping);
+}
+
+}  // namespace
+
+Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Bytes outside, int64_t most) {
+  int64_t fits = 0, fails = most + 1;
+  for (int64_t micro = 1; fits < most; micro = std::min(2 * micro, most)) {
+    WT_ASSIGN_OR_RETURN(bool does, Fits(scenario, micro, capacity, outside));
+    if (!does) {
+      fails = micro;
+      break;
+    }
+    fits = micro;
+  }
+  while (fits + 1 < fails && fits < most) {
+    const int64_t middle = fits + (fails - fits) / 2;
+    WT_ASSIGN_OR_RETURN(bool does, Fits(scenario, middle, capacity, outside));
+    (does ? fits : fails) = middle;
+  }
+  return fits;
+}
+
+Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario, const PredictPlan& predict) {
+  const DataParallelSpec& data = scenario.parallel.data;
+  const bool shards = data.sharding != Sharding::kNoShard;
+  if (data.kind != DataParallelKind::kFsdp || !shards || data.size == 1) return std::nullopt;
+  ReshardingEffect effect;
+  for (bool reshards : {true, false}) {
+    Scenario variant = scenario;
+    variant.parallel.data.reshard_after_forward = reshards;
+    Sharding& sharding = variant.parallel.data.sharding;
+    if (reshards && sharding == Sharding::kShardGradOp) sharding = Sharding::kFullShard;
+    if (reshards && sharding == Sharding::kHybridShardZero2) sharding = Sharding::kHybridShard;
+    WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(variant));
+    WT_ASSIGN_OR_RETURN(Prediction prediction, predict(plan));
+    (reshards ? effect.peak_resharding : effect.peak_keeping) = LargestPeak(prediction);
+    (reshards ? effect.step_resharding : effect.step_keeping) = prediction.p50;
+    (reshards ? effect.gathers_resharding : effect.gathers_keeping) = Gathers(plan);
+  }
+  return effect;
+}
+
+std::string AnswerQuestions(const Plan& plan, const Prediction& prediction, const std::optional<Capacity>& capacity,
+                            const PredictPlan& predict, Ink ink) {
+  std::string text = "\n" + ink.Bold("questions") + "\n";
+  if (capacity) {
+    text += DescribeFit(prediction, *capacity);
+    text += DescribeLargest(plan.scenario, prediction, *capacity);
+  } else {
+    text += "  will it fit?  the device's memory is not known\n";
+  }
+  return text + DescribeResharding(plan.scenario, predict);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,40 @@
+// Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what does resharding after forward
+// save and cost. Each is another plan, compiled and simulated.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "plan/plan.h"
+#include "reports/ink.h"
+#include "sim/predict.h"
+
+namespace windtunnel {
+
+struct Capacity {
+  Bytes bytes;       // that one rank may use
+  std::string of;    // "the device's memory", "this machine's memory over 2 ranks"
+};
+
+// The largest batch.micro with which the scenario's steps fit `capacity` beside `outside` the allocator; 0 when not even 1 does.
+// Searched up to `most` sequences, and found to fit there when nothing smaller fails.
+Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Bytes outside, int64_t most);
+
+// What changes when parameters are kept between forward and backward (reshard_after_forward: false): the plan's peak, and the step.
+struct ReshardingEffect {
+  Bytes peak_resharding, peak_keeping;
+  Duration step_resharding, step_keeping;
+  int gathers_resharding = 0, gathers_keeping = 0;  // of a step
+};
+using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
+// nullopt where the question does not arise: no FSDP that shards parameters.
+Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario, const PredictPlan& predict);
+
+// All of it as text. What cannot be answered says why in its place.
+std::string AnswerQuestions(const Plan& plan, const Prediction& prediction, const std::optional<Capacity>& capacity,
+                            const PredictPlan& predict, Ink ink);
+
+}  // namespace windtunnel

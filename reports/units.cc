@@ -1,0 +1,163 @@
+#include "reports/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/format.h"
+#include "reports/communication.h"
+#include "reports/critical_path.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr size_t kShownUnits = 12;  // of more, the middle is one line
+constexpr size_t kShownAtEnds = 4;
+
+class UnitTable {
+ public:
+  explicit UnitTable(const Role& role) : role_(role), unit_of_parameter_(role.parameters.size(), -1) {
+    for (const Op& op : role.steady.ops) {
+      if (op.parameters.empty()) continue;
+      const int unit = UnitNamed(op.name);
+      for (int32_t parameter : op.parameters) unit_of_parameter_[parameter] = unit;
+    }
+    for (size_t i = 0; i < role.parameters.size(); ++i) {
+      if (unit_of_parameter_[i] >= 0) unit_of_tensor_[role.parameters[i].name] = unit_of_parameter_[i];
+    }
+  }
+
+  void AddTransfer(const CommunicationUse& use) {
+    const Op& op = role_.steady.ops[use.op];
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (op.parameters.empty() || collective == nullptr) return;
+    UnitUse& unit = units_[by_name_.at(op.name)];
+    UnitUse::Transfer& transfer = TransferOf(unit, *collective, op.phase);
+    transfer.bytes += MessageBytes(*collective);
+    transfer.time += use.end - use.start;
+    transfer.hidden += use.hidden;
+    ++transfer.count;
+  }
+
+  // Operators are told apart by the tensor that they name: "blocks.3.mlp.up" is of the unit that has "blocks.3.mlp.up.weight".
+  void AddPathSegment(const PathSegment& segment) {
+    if (segment.op < 0) return;
+    const Op& op = role_.steady.ops[segment.op];
+    const Duration time = segment.end - segment.start;
+    if (IsCommunication(op.kind)) {
+      auto named = by_name_.find(op.name);
+      if (named != by_name_.end()) units_[named->second].critical_communication += time;
+    } else if (const int unit = UnitOfCompute(op); unit >= 0) {
+      units_[unit].critical_compute += time;
+    }
+  }
+
+  std::vector<UnitUse> Take() { return std::move(units_); }
+
+ private:
+  int UnitNamed(const std::string& name) {
+    auto [entry, is_new] = by_name_.try_emplace(name, static_cast<int>(units_.size()));
+    if (is_new) units_.push_back({.name = name, .forward_gather = {}, .backward_gather = {}, .update_gather = {}, .reduction = {}, .critical_compute = {}, .critical_communication = {}});
+    return entry->second;
+  }
+
+  static UnitUse::Transfer& TransferOf(UnitUse& unit, const Collective& collective, Phase phase) {
+    if (collective.kind != CollectiveKind::kAllGather) return unit.reduction;
+    if (phase == Phase::kOptimizer) return unit.update_gather;
+    return phase == Phase::kForward ? unit.forward_gather : unit.backward_gather;
+  }
+
+  // The unit of the first tensor whose name begins as the operator's does, up to whole parts of names.
+  int UnitOfCompute(const Op& op) const {
+    for (std::string prefix = op.name; !prefix.empty();) {
+      auto tensor = unit_of_tensor_.lower_bound(prefix);
+      if (tensor != unit_of_tensor_.end() && tensor->first.starts_with(prefix)) return tensor->second;
+      const size_t dot = prefix.rfind('.');
+      if (dot == std::string::npos) break;
+      prefix.resize(dot);
+    }
+    return -1;
+  }
+
+  const Role& role_;
+  std::vector<UnitUse> units_;
+  std::map<std::string, int> by_name_;
+  std::vector<int> unit_of_parameter_;
+  std::map<std::string, int> unit_of_tensor_;
+};
+
+std::string Describe(const UnitUse::Transfer& transfer) {
+  if (transfer.count == 0) return fmt::format("{:>18}", "");
+  const double share = transfer.time > Duration() ? 100 * (transfer.hidden / transfer.time) : 100;
+  return fmt::format("{:>11}{:>5.0f} %", FormatDuration(transfer.time), share);
+}
+
+void Add(UnitUse::Transfer& sum, const UnitUse::Transfer& transfer) {
+  sum.bytes += transfer.bytes;
+  sum.time += transfer.time;
+  sum.hidden += transfer.hidden;
+  sum.count += transfer.count;
+}
+
+void Add(UnitUse& sum, const UnitUse& use) {
+  Add(sum.forward_gather, use.forward_gather);
+  Add(sum.backward_gather, use.backward_gather);
+  Add(sum.update_gather, use.update_gather);
+  Add(sum.reduction, use.reduction);
+  sum.critical_compute += use.critical_compute;
+  sum.critical_communication += use.critical_communication;
+}
+
+std::string Row(const UnitUse& use) {
+  UnitUse::Transfer backward = use.backward_gather;
+  Add(backward, use.update_gather);
+  return fmt::format("  {:<22}{}{}{}{:>13}{:>13}\n", use.name, Describe(use.forward_gather), Describe(backward),
+                     Describe(use.reduction), FormatDuration(use.critical_compute),
+                     FormatDuration(use.critical_communication));
+}
+
+UnitUse SumOf(std::vector<UnitUse>::const_iterator begin, std::vector<UnitUse>::const_iterator end, std::string name) {
+  UnitUse sum;
+  sum.name = std::move(name);
+  for (auto use = begin; use != end; ++use) Add(sum, *use);
+  return sum;
+}
+
+}  // namespace
+
+std::vector<UnitUse> UnitUses(const Plan& plan, const Prediction& prediction) {
+  if (prediction.timelines.empty()) return {};
+  const Timeline& first = prediction.timelines.front();
+  const Role& role = plan.RoleOf(first.rank);
+  UnitTable table(role);
+  for (const CommunicationUse& use : CommunicationUses(role, first)) table.AddTransfer(use);
+  for (const PathSegment& segment : CriticalPath(plan, prediction.timelines)) {
+    if (&plan.RoleOf(segment.rank) == &role) table.AddPathSegment(segment);
+  }
+  return table.Take();
+}
+
+std::string ExplainUnits(const Plan& plan, const Prediction& prediction, Ink ink) {
+  const std::vector<UnitUse> uses = UnitUses(plan, prediction);
+  if (uses.empty()) return "";
+  const bool updates = std::any_of(uses.begin(), uses.end(), [](const UnitUse& use) { return use.update_gather.count > 0; });
+  std::string text = "\n" + ink.Bold(fmt::format("units, rank {}", prediction.timelines.front().rank)) + "\n";
+  text += ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>26}", "", "gather forward", updates ? "gather update" : "gather backward",
+                              "reduce", "on the critical path")) +
+          "\n";
+  text += ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>13}{:>13}", "", "time hidden", "time hidden", "time hidden",
+                              "compute", "transfers")) +
+          "\n";
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (uses.size() > kShownUnits && i == kShownAtEnds) {
+      const size_t after = uses.size() - kShownAtEnds;
+      text += Row(SumOf(uses.begin() + i, uses.begin() + after, fmt::format("… {} more together", after - i)));
+      i = after;
+    }
+    text += Row(uses[i]);
+  }
+  return text + Row(SumOf(uses.begin(), uses.end(), "together"));
+}
+
+}  // namespace windtunnel
