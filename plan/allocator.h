@@ -1,10 +1,16 @@
-// The caching allocator's policy, shared by both executors: the runtime runs it over device memory, the simulator over
-// none, so a predicted peak is exact by construction.
+// What hands out memory to a role's buffers. Both executors run the same allocator, the runtime over real memory and the
+// simulator over none, so a predicted peak is exact by construction.
 //
-// Rules (after PyTorch's CUDA caching allocator, docs/decisions/): requests are rounded up to 512 B; a request up to
-// 1 MiB comes from 2 MiB segments, one below 10 MiB from 20 MiB segments, a larger one from a segment of its own size
-// rounded up to 2 MiB; the smallest free block that fits is taken (ties: the lowest address), and split when what is left is
-// at least 512 B (small) or more than 1 MiB (large); a freed block merges with its free neighbours. Segments are kept.
+// There are two policies (docs/decisions/0007-allocators.md says why). Both round requests up to 512 B; take a request of up to
+// 1 MiB from 2 MiB segments, one below 10 MiB from 20 MiB segments, a larger one from a segment of its own size rounded up
+// to 2 MiB; take the smallest free block that fits (ties: the one whose segment was reserved first, then the lowest
+// address), and split it when what is left is at least 512 B (small) or more than 1 MiB (large); and merge a freed block with
+// its free neighbours.
+//
+// CachingAllocator, Windtunnel's own, has one pool for all streams, since the program's edges say when memory may pass from one
+// stream to another, and keeps its segments for ever. PytorchAllocator (plan/pytorch_allocator.h) is PyTorch's: a pool for each
+// stream, blocks that streams still use, segments given back when memory runs out, segments that grow. With one stream, no
+// record_stream and enough memory the two do the same.
 //
 //   CachingAllocator allocator(&source);
 //   WT_ASSIGN_OR_RETURN(Allocation a, allocator.Allocate(MiB(3)));
@@ -13,76 +19,67 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <set>
-#include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
+#include "plan/memory_blocks.h"
+#include "plan/segment_source.h"
+#include "plan/step_program.h"
 
 namespace windtunnel {
-
-// Where segments come from. Addresses only need to be distinct, aligned to 512 B and at least `bytes` apart.
-class SegmentSource {
- public:
-  virtual ~SegmentSource() = default;
-  // Failed when the memory is exhausted.
-  virtual Result<uint64_t> Reserve(Bytes bytes) = 0;
-};
-
-// Hands out addresses without memory behind them, up to a capacity.
-class VirtualSegmentSource : public SegmentSource {
- public:
-  explicit VirtualSegmentSource(Bytes capacity = Bytes(INT64_MAX)) : capacity_(capacity) {}
-  Result<uint64_t> Reserve(Bytes bytes) override;
-
- private:
-  Bytes capacity_;
-  Bytes used_;
-  uint64_t next_ = 1ULL << 40;
-};
 
 struct Allocation {
   uint64_t address = 0;
   Bytes bytes;  // rounded
+  Place place = 0;
 };
 
-class CachingAllocator {
- public:
-  explicit CachingAllocator(SegmentSource* source) : source_(source) {}
-  CachingAllocator(const CachingAllocator&) = delete;
-  CachingAllocator& operator=(const CachingAllocator&) = delete;
+// Something that the host will know to have happened: numbered by the allocator's user. kNow has.
+using MemoryEvent = int64_t;
+inline constexpr MemoryEvent kNow = -1;
 
-  Result<Allocation> Allocate(Bytes bytes);  // REQUIRES: bytes >= 0; zero bytes take one block of 512
-  void Free(const Allocation& allocation);   // REQUIRES: from Allocate, not freed before
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  Allocator() = default;
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+
+  // Memory for work on `stream`. REQUIRES: bytes >= 0. Failed: the source's, when memory has run out.
+  Result<Allocation> Allocate(Bytes bytes, StreamId stream = kComputeStream);
+  // The memory is free at once, but may be reused only after `until`. REQUIRES: from Allocate, not freed before.
+  void Free(const Allocation& allocation, MemoryEvent until = kNow);
+  // Blocks freed until `event` may be reused.
+  virtual void Complete(MemoryEvent event) = 0;
 
   Bytes allocated() const { return allocated_; }
   Bytes reserved() const { return reserved_; }
-  Bytes peak_allocated() const { return peak_allocated_; }
-  Bytes peak_reserved() const { return peak_reserved_; }
-  void ResetPeaks() {
-    peak_allocated_ = allocated_;
-    peak_reserved_ = reserved_;
-  }
+  // Fragmentation: the largest request so far that more memory was reserved for although as much was reserved and free.
+  Bytes largest_unserved() const { return largest_unserved_; }
+
+ protected:
+  void NoteReserved(Bytes bytes) { reserved_ += bytes; }  // negative: given back
+  void NoteUnserved(Bytes rounded);
 
  private:
-  enum class Pool : uint8_t { kSmall, kLarge };
-  struct Block {
-    Bytes bytes;
-    Pool pool;
-    bool free;
-    uint64_t previous, next;  // neighbours within the segment; 0: none
-  };
-  using FreeKey = std::pair<Bytes, uint64_t>;  // smallest first, then the lowest address
+  virtual Result<Allocation> Take(Bytes bytes, StreamId stream) = 0;
+  virtual void GiveBack(const Allocation& allocation, MemoryEvent until) = 0;
 
-  std::set<FreeKey>& FreeBlocks(Pool pool) { return free_[static_cast<int>(pool)]; }
-  void Split(uint64_t address, Bytes bytes);
-  uint64_t MergeWithNext(uint64_t address);
+  Bytes allocated_, reserved_, largest_unserved_;
+};
+
+// Windtunnel's policy. A request of no bytes takes a block of 512 B, so that every buffer has an address.
+class CachingAllocator : public Allocator {
+ public:
+  explicit CachingAllocator(SegmentSource* source) : source_(source) {}
+  void Complete(MemoryEvent) override {}
+
+ private:
+  Result<Allocation> Take(Bytes bytes, StreamId stream) override;
+  void GiveBack(const Allocation& allocation, MemoryEvent until) override;
 
   SegmentSource* source_;
-  std::map<uint64_t, Block> blocks_;
-  std::set<FreeKey> free_[2];
-  Bytes allocated_, reserved_, peak_allocated_, peak_reserved_;
+  MemoryBlocks blocks_;
 };
 
 }  // namespace windtunnel

@@ -4,39 +4,145 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "plan/pytorch_allocator.h"
 
 namespace windtunnel {
+namespace {
 
-Status BufferPool::Alloc(BufferId id) {
-  WT_CHECK(!alive(id));
-  auto allocation = allocator_.Allocate(buffers_[id].bytes);
-  if (!allocation) {
-    std::string holders;
-    for (BufferId holder : Largest(3)) {
-      holders += fmt::format("{}{} ({})", holders.empty() ? "" : ", ", buffers_[holder].name,
-                             FormatBytes(buffers_[holder].bytes));
-    }
-    return Failed("out of memory for buffer '{}' ({}): {}; the largest buffers alive are {}", buffers_[id].name,
-                  FormatBytes(buffers_[id].bytes), allocation.error().message, holders.empty() ? "none" : holders);
+std::unique_ptr<Allocator> MakeAllocator(const MemorySetup& setup) {
+  switch (setup.allocator) {
+    case AllocatorKind::kWindtunnel: return std::make_unique<CachingAllocator>(setup.device);
+    case AllocatorKind::kPytorch:
+    case AllocatorKind::kPytorchExpandable: break;
   }
+  const bool expandable = setup.allocator == AllocatorKind::kPytorchExpandable;
+  return std::make_unique<PytorchAllocator>(
+      setup.device, PytorchAllocator::Options{.expandable = expandable, .can_wait = setup.can_wait});
+}
+
+// The last operator before `index` that `stream` was issued; -1: none.
+OpIndex LastIssued(const Program& program, OpIndex index, StreamId stream) {
+  while (--index >= 0) {
+    const Op& op = program.ops[index];
+    if (op.stream == stream && !IsMemory(op.kind)) break;
+  }
+  return index;
+}
+
+}  // namespace
+
+BufferPool::BufferPool(const std::vector<Buffer>& buffers, const MemorySetup& setup)
+    : buffers_(buffers), allocations_(buffers.size()) {
+  WT_CHECK(setup.device != nullptr && setup.host != nullptr);
+  Of(MemorySpace::kDevice).allocator = MakeAllocator(setup);
+  Of(MemorySpace::kHost).allocator = std::make_unique<CachingAllocator>(setup.host);
+}
+
+Status BufferPool::Execute(const Program& program, OpIndex index) {
+  const Op& op = program.ops[index];
+  if (std::holds_alternative<windtunnel::Alloc>(op.kind)) return Alloc(op.writes.at(0).buffer, op.stream);
+  if (const auto* free = std::get_if<windtunnel::Free>(&op.kind)) {
+    if (free->recorded_stream < 0) {
+      Free(op.writes.at(0).buffer);
+    } else {
+      FreeAfter(program, index, free->recorded_stream);
+    }
+  } else if (std::holds_alternative<HostWait>(op.kind)) {
+    for (OpIndex dependency : op.dependencies) NoteWaited(program, dependency);
+    CompleteEvents();
+  }
+  return Ok();
+}
+
+void BufferPool::FreeAfter(const Program& program, OpIndex index, StreamId stream) {
+  const BufferId id = program.ops[index].writes.at(0).buffer;
+  const Event event{next_event_++, stream, LastIssued(program, index, stream)};
+  Release(id, event.number);
+  events_.push_back(event);
+  CompleteEvents();  // the host may have waited for it already
+}
+
+// Who has waited for an operator has waited for all that its stream was issued before, and for all that those waited for.
+void BufferPool::NoteWaited(const Program& program, OpIndex op) {
+  const StreamId stream = program.ops[op].stream;
+  if (stream >= static_cast<StreamId>(waited_.size())) waited_.resize(stream + 1, -1);
+  const OpIndex before = waited_[stream];
+  if (op <= before) return;
+  waited_[stream] = op;
+  for (OpIndex earlier = op; earlier > before; --earlier) {
+    const Op& done = program.ops[earlier];
+    if (done.stream != stream || IsMemory(done.kind)) continue;
+    for (OpIndex dependency : done.dependencies) NoteWaited(program, dependency);
+  }
+}
+
+void BufferPool::CompleteEvents() {
+  std::erase_if(events_, [&](const Event& event) {
+    const OpIndex waited = event.stream < static_cast<StreamId>(waited_.size()) ? waited_[event.stream] : -1;
+    if (waited < event.op) return false;
+    Of(MemorySpace::kDevice).allocator->Complete(event.number);
+    return true;
+  });
+}
+
+void BufferPool::FinishProgram() {
+  for (const Event& event : events_) Of(MemorySpace::kDevice).allocator->Complete(event.number);
+  events_.clear();
+  waited_.clear();
+}
+
+Status BufferPool::Alloc(BufferId id, StreamId stream) {
+  WT_CHECK(!alive(id));
+  Space& space = Of(buffers_[id].space);
+  auto allocation = space.allocator->Allocate(buffers_[id].bytes, stream);
+  if (!allocation) return tl::unexpected(OutOfMemory(id, allocation.error()));
   allocations_[id] = *allocation;
-  by_category_[static_cast<int>(buffers_[id].category)] += allocation->bytes;
+  space.by_category[static_cast<int>(buffers_[id].category)] += allocation->bytes;
   NotePeak();
   return Ok();
 }
 
-void BufferPool::Free(BufferId id) {
+void BufferPool::Free(BufferId id) { Release(id, kNow); }
+
+void BufferPool::Release(BufferId id, MemoryEvent until) {
   WT_CHECK(alive(id));
-  allocator_.Free(allocations_[id]);
-  by_category_[static_cast<int>(buffers_[id].category)] -= allocations_[id].bytes;
+  Space& space = Of(buffers_[id].space);
+  space.allocator->Free(allocations_[id], until);
+  space.by_category[static_cast<int>(buffers_[id].category)] -= allocations_[id].bytes;
   allocations_[id] = {};
 }
 
+Error BufferPool::OutOfMemory(BufferId id, const Error& cause) const {
+  const Buffer& buffer = buffers_[id];
+  const Allocator& allocator = *Of(buffer.space).allocator;
+  std::string holders;
+  for (BufferId holder : Largest(3, buffer.space)) {
+    holders += fmt::format("{}{} ({})", holders.empty() ? "" : ", ", buffers_[holder].name,
+                           FormatBytes(buffers_[holder].bytes));
+  }
+  return Failed("out of {} memory for buffer '{}' ({}): {}; of {} reserved, {} are allocated; the largest buffers alive are {}",
+                Name(buffer.space), buffer.name, FormatBytes(buffer.bytes), cause.message,
+                FormatBytes(allocator.reserved()), FormatBytes(allocator.allocated()),
+                holders.empty() ? "none" : holders)
+      .value();
+}
+
 void BufferPool::NotePeak() {
-  peak_.reserved = std::max(peak_.reserved, allocator_.reserved());
-  if (allocator_.allocated() <= peak_.allocated) return;
-  peak_.allocated = allocator_.allocated();
-  std::copy(std::begin(by_category_), std::end(by_category_), std::begin(peak_.by_category));
+  const Space& device = Of(MemorySpace::kDevice);
+  const Space& host = Of(MemorySpace::kHost);
+  const Bytes reserved = device.allocator->reserved(), allocated = device.allocator->allocated();
+  if (reserved > peak_.reserved) peak_.allocated_at_reserved = Bytes(0);
+  peak_.reserved = std::max(peak_.reserved, reserved);
+  if (reserved == peak_.reserved) peak_.allocated_at_reserved = std::max(peak_.allocated_at_reserved, allocated);
+  peak_.largest_unserved = device.allocator->largest_unserved();
+  if (allocated > peak_.allocated) {
+    peak_.allocated = allocated;
+    std::copy(device.by_category.begin(), device.by_category.end(), peak_.by_category);
+  }
+  if (host.allocator->allocated() > peak_.host_allocated) {
+    peak_.host_allocated = host.allocator->allocated();
+    std::copy(host.by_category.begin(), host.by_category.end(), peak_.host_by_category);
+  }
 }
 
 void BufferPool::ResetPeak() {
@@ -44,10 +150,10 @@ void BufferPool::ResetPeak() {
   NotePeak();
 }
 
-std::vector<BufferId> BufferPool::Largest(int count) const {
+std::vector<BufferId> BufferPool::Largest(int count, MemorySpace space) const {
   std::vector<BufferId> ids;
   for (size_t id = 0; id < allocations_.size(); ++id) {
-    if (allocations_[id].address != 0) ids.push_back(static_cast<BufferId>(id));
+    if (allocations_[id].address != 0 && buffers_[id].space == space) ids.push_back(static_cast<BufferId>(id));
   }
   std::stable_sort(ids.begin(), ids.end(),
                    [&](BufferId a, BufferId b) { return buffers_[a].bytes > buffers_[b].bytes; });

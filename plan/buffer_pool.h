@@ -1,46 +1,90 @@
-// A role's buffers over the caching allocator: what Alloc and Free operators do, in both executors, with the peak and what it
-// consisted of.
+// A role's buffers over the allocators of the device's and the host's memory: what Alloc, Free and HostWait operators do, in both
+// executors, with the peaks and what they consisted of.
+//
+//   BufferPool pool(role.buffers, &source);
+//   for (OpIndex i = 0; i < n; ++i) WT_RETURN_IF_ERROR(pool.Execute(program, i));
+//   pool.FinishProgram();
 #pragma once
 
+#include <array>
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/allocator.h"
 #include "plan/step_program.h"
 #include "plan/timeline.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 
+struct MemorySetup {
+  SegmentSource* device = nullptr;
+  SegmentSource* host = nullptr;  // may be the device's; its policy is always Windtunnel's
+  AllocatorKind allocator = AllocatorKind::kWindtunnel;  // of the device
+  bool can_wait = true;  // PytorchAllocator::Options
+};
+
 class BufferPool {
  public:
-  // `buffers` must outlive the pool.
+  // `buffers` and the sources must outlive the pool.
+  BufferPool(const std::vector<Buffer>& buffers, const MemorySetup& setup);
+  // Windtunnel's policy, over one source.
   BufferPool(const std::vector<Buffer>& buffers, SegmentSource* source)
-      : buffers_(buffers), allocator_(source), allocations_(buffers.size()) {}
+      : BufferPool(buffers, MemorySetup{.device = source, .host = source}) {}
 
-  // Failed (out of memory): names the buffer, its size and the largest buffers alive.
-  Status Alloc(BufferId id);
+  // What the operator does to memory; nothing unless it is Alloc, Free or HostWait.
+  Status Execute(const Program& program, OpIndex index);
+  // The host has waited for everything that the program issued.
+  void FinishProgram();
+
+  // Failed (out of memory): names the memory, the buffer, its size and the largest buffers alive there.
+  Status Alloc(BufferId id, StreamId stream = kComputeStream);
   void Free(BufferId id);  // REQUIRES: allocated
 
   bool alive(BufferId id) const { return allocations_[id].address != 0; }
   uint64_t address(BufferId id) const { return allocations_[id].address; }
-  Bytes allocated() const { return allocator_.allocated(); }
-  Bytes reserved() const { return allocator_.reserved(); }
+  // Of the device, unless they say otherwise.
+  Bytes allocated() const { return Of(MemorySpace::kDevice).allocator->allocated(); }
+  Bytes reserved() const { return Of(MemorySpace::kDevice).allocator->reserved(); }
+  Bytes host_allocated() const { return Of(MemorySpace::kHost).allocator->allocated(); }
+  Bytes host_reserved() const { return Of(MemorySpace::kHost).allocator->reserved(); }
 
-  // The peak since the last ResetPeak. by_category is that of the moment of the allocated peak.
+  // The peaks since the last ResetPeak, each memory's at its own moment.
   const MemoryPeak& peak() const { return peak_; }
   void ResetPeak();
 
-  // Ids of the `count` largest buffers alive, largest first.
-  std::vector<BufferId> Largest(int count) const;
+  // Ids of the `count` largest buffers alive in `space`, largest first.
+  std::vector<BufferId> Largest(int count, MemorySpace space = MemorySpace::kDevice) const;
 
  private:
+  struct Space {
+    std::unique_ptr<Allocator> allocator;
+    std::array<Bytes, kCategories> by_category;
+  };
+  Space& Of(MemorySpace space) { return spaces_[static_cast<int>(space)]; }
+  const Space& Of(MemorySpace space) const { return spaces_[static_cast<int>(space)]; }
+  Error OutOfMemory(BufferId id, const Error& cause) const;
   void NotePeak();
+  void FreeAfter(const Program& program, OpIndex index, StreamId stream);
+  void NoteWaited(const Program& program, OpIndex op);
+  void CompleteEvents();
+  void Release(BufferId id, MemoryEvent until);
+
+  // The work that a stream had been issued up to and including operator `op`.
+  struct Event {
+    MemoryEvent number;
+    StreamId stream;
+    OpIndex op;
+  };
 
   const std::vector<Buffer>& buffers_;
-  CachingAllocator allocator_;
+  std::array<Space, 2> spaces_;  // by MemorySpace
   std::vector<Allocation> allocations_;
-  Bytes by_category_[kCategories];
   MemoryPeak peak_;
+  MemoryEvent next_event_ = 0;
+  std::vector<Event> events_;    // of this program, that the host has not waited for
+  std::vector<OpIndex> waited_;  // by stream: the last operator that the host knows to be done
 };
 
 }  // namespace windtunnel

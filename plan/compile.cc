@@ -37,7 +37,6 @@ Status CheckSupported(const Scenario& s) {
   if (parallel.expert.size > 1) return UnsupportedKey("parallel.expert.size", "expert parallelism");
   if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
   if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");
-  if (s.allocator != AllocatorKind::kWindtunnel) return UnsupportedKey("allocator", "another allocator than windtunnel");
   return CheckPrecision(s.precision);
 }
 

@@ -36,7 +36,7 @@ struct Unit {
   Slice gradient;  // the shard, fp32; beside the values
 
   // Parameters in flight or in use.
-  bool is_gathered = false, is_unpacked = false;
+  bool is_gathered = false, is_unpacked = false, backward_begun = false;
   OpIndex gather = -1;
   Slice whole;                 // as gathered
   std::vector<Slice> tensors;  // whole parameters, for compute
@@ -267,6 +267,7 @@ void Fsdp::Gather(Unit& unit) {
   }
   const Category category = spec_.version == 1 ? Category::kParameters : Category::kCommunication;
   unit.whole = b_->Temporary(unit.name, Padded(unit), category, type_);
+  if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
   unit.gather = shard_.AllGather(*b_, source, unit.whole, unit.name, {ready, last_unpacked_});
   b_->Carries(unit.gather, unit.parameters);
 }
@@ -314,13 +315,16 @@ void Fsdp::BeforeBackward(ModuleId module) {
   in_backward_ = true;
   const int unit = UnitOf(module);
   if (unit == kNoUnit) return;
+  units_[unit].backward_begun = true;
   Gather(units_[unit]);
   FinishGather(units_[unit]);
   if (spec_.prefetch == Prefetch::kBackwardPre) PrefetchBackward(unit);
 }
 
+// The unit whose backward begins next. (A unit ends after those nested in it, the root after all.)
 void Fsdp::PrefetchBackward(int unit) {
-  const size_t next = static_cast<size_t>(place_in_backward_[unit]) + 1;
+  size_t next = static_cast<size_t>(place_in_backward_[unit]) + 1;
+  while (next < backward_order_.size() && units_[backward_order_[next]].backward_begun) ++next;
   if (next < backward_order_.size()) Gather(units_[backward_order_[next]]);
 }
 
@@ -461,6 +465,7 @@ void Fsdp::BeginMicroBatch(bool is_last) {
   syncs_ = is_last || spec_.sync == GradientSync::kEveryMicroBatch;
   in_backward_ = false;
   last_reduced_ = kNoUnit;
+  for (Unit& unit : units_) unit.backward_begun = false;
 }
 
 void Fsdp::EndMicroBatch() {

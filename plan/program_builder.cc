@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 
@@ -105,18 +106,24 @@ Program ProgramBuilder::Finish() {
   }
   Program result{program_.name, {}};
   std::vector<OpIndex> moved(program_.ops.size());
-  auto memory_op = [&](OpKind kind, BufferId id, const Op& beside) {
-    result.ops.push_back(Op{std::move(kind), kComputeStream, {}, {Slice{id, 0, 0}}, {}, beside.phase, beside.layer,
+  auto memory_op = [&](OpKind kind, BufferId id, StreamId owner, const Op& beside) {
+    result.ops.push_back(Op{std::move(kind), owner, {}, {Slice{id, 0, 0}}, {}, beside.phase, beside.layer,
                             beside.micro_batch, role_.buffers[id].name, {}});
   };
+  std::unordered_map<BufferId, StreamId> owner;
+  for (size_t i = 0; i < temporaries_.size(); ++i) owner[temporaries_[i]] = program_.ops[lifetimes[i].first].stream;
+  const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
   for (size_t index = 0; index < program_.ops.size(); ++index) {
     const Op beside{windtunnel::Alloc{}, kComputeStream, {}, {}, {}, program_.ops[index].phase,
                     program_.ops[index].layer, program_.ops[index].micro_batch, "", {}};
-    for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, beside);
+    for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, owner[id], beside);
     moved[index] = static_cast<OpIndex>(result.ops.size());
     result.ops.push_back(std::move(program_.ops[index]));
     for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
-    for (BufferId id : dying[index]) memory_op(windtunnel::Free{}, id, beside);
+    for (BufferId id : dying[index]) {
+      const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;
+      memory_op(windtunnel::Free{is_recorded ? kComputeStream : -1}, id, owner[id], beside);
+    }
   }
   return result;
 }

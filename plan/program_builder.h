@@ -27,6 +27,10 @@ class ProgramBuilder {
   Slice Temporary(std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32,
                   MemorySpace space = MemorySpace::kDevice);
 
+  // The temporary belongs to the stream that uses it first, and is freed while the compute stream may still use it; a caching
+  // allocator that keeps memory by stream (PyTorch's) has to be told (Tensor.record_stream).
+  void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
+
   // Adds an operator on the compute stream, or on `stream` with dependencies on other streams' operators.
   OpIndex Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
               std::vector<OpIndex> dependencies = {}, StreamId stream = kComputeStream);
@@ -68,6 +72,7 @@ class ProgramBuilder {
   OpIndex last_compute_ = -1;
   std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
   std::vector<BufferId> temporaries_;
+  std::vector<BufferId> recorded_;
 };
 
 // Adds a buffer that outlives single programs to the role, and returns the whole of it.

@@ -75,6 +75,8 @@ std::string_view Name(Category category) {
   return "?";
 }
 
+std::string_view Name(MemorySpace space) { return space == MemorySpace::kDevice ? "device" : "host"; }
+
 std::string_view Name(Phase phase) {
   switch (phase) {
     case Phase::kInitialize: return "initialize";

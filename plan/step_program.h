@@ -28,6 +28,7 @@ std::string_view Name(Category category);
 
 // Where a buffer is: the device's memory, or the host's (CPU offload). Peaks are the device's unless they say otherwise.
 enum class MemorySpace : uint8_t { kDevice, kHost };
+std::string_view Name(MemorySpace space);  // "device", "host"
 
 struct Buffer {
   std::string name;  // "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.weight.grad", "bucket 0", …

@@ -56,9 +56,16 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
 std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role, const Program& program);
 
 // Memory of a step (or of start-up).
+// The device's, unless it says otherwise; categories are those of the moment of the allocated peak.
 struct MemoryPeak {
   Bytes allocated, reserved;
-  Bytes by_category[kCategories];  // at the moment of the allocated peak
+  Bytes by_category[kCategories];
+  Bytes host_allocated{};
+  Bytes host_by_category[kCategories]{};
+  // Fragmentation: what was allocated when most was reserved (of such moments, the fullest), and the largest request since the program
+  // set began that more memory was reserved for although as much was reserved and free.
+  Bytes allocated_at_reserved{};
+  Bytes largest_unserved{};
 };
 
 }  // namespace windtunnel

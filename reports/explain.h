@@ -18,8 +18,8 @@ std::string ExplainTime(const Plan& plan, const Prediction& prediction, Ink ink)
 // none.
 std::string ExplainBuckets(const Plan& plan, Ink ink);
 
-// The peaks of start-up and of the steady step by category, when they are reached, and the largest buffers
-// then. Errors: those of ReplayMemory.
+// The peaks of start-up and of the steady step by category, of the device's memory and of the host's, when they are reached, and
+// the largest buffers then. Errors: those of ReplayMemory.
 Result<std::string> ExplainMemory(const Plan& plan, Ink ink);
 
 }  // namespace windtunnel

@@ -30,18 +30,13 @@ std::string WhenReached(const Role& role, const PeakMoment& moment) {
   return text + fmt::format(" for {} {} ({})", Name(op.phase), op.name, OperatorName(op.kind));
 }
 
-std::string DescribeMoment(const std::string& title, const Role& role, const PeakMoment& moment, Ink ink) {
-  std::string text =
-      "\n" +
-      ink.Bold(fmt::format("{}: {} allocated, {} reserved", title, FormatBytes(moment.peak.allocated),
-                           FormatBytes(moment.peak.reserved))) +
-      "\n";
-  text += fmt::format("  reached {}\n", WhenReached(role, moment));
+std::string DescribeMoment(const Role& role, const PeakMoment& moment, Ink ink) {
+  std::string text = fmt::format("  reached {}\n", WhenReached(role, moment));
   for (int i = 0; i < kCategories; ++i) {
-    Bytes bytes = moment.peak.by_category[i];
+    Bytes bytes = moment.by_category[i];
     if (bytes == Bytes(0)) continue;
     text += fmt::format("  {:<16}{:>12} {:>6.1f} %\n", Name(static_cast<Category>(i)), FormatBytes(bytes),
-                        100 * (bytes / moment.peak.allocated));
+                        100 * (bytes / moment.allocated));
   }
   text += ink.Dim("  the largest buffers alive then") + "\n";
   for (BufferId id : moment.largest) {
@@ -50,6 +45,27 @@ std::string DescribeMoment(const std::string& title, const Role& role, const Pea
         fmt::format("    {:<48}{:>12}  {}\n", buffer.name, FormatBytes(buffer.bytes), Name(buffer.category));
   }
   return text;
+}
+
+// Why more is reserved than allocated.
+std::string DescribeFragmentation(const MemoryPeak& memory) {
+  const Bytes unused = memory.reserved - memory.allocated_at_reserved;
+  std::string text = fmt::format("  reserved and never allocated at once: {}\n", FormatBytes(unused));
+  if (memory.largest_unserved == Bytes(0)) return text;
+  return text + fmt::format("  fragmentation: a request of {} needed more memory although as much was free\n",
+                            FormatBytes(memory.largest_unserved));
+}
+
+std::string DescribePeaks(const std::string& title, const Role& role, const ProgramPeaks& peaks, Ink ink) {
+  const MemoryPeak& memory = peaks.memory;
+  std::string text = "\n" +
+                     ink.Bold(fmt::format("peak memory of {}: {} allocated, {} reserved", title,
+                                          FormatBytes(memory.allocated), FormatBytes(memory.reserved))) +
+                     "\n" + DescribeFragmentation(memory) + DescribeMoment(role, peaks.device, ink);
+  if (memory.host_allocated == Bytes(0)) return text;
+  return text + "\n" +
+         ink.Bold(fmt::format("peak host memory of {}: {} allocated", title, FormatBytes(memory.host_allocated))) +
+         "\n" + DescribeMoment(role, peaks.host, ink);
 }
 
 std::string ParameterLines(const Role& role, const std::vector<int32_t>& parameters) {
@@ -93,10 +109,10 @@ std::string ExplainBuckets(const Plan& plan, Ink ink) {
 Result<std::string> ExplainMemory(const Plan& plan, Ink ink) {
   std::string text;
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers));
+    WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers, plan.scenario.allocator));
     std::string title = RoleTitle(role);
-    text += DescribeMoment("peak memory of the steady step, " + title, role, memory.steady, ink);
-    text += DescribeMoment("peak memory of start-up, " + title, role, memory.startup, ink);
+    text += DescribePeaks("the steady step, " + title, role, memory.steady, ink);
+    text += DescribePeaks("start-up, " + title, role, memory.startup, ink);
   }
   return text;
 }

@@ -7,35 +7,61 @@
 namespace windtunnel {
 namespace {
 
-Status Replay(const Program& program, int largest_buffers, BufferPool& pool, PeakMoment& moment) {
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
-    if (std::holds_alternative<Free>(op.kind)) pool.Free(op.writes.front().buffer);
-    if (!std::holds_alternative<Alloc>(op.kind)) continue;
-    WT_RETURN_IF_ERROR(pool.Alloc(op.writes.front().buffer));
-    if (pool.allocated() <= moment.peak.allocated) continue;
-    moment.peak = pool.peak();
-    moment.program = program.name;
-    moment.op = static_cast<OpIndex>(i);
-    moment.largest = pool.Largest(largest_buffers);
+class Replay {
+ public:
+  Replay(const Role& role, const MemorySetup& setup, int largest_buffers)
+      : pool_(role.buffers, setup), largest_buffers_(largest_buffers) {}
+
+  // What is alive before `program` begins a new account.
+  void Restart(const Program& program, ProgramPeaks& peaks) {
+    pool_.ResetPeak();
+    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost}) Note(program, -1, space, MomentOf(space, peaks));
   }
-  moment.peak.reserved = std::max(moment.peak.reserved, pool.peak().reserved);
-  return Ok();
-}
+
+  Status Run(const Program& program, ProgramPeaks& peaks) {
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
+      WT_RETURN_IF_ERROR(pool_.Execute(program, i));
+      for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
+        if (Allocated(space) > MomentOf(space, peaks).allocated) Note(program, i, space, MomentOf(space, peaks));
+    }
+    pool_.FinishProgram();
+    peaks.memory = pool_.peak();
+    return Ok();
+  }
+
+ private:
+  static PeakMoment& MomentOf(MemorySpace space, ProgramPeaks& peaks) {
+    return space == MemorySpace::kDevice ? peaks.device : peaks.host;
+  }
+
+  Bytes Allocated(MemorySpace space) const {
+    return space == MemorySpace::kDevice ? pool_.allocated() : pool_.host_allocated();
+  }
+
+  // REQUIRES: the allocated peak of `space` is now.
+  void Note(const Program& program, OpIndex op, MemorySpace space, PeakMoment& moment) {
+    moment = {.allocated = Allocated(space), .by_category = {}, .program = program.name, .op = op,
+              .largest = pool_.Largest(largest_buffers_, space)};
+    const MemoryPeak& peak = pool_.peak();
+    const Bytes* categories = space == MemorySpace::kDevice ? peak.by_category : peak.host_by_category;
+    std::copy(categories, categories + kCategories, moment.by_category);
+  }
+
+  BufferPool pool_;
+  int largest_buffers_;
+};
 
 }  // namespace
 
-Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers) {
-  VirtualSegmentSource source;
-  BufferPool pool(role.buffers, &source);
-  RolePeaks memory;
-  WT_RETURN_IF_ERROR(Replay(role.initialize, largest_buffers, pool, memory.startup));
-  for (const Program& program : role.startup)
-    WT_RETURN_IF_ERROR(Replay(program, largest_buffers, pool, memory.startup));
-  pool.ResetPeak();
-  memory.steady = {pool.peak(), role.steady.name, -1, pool.Largest(largest_buffers)};
-  WT_RETURN_IF_ERROR(Replay(role.steady, largest_buffers, pool, memory.steady));
-  return memory;
+Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorKind allocator) {
+  VirtualSegmentSource device, host;
+  Replay replay(role, {.device = &device, .host = &host, .allocator = allocator}, largest_buffers);
+  RolePeaks peaks;
+  WT_RETURN_IF_ERROR(replay.Run(role.initialize, peaks.startup));
+  for (const Program& program : role.startup) WT_RETURN_IF_ERROR(replay.Run(program, peaks.startup));
+  replay.Restart(role.steady, peaks.steady);
+  WT_RETURN_IF_ERROR(replay.Run(role.steady, peaks.steady));
+  return peaks;
 }
 
 OpIndex OperatorAfter(const Program& program, OpIndex op) {

@@ -10,21 +10,28 @@
 
 namespace windtunnel {
 
-// The moment of the allocated peak.
+// The moment when most was allocated of one memory.
 struct PeakMoment {
-  MemoryPeak peak;
+  Bytes allocated;
+  Bytes by_category[kCategories];
   std::string program;            // "initialize", "step 0", "steady"
   OpIndex op = -1;                // the Alloc that reached the peak; -1: what was alive before the program
   std::vector<BufferId> largest;  // alive then, largest first
 };
 
-struct RolePeaks {
-  PeakMoment startup;  // over initialisation and the first steps
-  PeakMoment steady;   // of the first steady step
+struct ProgramPeaks {
+  PeakMoment device, host;
+  MemoryPeak memory;  // of the whole program, or programs
 };
 
-// Failed when an allocation does not fit (the replay's memory is unlimited, so only with a broken program).
-Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers);
+struct RolePeaks {
+  ProgramPeaks startup;  // over initialisation and the first steps
+  ProgramPeaks steady;   // of the first steady step
+};
+
+// Memory is unlimited, so nothing fails but a broken program.
+Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers,
+                               AllocatorKind allocator = AllocatorKind::kWindtunnel);
 
 // The operator that the peak's buffer is for: the first after `op` that is not Alloc or Free; -1 when there
 // is none.

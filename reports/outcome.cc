@@ -15,16 +15,19 @@ Bytes Magnitude(Bytes bytes) { return Bytes(std::llabs(bytes.count())); }
 void CompareMemory(const Outcome& outcome, Comparison& comparison) {
   const Prediction& prediction = *outcome.prediction;
   for (const MeasuredMemory& measured : outcome.measurement->memory) {
-    Bytes predicted = PredictedMemoryOf(prediction, measured.rank).allocated;
+    const MemoryPeak& peak = PredictedMemoryOf(prediction, measured.rank);
+    Bytes predicted = peak.allocated;
     comparison.ranks.push_back({measured.rank, predicted, measured.steady.allocated});
     Bytes difference = Magnitude(predicted - measured.steady.allocated);
     comparison.peak_memory = std::max(comparison.peak_memory, difference);
     if (difference > Bytes(0))
       comparison.peak_memory_share =
           std::max(comparison.peak_memory_share, difference / std::max(measured.steady.allocated, Bytes(1)));
+    comparison.peak_host =
+        std::max(comparison.peak_host, Magnitude(peak.host_allocated - measured.steady.host_allocated));
     comparison.initial_peak =
         std::max(comparison.initial_peak, Magnitude(prediction.initial_peak - measured.initial_peak));
-    Bytes resident = prediction.peak_reserved + prediction.outside_allocator - measured.resident_growth;
+    Bytes resident = PredictedResident(prediction) - measured.resident_growth;
     if (Magnitude(resident) > Magnitude(comparison.resident)) comparison.resident = resident;
   }
 }
@@ -101,6 +104,10 @@ std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
     return std::max(a.predicted, a.measured) > std::max(b.predicted, b.measured);
   });
   return rows;
+}
+
+Bytes PredictedResident(const Prediction& prediction) {
+  return prediction.peak_reserved + prediction.host_reserved + prediction.outside_allocator;
 }
 
 const MemoryPeak& PredictedMemoryOf(const Prediction& prediction, int rank) {

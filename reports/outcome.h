@@ -62,7 +62,7 @@ std::vector<OperatorRow> OperatorRows(const Outcome& outcome);
 
 struct RankMemory {
   int rank = 0;
-  Bytes predicted, measured;  // peak allocated, of the steady step
+  Bytes predicted, measured;  // peak allocated on the device, of the steady step
 };
 
 // A prediction held against a measurement. Signs: predicted less measured.
@@ -71,7 +71,8 @@ struct Comparison {
   double bubble_fraction = 0;    // difference of the fractions
   Bytes peak_memory;             // the largest difference over ranks, as a magnitude
   double peak_memory_share = 0;  // that, over the rank's measured peak
-  Bytes initial_peak;            // the same for start-up
+  Bytes peak_host;               // the same for host memory
+  Bytes initial_peak;            // the same as peak_memory for start-up
   Bytes resident;  // reserved and outside bytes less the growth of the process, of the rank where they differ
                    // most
   std::vector<RankMemory> ranks;
@@ -81,6 +82,10 @@ struct Comparison {
 };
 // REQUIRES: outcome.prediction and outcome.measurement.
 Comparison Compare(const Outcome& outcome);
+
+// What the process of a rank is predicted to hold at most: the allocators' segments, of the device (which is the process's own
+// memory on a CPU) and of the host, and what lies outside them.
+Bytes PredictedResident(const Prediction& prediction);
 
 // Memory that `rank` is predicted to use in the steady step. REQUIRES: a rank of the plan.
 const MemoryPeak& PredictedMemoryOf(const Prediction& prediction, int rank);

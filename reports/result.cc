@@ -35,14 +35,27 @@ Json StepJson(const Plan& plan, const Profile& profile, const StepTimes& times, 
   return json;
 }
 
-Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
-  Json at_peak = Json::object();
+Json CategoriesJson(const Bytes (&by_category)[kCategories]) {
+  Json json = Json::object();
   for (int i = 0; i < kCategories; ++i)
-    at_peak[std::string(Name(static_cast<Category>(i)))] = peak.by_category[i].count();
-  return {{"ranks", ranks},
-          {"peak_allocated_bytes", peak.allocated.count()},
-          {"peak_reserved_bytes", peak.reserved.count()},
-          {"at_peak", at_peak}};
+    json[std::string(Name(static_cast<Category>(i)))] = by_category[i].count();
+  return json;
+}
+
+Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
+  Json json = {{"ranks", ranks},
+               {"peak_allocated_bytes", peak.allocated.count()},
+               {"peak_reserved_bytes", peak.reserved.count()},
+               {"at_peak", CategoriesJson(peak.by_category)},
+               {"fragmentation",
+                {{"reserved_bytes", peak.reserved.count()},
+                 {"allocated_bytes", peak.allocated_at_reserved.count()},
+                 {"largest_unserved_bytes", peak.largest_unserved.count()}}}};
+  if (peak.host_allocated > Bytes(0)) {
+    json["peak_host_bytes"] = peak.host_allocated.count();
+    json["host_at_peak"] = CategoriesJson(peak.host_by_category);
+  }
+  return json;
 }
 
 Json PredictedJson(const Outcome& outcome) {
@@ -94,6 +107,7 @@ Json ErrorJson(const Comparison& comparison) {
   return {{"step_time", comparison.step_time},
           {"peak_memory_bytes", comparison.peak_memory.count()},
           {"bubble_fraction", comparison.bubble_fraction},
+          {"peak_host_bytes", comparison.peak_host.count()},
           {"initial_peak_bytes", comparison.initial_peak.count()},
           {"resident_bytes", comparison.resident.count()}};
 }

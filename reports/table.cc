@@ -136,6 +136,10 @@ void AddCategories(Table& table, const Outcome& outcome) {
     table.Row(fmt::format("    {}", Name(static_cast<Category>(i))), FormatBytes(p), FormatBytes(m),
               fmt::format("{:>10}", Difference(p - m)));
   }
+  // PyTorch's users look at this one; Windtunnel's own allocator keeps it close to what is allocated.
+  if (outcome.plan.scenario.allocator != AllocatorKind::kWindtunnel)
+    table.Row("    (reserved)", FormatBytes(predicted.reserved), FormatBytes(measured.reserved),
+              fmt::format("{:>10}", Difference(predicted.reserved - measured.reserved)));
 }
 
 constexpr size_t kListedRanks = 16;  // more than a person compares
@@ -172,9 +176,24 @@ Bytes FurthestFrom(Bytes predicted, const Outcome& outcome, Bytes MeasuredMemory
   return furthest;
 }
 
+// The largest host peak of all ranks; no row where there is none.
+void AddHostMemory(Table& table, const Outcome& outcome) {
+  Bytes predicted, measured;
+  if (outcome.prediction)
+    for (const PredictedMemory& memory : outcome.prediction->memory)
+      predicted = std::max(predicted, memory.steady.host_allocated);
+  if (outcome.measurement)
+    for (const MeasuredMemory& memory : outcome.measurement->memory)
+      measured = std::max(measured, memory.steady.host_allocated);
+  if (predicted == Bytes(0) && measured == Bytes(0)) return;
+  table.Row("  host memory of a rank", FormatBytes(predicted), FormatBytes(measured),
+            fmt::format("{:>10}", Difference(predicted - measured)));
+}
+
 void AddMemory(Table& table, const Outcome& outcome) {
   table.Heading("peak memory", "difference");
   AddRankMemory(table, outcome);
+  AddHostMemory(table, outcome);
   auto row = [&](const char* label, Bytes predicted, Bytes MeasuredMemory::*member) {
     Bytes measured = FurthestFrom(predicted, outcome, member);
     table.Row(label, FormatBytes(predicted), FormatBytes(measured),
@@ -183,7 +202,7 @@ void AddMemory(Table& table, const Outcome& outcome) {
   Bytes initial, resident;
   if (outcome.prediction) {
     initial = outcome.prediction->initial_peak;
-    resident = outcome.prediction->peak_reserved + outcome.prediction->outside_allocator;
+    resident = PredictedResident(*outcome.prediction);
   }
   row("  start-up", initial, &MeasuredMemory::initial_peak);
   row("  whole process", resident, &MeasuredMemory::resident_growth);

@@ -45,7 +45,10 @@ struct Executor::Run_ {
 Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
                    FlightRecorder& recorder)
     : plan_(plan), role_(plan.RoleOf(rank)), rank_(rank), device_(device), communicators_(communicators),
-      loader_(loader), recorder_(recorder), pool_(role_.buffers, &device.memory()) {
+      loader_(loader), recorder_(recorder),
+      // Transfers may be under way when memory runs out: nothing here waits for them.
+      pool_(role_.buffers, MemorySetup{.device = &device.memory(), .host = &device.memory(),
+                                       .allocator = plan.scenario.allocator, .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
 }
 
@@ -101,13 +104,7 @@ void Executor::ImitateCommunication(Run_& run, OpIndex index) {
 }
 
 Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
-  const Op& op = run.program.ops[index];
-  const BufferId id = op.writes[0].buffer;
-  if (std::holds_alternative<Alloc>(op.kind)) {
-    WT_RETURN_IF_ERROR(pool_.Alloc(id));
-  } else {
-    pool_.Free(id);
-  }
+  WT_RETURN_IF_ERROR(pool_.Execute(run.program, index));
   run.timeline.memory.push_back(MemorySample{index, run.now, pool_.allocated(), pool_.reserved()});
   return Ok();
 }
@@ -156,7 +153,7 @@ Status Executor::WaitFor(Run_& run, OpIndex communication) {
 Status Executor::Compute(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
-  if (std::holds_alternative<HostWait>(op.kind)) return Ok();
+  if (std::holds_alternative<HostWait>(op.kind)) return pool_.Execute(run.program, index);
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
   const Duration start = run.Time();
@@ -178,6 +175,7 @@ Status Executor::Finish(Run_& run) {
     if (auto status = CommunicatorOf(op.stream).Wait(run.tickets[index]); !status) return status;
   }
   run.timeline.end = run.Time();
+  pool_.FinishProgram();
   for (OpIndex index : run.submitted) {
     const StreamId stream = run.program.ops[index].stream;
     const auto times = CommunicatorOf(stream).TimesOf(run.tickets[index]);

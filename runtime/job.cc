@@ -56,16 +56,29 @@ Timeline ToTimeline(const Json& json) {
 }
 
 Json ToJson(const MemoryPeak& peak) {
-  Json categories = Json::array();
+  Json categories = Json::array(), host_categories = Json::array();
   for (Bytes bytes : peak.by_category) categories.push_back(bytes.count());
-  return Json{{"allocated", peak.allocated.count()}, {"reserved", peak.reserved.count()}, {"by_category", categories}};
+  for (Bytes bytes : peak.host_by_category) host_categories.push_back(bytes.count());
+  return Json{{"allocated", peak.allocated.count()},
+              {"reserved", peak.reserved.count()},
+              {"by_category", categories},
+              {"host_allocated", peak.host_allocated.count()},
+              {"host_by_category", host_categories},
+              {"allocated_at_reserved", peak.allocated_at_reserved.count()},
+              {"largest_unserved", peak.largest_unserved.count()}};
 }
 
 MemoryPeak ToPeak(const Json& json) {
   MemoryPeak peak;
   peak.allocated = Bytes(json.at("allocated").get<int64_t>());
   peak.reserved = Bytes(json.at("reserved").get<int64_t>());
-  for (int i = 0; i < kCategories; ++i) peak.by_category[i] = Bytes(json.at("by_category").at(i).get<int64_t>());
+  peak.host_allocated = Bytes(json.at("host_allocated").get<int64_t>());
+  peak.allocated_at_reserved = Bytes(json.at("allocated_at_reserved").get<int64_t>());
+  peak.largest_unserved = Bytes(json.at("largest_unserved").get<int64_t>());
+  for (int i = 0; i < kCategories; ++i) {
+    peak.by_category[i] = Bytes(json.at("by_category").at(i).get<int64_t>());
+    peak.host_by_category[i] = Bytes(json.at("host_by_category").at(i).get<int64_t>());
+  }
   return peak;
 }
 

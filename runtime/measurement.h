@@ -15,7 +15,7 @@ struct MeasuredMemory {
   MemoryPeak steady;        // over the measured steps
   Bytes initial_peak;       // allocated, over start-up
   Bytes resident_growth;    // of the process, from before the device existed to after the last step
-  Bytes outside_allocator;  // resident_growth less the allocator's segments
+  Bytes outside_allocator;  // resident_growth less the allocators' segments, the host's too
 };
 
 struct Measurement {

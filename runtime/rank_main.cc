@@ -71,7 +71,8 @@ Result<RankRun> MeasureRank(RankSession& session) {
   run.initial = session.initial_peak();
   run.steady = session.steady_peak();
   run.resident_growth = session.ResidentGrowth();
-  run.outside_allocator = run.resident_growth - session.executor().pool().reserved();
+  const BufferPool& pool = session.executor().pool();
+  run.outside_allocator = run.resident_growth - pool.reserved() - pool.host_reserved();
   return run;
 }
 

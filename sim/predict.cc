@@ -141,6 +141,7 @@ void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Predict
     prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady});
     prediction.initial_peak = std::max(prediction.initial_peak, memory[role].initial_peak);
     prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].reserved);
+    prediction.host_reserved = std::max(prediction.host_reserved, memory[role].host_reserved);
   }
 }
 
@@ -153,7 +154,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Memory: once per role.
   std::vector<RoleMemory> memory;
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemory(role));
+    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemory(role, {.allocator = plan.scenario.allocator}));
     memory.push_back(std::move(of_role));
   }
   FillMemory(plan, memory, prediction);

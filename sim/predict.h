@@ -36,6 +36,7 @@ struct Prediction {
   std::vector<PredictedMemory> memory;  // by role
   Bytes initial_peak;                   // start-up: initialisation and the first steps
   Bytes peak_reserved;                  // largest over roles, at the end of the first steady step
+  Bytes host_reserved;                  // the same of host memory
   Bytes outside_allocator;
   Bytes device_memory;                  // for both of them; 0: not known
   double measured_share = 0, interpolated_share = 0, modelled_share = 0;  // of the busy time

@@ -7,25 +7,20 @@ namespace {
 
 Status RunMemoryOps(const Program& program, BufferPool& pool, std::vector<MemorySample>* samples) {
   for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
-    const Op& op = program.ops[i];
-    if (!IsMemory(op.kind)) continue;
-    const BufferId buffer = op.writes.at(0).buffer;
-    if (std::holds_alternative<Alloc>(op.kind)) {
-      WT_RETURN_IF_ERROR(pool.Alloc(buffer));
-    } else {
-      pool.Free(buffer);
-    }
-    if (samples) samples->push_back({i, Duration(), pool.allocated(), pool.reserved()});
+    WT_RETURN_IF_ERROR(pool.Execute(program, i));
+    if (samples != nullptr && IsMemory(program.ops[i].kind))
+      samples->push_back({i, Duration(), pool.allocated(), pool.reserved()});
   }
+  pool.FinishProgram();
   return Ok();
 }
 
 }  // namespace
 
-Result<RoleMemory> SimulateMemory(const Role& role) {
+Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& options) {
   RoleMemory memory;
-  VirtualSegmentSource source;
-  BufferPool pool(role.buffers, &source);
+  VirtualSegmentSource device(options.device_capacity), host(options.host_capacity);
+  BufferPool pool(role.buffers, MemorySetup{.device = &device, .host = &host, .allocator = options.allocator});
   WT_RETURN_IF_ERROR(RunMemoryOps(role.initialize, pool, nullptr));
   for (const Program& step : role.startup) WT_RETURN_IF_ERROR(RunMemoryOps(step, pool, nullptr));
   memory.initial_peak = pool.peak().allocated;
@@ -33,6 +28,7 @@ Result<RoleMemory> SimulateMemory(const Role& role) {
   WT_RETURN_IF_ERROR(RunMemoryOps(role.steady, pool, &memory.samples));
   memory.steady = pool.peak();
   memory.reserved = pool.reserved();
+  memory.host_reserved = pool.host_reserved();
   return memory;
 }
 

@@ -7,17 +7,23 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "plan/timeline.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 
 struct RoleMemory {
   Bytes initial_peak;                 // allocated, over initialisation and the first steps
   MemoryPeak steady;                  // of the first steady step
-  Bytes reserved;                     // at its end
+  Bytes reserved, host_reserved;      // at its end
   std::vector<MemorySample> samples;  // of it, in program order; times are left zero
 };
 
-// Runs initialisation, the start-up steps and one steady step. Errors: Failed (the allocator's).
-Result<RoleMemory> SimulateMemory(const Role& role);
+struct RoleMemoryOptions {
+  AllocatorKind allocator = AllocatorKind::kWindtunnel;
+  Bytes device_capacity = Bytes::Max(), host_capacity = Bytes::Max();  // for the allocators' segments
+};
+
+// Runs initialisation, the start-up steps and one steady step. Errors: Failed (out of memory: of which, for what).
+Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& options = {});
 
 }  // namespace windtunnel

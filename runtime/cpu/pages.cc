@@ -23,8 +23,16 @@ char* TrimToAlignment(char* start, size_t mapped, size_t wanted) {
   return start + head;
 }
 
+// Addresses that start and end on 2 MiB. `protection` and `flags` are mmap's. Null, with errno, when the system refuses.
+char* MapAligned(size_t bytes, int protection, int flags) {
+  const size_t mapped = bytes + kAlignment;
+  void* start = mmap(nullptr, mapped, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  return start == MAP_FAILED ? nullptr : TrimToAlignment(static_cast<char*>(start), mapped, bytes);
+}
+
 // Writes to every page of 4 KiB (the smallest of any supported machine), so that each has memory behind it.
 void MakeResident(char* data, size_t bytes) {
+  madvise(data, bytes, MADV_HUGEPAGE);  // advice: a system without huge pages is slower, not wrong
   constexpr size_t kSmallestPage = 4096;
   volatile char* page = data;
   for (size_t offset = 0; offset < bytes; offset += kSmallestPage) page[offset] = 0;
@@ -48,14 +56,11 @@ PageRegion::~PageRegion() {
 Result<PageRegion> PageRegion::Map(Bytes bytes) {
   const Bytes rounded = bytes.RoundedUpTo(kHugePage);
   const size_t wanted = static_cast<size_t>(rounded.count());
-  const size_t mapped = wanted + kAlignment;
-  void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (start == MAP_FAILED) {
+  char* data = MapAligned(wanted, PROT_READ | PROT_WRITE, 0);
+  if (data == nullptr) {
     return Failed("out of memory: the system refused {} ({} bytes): {}", FormatBytes(rounded),
                   rounded.count(), std::strerror(errno));
   }
-  char* data = TrimToAlignment(static_cast<char*>(start), mapped, wanted);
-  madvise(data, wanted, MADV_HUGEPAGE);  // advice: a system without huge pages is slower, not wrong
   MakeResident(data, wanted);
   return PageRegion(data, rounded);
 }
@@ -64,6 +69,42 @@ Result<uint64_t> PageSegments::Reserve(Bytes bytes) {
   WT_ASSIGN_OR_RETURN(PageRegion region, PageRegion::Map(bytes));
   regions_.push_back(std::move(region));
   return reinterpret_cast<uint64_t>(regions_.back().data());
+}
+
+PageSegments::~PageSegments() {
+  for (const AddressRange& range : ranges_) munmap(range.start, range.bytes);
+}
+
+void PageSegments::Release(uint64_t address, Bytes) {
+  std::erase_if(regions_, [&](const PageRegion& region) {
+    return reinterpret_cast<uint64_t>(region.data()) == address;
+  });
+}
+
+Result<uint64_t> PageSegments::ReserveAddresses(Bytes bytes) {
+  const size_t wanted = static_cast<size_t>(bytes.RoundedUpTo(kHugePage).count());
+  char* start = MapAligned(wanted, PROT_NONE, MAP_NORESERVE);
+  if (start == nullptr)
+    return Failed("the system refused addresses for {}: {}", FormatBytes(bytes), std::strerror(errno));
+  ranges_.push_back({start, wanted});
+  return reinterpret_cast<uint64_t>(start);
+}
+
+Status PageSegments::Map(uint64_t address, Bytes bytes) {
+  char* data = reinterpret_cast<char*>(address);
+  const size_t size = static_cast<size_t>(bytes.count());
+  if (mprotect(data, size, PROT_READ | PROT_WRITE) != 0) {
+    return Failed("out of memory: the system refused {} ({} bytes): {}", FormatBytes(bytes), bytes.count(),
+                  std::strerror(errno));
+  }
+  MakeResident(data, size);
+  return Ok();
+}
+
+void PageSegments::Unmap(uint64_t address, Bytes bytes) {
+  void* data = reinterpret_cast<void*>(address);
+  madvise(data, static_cast<size_t>(bytes.count()), MADV_DONTNEED);
+  mprotect(data, static_cast<size_t>(bytes.count()), PROT_NONE);
 }
 
 }  // namespace windtunnel::cpu

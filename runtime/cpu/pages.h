@@ -37,13 +37,27 @@ class PageRegion {
   Bytes bytes_;
 };
 
-// The cpu device's segments: one region each, until the source is destroyed.
+// The cpu device's segments: one region each, until it is released or the source is destroyed.
 class PageSegments : public SegmentSource {
  public:
+  PageSegments() = default;
+  PageSegments(const PageSegments&) = delete;
+  PageSegments& operator=(const PageSegments&) = delete;
+  ~PageSegments() override;
+
   Result<uint64_t> Reserve(Bytes bytes) override;
+  void Release(uint64_t address, Bytes bytes) override;
+  Result<uint64_t> ReserveAddresses(Bytes bytes) override;
+  Status Map(uint64_t address, Bytes bytes) override;
+  void Unmap(uint64_t address, Bytes bytes) override;
 
  private:
   std::vector<PageRegion> regions_;
+  struct AddressRange {
+    char* start;
+    size_t bytes;
+  };
+  std::vector<AddressRange> ranges_;
 };
 
 }  // namespace windtunnel::cpu

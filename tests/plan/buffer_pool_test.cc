@@ -41,9 +41,118 @@ TEST(BufferPool, OutOfMemoryNamesTheBufferAndTheLargestHolders) {
   auto status = pool.Alloc(2);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::kFailed);
-  EXPECT_NE(status.error().message.find("out of memory for buffer 'activations' (512 KiB)"), std::string::npos)
+  EXPECT_NE(status.error().message.find("out of device memory for buffer 'activations' (512 KiB)"), std::string::npos)
       << status.error().message;
   EXPECT_NE(status.error().message.find("weights (1.00 MiB), gradients (1.00 MiB)"), std::string::npos);
+}
+
+const std::vector<Buffer> kOffloaded = {{"shard", MiB(4), Category::kParameters},
+                                        {"moments", MiB(8), Category::kOptimizer, DType::kFloat32, MemorySpace::kHost}};
+
+TEST(BufferPool, CountsHostMemoryApart) {
+  VirtualSegmentSource device, host;
+  BufferPool pool(kOffloaded, MemorySetup{.device = &device, .host = &host});
+  ASSERT_TRUE(pool.Alloc(0));
+  ASSERT_TRUE(pool.Alloc(1));
+  EXPECT_EQ(pool.allocated(), MiB(4));
+  EXPECT_EQ(pool.reserved(), MiB(20));
+  EXPECT_EQ(device.used(), MiB(20));
+  EXPECT_EQ(pool.host_allocated(), MiB(8));
+  EXPECT_EQ(host.used(), MiB(20));
+  EXPECT_EQ(pool.peak().allocated, MiB(4));
+  EXPECT_EQ(pool.peak().by_category[static_cast<int>(Category::kOptimizer)], Bytes(0));
+  EXPECT_EQ(pool.peak().host_allocated, MiB(8));
+  EXPECT_EQ(pool.peak().host_by_category[static_cast<int>(Category::kOptimizer)], MiB(8));
+  EXPECT_EQ(pool.Largest(10, MemorySpace::kHost), std::vector<BufferId>{1});
+}
+
+TEST(BufferPool, OutOfMemorySaysWhichMemory) {
+  VirtualSegmentSource device, host(MiB(4));
+  BufferPool pool(kOffloaded, MemorySetup{.device = &device, .host = &host});
+  ASSERT_TRUE(pool.Alloc(0));
+  auto status = pool.Alloc(1);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("out of host memory for buffer 'moments' (8.00 MiB)"), std::string::npos)
+      << status.error().message;
+  EXPECT_NE(status.error().message.find("the largest buffers alive are none"), std::string::npos)
+      << "the device's are no help: " << status.error().message;
+}
+
+// FSDP: two units of 16 MiB, gathered on their own stream and used on the compute stream, which is recorded when they are freed.
+struct TwoUnits {
+  static constexpr StreamId kGather = 1, kHost = 2;
+  std::vector<Buffer> buffers = {{"unit 0", MiB(16), Category::kParameters}, {"unit 1", MiB(16), Category::kParameters}};
+  Program program;
+
+  OpIndex Add(OpKind kind, StreamId stream, BufferId buffer, std::vector<OpIndex> dependencies = {}) {
+    Op op;
+    op.kind = std::move(kind);
+    op.stream = stream;
+    op.writes = {Slice{buffer}};
+    op.dependencies = std::move(dependencies);
+    program.ops.push_back(std::move(op));
+    return static_cast<OpIndex>(program.ops.size()) - 1;
+  }
+  // The last operator that uses the unit.
+  OpIndex AddUnit(BufferId unit) {
+    Add(Alloc{}, kGather, unit);
+    const OpIndex gathered = Add(Collective{CollectiveKind::kAllGather}, kGather, unit);
+    const OpIndex used = Add(Gemm{}, kComputeStream, unit, {gathered});
+    Add(Free{.recorded_stream = kComputeStream}, kComputeStream, unit);
+    return used;
+  }
+  Bytes Reserved(AllocatorKind allocator) const {
+    VirtualSegmentSource source;
+    BufferPool pool(buffers, MemorySetup{.device = &source, .host = &source, .allocator = allocator});
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+    pool.FinishProgram();
+    const Bytes first = pool.reserved();
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+    EXPECT_EQ(pool.reserved(), first) << "the next step finds what this one left";
+    EXPECT_EQ(pool.peak().allocated, MiB(16));
+    EXPECT_EQ(pool.peak().reserved, first);
+    EXPECT_EQ(pool.peak().allocated_at_reserved, MiB(16));
+    EXPECT_EQ(pool.peak().largest_unserved, first > MiB(20) ? MiB(16) : Bytes(0));
+    return first;
+  }
+};
+
+TEST(BufferPool, ReservesForEveryUnitWhenTheHostRunsAhead) {
+  TwoUnits fsdp;
+  fsdp.AddUnit(0);
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(32));
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorchExpandable), MiB(40));
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kWindtunnel), MiB(16));
+}
+
+TEST(BufferPool, AHostWaitMakesRecordedMemoryReusable) {
+  TwoUnits fsdp;
+  const OpIndex used = fsdp.AddUnit(0);
+  fsdp.Add(HostWait{}, TwoUnits::kHost, 0, {used});
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(16));
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorchExpandable), MiB(20));
+}
+
+TEST(BufferPool, WaitingForAnOperatorIsWaitingForAllBeforeIt) {
+  TwoUnits fsdp;
+  const OpIndex used = fsdp.AddUnit(0);
+  const OpIndex reduced = fsdp.Add(Collective{CollectiveKind::kReduceScatter}, TwoUnits::kGather, 0, {used});
+  const OpIndex next = fsdp.Add(Collective{CollectiveKind::kReduceScatter}, TwoUnits::kGather, 0);
+  EXPECT_GT(next, reduced);
+  fsdp.Add(HostWait{}, TwoUnits::kHost, 0, {next});
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(16));
+}
+
+TEST(BufferPool, AWaitForEarlierWorkDoesNotCount) {
+  TwoUnits fsdp;
+  const OpIndex before = fsdp.Add(Gemm{}, kComputeStream, 0);
+  fsdp.AddUnit(0);
+  fsdp.Add(HostWait{}, TwoUnits::kHost, 0, {before});
+  fsdp.AddUnit(1);
+  EXPECT_EQ(fsdp.Reserved(AllocatorKind::kPytorch), MiB(32));
 }
 
 }  // namespace

@@ -49,6 +49,29 @@ TEST(ResultJson, GivesSecondsAndBytes) {
   EXPECT_TRUE(json["predicted"]["mfu"].is_null()) << "a CPU has no peak";
 }
 
+TEST(ResultJson, SaysHowFragmentedMemoryIs) {
+  Outcome outcome = SampleOutcome();
+  outcome.prediction->memory[0].steady.allocated_at_reserved = MiB(27);
+  outcome.prediction->memory[0].steady.largest_unserved = MiB(6);
+  Json fragmentation = Parsed(outcome)["predicted"]["memory"][0]["fragmentation"];
+  EXPECT_EQ(fragmentation["reserved_bytes"], 40 << 20);
+  EXPECT_EQ(fragmentation["allocated_bytes"], 27 << 20);
+  EXPECT_EQ(fragmentation["largest_unserved_bytes"], 6 << 20);
+}
+
+TEST(ResultJson, HasHostMemoryWhereThereIsAny) {
+  Outcome outcome = SampleOutcome();
+  EXPECT_FALSE(Parsed(outcome)["predicted"]["memory"][0].contains("peak_host_bytes"));
+  MemoryPeak& peak = outcome.prediction->memory[0].steady;
+  peak.host_allocated = MiB(24);
+  peak.host_by_category[static_cast<int>(Category::kOptimizer)] = MiB(24);
+  Json json = Parsed(outcome);
+  EXPECT_EQ(json["predicted"]["memory"][0]["peak_host_bytes"], 24 << 20);
+  EXPECT_EQ(json["predicted"]["memory"][0]["host_at_peak"]["optimizer"], 24 << 20);
+  EXPECT_FALSE(json["measured"]["memory"][0].contains("peak_host_bytes"));
+  EXPECT_EQ(json["error"]["peak_host_bytes"], 24 << 20);
+}
+
 TEST(ResultJson, OfTwoEqualPredictionsDiffersInWallTimeOnly) {
   Outcome first = SampleOutcome(), second = SampleOutcome();
   first.measurement.reset();

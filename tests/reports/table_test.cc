@@ -61,5 +61,19 @@ TEST(VerdictLine, SaysByHowMuchMemoryIsOff) {
   EXPECT_TRUE(Has(VerdictLine(outcome, Ink(false)), "peak memory off by 7.00 MiB (20.0 %, allowed 0.0 %)"));
 }
 
+TEST(OutcomeTable, ShowsReservedMemoryOfPytorchsAllocator) {
+  Outcome outcome = SampleOutcome();
+  EXPECT_FALSE(Has(OutcomeTable(outcome, Ink(false)), "(reserved)"));
+  outcome.plan.scenario.allocator = AllocatorKind::kPytorch;
+  EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "(reserved)"));
+}
+
+TEST(OutcomeTable, HasARowOfHostMemoryOnlyWhereThereIsAny) {
+  Outcome outcome = SampleOutcome();
+  EXPECT_FALSE(Has(OutcomeTable(outcome, Ink(false)), "host memory"));
+  outcome.prediction->memory[0].steady.host_allocated = MiB(24);
+  EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "host memory of a rank"));
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -59,6 +59,16 @@ TEST(TraceJson, PairsTheEndsOfEveryArrow) {
   for (const auto& [id, ends] : arrows) EXPECT_EQ(ends, (std::multiset<std::string>{"f", "s"})) << id;
 }
 
+TEST(TraceJson, DrawsWhatIsAllocatedAndReservedOverTheStep) {
+  std::map<std::string, std::vector<std::pair<double, double>>> curves;
+  for (const Json& event : Events())
+    if (event["ph"] == "C" && event["pid"] == 0)
+      curves[event["name"]].emplace_back(event["ts"].get<double>(), event["args"]["MiB"].get<double>());
+  using Curve = std::vector<std::pair<double, double>>;
+  EXPECT_EQ(curves["allocated memory"], (Curve{{0, 28}, {11000, 12}}));
+  EXPECT_EQ(curves["reserved memory"], (Curve{{0, 40}, {11000, 40}}));
+}
+
 TEST(TraceJson, CountsMemoryInMebibytes) {
   for (const Json& event : Events())
     if (event["name"] == "allocated memory") {

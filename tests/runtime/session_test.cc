@@ -11,10 +11,8 @@ namespace {
 
 // The peak that the programs have over virtual memory, by the same policy.
 MemoryPeak VirtualPeak(const Role& role, BufferPool& pool, const Program& program) {
-  for (const Op& op : program.ops) {
-    if (std::holds_alternative<Alloc>(op.kind)) { EXPECT_TRUE(pool.Alloc(op.writes[0].buffer)); }
-    if (std::holds_alternative<Free>(op.kind)) pool.Free(op.writes[0].buffer);
-  }
+  for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+  pool.FinishProgram();
   EXPECT_FALSE(role.buffers.empty());
   return pool.peak();
 }
@@ -35,6 +33,30 @@ TEST(RankSession, PeaksAreThoseOfTheProgramsOverVirtualMemory) {
       EXPECT_EQ(session.initial_peak().allocated, initial.allocated) << s.name;
       EXPECT_EQ(session.steady_peak().allocated, steady.allocated) << s.name;
       EXPECT_EQ(session.steady_peak().reserved, steady.reserved) << s.name;
+      return Ok();
+    });
+  }
+}
+
+// The policy's choices must not depend on where the memory lies.
+TEST(RankSession, ReservesWhatTheSimulatedAllocatorDoesUnderEveryPolicy) {
+  for (AllocatorKind allocator :
+       {AllocatorKind::kWindtunnel, AllocatorKind::kPytorch, AllocatorKind::kPytorchExpandable}) {
+    Plan plan = *CompilePlan(TinyGpt(2));
+    plan.scenario.allocator = allocator;
+    const Role& role = plan.roles[0];
+    VirtualSegmentSource source;
+    BufferPool pool(role.buffers, MemorySetup{.device = &source, .host = &source, .allocator = allocator});
+    VirtualPeak(role, pool, role.initialize);
+    for (const Program& program : role.startup) VirtualPeak(role, pool, program);
+    pool.ResetPeak();
+    const MemoryPeak simulated = VirtualPeak(role, pool, role.steady);
+    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+      for (int step = 0; step < 4; ++step) WT_RETURN_IF_ERROR(session.Step());
+      EXPECT_EQ(session.steady_peak().allocated, simulated.allocated);
+      EXPECT_EQ(session.steady_peak().reserved, simulated.reserved);
+      EXPECT_EQ(session.steady_peak().allocated_at_reserved, simulated.allocated_at_reserved);
+      EXPECT_EQ(session.steady_peak().largest_unserved, simulated.largest_unserved);
       return Ok();
     });
   }
@@ -94,12 +116,20 @@ TEST(Job, ResultsSurviveTheStore) {
   run.timelines[1].memory = {{2, Microseconds(3), Bytes(512), MiB(2)}};
   run.steady.allocated = MiB(5);
   run.steady.by_category[1] = MiB(4);
+  run.steady.host_allocated = MiB(6);
+  run.steady.allocated_at_reserved = MiB(3);
+  run.steady.largest_unserved = MiB(2);
+  run.steady.host_by_category[2] = MiB(6);
   run.resident_growth = MiB(9);
   const RankRun copy = *ParseRankRun(Serialize(run));
   EXPECT_EQ(copy.timelines[0].spans[0].op, 7);
   EXPECT_EQ(copy.timelines[0].spans[0].end, Microseconds(2));
   EXPECT_EQ(copy.timelines[1].memory[0].reserved, MiB(2));
   EXPECT_EQ(copy.steady.by_category[1], MiB(4));
+  EXPECT_EQ(copy.steady.host_allocated, MiB(6));
+  EXPECT_EQ(copy.steady.allocated_at_reserved, MiB(3));
+  EXPECT_EQ(copy.steady.largest_unserved, MiB(2));
+  EXPECT_EQ(copy.steady.host_by_category[2], MiB(6));
   EXPECT_EQ(copy.resident_growth, MiB(9));
   EXPECT_FALSE(ParseRankRun("garbage"));
 }

@@ -69,8 +69,10 @@ TEST_P(SteadyState, IsWhatTheStrategyPromises) {
     int64_t rows = 0;
     for (const Parameter& parameter : plan.roles[0].parameters) rows += parameter.elements / parameter.shape[0];
     const int64_t units = GetParam().data.version == 2 ? rows : static_cast<int64_t>(plan.roles[0].parameters.size());
-    EXPECT_GE(SteadyStateBytes(plan), promised - 0.5) << ranks << " ranks";
-    EXPECT_LE(SteadyStateBytes(plan), promised + 16.0 * static_cast<double>(units)) << ranks << " ranks";
+    const int64_t held = SteadyStateBytes(plan);
+    EXPECT_GE(static_cast<double>(held), promised - 0.5) << ranks << " ranks";
+    EXPECT_LE(static_cast<double>(held), promised + 16.0 * static_cast<double>(units)) << ranks << " ranks";
+    RecordProperty(fmt::format("bytes_per_parameter_{}", ranks), fmt::format("{:.3f}", static_cast<double>(held) / parameters));
   }
 }
 
@@ -157,6 +159,11 @@ DataParallelSpec Hybrid(int version) {
   return data;
 }
 
+std::string NameOf(const testing::TestParamInfo<std::tuple<Strategy, Recompute>>& info) {
+  static constexpr const char* kRecompute[] = {"None", "Selective", "SelectiveOp", "Full"};
+  return std::string(std::get<0>(info.param).name) + kRecompute[static_cast<int>(std::get<1>(info.param))];
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, PeakMemory,
     testing::Combine(testing::Values(Strategy{"Ddp", Of(DataParallelKind::kDdp)}, Strategy{"Zero1", Of(DataParallelKind::kZero1)},
@@ -167,10 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Strategy{"NoShard1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
                                      Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4}),
                      testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
-    [](const auto& info) {
-      static constexpr const char* kRecompute[] = {"None", "Selective", "SelectiveOp", "Full"};
-      return std::string(std::get<0>(info.param).name) + kRecompute[static_cast<int>(std::get<1>(info.param))];
-    });
+    NameOf);
 
 }  // namespace
 }  // namespace windtunnel

@@ -39,6 +39,32 @@ TEST(RoleMemory, KeepsStartUpApartFromTheSteadyStep) {
   EXPECT_EQ(memory.reserved, MiB(34));
 }
 
+TEST(RoleMemory, CountsHostMemoryBesideTheDevices) {
+  Role role = MakeRole();
+  role.buffers[0].space = MemorySpace::kHost;
+  const RoleMemory memory = SimulateMemory(role).value();
+  EXPECT_EQ(memory.initial_peak, MiB(20));
+  EXPECT_EQ(memory.steady.allocated, Bytes(1024));
+  EXPECT_EQ(memory.steady.host_allocated, MiB(12));
+  EXPECT_EQ(memory.steady.host_by_category[static_cast<int>(Category::kParameters)], MiB(12));
+  EXPECT_EQ(memory.reserved, MiB(22));
+  EXPECT_EQ(memory.host_reserved, MiB(12));
+  EXPECT_EQ(memory.samples[0].allocated, Bytes(1024)) << "samples are the device's";
+}
+
+// The first bucket's segment of 20 MiB is free when the steady step begins. Without it, 12 MiB and the activations' 2 MiB fit.
+TEST(RoleMemory, PytorchGivesSegmentsBackWhereTheDeviceIsFull) {
+  RoleMemoryOptions options{.device_capacity = MiB(33)};
+  auto full = SimulateMemory(MakeRole(), options);
+  ASSERT_FALSE(full);
+  EXPECT_NE(full.error().message.find("out of device memory for buffer 'activations'"), std::string::npos)
+      << full.error().message;
+  options.allocator = AllocatorKind::kPytorch;
+  const RoleMemory memory = SimulateMemory(MakeRole(), options).value();
+  EXPECT_EQ(memory.reserved, MiB(14));
+  EXPECT_EQ(memory.steady.reserved, MiB(32)) << "before the first operator";
+}
+
 TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   ASSERT_EQ(memory.samples.size(), 2u);

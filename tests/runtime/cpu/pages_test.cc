@@ -54,5 +54,31 @@ TEST(PageSegments, HandsOutSegmentsThatDoNotOverlap) {
   EXPECT_TRUE(*first + MiB(2).count() <= *second || *second + MiB(4).count() <= *first);
 }
 
+TEST(PageSegments, ReleaseReturnsASegmentToTheSystem) {
+  PageSegments segments;
+  const int64_t before = ResidentBytes();
+  const Result<uint64_t> kept = segments.Reserve(MiB(2)), released = segments.Reserve(MiB(64));
+  ASSERT_TRUE(kept && released);
+  segments.Release(*released, MiB(64));
+  EXPECT_LT(ResidentBytes() - before, MiB(4).count());
+  *reinterpret_cast<int*>(*kept) = 1;
+}
+
+TEST(PageSegments, AddressesHaveMemoryOnlyWhileItIsMapped) {
+  PageSegments segments;
+  const int64_t before = ResidentBytes();
+  const Result<uint64_t> addresses = segments.ReserveAddresses(GiB(64));
+  ASSERT_TRUE(addresses) << addresses.error().message;
+  EXPECT_LT(ResidentBytes() - before, MiB(1).count());
+  ASSERT_TRUE(segments.Map(*addresses + MiB(20).count(), MiB(40)));
+  EXPECT_NEAR(ResidentBytes() - before, MiB(40).count(), MiB(1).count());
+  char* data = reinterpret_cast<char*>(*addresses + MiB(20).count());
+  data[MiB(40).count() - 1] = 1;
+  segments.Unmap(*addresses + MiB(40).count(), MiB(20));
+  EXPECT_NEAR(ResidentBytes() - before, MiB(20).count(), MiB(1).count());
+  ASSERT_TRUE(segments.Map(*addresses + MiB(40).count(), MiB(20)));
+  EXPECT_EQ(data[MiB(40).count() - 1], 0) << "fresh memory";
+}
+
 }  // namespace
 }  // namespace windtunnel::cpu

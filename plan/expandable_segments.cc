@@ -1,0 +1,115 @@
+#include "plan/expandable_segments.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// PyTorch reserves 9/8 of the device's memory, which the source need not know here: any range that no device fills serves
+// as well.
+constexpr Bytes kAddresses = GiB(1024);
+
+Bytes PageOf(PoolKey pool) { return pool.size == PoolSize::kSmall ? kSmallSegment : kMediumSegment; }
+
+}  // namespace
+
+Place ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
+  const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
+  auto fit = free.lower_bound({bytes, 0});
+  if (fit == free.end()) return 0;
+  auto room = [&](Place place) {
+    const MemoryBlock& block = blocks_.at(place);
+    const bool grows = block.next != 0 && blocks_.at(block.next).state == BlockState::kUnmapped;
+    return grows ? block.bytes + blocks_.at(block.next).bytes : block.bytes;
+  };
+  for (auto next = std::next(fit); next != free.end() && room(next->place) < room(fit->place); ++next) fit = next;
+  return fit->place;
+}
+
+Result<Place> ExpandableSegments::Grow(PoolKey pool, Bytes bytes) {
+  Place place = PlaceToGrow(pool, bytes);
+  if (place == 0) {
+    WT_ASSIGN_OR_RETURN(place, NewSegment(pool));
+  }
+  if (blocks_.at(place).state == BlockState::kUnmapped) {
+    WT_ASSIGN_OR_RETURN(place, MapFirst(place, bytes));
+  }
+  while (blocks_.at(place).bytes < bytes) {
+    WT_ASSIGN_OR_RETURN(place, MapFirst(blocks_.at(place).next, bytes - blocks_.at(place).bytes));
+  }
+  return place;
+}
+
+// From the lowest unmapped block on, or from the free block before it.
+Place ExpandableSegments::PlaceToGrow(PoolKey pool, Bytes bytes) const {
+  for (Place unmapped : blocks_.UnmappedOf(pool)) {
+    const Place before = blocks_.at(unmapped).previous;
+    const bool extends = before != 0 && blocks_.at(before).state == BlockState::kFree;
+    const Place start = extends ? before : unmapped;
+    if (HasRoom(start, bytes)) return start;
+  }
+  return 0;
+}
+
+bool ExpandableSegments::HasRoom(Place place, Bytes bytes) const {
+  Bytes room;
+  while (place != 0 && room < bytes) {
+    const MemoryBlock& block = blocks_.at(place);
+    if (block.state != BlockState::kFree && block.state != BlockState::kUnmapped) return false;
+    room += block.bytes;
+    place = block.next;
+  }
+  return room >= bytes;
+}
+
+Result<Place> ExpandableSegments::NewSegment(PoolKey pool) {
+  const Bytes bytes = kAddresses.RoundedUpTo(PageOf(pool));
+  WT_ASSIGN_OR_RETURN(const uint64_t address, source_->ReserveAddresses(bytes));
+  const Place place = blocks_.AddSegment(address, bytes, pool, BlockState::kUnmapped);
+  segments_[place] = pool;
+  return place;
+}
+
+// Maps the pages of the first `bytes` of an unmapped block (all of it, if it has less), which merge with the free blocks around
+// them.
+Result<Place> ExpandableSegments::MapFirst(Place unmapped, Bytes bytes) {
+  const MemoryBlock& block = blocks_.at(unmapped);
+  WT_CHECK(block.state == BlockState::kUnmapped);
+  const Bytes pages = std::min(bytes.RoundedUpTo(PageOf(block.pool)), block.bytes);
+  WT_RETURN_IF_ERROR(source_->Map(block.address, pages));
+  mapped_ += pages;
+  if (pages < block.bytes) blocks_.Split(unmapped, pages);
+  return blocks_.SetState(unmapped, BlockState::kFree);
+}
+
+void ExpandableSegments::UnmapFreePages(PoolKey pool) {
+  const MemoryBlocks::FreeSet& free = blocks_.FreeOf(pool);
+  std::vector<Place> places;  // unmapping changes the set
+  for (const MemoryBlocks::FreeBlock& block : free) places.push_back(block.place);
+  for (Place place : places) UnmapWithin(place);
+}
+
+void ExpandableSegments::UnmapWithin(Place free) {
+  const MemoryBlock block = blocks_.at(free);
+  const Bytes page = PageOf(block.pool);
+  const Place segment = std::prev(segments_.upper_bound(free))->first;
+  const Bytes offset(static_cast<int64_t>(free - segment));
+  const Bytes before = offset.RoundedUpTo(page) - offset;  // part of a page that the block before uses too
+  const int64_t pages = (block.bytes - before).count() / page.count();
+  if (before >= block.bytes || pages == 0) return;
+  Place first = free;
+  if (before > Bytes(0)) {
+    blocks_.Split(free, before);
+    first = blocks_.at(free).next;
+  }
+  if (page * pages < blocks_.at(first).bytes) blocks_.Split(first, page * pages);
+  source_->Unmap(blocks_.at(first).address, page * pages);
+  mapped_ -= page * pages;
+  blocks_.SetState(first, BlockState::kUnmapped);
+}
+
+}  // namespace windtunnel

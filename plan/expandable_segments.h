@@ -1,0 +1,50 @@
+// PyTorch's expandable segments: one range of addresses per pool and stream, behind which memory is mapped a page at a time as it is
+// needed, so that a request can grow into the free block before it, and whole free pages can be taken away again.
+//
+//   ExpandableSegments segments(&source, &blocks);
+//   Place place = segments.BestFit(pool, MiB(3));  // 0: memory has to be mapped
+//   WT_ASSIGN_OR_RETURN(place, segments.Grow(pool, MiB(3)));
+//   segments.UnmapFreePages(pool);
+//
+// Facts from PyTorch's CUDACachingAllocator.cpp (2.x), as in plan/pytorch_allocator.h. A page has 2 MiB in the small pool and 20 MiB in
+// the large one.
+#pragma once
+
+#include <map>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "plan/memory_blocks.h"
+#include "plan/segment_source.h"
+
+namespace windtunnel {
+
+class ExpandableSegments {
+ public:
+  ExpandableSegments(SegmentSource* source, MemoryBlocks* blocks) : source_(source), blocks_(*blocks) {}
+
+  // As MemoryBlocks::BestFit, but a block that unmapped addresses follow counts with them: the block at the growing end is taken
+  // last, since it is as large as the device.
+  Place BestFit(PoolKey pool, Bytes bytes) const;
+  // Maps pages at the lowest place where free and unmapped blocks have `bytes` together; returns the free block. Failed: memory has
+  // run out; pages mapped before that stay, free.
+  Result<Place> Grow(PoolKey pool, Bytes bytes);
+  // Takes the memory away from whole pages within the pool's free blocks.
+  void UnmapFreePages(PoolKey pool);
+
+  Bytes mapped() const { return mapped_; }
+
+ private:
+  Place PlaceToGrow(PoolKey pool, Bytes bytes) const;
+  bool HasRoom(Place place, Bytes bytes) const;
+  Result<Place> NewSegment(PoolKey pool);
+  Result<Place> MapFirst(Place unmapped, Bytes bytes);
+  void UnmapWithin(Place free);
+
+  SegmentSource* source_;
+  MemoryBlocks& blocks_;
+  std::map<Place, PoolKey> segments_;  // by their first place
+  Bytes mapped_;
+};
+
+}  // namespace windtunnel

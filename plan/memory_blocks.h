@@ -1,0 +1,101 @@
+// The bookkeeping that both allocators share: segments of memory, cut into blocks, and the free blocks in the order in
+// which a best fit looks for them. And the sizes that both policies have in common.
+//
+//   blocks.AddSegment(address, MiB(20), {stream, PoolSize::kLarge}, BlockState::kFree);
+//   Place place = blocks.BestFit({stream, PoolSize::kLarge}, MiB(3));  // 0: no free block is that large
+//   blocks.Split(place, MiB(3));                                      // the rest stays free
+//   blocks.SetState(place, BlockState::kUsed);
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "base/units.h"
+#include "plan/step_program.h"
+
+namespace windtunnel {
+
+// Requests are rounded up to multiples of 512 B.
+inline constexpr Bytes kBlockRounding(512);
+Bytes RoundedRequest(Bytes bytes);  // at least 512 B
+
+// A request of up to 1 MiB (rounded) belongs to the small pool.
+enum class PoolSize : uint8_t { kSmall, kLarge };
+inline constexpr Bytes kLargestSmallRequest = MiB(1);
+PoolSize PoolSizeOf(Bytes rounded);
+
+// The segment that is reserved for a request when no free block fits: 2 MiB for the small pool, 20 MiB below 10 MiB, then the
+// request rounded up to 2 MiB.
+inline constexpr Bytes kSmallSegment = MiB(2), kMediumSegment = MiB(20);
+Bytes SegmentFor(Bytes rounded);
+// Whether what is left of a segment's block is worth a block of its own: 512 B in the small pool, more than 1 MiB in the large.
+bool IsWorthSplitting(PoolSize pool, Bytes rest);
+
+// Free blocks serve one pool only.
+struct PoolKey {
+  StreamId stream = kComputeStream;
+  PoolSize size = PoolSize::kSmall;
+  auto operator<=>(const PoolKey&) const = default;
+};
+
+// A block's place: segments in the order in which they were reserved, and within them addresses. Choices depend on places, never on
+// addresses, so they are the same wherever the memory lies. 0: none.
+using Place = uint64_t;
+
+enum class BlockState : uint8_t {
+  kUsed,
+  kPending,   // given back, but a stream may still work on it
+  kFree,
+  kUnmapped,  // addresses of an expandable segment without memory
+};
+
+struct MemoryBlock {
+  uint64_t address = 0;
+  Bytes bytes;
+  PoolKey pool;
+  BlockState state = BlockState::kFree;
+  Place previous = 0, next = 0;  // neighbours within the segment
+};
+
+class MemoryBlocks {
+ public:
+  // Smallest first, then the lowest place.
+  struct FreeBlock {
+    Bytes bytes;
+    Place place = 0;
+    auto operator<=>(const FreeBlock&) const = default;
+  };
+  using FreeSet = std::set<FreeBlock>;
+
+  Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
+  // REQUIRES: a free block without neighbours.
+  void RemoveSegment(Place place);
+
+  // REQUIRES: the place of a block, as everywhere below.
+  const MemoryBlock& at(Place place) const { return blocks_.at(place); }
+  // The smallest free block of at least `bytes` (ties: the lowest place); 0 when there is none.
+  Place BestFit(PoolKey pool, Bytes bytes) const;
+  // Cuts a block in two of the same state, the first of `bytes`. REQUIRES: 0 < bytes < the block's.
+  void Split(Place place, Bytes bytes);
+  // Free and unmapped blocks merge with neighbours of the same state: returns the place of what became of the block.
+  Place SetState(Place place, BlockState state);
+
+  const std::map<PoolKey, FreeSet>& free() const { return free_; }
+  // Of one pool; empty when it has none.
+  const FreeSet& FreeOf(PoolKey pool) const;
+  const std::set<Place>& UnmappedOf(PoolKey pool) const;
+
+ private:
+  void Index(Place place);
+  void Unindex(Place place);
+  void MergeWithNext(Place place);  // REQUIRES: neither is indexed
+
+  std::map<Place, MemoryBlock> blocks_;
+  std::map<PoolKey, FreeSet> free_;
+  std::map<PoolKey, std::set<Place>> unmapped_;
+  Place next_place_ = 1;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,103 @@
+#include "plan/pytorch_allocator.h"
+
+#include <vector>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// Of an empty block: any address but null.
+constexpr Allocation kNothing{static_cast<uint64_t>(kBlockRounding.count()), Bytes(0), 0};
+
+}  // namespace
+
+PytorchAllocator::PytorchAllocator(SegmentSource* source, const Options& options) : source_(source), options_(options) {
+  if (options.expandable) expandable_.emplace(source, &blocks_);
+}
+
+Result<Allocation> PytorchAllocator::Take(Bytes bytes, StreamId stream) {
+  if (bytes == Bytes(0)) return kNothing;
+  const Bytes rounded = RoundedRequest(bytes);
+  const PoolKey pool{stream, PoolSizeOf(rounded)};
+  Place place = expandable_ ? expandable_->BestFit(pool, rounded) : blocks_.BestFit(pool, rounded);
+  if (place == 0) {
+    NoteUnserved(rounded);
+    auto reserved = Reserve(pool, rounded);
+    if (!reserved) {
+      ReleaseCached();
+      reserved = Reserve(pool, rounded);
+    }
+    if (!reserved) return tl::unexpected(std::move(reserved).error());
+    place = *reserved;
+  }
+  if (SplitsOff(pool.size, blocks_.at(place).bytes - rounded)) blocks_.Split(place, rounded);
+  blocks_.SetState(place, BlockState::kUsed);
+  return Allocation{blocks_.at(place).address, blocks_.at(place).bytes, place};
+}
+
+bool PytorchAllocator::SplitsOff(PoolSize pool, Bytes rest) const {
+  return expandable_ ? rest >= kBlockRounding : IsWorthSplitting(pool, rest);
+}
+
+// A free block of at least `rounded`, over new memory.
+Result<Place> PytorchAllocator::Reserve(PoolKey pool, Bytes rounded) {
+  if (expandable_) {
+    const Bytes before = expandable_->mapped();
+    auto place = expandable_->Grow(pool, rounded);
+    NoteReserved(expandable_->mapped() - before);  // when it failed, too
+    return place;
+  }
+  const Bytes segment = SegmentFor(rounded);
+  WT_ASSIGN_OR_RETURN(const uint64_t address, source_->Reserve(segment));
+  NoteReserved(segment);
+  return blocks_.AddSegment(address, segment, pool, BlockState::kFree);
+}
+
+void PytorchAllocator::GiveBack(const Allocation& allocation, MemoryEvent until) {
+  if (allocation.place == 0) return;
+  WT_CHECK(blocks_.at(allocation.place).state == BlockState::kUsed);
+  if (until == kNow) {
+    blocks_.SetState(allocation.place, BlockState::kFree);
+    return;
+  }
+  blocks_.SetState(allocation.place, BlockState::kPending);
+  pending_[until] = allocation.place;
+}
+
+void PytorchAllocator::Complete(MemoryEvent event) {
+  auto found = pending_.find(event);
+  if (found == pending_.end()) return;
+  blocks_.SetState(found->second, BlockState::kFree);
+  pending_.erase(found);
+}
+
+void PytorchAllocator::ReleaseCached() {
+  if (options_.can_wait) {
+    while (!pending_.empty()) Complete(pending_.begin()->first);
+  }
+  std::vector<PoolKey> pools;
+  for (const auto& [pool, free] : blocks_.free()) pools.push_back(pool);
+  for (PoolKey pool : pools) {
+    if (!expandable_) {
+      ReleaseFreeSegments(pool);
+      continue;
+    }
+    const Bytes before = expandable_->mapped();
+    expandable_->UnmapFreePages(pool);
+    NoteReserved(expandable_->mapped() - before);
+  }
+}
+
+void PytorchAllocator::ReleaseFreeSegments(PoolKey pool) {
+  const MemoryBlocks::FreeSet free = blocks_.FreeOf(pool);  // a copy: releasing changes the set
+  for (const MemoryBlocks::FreeBlock& candidate : free) {
+    const MemoryBlock block = blocks_.at(candidate.place);
+    if (block.previous != 0 || block.next != 0) continue;
+    source_->Release(block.address, block.bytes);
+    blocks_.RemoveSegment(candidate.place);
+    NoteReserved(Bytes(0) - block.bytes);
+  }
+}
+
+}  // namespace windtunnel
