@@ -16,8 +16,12 @@ enum class FlopsConvention { kPalm, kMegatron, kMegatronHardware };
 
 // Any subset of it is given.
 struct PublishedMeasurement {
-  std::optional<double> step_time_s, tokens_per_s_per_device, tflops_per_device, mfu;
-  std::optional<double> peak_memory_bytes, device_memory_used_bytes;
+  std::optional<double> step_time_s = {};
+  std::optional<double> tokens_per_s_per_device = {};
+  std::optional<double> tflops_per_device = {};
+  std::optional<double> mfu = {};
+  std::optional<double> peak_memory_bytes = {};
+  std::optional<double> device_memory_used_bytes = {};
   FlopsConvention flops_convention = FlopsConvention::kPalm;
 };
 

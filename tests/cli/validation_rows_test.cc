@@ -38,7 +38,12 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
 Plan SmallPlan() {
   Plan plan;
   plan.world_size = 4;
-  plan.scenario.model = {.layers = 2, .hidden = 8, .heads = 2, .kv_heads = 2, .ffn = 32, .vocab = 100, .seq_len = 16};
+  ModelSpec& model = plan.scenario.model;
+  model.layers = model.heads = model.kv_heads = 2;
+  model.hidden = 8;
+  model.ffn = 32;
+  model.vocab = 100;
+  model.seq_len = 16;
   plan.model.tokens_per_step = 640;
   plan.model.flops_per_token = Flops(1e12);
   return plan;
