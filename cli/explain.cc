@@ -2,9 +2,24 @@
 
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "reports/questions.h"
+#include "reports/units.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
+namespace {
+
+// What a rank may use: the device's memory, or on a CPU its share of the machine's.
+std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const Prediction& prediction) {
+  if (prediction.device_memory > Bytes(0)) return Capacity{prediction.device_memory, "the device's memory"};
+  auto memory = costs.profile.machine.find("memory_bytes");
+  if (memory == costs.profile.machine.end()) return std::nullopt;
+  const int64_t ranks = std::max<int64_t>(plan.scenario.cluster.devices_per_node, 1);
+  return Capacity{Bytes(std::strtoll(memory->second.c_str(), nullptr, 10)) / ranks,
+                  ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
+}
+
+}  // namespace
 
 Result<int> ExplainCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, options.files.front()));
@@ -19,9 +34,12 @@ Result<int> ExplainCommand(const Options& options) {
     fmt::print("{}", memory);
     return 0;
   }
-  std::string buckets = ExplainBuckets(plan, ink);
-  WT_ASSIGN_OR_RETURN(Outcome outcome, PredictOutcome(options, std::move(plan)));
-  fmt::print("{}{}{}", ExplainTime(outcome.plan, *outcome.prediction, ink), buckets, memory);
+  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
+  const PredictPlan predict = [&costs](const Plan& variant) { return PredictFrom(costs, variant); };
+  fmt::print("{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink),
+             memory);
+  fmt::print("{}", AnswerQuestions(plan, prediction, CapacityOf(plan, costs, prediction), predict, ink));
   return 0;
 }
 

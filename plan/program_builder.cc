@@ -89,7 +89,11 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
         if (found == position.end()) continue;
         Lifetime& lifetime = lifetimes[found->second];
         if (lifetime.first < 0) lifetime.first = index;
-        lifetime.last = std::max(lifetime.last, op.stream == kComputeStream ? index : WaitedForBy(index));
+        const bool elsewhere = op.stream != kComputeStream;
+        const OpIndex last = elsewhere ? WaitedForBy(index) : index;
+        if (last < lifetime.last || (last == lifetime.last && elsewhere)) continue;
+        lifetime.last = last;
+        lifetime.ends_before = elsewhere && last != index && program_.ops[last].stream == kComputeStream;
       }
     }
   }
@@ -98,11 +102,11 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
 
 Program ProgramBuilder::Finish() {
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
-  std::vector<std::vector<BufferId>> born(program_.ops.size()), dying(program_.ops.size());
+  std::vector<std::vector<BufferId>> born(program_.ops.size()), dead(program_.ops.size()), dying(program_.ops.size());
   for (size_t i = 0; i < temporaries_.size(); ++i) {
     WT_CHECK_GE(lifetimes[i].first, 0);
     born[lifetimes[i].first].push_back(temporaries_[i]);
-    dying[lifetimes[i].last].push_back(temporaries_[i]);
+    (lifetimes[i].ends_before ? dead : dying)[lifetimes[i].last].push_back(temporaries_[i]);
   }
   Program result{program_.name, {}};
   std::vector<OpIndex> moved(program_.ops.size());
@@ -113,17 +117,19 @@ Program ProgramBuilder::Finish() {
   std::unordered_map<BufferId, StreamId> owner;
   for (size_t i = 0; i < temporaries_.size(); ++i) owner[temporaries_[i]] = program_.ops[lifetimes[i].first].stream;
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
+  auto free = [&](BufferId id, const Op& beside) {
+    const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;
+    memory_op(windtunnel::Free{is_recorded ? kComputeStream : -1}, id, owner[id], beside);
+  };
   for (size_t index = 0; index < program_.ops.size(); ++index) {
     const Op beside{windtunnel::Alloc{}, kComputeStream, {}, {}, {}, program_.ops[index].phase,
                     program_.ops[index].layer, program_.ops[index].micro_batch, "", {}};
+    for (BufferId id : dead[index]) free(id, beside);
     for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, owner[id], beside);
     moved[index] = static_cast<OpIndex>(result.ops.size());
     result.ops.push_back(std::move(program_.ops[index]));
     for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
-    for (BufferId id : dying[index]) {
-      const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;
-      memory_op(windtunnel::Free{is_recorded ? kComputeStream : -1}, id, owner[id], beside);
-    }
+    for (BufferId id : dying[index]) free(id, beside);
   }
   return result;
 }

@@ -56,8 +56,10 @@ class ProgramBuilder {
   Role& role() { return role_; }
 
  private:
+  // Freed after `last`, which uses it; or before `last`, which begins only when another stream has done with it.
   struct Lifetime {
     OpIndex first = -1, last = -1;
+    bool ends_before = false;
   };
   // The first later operator of the compute stream that begins after `op` of another stream is done, whether it waits for `op`
   // itself, for a later one of that stream, or for one that waited for it; the program's last one when nothing waits.

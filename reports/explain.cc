@@ -14,6 +14,8 @@
 namespace windtunnel {
 namespace {
 
+constexpr size_t kListedCommunications = 40;
+
 std::string Share(Duration part, Duration whole) {
   return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
 }
@@ -112,6 +114,9 @@ std::string DescribeCommunication(const Plan& plan, const Timeline& timeline, In
   std::vector<CommunicationUse> uses = CommunicationUses(role, timeline);
   if (uses.empty()) return "";
   std::string text = "\n" + ink.Bold(fmt::format("communication, rank {}", timeline.rank)) + "\n";
+  if (uses.size() > kListedCommunications) {
+    return text + fmt::format("  {} operators: by unit below, one by one in --trace\n", uses.size());
+  }
   text += ink.Dim(fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}", "", "bytes", "ready", "start",
                               "end", "hidden", "exposed")) +
           "\n";

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/format.h"
 #include "reports/communication.h"
 #include "reports/explain.h"
@@ -10,6 +12,7 @@ namespace windtunnel {
 namespace {
 
 constexpr int kLargestBuffers = 10;
+constexpr size_t kListedBuckets = 8;
 constexpr size_t kListedParameters = 12;
 
 const Program* FindProgram(const Role& role, const std::string& name) {
@@ -91,15 +94,17 @@ std::string ExplainBuckets(const Plan& plan, Ink ink) {
   std::string text;
   for (const Role& role : plan.roles) {
     std::string lines;
+    std::set<std::string> seen;  // a unit is gathered and reduced several times, and carries the same
     for (const Op& op : role.steady.ops) {
       const auto* collective = std::get_if<Collective>(&op.kind);
-      if (!collective) continue;
-      if (op.parameters.empty()) continue;
+      if (!collective || op.parameters.empty() || !seen.insert(op.name).second) continue;
+      if (seen.size() > kListedBuckets) continue;
       lines += fmt::format("  {}: {} of {}, {}\n", op.name, OperatorName(op.kind),
                            FormatBytes(MessageBytes(*collective)),
                            Counted(static_cast<int64_t>(op.parameters.size()), "parameter tensor"));
       lines += ParameterLines(role, op.parameters);
     }
+    if (seen.size() > kListedBuckets) lines += fmt::format("  … and {} more\n", seen.size() - kListedBuckets);
     if (!lines.empty())
       text += "\n" + ink.Bold("what collectives carry, in launch order, " + RoleTitle(role)) + "\n" + lines;
   }

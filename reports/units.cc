@@ -58,7 +58,7 @@ class UnitTable {
  private:
   int UnitNamed(const std::string& name) {
     auto [entry, is_new] = by_name_.try_emplace(name, static_cast<int>(units_.size()));
-    if (is_new) units_.push_back({.name = name, .forward_gather = {}, .backward_gather = {}, .update_gather = {}, .reduction = {}, .critical_compute = {}, .critical_communication = {}});
+    if (is_new) units_.emplace_back().name = name;
     return entry->second;
   }
 

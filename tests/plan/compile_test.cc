@@ -99,11 +99,11 @@ TEST(CompilePlan, ProgramsAreAcyclicAndEndWithTheBarrier) {
 
 TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
   Scenario s = TinyGpt();
-  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.kind = DataParallelKind::kDp;
   const auto plan = CompilePlan(s);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(plan.error().message, "parallel.data.kind: fsdp is not supported yet");
+  EXPECT_EQ(plan.error().message, "parallel.data.kind: dp is not supported yet");
 }
 
 TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {

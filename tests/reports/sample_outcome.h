@@ -61,6 +61,7 @@ inline Role SampleRole() {
       SampleOp(gemm, 0, {}, {}, {}, Phase::kBackward, "layers.0"),
       SampleOp(update, 0, {}, {}, {kAllReduceOp}, Phase::kOptimizer, "update"),
       SampleMemoryOp(Free{}, 3)};
+  role.steady.ops[kAllReduceOp].parameters = {0};
   return role;
 }
 

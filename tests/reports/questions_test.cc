@@ -1,0 +1,110 @@
+// Answers that people plan with, held against plans made by hand.
+#include "reports/questions.h"
+
+#include <gtest/gtest.h>
+
+#include "cost_models/device_cost_model.h"
+#include "reports/units.h"
+#include "sim/role_memory.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+// A small GPT under FSDP on two A100s.
+Scenario Sharded() {
+  Scenario s = TinyGpt(2);
+  s.model.layers = 4;
+  s.model.hidden = 256;
+  s.model.ffn = 1024;
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.network.intra_node.kind = "nvlink3";
+  return s;
+}
+
+Result<Prediction> OnA100(const Plan& plan) {
+  WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
+  return Predict(plan, *MakeDeviceCostModel(device, plan), {});
+}
+
+Bytes ReservedWith(int64_t micro) {
+  Scenario s = Sharded();
+  s.batch.micro = micro;
+  return SimulateMemory(CompilePlan(s)->roles[0])->steady.reserved;
+}
+
+TEST(LargestMicroBatch, FitsAndTheNextDoesNot) {
+  const Bytes capacity = ReservedWith(13), outside = MiB(1);
+  const int64_t largest = *LargestMicroBatch(Sharded(), capacity + outside, outside, 1000);
+  EXPECT_GE(largest, 13);
+  EXPECT_LE(ReservedWith(largest), capacity);
+  EXPECT_GT(ReservedWith(largest + 1), capacity);
+}
+
+TEST(LargestMicroBatch, IsZeroWhenNothingFitsAndStopsAtTheMost) {
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), MiB(1), Bytes(0), 1000), 0);
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), MiB(1), MiB(2), 1000), 0);  // what is outside alone is too much
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), Bytes::Max() / 2, Bytes(0), 5), 5);
+}
+
+TEST(EffectOfResharding, ComparesWithKeepingParametersAfterForward) {
+  const auto effect = *EffectOfResharding(Sharded(), OnA100);
+  ASSERT_TRUE(effect);
+  EXPECT_EQ(effect->gathers_resharding, 9);  // four blocks twice, the root once
+  EXPECT_EQ(effect->gathers_keeping, 5);
+  EXPECT_LT(effect->peak_resharding, effect->peak_keeping);
+  EXPECT_GE(effect->step_resharding, effect->step_keeping);
+}
+
+TEST(EffectOfResharding, DoesNotAriseWhereNothingIsSharded) {
+  Scenario s = Sharded();
+  s.parallel.data.sharding = Sharding::kNoShard;
+  EXPECT_FALSE(*EffectOfResharding(s, OnA100));
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  EXPECT_FALSE(*EffectOfResharding(s, OnA100));
+}
+
+TEST(AnswerQuestions, SaysWhatIsTooMuch) {
+  const Plan plan = *CompilePlan(Sharded());
+  const Prediction prediction = *OnA100(plan);
+  const std::string fits = AnswerQuestions(plan, prediction, Capacity{GiB(80), "the device's memory"}, OnA100, Ink(false));
+  EXPECT_NE(fits.find("will it fit?  yes: "), std::string::npos) << fits;
+  EXPECT_NE(fits.find("for 4 more all-gathers"), std::string::npos) << fits;
+  const std::string tight = AnswerQuestions(plan, prediction, Capacity{MiB(1), "a toy's memory"}, OnA100, Ink(false));
+  EXPECT_NE(tight.find("will it fit?  NO: "), std::string::npos) << tight;
+  EXPECT_NE(tight.find("none, not even 1"), std::string::npos) << tight;
+  const std::string unknown = AnswerQuestions(plan, prediction, std::nullopt, OnA100, Ink(false));
+  EXPECT_NE(unknown.find("the device's memory is not known"), std::string::npos) << unknown;
+}
+
+TEST(UnitUses, AddUpEveryUnitsTransfers) {
+  const Plan plan = *CompilePlan(Sharded());
+  const std::vector<UnitUse> uses = UnitUses(plan, *OnA100(plan));
+  ASSERT_EQ(uses.size(), 5u);
+  EXPECT_EQ(uses[0].name, "root");
+  EXPECT_EQ(uses[0].forward_gather.count, 1);
+  EXPECT_EQ(uses[0].backward_gather.count, 0);
+  for (size_t i = 1; i < uses.size(); ++i) {
+    EXPECT_EQ(uses[i].forward_gather.count, 1) << uses[i].name;
+    EXPECT_EQ(uses[i].backward_gather.count, 1) << uses[i].name;
+    EXPECT_EQ(uses[i].reduction.count, 1) << uses[i].name;
+    EXPECT_EQ(uses[i].reduction.bytes, uses[i].forward_gather.bytes) << uses[i].name;  // fp32 both
+    EXPECT_LE(uses[i].reduction.hidden, uses[i].reduction.time) << uses[i].name;
+  }
+  Duration critical;
+  for (const UnitUse& use : uses) critical += use.critical_compute + use.critical_communication;
+  EXPECT_GT(critical, Duration());
+}
+
+TEST(ExplainUnits, PutsManyLikeUnitsIntoOneLine) {
+  Scenario s = Sharded();
+  s.model.layers = 40;
+  const Plan plan = *CompilePlan(s);
+  const std::string text = ExplainUnits(plan, *OnA100(plan), Ink(false));
+  EXPECT_NE(text.find("… 33 more together"), std::string::npos) << text;  // of 41 all but four at each end
+  EXPECT_NE(text.find("blocks.39"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace windtunnel
