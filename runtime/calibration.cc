@@ -309,8 +309,9 @@ Result<CalibrationSamples> Calibrator::Measure() {
       WT_RETURN_IF_ERROR(store_.Set("calibration/progress", fmt::format("{}", (round + 1) / rounds)));
     }
   }
-  samples_.outside_allocator = session_.ResidentGrowth() - session_.executor().pool().reserved() -
-                               Bytes(static_cast<int64_t>(operands_.size()));
+  const BufferPool& pool = session_.executor().pool();
+  const Bytes operands(static_cast<int64_t>(operands_.size()));
+  samples_.outside_allocator = session_.ResidentGrowth() - pool.reserved() - pool.host_reserved() - operands;
   return std::move(samples_);
 }
 

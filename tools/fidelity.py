@@ -16,7 +16,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEFAULT = ["mlp_1rank", "gpt_1rank", "ddp_mlp_2rank", "ddp_mlp_wide_2rank", "ddp_gpt_2rank",
-           "ddp_gpt_2rank_accumulate", "ddp_gpt_4rank_oversubscribed"]
+           "ddp_gpt_2rank_accumulate", "ddp_gpt_4rank_oversubscribed", "zero1_gpt_2rank", "zero2_gpt_2rank",
+           "fsdp_gpt_2rank", "fsdp_gpt_2rank_offload", "fsdp_gpt_2rank_recompute", "fsdp_gpt_4rank_hybrid"]
 
 
 def compare(binary, scenario):
