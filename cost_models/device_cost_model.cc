@@ -1,5 +1,7 @@
 #include "cost_models/device_cost_model.h"
 
+#include <algorithm>
+
 #include "cost_models/framework_host.h"
 #include "cost_models/kernel_roofline.h"
 #include "cost_models/ring_collectives.h"
@@ -31,6 +33,8 @@ class DeviceCostModel : public CostModel {
   Bytes DeviceMemory() const override { return device_.memory; }
 
  private:
+  KernelCost OnHost(const OpKind& kind) const;
+
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
   const Framework framework_;
@@ -38,10 +42,19 @@ class DeviceCostModel : public CostModel {
   const Offload offload_;
 };
 
+// What offload leaves to the host: it streams its operands through memory that the hosts of all the node's devices share.
+bool WorksOnOptimizerState(const OpKind& kind) {
+  return std::holds_alternative<OptimizerUpdate>(kind) || std::holds_alternative<GradientNorm>(kind) ||
+         std::holds_alternative<ClipGradients>(kind);
+}
+
+KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
+  const int64_t sharing = std::max<int64_t>(cluster_.devices_per_node, 1);
+  return {Distribution::Constant(TrafficOf(kind) * sharing / device_.host_memory), CostSource::kModelled};
+}
+
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
-  if (offload_ != Offload::kNone && std::holds_alternative<OptimizerUpdate>(op.kind))
-    return Unsupported("parallel.data.offload runs the optimizer on the host, whose speed a profile without hardware "
-                       "does not tell");
+  if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, KernelTime(op.kind, device_, tf32_));
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }

@@ -75,6 +75,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   });
   device.intra_node = fields.String("intra_node");
   device.host_link = ReadGBps(fields, "host_gbytes_per_s");
+  device.host_memory = ReadGBps(fields, "host_memory_gbytes_per_s");
   fields.Object("collectives", [&](Fields& f) { device.collectives = ReadCollectives(f); });
   fields.Object("outside", [&](Fields& f) {
     device.context = Bytes(f.Integer("context_bytes", 0));

@@ -55,6 +55,7 @@ struct DeviceSpec {
   std::vector<AttentionRate> flash, eager;  // by head size and sequence length, ascending
   std::string intra_node;     // the kind of link to its neighbours, where the scenario names none
   Bandwidth host_link;        // to the host, one way
+  Bandwidth host_memory;      // of a node's processors, which its devices' hosts share
   CollectiveSpec collectives;
   Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank
   std::map<std::string, std::string> sources;  // by field: where its figure comes from

@@ -179,6 +179,18 @@ TEST(DeviceCostModel, AGroupOfOneMovesNothing) {
   EXPECT_EQ(MakeDeviceCostModel(device, plan)->Communication(op, {"alone", {3}})->time.p50(), Duration());
 }
 
+// Adam reads gradient, value and two moments and writes three of them back: 28e9 B over an eighth of 409.6 GB/s.
+TEST(DeviceCostModel, OffloadedOptimizersStreamThroughTheirShareOfTheHostsMemory) {
+  Plan plan = TwoNodePlan();
+  const DeviceSpec device = A100();
+  Op update;
+  update.kind = OptimizerUpdate{.spec = {}, .elements = 1'000'000'000, .tensors = 1, .state_tensors = 2};
+  const Duration on_device = MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50();
+  EXPECT_NEAR(on_device / Milliseconds(1), 28e9 / (2039e6 * 0.88), 0.1);
+  plan.scenario.parallel.data.offload = Offload::kOptimizer;
+  EXPECT_NEAR(MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50() / Milliseconds(1), 546.9, 0.1);
+}
+
 TEST(DeviceCostModel, MemoryIsThatOfTheDevice) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();

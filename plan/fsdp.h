@@ -1,0 +1,131 @@
+// Fully sharded data parallel, PyTorch's versions 1 and 2, as operators.
+//
+// Between steps every rank holds a shard of each unit's parameters (fp32), gradients and optimizer state. A unit's parameters
+// are all-gathered before its forward, dropped after it (unless it is the root, or keeps them), gathered again before its
+// backward, and its gradients reduce-scattered after it. All-gathers and reduce-scatters of a group share one stream, so their
+// order in the program is their order on the wire:
+//
+//   backward_pre    AG(i-1) before the operators of unit i's backward, RS(i) after them
+//   backward_post   AG(i-1) after them, before RS(i)
+//   none            AG(i-1) at the beginning of unit i-1's own backward, behind RS(i)
+//
+// A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole.
+// (With one stream that costs no time: the next unit's parameters come behind it anyway.)
+//
+// Version 1 gathers into a flat parameter that the unit's tensors are parts of, and gradients are written into a flat gradient. Version 2
+// gathers parts of single tensors, copies them out into whole tensors (twice the unit for a moment), and packs gradients for
+// the reduction; an all-gather begins after the copying-out before it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/data_parallel.h"
+#include "plan/fsdp_units.h"
+#include "plan/optimizer_steps.h"
+
+namespace windtunnel {
+
+// A unit in the making of a program.
+struct FsdpState {
+  std::string name;
+  ModuleId module = kRootModule;
+  std::vector<int> parameters;
+  ShardLayout layout;
+
+  Slice values;    // the shard, fp32; in host memory with offload: param
+  Slice master;    // in host memory, that the optimizer updates, with offload: optimizer
+  Slice gradient;  // the shard, fp32; beside the values
+
+  // Parameters in flight or in use.
+  bool is_gathered = false, is_unpacked = false, backward_begun = false;
+  OpIndex gather = -1;
+  Slice whole;                 // as gathered
+  std::vector<Slice> tensors;  // whole parameters, for compute
+
+  // Gradients before the reduction; empty: none yet.
+  Slice flat_gradient;
+  std::vector<Slice> tensor_gradients;
+
+  // The reduction under way; buffer -1: none.
+  Slice arriving;
+  OpIndex scattered = -1, reduced = -1;
+  bool gradient_alive = false, gradient_holds = false;
+};
+
+class Fsdp : public DataParallel {
+ public:
+  Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units);
+
+  void Initialize(ProgramBuilder& b) override;
+  void BeginStep(ProgramBuilder& b, int64_t step) override;
+  void BeginMicroBatch(bool is_last) override;
+  void EndMicroBatch() override;
+  void Update(ProgramBuilder& b, bool first) override;
+
+  void BeforeForward(ModuleId module) override;
+  void AfterForward(ModuleId module) override;
+  void BeforeBackward(ModuleId module) override;
+  void AfterBackward(ModuleId module) override;
+
+  Slice Values(int index) override;
+  Slice Gradient(int index) override;
+  bool HoldsValue(int index) const override { return holds_[index]; }
+  void Ready(int index) override { holds_[index] = true; }
+
+ private:
+  static constexpr int kNoUnit = -1;
+  int UnitOf(ModuleId module) const { return unit_of_module_[module]; }
+  int ranks() const { return shard_.ranks(); }
+  int64_t Padded(const FsdpState& unit) const { return unit.layout.shard * ranks(); }
+  bool converts() const { return type_ != DType::kFloat32; }
+  bool offloads_parameters() const { return spec_.offload == Offload::kParam; }
+  // Gradients are written where the optimizer reads them: nothing is sharded, and one reduction a step sums them in place.
+  bool reduces_in_place() const;
+
+  void MakeBuffers(FsdpState& unit);
+  void InitializeUnit(ProgramBuilder& b, FsdpState& unit);
+  Slice WholeFirstValues(ProgramBuilder& b, const FsdpState& unit);
+  void OrderBackward(const std::vector<Module>& modules, ModuleId module);
+
+  void Gather(FsdpState& unit);
+  Slice GatherSource(FsdpState& unit, OpIndex& ready);
+  void LimitAllGathers();
+  void FinishGather(FsdpState& unit);
+  void Reshard(FsdpState& unit);
+  void PrefetchBackward(int unit);
+
+  std::vector<Slice> TensorsIn(const FsdpState& unit, Slice flat) const;
+  Slice FlatGradient(FsdpState& unit);
+  void Reduce(FsdpState& unit);
+  Slice ReductionInput(FsdpState& unit);
+  Slice ReductionOutput(FsdpState& unit, Slice input);
+  void AllocGradient(FsdpState& unit);
+  void AwaitScatter(FsdpState& unit);
+  void Settle(FsdpState& unit);
+  std::vector<OptimizerTarget> Targets() const;
+
+  Role& role_;
+  DataParallelSpec spec_;
+  OptimizerSpec optimizer_spec_;
+  DType type_, reduce_;
+  int64_t micro_batches_;
+  CollectiveStream &shard_, &replicate_;
+  StreamId copies_, host_;
+  bool reshards_after_forward_;
+  std::vector<FsdpState> units_;
+  std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
+  std::vector<int> backward_order_, place_in_backward_;
+  std::vector<bool> holds_;
+  std::unique_ptr<OptimizerSteps> optimizer_;
+
+  ProgramBuilder* b_ = nullptr;
+  bool syncs_ = false, in_backward_ = false;
+  int last_reduced_ = kNoUnit;      // whose reduce-scatter may be under way
+  OpIndex last_unpacked_ = -1;      // version 2
+  std::deque<OpIndex> released_;    // version 1: the last uses of units that were dropped, for the limiter
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,111 @@
+// FSDP's gradients: written whole, reduced into shards, and settled where the optimizer reads them.
+#include "plan/fsdp.h"
+
+namespace windtunnel {
+
+void Fsdp::AllocGradient(FsdpState& unit) {
+  if (!unit.gradient_alive) b_->Alloc(unit.gradient.buffer);
+  unit.gradient_alive = true;
+}
+
+// Version 1: made when it is first written, with zeros for padding.
+Slice Fsdp::FlatGradient(FsdpState& unit) {
+  if (unit.flat_gradient.buffer >= 0) return unit.flat_gradient;
+  if (reduces_in_place()) {
+    AllocGradient(unit);
+    unit.flat_gradient = unit.gradient;
+    return unit.flat_gradient;
+  }
+  unit.flat_gradient = b_->Temporary(unit.name + ".grad", Padded(unit), Category::kGradients, type_);
+  const int64_t used = unit.layout.starts.back() + role_.parameters[unit.parameters.back()].elements;
+  const int64_t padding = unit.flat_gradient.elements - used;
+  if (padding > 0) {
+    b_->Add(Fill{padding, 0.0, type_}, unit.name + ".grad", {}, {Slice{unit.flat_gradient.buffer, used, padding}});
+  }
+  return unit.flat_gradient;
+}
+
+Slice Fsdp::Gradient(int index) {
+  FsdpState& unit = units_[unit_of_parameter_[index]];
+  const int place = place_in_unit_[index];
+  if (spec_.version == 1) {
+    return Slice{FlatGradient(unit).buffer, unit.layout.starts[place], role_.parameters[index].elements};
+  }
+  unit.tensor_gradients.resize(unit.parameters.size());
+  Slice& gradient = unit.tensor_gradients[place];
+  if (gradient.buffer < 0) {
+    gradient = b_->Temporary(role_.parameters[index].name + ".grad", role_.parameters[index].elements,
+                             Category::kGradients, type_);
+  }
+  return gradient;
+}
+
+// The unit's gradients, divided by the number of ranks, in the layout and type of the reduction.
+Slice Fsdp::ReductionInput(FsdpState& unit) {
+  const int64_t all = int64_t{ranks()} * replicate_.ranks();
+  const double share = 1.0 / static_cast<double>(all);
+  const std::string name = unit.name + ".grad";
+  if (spec_.version == 1 && type_ == reduce_) {
+    const Slice flat = unit.flat_gradient;
+    if (all > 1) b_->Add(Scale{flat.elements, share, type_}, name, {flat}, {flat});
+    return flat;
+  }
+  Slice input = b_->Temporary(name + " (to reduce)", Padded(unit), Category::kCommunication, reduce_);
+  if (spec_.version == 1) {
+    const OpIndex copy = AddCopy(*b_, copies_, Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share},
+                                 name, unit.flat_gradient, input, {b_->LastCompute()});
+    unit.scattered = copy;
+    return input;
+  }
+  b_->Add(PackShards{ranks(), unit.layout.shard_elements, type_, reduce_, share}, name, unit.tensor_gradients, {input});
+  return input;
+}
+
+// Where the reduced shard arrives: the gradient itself, unless it is to be added to, converted or sent to the host.
+Slice Fsdp::ReductionOutput(FsdpState& unit, Slice input) {
+  if (ranks() == 1) return input;
+  if (unit.gradient_holds || reduce_ != DType::kFloat32 || offloads_parameters()) {
+    return b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication, reduce_);
+  }
+  AllocGradient(unit);
+  return unit.gradient;
+}
+
+void Fsdp::Reduce(FsdpState& unit) {
+  b_->SetPhase(Phase::kBackward);
+  unit.scattered = -1;
+  const Slice input = ReductionInput(unit);
+  const OpIndex ready = unit.scattered >= 0 ? unit.scattered : b_->LastCompute();
+  unit.arriving = ReductionOutput(unit, input);
+  unit.scattered = shard_.ReduceScatter(*b_, input, unit.arriving, unit.name, {ready});
+  b_->Carries(unit.scattered, unit.parameters);
+  const OpIndex after = unit.scattered >= 0 ? unit.scattered : ready;
+  unit.reduced = replicate_.AllReduce(*b_, unit.arriving, unit.name, {after});
+  b_->Carries(unit.reduced, unit.parameters);
+  if (unit.reduced < 0) unit.reduced = after;
+  unit.flat_gradient = {};
+  unit.tensor_gradients.clear();
+  for (int index : unit.parameters) holds_[index] = false;
+}
+
+// The gradients that were reduced are free; the sum over replicas may still be under way.
+void Fsdp::AwaitScatter(FsdpState& unit) {
+  if (replicate_.ranks() == 1) Settle(unit);
+  else if (unit.scattered >= 0) b_->WaitBeforeNextCompute(unit.scattered);
+}
+
+void Fsdp::Settle(FsdpState& unit) {
+  if (unit.arriving.buffer < 0) return;
+  b_->WaitBeforeNextCompute(unit.reduced);
+  if (unit.arriving.buffer != unit.gradient.buffer) {
+    AllocGradient(unit);
+    const auto crosses = offloads_parameters() ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
+    const Copy copy{.elements = unit.layout.shard, .from = reduce_, .accumulate = unit.gradient_holds, .crosses = crosses};
+    b_->WaitBeforeNextCompute(
+        AddCopy(*b_, copies_, copy, unit.name + " shard.grad", unit.arriving, unit.gradient, {unit.reduced}));
+  }
+  unit.gradient_holds = true;
+  unit.arriving = {};
+}
+
+}  // namespace windtunnel

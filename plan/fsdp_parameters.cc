@@ -1,0 +1,118 @@
+// FSDP's parameters: when units are gathered, prefetched and dropped.
+#include "plan/fsdp.h"
+
+namespace windtunnel {
+
+// The unit's tensors within a flat buffer of its own layout: version 1, or one rank alone.
+std::vector<Slice> Fsdp::TensorsIn(const FsdpState& unit, Slice flat) const {
+  std::vector<Slice> tensors;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    tensors.push_back(Slice{flat.buffer, unit.layout.starts[i], role_.parameters[unit.parameters[i]].elements});
+  }
+  return tensors;
+}
+
+// The shard as it is sent: from the host, and in the type that is gathered.
+Slice Fsdp::GatherSource(FsdpState& unit, OpIndex& ready) {
+  if (!converts() && !offloads_parameters()) return unit.values;
+  Slice source = b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
+  const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
+  ready = AddCopy(*b_, copies_, Copy{.elements = unit.layout.shard, .to = type_, .crosses = crosses}, unit.name,
+                  unit.values, source, {});
+  return source;
+}
+
+// Version 1's rate limiter: while two units that were dropped may still be in use, the host waits for the first.
+void Fsdp::LimitAllGathers() {
+  if (spec_.version != 1 || !spec_.limit_all_gathers || host_ < 0 || released_.size() < 2) return;
+  b_->Add(HostWait{}, "limit_all_gathers", {}, {}, {released_.front()}, host_);
+  released_.pop_front();
+}
+
+void Fsdp::Gather(FsdpState& unit) {
+  if (unit.is_gathered) return;
+  LimitAllGathers();
+  unit.is_gathered = true;
+  OpIndex ready = -1;
+  const Slice source = GatherSource(unit, ready);
+  if (ranks() == 1) {
+    unit.whole = source;
+    unit.gather = ready;
+    return;
+  }
+  const Category category = spec_.version == 1 ? Category::kParameters : Category::kCommunication;
+  unit.whole = b_->Temporary(unit.name, Padded(unit), category, type_);
+  if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
+  unit.gather = shard_.AllGather(*b_, source, unit.whole, unit.name, {ready, last_unpacked_});
+  b_->Carries(unit.gather, unit.parameters);
+}
+
+// The next operators of the compute stream may use the parameters.
+void Fsdp::FinishGather(FsdpState& unit) {
+  if (unit.is_unpacked) return;
+  unit.is_unpacked = true;
+  b_->WaitBeforeNextCompute(unit.gather);
+  if (spec_.version == 1 || ranks() == 1) {
+    unit.tensors = TensorsIn(unit, unit.whole);
+    return;
+  }
+  for (int index : unit.parameters) {
+    const Parameter& parameter = role_.parameters[index];
+    unit.tensors.push_back(b_->Temporary(parameter.name, parameter.elements, Category::kParameters, type_));
+  }
+  last_unpacked_ = b_->Add(UnpackShards{ranks(), unit.layout.shard_elements, type_}, unit.name, {unit.whole}, unit.tensors);
+}
+
+// The memory lives until its last use, which has been added.
+void Fsdp::Reshard(FsdpState& unit) {
+  if (unit.is_gathered) released_.push_back(b_->LastCompute());
+  unit.is_gathered = unit.is_unpacked = false;
+  unit.tensors.clear();
+}
+
+Slice Fsdp::Values(int index) { return units_[unit_of_parameter_[index]].tensors.at(place_in_unit_[index]); }
+
+void Fsdp::BeforeForward(ModuleId module) {
+  const int unit = UnitOf(module);
+  if (unit == kNoUnit) return;
+  Gather(units_[unit]);
+  const size_t ahead = in_backward_ ? 0 : static_cast<size_t>(spec_.forward_prefetch);
+  for (size_t next = unit + 1; next <= unit + ahead && next < units_.size(); ++next) Gather(units_[next]);
+  FinishGather(units_[unit]);
+}
+
+// The root stays: backward begins with it.
+void Fsdp::AfterForward(ModuleId module) {
+  if (UnitOf(module) != kNoUnit && module != kRootModule && reshards_after_forward_) Reshard(units_[UnitOf(module)]);
+}
+
+void Fsdp::BeforeBackward(ModuleId module) {
+  in_backward_ = true;
+  const int unit = UnitOf(module);
+  if (unit == kNoUnit) return;
+  units_[unit].backward_begun = true;
+  Gather(units_[unit]);
+  FinishGather(units_[unit]);
+  if (spec_.prefetch == Prefetch::kBackwardPre) PrefetchBackward(unit);
+}
+
+// The unit whose backward begins next. (A unit ends after those nested in it, the root after all.)
+void Fsdp::PrefetchBackward(int unit) {
+  size_t next = static_cast<size_t>(place_in_backward_[unit]) + 1;
+  while (next < backward_order_.size() && units_[backward_order_[next]].backward_begun) ++next;
+  if (next < backward_order_.size()) Gather(units_[backward_order_[next]]);
+}
+
+void Fsdp::AfterBackward(ModuleId module) {
+  const int unit = UnitOf(module);
+  if (unit == kNoUnit) return;
+  // Under no_sync, what was kept after forward is kept after backward too.
+  if (syncs_ || reshards_after_forward_) Reshard(units_[unit]);
+  if (spec_.prefetch == Prefetch::kBackwardPost) PrefetchBackward(unit);
+  if (!syncs_) return;
+  if (last_reduced_ != kNoUnit) AwaitScatter(units_[last_reduced_]);
+  Reduce(units_[unit]);
+  last_reduced_ = unit;
+}
+
+}  // namespace windtunnel
