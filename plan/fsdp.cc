@@ -17,7 +17,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
   place_in_unit_.resize(role_.parameters.size());
   holds_.resize(role_.parameters.size());
   for (const FsdpUnit& spec : units) {
-    FsdpState unit;
+    UnitState unit;
     unit.name = spec.name;
     unit.module = spec.module;
     unit.parameters = spec.parameters;
@@ -49,7 +49,7 @@ bool Fsdp::reduces_in_place() const {
   return ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == DType::kFloat32 && !offloads_parameters();
 }
 
-void Fsdp::MakeBuffers(FsdpState& unit) {
+void Fsdp::MakeBuffers(UnitState& unit) {
   const int64_t shard = unit.layout.shard;
   const MemorySpace space = offloads_parameters() ? MemorySpace::kHost : MemorySpace::kDevice;
   unit.values = NewBuffer(role_, unit.name + " shard", shard, Category::kParameters, DType::kFloat32, space);
@@ -69,11 +69,11 @@ void Fsdp::MakeBuffers(FsdpState& unit) {
 }
 
 void Fsdp::Initialize(ProgramBuilder& b) {
-  for (FsdpState& unit : units_) InitializeUnit(b, unit);
+  for (UnitState& unit : units_) InitializeUnit(b, unit);
 }
 
 // A unit at a time, whole on every rank, which then keeps its part: no more than one unit is ever whole.
-void Fsdp::InitializeUnit(ProgramBuilder& b, FsdpState& unit) {
+void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   const Slice whole = WholeFirstValues(b, unit);
   const Slice part = OwnPart(shard_, whole, unit.layout.shard);
   const auto to_host = Copy::Crosses::kToHost;
@@ -86,7 +86,7 @@ void Fsdp::InitializeUnit(ProgramBuilder& b, FsdpState& unit) {
 }
 
 // In the layout that an all-gather would bring.
-Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const FsdpState& unit) {
+Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
   Slice whole = b.Temporary(unit.name + " (whole)", Padded(unit), Category::kParameters);
   if (spec_.version == 1) {
     const int64_t used = unit.layout.starts.back() + role_.parameters[unit.parameters.back()].elements;
@@ -109,7 +109,7 @@ void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   b_ = &b;
   last_unpacked_ = -1;
   released_.clear();
-  for (FsdpState& unit : units_) {
+  for (UnitState& unit : units_) {
     if (step > 0) b.Free(unit.gradient.buffer);
     unit.gradient_alive = unit.gradient_holds = false;
     unit.is_gathered = unit.is_unpacked = false;
@@ -121,7 +121,7 @@ void Fsdp::BeginMicroBatch(bool is_last) {
   syncs_ = is_last || spec_.sync == GradientSync::kEveryMicroBatch;
   in_backward_ = false;
   last_reduced_ = kNoUnit;
-  for (FsdpState& unit : units_) unit.backward_begun = false;
+  for (UnitState& unit : units_) unit.backward_begun = false;
 }
 
 void Fsdp::EndMicroBatch() {
@@ -132,7 +132,7 @@ void Fsdp::EndMicroBatch() {
 
 std::vector<OptimizerTarget> Fsdp::Targets() const {
   std::vector<OptimizerTarget> targets;
-  for (const FsdpState& unit : units_) {
+  for (const UnitState& unit : units_) {
     targets.push_back({unit.name, unit.master.buffer >= 0 ? unit.master : unit.values, unit.gradient});
   }
   return targets;

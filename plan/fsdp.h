@@ -29,7 +29,7 @@
 namespace windtunnel {
 
 // A unit in the making of a program.
-struct FsdpState {
+struct UnitState {
   std::string name;
   ModuleId module = kRootModule;
   std::vector<int> parameters;
@@ -79,32 +79,32 @@ class Fsdp : public DataParallel {
   static constexpr int kNoUnit = -1;
   int UnitOf(ModuleId module) const { return unit_of_module_[module]; }
   int ranks() const { return shard_.ranks(); }
-  int64_t Padded(const FsdpState& unit) const { return unit.layout.shard * ranks(); }
+  int64_t Padded(const UnitState& unit) const { return unit.layout.shard * ranks(); }
   bool converts() const { return type_ != DType::kFloat32; }
   bool offloads_parameters() const { return spec_.offload == Offload::kParam; }
   // Gradients are written where the optimizer reads them: nothing is sharded, and one reduction a step sums them in place.
   bool reduces_in_place() const;
 
-  void MakeBuffers(FsdpState& unit);
-  void InitializeUnit(ProgramBuilder& b, FsdpState& unit);
-  Slice WholeFirstValues(ProgramBuilder& b, const FsdpState& unit);
+  void MakeBuffers(UnitState& unit);
+  void InitializeUnit(ProgramBuilder& b, UnitState& unit);
+  Slice WholeFirstValues(ProgramBuilder& b, const UnitState& unit);
   void OrderBackward(const std::vector<Module>& modules, ModuleId module);
 
-  void Gather(FsdpState& unit);
-  Slice GatherSource(FsdpState& unit, OpIndex& ready);
+  void Gather(UnitState& unit);
+  Slice GatherSource(UnitState& unit, OpIndex& ready);
   void LimitAllGathers();
-  void FinishGather(FsdpState& unit);
-  void Reshard(FsdpState& unit);
+  void FinishGather(UnitState& unit);
+  void Reshard(UnitState& unit);
   void PrefetchBackward(int unit);
 
-  std::vector<Slice> TensorsIn(const FsdpState& unit, Slice flat) const;
-  Slice FlatGradient(FsdpState& unit);
-  void Reduce(FsdpState& unit);
-  Slice ReductionInput(FsdpState& unit);
-  Slice ReductionOutput(FsdpState& unit, Slice input);
-  void AllocGradient(FsdpState& unit);
-  void AwaitScatter(FsdpState& unit);
-  void Settle(FsdpState& unit);
+  std::vector<Slice> TensorsIn(const UnitState& unit, Slice flat) const;
+  Slice FlatGradient(UnitState& unit);
+  void Reduce(UnitState& unit);
+  Slice ReductionInput(UnitState& unit);
+  Slice ReductionOutput(UnitState& unit, Slice input);
+  void AllocGradient(UnitState& unit);
+  void AwaitScatter(UnitState& unit);
+  void Settle(UnitState& unit);
   std::vector<OptimizerTarget> Targets() const;
 
   Role& role_;
@@ -115,7 +115,7 @@ class Fsdp : public DataParallel {
   CollectiveStream &shard_, &replicate_;
   StreamId copies_, host_;
   bool reshards_after_forward_;
-  std::vector<FsdpState> units_;
+  std::vector<UnitState> units_;
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
   std::vector<int> backward_order_, place_in_backward_;
   std::vector<bool> holds_;

@@ -3,13 +3,13 @@
 
 namespace windtunnel {
 
-void Fsdp::AllocGradient(FsdpState& unit) {
+void Fsdp::AllocGradient(UnitState& unit) {
   if (!unit.gradient_alive) b_->Alloc(unit.gradient.buffer);
   unit.gradient_alive = true;
 }
 
 // Version 1: made when it is first written, with zeros for padding.
-Slice Fsdp::FlatGradient(FsdpState& unit) {
+Slice Fsdp::FlatGradient(UnitState& unit) {
   if (unit.flat_gradient.buffer >= 0) return unit.flat_gradient;
   if (reduces_in_place()) {
     AllocGradient(unit);
@@ -26,7 +26,7 @@ Slice Fsdp::FlatGradient(FsdpState& unit) {
 }
 
 Slice Fsdp::Gradient(int index) {
-  FsdpState& unit = units_[unit_of_parameter_[index]];
+  UnitState& unit = units_[unit_of_parameter_[index]];
   const int place = place_in_unit_[index];
   if (spec_.version == 1) {
     return Slice{FlatGradient(unit).buffer, unit.layout.starts[place], role_.parameters[index].elements};
@@ -41,7 +41,7 @@ Slice Fsdp::Gradient(int index) {
 }
 
 // The unit's gradients, divided by the number of ranks, in the layout and type of the reduction.
-Slice Fsdp::ReductionInput(FsdpState& unit) {
+Slice Fsdp::ReductionInput(UnitState& unit) {
   const int64_t all = int64_t{ranks()} * replicate_.ranks();
   const double share = 1.0 / static_cast<double>(all);
   const std::string name = unit.name + ".grad";
@@ -62,7 +62,7 @@ Slice Fsdp::ReductionInput(FsdpState& unit) {
 }
 
 // Where the reduced shard arrives: the gradient itself, unless it is to be added to, converted or sent to the host.
-Slice Fsdp::ReductionOutput(FsdpState& unit, Slice input) {
+Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   if (ranks() == 1) return input;
   if (unit.gradient_holds || reduce_ != DType::kFloat32 || offloads_parameters()) {
     return b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication, reduce_);
@@ -71,7 +71,7 @@ Slice Fsdp::ReductionOutput(FsdpState& unit, Slice input) {
   return unit.gradient;
 }
 
-void Fsdp::Reduce(FsdpState& unit) {
+void Fsdp::Reduce(UnitState& unit) {
   b_->SetPhase(Phase::kBackward);
   unit.scattered = -1;
   const Slice input = ReductionInput(unit);
@@ -89,12 +89,12 @@ void Fsdp::Reduce(FsdpState& unit) {
 }
 
 // The gradients that were reduced are free; the sum over replicas may still be under way.
-void Fsdp::AwaitScatter(FsdpState& unit) {
+void Fsdp::AwaitScatter(UnitState& unit) {
   if (replicate_.ranks() == 1) Settle(unit);
   else if (unit.scattered >= 0) b_->WaitBeforeNextCompute(unit.scattered);
 }
 
-void Fsdp::Settle(FsdpState& unit) {
+void Fsdp::Settle(UnitState& unit) {
   if (unit.arriving.buffer < 0) return;
   b_->WaitBeforeNextCompute(unit.reduced);
   if (unit.arriving.buffer != unit.gradient.buffer) {

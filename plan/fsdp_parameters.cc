@@ -4,7 +4,7 @@
 namespace windtunnel {
 
 // The unit's tensors within a flat buffer of its own layout: version 1, or one rank alone.
-std::vector<Slice> Fsdp::TensorsIn(const FsdpState& unit, Slice flat) const {
+std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   std::vector<Slice> tensors;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     tensors.push_back(Slice{flat.buffer, unit.layout.starts[i], role_.parameters[unit.parameters[i]].elements});
@@ -13,7 +13,7 @@ std::vector<Slice> Fsdp::TensorsIn(const FsdpState& unit, Slice flat) const {
 }
 
 // The shard as it is sent: from the host, and in the type that is gathered.
-Slice Fsdp::GatherSource(FsdpState& unit, OpIndex& ready) {
+Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
   if (!converts() && !offloads_parameters()) return unit.values;
   Slice source = b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
   const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
@@ -29,7 +29,7 @@ void Fsdp::LimitAllGathers() {
   released_.pop_front();
 }
 
-void Fsdp::Gather(FsdpState& unit) {
+void Fsdp::Gather(UnitState& unit) {
   if (unit.is_gathered) return;
   LimitAllGathers();
   unit.is_gathered = true;
@@ -48,7 +48,7 @@ void Fsdp::Gather(FsdpState& unit) {
 }
 
 // The next operators of the compute stream may use the parameters.
-void Fsdp::FinishGather(FsdpState& unit) {
+void Fsdp::FinishGather(UnitState& unit) {
   if (unit.is_unpacked) return;
   unit.is_unpacked = true;
   b_->WaitBeforeNextCompute(unit.gather);
@@ -64,7 +64,7 @@ void Fsdp::FinishGather(FsdpState& unit) {
 }
 
 // The memory lives until its last use, which has been added.
-void Fsdp::Reshard(FsdpState& unit) {
+void Fsdp::Reshard(UnitState& unit) {
   if (unit.is_gathered) released_.push_back(b_->LastCompute());
   unit.is_gathered = unit.is_unpacked = false;
   unit.tensors.clear();
