@@ -97,7 +97,7 @@ RoleCompiler::RoleCompiler(const Scenario& scenario, const Plan& plan) : scenari
         std::make_unique<CollectiveStream>(role_, static_cast<AxisId>(axis), plan.axes[axis].size(), name));
   }
   alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
-  model_ = scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario) : MakeMlp(scenario);
+  model_ = MakeModel(scenario, WholeModel(scenario.model));
   model_->Register(role_);
 }
 
@@ -159,7 +159,9 @@ Program RoleCompiler::Step(int64_t step, std::string name) {
   const int64_t count = scenario_.batch.accumulate;
   for (int64_t i = 0; i < count; ++i) {
     strategy_->BeginMicroBatch(/*is_last=*/i + 1 == count);
-    model_->ForwardBackward(builder, *strategy_, static_cast<int>(i), role_.losses[i], 1.0 / static_cast<double>(count));
+    const int micro_batch = static_cast<int>(i);
+    const Slice dlogits = model_->Forward(builder, *strategy_, micro_batch, {}, role_.losses[i], 1.0 / static_cast<double>(count));
+    model_->Backward(builder, *strategy_, micro_batch, dlogits);
     strategy_->EndMicroBatch();
   }
   strategy_->Update(builder, /*first=*/step == 0);
@@ -215,7 +217,9 @@ Result<Plan> CompilePlan(const Scenario& scenario) {
   WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
   plan.roles.push_back(std::move(role));
   plan.role_of_rank.assign(plan.world_size, 0);
-  plan.model = compiler.model().Statistics(plan.roles[0]);
+  int64_t parameters = 0;
+  for (const Parameter& parameter : plan.roles[0].parameters) parameters += parameter.elements;
+  plan.model = compiler.model().Statistics(parameters);
   const int64_t samples = scenario.batch.micro * scenario.batch.accumulate * scenario.parallel.data.size;
   plan.model.tokens_per_step =
       samples * (scenario.model.kind == ModelKind::kTransformer ? scenario.model.seq_len : 1);

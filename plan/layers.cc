@@ -18,11 +18,27 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
   return {storage, TypeOf(precision.compute)};
 }
 
+StageRange WholeModel(const ModelSpec& model) {
+  return {0, model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, true, true};
+}
+
+std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage) {
+  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage) : MakeMlp(scenario, stage);
+}
+
+ModuleId Model::AddModule(std::string name, ModuleId parent) {
+  if (!is_in_stage_) return -1;
+  modules_.push_back(Module{std::move(name), parent, {}});
+  return static_cast<ModuleId>(modules_.size()) - 1;
+}
+
 int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape, ParameterInit init) {
+  const int64_t ordinal = next_ordinal_++;
+  if (!is_in_stage_) return -1;
   int64_t elements = 1;
   for (int64_t extent : shape) elements *= extent;
   const int index = static_cast<int>(role.parameters.size());
-  role.parameters.push_back(Parameter{std::move(name), std::move(shape), elements, init, {}});
+  role.parameters.push_back(Parameter{std::move(name), std::move(shape), elements, init, {}, ordinal});
   modules_[module].parameters.push_back(index);
   return index;
 }

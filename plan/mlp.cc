@@ -1,5 +1,6 @@
 // A multi-layer perceptron with a mean-squared-error loss: the model of DDP tutorials.
 #include <cmath>
+#include <map>
 
 #include "plan/layers.h"
 #include "plan/model.h"
@@ -7,14 +8,21 @@
 namespace windtunnel {
 namespace {
 
+// A micro-batch on its way: inputs and pre-activations of the stage's layers.
+struct Pass {
+  Slice targets;
+  std::vector<Slice> inputs, sums;
+};
+
 class Mlp : public Model {
  public:
-  explicit Mlp(const Scenario& scenario)
-      : spec_(scenario.model), types_(TypesOf(scenario.precision)), rows_(scenario.batch.micro) {}
+  Mlp(const Scenario& scenario, const StageRange& stage)
+      : spec_(scenario.model), stage_(stage), types_(TypesOf(scenario.precision)), rows_(scenario.batch.micro) {}
 
   void Register(Role& role) override {
     AddModule("", -1);
     for (size_t i = 0; i + 1 < spec_.widths.size(); ++i) {
+      is_in_stage_ = stage_.first <= static_cast<int64_t>(i) && static_cast<int64_t>(i) < stage_.end;
       const std::string name = fmt::format("layers.{}", i);
       const int64_t in = spec_.widths[i], out = spec_.widths[i + 1];
       const ModuleId module = AddModule(name, kRootModule);
@@ -23,39 +31,51 @@ class Mlp : public Model {
       Linear linear{name, in, out};
       linear.weight = AddParameter(role, module, name + ".weight", {out, in}, init);
       if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, init);
-      layers_.push_back(linear);
+      if (is_in_stage_) layers_.push_back(linear);
     }
   }
 
-  void ForwardBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice loss,
-                       double gradient_scale) override {
+  Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
+                double gradient_scale) override {
     const LayerContext c{b, hooks, types_};
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kForward);
-    const int64_t in = spec_.widths.front(), out = spec_.widths.back();
-    Slice features = b.Temporary("features", rows_ * in, Category::kActivations);
-    Slice targets = b.Temporary("targets", rows_ * out, Category::kActivations);
-    b.Add(LoadBatch{micro_batch, rows_, in, out}, "load_batch", {}, {features, targets});
-    std::vector<Slice> inputs = {InComputeType(c, features)}, sums;
-    Forward(c, inputs, sums);
-    b.SetPhase(Phase::kLoss);
-    Slice dy = c.Activation("dprediction", rows_ * out);
-    b.Add(MeanSquaredError{rows_, out, gradient_scale, types_.storage}, "mean_squared_error", {sums.back(), targets}, {loss, dy});
-    b.SetPhase(Phase::kBackward);
-    Backward(c, inputs, sums, dy);
+    Pass& pass = passes_[micro_batch] = {};
+    if (stage_.is_first || stage_.is_last) Load(c, micro_batch, pass);
+    if (!stage_.is_first) pass.inputs = {input};
+    const Slice output = ForwardLayers(c, pass);
+    const Slice result = stage_.is_last ? Loss(c, output, pass.targets, loss, gradient_scale) : output;
     b.SetMicroBatch(-1);
+    return result;
   }
 
-  ModelStatistics Statistics(const Role& role) const override {
+  Slice Backward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput) override {
+    const LayerContext c{b, hooks, types_};
+    b.SetMicroBatch(micro_batch);
+    b.SetPhase(Phase::kBackward);
+    const Slice dx = BackwardLayers(c, passes_.at(micro_batch), doutput);
+    b.SetMicroBatch(-1);
+    passes_.erase(micro_batch);
+    return dx;
+  }
+
+  ModelStatistics Statistics(int64_t parameters) const override {
     ModelStatistics statistics;
-    for (const Parameter& parameter : role.parameters) statistics.parameters += parameter.elements;
-    statistics.parameters_without_positions = statistics.parameters;
-    statistics.flops_per_token = Flops(6.0 * static_cast<double>(statistics.parameters));
+    statistics.parameters = statistics.parameters_without_positions = parameters;
+    statistics.flops_per_token = Flops(6.0 * static_cast<double>(parameters));
     return statistics;
   }
 
  private:
   static ModuleId ModuleOf(size_t layer) { return static_cast<ModuleId>(layer) + 1; }
+
+  void Load(const LayerContext& c, int micro_batch, Pass& pass) {
+    const int64_t in = spec_.widths.front(), out = spec_.widths.back();
+    Slice features = c.b.Temporary("features", rows_ * in, Category::kActivations);
+    pass.targets = c.b.Temporary("targets", rows_ * out, Category::kActivations);
+    c.b.Add(LoadBatch{micro_batch, rows_, in, out}, "load_batch", {}, {features, pass.targets});
+    if (stage_.is_first) pass.inputs = {InComputeType(c, features)};
+  }
 
   Slice InComputeType(const LayerContext& c, Slice features) const {
     if (types_.storage == DType::kFloat32) return features;
@@ -64,47 +84,66 @@ class Mlp : public Model {
     return converted;
   }
 
-  void Forward(const LayerContext& c, std::vector<Slice>& inputs, std::vector<Slice>& sums) {
+  // The stage's output: the prediction, or what the next stage's first layer reads.
+  Slice ForwardLayers(const LayerContext& c, Pass& pass) {
     ForwardScope scope(c.hooks, kRootModule);
     for (size_t i = 0; i < layers_.size(); ++i) {
-      c.b.SetLayer(static_cast<int>(i));
+      c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
       ForwardScope layer(c.hooks, ModuleOf(i));
-      sums.push_back(layers_[i].Forward(c, inputs.back(), rows_));
-      if (i + 1 < layers_.size()) inputs.push_back(Activate(c, layers_[i], sums.back()));
+      pass.sums.push_back(layers_[i].Forward(c, pass.inputs.back(), rows_));
+      if (i + 1 < layers_.size() || !stage_.is_last) pass.inputs.push_back(Activate(c, layers_[i], pass.sums.back()));
     }
     c.b.SetLayer(-1);
+    return stage_.is_last ? pass.sums.back() : pass.inputs.back();
   }
 
-  void Backward(const LayerContext& c, const std::vector<Slice>& inputs, const std::vector<Slice>& sums, Slice dy) {
+  Slice Loss(const LayerContext& c, Slice prediction, Slice targets, Slice loss, double gradient_scale) {
+    c.b.SetPhase(Phase::kLoss);
+    Slice dy = c.Activation("dprediction", prediction.elements);
+    c.b.Add(MeanSquaredError{rows_, spec_.widths.back(), gradient_scale, types_.storage}, "mean_squared_error",
+            {prediction, targets}, {loss, dy});
+    return dy;
+  }
+
+  // From the gradient of the stage's output to that of its input. Activations belong to the layer before them.
+  Slice BackwardLayers(const LayerContext& c, const Pass& pass, Slice dy) {
     BackwardScope scope(c.hooks, kRootModule);
+    if (!stage_.is_last) ActivationGradient(c, layers_.back(), pass.sums.back(), dy);
     for (size_t i = layers_.size(); i-- > 0;) {
-      c.b.SetLayer(static_cast<int>(i));
+      c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
       {
         BackwardScope layer(c.hooks, ModuleOf(i));
-        dy = layers_[i].Backward(c, dy, inputs[i], rows_, /*needs_dx=*/i > 0);
+        dy = layers_[i].Backward(c, dy, pass.inputs[i], rows_, /*needs_dx=*/i > 0 || !stage_.is_first);
       }
-      if (i > 0) {
-        c.b.Add(ActivationBackward{spec_.activation, rows_, layers_[i].in, types_.storage},
-                layers_[i - 1].name + ".activation", {dy, sums[i - 1]}, {dy});
-      }
+      if (i > 0) ActivationGradient(c, layers_[i - 1], pass.sums[i - 1], dy);
     }
     c.b.SetLayer(-1);
+    return dy;
+  }
+
+  void ActivationGradient(const LayerContext& c, const Linear& layer, Slice sum, Slice dy) {
+    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation", {dy, sum}, {dy});
   }
 
   Slice Activate(const LayerContext& c, const Linear& layer, Slice sum) {
     Slice activated = c.Activation(layer.name + ".activation", rows_ * layer.out);
-    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation", {sum}, {activated});
+    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation", {sum},
+            {activated});
     return activated;
   }
 
   ModelSpec spec_;
+  StageRange stage_;
   ModelTypes types_;
   int64_t rows_;
   std::vector<Linear> layers_;
+  std::map<int, Pass> passes_;  // by micro-batch, from its forward to its backward
 };
 
 }  // namespace
 
-std::unique_ptr<Model> MakeMlp(const Scenario& scenario) { return std::make_unique<Mlp>(scenario); }
+std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage) {
+  return std::make_unique<Mlp>(scenario, stage);
+}
 
 }  // namespace windtunnel

@@ -9,29 +9,44 @@
 
 namespace windtunnel {
 
+// The part of a model that is one stage of a pipeline: layers [first, end) (blocks of a transformer), with the model's input
+// before the first stage's and its loss behind the last's.
+struct StageRange {
+  int64_t first = 0, end = 0;
+  bool is_first = true, is_last = true;
+};
+// All of it.
+StageRange WholeModel(const ModelSpec& model);
+
 class Model {
  public:
   virtual ~Model() = default;
-  // Adds the parameters to the role, in registration order. Once.
+  // Adds the stage's parameters to the role, in registration order. Once.
   virtual void Register(Role& role) = 0;
   // The module tree; module 0 is the root.
   const std::vector<Module>& modules() const { return modules_; }
-  // Operators of one micro-batch: load, forward, loss into `loss`, backward. Gradients are those of the micro-batch's mean
-  // loss times `gradient_scale`.
-  virtual void ForwardBackward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice loss,
-                               double gradient_scale) = 0;
-  virtual ModelStatistics Statistics(const Role& role) const = 0;
+
+  // Operators of a micro-batch's forward. The first stage loads its data and ignores `input`; the others continue from what the
+  // stage before returned. Returns what the next stage continues from; on the last, which adds the loss into `loss`, the
+  // gradient that its own backward begins with: that of the mean loss times `gradient_scale`.
+  virtual Slice Forward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
+                        double gradient_scale) = 0;
+  // Of its backward, from the gradient of what Forward returned (on the last stage: what Forward returned). Returns the gradient
+  // of `input`; nothing (buffer -1) on the first stage. REQUIRES: Forward of the micro-batch, in the same program.
+  virtual Slice Backward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput) = 0;
+
+  // Of the whole model, which has `parameters` parameters.
+  virtual ModelStatistics Statistics(int64_t parameters) const = 0;
 
  protected:
-  // Adds a module; parents before children, in forward order.
-  ModuleId AddModule(std::string name, ModuleId parent) {
-    modules_.push_back(Module{std::move(name), parent, {}});
-    return static_cast<ModuleId>(modules_.size()) - 1;
-  }
-  // Adds a parameter of a module to the role; its index.
+  // Adds a module; parents before children, in forward order. -1 outside the stage.
+  ModuleId AddModule(std::string name, ModuleId parent);
+  // Adds a parameter of a module to the role; its index. Outside the stage it is only counted, and -1.
   int AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape, ParameterInit init);
 
   std::vector<Module> modules_;
+  bool is_in_stage_ = true;  // what is added next
+  int64_t next_ordinal_ = 0;
 };
 
 // The types that the model's operators work in.
@@ -42,7 +57,8 @@ struct ModelTypes {
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);
 
-std::unique_ptr<Model> MakeTransformer(const Scenario& scenario);
-std::unique_ptr<Model> MakeMlp(const Scenario& scenario);
+std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage);
+std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage);
+std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage);
 
 }  // namespace windtunnel

@@ -46,6 +46,7 @@ struct Parameter {
   int64_t elements = 0;
   ParameterInit init;
   Placement values;  // that the optimizer updates (fp32), between steps
+  int64_t ordinal = 0;  // in the registration order of the whole model, of which the role may hold a stage
 };
 
 // Ranks that execute the same programs.

@@ -8,6 +8,7 @@
 // What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
 // windtunnel are taken to run the whole block again.
 #include <cmath>
+#include <map>
 
 #include "plan/layers.h"
 #include "plan/model.h"
@@ -35,16 +36,25 @@ std::string ActivationName(const Block& block) {
   return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
 }
 
+// A micro-batch on its way.
+struct Pass {
+  Slice ids, targets;
+  std::vector<BlockActivations> saved;
+  Norm::Saved final_norm;
+};
+
 class Transformer : public Model {
  public:
-  explicit Transformer(const Scenario& scenario)
-      : spec_(scenario.model), types_(TypesOf(scenario.precision)), recompute_(scenario.recompute),
+  Transformer(const Scenario& scenario, const StageRange& stage)
+      : spec_(scenario.model), stage_(stage), types_(TypesOf(scenario.precision)), recompute_(scenario.recompute),
         stops_early_(scenario.framework == Framework::kWindtunnel), batch_(scenario.batch.micro),
         tokens_(batch_ * spec_.seq_len) {}
 
   void Register(Role& role) override;
-  void ForwardBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice loss, double gradient_scale) override;
-  ModelStatistics Statistics(const Role& role) const override;
+  Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
+                double gradient_scale) override;
+  Slice Backward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput) override;
+  ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
   Linear RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out, bool bias,
@@ -66,9 +76,9 @@ class Transformer : public Model {
   Slice BlockBackward(const LayerContext& c, const Block& block, BlockActivations& saved, Slice dx);
   Slice MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx);
   Slice AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dout);
-  Slice Forward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved, Norm::Saved& final_saved);
-  void Backward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved, const Norm::Saved& final_saved,
-                Slice dlogits);
+  void Load(const LayerContext& c, int micro_batch, Pass& pass);
+  Slice ForwardLayers(const LayerContext& c, Slice input, Pass& pass);
+  Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
   Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
   void EmbedBackward(const LayerContext& c, Slice ids, Slice dx);
 
@@ -80,6 +90,7 @@ class Transformer : public Model {
   }
 
   ModelSpec spec_;
+  StageRange stage_;
   ModelTypes types_;
   Recompute recompute_;
   bool stops_early_;
@@ -89,6 +100,7 @@ class Transformer : public Model {
   std::vector<Block> blocks_;
   Norm final_norm_;
   Linear head_;
+  std::map<int, Pass> passes_;  // by micro-batch, from its forward to its backward
 };
 
 Linear Transformer::RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
@@ -130,13 +142,19 @@ Block Transformer::RegisterBlock(Role& role, int64_t layer) {
 
 void Transformer::Register(Role& role) {
   AddModule("", -1);
+  is_in_stage_ = stage_.is_first;
   embedding_module_ = AddModule("embedding", kRootModule);
   const ParameterInit weight{Distribution::kNormal, kInitDeviation};
   table_ = AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight);
   if (learned_positions()) {
     positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
   }
-  for (int64_t layer = 0; layer < spec_.layers; ++layer) blocks_.push_back(RegisterBlock(role, layer));
+  for (int64_t layer = 0; layer < spec_.layers; ++layer) {
+    is_in_stage_ = stage_.first <= layer && layer < stage_.end;
+    Block block = RegisterBlock(role, layer);
+    if (is_in_stage_) blocks_.push_back(std::move(block));
+  }
+  is_in_stage_ = stage_.is_last;
   norm_module_ = AddModule("norm_f", kRootModule);
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f");
   head_module_ = AddModule("head", kRootModule);
@@ -289,23 +307,39 @@ Slice Transformer::BlockBackward(const LayerContext& c, const Block& block, Bloc
   return block.norm1.Backward(c, dnorm1, saved.norm1, dx, tokens_);
 }
 
-// The logits.
-Slice Transformer::Forward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved, Norm::Saved& final_saved) {
+void Transformer::Load(const LayerContext& c, int micro_batch, Pass& pass) {
+  pass.ids = c.b.Temporary("ids", tokens_, Category::kActivations, DType::kInt32);
+  pass.targets = c.b.Temporary("targets", tokens_, Category::kActivations, DType::kInt32);
+  c.b.Add(LoadBatch{micro_batch, batch_, spec_.seq_len, 0}, "load_batch", {}, {pass.ids, pass.targets});
+}
+
+// What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the
+// branch's place, which no backward needs.
+Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
+  if (branch.buffer < 0) return x;
+  c.b.Add(Copy{.elements = x.elements, .from = types_.storage, .to = types_.storage, .accumulate = true}, "stage.output",
+          {x}, {branch});
+  return branch;
+}
+
+// The logits, or the end of the stage's residual stream.
+Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Pass& pass) {
   ForwardScope scope(c.hooks, kRootModule);
-  Slice x = Embed(c, ids), branch = kNoSlice;
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    c.b.SetLayer(static_cast<int>(layer));
-    branch = BlockForward(c, blocks_[layer], x, branch, saved[layer]);
-    x = saved[layer].norm2.x;
-    DropActivations(saved[layer]);
+  Slice x = stage_.is_first ? Embed(c, pass.ids) : input, branch = kNoSlice;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
+    branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
+    x = pass.saved[i].norm2.x;
+    DropActivations(pass.saved[i]);
   }
   c.b.SetLayer(-1);
+  if (!stage_.is_last) return SumAtBoundary(c, x, branch);
   {
     ForwardScope norm(c.hooks, norm_module_);
-    final_saved = final_norm_.Forward(c, x, branch, tokens_);
+    pass.final_norm = final_norm_.Forward(c, x, branch, tokens_);
   }
   ForwardScope head(c.hooks, head_module_);
-  return head_.Forward(c, final_saved.y, tokens_);
+  return head_.Forward(c, pass.final_norm.y, tokens_);
 }
 
 // Back to the gradient of the residual stream's end.
@@ -335,39 +369,48 @@ void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
   c.hooks.Ready(table_);
 }
 
-void Transformer::ForwardBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice loss,
-                                  double gradient_scale) {
+Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
+                           double gradient_scale) {
   const LayerContext c{b, hooks, types_};
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kForward);
-  Slice ids = b.Temporary("ids", tokens_, Category::kActivations, DType::kInt32);
-  Slice targets = b.Temporary("targets", tokens_, Category::kActivations, DType::kInt32);
-  b.Add(LoadBatch{micro_batch, batch_, spec_.seq_len, 0}, "load_batch", {}, {ids, targets});
-  std::vector<BlockActivations> saved(blocks_.size());
-  Norm::Saved final_saved;
-  Slice logits = Forward(c, ids, saved, final_saved);
-  b.SetPhase(Phase::kLoss);
-  b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy", {logits, targets}, {loss, logits});
-  b.SetPhase(Phase::kBackward);
-  Backward(c, ids, saved, final_saved, logits);
-  b.SetMicroBatch(-1);
-}
-
-void Transformer::Backward(const LayerContext& c, Slice ids, std::vector<BlockActivations>& saved,
-                           const Norm::Saved& final_saved, Slice dlogits) {
-  BackwardScope scope(c.hooks, kRootModule);
-  Slice dx = HeadBackward(c, final_saved, dlogits);
-  for (size_t layer = blocks_.size(); layer-- > 0;) {
-    c.b.SetLayer(static_cast<int>(layer));
-    dx = BlockBackward(c, blocks_[layer], saved[layer], dx);
+  Pass& pass = passes_[micro_batch] = {};
+  pass.saved.resize(blocks_.size());
+  if (stage_.is_first || stage_.is_last) Load(c, micro_batch, pass);
+  const Slice output = ForwardLayers(c, input, pass);
+  if (stage_.is_last) {
+    b.SetPhase(Phase::kLoss);
+    b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy", {output, pass.targets},
+          {loss, output});
   }
-  c.b.SetLayer(-1);
-  EmbedBackward(c, ids, dx);
+  b.SetMicroBatch(-1);
+  return output;
 }
 
-ModelStatistics Transformer::Statistics(const Role& role) const {
+Slice Transformer::Backward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput) {
+  const LayerContext c{b, hooks, types_};
+  b.SetMicroBatch(micro_batch);
+  b.SetPhase(Phase::kBackward);
+  Pass& pass = passes_.at(micro_batch);
+  Slice dx = doutput;
+  {
+    BackwardScope scope(c.hooks, kRootModule);
+    if (stage_.is_last) dx = HeadBackward(c, pass.final_norm, doutput);
+    for (size_t i = blocks_.size(); i-- > 0;) {
+      b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
+      dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);
+    }
+    b.SetLayer(-1);
+    if (stage_.is_first) EmbedBackward(c, pass.ids, dx);
+  }
+  b.SetMicroBatch(-1);
+  passes_.erase(micro_batch);
+  return stage_.is_first ? kNoSlice : dx;
+}
+
+ModelStatistics Transformer::Statistics(int64_t parameters) const {
   ModelStatistics statistics;
-  for (const Parameter& parameter : role.parameters) statistics.parameters += parameter.elements;
+  statistics.parameters = parameters;
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token.
@@ -379,6 +422,8 @@ ModelStatistics Transformer::Statistics(const Role& role) const {
 
 }  // namespace
 
-std::unique_ptr<Model> MakeTransformer(const Scenario& scenario) { return std::make_unique<Transformer>(scenario); }
+std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage) {
+  return std::make_unique<Transformer>(scenario, stage);
+}
 
 }  // namespace windtunnel

@@ -152,7 +152,7 @@ struct Tree {
   std::vector<Module> modules = {{"", -1, {0}}, {"a", 0, {1}}, {"b", 0, {2}}, {"b.c", 2, {3}}};
   std::vector<Parameter> parameters;
   Tree() {
-    for (int64_t elements : {10, 100, 20, 60}) parameters.push_back({"p", {elements}, elements, {}, {}});
+    for (int64_t elements : {10, 100, 20, 60}) parameters.push_back({"p", {elements}, elements, {}, {}, 0});
   }
   std::string UnitsWith(const WrapPolicy& policy) const {
     std::string text;
@@ -188,7 +188,7 @@ TEST(MakeUnits, NamesTheModulesWhenOneIsNotFound) {
 }
 
 TEST(MakeShardLayout, PadsTheEndInVersion1AndEveryTensorInVersion2) {
-  const std::vector<Parameter> parameters = {{"w", {5, 3}, 15, {}, {}}, {"b", {2}, 2, {}, {}}};
+  const std::vector<Parameter> parameters = {{"w", {5, 3}, 15, {}, {}, 0}, {"b", {2}, 2, {}, {}, 1}};
   const FsdpUnit unit{"u", 0, {0, 1}};
   const ShardLayout flat = MakeShardLayout(unit, parameters, 4, 1);
   EXPECT_EQ(flat.shard, 5);  // ceil(17 / 4)

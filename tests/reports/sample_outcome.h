@@ -41,7 +41,7 @@ inline Role SampleRole() {
                   {"weight.grad", MiB(4), Category::kGradients},
                   {"bucket 0", MiB(4), Category::kCommunication},
                   {"activations", MiB(16), Category::kActivations}};
-  role.parameters = {{"weight", {1024, 1024}, 1 << 20, {}, {.buffer = 0}}};
+  role.parameters = {{"weight", {1024, 1024}, 1 << 20, {}, {.buffer = 0}, 0}};
   role.initialize.name = "initialize";
   for (BufferId id : {0, 1, 2}) role.initialize.ops.push_back(SampleMemoryOp(Alloc{}, id));
 
