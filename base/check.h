@@ -20,17 +20,17 @@ template <typename A, typename B>
 
 }  // namespace windtunnel::internal
 
-#define WT_CHECK(condition)                                                            \
-  do {                                                                                 \
+#define WT_CHECK(condition)                                                                \
+  do {                                                                                     \
     if (!(condition)) ::windtunnel::internal::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define WT_CHECK_OP(a, op, b)                                                                          \
-  do {                                                                                                 \
-    const auto& wt_a = (a);                                                                            \
-    const auto& wt_b = (b);                                                                            \
-    if (!(wt_a op wt_b))                                                                               \
-      ::windtunnel::internal::CheckOpFailed(__FILE__, __LINE__, #a " " #op " " #b, wt_a, wt_b);        \
+#define WT_CHECK_OP(a, op, b)                                                                   \
+  do {                                                                                          \
+    const auto& wt_a = (a);                                                                     \
+    const auto& wt_b = (b);                                                                     \
+    if (!(wt_a op wt_b))                                                                        \
+      ::windtunnel::internal::CheckOpFailed(__FILE__, __LINE__, #a " " #op " " #b, wt_a, wt_b); \
   } while (false)
 #define WT_CHECK_EQ(a, b) WT_CHECK_OP(a, ==, b)
 #define WT_CHECK_LT(a, b) WT_CHECK_OP(a, <, b)

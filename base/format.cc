@@ -23,7 +23,8 @@ std::string Scaled(double value, double base, const std::array<std::string_view,
     value /= base;
     ++unit;
   }
-  return fmt::format("{}{}", unit == 0 && value == std::floor(value) ? fmt::format("{}", value) : ThreeDigits(value),
+  return fmt::format("{}{}",
+                     unit == 0 && value == std::floor(value) ? fmt::format("{}", value) : ThreeDigits(value),
                      units[unit]);
 }
 

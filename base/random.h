@@ -18,7 +18,8 @@ constexpr uint64_t Mix64(uint64_t x) {
 // A stream of numbers, named by a seed and the stream's own number (a rank, a parameter, a replicate).
 class RandomStream {
  public:
-  constexpr RandomStream(uint64_t seed, uint64_t stream) : key_(Mix64(Mix64(seed) ^ (stream * 0xD1342543DE82EF95ULL))) {}
+  constexpr RandomStream(uint64_t seed, uint64_t stream)
+      : key_(Mix64(Mix64(seed) ^ (stream * 0xD1342543DE82EF95ULL))) {}
 
   // The n-th number of the stream, without moving it.
   constexpr uint64_t At(uint64_t n) const { return Mix64(key_ + n * 0x9E3779B97F4A7C15ULL); }

@@ -54,16 +54,16 @@ tl::unexpected<Error> Failed(fmt::format_string<Args...> format, Args&&... args)
 #define WT_CONCAT(a, b) WT_CONCAT_INNER(a, b)
 
 // Returns the error of `expression` (a Result or Status) from the enclosing function.
-#define WT_RETURN_IF_ERROR(expression)                                              \
-  do {                                                                              \
-    auto wt_status = (expression);                                                  \
-    if (!wt_status) return ::tl::unexpected(std::move(wt_status).error());          \
+#define WT_RETURN_IF_ERROR(expression)                                     \
+  do {                                                                     \
+    auto wt_status = (expression);                                         \
+    if (!wt_status) return ::tl::unexpected(std::move(wt_status).error()); \
   } while (false)
 
 // Declares `declaration` from the value of `expression`, or returns its error from the enclosing function.
 #define WT_ASSIGN_OR_RETURN(declaration, expression) \
   WT_ASSIGN_OR_RETURN_IMPL(WT_CONCAT(wt_result_, __LINE__), declaration, expression)
-#define WT_ASSIGN_OR_RETURN_IMPL(result, declaration, expression)       \
-  auto result = (expression);                                           \
-  if (!result) return ::tl::unexpected(std::move(result).error());      \
+#define WT_ASSIGN_OR_RETURN_IMPL(result, declaration, expression)  \
+  auto result = (expression);                                      \
+  if (!result) return ::tl::unexpected(std::move(result).error()); \
   declaration = std::move(*result)

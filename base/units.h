@@ -27,8 +27,14 @@ class Duration {
   constexpr Duration operator+(Duration other) const { return Duration(ps_ + other.ps_); }
   constexpr Duration operator-(Duration other) const { return Duration(ps_ - other.ps_); }
   constexpr Duration operator-() const { return Duration(-ps_); }
-  constexpr Duration& operator+=(Duration other) { ps_ += other.ps_; return *this; }
-  constexpr Duration& operator-=(Duration other) { ps_ -= other.ps_; return *this; }
+  constexpr Duration& operator+=(Duration other) {
+    ps_ += other.ps_;
+    return *this;
+  }
+  constexpr Duration& operator-=(Duration other) {
+    ps_ -= other.ps_;
+    return *this;
+  }
   constexpr Duration operator*(int64_t factor) const { return Duration(ps_ * factor); }
   constexpr Duration operator/(int64_t divisor) const { return Duration(ps_ / divisor); }
   constexpr double operator/(Duration unit) const {
@@ -63,8 +69,14 @@ class Bytes {
   constexpr auto operator<=>(const Bytes&) const = default;
   constexpr Bytes operator+(Bytes other) const { return Bytes(count_ + other.count_); }
   constexpr Bytes operator-(Bytes other) const { return Bytes(count_ - other.count_); }
-  constexpr Bytes& operator+=(Bytes other) { count_ += other.count_; return *this; }
-  constexpr Bytes& operator-=(Bytes other) { count_ -= other.count_; return *this; }
+  constexpr Bytes& operator+=(Bytes other) {
+    count_ += other.count_;
+    return *this;
+  }
+  constexpr Bytes& operator-=(Bytes other) {
+    count_ -= other.count_;
+    return *this;
+  }
   constexpr Bytes operator*(int64_t factor) const { return Bytes(count_ * factor); }
   constexpr Bytes operator/(int64_t divisor) const { return Bytes(count_ / divisor); }
   constexpr double operator/(Bytes unit) const {
@@ -107,7 +119,10 @@ class Flops {
   constexpr double count() const { return count_; }
   constexpr auto operator<=>(const Flops&) const = default;
   constexpr Flops operator+(Flops other) const { return Flops(count_ + other.count_); }
-  constexpr Flops& operator+=(Flops other) { count_ += other.count_; return *this; }
+  constexpr Flops& operator+=(Flops other) {
+    count_ += other.count_;
+    return *this;
+  }
   constexpr Flops operator*(double factor) const { return Flops(count_ * factor); }
 
  private:
@@ -135,7 +150,9 @@ constexpr Duration operator/(Bytes bytes, Bandwidth rate) {
 constexpr Bandwidth operator/(Bytes bytes, Duration time) {
   return Bandwidth::FromBytesPerSecond(static_cast<double>(bytes.count()) / ToSeconds(time));
 }
-constexpr Duration operator/(Flops flops, FlopRate rate) { return Seconds(flops.count() / rate.flops_per_second()); }
+constexpr Duration operator/(Flops flops, FlopRate rate) {
+  return Seconds(flops.count() / rate.flops_per_second());
+}
 
 // value * numerator / denominator through 128 bits, rounded to nearest; all of them non-negative, denominator positive.
 constexpr int64_t MulDiv(int64_t value, int64_t numerator, int64_t denominator) {

@@ -15,8 +15,9 @@ std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const P
   auto memory = costs.profile.machine.find("memory_bytes");
   if (memory == costs.profile.machine.end()) return std::nullopt;
   const int64_t ranks = std::max<int64_t>(plan.scenario.cluster.devices_per_node, 1);
-  return Capacity{Bytes(std::strtoll(memory->second.c_str(), nullptr, 10)) / ranks,
-                  ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
+  return Capacity{
+      Bytes(std::strtoll(memory->second.c_str(), nullptr, 10)) / ranks,
+      ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
 }
 
 }  // namespace
@@ -37,8 +38,8 @@ Result<int> ExplainCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
   const PredictPlan predict = [&costs](const Plan& variant) { return PredictFrom(costs, variant); };
-  fmt::print("{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink),
-             memory);
+  fmt::print("{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainUnits(plan, prediction, ink),
+             ExplainBuckets(plan, ink), memory);
   fmt::print("{}", AnswerQuestions(plan, prediction, CapacityOf(plan, costs, prediction), predict, ink));
   return 0;
 }

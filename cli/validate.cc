@@ -65,14 +65,14 @@ class ProfileShelf {
 std::string ComparableTo(const Plan& plan) {
   const Scenario& s = plan.scenario;
   const ModelSpec& m = s.model;
-  return fmt::format("{} {} {} {} {} {} {} | {} x {} | {}", m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
-                     m.seq_len, plan.world_size, s.cluster.device,
-                     plan.model.tokens_per_step);
+  return fmt::format("{} {} {} {} {} {} {} | {} x {} | {}", m.layers, m.hidden, m.heads, m.kv_heads, m.ffn,
+                     m.vocab, m.seq_len, plan.world_size, s.cluster.device, plan.model.tokens_per_step);
 }
 
 Bytes LargestPeak(const Prediction& prediction) {
   Bytes largest;
-  for (const PredictedMemory& memory : prediction.memory) largest = std::max(largest, memory.steady.allocated);
+  for (const PredictedMemory& memory : prediction.memory)
+    largest = std::max(largest, memory.steady.allocated);
   return largest;
 }
 
@@ -98,7 +98,8 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   add(kStepTime, ToSeconds(prediction.p50), step, tolerance.step_time);
   add(kPeakMemory, static_cast<double>(LargestPeak(prediction).count()), measured.peak_memory_bytes,
       tolerance.peak_memory);
-  add(kDeviceMemory, static_cast<double>(used.count()), measured.device_memory_used_bytes, tolerance.peak_memory);
+  add(kDeviceMemory, static_cast<double>(used.count()), measured.device_memory_used_bytes,
+      tolerance.peak_memory);
   return values;
 }
 
@@ -123,8 +124,8 @@ Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) 
 }
 
 // On all cores; outcomes are by row, whichever came first.
-std::vector<RowOutcome> EvaluateAll(const std::vector<SourcedRow>& rows, const std::vector<Override>& overrides,
-                                    const Options& options) {
+std::vector<RowOutcome> EvaluateAll(const std::vector<SourcedRow>& rows,
+                                    const std::vector<Override>& overrides, const Options& options) {
   std::vector<RowOutcome> outcomes(rows.size());
   ProfileShelf profiles(options);
   Progress progress(ShowsProgress(options));
@@ -153,7 +154,8 @@ Validation Collect(const std::vector<SourcedRow>& rows, std::vector<RowOutcome> 
   for (size_t i = 0; i < rows.size(); ++i) {
     if (validation.sources.empty() || validation.sources.back() != rows[i].source)
       validation.sources.push_back(rows[i].source);
-    if (outcomes[i].error) validation.refused.push_back({rows[i].row.id, rows[i].source, outcomes[i].error->message});
+    if (outcomes[i].error)
+      validation.refused.push_back({rows[i].row.id, rows[i].source, outcomes[i].error->message});
     for (ValidatedValue& value : outcomes[i].values) validation.values.push_back(std::move(value));
   }
   return validation;

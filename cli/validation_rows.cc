@@ -25,8 +25,8 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
   if (found == measured.end() || *found == "palm") return FlopsConvention::kPalm;
   if (*found == "megatron") return FlopsConvention::kMegatron;
   if (*found == "megatron-hardware") return FlopsConvention::kMegatronHardware;
-  return InvalidInput("{}: measured.flops_convention is {}, expected palm, megatron or megatron-hardware", place,
-                      found->dump());
+  return InvalidInput("{}: measured.flops_convention is {}, expected palm, megatron or megatron-hardware",
+                      place, found->dump());
 }
 
 Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::string& place) {
@@ -49,7 +49,8 @@ Result<ValidationRow> ReadRow(const std::string& line, const std::string& place)
     if (!row.contains(key) || !row[key].is_object())
       return InvalidInput("{}: has no object '{}', expected id, source, scenario and measured", place, key);
   }
-  if (!row.contains("id") || !row["id"].is_string()) return InvalidInput("{}: has no 'id', expected a text", place);
+  if (!row.contains("id") || !row["id"].is_string())
+    return InvalidInput("{}: has no 'id', expected a text", place);
   ValidationRow result;
   result.id = row["id"].get<std::string>();
   result.scenario = row["scenario"].dump();
@@ -89,7 +90,8 @@ Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, 
     WT_ASSIGN_OR_RETURN(ValidationRow row, ReadRow(line, fmt::format("{}:{}:1", path, number)));
     rows.push_back(std::move(row));
   }
-  if (rows.empty()) return InvalidInput("{}: is empty, expected validation rows, one JSON object a line", path);
+  if (rows.empty())
+    return InvalidInput("{}: is empty, expected validation rows, one JSON object a line", path);
   return rows;
 }
 
@@ -103,11 +105,13 @@ Result<std::vector<ValidationRow>> LoadValidationRows(const std::string& path) {
 
 Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   const ModelSpec& model = plan.scenario.model;
-  if (convention == FlopsConvention::kPalm || model.kind != ModelKind::kTransformer) return plan.model.flops_per_token;
+  if (convention == FlopsConvention::kPalm || model.kind != ModelKind::kTransformer)
+    return plan.model.flops_per_token;
   const Passes passes = PassesOf(plan.scenario.recompute, convention);
   const double layers = static_cast<double>(model.layers);
   const double weights = 2 * passes.layers * layers * LayerWeights(model);
-  const double attention = 4 * passes.attention * layers * static_cast<double>(model.seq_len * model.heads * model.head_dim());
+  const double attention =
+      4 * passes.attention * layers * static_cast<double>(model.seq_len * model.heads * model.head_dim());
   const double head = 6 * static_cast<double>(model.hidden * model.vocab);
   return Flops(weights + attention + head);
 }

@@ -22,7 +22,8 @@ struct KernelCost {
 
 struct CommunicationCost {
   Distribution time = {};  // alone, on idle cores
-  double core_share = 0;  // of one core, that one rank's threads need while it runs alone; 0 on a device with its own engines
+  double core_share =
+      0;  // of one core, that one rank's threads need while it runs alone; 0 on a device with its own engines
   // How one rank's communication threads fare against a computing thread on their core: their weight in weighted
   // max-min sharing (the computing thread's weight is 1), from the measured slow-downs.
   double weight = 1;

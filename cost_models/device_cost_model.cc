@@ -22,7 +22,8 @@ class DeviceCostModel : public CostModel {
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch)), CostSource::kModelled};
+    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch)),
+            CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
   int cores_per_node() const override { return 0; }
@@ -64,10 +65,12 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
   const auto* collective = std::get_if<Collective>(&op.kind);
   if (collective == nullptr)
-    return Unsupported("send and receive ('{}') are not modelled yet for a profile without hardware", op.name);
+    return Unsupported("send and receive ('{}') are not modelled yet for a profile without hardware",
+                       op.name);
   WT_ASSIGN_OR_RETURN(RingLayout ring, LayOutRing(group, cluster_, device_));
   WT_ASSIGN_OR_RETURN(Duration time, RingTime(*collective, ring, device_.collectives));
-  const int channels = ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
+  const int channels =
+      ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
   const double taken = static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
   CommunicationCost cost{.time = Distribution::Constant(time), .source = CostSource::kModelled};
   if (collective->kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;

@@ -91,7 +91,8 @@ void RequireSources(const nlohmann::json& document, const DeviceSpec& device, Fi
     const std::string& key = item.key();
     if (key == "schema" || key == "name" || key == "description" || key == "sources") continue;
     if (device.sources.contains(key)) continue;
-    if (!item.value().is_object()) fields.Fail("$.sources." + key, "is missing: every figure names its source");
+    if (!item.value().is_object())
+      fields.Fail("$.sources." + key, "is missing: every figure names its source");
     for (const auto& part : item.value().items()) {
       if (!device.sources.contains(key + "." + part.key()))
         fields.Fail("$.sources." + key + "." + part.key(), "is missing: every figure names its source");

@@ -37,8 +37,8 @@ struct AttentionRate {
 struct CollectiveSpec {
   int channels_intra = 0, channels_inter = 0;  // blocks of the communication kernel, on one node and beyond
   Bandwidth ll_one_node, ll_two_nodes, ll_more_nodes;  // ceilings of the low-latency protocol
-  Duration net_overhead;               // of the host for each message to another node
-  Duration start, start_inter;         // what a collective takes beyond NCCL's own latencies
+  Duration net_overhead;                               // of the host for each message to another node
+  Duration start, start_inter;                         // what a collective takes beyond NCCL's own latencies
 };
 
 struct DeviceSpec {
@@ -53,9 +53,9 @@ struct DeviceSpec {
   Duration kernel_minimum;    // device time of a kernel with nothing to do
   GemmSpec gemm;
   std::vector<AttentionRate> flash, eager;  // by head size and sequence length, ascending
-  std::string intra_node;     // the kind of link to its neighbours, where the scenario names none
-  Bandwidth host_link;        // to the host, one way
-  Bandwidth host_memory;      // of a node's processors, which its devices' hosts share
+  std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
+  Bandwidth host_link;     // to the host, one way
+  Bandwidth host_memory;   // of a node's processors, which its devices' hosts share
   CollectiveSpec collectives;
   Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank
   std::map<std::string, std::string> sources;  // by field: where its figure comes from

@@ -45,19 +45,23 @@ void FitHost(const std::vector<CalibrationSamples>& by_rank, int ranks_per_node,
   std::vector<Duration> ratios;
   for (double ratio : common) ratios.push_back(Microseconds(ratio));
   const Distribution quantiles = Distribution::FromSamples(std::move(ratios));
-  for (size_t i = 0; i < profile.common_mode.size(); ++i) profile.common_mode[i] = quantiles.values()[i] / Microseconds(1);
+  for (size_t i = 0; i < profile.common_mode.size(); ++i)
+    profile.common_mode[i] = quantiles.values()[i] / Microseconds(1);
 }
 
-std::vector<const std::vector<Duration>*> Column(const std::vector<CalibrationSamples>& by_rank, size_t collective,
+std::vector<const std::vector<Duration>*> Column(const std::vector<CalibrationSamples>& by_rank,
+                                                 size_t collective,
                                                  std::vector<Duration> CollectiveSamples::*member) {
   std::vector<const std::vector<Duration>*> column;
-  for (const CalibrationSamples& samples : by_rank) column.push_back(&(samples.collectives[collective].*member));
+  for (const CalibrationSamples& samples : by_rank)
+    column.push_back(&(samples.collectives[collective].*member));
   return column;
 }
 
 Duration AtIndex(const std::vector<const std::vector<Duration>*>& column, size_t index, bool largest) {
   Duration result = (*column[0])[index];
-  for (const auto* values : column) result = largest ? std::max(result, (*values)[index]) : std::min(result, (*values)[index]);
+  for (const auto* values : column)
+    result = largest ? std::max(result, (*values)[index]) : std::min(result, (*values)[index]);
   return result;
 }
 
@@ -71,7 +75,8 @@ void FitOverlap(const std::vector<CalibrationSamples>& by_rank, size_t index, do
     const Duration start = AtIndex(arrived, i, true);
     const Duration end = AtIndex(done, i, true);
     const Duration computing = std::min(end, AtIndex(compute_end, i, false)) - start;
-    if (computing > Duration()) collective_rates.push_back(RateUnderCompute(entry.time.p50(), end - start, computing));
+    if (computing > Duration())
+      collective_rates.push_back(RateUnderCompute(entry.time.p50(), end - start, computing));
   }
   for (const CalibrationSamples& samples : by_rank) {
     const auto& rates = samples.collectives[index].compute_rate;
@@ -83,8 +88,8 @@ void FitOverlap(const std::vector<CalibrationSamples>& by_rank, size_t index, do
   entry.compute_rate_under_collective = std::clamp(Median(std::move(compute_rates)), kSlowestRate, 1.0);
 }
 
-void FitCollectives(const std::vector<CalibrationSamples>& by_rank, const std::string& backend, double ranks_per_core,
-                    Profile& profile) {
+void FitCollectives(const std::vector<CalibrationSamples>& by_rank, const std::string& backend,
+                    double ranks_per_core, Profile& profile) {
   for (size_t index = 0; index < by_rank[0].collectives.size(); ++index) {
     const CollectiveSamples& first = by_rank[0].collectives[index];
     std::vector<Duration> times = GroupTimes(Column(by_rank, index, &CollectiveSamples::arrived),
@@ -122,8 +127,8 @@ double RateUnderCompute(Duration alone, Duration took, Duration computing) {
   return std::clamp((alone - (took - computing)) / computing, kSlowestRate, 1.0);
 }
 
-void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::string& backend, int ranks_per_node,
-                Profile& profile) {
+void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::string& backend,
+                int ranks_per_node, Profile& profile) {
   WT_CHECK(!by_rank.empty());
   FitKernels(by_rank, ranks_per_node, profile);
   FitHost(by_rank, ranks_per_node, profile);
@@ -131,7 +136,8 @@ void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::strin
   FitCollectives(by_rank, backend, static_cast<double>((ranks_per_node + cores - 1) / cores), profile);
   Bytes outside;
   for (const CalibrationSamples& samples : by_rank) outside = std::max(outside, samples.outside_allocator);
-  profile.Put(OutsideAllocatorEntry{by_rank.size() > 1 ? backend : "none", static_cast<int>(by_rank.size()), outside});
+  profile.Put(OutsideAllocatorEntry{by_rank.size() > 1 ? backend : "none", static_cast<int>(by_rank.size()),
+                                    outside});
 }
 
 }  // namespace windtunnel

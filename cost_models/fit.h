@@ -14,7 +14,7 @@ namespace windtunnel {
 // One collective, repeated, as one rank saw it. Times are of a clock that all ranks share; index i is the same repetition on
 // every rank.
 struct CollectiveSamples {
-  std::string op;   // "all_reduce"
+  std::string op;  // "all_reduce"
   int64_t bytes = 0;
   int ranks = 1;
   std::vector<Duration> arrived, done;  // on idle cores: when this rank submitted, and when its wait returned
@@ -36,8 +36,8 @@ struct CalibrationSamples {
 
 // Puts the samples of all ranks (by rank) into the profile, replacing entries of the same identity.
 // `ranks_per_node` ranks ran at once. REQUIRES: the ranks have the same collectives and repetitions.
-void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::string& backend, int ranks_per_node,
-                Profile& profile);
+void FitSamples(const std::vector<CalibrationSamples>& by_rank, const std::string& backend,
+                int ranks_per_node, Profile& profile);
 
 // From the last arrival to the last completion, by repetition. REQUIRES: by_rank not empty, equal lengths.
 std::vector<Duration> GroupTimes(const std::vector<const std::vector<Duration>*>& arrived,

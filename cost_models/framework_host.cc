@@ -13,8 +13,10 @@ int EagerKernels(const OpKind& kind) {
   if (const auto* norm = std::get_if<NormForward>(&kind)) return norm->residual ? 2 : 1;
   if (const auto* norm = std::get_if<NormBackward>(&kind)) return norm->residual ? 2 : 1;
   // SwiGLU: silu and a product; backwards, both factors.
-  if (const auto* a = std::get_if<ActivationForward>(&kind)) return a->kind == ActivationKind::kSwiglu ? 2 : 1;
-  if (const auto* a = std::get_if<ActivationBackward>(&kind)) return a->kind == ActivationKind::kSwiglu ? 3 : 1;
+  if (const auto* a = std::get_if<ActivationForward>(&kind))
+    return a->kind == ActivationKind::kSwiglu ? 2 : 1;
+  if (const auto* a = std::get_if<ActivationBackward>(&kind))
+    return a->kind == ActivationKind::kSwiglu ? 3 : 1;
   // Two look-ups and their sum.
   if (const auto* e = std::get_if<EmbeddingForward>(&kind)) return e->learned_positions ? 3 : 1;
   if (const auto* e = std::get_if<EmbeddingBackward>(&kind)) return e->learned_positions ? 2 : 1;

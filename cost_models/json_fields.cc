@@ -84,7 +84,8 @@ int64_t Fields::Integer(const std::string& key, int64_t least) {
 
 int Fields::Ranks() {
   int64_t ranks = Integer("ranks", 1);
-  if (ranks > kMostRanks) Fail(path_ + ".ranks", fmt::format("is {}, expected at most {}", ranks, kMostRanks));
+  if (ranks > kMostRanks)
+    Fail(path_ + ".ranks", fmt::format("is {}, expected at most {}", ranks, kMostRanks));
   return static_cast<int>(std::min(ranks, kMostRanks));
 }
 
@@ -126,7 +127,8 @@ std::map<std::string, std::string> Fields::Strings(const std::string& key) {
 std::array<double, Distribution::kCount> Fields::Factors(const std::string& key) {
   const Json* value = Require(key, "12 ascending positive numbers", [](const Json& v) {
     return v.is_array() && v.size() == Distribution::kCount && std::is_sorted(v.begin(), v.end()) &&
-           std::all_of(v.begin(), v.end(), [](const Json& x) { return x.is_number() && x.get<double>() > 0.0; });
+           std::all_of(v.begin(), v.end(),
+                       [](const Json& x) { return x.is_number() && x.get<double>() > 0.0; });
   });
   return value ? value->get<std::array<double, Distribution::kCount>>()
                : std::array<double, Distribution::kCount>{};
@@ -202,7 +204,8 @@ Distribution Fields::Quantiles() {
 void Fields::MustRepeat(const std::string& key, Duration expected) {
   Duration found = Time(key);
   if (error_.empty() && found != expected) {
-    Fail(path_ + "." + key, fmt::format("is {}, but the quantiles say {}", ToSeconds(found), ToSeconds(expected)));
+    Fail(path_ + "." + key,
+         fmt::format("is {}, but the quantiles say {}", ToSeconds(found), ToSeconds(expected)));
   }
 }
 

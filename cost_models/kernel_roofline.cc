@@ -24,7 +24,8 @@ double Log2(double x) {
 Duration TiledTime(const Gemm& g, int64_t tile_m, int64_t tile_n, FlopRate peak, const DeviceSpec& device) {
   const int64_t tiles = CeilDiv(g.m, tile_m) * CeilDiv(g.n, tile_n);
   const double waves = static_cast<double>(CeilDiv(tiles, device.multiprocessors));
-  const Flops tile(2.0 * static_cast<double>(tile_m * tile_n) * static_cast<double>(g.k + device.gemm.k_overhead));
+  const Flops tile(2.0 * static_cast<double>(tile_m * tile_n) *
+                   static_cast<double>(g.k + device.gemm.k_overhead));
   const double of_one = device.gemm.ceiling / static_cast<double>(device.multiprocessors);
   return tile * waves / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * of_one);
 }
@@ -61,7 +62,8 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, bo
 // Over the link to the host; only the side on the device counts, since both move the same elements.
 bool CrossesToHost(const OpKind& kind) {
   const auto* copy = std::get_if<Copy>(&kind);
-  return (copy != nullptr && copy->crosses != Copy::Crosses::kNothing) || std::holds_alternative<LoadBatch>(kind);
+  return (copy != nullptr && copy->crosses != Copy::Crosses::kNothing) ||
+         std::holds_alternative<LoadBatch>(kind);
 }
 
 }  // namespace
@@ -88,7 +90,8 @@ FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_d
 Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, bool tf32) {
   if (CrossesToHost(kind)) {
     const auto* copy = std::get_if<Copy>(&kind);
-    const Bytes bytes = copy ? std::max(SizeOf(copy->from), SizeOf(copy->to)) * copy->elements : TrafficOf(kind);
+    const Bytes bytes =
+        copy ? std::max(SizeOf(copy->from), SizeOf(copy->to)) * copy->elements : TrafficOf(kind);
     return bytes / device.host_link + device.kernel_minimum;
   }
   WT_ASSIGN_OR_RETURN(Duration arithmetic, ArithmeticTime(kind, device, tf32));

@@ -49,13 +49,13 @@ struct OutsideAllocatorEntry {
 };
 
 struct Profile {
-  std::string name;         // "cpu-amd-epyc-2c-1a2b3c4d"
-  std::string device;       // "cpu" | "cuda"
-  std::string fingerprint;  // of the machine
+  std::string name;                              // "cpu-amd-epyc-2c-1a2b3c4d"
+  std::string device;                            // "cpu" | "cuda"
+  std::string fingerprint;                       // of the machine
   std::map<std::string, std::string> machine;    // cpu, cores, memory, kernel, …: for people
   std::map<std::string, std::string> libraries;  // name -> version
-  std::string created;      // ISO 8601 date and time, UTC
-  int64_t cores = 1;        // of a node, that ranks share
+  std::string created;                           // ISO 8601 date and time, UTC
+  int64_t cores = 1;                             // of a node, that ranks share
   std::vector<KernelEntry> kernels;
   std::vector<CollectiveEntry> collectives;
   // Host time between two operators (dispatch, allocation, bookkeeping), by ranks running on the node.

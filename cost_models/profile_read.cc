@@ -97,7 +97,8 @@ Result<Profile> ParseProfile(const std::string& json, const std::string& name) {
   }
   if (error.empty() && schema != kProfileSchema) {
     return InvalidInput(
-        "{}: schema is \"{}\", expected \"{}\" or \"{}\"; measure the profile again with `windtunnel calibrate`",
+        "{}: schema is \"{}\", expected \"{}\" or \"{}\"; measure the profile again with `windtunnel "
+        "calibrate`",
         name, schema, kProfileSchema, kDeviceSchema);
   }
   Profile profile = ReadProfile(fields);

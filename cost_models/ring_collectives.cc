@@ -32,7 +32,7 @@ constexpr double kShareTo200 = 0.94, kShareBeyond200 = 0.82, kShareOfEthernet = 
 
 struct Protocol {
   Duration base, nvlink_hop, pci_hop, net;
-  double share;  // of the ring's bandwidth
+  double share;   // of the ring's bandwidth
   int overheads;  // host overheads a hop
   bool is_ll = false, is_ll128 = false;
 };
@@ -68,8 +68,8 @@ Duration TimeBy(const Protocol& protocol, const Collective& collective, const Ri
   const RingWork work = WorkOf(collective.kind, ring);
   Duration hop = ring.has_nvlink ? protocol.nvlink_hop : protocol.pci_hop;
   if (ring.nodes > 1) hop = std::max(hop, spec.net_overhead * protocol.overheads);
-  Duration latency = protocol.base + hop * (work.steps - work.crossing) +
-                     (protocol.net + ring.net_latency) * work.crossing;
+  Duration latency =
+      protocol.base + hop * (work.steps - work.crossing) + (protocol.net + ring.net_latency) * work.crossing;
   const bool is_simple = !protocol.is_ll && !protocol.is_ll128;
   if (is_simple && ring.nodes > 1 && collective.kind == CollectiveKind::kAllReduce)
     latency = latency.Scaled(kSimpleAllReduceAcrossNodes);
@@ -80,10 +80,13 @@ Duration TimeBy(const Protocol& protocol, const Collective& collective, const Ri
 
 Status CheckNetwork(const ClusterSpec& cluster) {
   const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
-  if (has_topology) return Unsupported("cluster.topology is not supported yet with a profile without hardware");
-  if (cluster.slow_link) return Unsupported("cluster.slow_link is not supported yet with a profile without hardware");
+  if (has_topology)
+    return Unsupported("cluster.topology is not supported yet with a profile without hardware");
+  if (cluster.slow_link)
+    return Unsupported("cluster.slow_link is not supported yet with a profile without hardware");
   if (!cluster.network.preset.empty())
-    return Unsupported("cluster.network: no preset '{}' is known yet; give its parts", cluster.network.preset);
+    return Unsupported("cluster.network: no preset '{}' is known yet; give its parts",
+                       cluster.network.preset);
   return Ok();
 }
 
@@ -91,13 +94,15 @@ Status CheckNetwork(const ClusterSpec& cluster) {
 
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind) {
   if (link.gbytes_per_s > 0)
-    return LinkRates{GBps(link.gbytes_per_s), GBps(link.gbytes_per_s * kRingShare), !link.kind.starts_with("pcie")};
+    return LinkRates{GBps(link.gbytes_per_s), GBps(link.gbytes_per_s * kRingShare),
+                     !link.kind.starts_with("pcie")};
   const std::string& kind = link.kind.empty() ? default_kind : link.kind;
   for (const KnownLink& known : kLinks) {
     if (known.kind == kind) return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink};
   }
   return InvalidInput(
-      "cluster.network.intra_node is '{}', expected nvlink3, nvlink4, nvlink5, pcie4, pcie5 or {{gbytes_per_s: …}} "
+      "cluster.network.intra_node is '{}', expected nvlink3, nvlink4, nvlink5, pcie4, pcie5 or "
+      "{{gbytes_per_s: …}} "
       "between accelerators",
       kind);
 }
@@ -105,8 +110,11 @@ Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& defaul
 Result<NicRates> InterNodeRates(const LinkSpec& link) {
   const double gbytes = link.gbits_per_nic > 0 ? link.gbits_per_nic / 8 : link.gbytes_per_s;
   if (gbytes <= 0)
-    return InvalidInput("cluster.network.inter_node names no bandwidth, expected gbits_per_nic: collectives span nodes");
-  const double share = link.kind == "ethernet" ? kShareOfEthernet : gbytes <= 25 ? kShareTo200 : kShareBeyond200;
+    return InvalidInput(
+        "cluster.network.inter_node names no bandwidth, expected gbits_per_nic: collectives span nodes");
+  const double share = link.kind == "ethernet" ? kShareOfEthernet
+                       : gbytes <= 25          ? kShareTo200
+                                               : kShareBeyond200;
   return NicRates{GBps(gbytes * share), Microseconds(link.latency_us.value_or(0))};
 }
 

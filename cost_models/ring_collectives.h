@@ -48,7 +48,7 @@ Result<NicRates> InterNodeRates(const LinkSpec& link);
 struct RingLayout {
   int ranks = 1;
   int nodes = 1;
-  Bandwidth bandwidth;    // the ring's
+  Bandwidth bandwidth;  // the ring's
   bool has_nvlink = false;
   Duration net_latency;
 };

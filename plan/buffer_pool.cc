@@ -11,9 +11,11 @@ namespace {
 
 std::unique_ptr<Allocator> MakeAllocator(const MemorySetup& setup) {
   switch (setup.allocator) {
-    case AllocatorKind::kWindtunnel: return std::make_unique<CachingAllocator>(setup.device);
+    case AllocatorKind::kWindtunnel:
+      return std::make_unique<CachingAllocator>(setup.device);
     case AllocatorKind::kPytorch:
-    case AllocatorKind::kPytorchExpandable: break;
+    case AllocatorKind::kPytorchExpandable:
+      break;
   }
   const bool expandable = setup.allocator == AllocatorKind::kPytorchExpandable;
   return std::make_unique<PytorchAllocator>(
@@ -120,10 +122,12 @@ Error BufferPool::OutOfMemory(BufferId id, const Error& cause) const {
     holders += fmt::format("{}{} ({})", holders.empty() ? "" : ", ", buffers_[holder].name,
                            FormatBytes(buffers_[holder].bytes));
   }
-  return Failed("out of {} memory for buffer '{}' ({}): {}; of {} reserved, {} are allocated; the largest buffers alive are {}",
-                Name(buffer.space), buffer.name, FormatBytes(buffer.bytes), cause.message,
-                FormatBytes(allocator.reserved()), FormatBytes(allocator.allocated()),
-                holders.empty() ? "none" : holders)
+  return Failed(
+             "out of {} memory for buffer '{}' ({}): {}; of {} reserved, {} are allocated; the largest "
+             "buffers alive are {}",
+             Name(buffer.space), buffer.name, FormatBytes(buffer.bytes), cause.message,
+             FormatBytes(allocator.reserved()), FormatBytes(allocator.allocated()),
+             holders.empty() ? "none" : holders)
       .value();
 }
 
@@ -133,7 +137,8 @@ void BufferPool::NotePeak() {
   const Bytes reserved = device.allocator->reserved(), allocated = device.allocator->allocated();
   if (reserved > peak_.reserved) peak_.allocated_at_reserved = Bytes(0);
   peak_.reserved = std::max(peak_.reserved, reserved);
-  if (reserved == peak_.reserved) peak_.allocated_at_reserved = std::max(peak_.allocated_at_reserved, allocated);
+  if (reserved == peak_.reserved)
+    peak_.allocated_at_reserved = std::max(peak_.allocated_at_reserved, allocated);
   peak_.largest_unserved = device.allocator->largest_unserved();
   if (allocated > peak_.allocated) {
     peak_.allocated = allocated;
@@ -153,7 +158,8 @@ void BufferPool::ResetPeak() {
 std::vector<BufferId> BufferPool::Largest(int count, MemorySpace space) const {
   std::vector<BufferId> ids;
   for (size_t id = 0; id < allocations_.size(); ++id) {
-    if (allocations_[id].address != 0 && buffers_[id].space == space) ids.push_back(static_cast<BufferId>(id));
+    if (allocations_[id].address != 0 && buffers_[id].space == space)
+      ids.push_back(static_cast<BufferId>(id));
   }
   std::stable_sort(ids.begin(), ids.end(),
                    [&](BufferId a, BufferId b) { return buffers_[a].bytes > buffers_[b].bytes; });

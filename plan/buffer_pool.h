@@ -22,7 +22,7 @@ struct MemorySetup {
   SegmentSource* device = nullptr;
   SegmentSource* host = nullptr;  // may be the device's; its policy is always Windtunnel's
   AllocatorKind allocator = AllocatorKind::kWindtunnel;  // of the device
-  bool can_wait = true;  // PytorchAllocator::Options
+  bool can_wait = true;                                  // PytorchAllocator::Options
 };
 
 class BufferPool {

@@ -9,7 +9,8 @@ CollectiveStream::CollectiveStream(Role& role, AxisId axis, int ranks, std::stri
   if (ranks_ < 2) return;
   stream_ = static_cast<StreamId>(role.streams.size());
   role.streams.push_back(Stream{StreamKind::kCommunication, name, axis});
-  scratch_ = NewBuffer(role, fmt::format("collective scratch ({})", name), 0, Category::kCommunication, DType::kUInt8);
+  scratch_ = NewBuffer(role, fmt::format("collective scratch ({})", name), 0, Category::kCommunication,
+                       DType::kUInt8);
 }
 
 void CollectiveStream::Initialize(ProgramBuilder& b) {
@@ -33,7 +34,8 @@ OpIndex CollectiveStream::Add(ProgramBuilder& b, Collective op, std::string name
   return b.Add(op, std::move(name), std::move(reads), std::move(writes), std::move(after), stream_);
 }
 
-OpIndex CollectiveStream::AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after) {
+OpIndex CollectiveStream::AllReduce(ProgramBuilder& b, Slice data, std::string name,
+                                    std::vector<OpIndex> after) {
   const Collective op{CollectiveKind::kAllReduce, role_.buffers[data.buffer].dtype, data.elements};
   return Add(b, op, std::move(name), {data}, {data}, std::move(after));
 }
@@ -50,7 +52,8 @@ OpIndex CollectiveStream::ReduceScatter(ProgramBuilder& b, Slice whole, Slice sh
   return Add(b, op, std::move(name), {whole}, {shard}, std::move(after));
 }
 
-OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after) {
+OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string name,
+                                    std::vector<OpIndex> after) {
   const Collective op{CollectiveKind::kBroadcast, role_.buffers[data.buffer].dtype, data.elements};
   return Add(b, op, std::move(name), {data}, {data}, std::move(after));
 }

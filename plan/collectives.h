@@ -20,8 +20,10 @@ class CollectiveStream {
 
   // Each starts after `after` (operators of any stream; -1 is ignored) and the stream's earlier ones. Types are the buffers'.
   OpIndex AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
-  OpIndex AllGather(ProgramBuilder& b, Slice shard, Slice whole, std::string name, std::vector<OpIndex> after);
-  OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name, std::vector<OpIndex> after);
+  OpIndex AllGather(ProgramBuilder& b, Slice shard, Slice whole, std::string name,
+                    std::vector<OpIndex> after);
+  OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
+                        std::vector<OpIndex> after);
   OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
   void Barrier(ProgramBuilder& b, std::vector<OpIndex> after);
 
@@ -31,8 +33,8 @@ class CollectiveStream {
   void SizeScratch();
 
  private:
-  OpIndex Add(ProgramBuilder& b, Collective op, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
-              std::vector<OpIndex> after);
+  OpIndex Add(ProgramBuilder& b, Collective op, std::string name, std::vector<Slice> reads,
+              std::vector<Slice> writes, std::vector<OpIndex> after);
 
   Role& role_;
   AxisId axis_;

@@ -45,16 +45,22 @@ int64_t ShardRanks(const Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
   switch (data.kind) {
     case DataParallelKind::kZero1:
-    case DataParallelKind::kZero2: return data.shard_size > 0 ? data.shard_size : data.size;
-    case DataParallelKind::kFsdp: break;
-    default: return 1;
+    case DataParallelKind::kZero2:
+      return data.shard_size > 0 ? data.shard_size : data.size;
+    case DataParallelKind::kFsdp:
+      break;
+    default:
+      return 1;
   }
   switch (data.sharding) {
     case Sharding::kFullShard:
-    case Sharding::kShardGradOp: return data.size;
-    case Sharding::kNoShard: return 1;
+    case Sharding::kShardGradOp:
+      return data.size;
+    case Sharding::kNoShard:
+      return 1;
     case Sharding::kHybridShard:
-    case Sharding::kHybridShardZero2: break;
+    case Sharding::kHybridShardZero2:
+      break;
   }
   return data.shard_size > 0 ? data.shard_size : std::min(data.size, s.cluster.devices_per_node);
 }
@@ -111,8 +117,12 @@ Status RoleCompiler::MakeStrategy() {
   CollectiveStream& world = *collectives_[kWorldAxis];
   const bool has_replicas = collectives_.size() > 1;
   const bool shards_over_world = ShardRanks(scenario_) == world.ranks();
-  CollectiveStream* shard = has_replicas ? collectives_[kShardAxis].get() : shards_over_world ? &world : alone_.get();
-  CollectiveStream* replicate = has_replicas ? collectives_[kReplicateAxis].get() : shards_over_world ? alone_.get() : &world;
+  CollectiveStream* shard = has_replicas        ? collectives_[kShardAxis].get()
+                            : shards_over_world ? &world
+                                                : alone_.get();
+  CollectiveStream* replicate = has_replicas        ? collectives_[kReplicateAxis].get()
+                                : shards_over_world ? alone_.get()
+                                                    : &world;
   const bool is_sharded = scenario_.parallel.data.kind != DataParallelKind::kNone &&
                           scenario_.parallel.data.kind != DataParallelKind::kDdp;
   StrategyContext context{scenario_, role_, model_->modules(), world, *shard, *replicate, kComputeStream, -1};
@@ -137,7 +147,8 @@ Result<Role> RoleCompiler::Compile() {
   for (int64_t i = 0; i < micro_batches; ++i) role_.losses.push_back(Slice{losses.buffer, i, 1});
   role_.initialize = Initialize();
   const int64_t startup = strategy_->startup_steps();
-  for (int64_t step = 0; step < startup; ++step) role_.startup.push_back(Step(step, fmt::format("step {}", step)));
+  for (int64_t step = 0; step < startup; ++step)
+    role_.startup.push_back(Step(step, fmt::format("step {}", step)));
   role_.steady = Step(startup, "steady");
   for (auto& collectives : collectives_) collectives->SizeScratch();
   return std::move(role_);
@@ -160,7 +171,8 @@ Program RoleCompiler::Step(int64_t step, std::string name) {
   for (int64_t i = 0; i < count; ++i) {
     strategy_->BeginMicroBatch(/*is_last=*/i + 1 == count);
     const int micro_batch = static_cast<int>(i);
-    const Slice dlogits = model_->Forward(builder, *strategy_, micro_batch, {}, role_.losses[i], 1.0 / static_cast<double>(count));
+    const Slice dlogits = model_->Forward(builder, *strategy_, micro_batch, {}, role_.losses[i],
+                                          1.0 / static_cast<double>(count));
     model_->Backward(builder, *strategy_, micro_batch, dlogits);
     strategy_->EndMicroBatch();
   }
@@ -174,7 +186,8 @@ void RoleCompiler::CloseWithBarrier(ProgramBuilder& builder) {
   builder.SetPhase(Phase::kEnd);
   std::vector<OpIndex> last;
   for (size_t stream = 0; stream < role_.streams.size(); ++stream) {
-    if (role_.streams[stream].kind != StreamKind::kHost) last.push_back(builder.LastOn(static_cast<StreamId>(stream)));
+    if (role_.streams[stream].kind != StreamKind::kHost)
+      last.push_back(builder.LastOn(static_cast<StreamId>(stream)));
   }
   collectives_[kWorldAxis]->Barrier(builder, std::move(last));
 }
@@ -197,7 +210,8 @@ Status AddAxes(const Scenario& scenario, Plan& plan) {
   if (kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp) return Ok();
   const int shard = static_cast<int>(ShardRanks(scenario));
   if (plan.world_size % shard != 0) {
-    return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size ({})", shard, plan.world_size);
+    return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size ({})", shard,
+                        plan.world_size);
   }
   if (shard == 1 || shard == plan.world_size) return Ok();
   plan.axes.push_back(MakeAxis("shard", plan.world_size, shard, 1));

@@ -18,10 +18,15 @@ Bytes CapOf(const DataParallelSpec& spec) {
 
 }  // namespace
 
-DdpReducer::DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives, std::vector<Slice> values,
-                       DType reduce)
-    : role_(role), spec_(spec), collectives_(collectives), values_(std::move(values)),
-      type_(role.buffers[values_.front().buffer].dtype), reduce_(reduce), holds_value_(role.parameters.size(), false) {
+DdpReducer::DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives,
+                       std::vector<Slice> values, DType reduce)
+    : role_(role),
+      spec_(spec),
+      collectives_(collectives),
+      values_(std::move(values)),
+      type_(role.buffers[values_.front().buffer].dtype),
+      reduce_(reduce),
+      holds_value_(role.parameters.size(), false) {
   WT_CHECK(!spec.gradient_as_bucket_view || type_ == reduce_);
   if (!spec.gradient_as_bucket_view) own_gradients_ = std::make_unique<ParameterGradients>(role, type_);
   if (spec.find_unused_parameters) {
@@ -47,7 +52,8 @@ void DdpReducer::AssignFirstBuckets() {
   }
 }
 
-std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
+std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& order,
+                                                        const std::vector<Bytes>& limits,
                                                         const char* generation) {
   std::vector<Bytes> sizes;
   for (int parameter : order) sizes.push_back(SizeOf(type_) * role_.parameters[parameter].elements);
@@ -59,7 +65,8 @@ std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& 
     Bucket bucket;
     int64_t elements = 0;
     for (int position : positions) elements += role_.parameters[order[position]].elements;
-    bucket.whole = NewBuffer(role_, fmt::format("{}bucket {}", generation, buckets.size()), elements, category, reduce_);
+    bucket.whole =
+        NewBuffer(role_, fmt::format("{}bucket {}", generation, buckets.size()), elements, category, reduce_);
     int64_t offset = 0;
     for (int position : positions) {
       const int parameter = order[position];
@@ -96,14 +103,15 @@ void DdpReducer::BroadcastParameters() {
     int64_t offset = 0;
     for (size_t i = begin; i < end; ++i) {
       parts.push_back(Slice{flat.buffer, offset, values_[i].elements});
-      builder_->Add(Copy{.elements = parts.back().elements, .from = type_, .to = type_}, role_.parameters[i].name,
-                    {values_[i]}, {parts.back()});
+      builder_->Add(Copy{.elements = parts.back().elements, .from = type_, .to = type_},
+                    role_.parameters[i].name, {values_[i]}, {parts.back()});
       offset += parts.back().elements;
     }
-    OpIndex broadcast = collectives_.Broadcast(*builder_, flat, "broadcast parameters", {builder_->LastCompute()});
+    OpIndex broadcast =
+        collectives_.Broadcast(*builder_, flat, "broadcast parameters", {builder_->LastCompute()});
     for (size_t i = begin; i < end; ++i) {
-      builder_->Add(Copy{.elements = parts[i - begin].elements, .from = type_, .to = type_}, role_.parameters[i].name,
-                    {parts[i - begin]}, {values_[i]}, {broadcast});
+      builder_->Add(Copy{.elements = parts[i - begin].elements, .from = type_, .to = type_},
+                    role_.parameters[i].name, {parts[i - begin]}, {values_[i]}, {broadcast});
     }
     begin = end;
   }
@@ -124,8 +132,8 @@ void DdpReducer::Rebuild() {
   buckets_ = MakeBuckets(ready_order_, {kDdpFirstBucket, CapOf(spec_)}, "");
   Slice indices = builder_->Temporary("rebuilt bucket indices", static_cast<int64_t>(ready_order_.size()) + 1,
                                       Category::kCommunication, DType::kInt32);
-  Slice sizes = builder_->Temporary("rebuilt bucket sizes", static_cast<int64_t>(buckets_.size()), Category::kCommunication,
-                                    DType::kInt32);
+  Slice sizes = builder_->Temporary("rebuilt bucket sizes", static_cast<int64_t>(buckets_.size()),
+                                    Category::kCommunication, DType::kInt32);
   for (Slice slice : {indices, sizes}) {
     builder_->Add(Fill{slice.elements, 0.0, DType::kInt32}, role_.buffers[slice.buffer].name, {}, {slice});
     collectives_.Broadcast(*builder_, slice, role_.buffers[slice.buffer].name, {builder_->LastCompute()});
@@ -143,7 +151,9 @@ void DdpReducer::BeginMicroBatch(bool sync) {
   }
 }
 
-Slice DdpReducer::Gradient(int index) { return own_gradients_ ? own_gradients_->Gradient(index) : slot_[index]; }
+Slice DdpReducer::Gradient(int index) {
+  return own_gradients_ ? own_gradients_->Gradient(index) : slot_[index];
+}
 
 void DdpReducer::Ready(int index) {
   holds_value_[index] = true;
@@ -170,8 +180,8 @@ void DdpReducer::LaunchReadyBuckets() {
 }
 
 void DdpReducer::Launch(Bucket& bucket, size_t index) {
-  bucket.launched =
-      collectives_.AllReduce(*builder_, bucket.whole, fmt::format("bucket {}", index), {builder_->LastCompute()});
+  bucket.launched = collectives_.AllReduce(*builder_, bucket.whole, fmt::format("bucket {}", index),
+                                           {builder_->LastCompute()});
   builder_->Carries(bucket.launched, bucket.parameters);
 }
 
@@ -187,7 +197,8 @@ void DdpReducer::EndMicroBatch() {
   LaunchReadyBuckets();
   WT_CHECK_EQ(next_bucket_, buckets_.size());
   if (used_map_.buffer >= 0) ReduceUsedParameters();
-  builder_->WaitBeforeNextCompute(used_map_.buffer >= 0 || !own_gradients_ ? builder_->LastOn(collectives_.stream()) : -1);
+  builder_->WaitBeforeNextCompute(
+      used_map_.buffer >= 0 || !own_gradients_ ? builder_->LastOn(collectives_.stream()) : -1);
   if (!own_gradients_) return;
   for (const Bucket& bucket : buckets_) {
     for (int parameter : bucket.parameters) {

@@ -22,7 +22,8 @@ class DdpReducer {
  public:
   // `values` are the parameters as the model computes with them; gradients have their type, buckets have type `reduce`.
   // REQUIRES: both types are the same with gradient_as_bucket_view.
-  DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives, std::vector<Slice> values, DType reduce);
+  DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives,
+             std::vector<Slice> values, DType reduce);
 
   // Broadcasts parameters from rank 0 and allocates the first buckets. Once, in the initialisation program.
   void Initialize(ProgramBuilder& builder);
@@ -52,7 +53,8 @@ class DdpReducer {
 
   void AssignFirstBuckets();
   void Rebuild();
-  std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits, const char* generation);
+  std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
+                                  const char* generation);
   void BroadcastParameters();
   void Launch(Bucket& bucket, size_t index);
   void LaunchReadyBuckets();
@@ -67,8 +69,8 @@ class DdpReducer {
   std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
-  std::vector<Slice> slot_;        // of each parameter in its bucket
-  std::vector<int> ready_order_;   // recorded in the first synchronised backward
+  std::vector<Slice> slot_;       // of each parameter in its bucket
+  std::vector<int> ready_order_;  // recorded in the first synchronised backward
   std::vector<bool> holds_value_;
   Slice used_map_;
   bool syncing_ = false;

@@ -14,12 +14,16 @@ constexpr Bytes SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
     case DType::kTf32:
-    case DType::kInt32: return Bytes(4);
+    case DType::kInt32:
+      return Bytes(4);
     case DType::kBFloat16:
-    case DType::kFloat16: return Bytes(2);
+    case DType::kFloat16:
+      return Bytes(2);
     case DType::kFloat8:
-    case DType::kUInt8: return Bytes(1);
-    case DType::kInt64: return Bytes(8);
+    case DType::kUInt8:
+      return Bytes(1);
+    case DType::kInt64:
+      return Bytes(8);
   }
   return Bytes(0);
 }
@@ -27,14 +31,22 @@ constexpr Bytes SizeOf(DType dtype) {
 // "fp32", "tf32", "bf16", "fp16", "fp8", "int32", "int64", "uint8".
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return "fp32";
-    case DType::kTf32: return "tf32";
-    case DType::kBFloat16: return "bf16";
-    case DType::kFloat16: return "fp16";
-    case DType::kFloat8: return "fp8";
-    case DType::kInt32: return "int32";
-    case DType::kInt64: return "int64";
-    case DType::kUInt8: return "uint8";
+    case DType::kFloat32:
+      return "fp32";
+    case DType::kTf32:
+      return "tf32";
+    case DType::kBFloat16:
+      return "bf16";
+    case DType::kFloat16:
+      return "fp16";
+    case DType::kFloat8:
+      return "fp8";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kUInt8:
+      return "uint8";
   }
   return "?";
 }

@@ -26,7 +26,8 @@ Place ExpandableSegments::BestFit(PoolKey pool, Bytes bytes) const {
     const bool grows = block.next != 0 && blocks_.at(block.next).state == BlockState::kUnmapped;
     return grows ? block.bytes + blocks_.at(block.next).bytes : block.bytes;
   };
-  for (auto next = std::next(fit); next != free.end() && room(next->place) < room(fit->place); ++next) fit = next;
+  for (auto next = std::next(fit); next != free.end() && room(next->place) < room(fit->place); ++next)
+    fit = next;
   return fit->place;
 }
 

@@ -6,11 +6,18 @@
 namespace windtunnel {
 
 Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
-    : role_(context.role), spec_(context.scenario.parallel.data), optimizer_spec_(context.scenario.optimizer),
-      type_(TypesOf(context.scenario.precision).storage), reduce_(TypeOf(context.scenario.precision.reduce)),
-      micro_batches_(context.scenario.batch.accumulate), shard_(context.shard), replicate_(context.replicate),
-      copies_(context.copies), host_(context.host) {
-  const bool sharding_reshards = spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
+    : role_(context.role),
+      spec_(context.scenario.parallel.data),
+      optimizer_spec_(context.scenario.optimizer),
+      type_(TypesOf(context.scenario.precision).storage),
+      reduce_(TypeOf(context.scenario.precision.reduce)),
+      micro_batches_(context.scenario.batch.accumulate),
+      shard_(context.shard),
+      replicate_(context.replicate),
+      copies_(context.copies),
+      host_(context.host) {
+  const bool sharding_reshards =
+      spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
   unit_of_module_.assign(context.modules.size(), kNoUnit);
   unit_of_parameter_.resize(role_.parameters.size());
@@ -33,7 +40,8 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
   place_in_backward_.resize(units_.size());
   OrderBackward(context.modules, kRootModule);
   std::reverse(backward_order_.begin(), backward_order_.end());
-  for (size_t i = 0; i < backward_order_.size(); ++i) place_in_backward_[backward_order_[i]] = static_cast<int>(i);
+  for (size_t i = 0; i < backward_order_.size(); ++i)
+    place_in_backward_[backward_order_[i]] = static_cast<int>(i);
 }
 
 // Forward's order of ends; backward begins units in the reverse of it.
@@ -46,17 +54,19 @@ void Fsdp::OrderBackward(const std::vector<Module>& modules, ModuleId module) {
 
 bool Fsdp::reduces_in_place() const {
   const bool once = micro_batches_ == 1 || spec_.sync == GradientSync::kLastMicroBatch;
-  return ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == DType::kFloat32 && !offloads_parameters();
+  return ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == DType::kFloat32 &&
+         !offloads_parameters();
 }
 
 void Fsdp::MakeBuffers(UnitState& unit) {
   const int64_t shard = unit.layout.shard;
   const MemorySpace space = offloads_parameters() ? MemorySpace::kHost : MemorySpace::kDevice;
   unit.values = NewBuffer(role_, unit.name + " shard", shard, Category::kParameters, DType::kFloat32, space);
-  unit.gradient = NewBuffer(role_, unit.name + " shard.grad", shard, Category::kGradients, DType::kFloat32, space);
+  unit.gradient =
+      NewBuffer(role_, unit.name + " shard.grad", shard, Category::kGradients, DType::kFloat32, space);
   if (spec_.offload == Offload::kOptimizer) {
-    unit.master =
-        NewBuffer(role_, unit.name + " master", shard, Category::kOptimizer, DType::kFloat32, MemorySpace::kHost);
+    unit.master = NewBuffer(role_, unit.name + " master", shard, Category::kOptimizer, DType::kFloat32,
+                            MemorySpace::kHost);
   }
   const BufferId holder = unit.master.buffer >= 0 ? unit.master.buffer : unit.values.buffer;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
@@ -78,8 +88,8 @@ void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   const Slice part = OwnPart(shard_, whole, unit.layout.shard);
   const auto to_host = Copy::Crosses::kToHost;
   b.Alloc(unit.values.buffer);
-  b.Add(Copy{.elements = part.elements, .crosses = offloads_parameters() ? to_host : Copy::Crosses::kNothing}, unit.name,
-        {part}, {unit.values});
+  b.Add(Copy{.elements = part.elements, .crosses = offloads_parameters() ? to_host : Copy::Crosses::kNothing},
+        unit.name, {part}, {unit.values});
   if (unit.master.buffer < 0) return;
   b.Alloc(unit.master.buffer);
   b.Add(Copy{.elements = part.elements, .crosses = to_host}, unit.name, {part}, {unit.master});
@@ -98,7 +108,8 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
   }
   std::vector<Slice> tensors;
   for (int index : unit.parameters) {
-    tensors.push_back(b.Temporary(role_.parameters[index].name, role_.parameters[index].elements, Category::kParameters));
+    tensors.push_back(
+        b.Temporary(role_.parameters[index].name, role_.parameters[index].elements, Category::kParameters));
   }
   AddInitialValues(b, unit.parameters, tensors);
   b.Add(PackShards{ranks(), unit.layout.shard_elements}, unit.name, tensors, {whole});
@@ -143,31 +154,35 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   std::vector<OptimizerTarget> targets = Targets();
   const bool from_host = spec_.offload == Offload::kOptimizer;
   for (size_t i = 0; from_host && i < units_.size(); ++i) {
-    targets[i].gradient = b.Temporary(units_[i].name + " shard.grad (host)", units_[i].layout.shard, Category::kGradients,
-                                      DType::kFloat32, MemorySpace::kHost);
-    b.WaitBeforeNextCompute(AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
-                                    units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
+    targets[i].gradient = b.Temporary(units_[i].name + " shard.grad (host)", units_[i].layout.shard,
+                                      Category::kGradients, DType::kFloat32, MemorySpace::kHost);
+    b.WaitBeforeNextCompute(
+        AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
+                units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
   }
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, targets);
   optimizer_->SetTargets(targets);
   optimizer_->AddClipping(b, first, &shard_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; from_host && i < units_.size(); ++i) {
-    AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToDevice}, units_[i].name,
-            units_[i].master, units_[i].values, {update});
+    AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToDevice},
+            units_[i].name, units_[i].master, units_[i].values, {update});
   }
 }
 
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
-  WT_ASSIGN_OR_RETURN(std::vector<FsdpUnit> units, MakeUnits(context.modules, context.role.parameters, spec.wrap));
+  WT_ASSIGN_OR_RETURN(std::vector<FsdpUnit> units,
+                      MakeUnits(context.modules, context.role.parameters, spec.wrap));
   const ModelSpec& model = context.scenario.model;
   const bool is_tied = model.kind == ModelKind::kTransformer && model.tie_embeddings;
   for (const FsdpUnit& unit : units) {
     if (is_tied && unit.module != kRootModule && unit.parameters.front() == 0) {
-      return InvalidInput("parallel.data.wrap: '{}' holds the embedding, whose weight the head shares (model.tie_embeddings), so it "
-                          "must stay in the root unit",
-                          unit.name);
+      return InvalidInput(
+          "parallel.data.wrap: '{}' holds the embedding, whose weight the head shares "
+          "(model.tie_embeddings), so it "
+          "must stay in the root unit",
+          unit.name);
     }
   }
   return std::unique_ptr<DataParallel>(std::make_unique<Fsdp>(context, units));

@@ -123,9 +123,9 @@ class Fsdp : public DataParallel {
 
   ProgramBuilder* b_ = nullptr;
   bool syncs_ = false, in_backward_ = false;
-  int last_reduced_ = kNoUnit;      // whose reduce-scatter may be under way
-  OpIndex last_unpacked_ = -1;      // version 2
-  std::deque<OpIndex> released_;    // version 1: the last uses of units that were dropped, for the limiter
+  int last_reduced_ = kNoUnit;    // whose reduce-scatter may be under way
+  OpIndex last_unpacked_ = -1;    // version 2
+  std::deque<OpIndex> released_;  // version 1: the last uses of units that were dropped, for the limiter
 };
 
 }  // namespace windtunnel

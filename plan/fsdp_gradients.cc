@@ -20,7 +20,8 @@ Slice Fsdp::FlatGradient(UnitState& unit) {
   const int64_t used = unit.layout.starts.back() + role_.parameters[unit.parameters.back()].elements;
   const int64_t padding = unit.flat_gradient.elements - used;
   if (padding > 0) {
-    b_->Add(Fill{padding, 0.0, type_}, unit.name + ".grad", {}, {Slice{unit.flat_gradient.buffer, used, padding}});
+    b_->Add(Fill{padding, 0.0, type_}, unit.name + ".grad", {},
+            {Slice{unit.flat_gradient.buffer, used, padding}});
   }
   return unit.flat_gradient;
 }
@@ -52,12 +53,14 @@ Slice Fsdp::ReductionInput(UnitState& unit) {
   }
   Slice input = b_->Temporary(name + " (to reduce)", Padded(unit), Category::kCommunication, reduce_);
   if (spec_.version == 1) {
-    const OpIndex copy = AddCopy(*b_, copies_, Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share},
-                                 name, unit.flat_gradient, input, {b_->LastCompute()});
+    const OpIndex copy =
+        AddCopy(*b_, copies_, Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share},
+                name, unit.flat_gradient, input, {b_->LastCompute()});
     unit.scattered = copy;
     return input;
   }
-  b_->Add(PackShards{ranks(), unit.layout.shard_elements, type_, reduce_, share}, name, unit.tensor_gradients, {input});
+  b_->Add(PackShards{ranks(), unit.layout.shard_elements, type_, reduce_, share}, name, unit.tensor_gradients,
+          {input});
   return input;
 }
 
@@ -65,7 +68,8 @@ Slice Fsdp::ReductionInput(UnitState& unit) {
 Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   if (ranks() == 1) return input;
   if (unit.gradient_holds || reduce_ != DType::kFloat32 || offloads_parameters()) {
-    return b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication, reduce_);
+    return b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication,
+                         reduce_);
   }
   AllocGradient(unit);
   return unit.gradient;
@@ -100,7 +104,10 @@ void Fsdp::Settle(UnitState& unit) {
   if (unit.arriving.buffer != unit.gradient.buffer) {
     AllocGradient(unit);
     const auto crosses = offloads_parameters() ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
-    const Copy copy{.elements = unit.layout.shard, .from = reduce_, .accumulate = unit.gradient_holds, .crosses = crosses};
+    const Copy copy{.elements = unit.layout.shard,
+                    .from = reduce_,
+                    .accumulate = unit.gradient_holds,
+                    .crosses = crosses};
     b_->WaitBeforeNextCompute(
         AddCopy(*b_, copies_, copy, unit.name + " shard.grad", unit.arriving, unit.gradient, {unit.reduced}));
   }

@@ -7,7 +7,8 @@ namespace windtunnel {
 std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   std::vector<Slice> tensors;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    tensors.push_back(Slice{flat.buffer, unit.layout.starts[i], role_.parameters[unit.parameters[i]].elements});
+    tensors.push_back(
+        Slice{flat.buffer, unit.layout.starts[i], role_.parameters[unit.parameters[i]].elements});
   }
   return tensors;
 }
@@ -15,10 +16,11 @@ std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
 // The shard as it is sent: from the host, and in the type that is gathered.
 Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
   if (!converts() && !offloads_parameters()) return unit.values;
-  Slice source = b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
+  Slice source =
+      b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
   const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-  ready = AddCopy(*b_, copies_, Copy{.elements = unit.layout.shard, .to = type_, .crosses = crosses}, unit.name,
-                  unit.values, source, {});
+  ready = AddCopy(*b_, copies_, Copy{.elements = unit.layout.shard, .to = type_, .crosses = crosses},
+                  unit.name, unit.values, source, {});
   return source;
 }
 
@@ -60,7 +62,8 @@ void Fsdp::FinishGather(UnitState& unit) {
     const Parameter& parameter = role_.parameters[index];
     unit.tensors.push_back(b_->Temporary(parameter.name, parameter.elements, Category::kParameters, type_));
   }
-  last_unpacked_ = b_->Add(UnpackShards{ranks(), unit.layout.shard_elements, type_}, unit.name, {unit.whole}, unit.tensors);
+  last_unpacked_ = b_->Add(UnpackShards{ranks(), unit.layout.shard_elements, type_}, unit.name, {unit.whole},
+                           unit.tensors);
 }
 
 // The memory lives until its last use, which has been added.
@@ -83,7 +86,8 @@ void Fsdp::BeforeForward(ModuleId module) {
 
 // The root stays: backward begins with it.
 void Fsdp::AfterForward(ModuleId module) {
-  if (UnitOf(module) != kNoUnit && module != kRootModule && reshards_after_forward_) Reshard(units_[UnitOf(module)]);
+  if (UnitOf(module) != kNoUnit && module != kRootModule && reshards_after_forward_)
+    Reshard(units_[UnitOf(module)]);
 }
 
 void Fsdp::BeforeBackward(ModuleId module) {

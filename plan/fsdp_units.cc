@@ -16,22 +16,30 @@ std::vector<std::string> Parts(const std::string& name) {
 
 bool Matches(const std::string& name, const std::string& pattern) {
   const std::vector<std::string> a = Parts(name), b = Parts(pattern);
-  return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) { return y == "*" || x == y; });
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](const auto& x, const auto& y) { return y == "*" || x == y; });
 }
 
 class Wrapper {
  public:
-  Wrapper(const std::vector<Module>& modules, const std::vector<Parameter>& parameters, const WrapPolicy& policy)
+  Wrapper(const std::vector<Module>& modules, const std::vector<Parameter>& parameters,
+          const WrapPolicy& policy)
       : modules_(modules), parameters_(parameters), policy_(policy), wrapped_(modules.size(), false) {}
 
   Result<std::vector<FsdpUnit>> Run() {
     wrapped_[kRootModule] = true;
     switch (policy_.kind) {
-      case WrapPolicy::Kind::kRoot: break;
-      case WrapPolicy::Kind::kBlock: WrapBlocks(); break;
-      case WrapPolicy::Kind::kSize: WrapBySize(kRootModule); break;
-      case WrapPolicy::Kind::kModules: WT_RETURN_IF_ERROR(WrapNamed()); break;
+      case WrapPolicy::Kind::kRoot:
+        break;
+      case WrapPolicy::Kind::kBlock:
+        WrapBlocks();
+        break;
+      case WrapPolicy::Kind::kSize:
+        WrapBySize(kRootModule);
+        break;
+      case WrapPolicy::Kind::kModules:
+        WT_RETURN_IF_ERROR(WrapNamed());
+        break;
     }
     return Units();
   }
@@ -41,7 +49,8 @@ class Wrapper {
   void WrapBlocks() {
     for (size_t m = 1; m < modules_.size(); ++m) {
       const std::vector<std::string> parts = Parts(modules_[m].name);
-      const bool numbered = parts.size() == 2 && parts[1].find_first_not_of("0123456789") == std::string::npos;
+      const bool numbered =
+          parts.size() == 2 && parts[1].find_first_not_of("0123456789") == std::string::npos;
       if (modules_[m].parent == kRootModule && numbered) wrapped_[m] = true;
     }
   }
@@ -53,7 +62,9 @@ class Wrapper {
         if (!Matches(modules_[m].name, pattern)) continue;
         found = wrapped_[m] = true;
       }
-      if (!found) return InvalidInput("parallel.data.wrap: no module is named '{}'; there are {}", pattern, KnownNames());
+      if (!found)
+        return InvalidInput("parallel.data.wrap: no module is named '{}'; there are {}", pattern,
+                            KnownNames());
     }
     return Ok();
   }
@@ -126,12 +137,13 @@ class Wrapper {
 
 }  // namespace
 
-Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules, const std::vector<Parameter>& parameters,
-                                        const WrapPolicy& policy) {
+Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,
+                                        const std::vector<Parameter>& parameters, const WrapPolicy& policy) {
   return Wrapper(modules, parameters, policy).Run();
 }
 
-ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks, int version) {
+ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks,
+                            int version) {
   ShardLayout layout;
   auto parts = [&](int64_t count) { return (count + ranks - 1) / ranks; };
   int64_t flat = 0;

@@ -23,17 +23,19 @@ struct FsdpUnit {
 //          size; children first, and only below modules that reach it (bytes of fp32 parameters)
 //   names  those modules; `*` stands for one part of a name: "blocks.*.mlp"
 // InvalidInput for a name that no module has.
-Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules, const std::vector<Parameter>& parameters,
-                                        const WrapPolicy& policy);
+Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,
+                                        const std::vector<Parameter>& parameters, const WrapPolicy& policy);
 
 // Version 1: the unit's tensors lie one after the other in a flat parameter, padded at its end to a multiple of `ranks`; rank r holds
 // the r-th of `ranks` equal parts. Version 2: every tensor is cut along its first dimension into `ranks` parts of
 // ceil(rows / ranks) rows, and a rank's parts of all tensors lie one after the other.
 struct ShardLayout {
-  int64_t shard = 0;                    // elements of a rank's part of the unit, padding included
-  std::vector<int64_t> starts;          // version 1: of each tensor in the flat parameter; version 2: of its part in the shard
+  int64_t shard = 0;  // elements of a rank's part of the unit, padding included
+  std::vector<int64_t>
+      starts;  // version 1: of each tensor in the flat parameter; version 2: of its part in the shard
   std::vector<int64_t> shard_elements;  // version 2: of each tensor's part
 };
-ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks, int version);
+ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks,
+                            int version);
 
 }  // namespace windtunnel

@@ -4,7 +4,8 @@
 
 namespace windtunnel {
 
-std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes, const std::vector<Bytes>& limits) {
+std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
+                                            const std::vector<Bytes>& limits) {
   std::vector<std::vector<int>> buckets;
   std::vector<int> open;
   Bytes open_bytes;

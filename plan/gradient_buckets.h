@@ -15,6 +15,7 @@ namespace windtunnel {
 inline constexpr Bytes kDdpFirstBucket = MiB(1);
 
 // Positions (into `sizes`) of each bucket. REQUIRES: limits not empty; sizes of one element type.
-std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes, const std::vector<Bytes>& limits);
+std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
+                                            const std::vector<Bytes>& limits);
 
 }  // namespace windtunnel

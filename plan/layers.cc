@@ -4,11 +4,16 @@ namespace windtunnel {
 
 DType TypeOf(Precision precision) {
   switch (precision) {
-    case Precision::kFp32: return DType::kFloat32;
-    case Precision::kTf32: return DType::kTf32;
-    case Precision::kBf16: return DType::kBFloat16;
-    case Precision::kFp16: return DType::kFloat16;
-    case Precision::kFp8: return DType::kFloat8;
+    case Precision::kFp32:
+      return DType::kFloat32;
+    case Precision::kTf32:
+      return DType::kTf32;
+    case Precision::kBf16:
+      return DType::kBFloat16;
+    case Precision::kFp16:
+      return DType::kFloat16;
+    case Precision::kFp8:
+      return DType::kFloat8;
   }
   return DType::kFloat32;
 }
@@ -19,11 +24,13 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
 }
 
 StageRange WholeModel(const ModelSpec& model) {
-  return {0, model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, true, true};
+  return {0, model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers,
+          true, true};
 }
 
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage) {
-  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage) : MakeMlp(scenario, stage);
+  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage)
+                                                        : MakeMlp(scenario, stage);
 }
 
 ModuleId Model::AddModule(std::string name, ModuleId parent) {
@@ -32,7 +39,8 @@ ModuleId Model::AddModule(std::string name, ModuleId parent) {
   return static_cast<ModuleId>(modules_.size()) - 1;
 }
 
-int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape, ParameterInit init) {
+int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
+                        ParameterInit init) {
   const int64_t ordinal = next_ordinal_++;
   if (!is_in_stage_) return -1;
   int64_t elements = 1;
@@ -47,25 +55,30 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
   Slice y = c.Activation(name, rows * out);
   std::vector<Slice> reads = {x, c.hooks.Values(weight)};
   if (bias >= 0) reads.push_back(c.hooks.Values(bias));
-  c.b.Add(Gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .bias = bias >= 0, .dtype = c.types.gemm}, name,
-          std::move(reads), {y});
+  c.b.Add(Gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .bias = bias >= 0, .dtype = c.types.gemm},
+          name, std::move(reads), {y});
   return y;
 }
 
-Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx, bool weight_ready) const {
+Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx,
+                       bool weight_ready) const {
   if (bias >= 0) {
     const bool accumulate = c.hooks.HoldsValue(bias);
-    c.b.Add(ColumnSum{rows, out, accumulate, c.types.storage}, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
+    c.b.Add(ColumnSum{rows, out, accumulate, c.types.storage}, name + ".bias", {dy},
+            {c.hooks.Gradient(bias)});
     c.hooks.Ready(bias);
   }
   Slice dx = kNoSlice;
   if (needs_dx) {
     dx = c.Activation(name + ".dx", rows * in);
-    c.b.Add(Gemm{.m = rows, .n = in, .k = out, .dtype = c.types.gemm}, name + ".input", {dy, c.hooks.Values(weight)}, {dx});
+    c.b.Add(Gemm{.m = rows, .n = in, .k = out, .dtype = c.types.gemm}, name + ".input",
+            {dy, c.hooks.Values(weight)}, {dx});
   }
   const bool accumulate = c.hooks.HoldsValue(weight);
-  c.b.Add(Gemm{.m = out, .n = in, .k = rows, .transpose_a = true, .accumulate = accumulate, .dtype = c.types.gemm},
-          name + ".weight", {dy, x}, {c.hooks.Gradient(weight)});
+  c.b.Add(
+      Gemm{
+          .m = out, .n = in, .k = rows, .transpose_a = true, .accumulate = accumulate, .dtype = c.types.gemm},
+      name + ".weight", {dy, x}, {c.hooks.Gradient(weight)});
   if (weight_ready) c.hooks.Ready(weight);
   return dx;
 }
@@ -83,15 +96,16 @@ Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t 
     writes.push_back(saved.x);
   }
   saved.y = c.Activation(name, rows * columns);
-  saved.statistics =
-      c.b.Temporary(name + ".statistics", rows * (kind == NormKind::kLayerNorm ? 2 : 1), Category::kActivations);
+  saved.statistics = c.b.Temporary(name + ".statistics", rows * (kind == NormKind::kLayerNorm ? 2 : 1),
+                                   Category::kActivations);
   writes.push_back(saved.y);
   writes.push_back(saved.statistics);
   c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.storage}, name, reads, writes);
   return saved;
 }
 
-Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, int64_t rows) const {
+Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual,
+                     int64_t rows) const {
   const bool residual = dresidual.buffer >= 0;
   const bool accumulate = c.hooks.HoldsValue(gamma);
   const Slice dx = residual ? dresidual : dy;
@@ -99,7 +113,8 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
   if (residual) reads.push_back(dresidual);
   std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};
   if (beta >= 0) writes.push_back(c.hooks.Gradient(beta));
-  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.storage}, name, reads, writes);
+  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.storage}, name, reads,
+          writes);
   if (beta >= 0) c.hooks.Ready(beta);
   c.hooks.Ready(gamma);
   return dx;

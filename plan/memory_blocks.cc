@@ -55,7 +55,8 @@ void MemoryBlocks::Split(Place place, Bytes bytes) {
   Unindex(place);
   const uint64_t count = static_cast<uint64_t>(bytes.count());
   const Place rest = place + count;
-  blocks_[rest] = MemoryBlock{block.address + count, block.bytes - bytes, block.pool, block.state, place, block.next};
+  blocks_[rest] =
+      MemoryBlock{block.address + count, block.bytes - bytes, block.pool, block.state, place, block.next};
   if (block.next != 0) blocks_.at(block.next).previous = rest;
   block.next = rest;
   block.bytes = bytes;

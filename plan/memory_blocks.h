@@ -46,7 +46,7 @@ using Place = uint64_t;
 
 enum class BlockState : uint8_t {
   kUsed,
-  kPending,   // given back, but a stream may still work on it
+  kPending,  // given back, but a stream may still work on it
   kFree,
   kUnmapped,  // addresses of an expandable segment without memory
 };

@@ -17,7 +17,10 @@ struct Pass {
 class Mlp : public Model {
  public:
   Mlp(const Scenario& scenario, const StageRange& stage)
-      : spec_(scenario.model), stage_(stage), types_(TypesOf(scenario.precision)), rows_(scenario.batch.micro) {}
+      : spec_(scenario.model),
+        stage_(stage),
+        types_(TypesOf(scenario.precision)),
+        rows_(scenario.batch.micro) {}
 
   void Register(Role& role) override {
     AddModule("", -1);
@@ -27,7 +30,8 @@ class Mlp : public Model {
       const int64_t in = spec_.widths[i], out = spec_.widths[i + 1];
       const ModuleId module = AddModule(name, kRootModule);
       // torch.nn.Linear: uniform in +-1/sqrt(in), weights and biases.
-      const ParameterInit init{InitializeParameter::Distribution::kUniform, 1.0 / std::sqrt(static_cast<double>(in))};
+      const ParameterInit init{InitializeParameter::Distribution::kUniform,
+                               1.0 / std::sqrt(static_cast<double>(in))};
       Linear linear{name, in, out};
       linear.weight = AddParameter(role, module, name + ".weight", {out, in}, init);
       if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, init);
@@ -91,7 +95,8 @@ class Mlp : public Model {
       c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
       ForwardScope layer(c.hooks, ModuleOf(i));
       pass.sums.push_back(layers_[i].Forward(c, pass.inputs.back(), rows_));
-      if (i + 1 < layers_.size() || !stage_.is_last) pass.inputs.push_back(Activate(c, layers_[i], pass.sums.back()));
+      if (i + 1 < layers_.size() || !stage_.is_last)
+        pass.inputs.push_back(Activate(c, layers_[i], pass.sums.back()));
     }
     c.b.SetLayer(-1);
     return stage_.is_last ? pass.sums.back() : pass.inputs.back();
@@ -100,8 +105,8 @@ class Mlp : public Model {
   Slice Loss(const LayerContext& c, Slice prediction, Slice targets, Slice loss, double gradient_scale) {
     c.b.SetPhase(Phase::kLoss);
     Slice dy = c.Activation("dprediction", prediction.elements);
-    c.b.Add(MeanSquaredError{rows_, spec_.widths.back(), gradient_scale, types_.storage}, "mean_squared_error",
-            {prediction, targets}, {loss, dy});
+    c.b.Add(MeanSquaredError{rows_, spec_.widths.back(), gradient_scale, types_.storage},
+            "mean_squared_error", {prediction, targets}, {loss, dy});
     return dy;
   }
 
@@ -122,13 +127,14 @@ class Mlp : public Model {
   }
 
   void ActivationGradient(const LayerContext& c, const Linear& layer, Slice sum, Slice dy) {
-    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation", {dy, sum}, {dy});
+    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.storage},
+            layer.name + ".activation", {dy, sum}, {dy});
   }
 
   Slice Activate(const LayerContext& c, const Linear& layer, Slice sum) {
     Slice activated = c.Activation(layer.name + ".activation", rows_ * layer.out);
-    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation", {sum},
-            {activated});
+    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation",
+            {sum}, {activated});
     return activated;
   }
 

@@ -42,7 +42,8 @@ class Model {
   // Adds a module; parents before children, in forward order. -1 outside the stage.
   ModuleId AddModule(std::string name, ModuleId parent);
   // Adds a parameter of a module to the role; its index. Outside the stage it is only counted, and -1.
-  int AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape, ParameterInit init);
+  int AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
+                   ParameterInit init);
 
   std::vector<Module> modules_;
   bool is_in_stage_ = true;  // what is added next

@@ -43,7 +43,9 @@ class ModelHooks {
 // Calls the hooks of a module's forward around a scope.
 class ForwardScope {
  public:
-  ForwardScope(ModelHooks& hooks, ModuleId module) : hooks_(hooks), module_(module) { hooks_.BeforeForward(module_); }
+  ForwardScope(ModelHooks& hooks, ModuleId module) : hooks_(hooks), module_(module) {
+    hooks_.BeforeForward(module_);
+  }
   ~ForwardScope() { hooks_.AfterForward(module_); }
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
@@ -56,7 +58,9 @@ class ForwardScope {
 // And of its backward.
 class BackwardScope {
  public:
-  BackwardScope(ModelHooks& hooks, ModuleId module) : hooks_(hooks), module_(module) { hooks_.BeforeBackward(module_); }
+  BackwardScope(ModelHooks& hooks, ModuleId module) : hooks_(hooks), module_(module) {
+    hooks_.BeforeBackward(module_);
+  }
   ~BackwardScope() { hooks_.AfterBackward(module_); }
   BackwardScope(const BackwardScope&) = delete;
   BackwardScope& operator=(const BackwardScope&) = delete;

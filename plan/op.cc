@@ -76,7 +76,9 @@ std::string TypeSuffix(DType dtype) {
   return dtype == DType::kFloat32 ? std::string() : fmt::format(" {}", Name(dtype));
 }
 
-int64_t Sum(const std::vector<int64_t>& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
+int64_t Sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
 
 std::string_view NameOf(Copy::Crosses crosses) {
   switch (crosses) {
@@ -99,8 +101,8 @@ std::string KeyOf(const Gemm& g) {
 }
 
 std::string KeyOf(const ColumnSum& c) {
-  return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns, Flag(c.accumulate, " accumulate"),
-                     TypeSuffix(c.dtype));
+  return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns,
+                     Flag(c.accumulate, " accumulate"), TypeSuffix(c.dtype));
 }
 
 std::string KeyOf(const NormForward& n) {
@@ -139,8 +141,8 @@ std::string KeyOf(const EmbeddingForward& e) {
 }
 
 std::string KeyOf(const EmbeddingBackward& e) {
-  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}", e.tokens, e.seq, e.vocab,
-                     e.hidden, Flag(e.learned_positions, " positions"),
+  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}", e.tokens, e.seq,
+                     e.vocab, e.hidden, Flag(e.learned_positions, " positions"),
                      Flag(e.accumulate_table, " accumulate_table"),
                      Flag(e.accumulate_positions, " accumulate_positions"), TypeSuffix(e.dtype));
 }
@@ -154,8 +156,8 @@ std::string KeyOf(const MeanSquaredError& m) {
 }
 
 std::string KeyOf(const Copy& c) {
-  return fmt::format("copy {} {} n={}{}{}{}", Name(c.from), Name(c.to), c.elements, Flag(c.scale != 1.0, " scaled"),
-                     Flag(c.accumulate, " accumulate"), NameOf(c.crosses));
+  return fmt::format("copy {} {} n={}{}{}{}", Name(c.from), Name(c.to), c.elements,
+                     Flag(c.scale != 1.0, " scaled"), Flag(c.accumulate, " accumulate"), NameOf(c.crosses));
 }
 
 std::string KeyOf(const Scale& s) { return fmt::format("scale n={}{}", s.elements, TypeSuffix(s.dtype)); }
@@ -300,7 +302,9 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const AttentionBackward& a) {
             return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
           },
-          [](const Rope& r) { return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim); },
+          [](const Rope& r) {
+            return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
+          },
           [](const ActivationForward& a) {
             return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
           },
@@ -308,14 +312,18 @@ Bytes TrafficOf(const OpKind& kind) {
             return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3));
           },
           [](const EmbeddingForward& e) { return SizeOf(e.dtype) * (2 * e.tokens * e.hidden); },
-          [](const EmbeddingBackward& e) { return SizeOf(e.dtype) * (3 * e.tokens * e.hidden + e.vocab * e.hidden); },
+          [](const EmbeddingBackward& e) {
+            return SizeOf(e.dtype) * (3 * e.tokens * e.hidden + e.vocab * e.hidden);
+          },
           [](const CrossEntropy& c) { return SizeOf(c.dtype) * (2 * c.rows * c.vocab); },
           [](const MeanSquaredError& m) { return SizeOf(m.dtype) * (3 * m.rows * m.columns); },
           [](const Copy& c) {
             return SizeOf(c.from) * c.elements + SizeOf(c.to) * (c.elements * (c.accumulate ? 2 : 1));
           },
           [](const Scale& s) { return SizeOf(s.dtype) * (2 * s.elements); },
-          [](const PackShards& p) { return (SizeOf(p.from) + SizeOf(p.to)) * (p.ranks * Sum(p.shard_elements)); },
+          [](const PackShards& p) {
+            return (SizeOf(p.from) + SizeOf(p.to)) * (p.ranks * Sum(p.shard_elements));
+          },
           [](const UnpackShards& u) { return SizeOf(u.dtype) * (2 * u.ranks * Sum(u.shard_elements)); },
           [](const Fill& f) { return SizeOf(f.dtype) * f.elements; },
           [](const GradientNorm& g) { return F32(g.elements); },

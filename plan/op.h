@@ -212,20 +212,27 @@ struct OptimizerUpdate {
 struct InitializeParameter {
   enum class Distribution { kNormal, kUniform, kOnes, kZeros } distribution = Distribution::kZeros;
   int64_t elements = 0;
-  double scale = 0.0;      // standard deviation, or half width of the uniform
-  uint64_t stream = 0;     // the parameter's position in registration order
+  double scale = 0.0;   // standard deviation, or half width of the uniform
+  uint64_t stream = 0;  // the parameter's position in registration order
 };
 
 // The data loader's next micro-batch of this rank into the step's input buffers.
 // transformer: writes ids (int32 [T]), targets (int32 [T]); MLP: writes inputs (fp32 [rows,in]), targets (fp32 [rows,out]).
 struct LoadBatch {
   int64_t micro_batch = 0;
-  int64_t rows = 0;      // sequences or samples
-  int64_t columns = 0;   // tokens of a sequence, or input features
-  int64_t targets = 0;   // MLP: output features
+  int64_t rows = 0;     // sequences or samples
+  int64_t columns = 0;  // tokens of a sequence, or input features
+  int64_t targets = 0;  // MLP: output features
 };
 
-enum class CollectiveKind : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll, kBarrier };
+enum class CollectiveKind : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kAllToAll,
+  kBarrier
+};
 
 // A collective of the group that its stream belongs to. `elements` counts the whole message: what is reduced or broadcast,
 // what all ranks together gather or scatter.
@@ -266,11 +273,11 @@ struct Free {
   int32_t recorded_stream = -1;
 };
 
-using OpKind = std::variant<Gemm, ColumnSum, NormForward, NormBackward, AttentionForward, AttentionBackward, Rope,
-                            ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy,
-                            MeanSquaredError, Copy, Scale, PackShards, UnpackShards, Fill, GradientNorm,
-                            SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send,
-                            Receive, HostWait, Alloc, Free>;
+using OpKind = std::variant<Gemm, ColumnSum, NormForward, NormBackward, AttentionForward, AttentionBackward,
+                            Rope, ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward,
+                            CrossEntropy, MeanSquaredError, Copy, Scale, PackShards, UnpackShards, Fill,
+                            GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter,
+                            LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

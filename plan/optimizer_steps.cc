@@ -10,7 +10,8 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 
 }  // namespace
 
-OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, const std::vector<OptimizerTarget>& targets)
+OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec,
+                               const std::vector<OptimizerTarget>& targets)
     : role_(role), spec_(spec), targets_(targets), states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
   for (int state = 0; state < states_per_target_; ++state) {
@@ -55,7 +56,8 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
     elements += targets_[i].values.elements;
   }
   for (int state = 0; state < states_per_target_; ++state) {
-    for (int i = begin; i < end; ++i) writes.push_back(states_[static_cast<size_t>(state) * targets_.size() + i]);
+    for (int i = begin; i < end; ++i)
+      writes.push_back(states_[static_cast<size_t>(state) * targets_.size() + i]);
   }
   if (first) {
     for (size_t i = static_cast<size_t>(end - begin); i < writes.size(); ++i) {

@@ -5,7 +5,8 @@ namespace windtunnel {
 ParameterGradients::ParameterGradients(Role& role, DType type)
     : alive_(role.parameters.size(), false), holds_value_(role.parameters.size(), false) {
   for (const Parameter& parameter : role.parameters) {
-    gradients_.push_back(NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients, type));
+    gradients_.push_back(
+        NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients, type));
   }
 }
 

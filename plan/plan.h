@@ -45,7 +45,7 @@ struct Parameter {
   std::vector<int64_t> shape;  // row-major
   int64_t elements = 0;
   ParameterInit init;
-  Placement values;  // that the optimizer updates (fp32), between steps
+  Placement values;     // that the optimizer updates (fp32), between steps
   int64_t ordinal = 0;  // in the registration order of the whole model, of which the role may hold a stage
 };
 
@@ -56,10 +56,10 @@ struct Role {
   std::vector<Stream> streams;
   std::vector<Buffer> buffers;
   std::vector<Parameter> parameters;
-  Program initialize;           // parameters, initial broadcast, first buckets
+  Program initialize;            // parameters, initial broadcast, first buckets
   std::vector<Program> startup;  // the first steps, where they differ from the steady one
   Program steady;
-  std::vector<Slice> losses;  // fp32 scalars, one per micro-batch; their mean is the step's loss
+  std::vector<Slice> losses;    // fp32 scalars, one per micro-batch; their mean is the step's loss
   BufferId gradient_norm = -1;  // fp32 scalar, when clipping
 
   // Of step 0, 1, …
@@ -71,8 +71,8 @@ struct Role {
 struct ModelStatistics {
   int64_t parameters = 0;
   int64_t parameters_without_positions = 0;
-  int64_t tokens_per_step = 0;   // over all ranks; samples for an MLP
-  Flops flops_per_token;         // PaLM convention: 6N + 12 L H Q T; 6N for an MLP
+  int64_t tokens_per_step = 0;  // over all ranks; samples for an MLP
+  Flops flops_per_token;        // PaLM convention: 6N + 12 L H Q T; 6N for an MLP
 };
 
 struct Plan {

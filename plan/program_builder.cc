@@ -8,19 +8,21 @@
 
 namespace windtunnel {
 
-Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype, MemorySpace space) {
+Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype,
+                MemorySpace space) {
   role.buffers.push_back(Buffer{std::move(name), SizeOf(dtype) * elements, category, dtype, space});
   return Slice{static_cast<BufferId>(role.buffers.size()) - 1, 0, elements};
 }
 
-Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category category, DType dtype, MemorySpace space) {
+Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category category, DType dtype,
+                                MemorySpace space) {
   Slice slice = NewBuffer(role_, std::move(name), elements, category, dtype, space);
   temporaries_.push_back(slice.buffer);
   return slice;
 }
 
-OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
-                            std::vector<OpIndex> dependencies, StreamId stream) {
+OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> reads,
+                            std::vector<Slice> writes, std::vector<OpIndex> dependencies, StreamId stream) {
   if (stream == kComputeStream) {
     dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
     awaited_.clear();
@@ -28,8 +30,16 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   std::sort(dependencies.begin(), dependencies.end());
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   const OpIndex index = static_cast<OpIndex>(program_.ops.size());
-  program_.ops.push_back(Op{std::move(kind), stream, std::move(reads), std::move(writes), std::move(dependencies), phase_,
-                            layer_, micro_batch_, std::move(name), {}});
+  program_.ops.push_back(Op{std::move(kind),
+                            stream,
+                            std::move(reads),
+                            std::move(writes),
+                            std::move(dependencies),
+                            phase_,
+                            layer_,
+                            micro_batch_,
+                            std::move(name),
+                            {}});
   if (stream == kComputeStream) last_compute_ = index;
   return index;
 }
@@ -43,13 +53,29 @@ void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
 }
 
 void ProgramBuilder::Alloc(BufferId id) {
-  program_.ops.push_back(
-      Op{windtunnel::Alloc{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name, {}});
+  program_.ops.push_back(Op{windtunnel::Alloc{},
+                            kComputeStream,
+                            {},
+                            {Slice{id, 0, 0}},
+                            {},
+                            phase_,
+                            layer_,
+                            micro_batch_,
+                            role_.buffers[id].name,
+                            {}});
 }
 
 void ProgramBuilder::Free(BufferId id) {
-  program_.ops.push_back(
-      Op{windtunnel::Free{}, kComputeStream, {}, {Slice{id, 0, 0}}, {}, phase_, layer_, micro_batch_, role_.buffers[id].name, {}});
+  program_.ops.push_back(Op{windtunnel::Free{},
+                            kComputeStream,
+                            {},
+                            {Slice{id, 0, 0}},
+                            {},
+                            phase_,
+                            layer_,
+                            micro_batch_,
+                            role_.buffers[id].name,
+                            {}});
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {
@@ -102,7 +128,8 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
 
 Program ProgramBuilder::Finish() {
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
-  std::vector<std::vector<BufferId>> born(program_.ops.size()), dead(program_.ops.size()), dying(program_.ops.size());
+  std::vector<std::vector<BufferId>> born(program_.ops.size()), dead(program_.ops.size()),
+      dying(program_.ops.size());
   for (size_t i = 0; i < temporaries_.size(); ++i) {
     WT_CHECK_GE(lifetimes[i].first, 0);
     born[lifetimes[i].first].push_back(temporaries_[i]);
@@ -111,19 +138,36 @@ Program ProgramBuilder::Finish() {
   Program result{program_.name, {}};
   std::vector<OpIndex> moved(program_.ops.size());
   auto memory_op = [&](OpKind kind, BufferId id, StreamId owner, const Op& beside) {
-    result.ops.push_back(Op{std::move(kind), owner, {}, {Slice{id, 0, 0}}, {}, beside.phase, beside.layer,
-                            beside.micro_batch, role_.buffers[id].name, {}});
+    result.ops.push_back(Op{std::move(kind),
+                            owner,
+                            {},
+                            {Slice{id, 0, 0}},
+                            {},
+                            beside.phase,
+                            beside.layer,
+                            beside.micro_batch,
+                            role_.buffers[id].name,
+                            {}});
   };
   std::unordered_map<BufferId, StreamId> owner;
-  for (size_t i = 0; i < temporaries_.size(); ++i) owner[temporaries_[i]] = program_.ops[lifetimes[i].first].stream;
+  for (size_t i = 0; i < temporaries_.size(); ++i)
+    owner[temporaries_[i]] = program_.ops[lifetimes[i].first].stream;
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
   auto free = [&](BufferId id, const Op& beside) {
     const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;
     memory_op(windtunnel::Free{is_recorded ? kComputeStream : -1}, id, owner[id], beside);
   };
   for (size_t index = 0; index < program_.ops.size(); ++index) {
-    const Op beside{windtunnel::Alloc{}, kComputeStream, {}, {}, {}, program_.ops[index].phase,
-                    program_.ops[index].layer, program_.ops[index].micro_batch, "", {}};
+    const Op beside{windtunnel::Alloc{},
+                    kComputeStream,
+                    {},
+                    {},
+                    {},
+                    program_.ops[index].phase,
+                    program_.ops[index].layer,
+                    program_.ops[index].micro_batch,
+                    "",
+                    {}};
     for (BufferId id : dead[index]) free(id, beside);
     for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, owner[id], beside);
     moved[index] = static_cast<OpIndex>(result.ops.size());

@@ -78,7 +78,7 @@ class ProgramBuilder {
 };
 
 // Adds a buffer that outlives single programs to the role, and returns the whole of it.
-Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category, DType dtype = DType::kFloat32,
-                MemorySpace space = MemorySpace::kDevice);
+Slice NewBuffer(Role& role, std::string name, int64_t elements, Category category,
+                DType dtype = DType::kFloat32, MemorySpace space = MemorySpace::kDevice);
 
 }  // namespace windtunnel

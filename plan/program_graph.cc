@@ -34,7 +34,8 @@ struct ProgramGraph::Graph {
   Csr csr;
 };
 
-ProgramGraph::ProgramGraph(const Program& program) : graph_(std::make_unique<Graph>(program, EdgesOf(program))) {}
+ProgramGraph::ProgramGraph(const Program& program)
+    : graph_(std::make_unique<Graph>(program, EdgesOf(program))) {}
 ProgramGraph::~ProgramGraph() = default;
 ProgramGraph::ProgramGraph(ProgramGraph&&) noexcept = default;
 
@@ -95,7 +96,8 @@ std::vector<Duration> ProgramGraph::Slack(const std::vector<Duration>& lengths) 
   }
   const Duration longest = CriticalPath(lengths).length;
   std::vector<Duration> slack(lengths.size());
-  for (size_t op = 0; op < lengths.size(); ++op) slack[op] = longest - (from_start[op] + to_end[op] - lengths[op]);
+  for (size_t op = 0; op < lengths.size(); ++op)
+    slack[op] = longest - (from_start[op] + to_end[op] - lengths[op]);
   return slack;
 }
 

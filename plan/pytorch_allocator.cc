@@ -12,7 +12,8 @@ constexpr Allocation kNothing{static_cast<uint64_t>(kBlockRounding.count()), Byt
 
 }  // namespace
 
-PytorchAllocator::PytorchAllocator(SegmentSource* source, const Options& options) : source_(source), options_(options) {
+PytorchAllocator::PytorchAllocator(SegmentSource* source, const Options& options)
+    : source_(source), options_(options) {
   if (options.expandable) expandable_.emplace(source, &blocks_);
 }
 

@@ -19,7 +19,9 @@ class Replicated : public DataParallel {
   int64_t startup_steps() const override { return reducer_ ? reducer_->startup_steps() : 1; }
 
   Slice Values(int index) override { return values_[index]; }
-  Slice Gradient(int index) override { return reducer_ ? reducer_->Gradient(index) : gradients_->Gradient(index); }
+  Slice Gradient(int index) override {
+    return reducer_ ? reducer_->Gradient(index) : gradients_->Gradient(index);
+  }
   bool HoldsValue(int index) const override {
     return reducer_ ? reducer_->HoldsValue(index) : gradients_->HoldsValue(index);
   }
@@ -27,7 +29,9 @@ class Replicated : public DataParallel {
 
  private:
   bool has_masters() const { return type_ != DType::kFloat32; }
-  Slice GradientPlace(int index) const { return reducer_ ? reducer_->Place(index) : gradients_->Place(index); }
+  Slice GradientPlace(int index) const {
+    return reducer_ ? reducer_->Place(index) : gradients_->Place(index);
+  }
   std::vector<OptimizerTarget> Targets();
 
   Role& role_;
@@ -36,24 +40,29 @@ class Replicated : public DataParallel {
   DType type_;
   CollectiveStream& world_;
   std::vector<Slice> values_, masters_;
-  std::vector<Slice> converted_;  // gradients in fp32, of the program being built
+  std::vector<Slice> converted_;                   // gradients in fp32, of the program being built
   std::unique_ptr<DdpReducer> reducer_;            // over several ranks, or
   std::unique_ptr<ParameterGradients> gradients_;  // nothing to reduce
   std::unique_ptr<OptimizerSteps> optimizer_;      // made by the first Update: buckets move between steps
 };
 
 Replicated::Replicated(const StrategyContext& context)
-    : role_(context.role), spec_(context.scenario.parallel.data), optimizer_spec_(context.scenario.optimizer),
-      type_(TypesOf(context.scenario.precision).storage), world_(context.world) {
+    : role_(context.role),
+      spec_(context.scenario.parallel.data),
+      optimizer_spec_(context.scenario.optimizer),
+      type_(TypesOf(context.scenario.precision).storage),
+      world_(context.world) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
     if (has_masters()) {
-      masters_.push_back(NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer));
+      masters_.push_back(
+          NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer));
     }
     parameter.values.buffer = has_masters() ? masters_.back().buffer : values_.back().buffer;
   }
   if (world_.ranks() > 1) {
-    reducer_ = std::make_unique<DdpReducer>(role_, spec_, world_, values_, TypeOf(context.scenario.precision.reduce));
+    reducer_ = std::make_unique<DdpReducer>(role_, spec_, world_, values_,
+                                            TypeOf(context.scenario.precision.reduce));
   } else {
     gradients_ = std::make_unique<ParameterGradients>(role_, type_);
   }
@@ -102,7 +111,8 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
   if (has_masters()) {
     converted_.clear();
     for (size_t i = 0; i < values_.size(); ++i) {
-      converted_.push_back(b.Temporary(role_.parameters[i].name + ".grad.fp32", values_[i].elements, Category::kGradients));
+      converted_.push_back(
+          b.Temporary(role_.parameters[i].name + ".grad.fp32", values_[i].elements, Category::kGradients));
       b.Add(Copy{.elements = values_[i].elements, .from = type_}, role_.parameters[i].name,
             {GradientPlace(static_cast<int>(i))}, {converted_[i]});
     }
@@ -112,12 +122,15 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
   optimizer_->AddClipping(b, first, nullptr);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; i < masters_.size(); ++i) {
-    b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]}, {values_[i]});
+    b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},
+          {values_[i]});
   }
 }
 
 }  // namespace
 
-std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context) { return std::make_unique<Replicated>(context); }
+std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context) {
+  return std::make_unique<Replicated>(context);
+}
 
 }  // namespace windtunnel

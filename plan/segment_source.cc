@@ -21,8 +21,8 @@ Result<uint64_t> VirtualSegmentSource::ReserveAddresses(Bytes bytes) {
 
 Status VirtualSegmentSource::Map(uint64_t, Bytes bytes) {
   if (bytes > capacity_ - used_) {
-    return Failed("{} ({} B) asked for, {} of {} reserved", FormatBytes(bytes), bytes.count(), FormatBytes(used_),
-                  FormatBytes(capacity_));
+    return Failed("{} ({} B) asked for, {} of {} reserved", FormatBytes(bytes), bytes.count(),
+                  FormatBytes(used_), FormatBytes(capacity_));
   }
   used_ += bytes;
   return Ok();

@@ -18,7 +18,8 @@ std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, c
   const int64_t last_rank = slice.per_rank == 0 ? 0 : axes[slice.axis].size() - 1;
   const int64_t furthest = slice.offset + last_rank * slice.per_rank;
   if (slice.offset < 0 || slice.elements < 0 || slice.per_rank < 0 || furthest + slice.elements > capacity) {
-    return fmt::format("uses elements {}+{} of '{}', which has {}", furthest, slice.elements, buffer.name, capacity);
+    return fmt::format("uses elements {}+{} of '{}', which has {}", furthest, slice.elements, buffer.name,
+                       capacity);
   }
   return {};
 }
@@ -53,7 +54,8 @@ std::string CheckDependencies(const Program& program, const std::vector<Stream>&
   }
   OpIndex previous = -1;
   for (OpIndex dependency : op.dependencies) {
-    if (dependency < 0 || dependency >= index) return fmt::format("depends on operator {}, not an earlier one", dependency);
+    if (dependency < 0 || dependency >= index)
+      return fmt::format("depends on operator {}, not an earlier one", dependency);
     if (dependency <= previous) return "has dependencies out of order";
     if (program.ops[dependency].stream == op.stream) return "depends on an operator of its own stream";
     previous = dependency;
@@ -65,12 +67,18 @@ std::string CheckDependencies(const Program& program, const std::vector<Stream>&
 
 std::string_view Name(Category category) {
   switch (category) {
-    case Category::kParameters: return "parameters";
-    case Category::kGradients: return "gradients";
-    case Category::kOptimizer: return "optimizer";
-    case Category::kActivations: return "activations";
-    case Category::kCommunication: return "communication";
-    case Category::kWorkspace: return "workspace";
+    case Category::kParameters:
+      return "parameters";
+    case Category::kGradients:
+      return "gradients";
+    case Category::kOptimizer:
+      return "optimizer";
+    case Category::kActivations:
+      return "activations";
+    case Category::kCommunication:
+      return "communication";
+    case Category::kWorkspace:
+      return "workspace";
   }
   return "?";
 }
@@ -79,14 +87,22 @@ std::string_view Name(MemorySpace space) { return space == MemorySpace::kDevice 
 
 std::string_view Name(Phase phase) {
   switch (phase) {
-    case Phase::kInitialize: return "initialize";
-    case Phase::kForward: return "forward";
-    case Phase::kLoss: return "loss";
-    case Phase::kRecompute: return "recompute";
-    case Phase::kBackward: return "backward";
-    case Phase::kGradientSync: return "gradient_sync";
-    case Phase::kOptimizer: return "optimizer";
-    case Phase::kEnd: return "end";
+    case Phase::kInitialize:
+      return "initialize";
+    case Phase::kForward:
+      return "forward";
+    case Phase::kLoss:
+      return "loss";
+    case Phase::kRecompute:
+      return "recompute";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kGradientSync:
+      return "gradient_sync";
+    case Phase::kOptimizer:
+      return "optimizer";
+    case Phase::kEnd:
+      return "end";
   }
   return "?";
 }
@@ -107,12 +123,14 @@ Axis MakeAxis(std::string name, int world_size, int size, int stride) {
 }
 
 std::string FindProgramError(const Program& program, const std::vector<Buffer>& buffers,
-                             const std::vector<Stream>& streams, const std::vector<Axis>& axes, std::vector<bool>& alive) {
+                             const std::vector<Stream>& streams, const std::vector<Axis>& axes,
+                             std::vector<bool>& alive) {
   alive.resize(buffers.size(), false);
   for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
     const Op& op = program.ops[index];
     auto where = [&](const std::string& what) {
-      return fmt::format("{}: operator {} '{}' ({}) {}", program.name, index, op.name, OperatorName(op.kind), what);
+      return fmt::format("{}: operator {} '{}' ({}) {}", program.name, index, op.name, OperatorName(op.kind),
+                         what);
     };
     if (IsMemory(op.kind)) {
       if (auto error = CheckMemoryOp(op, buffers, alive); !error.empty()) return where(error);

@@ -22,7 +22,14 @@ using StreamId = int32_t;
 using AxisId = int32_t;
 
 // What memory is for; the words are those of the result's `at_peak`.
-enum class Category : uint8_t { kParameters, kGradients, kOptimizer, kActivations, kCommunication, kWorkspace };
+enum class Category : uint8_t {
+  kParameters,
+  kGradients,
+  kOptimizer,
+  kActivations,
+  kCommunication,
+  kWorkspace
+};
 inline constexpr int kCategories = 6;
 std::string_view Name(Category category);
 
@@ -73,24 +80,34 @@ enum class StreamKind : uint8_t { kCompute, kCommunication, kCopy, kHost };
 
 struct Stream {
   StreamKind kind = StreamKind::kCompute;
-  std::string name;    // "compute", "data"
+  std::string name;  // "compute", "data"
   AxisId axis = -1;  // communication: whose collectives it carries, each rank among its group on this axis
 };
 inline constexpr StreamId kComputeStream = 0;
 
-enum class Phase : uint8_t { kInitialize, kForward, kLoss, kRecompute, kBackward, kGradientSync, kOptimizer, kEnd };
+enum class Phase : uint8_t {
+  kInitialize,
+  kForward,
+  kLoss,
+  kRecompute,
+  kBackward,
+  kGradientSync,
+  kOptimizer,
+  kEnd
+};
 std::string_view Name(Phase phase);
 
 struct Op {
   OpKind kind;
   StreamId stream = kComputeStream;
-  std::vector<Slice> reads, writes;  // in the order that the kind documents
+  std::vector<Slice> reads, writes;   // in the order that the kind documents
   std::vector<OpIndex> dependencies;  // on other streams (HostWait: on any); ascending
   Phase phase = Phase::kForward;
   int32_t layer = -1;        // -1: outside the blocks
   int32_t micro_batch = -1;  // -1: once a step
   std::string name;          // "blocks.0.mlp.up", "bucket 1"
-  std::vector<int32_t> parameters = {};  // communication: whose values or gradients it carries, in the message's order
+  std::vector<int32_t> parameters =
+      {};  // communication: whose values or gradients it carries, in the message's order
 };
 
 struct Program {
@@ -102,6 +119,7 @@ struct Program {
 // and free alternate, slices lie within their buffers for every rank, the graph is acyclic. `alive` is the set of buffers alive before
 // (by id), and is updated to those alive after. Returns an error text naming the op, or an empty string.
 std::string FindProgramError(const Program& program, const std::vector<Buffer>& buffers,
-                             const std::vector<Stream>& streams, const std::vector<Axis>& axes, std::vector<bool>& alive);
+                             const std::vector<Stream>& streams, const std::vector<Axis>& axes,
+                             std::vector<bool>& alive);
 
 }  // namespace windtunnel

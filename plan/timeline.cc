@@ -24,9 +24,8 @@ std::vector<Duration> EndsByOperator(const Timeline& timeline, const Program& pr
 // Splits the gap [from, to) before an operator: up to the end of each awaited operator it is a wait, the rest dispatch.
 void SplitGap(Duration from, Duration to, std::vector<OpIndex> awaited, const std::vector<Duration>& ends,
               const std::function<void(const Stretch&)>& emit) {
-  std::sort(awaited.begin(), awaited.end(), [&](OpIndex a, OpIndex b) {
-    return ends[a] != ends[b] ? ends[a] < ends[b] : a < b;
-  });
+  std::sort(awaited.begin(), awaited.end(),
+            [&](OpIndex a, OpIndex b) { return ends[a] != ends[b] ? ends[a] < ends[b] : a < b; });
   for (OpIndex op : awaited) {
     const Duration until = std::min(ends[op], to);
     if (until <= from) continue;
@@ -83,12 +82,14 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
     }
   });
   for (const Span& span : timeline.spans) {
-    if (role.streams[span.stream].kind == StreamKind::kCommunication) result.communication += span.end - span.start;
+    if (role.streams[span.stream].kind == StreamKind::kCommunication)
+      result.communication += span.end - span.start;
   }
   return result;
 }
 
-std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role, const Program& program) {
+std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role,
+                                              const Program& program) {
   std::map<std::string, Duration> result;
   ForEachStretch(timeline, role, program, [&](const Stretch& stretch) {
     std::string name = "dispatch";

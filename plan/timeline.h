@@ -31,7 +31,7 @@ struct MemorySample {
 
 struct Timeline {
   int rank = 0;
-  Duration end;  // the closing barrier's end (world size 1: the last operator's)
+  Duration end;             // the closing barrier's end (world size 1: the last operator's)
   std::vector<Span> spans;  // by stream in order; across streams by start
   std::vector<MemorySample> memory;
   // Whether the host's thread runs the kernels of all streams, one after the other (a CPU); else a device runs each
@@ -47,13 +47,14 @@ struct StepBreakdown {
   Duration exposed_communication;  // the compute stream waits for a collective
   Duration bubble;                 // it waits for another pipeline stage
   Duration host;                   // nothing runs and nothing is waited for: dispatch
-  Duration communication;          // busy time of the communication streams, hidden or not (not part of the sum)
+  Duration communication;  // busy time of the communication streams, hidden or not (not part of the sum)
 };
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);
 
 // Where the compute stream's time goes, by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait all_reduce" (and
 // so on) while it waited for that collective, "wait receive" for a stage, "dispatch" for the gaps. Adds up to timeline.end.
-std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role, const Program& program);
+std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Role& role,
+                                              const Program& program);
 
 // Memory of a step (or of start-up).
 // The device's, unless it says otherwise; categories are those of the moment of the allocated peak.

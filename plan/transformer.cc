@@ -46,8 +46,12 @@ struct Pass {
 class Transformer : public Model {
  public:
   Transformer(const Scenario& scenario, const StageRange& stage)
-      : spec_(scenario.model), stage_(stage), types_(TypesOf(scenario.precision)), recompute_(scenario.recompute),
-        stops_early_(scenario.framework == Framework::kWindtunnel), batch_(scenario.batch.micro),
+      : spec_(scenario.model),
+        stage_(stage),
+        types_(TypesOf(scenario.precision)),
+        recompute_(scenario.recompute),
+        stops_early_(scenario.framework == Framework::kWindtunnel),
+        batch_(scenario.batch.micro),
         tokens_(batch_ * spec_.seq_len) {}
 
   void Register(Role& role) override;
@@ -57,13 +61,14 @@ class Transformer : public Model {
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
-  Linear RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out, bool bias,
-                        double deviation);
+  Linear RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
+                        bool bias, double deviation);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
   Block RegisterBlock(Role& role, int64_t layer);
 
   Slice Embed(const LayerContext& c, Slice ids);
-  Slice BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch, BlockActivations& saved);
+  Slice BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch,
+                     BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved);
   void Attend(const LayerContext& c, const Block& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
@@ -75,7 +80,8 @@ class Transformer : public Model {
   void RecomputeEverySecondMatmul(const LayerContext& c, const Block& block, BlockActivations& saved);
   Slice BlockBackward(const LayerContext& c, const Block& block, BlockActivations& saved, Slice dx);
   Slice MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx);
-  Slice AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dout);
+  Slice AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved,
+                             Slice dout);
   void Load(const LayerContext& c, int micro_batch, Pass& pass);
   Slice ForwardLayers(const LayerContext& c, Slice input, Pass& pass);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
@@ -86,7 +92,8 @@ class Transformer : public Model {
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   int64_t qkv_columns() const { return (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim(); }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), backward, types_.storage};
+    return Rope{batch_,           spec_.seq_len, spec_.heads,   spec_.kv_heads,
+                spec_.head_dim(), backward,      types_.storage};
   }
 
   ModelSpec spec_;
@@ -103,8 +110,8 @@ class Transformer : public Model {
   std::map<int, Pass> passes_;  // by micro-batch, from its forward to its backward
 };
 
-Linear Transformer::RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
-                                   bool bias, double deviation) {
+Linear Transformer::RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in,
+                                   int64_t out, bool bias, double deviation) {
   Linear linear{name, in, out};
   linear.weight = AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, deviation});
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {});
@@ -129,14 +136,15 @@ Block Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);
   block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
-  block.qkv = RegisterLinear(role, block.attention_module, prefix + "attn.qkv", spec_.hidden, qkv_columns(), spec_.bias,
-                             kInitDeviation);
-  block.projection = RegisterLinear(role, block.attention_module, prefix + "attn.proj", spec_.heads * spec_.head_dim(),
-                                    spec_.hidden, spec_.bias, residual);
+  block.qkv = RegisterLinear(role, block.attention_module, prefix + "attn.qkv", spec_.hidden, qkv_columns(),
+                             spec_.bias, kInitDeviation);
+  block.projection = RegisterLinear(role, block.attention_module, prefix + "attn.proj",
+                                    spec_.heads * spec_.head_dim(), spec_.hidden, spec_.bias, residual);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
-  block.up = RegisterLinear(role, block.mlp_module, prefix + (gated() ? "mlp.gate_up" : "mlp.up"), spec_.hidden,
-                            spec_.ffn * (gated() ? 2 : 1), spec_.bias, kInitDeviation);
-  block.down = RegisterLinear(role, block.mlp_module, prefix + "mlp.down", spec_.ffn, spec_.hidden, spec_.bias, residual);
+  block.up = RegisterLinear(role, block.mlp_module, prefix + (gated() ? "mlp.gate_up" : "mlp.up"),
+                            spec_.hidden, spec_.ffn * (gated() ? 2 : 1), spec_.bias, kInitDeviation);
+  block.down = RegisterLinear(role, block.mlp_module, prefix + "mlp.down", spec_.ffn, spec_.hidden,
+                              spec_.bias, residual);
   return block;
 }
 
@@ -170,7 +178,8 @@ Slice Transformer::Embed(const LayerContext& c, Slice ids) {
   Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
   std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions(), types_.storage},
+  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions(),
+                           types_.storage},
           "embedding", reads, {x});
   return x;
 }
@@ -187,9 +196,10 @@ void Transformer::Attend(const LayerContext& c, const Block& block, BlockActivat
   saved.attention_saved = spec_.attention == AttentionKind::kEager
                               ? c.Activation(name + ".probabilities", rows * spec_.seq_len)
                               : c.b.Temporary(name + ".log_sum_exp", rows, Category::kActivations);
-  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false), Category::kWorkspace);
-  c.b.Add(AttentionForward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), spec_.attention,
-                           types_.storage},
+  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false),
+                                  Category::kWorkspace);
+  c.b.Add(AttentionForward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(),
+                           spec_.attention, types_.storage},
           name, {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
 }
 
@@ -203,7 +213,8 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block
 void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
   const std::string name = ActivationName(block);
   saved.activated = c.Activation(name, tokens_ * spec_.ffn);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name, {saved.up}, {saved.activated});
+  c.b.Add(ActivationForward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name, {saved.up},
+          {saved.activated});
 }
 
 Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
@@ -214,7 +225,8 @@ Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, Bloc
 }
 
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
-Slice Transformer::BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch, BlockActivations& saved) {
+Slice Transformer::BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch,
+                                BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
   saved.norm1 = block.norm1.Forward(c, x, branch, tokens_);
   Slice attention = AttentionForwardOps(c, block, saved);
@@ -225,8 +237,11 @@ Slice Transformer::BlockForward(const LayerContext& c, const Block& block, Slice
 // A slice that backward does not name lives no longer than its last use in forward.
 void Transformer::DropActivations(BlockActivations& saved) const {
   switch (recompute_) {
-    case Recompute::kNone: return;
-    case Recompute::kSelective: saved.attention_saved = kNoSlice; return;
+    case Recompute::kNone:
+      return;
+    case Recompute::kSelective:
+      saved.attention_saved = kNoSlice;
+      return;
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = kNoSlice;
       saved.norm2 = {};
@@ -244,10 +259,17 @@ void Transformer::RunAgain(const LayerContext& c, const Block& block, BlockActiv
   if (recompute_ == Recompute::kNone) return;
   c.b.SetPhase(Phase::kRecompute);
   switch (recompute_) {
-    case Recompute::kNone: break;
-    case Recompute::kSelective: Attend(c, block, saved); break;
-    case Recompute::kSelectiveOp: RecomputeEverySecondMatmul(c, block, saved); break;
-    case Recompute::kFull: RecomputeBlock(c, block, saved); break;
+    case Recompute::kNone:
+      break;
+    case Recompute::kSelective:
+      Attend(c, block, saved);
+      break;
+    case Recompute::kSelectiveOp:
+      RecomputeEverySecondMatmul(c, block, saved);
+      break;
+    case Recompute::kFull:
+      RecomputeBlock(c, block, saved);
+      break;
   }
   c.b.SetPhase(Phase::kBackward);
 }
@@ -264,7 +286,8 @@ void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, Bloc
 
 // Kept: qkv, attention and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
 // projection, whose output nobody needs.
-void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block& block, BlockActivations& saved) {
+void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block& block,
+                                             BlockActivations& saved) {
   saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, tokens_);
   Slice attention;
   {
@@ -275,30 +298,35 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block&
   Activate(c, block, saved);
 }
 
-Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx) {
+Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved,
+                                  Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
   Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * spec_.ffn) : dactivated;
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name, {dactivated, saved.up}, {dup});
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name,
+          {dactivated, saved.up}, {dup});
   return block.up.Backward(c, dup, saved.norm2.y, tokens_);
 }
 
-Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx) {
+Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& block,
+                                        const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.attention_module);
   const std::string name = AttentionName(block);
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   Slice dqkv = c.Activation(name + ".dqkv", tokens_ * qkv_columns());
-  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true), Category::kWorkspace);
-  c.b.Add(AttentionBackward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(), spec_.attention,
-                            types_.storage},
+  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true),
+                                  Category::kWorkspace);
+  c.b.Add(AttentionBackward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(),
+                            spec_.attention, types_.storage},
           name, {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
 }
 
 // dx is the gradient of the stream after the block; it becomes, in place, that of the stream before it.
-Slice Transformer::BlockBackward(const LayerContext& c, const Block& block, BlockActivations& saved, Slice dx) {
+Slice Transformer::BlockBackward(const LayerContext& c, const Block& block, BlockActivations& saved,
+                                 Slice dx) {
   BackwardScope scope(c.hooks, block.module);
   RunAgain(c, block, saved);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
@@ -317,8 +345,8 @@ void Transformer::Load(const LayerContext& c, int micro_batch, Pass& pass) {
 // branch's place, which no backward needs.
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
-  c.b.Add(Copy{.elements = x.elements, .from = types_.storage, .to = types_.storage, .accumulate = true}, "stage.output",
-          {x}, {branch});
+  c.b.Add(Copy{.elements = x.elements, .from = types_.storage, .to = types_.storage, .accumulate = true},
+          "stage.output", {x}, {branch});
   return branch;
 }
 
@@ -348,7 +376,8 @@ Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, 
   {
     BackwardScope head(c.hooks, head_module_);
     // A tied weight is ready only once the embedding has added its part.
-    dy = head_.Backward(c, dlogits, norm.y, tokens_, /*needs_dx=*/true, /*weight_ready=*/!spec_.tie_embeddings);
+    dy = head_.Backward(c, dlogits, norm.y, tokens_, /*needs_dx=*/true,
+                        /*weight_ready=*/!spec_.tie_embeddings);
   }
   BackwardScope scope(c.hooks, norm_module_);
   return final_norm_.Backward(c, dy, norm, kNoSlice, tokens_);
@@ -380,8 +409,8 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   const Slice output = ForwardLayers(c, input, pass);
   if (stage_.is_last) {
     b.SetPhase(Phase::kLoss);
-    b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy", {output, pass.targets},
-          {loss, output});
+    b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy",
+          {output, pass.targets}, {loss, output});
   }
   b.SetMicroBatch(-1);
   return output;

@@ -22,10 +22,10 @@ struct Bucket {
   int64_t elements = 0, shard = 0;  // padded; of one rank
   Slice values, own_values;         // whole; this rank's part of it
   Slice master;                     // fp32 shard, where the values themselves are not updated
-  Slice whole_gradient;             // zero1: persistent; else of the micro-batch under way (buffer -1: none yet)
-  Slice own_gradient;               // that the optimizer reads
-  Slice arriving;                   // what the reduction under way writes
-  Slice for_update;                 // own_gradient as the optimizer reads it: fp32, on the host with offload
+  Slice whole_gradient;  // zero1: persistent; else of the micro-batch under way (buffer -1: none yet)
+  Slice own_gradient;    // that the optimizer reads
+  Slice arriving;        // what the reduction under way writes
+  Slice for_update;      // own_gradient as the optimizer reads it: fp32, on the host with offload
   bool whole_alive = false, own_alive = false, own_holds = false;
   int pending = 0;
   OpIndex reduced = -1;  // the last operator of the reduction under way
@@ -72,9 +72,9 @@ class Zero : public DataParallel {
   StreamId copies_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
-  std::vector<int64_t> offset_;  // of each parameter in its bucket
-  std::vector<Slice> gradient_;  // of each parameter in this micro-batch, when it is converted
-  std::vector<bool> holds_;      // the place that the model writes
+  std::vector<int64_t> offset_;   // of each parameter in its bucket
+  std::vector<Slice> gradient_;   // of each parameter in this micro-batch, when it is converted
+  std::vector<bool> holds_;       // the place that the model writes
   std::vector<bool> slot_holds_;  // the bucket's slot, when gradients are converted
   std::unique_ptr<OptimizerSteps> optimizer_;
   ProgramBuilder* b_ = nullptr;
@@ -83,9 +83,14 @@ class Zero : public DataParallel {
 };
 
 Zero::Zero(const StrategyContext& context)
-    : role_(context.role), optimizer_spec_(context.scenario.optimizer),
-      type_(TypesOf(context.scenario.precision).storage), reduce_(TypeOf(context.scenario.precision.reduce)),
-      world_(context.world), shard_(context.shard), replicate_(context.replicate), copies_(context.copies) {
+    : role_(context.role),
+      optimizer_spec_(context.scenario.optimizer),
+      type_(TypesOf(context.scenario.precision).storage),
+      reduce_(TypeOf(context.scenario.precision.reduce)),
+      world_(context.world),
+      shard_(context.shard),
+      replicate_(context.replicate),
+      copies_(context.copies) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
   overlaps_ = spec.overlap;
@@ -125,7 +130,8 @@ void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
   bucket.values = NewBuffer(role_, name + " parameters", padded, Category::kParameters, type_);
   bucket.own_values = OwnPart(shard_, bucket.values, bucket.shard);
   if (offloads_ || type_ != DType::kFloat32) {
-    bucket.master = NewBuffer(role_, name + " masters", bucket.shard, Category::kOptimizer, DType::kFloat32, space_);
+    bucket.master =
+        NewBuffer(role_, name + " masters", bucket.shard, Category::kOptimizer, DType::kFloat32, space_);
   }
   if (keeps_whole_) {
     bucket.whole_gradient = NewBuffer(role_, name + " gradients", padded, Category::kGradients, reduce_);
@@ -149,7 +155,8 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
   const std::string& name = role_.buffers[bucket.values.buffer].name;
   b.Alloc(bucket.values.buffer);
   Slice first = bucket.values;  // fp32
-  if (type_ != DType::kFloat32) first = b.Temporary(name + " (fp32)", bucket.values.elements, Category::kParameters);
+  if (type_ != DType::kFloat32)
+    first = b.Temporary(name + " (fp32)", bucket.values.elements, Category::kParameters);
   std::vector<Slice> places;
   for (int parameter : bucket.parameters) places.push_back(SliceOf(first, parameter));
   if (const int64_t padding = first.elements - bucket.elements; padding > 0) {
@@ -158,10 +165,12 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
   AddInitialValues(b, bucket.parameters, places);
   if (bucket.master.buffer >= 0) {
     b.Alloc(bucket.master.buffer);
-    b.Add(Copy{.elements = bucket.shard, .crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing}, name,
-          {OwnPart(shard_, first, bucket.shard)}, {bucket.master});
+    b.Add(Copy{.elements = bucket.shard,
+               .crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing},
+          name, {OwnPart(shard_, first, bucket.shard)}, {bucket.master});
   }
-  if (type_ != DType::kFloat32) b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
+  if (type_ != DType::kFloat32)
+    b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
   const OpIndex broadcast = world_.Broadcast(b, bucket.values, name, {b.LastCompute()});
   b.Carries(broadcast, bucket.parameters);
 }
@@ -199,7 +208,8 @@ Slice Zero::WholeGradient(Bucket& bucket) {
   }
   const int64_t padding = bucket.whole_gradient.elements - bucket.elements;
   if (padding > 0) {
-    b_->Add(Fill{padding, 0.0, reduce_}, name, {}, {Slice{bucket.whole_gradient.buffer, bucket.elements, padding}});
+    b_->Add(Fill{padding, 0.0, reduce_}, name, {},
+            {Slice{bucket.whole_gradient.buffer, bucket.elements, padding}});
   }
   return bucket.whole_gradient;
 }
@@ -208,7 +218,8 @@ Slice Zero::Gradient(int index) {
   if (writes_into_bucket()) return SliceOf(WholeGradient(Of(index)), index);
   if (gradient_[index].buffer < 0) {
     const Parameter& parameter = role_.parameters[index];
-    gradient_[index] = b_->Temporary(parameter.name + ".grad", parameter.elements, Category::kGradients, type_);
+    gradient_[index] =
+        b_->Temporary(parameter.name + ".grad", parameter.elements, Category::kGradients, type_);
   }
   return gradient_[index];
 }
@@ -239,22 +250,25 @@ void Zero::LaunchReady() {
 void Zero::Launch(Bucket& bucket, const std::string& name) {
   const int64_t ranks = int64_t{shard_.ranks()} * replicate_.ranks();
   if (ranks > 1) {
-    b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(ranks), reduce_}, name, {bucket.whole_gradient},
-            {bucket.whole_gradient});
+    b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(ranks), reduce_}, name,
+            {bucket.whole_gradient}, {bucket.whole_gradient});
   }
   bucket.arriving = bucket.own_gradient;
   if (!keeps_whole_) {
     if (bucket.own_holds || reduce_ != DType::kFloat32) {
-      bucket.arriving = b_->Temporary(name + ".grad (shard)", bucket.shard, Category::kCommunication, reduce_);
+      bucket.arriving =
+          b_->Temporary(name + ".grad (shard)", bucket.shard, Category::kCommunication, reduce_);
     }
     if (!bucket.own_alive) b_->Alloc(bucket.own_gradient.buffer);
     bucket.own_alive = true;
   }
   if (shard_.ranks() == 1 && !keeps_whole_) {
-    b_->Add(Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype}, name,
-            {bucket.whole_gradient}, {bucket.arriving});
+    b_->Add(
+        Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype},
+        name, {bucket.whole_gradient}, {bucket.arriving});
   }
-  const OpIndex op = shard_.ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name, {b_->LastCompute()});
+  const OpIndex op =
+      shard_.ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name, {b_->LastCompute()});
   b_->Carries(op, bucket.parameters);
   const OpIndex sum = replicate_.AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
   b_->Carries(sum, bucket.parameters);
@@ -301,8 +315,9 @@ void Zero::PrepareGradients() {
     const std::string name = fmt::format("bucket {} gradients ({})", i, offloads_ ? "host" : "fp32");
     bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space_);
     const auto crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
-    const OpIndex copy = AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name,
-                                 bucket.own_gradient, bucket.for_update, {b_->LastCompute()});
+    const OpIndex copy =
+        AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name,
+                bucket.own_gradient, bucket.for_update, {b_->LastCompute()});
     b_->WaitBeforeNextCompute(copy);
   }
 }
@@ -320,8 +335,8 @@ void Zero::Update(ProgramBuilder& b, bool first) {
     OpIndex ready = optimizer_->AddUpdate(b, first, target, target + 1, name);
     if (bucket.master.buffer >= 0) {
       const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-      ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name, bucket.master,
-                      bucket.own_values, {ready});
+      ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name,
+                      bucket.master, bucket.own_values, {ready});
     }
     const OpIndex gather = shard_.AllGather(b, bucket.own_values, bucket.values, name, {ready});
     b.Carries(gather, bucket.parameters);
@@ -330,6 +345,8 @@ void Zero::Update(ProgramBuilder& b, bool first) {
 
 }  // namespace
 
-std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context) { return std::make_unique<Zero>(context); }
+std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context) {
+  return std::make_unique<Zero>(context);
+}
 
 }  // namespace windtunnel

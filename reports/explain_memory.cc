@@ -67,7 +67,8 @@ std::string DescribePeaks(const std::string& title, const Role& role, const Prog
                      "\n" + DescribeFragmentation(memory) + DescribeMoment(role, peaks.device, ink);
   if (memory.host_allocated == Bytes(0)) return text;
   return text + "\n" +
-         ink.Bold(fmt::format("peak host memory of {}: {} allocated", title, FormatBytes(memory.host_allocated))) +
+         ink.Bold(
+             fmt::format("peak host memory of {}: {} allocated", title, FormatBytes(memory.host_allocated))) +
          "\n" + DescribeMoment(role, peaks.host, ink);
 }
 

@@ -15,14 +15,16 @@ class Replay {
   // What is alive before `program` begins a new account.
   void Restart(const Program& program, ProgramPeaks& peaks) {
     pool_.ResetPeak();
-    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost}) Note(program, -1, space, MomentOf(space, peaks));
+    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
+      Note(program, -1, space, MomentOf(space, peaks));
   }
 
   Status Run(const Program& program, ProgramPeaks& peaks) {
     for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
       WT_RETURN_IF_ERROR(pool_.Execute(program, i));
       for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
-        if (Allocated(space) > MomentOf(space, peaks).allocated) Note(program, i, space, MomentOf(space, peaks));
+        if (Allocated(space) > MomentOf(space, peaks).allocated)
+          Note(program, i, space, MomentOf(space, peaks));
     }
     pool_.FinishProgram();
     peaks.memory = pool_.peak();
@@ -40,7 +42,10 @@ class Replay {
 
   // REQUIRES: the allocated peak of `space` is now.
   void Note(const Program& program, OpIndex op, MemorySpace space, PeakMoment& moment) {
-    moment = {.allocated = Allocated(space), .by_category = {}, .program = program.name, .op = op,
+    moment = {.allocated = Allocated(space),
+              .by_category = {},
+              .program = program.name,
+              .op = op,
               .largest = pool_.Largest(largest_buffers_, space)};
     const MemoryPeak& peak = pool_.peak();
     const Bytes* categories = space == MemorySpace::kDevice ? peak.by_category : peak.host_by_category;

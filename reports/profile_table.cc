@@ -48,14 +48,17 @@ std::string CollectiveTable(const Profile& profile, Ink ink) {
 
 std::string HardwareTable(const DeviceSpec& device, Ink ink) {
   std::string text = ink.Bold(ink.Cyan(device.name)) + "  " + device.description + ", from its datasheet\n";
-  auto row = [&text](const char* label, const std::string& value) { text += fmt::format("  {:<26}{}\n", label, value); };
+  auto row = [&text](const char* label, const std::string& value) {
+    text += fmt::format("  {:<26}{}\n", label, value);
+  };
   row("memory", FormatBytes(device.memory));
   row("HBM", fmt::format("{} x {:.2f}", FormatBandwidth(device.hbm), device.hbm_efficiency));
   row("multiprocessors", std::to_string(device.multiprocessors));
   for (const auto& [type, peak] : device.peaks)
     if (peak > FlopRate()) row(fmt::format("peak {}", type).c_str(), FormatFlopRate(peak));
   row("GEMM ceiling", fmt::format("{:.1f} %", 100 * device.gemm.ceiling));
-  row("kernel launch, minimum", FormatDuration(device.kernel_launch) + ", " + FormatDuration(device.kernel_minimum));
+  row("kernel launch, minimum",
+      FormatDuration(device.kernel_launch) + ", " + FormatDuration(device.kernel_minimum));
   row("neighbours, host", device.intra_node + ", " + FormatBandwidth(device.host_link));
   text += "\n" + ink.Bold("sources") + "\n";
   for (const auto& [field, source] : device.sources) text += fmt::format("  {:<30}{}\n", field, source);

@@ -39,14 +39,17 @@ Bytes LargestPeak(const Prediction& prediction) {
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
   const bool fits = needed <= capacity.bytes;
-  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {} {}\n", fits ? "yes" : "NO",
-                     FormatBytes(prediction.peak_reserved), FormatBytes(prediction.outside_allocator), capacity.of,
-                     FormatBytes(capacity.bytes), FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
+  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {} {}\n",
+                     fits ? "yes" : "NO", FormatBytes(prediction.peak_reserved),
+                     FormatBytes(prediction.outside_allocator), capacity.of, FormatBytes(capacity.bytes),
+                     FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
                      fits ? "to spare" : "too much");
 }
 
-std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction, const Capacity& capacity) {
-  const auto largest = LargestMicroBatch(scenario, capacity.bytes, prediction.outside_allocator, kMostSequences);
+std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction,
+                            const Capacity& capacity) {
+  const auto largest =
+      LargestMicroBatch(scenario, capacity.bytes, prediction.outside_allocator, kMostSequences);
   std::string text = "  the largest micro-batch that fits:  ";
   if (!largest) return text + largest.error().message + "\n";
   if (*largest == 0) return text + "none, not even 1\n";
@@ -61,13 +64,16 @@ std::string DescribeResharding(const Scenario& scenario, const PredictPlan& pred
   if (!effect->has_value()) return "";
   const ReshardingEffect& e = **effect;
   const double share = 100 * (e.step_resharding / e.step_keeping - 1);
-  const std::string saved = e.peak_keeping >= e.peak_resharding
-                                ? fmt::format("saves {} of peak memory", FormatBytes(e.peak_keeping - e.peak_resharding))
-                                : fmt::format("adds {} to the peak memory", FormatBytes(e.peak_resharding - e.peak_keeping));
-  return title + fmt::format("{} ({} against {}) and {} {:.1f} % of the step ({} against {}), for {} more all-gathers\n", saved,
-                             FormatBytes(e.peak_resharding), FormatBytes(e.peak_keeping), share >= 0 ? "costs" : "saves",
-                             std::abs(share), FormatDuration(e.step_resharding), FormatDuration(e.step_keeping),
-                             e.gathers_resharding - e.gathers_keeping);
+  const std::string saved =
+      e.peak_keeping >= e.peak_resharding
+          ? fmt::format("saves {} of peak memory", FormatBytes(e.peak_keeping - e.peak_resharding))
+          : fmt::format("adds {} to the peak memory", FormatBytes(e.peak_resharding - e.peak_keeping));
+  return title +
+         fmt::format(
+             "{} ({} against {}) and {} {:.1f} % of the step ({} against {}), for {} more all-gathers\n",
+             saved, FormatBytes(e.peak_resharding), FormatBytes(e.peak_keeping),
+             share >= 0 ? "costs" : "saves", std::abs(share), FormatDuration(e.step_resharding),
+             FormatDuration(e.step_keeping), e.gathers_resharding - e.gathers_keeping);
 }
 
 }  // namespace
@@ -90,7 +96,8 @@ Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Byte
   return fits;
 }
 
-Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario, const PredictPlan& predict) {
+Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,
+                                                           const PredictPlan& predict) {
   const DataParallelSpec& data = scenario.parallel.data;
   const bool shards = data.sharding != Sharding::kNoShard;
   if (data.kind != DataParallelKind::kFsdp || !shards || data.size == 1) return std::nullopt;
@@ -110,8 +117,8 @@ Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scena
   return effect;
 }
 
-std::string AnswerQuestions(const Plan& plan, const Prediction& prediction, const std::optional<Capacity>& capacity,
-                            const PredictPlan& predict, Ink ink) {
+std::string AnswerQuestions(const Plan& plan, const Prediction& prediction,
+                            const std::optional<Capacity>& capacity, const PredictPlan& predict, Ink ink) {
   std::string text = "\n" + ink.Bold("questions") + "\n";
   if (capacity) {
     text += DescribeFit(prediction, *capacity);

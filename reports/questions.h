@@ -15,8 +15,8 @@
 namespace windtunnel {
 
 struct Capacity {
-  Bytes bytes;       // that one rank may use
-  std::string of;    // "the device's memory", "this machine's memory over 2 ranks"
+  Bytes bytes;     // that one rank may use
+  std::string of;  // "the device's memory", "this machine's memory over 2 ranks"
 };
 
 // The largest batch.micro with which the scenario's steps fit `capacity` beside `outside` the allocator; 0 when not even 1 does.
@@ -31,10 +31,11 @@ struct ReshardingEffect {
 };
 using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
 // nullopt where the question does not arise: no FSDP that shards parameters.
-Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario, const PredictPlan& predict);
+Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,
+                                                           const PredictPlan& predict);
 
 // All of it as text. What cannot be answered says why in its place.
-std::string AnswerQuestions(const Plan& plan, const Prediction& prediction, const std::optional<Capacity>& capacity,
-                            const PredictPlan& predict, Ink ink);
+std::string AnswerQuestions(const Plan& plan, const Prediction& prediction,
+                            const std::optional<Capacity>& capacity, const PredictPlan& predict, Ink ink);
 
 }  // namespace windtunnel

@@ -17,7 +17,8 @@ Json ContextJson(const Profile& profile) {
 }
 
 // The keys that prediction and measurement share.
-Json StepJson(const Plan& plan, const Profile& profile, const StepTimes& times, const StepBreakdown& breakdown) {
+Json StepJson(const Plan& plan, const Profile& profile, const StepTimes& times,
+              const StepBreakdown& breakdown) {
   Throughput throughput = ThroughputOf(plan, times.p50);
   Json json;
   json["step_time_s"] = {

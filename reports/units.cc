@@ -112,12 +112,13 @@ void Add(UnitUse& sum, const UnitUse& use) {
 std::string Row(const UnitUse& use) {
   UnitUse::Transfer backward = use.backward_gather;
   Add(backward, use.update_gather);
-  return fmt::format("  {:<22}{}{}{}{:>13}{:>13}\n", use.name, Describe(use.forward_gather), Describe(backward),
-                     Describe(use.reduction), FormatDuration(use.critical_compute),
+  return fmt::format("  {:<22}{}{}{}{:>13}{:>13}\n", use.name, Describe(use.forward_gather),
+                     Describe(backward), Describe(use.reduction), FormatDuration(use.critical_compute),
                      FormatDuration(use.critical_communication));
 }
 
-UnitUse SumOf(std::vector<UnitUse>::const_iterator begin, std::vector<UnitUse>::const_iterator end, std::string name) {
+UnitUse SumOf(std::vector<UnitUse>::const_iterator begin, std::vector<UnitUse>::const_iterator end,
+              std::string name) {
   UnitUse sum;
   sum.name = std::move(name);
   for (auto use = begin; use != end; ++use) Add(sum, *use);
@@ -141,18 +142,21 @@ std::vector<UnitUse> UnitUses(const Plan& plan, const Prediction& prediction) {
 std::string ExplainUnits(const Plan& plan, const Prediction& prediction, Ink ink) {
   const std::vector<UnitUse> uses = UnitUses(plan, prediction);
   if (uses.empty()) return "";
-  const bool updates = std::any_of(uses.begin(), uses.end(), [](const UnitUse& use) { return use.update_gather.count > 0; });
+  const bool updates =
+      std::any_of(uses.begin(), uses.end(), [](const UnitUse& use) { return use.update_gather.count > 0; });
   std::string text = "\n" + ink.Bold(fmt::format("units, rank {}", prediction.timelines.front().rank)) + "\n";
-  text += ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>26}", "", "gather forward", updates ? "gather update" : "gather backward",
-                              "reduce", "on the critical path")) +
-          "\n";
-  text += ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>13}{:>13}", "", "time hidden", "time hidden", "time hidden",
-                              "compute", "transfers")) +
+  text +=
+      ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>26}", "", "gather forward",
+                          updates ? "gather update" : "gather backward", "reduce", "on the critical path")) +
+      "\n";
+  text += ink.Dim(fmt::format("  {:<22}{:>18}{:>18}{:>18}{:>13}{:>13}", "", "time hidden", "time hidden",
+                              "time hidden", "compute", "transfers")) +
           "\n";
   for (size_t i = 0; i < uses.size(); ++i) {
     if (uses.size() > kShownUnits && i == kShownAtEnds) {
       const size_t after = uses.size() - kShownAtEnds;
-      text += Row(SumOf(uses.begin() + i, uses.begin() + after, fmt::format("… {} more together", after - i)));
+      text +=
+          Row(SumOf(uses.begin() + i, uses.begin() + after, fmt::format("… {} more together", after - i)));
       i = after;
     }
     text += Row(uses[i]);

@@ -21,7 +21,7 @@ struct ValidatedValue {
   std::string id, source, quantity;
   double predicted = 0, measured = 0;
   bool counts = true;
-  double tolerance = 0;        // of the row's scenario; what counts is held to it
+  double tolerance = 0;            // of the row's scenario; what counts is held to it
   std::string comparable_to = "";  // rows with the same text (model, devices, global batch) can be ordered
 
   double error() const { return predicted / measured - 1; }

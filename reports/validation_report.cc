@@ -47,7 +47,8 @@ std::string RowsOf(const Validation& validation, const std::string& source, Ink 
   }
   for (const RefusedRow& row : validation.refused) {
     if (row.source == source)
-      text += fmt::format("{:<{}}  {}\n", Shortened(row.id, kIdColumns), kIdColumns, ink.Red("refused: ") + row.reason);
+      text += fmt::format("{:<{}}  {}\n", Shortened(row.id, kIdColumns), kIdColumns,
+                          ink.Red("refused: ") + row.reason);
   }
   return text + "\n";
 }
@@ -55,7 +56,8 @@ std::string RowsOf(const Validation& validation, const std::string& source, Ink 
 std::string Percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
 std::string SummaryLine(const std::string& name, const ErrorStatistics& statistics) {
-  std::string line = fmt::format("{:<18}{:>6}{:>9}", Shortened(name, 18), statistics.rows, statistics.refused);
+  std::string line =
+      fmt::format("{:<18}{:>6}{:>9}", Shortened(name, 18), statistics.rows, statistics.refused);
   if (statistics.rows == 0) return line + "\n";
   return line + fmt::format("{:>10}{:>10}{:>10}{:>10}{:>10}{:>11}{:>12}\n", Percent(statistics.mape),
                             FormatSignedPercent(statistics.mean), Percent(statistics.median),
@@ -83,11 +85,12 @@ Json StatisticsJson(const ErrorStatistics& statistics) {
 }  // namespace
 
 std::string ValidationSummary(const Validation& validation, Ink ink) {
-  std::string text = ink.Bold(fmt::format("{:<18}{:>6}{:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>11}{:>12}", "source", "rows",
-                                          "refused", "MAPE", "mean", "median", "p90", "worst", "tolerated",
-                                          "pair order")) +
-                     "\n";
-  for (const std::string& source : validation.sources) text += SummaryLine(source, StatisticsOf(validation, source));
+  std::string text =
+      ink.Bold(fmt::format("{:<18}{:>6}{:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>11}{:>12}", "source", "rows",
+                           "refused", "MAPE", "mean", "median", "p90", "worst", "tolerated", "pair order")) +
+      "\n";
+  for (const std::string& source : validation.sources)
+    text += SummaryLine(source, StatisticsOf(validation, source));
   if (validation.sources.size() > 1) text += SummaryLine("all", StatisticsOf(validation, ""));
   return text;
 }

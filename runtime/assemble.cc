@@ -10,7 +10,8 @@ namespace {
 std::vector<Duration> StepTimes(const std::vector<RankRun>& runs) {
   std::vector<Duration> times(runs[0].timelines.size());
   for (const RankRun& run : runs) {
-    for (size_t step = 0; step < times.size(); ++step) times[step] = std::max(times[step], run.timelines[step].end);
+    for (size_t step = 0; step < times.size(); ++step)
+      times[step] = std::max(times[step], run.timelines[step].end);
   }
   return times;
 }
@@ -43,8 +44,8 @@ StepBreakdown Mean(const std::vector<StepBreakdown>& all) {
     sum.communication += one.communication;
   }
   const int64_t count = static_cast<int64_t>(all.size());
-  return StepBreakdown{sum.step / count, sum.compute / count, sum.exposed_communication / count,
-                       sum.bubble / count, sum.host / count, sum.communication / count};
+  return StepBreakdown{sum.step / count,   sum.compute / count, sum.exposed_communication / count,
+                       sum.bubble / count, sum.host / count,    sum.communication / count};
 }
 
 // Mean over ranks and over the steps between the quartiles of step time.
@@ -68,7 +69,8 @@ std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<R
 Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   for (const RankRun& run : runs) {
     if (run.timelines.size() != runs[0].timelines.size() || run.losses.size() != runs[0].losses.size()) {
-      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].losses.size(), run.losses.size());
+      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].losses.size(),
+                    run.losses.size());
     }
   }
   if (runs.empty() || runs[0].timelines.empty()) return Failed("no step was measured");

@@ -2,14 +2,16 @@
 
 namespace windtunnel {
 
-Result<std::unique_ptr<BatchLoader>> BatchLoader::Make(const Scenario& scenario, int64_t replica, int64_t replicas) {
+Result<std::unique_ptr<BatchLoader>> BatchLoader::Make(const Scenario& scenario, int64_t replica,
+                                                       int64_t replicas) {
   WT_ASSIGN_OR_RETURN(std::unique_ptr<DataSource> source, MakeDataSource(scenario));
   SamplerOptions options;
   options.replicas = replicas;
   options.rank = replica;
   options.seed = scenario.run.seed;
   DistributedSampler sampler(source->size(), options);
-  return std::unique_ptr<BatchLoader>(new BatchLoader(std::move(source), std::move(sampler), scenario.batch.accumulate,
+  return std::unique_ptr<BatchLoader>(new BatchLoader(std::move(source), std::move(sampler),
+                                                      scenario.batch.accumulate,
                                                       scenario.model.kind == ModelKind::kTransformer));
 }
 

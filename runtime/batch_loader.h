@@ -16,7 +16,8 @@ namespace windtunnel {
 class BatchLoader {
  public:
   // `replica` of `replicas` data-parallel replicas. Errors: those of MakeDataSource.
-  static Result<std::unique_ptr<BatchLoader>> Make(const Scenario& scenario, int64_t replica, int64_t replicas);
+  static Result<std::unique_ptr<BatchLoader>> Make(const Scenario& scenario, int64_t replica,
+                                                   int64_t replicas);
 
   // Micro-batch `op.micro_batch` of step `step`, into what LoadBatch writes (plan/op.h). The epoch follows from the step.
   void Load(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes);

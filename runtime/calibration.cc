@@ -60,7 +60,8 @@ class Calibrator {
   };
 
   void FindCollectives();
-  Result<int64_t> Agree(const std::string& what, double seconds_each, double seconds, int64_t least, int64_t most);
+  Result<int64_t> Agree(const std::string& what, double seconds_each, double seconds, int64_t least,
+                        int64_t most);
   Status KernelPass();
   Status KernelRound(int64_t passes);
   void Collect(const Timeline& timeline);
@@ -189,7 +190,8 @@ void Calibrator::LayOutOperands() {
         auto [at, is_new] = place.emplace(slice.buffer, memory + used);
         if (is_new) used += buffer.bytes.RoundedUpTo(Bytes(kPage)).count();
         const Plan& plan = session_.plan();
-        const int64_t first = slice.offset + slice.per_rank * plan.axes[slice.axis].position_of_rank[session_.rank()];
+        const int64_t first =
+            slice.offset + slice.per_rank * plan.axes[slice.axis].position_of_rank[session_.rank()];
         refs.push_back({at->second + first * SizeOf(buffer.dtype).count(), slice.elements});
       }
     }
@@ -231,8 +233,11 @@ Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
 Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians) {
   WT_RETURN_IF_ERROR(session_.Barrier());
   const OpIndex backward = FirstOfBackward();
-  Mode mode{.communication = Mode::Communication::kOne, .only = target.op, .submit_before = backward,
-            .reads = target.reads, .writes = target.writes};
+  Mode mode{.communication = Mode::Communication::kOne,
+            .only = target.op,
+            .submit_before = backward,
+            .reads = target.reads,
+            .writes = target.writes};
   const Duration start = Now();
   WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
   const Overlap overlap = MeasureOverlap(timeline, backward, medians);
@@ -255,7 +260,8 @@ Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex
   bool in_flight = false;
   for (const Span& span : timeline.spans) {
     if (span.stream != kComputeStream) continue;
-    if (span.op >= backward && !in_flight) overlap.submitted = overlap.compute_end;  // the previous operator's end
+    if (span.op >= backward && !in_flight)
+      overlap.submitted = overlap.compute_end;  // the previous operator's end
     in_flight |= span.op >= backward;
     overlap.compute_end = span.end;
     if (!in_flight || span.start >= landed) continue;
@@ -317,7 +323,8 @@ Result<CalibrationSamples> Calibrator::Measure() {
 
 }  // namespace
 
-Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store, const CalibrationOptions& options) {
+Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store,
+                                        const CalibrationOptions& options) {
   return Calibrator(session, store, options).Measure();
 }
 

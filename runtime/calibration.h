@@ -16,6 +16,7 @@ struct CalibrationOptions {
   double seconds = 6.0;  // about, for kernels and again for collectives
   int64_t ranks_per_core = 1;
 };
-Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store, const CalibrationOptions& options);
+Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store,
+                                        const CalibrationOptions& options);
 
 }  // namespace windtunnel

@@ -66,8 +66,9 @@ class Communicator {
   // Starts `kind` (a Collective, Send or Receive) once everything submitted before has finished, and everything in `after`, whose
   // errors become its own. Does not wait for either. Tickets count up from 1.
   // The operands stay valid and untouched until the ticket is done. Reads and writes as plan/op.h documents.
-  virtual uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                          std::string_view name, std::span<const Prerequisite> after = {}) = 0;
+  virtual uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads,
+                          std::span<const TensorRef> writes, std::string_view name,
+                          std::span<const Prerequisite> after = {}) = 0;
   // Blocks until `ticket` and all before it are done. REQUIRES: ticket came from Submit.
   virtual Status Wait(uint64_t ticket) = 0;
   // REQUIRES: Wait(ticket) returned success, and fewer than 4,096 tickets were submitted since.
@@ -77,10 +78,10 @@ class Communicator {
 };
 
 struct GlooOptions {
-  std::string name;      // of the group: a prefix of its keys in the store
-  int rank = 0;          // within the group
+  std::string name;  // of the group: a prefix of its keys in the store
+  int rank = 0;      // within the group
   int size = 1;
-  std::string hostname = "127.0.0.1";  // the interface to listen on
+  std::string hostname = "127.0.0.1";         // the interface to listen on
   std::chrono::milliseconds timeout{60'000};  // of connecting and of every operator
   // A Wait for a small message polls the socket this long before it sleeps: a sleeping core wakes later than the message comes.
   // 0 where ranks share cores.

@@ -34,8 +34,8 @@ class Device {
   virtual ~Device() = default;
   // Runs one operator that is neither communication, memory nor LoadBatch. `reads` and `writes` are in the order that
   // plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
-  virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                        const KernelContext& context) = 0;
+  virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
+                        std::span<const TensorRef> writes, const KernelContext& context) = 0;
   // Where the allocator's segments come from; they live as long as the device.
   virtual SegmentSource& memory() = 0;
   // Name -> version of the libraries in use.

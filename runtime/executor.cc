@@ -42,13 +42,20 @@ struct Executor::Run_ {
   }
 };
 
-Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
-                   FlightRecorder& recorder)
-    : plan_(plan), role_(plan.RoleOf(rank)), rank_(rank), device_(device), communicators_(communicators),
-      loader_(loader), recorder_(recorder),
+Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& communicators,
+                   BatchLoader& loader, FlightRecorder& recorder)
+    : plan_(plan),
+      role_(plan.RoleOf(rank)),
+      rank_(rank),
+      device_(device),
+      communicators_(communicators),
+      loader_(loader),
+      recorder_(recorder),
       // Transfers may be under way when memory runs out: nothing here waits for them.
-      pool_(role_.buffers, MemorySetup{.device = &device.memory(), .host = &device.memory(),
-                                       .allocator = plan.scenario.allocator, .can_wait = false}) {
+      pool_(role_.buffers, MemorySetup{.device = &device.memory(),
+                                       .host = &device.memory(),
+                                       .allocator = plan.scenario.allocator,
+                                       .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
 }
 
@@ -63,9 +70,9 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
   for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
     if (auto status = Execute(run, index); !status) {
       const Op& op = program.ops[index];
-      return tl::unexpected(Error{status.error().kind, fmt::format("rank {}, step {}, operator '{}' ({}): {}", rank_, step,
-                                                                   op.name, OperatorName(op.kind),
-                                                                   status.error().message)});
+      return tl::unexpected(
+          Error{status.error().kind, fmt::format("rank {}, step {}, operator '{}' ({}): {}", rank_, step,
+                                                 op.name, OperatorName(op.kind), status.error().message)});
     }
   }
   WT_RETURN_IF_ERROR(Finish(run));
@@ -179,7 +186,8 @@ Status Executor::Finish(Run_& run) {
   for (OpIndex index : run.submitted) {
     const StreamId stream = run.program.ops[index].stream;
     const auto times = CommunicatorOf(stream).TimesOf(run.tickets[index]);
-    run.timeline.spans.push_back(Span{index, stream, Since(run.start, times.start), Since(run.start, times.end)});
+    run.timeline.spans.push_back(
+        Span{index, stream, Since(run.start, times.start), Since(run.start, times.end)});
   }
   recorder_.NoteStepDone(run.step);
   return Ok();

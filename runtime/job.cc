@@ -25,7 +25,8 @@ std::vector<Duration> ToDurations(const Json& json) {
 Json ToJson(const Timeline& timeline) {
   Json spans = Json::array(), memory = Json::array();
   for (const Span& span : timeline.spans) {
-    for (int64_t value : {int64_t{span.op}, int64_t{span.stream}, span.start.picoseconds(), span.end.picoseconds()}) {
+    for (int64_t value :
+         {int64_t{span.op}, int64_t{span.stream}, span.start.picoseconds(), span.end.picoseconds()}) {
       spans.push_back(value);
     }
   }
@@ -49,8 +50,8 @@ Timeline ToTimeline(const Json& json) {
   }
   const auto memory = json.at("memory").get<std::vector<int64_t>>();
   for (size_t i = 0; i + 3 < memory.size(); i += 4) {
-    timeline.memory.push_back(
-        MemorySample{static_cast<OpIndex>(memory[i]), Picoseconds(memory[i + 1]), Bytes(memory[i + 2]), Bytes(memory[i + 3])});
+    timeline.memory.push_back(MemorySample{static_cast<OpIndex>(memory[i]), Picoseconds(memory[i + 1]),
+                                           Bytes(memory[i + 2]), Bytes(memory[i + 3])});
   }
   return timeline;
 }
@@ -129,7 +130,8 @@ CollectiveSamples ToCollectiveSamples(const Json& json) {
 
 Result<Job> ReadJob(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+  if (!file)
+    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
   try {
     const Json json = Json::parse(file);
     Job job;
@@ -207,7 +209,8 @@ Result<CalibrationSamples> ParseCalibrationSamples(const std::string& bytes) {
     for (const auto& [key, times] : json.at("kernels").items()) samples.kernels[key] = ToDurations(times);
     samples.dispatch = ToDurations(json.at("dispatch"));
     samples.common_mode = json.at("common_mode").get<std::vector<double>>();
-    for (const Json& collective : json.at("collectives")) samples.collectives.push_back(ToCollectiveSamples(collective));
+    for (const Json& collective : json.at("collectives"))
+      samples.collectives.push_back(ToCollectiveSamples(collective));
     samples.outside_allocator = Bytes(json.at("outside_allocator").get<int64_t>());
     return samples;
   });

@@ -116,7 +116,8 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   WT_RETURN_IF_ERROR(CheckRunsHere(plan_));
   WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
   WT_ASSIGN_OR_RETURN(const std::string job_file, Prepare(mode, directory));
-  WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
+  WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
+                      FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
   LaunchOptions launch;
   launch.ranks = plan_.world_size;
   launch.argv = {"/proc/self/exe", "rank", job_file};
@@ -145,7 +146,8 @@ void LogLosses(const Measurement& measurement, const LiveOptions& options) {
   }
 }
 
-Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>& results, const LiveOptions& options) {
+Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>& results,
+                                const LiveOptions& options) {
   std::vector<RankRun> runs;
   for (const std::string& result : results) {
     WT_ASSIGN_OR_RETURN(RankRun run, ParseRankRun(result));
@@ -176,13 +178,15 @@ Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
 
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
   if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
-  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(Job::Mode::kCalibrate));
+  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results,
+                      Launch(plan, options).Run(Job::Mode::kCalibrate));
   std::vector<CalibrationSamples> samples;
   for (const std::string& result : results) {
     WT_ASSIGN_OR_RETURN(CalibrationSamples one, ParseCalibrationSamples(result));
     samples.push_back(std::move(one));
   }
-  FitSamples(samples, "gloo", static_cast<int>(std::min<int64_t>(plan.world_size, plan.scenario.cluster.devices_per_node)),
+  FitSamples(samples, "gloo",
+             static_cast<int>(std::min<int64_t>(plan.world_size, plan.scenario.cluster.devices_per_node)),
              profile);
   return Ok();
 }
@@ -193,7 +197,8 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const auto environment, ReadRankEnvironment());
   if (!environment) return InvalidInput("RANK and WORLD_SIZE are not set");
   if (environment->world_size != plan.world_size) {
-    return InvalidInput("WORLD_SIZE is {}, but the scenario has {} ranks", environment->world_size, plan.world_size);
+    return InvalidInput("WORLD_SIZE is {}, but the scenario has {} ranks", environment->world_size,
+                        plan.world_size);
   }
   const int port = JoinPort(*environment);
   std::unique_ptr<Store> store;

@@ -70,15 +70,18 @@ Profile MachineProfile() {
   Profile profile;
   profile.device = "cpu";
   profile.cores = UsableCores();
-  profile.machine = {{"architecture", system.machine}, {"cores", std::to_string(profile.cores)},
-                     {"cpu", cpu},                     {"kernel", system.release},
+  profile.machine = {{"architecture", system.machine},
+                     {"cores", std::to_string(profile.cores)},
+                     {"cpu", cpu},
+                     {"kernel", system.release},
                      {"memory_bytes", std::to_string(memory)}};
   profile.libraries = MakeCpuDevice()->Libraries();
   profile.libraries["Gloo"] = GlooVersion();
   std::string identity = CpuFlags();
   for (const auto& [key, value] : profile.machine) identity += "\n" + key + "=" + value;
   profile.fingerprint = Sha256Hex(identity).substr(0, 16);
-  profile.name = "cpu-" + Slug(cpu) + "-" + std::to_string(profile.cores) + "c-" + profile.fingerprint.substr(0, 8);
+  profile.name =
+      "cpu-" + Slug(cpu) + "-" + std::to_string(profile.cores) + "c-" + profile.fingerprint.substr(0, 8);
   profile.created = UtcNow();
   return profile;
 }

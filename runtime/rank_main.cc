@@ -33,7 +33,8 @@ Status RunJob(const Job& job, int rank) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
   WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
-  WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, ConnectStore(job.host, job.store_port, job.token, kRendezvous));
+  WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store,
+                      ConnectStore(job.host, job.store_port, job.token, kRendezvous));
   auto work = [&]() -> Result<std::string> {
     const RankOptions options{rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms),
                               job.world_size > job.cores};
@@ -80,7 +81,8 @@ int RunRank(const std::string& job_file) {
   auto run = [&]() -> Status {
     WT_ASSIGN_OR_RETURN(Job job, ReadJob(job_file));
     WT_ASSIGN_OR_RETURN(auto environment, ReadRankEnvironment());
-    if (!environment) return InvalidInput("RANK is not set: `windtunnel rank` is for windtunnel's own launcher");
+    if (!environment)
+      return InvalidInput("RANK is not set: `windtunnel rank` is for windtunnel's own launcher");
     return RunJob(job, environment->rank);
   };
   const Status status = run();

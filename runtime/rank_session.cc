@@ -16,7 +16,9 @@ Bytes ResidentBytes() {
 Status CheckRunsHere(const Plan& plan) {
   const std::string& device = plan.scenario.cluster.device;
   if (device == "cuda") return Failed("cluster.device: no CUDA device was found");
-  if (device != "cpu") return Unsupported("cluster.device: '{}' is not at hand, only 'cpu' is; use `windtunnel predict`", device);
+  if (device != "cpu")
+    return Unsupported("cluster.device: '{}' is not at hand, only 'cpu' is; use `windtunnel predict`",
+                       device);
   if (plan.scenario.run.backend != Backend::kGloo) {
     return Unsupported("run.backend: only gloo is built into this binary");
   }
@@ -25,22 +27,23 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported("precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32 and bf16");
   }
   if (precision.param == Precision::kFp16 || precision.reduce == Precision::kFp16) {
-    return Unsupported("precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
+    return Unsupported(
+        "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
   }
   if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
   return Ok();
 }
 
-Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& store, FlightRecorder& recorder,
-                                                       const RankOptions& options) {
+Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& store,
+                                                       FlightRecorder& recorder, const RankOptions& options) {
   WT_RETURN_IF_ERROR(CheckRunsHere(plan));
   std::unique_ptr<RankSession> session(new RankSession(plan, options));
   session->resident_before_ = ResidentBytes();
   session->device_ = MakeCpuDevice();
   WT_RETURN_IF_ERROR(session->Connect(store));
   WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, options.rank, plan.world_size));
-  session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_, session->communicators_,
-                                                  *session->loader_, recorder);
+  session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_,
+                                                  session->communicators_, *session->loader_, recorder);
   return session;
 }
 
@@ -48,7 +51,8 @@ Status RankSession::Connect(Store& store) {
   for (const Axis& axis : plan_.axes) {
     communicators_.push_back(nullptr);
     if (axis.size() < 2) continue;
-    GlooOptions gloo{axis.GroupOf(options_.rank).name, axis.position_of_rank[options_.rank], axis.size(), options_.hostname, options_.collective_timeout};
+    GlooOptions gloo{axis.GroupOf(options_.rank).name, axis.position_of_rank[options_.rank], axis.size(),
+                     options_.hostname, options_.collective_timeout};
     if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
     WT_ASSIGN_OR_RETURN(communicators_.back(), MakeGlooCommunicator(store, gloo));
   }
@@ -74,7 +78,8 @@ Result<Timeline> RankSession::Step() {
 Status RankSession::Barrier() {
   Communicator* world = communicators_[0].get();
   if (world == nullptr) return Ok();
-  return world->Wait(world->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier"));
+  return world->Wait(
+      world->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier"));
 }
 
 Bytes RankSession::ResidentGrowth() const { return ResidentBytes() - resident_before_; }

@@ -31,7 +31,9 @@ class RankSession {
   Status Initialize();
   Result<Timeline> Step();
   // Runs a program of the role under `mode`, as the step after those so far; it does not count as a step.
-  Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) { return executor_->Run(program, step_, mode); }
+  Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) {
+    return executor_->Run(program, step_, mode);
+  }
   // Waits for all ranks; at once with one.
   Status Barrier();
 

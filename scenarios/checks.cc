@@ -142,7 +142,8 @@ void CheckBucketView(const Scenario& scenario, Checker& check) {
   bool view = data.kind == DataParallelKind::kDdp && data.gradient_as_bucket_view;
   check.Expect(!view || scenario.precision.reduce == scenario.precision.param,
                {"parallel.data.gradient_as_bucket_view", "precision.reduce"},
-               "parallel.data.gradient_as_bucket_view is true, expected precision.reduce ({}) to be precision.param ({})",
+               "parallel.data.gradient_as_bucket_view is true, expected precision.reduce ({}) to be "
+               "precision.param ({})",
                WordOf(scenario.precision.reduce), WordOf(scenario.precision.param));
 }
 
@@ -298,7 +299,8 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckData(scenario.parallel.data, check);
   CheckBucketView(scenario, check);
   check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},
-               "recompute is '{}', expected none for kind: mlp, which has no blocks", WordOf(scenario.recompute));
+               "recompute is '{}', expected none for kind: mlp, which has no blocks",
+               WordOf(scenario.recompute));
   CheckPipeline(scenario.parallel.pipeline, scenario.model, check);
   if (transformer) {
     CheckSplits(scenario, check);

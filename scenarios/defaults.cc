@@ -69,7 +69,8 @@ void CompleteParallel(const Given& given, ParallelSpec& parallel) {
   bool keeps_parameters =
       data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
   // FSDP users accumulate in shards: whole gradients of all units are what sharding is there to avoid.
-  if (!given("parallel.data.sync") && data.kind == DataParallelKind::kFsdp) data.sync = GradientSync::kEveryMicroBatch;
+  if (!given("parallel.data.sync") && data.kind == DataParallelKind::kFsdp)
+    data.sync = GradientSync::kEveryMicroBatch;
   if (!given("parallel.data.reshard_after_forward")) data.reshard_after_forward = !keeps_parameters;
   bool is_v = IsVSchedule(parallel.pipeline.schedule);
   if (is_v && !given("parallel.pipeline.virtual_stages")) parallel.pipeline.virtual_stages = 2;

@@ -123,7 +123,8 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Integer("forward_prefetch", data.forward_prefetch, kCount,
             "fsdp: units gathered ahead in forward (default 0)");
   v.Integer("shard_size", data.shard_size, From(0, kRanks.max),
-            "ranks in one shard group; 0 (default): devices_per_node, at most size, for hybrid_shard; all for zero1 and zero2");
+            "ranks in one shard group; 0 (default): devices_per_node, at most size, for hybrid_shard; all "
+            "for zero1 and zero2");
   v.Number("bucket_cap_mb", data.bucket_cap_mb, MoreThan(0), "ddp: MiB of gradients per bucket (default 25)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
   v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");

@@ -167,7 +167,8 @@ void StepExecutor::ArriveIfReady(int32_t queue) {
   QueueState& state = queues_[queue];
   if (state.has_arrived || state.issued <= state.done || !HasPrerequisites(queue)) return;
   state.has_arrived = true;
-  const int32_t transfer = schedule_.transfer_of_position[schedule_.queues[queue].first_transfer + state.done];
+  const int32_t transfer =
+      schedule_.transfer_of_position[schedule_.queues[queue].first_transfer + state.done];
   if (recording_) recording_->ArriveAt(queue, state.done, queue_.now());
   if (++transfers_[transfer].arrived == schedule_.transfers[transfer].needed) StartTransfer(transfer);
 }
@@ -243,7 +244,8 @@ void StepExecutor::ShareCoreAmong(int32_t core) {
   ShareCore(claims_);
   size_t claim = 0;
   for (int32_t rank : ranks_of_core_[core]) {
-    if (ranks_[rank].state == HostState::kWorking) SetHostSpeed(rank, claims_[claim++].share * EfficiencyOn(rank));
+    if (ranks_[rank].state == HostState::kWorking)
+      SetHostSpeed(rank, claims_[claim++].share * EfficiencyOn(rank));
     for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
       if (queues_[queue].in_flight < 0) continue;
       const CoreClaim& solved = claims_[claim++];

@@ -79,7 +79,7 @@ class StepExecutor {
     int32_t issued = 0, done = 0;
     bool has_arrived = false;  // its head: issued, and everything that it waits for on this rank is done
     int32_t in_flight = -1;    // transfer
-    double speed_limit = 1;  // what this rank's core allows the transfer
+    double speed_limit = 1;    // what this rank's core allows the transfer
   };
   struct TransferState {
     Activity work;

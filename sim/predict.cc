@@ -26,7 +26,9 @@ CoreLayout CoresOf(const Plan& plan, const CostModel& costs) {
 class MonteCarlo {
  public:
   MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, CoreLayout cores, uint64_t seed)
-      : schedule_(schedule), sampler_(schedule, costs, seed), executor_(schedule, cores, TraitsOf(schedule, costs)) {}
+      : schedule_(schedule),
+        sampler_(schedule, costs, seed),
+        executor_(schedule, cores, TraitsOf(schedule, costs)) {}
 
   Result<Duration> StepTime(int replicate) {
     sampler_.Draw(replicate, work_);
@@ -164,7 +166,8 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options.replicates));
   MonteCarlo monte_carlo(work.schedule, work.costs, CoresOf(plan, model), options.seed);
-  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, work.is_constant ? 1 : options.replicates));
+  WT_ASSIGN_OR_RETURN(Replicates replicates,
+                      RunReplicates(monte_carlo, work.is_constant ? 1 : options.replicates));
   const int runs = static_cast<int>(replicates.times.size());
   prediction.events = monte_carlo.events();
   prediction.p10 = replicates.times[NearestRank(10, runs)];

@@ -16,7 +16,8 @@ namespace windtunnel {
 
 struct PredictOptions {
   uint64_t seed = 0;
-  int replicates = 101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread.
+  int replicates =
+      101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread.
 };
 
 struct PredictedMemory {
@@ -29,7 +30,7 @@ struct Prediction {
   Duration p10, p50, p90;
   // By rank, of the replicate whose step time is the median. Of rank 0 alone where it stands for all (sim/symmetry.h).
   std::vector<Timeline> timelines;
-  StepBreakdown breakdown;           // of those, averaged over ranks
+  StepBreakdown breakdown;  // of those, averaged over ranks
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and
   // over the replicates between p25 and p75. Adds up to their mean step time. (AttributeTime of plan/timeline.h.)
   std::map<std::string, Duration> by_operator;
@@ -38,9 +39,9 @@ struct Prediction {
   Bytes peak_reserved;                  // largest over roles, at the end of the first steady step
   Bytes host_reserved;                  // the same of host memory
   Bytes outside_allocator;
-  Bytes device_memory;                  // for both of them; 0: not known
+  Bytes device_memory;                                                    // for both of them; 0: not known
   double measured_share = 0, interpolated_share = 0, modelled_share = 0;  // of the busy time
-  int64_t events = 0;                   // of the event engine, over all runs
+  int64_t events = 0;  // of the event engine, over all runs
 };
 
 Result<Prediction> Predict(const Plan& plan, const CostModel& costs, const PredictOptions& options);

@@ -20,7 +20,8 @@ Status RunMemoryOps(const Program& program, BufferPool& pool, std::vector<Memory
 Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& options) {
   RoleMemory memory;
   VirtualSegmentSource device(options.device_capacity), host(options.host_capacity);
-  BufferPool pool(role.buffers, MemorySetup{.device = &device, .host = &host, .allocator = options.allocator});
+  BufferPool pool(role.buffers,
+                  MemorySetup{.device = &device, .host = &host, .allocator = options.allocator});
   WT_RETURN_IF_ERROR(RunMemoryOps(role.initialize, pool, nullptr));
   for (const Program& step : role.startup) WT_RETURN_IF_ERROR(RunMemoryOps(step, pool, nullptr));
   memory.initial_peak = pool.peak().allocated;

@@ -109,7 +109,8 @@ class Resolver {
     auto [entry, is_new] = lie_alike_.try_emplace(axis, false);
     const int64_t devices = schedule_.plan->scenario.cluster.devices_per_node;
     if (is_new)
-      entry->second = GroupsLieAlike(schedule_.plan->axes[axis], static_cast<int>(std::max<int64_t>(devices, 1)));
+      entry->second =
+          GroupsLieAlike(schedule_.plan->axes[axis], static_cast<int>(std::max<int64_t>(devices, 1)));
     return entry->second;
   }
 

@@ -12,7 +12,9 @@ namespace {
 class RoleScheduler {
  public:
   RoleScheduler(const Role& role, HostRole host, RoleSchedule& schedule)
-      : role_(role), host_computes_(host == HostRole::kComputes), schedule_(schedule),
+      : role_(role),
+        host_computes_(host == HostRole::kComputes),
+        schedule_(schedule),
         queue_of_stream_(role.streams.size(), -1) {}
 
   void Run() {
@@ -99,8 +101,9 @@ class RoleScheduler {
   std::vector<int32_t> queue_of_stream_;
   std::vector<int32_t> position_of_op_;  // in its queue; -1: it has none
   std::vector<int32_t> waited_for_;      // by queue: operators that the host knows to be done
-  std::vector<std::vector<int32_t>> known_done_;  // by queue and other queue: what its operators know to be done
-  int32_t segment_ = 0;                           // the first item of the segment being filled
+  std::vector<std::vector<int32_t>>
+      known_done_;       // by queue and other queue: what its operators know to be done
+  int32_t segment_ = 0;  // the first item of the segment being filled
 };
 
 void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
@@ -125,7 +128,8 @@ Result<StepSchedule> MakeStepSchedule(const Plan& plan, const ScheduleOptions& o
   schedule.plan = &plan;
   schedule.options = options;
   schedule.roles.resize(plan.roles.size());
-  for (size_t i = 0; i < plan.roles.size(); ++i) RoleScheduler(plan.roles[i], options.host, schedule.roles[i]).Run();
+  for (size_t i = 0; i < plan.roles.size(); ++i)
+    RoleScheduler(plan.roles[i], options.host, schedule.roles[i]).Run();
   LayOutRanks(plan, schedule);
   WT_RETURN_IF_ERROR(MatchTransfers(schedule));
   return schedule;

@@ -56,12 +56,13 @@ struct Prerequisite {
 struct RoleQueue {
   StreamId stream = -1;
   std::vector<OpIndex> ops;
-  std::vector<Prerequisite> prerequisites;         // of all operators in a row
+  std::vector<Prerequisite> prerequisites;        // of all operators in a row
   std::vector<int32_t> first_prerequisite = {0};  // by position, and one past the last
 
   std::span<const Prerequisite> PrerequisitesOf(int32_t position) const {
     return std::span(prerequisites)
-        .subspan(first_prerequisite[position], first_prerequisite[position + 1] - first_prerequisite[position]);
+        .subspan(first_prerequisite[position],
+                 first_prerequisite[position + 1] - first_prerequisite[position]);
   }
 };
 

@@ -27,9 +27,8 @@ bool SendsToPeers(const Program& program) {
 
 bool GroupsLieAlike(const Axis& axis, int devices_per_node) {
   const std::vector<int> first = RanksByNode(axis.groups.front(), devices_per_node);
-  return std::all_of(axis.groups.begin(), axis.groups.end(), [&](const Group& group) {
-    return RanksByNode(group, devices_per_node) == first;
-  });
+  return std::all_of(axis.groups.begin(), axis.groups.end(),
+                     [&](const Group& group) { return RanksByNode(group, devices_per_node) == first; });
 }
 
 bool OneRankStandsForAll(const Plan& plan) {

@@ -88,7 +88,8 @@ class Matcher {
     const Axis& axis = schedule_.plan->axes[id];
     const int32_t group = axis.group_of_rank[rank], position = axis.position_of_rank[rank];
     if (const auto* send = std::get_if<Send>(&op.kind)) return {id, group, true, position, send->peer, 0};
-    if (const auto* receive = std::get_if<Receive>(&op.kind)) return {id, group, true, receive->peer, position, 0};
+    if (const auto* receive = std::get_if<Receive>(&op.kind))
+      return {id, group, true, receive->peer, position, 0};
     return {id, group, false, -1, -1, 0};
   }
 
@@ -97,7 +98,9 @@ class Matcher {
     const int group_size = schedule_.plan->axes[axis].size();
     schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
                                    .participants = static_cast<int32_t>(parts.size()),
-                                   .needed = schedule_.options.one_rank_only ? 1 : is_pair ? 2 : group_size,
+                                   .needed = schedule_.options.one_rank_only ? 1
+                                             : is_pair                       ? 2
+                                                                             : group_size,
                                    .axis = axis,
                                    .group = group});
     for (const Part& part : parts) {

@@ -28,8 +28,8 @@ TEST(RandomStream, UniformHasMeanOneHalfAndNormalUnitVariance) {
     const double normal = stream.Normal();
     square += normal * normal;
   }
-  EXPECT_NEAR(uniform / kDraws, 0.5, 0.005);   // standard error 0.0009
-  EXPECT_NEAR(square / kDraws, 1.0, 0.02);     // standard error 0.0045
+  EXPECT_NEAR(uniform / kDraws, 0.5, 0.005);  // standard error 0.0009
+  EXPECT_NEAR(square / kDraws, 1.0, 0.02);    // standard error 0.0045
 }
 
 TEST(RandomStream, BelowStaysBelow) {

@@ -12,9 +12,12 @@ std::string ErrorOf(const std::string& text) {
 
 TEST(ValidationRows, AreOneObjectALine) {
   const auto rows = ParseValidationRows(
-      "{\"id\": \"a\", \"source\": \"x\", \"scenario\": {\"name\": \"s\"}, \"measured\": {\"step_time_s\": 2}}\n\n"
-      "{\"id\": \"b\", \"scenario\": {}, \"measured\": {\"mfu\": 0.5, \"runs\": 3, \"flops_convention\": \"megatron\"}, \"notes\": \"\"}\n",
-      "rows.jsonl").value();
+                        "{\"id\": \"a\", \"source\": \"x\", \"scenario\": {\"name\": \"s\"}, \"measured\": "
+                        "{\"step_time_s\": 2}}\n\n"
+                        "{\"id\": \"b\", \"scenario\": {}, \"measured\": {\"mfu\": 0.5, \"runs\": 3, "
+                        "\"flops_convention\": \"megatron\"}, \"notes\": \"\"}\n",
+                        "rows.jsonl")
+                        .value();
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].id, "a");
   EXPECT_EQ(rows[0].measured.step_time_s, 2);
@@ -30,8 +33,10 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
             "rows.jsonl:1:1: has no object 'scenario', expected id, source, scenario and measured");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": -1}}"),
             "rows.jsonl:1:1: measured.mfu is -1, expected a positive number");
-  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"flops_convention\": \"ours\"}}"),
-            "rows.jsonl:1:1: measured.flops_convention is \"ours\", expected palm, megatron or megatron-hardware");
+  EXPECT_EQ(
+      ErrorOf(
+          "{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"flops_convention\": \"ours\"}}"),
+      "rows.jsonl:1:1: measured.flops_convention is \"ours\", expected palm, megatron or megatron-hardware");
 }
 
 // 2 layers of hidden 8, ffn 32, vocabulary 100, length 16, on 4 devices with 640 tokens a step.

@@ -93,8 +93,9 @@ TEST(ProfileCostModel, InterpolatesFromTheNearestNumberOfRanks) {
 TEST(ProfileCostModel, FitsTheOverlapOfACollective) {
   const Profile profile = MakeProfile();
   const Plan plan = MakePlan(2);
-  const CommunicationCost cost =
-      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0]).value();
+  const CommunicationCost cost = MakeProfileCostModel(profile, plan)
+                                     ->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0])
+                                     .value();
   EXPECT_EQ(cost.time.p50(), Milliseconds(1.5));
   EXPECT_EQ(cost.source, CostSource::kMeasured);
   EXPECT_NEAR(cost.core_share, 0.5, 1e-12);
@@ -118,7 +119,8 @@ TEST(ProfileCostModel, ABarrierNeedsNoOverlap) {
   const Profile profile = MakeProfile();
   const Plan plan = MakePlan(2);
   const auto model = MakeProfileCostModel(profile, plan);
-  EXPECT_EQ(model->Communication(OpOf(plan, kBarrier), plan.axes[0].groups[0]).value().source, CostSource::kMeasured);
+  EXPECT_EQ(model->Communication(OpOf(plan, kBarrier), plan.axes[0].groups[0]).value().source,
+            CostSource::kMeasured);
 }
 
 TEST(ProfileCostModel, AGroupOfOneMovesNothing) {
@@ -142,7 +144,8 @@ TEST(ProfileCostModel, NeverInventsACost) {
             "`windtunnel calibrate "
             "SCENARIO` to measure it");
   const Plan four = MakePlan(4);
-  const auto sum = MakeProfileCostModel(profile, four)->Communication(OpOf(four, kAllReduce), four.axes[0].groups[0]);
+  const auto sum =
+      MakeProfileCostModel(profile, four)->Communication(OpOf(four, kAllReduce), four.axes[0].groups[0]);
   ASSERT_FALSE(sum);
   EXPECT_EQ(sum.error().message,
             "profile 'example' has no cost for operator 'bucket 0' (key \"all_reduce fp32 bytes=2000000\") "

@@ -13,9 +13,13 @@ namespace {
 
 DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
 
-double MicrosecondsOf(const OpKind& kind) { return KernelTime(kind, A100(), false).value() / Microseconds(1); }
+double MicrosecondsOf(const OpKind& kind) {
+  return KernelTime(kind, A100(), false).value() / Microseconds(1);
+}
 
-Gemm SquareGemm(int64_t n, DType dtype = DType::kBFloat16) { return {.m = n, .n = n, .k = n, .dtype = dtype}; }
+Gemm SquareGemm(int64_t n, DType dtype = DType::kBFloat16) {
+  return {.m = n, .n = n, .k = n, .dtype = dtype};
+}
 
 // 512 tiles on 108 multiprocessors are 5 waves of 2 x 256 x 128 x (4096 + 128) / (0.836 x 312e12 / 108) s = 114.6 us.
 TEST(KernelRoofline, MatrixProductsRunInWavesOfTiles) {
@@ -24,8 +28,10 @@ TEST(KernelRoofline, MatrixProductsRunInWavesOfTiles) {
 
 // 12 x 9 tiles are one wave, a row more takes a second: 2 x 256 x 128 x 8320 / 2.415e12 s = 225.7 us each.
 TEST(KernelRoofline, OneTileTooManyTakesAnotherWave) {
-  EXPECT_NEAR(MicrosecondsOf(Gemm{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16}), 225.7 + 3, 0.1);
-  EXPECT_NEAR(MicrosecondsOf(Gemm{.m = 3073, .n = 1152, .k = 8192, .dtype = DType::kBFloat16}), 451.5 + 3, 0.2);
+  EXPECT_NEAR(MicrosecondsOf(Gemm{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16}), 225.7 + 3,
+              0.1);
+  EXPECT_NEAR(MicrosecondsOf(Gemm{.m = 3073, .n = 1152, .k = 8192, .dtype = DType::kBFloat16}), 451.5 + 3,
+              0.2);
 }
 
 TEST(KernelRoofline, Tf32RunsOnTensorCoresOnlyWhenAskedFor) {
@@ -66,14 +72,17 @@ TEST(KernelRoofline, AttentionRatesAreLinearInTheLogarithmOfTheLength) {
 
 // 54 blocks of queries fill half of the 108 multiprocessors.
 TEST(KernelRoofline, AttentionThatDoesNotFillTheDeviceIsSlower) {
-  const AttentionForward full{.batch = 54, .seq = 256, .heads = 1, .kv_heads = 1, .head_dim = 64, .dtype = DType::kBFloat16};
+  const AttentionForward full{
+      .batch = 54, .seq = 256, .heads = 1, .kv_heads = 1, .head_dim = 64, .dtype = DType::kBFloat16};
   AttentionForward half = full;
   half.batch = 27;
   EXPECT_NEAR(MicrosecondsOf(full), MicrosecondsOf(half), 1e-6);
 }
 
 RC_GTEST_PROP(KernelRooflineProperties, NoGemmBeatsThePeak, ()) {
-  const Gemm gemm{.m = *rc::gen::inRange(1, 9000), .n = *rc::gen::inRange(1, 9000), .k = *rc::gen::inRange(1, 9000),
+  const Gemm gemm{.m = *rc::gen::inRange(1, 9000),
+                  .n = *rc::gen::inRange(1, 9000),
+                  .k = *rc::gen::inRange(1, 9000),
                   .dtype = DType::kBFloat16};
   const Duration least = FlopsOf(gemm) / A100().PeakFor(DType::kBFloat16);
   RC_ASSERT(KernelTime(gemm, A100(), false).value() >= least);
@@ -92,7 +101,9 @@ ClusterSpec Nodes(int64_t nodes) {
   return cluster;
 }
 
-RingLayout RingOf(const Group& group, int64_t nodes) { return LayOutRing(group, Nodes(nodes), A100()).value(); }
+RingLayout RingOf(const Group& group, int64_t nodes) {
+  return LayOutRing(group, Nodes(nodes), A100()).value();
+}
 
 double MicrosecondsOf(const Collective& collective, const RingLayout& ring) {
   return RingTime(collective, ring, A100().collectives).value() / Microseconds(1);
@@ -108,7 +119,8 @@ TEST(RingCollectives, AnAllGatherOnOneNodeIsLatencyAndBandwidth) {
 // An all-reduce moves twice as much: 14 steps, 8.4 + 14 x 3.4 = 56 us, and twice 255.3 us.
 TEST(RingCollectives, AnAllReduceIsAReduceScatterAndAnAllGather) {
   const RingLayout ring = RingOf(MakeAxis("world", 8, 8, 1).groups[0], 1);
-  EXPECT_NEAR(MicrosecondsOf({CollectiveKind::kAllReduce, DType::kBFloat16, 32 << 20}, ring), 56 + 510.6 + 28, 0.1);
+  EXPECT_NEAR(MicrosecondsOf({CollectiveKind::kAllReduce, DType::kBFloat16, 32 << 20}, ring), 56 + 510.6 + 28,
+              0.1);
 }
 
 // Low latency wins for little: 6.6 + 7 x 0.6 + 28 us and next to nothing to move.
@@ -143,9 +155,12 @@ TEST(RingCollectives, NoBandwidthBetweenNodesIsAnError) {
 
 RC_GTEST_PROP(RingCollectivesProperties, MoreBytesNeverTakeLess, ()) {
   const RingLayout ring = RingOf(MakeAxis("world", 16, 16, 1).groups[0], 2);
-  const auto kind = *rc::gen::element(CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter);
-  const int64_t few = *rc::gen::inRange<int64_t>(1, 100'000'000), more = few + *rc::gen::inRange<int64_t>(0, 100'000'000);
-  RC_ASSERT(MicrosecondsOf({kind, DType::kFloat32, few}, ring) <= MicrosecondsOf({kind, DType::kFloat32, more}, ring));
+  const auto kind = *rc::gen::element(CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
+                                      CollectiveKind::kReduceScatter);
+  const int64_t few = *rc::gen::inRange<int64_t>(1, 100'000'000),
+                more = few + *rc::gen::inRange<int64_t>(0, 100'000'000);
+  RC_ASSERT(MicrosecondsOf({kind, DType::kFloat32, few}, ring) <=
+            MicrosecondsOf({kind, DType::kFloat32, more}, ring));
 }
 
 // ---- the model

@@ -41,7 +41,8 @@ TEST(Distribution, IsLinearBetweenItsLevels) { EXPECT_EQ(Ramp().Quantile(0.625),
 // All of a half's weight between 0 and 2 us, the rest at 2 us: mean 0.5 x 1 + 0.5 x 2 = 1.5 us.
 TEST(Distribution, MeanIsThatOfTheQuantileFunction) {
   std::array<Duration, Distribution::kCount> values;
-  for (size_t i = 0; i < Distribution::kCount; ++i) values[i] = Microseconds(std::min(Distribution::kLevels[i], 0.5) * 4);
+  for (size_t i = 0; i < Distribution::kCount; ++i)
+    values[i] = Microseconds(std::min(Distribution::kLevels[i], 0.5) * 4);
   EXPECT_EQ(Distribution::FromQuantiles(values).Mean(), Microseconds(1.5));
   EXPECT_EQ(Ramp().Mean(), Nanoseconds(500));
 }

@@ -65,7 +65,8 @@ TEST(FitSamples, ComparesComputingRanksThatShareACoreWithEachOther) {
   CalibrationSamples rank = OneRank(10, 2);
   rank.collectives[0].compute_rate = {0.3};
   FitSamples({rank, rank}, "gloo", 2, profile);
-  EXPECT_DOUBLE_EQ(*profile.FindCollective("all_reduce", "gloo", 2, Bytes(1024))->compute_rate_under_collective, 0.6);
+  EXPECT_DOUBLE_EQ(
+      *profile.FindCollective("all_reduce", "gloo", 2, Bytes(1024))->compute_rate_under_collective, 0.6);
 }
 
 TEST(FitSamples, ReplacesEarlierEntriesOfTheSameIdentity) {

@@ -116,7 +116,8 @@ TEST(Profile, ShowsPercentilesAndCountBesideEveryTime) {
 
 TEST(Profile, RefusesAnotherSchemaVersion) {
   EXPECT_EQ(ErrorOf(Edited("windtunnel/profile/1", "windtunnel/profile/2")),
-            "p.json: schema is \"windtunnel/profile/2\", expected \"windtunnel/profile/1\" or \"windtunnel/device/1\"; measure the "
+            "p.json: schema is \"windtunnel/profile/2\", expected \"windtunnel/profile/1\" or "
+            "\"windtunnel/device/1\"; measure the "
             "profile again with "
             "`windtunnel calibrate`");
 }

@@ -41,13 +41,15 @@ TEST(BufferPool, OutOfMemoryNamesTheBufferAndTheLargestHolders) {
   auto status = pool.Alloc(2);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::kFailed);
-  EXPECT_NE(status.error().message.find("out of device memory for buffer 'activations' (512 KiB)"), std::string::npos)
+  EXPECT_NE(status.error().message.find("out of device memory for buffer 'activations' (512 KiB)"),
+            std::string::npos)
       << status.error().message;
   EXPECT_NE(status.error().message.find("weights (1.00 MiB), gradients (1.00 MiB)"), std::string::npos);
 }
 
-const std::vector<Buffer> kOffloaded = {{"shard", MiB(4), Category::kParameters},
-                                        {"moments", MiB(8), Category::kOptimizer, DType::kFloat32, MemorySpace::kHost}};
+const std::vector<Buffer> kOffloaded = {
+    {"shard", MiB(4), Category::kParameters},
+    {"moments", MiB(8), Category::kOptimizer, DType::kFloat32, MemorySpace::kHost}};
 
 TEST(BufferPool, CountsHostMemoryApart) {
   VirtualSegmentSource device, host;
@@ -72,7 +74,8 @@ TEST(BufferPool, OutOfMemorySaysWhichMemory) {
   ASSERT_TRUE(pool.Alloc(0));
   auto status = pool.Alloc(1);
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("out of host memory for buffer 'moments' (8.00 MiB)"), std::string::npos)
+  EXPECT_NE(status.error().message.find("out of host memory for buffer 'moments' (8.00 MiB)"),
+            std::string::npos)
       << status.error().message;
   EXPECT_NE(status.error().message.find("the largest buffers alive are none"), std::string::npos)
       << "the device's are no help: " << status.error().message;
@@ -81,7 +84,8 @@ TEST(BufferPool, OutOfMemorySaysWhichMemory) {
 // FSDP: two units of 16 MiB, gathered on their own stream and used on the compute stream, which is recorded when they are freed.
 struct TwoUnits {
   static constexpr StreamId kGather = 1, kHost = 2;
-  std::vector<Buffer> buffers = {{"unit 0", MiB(16), Category::kParameters}, {"unit 1", MiB(16), Category::kParameters}};
+  std::vector<Buffer> buffers = {{"unit 0", MiB(16), Category::kParameters},
+                                 {"unit 1", MiB(16), Category::kParameters}};
   Program program;
 
   OpIndex Add(OpKind kind, StreamId stream, BufferId buffer, std::vector<OpIndex> dependencies = {}) {
@@ -104,10 +108,12 @@ struct TwoUnits {
   Bytes Reserved(AllocatorKind allocator) const {
     VirtualSegmentSource source;
     BufferPool pool(buffers, MemorySetup{.device = &source, .host = &source, .allocator = allocator});
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i)
+      EXPECT_TRUE(pool.Execute(program, i));
     pool.FinishProgram();
     const Bytes first = pool.reserved();
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) EXPECT_TRUE(pool.Execute(program, i));
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i)
+      EXPECT_TRUE(pool.Execute(program, i));
     EXPECT_EQ(pool.reserved(), first) << "the next step finds what this one left";
     EXPECT_EQ(pool.peak().allocated, MiB(16));
     EXPECT_EQ(pool.peak().reserved, first);

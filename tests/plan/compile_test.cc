@@ -44,7 +44,8 @@ TEST(CompilePlan, EveryGradientIsWrittenBeforeTheOptimizerReadsIt) {
     std::set<BufferId> written;
     for (const Op& op : role.steady.ops) {
       if (std::holds_alternative<OptimizerUpdate>(op.kind)) {
-        for (const Slice& gradient : op.reads) EXPECT_TRUE(written.count(gradient.buffer)) << role.buffers[gradient.buffer].name;
+        for (const Slice& gradient : op.reads)
+          EXPECT_TRUE(written.count(gradient.buffer)) << role.buffers[gradient.buffer].name;
       }
       if (IsMemory(op.kind)) continue;
       for (const Slice& slice : op.writes) written.insert(slice.buffer);
@@ -76,7 +77,9 @@ TEST(CompilePlan, LaterMicroBatchesAddToGradients) {
     if (const auto* gemm = std::get_if<Gemm>(&op.kind); gemm != nullptr && gemm->transpose_a) {
       EXPECT_EQ(gemm->accumulate, op.micro_batch == 1) << op.name;
     }
-    if (const auto* loss = std::get_if<CrossEntropy>(&op.kind)) { EXPECT_EQ(loss->gradient_scale, 0.5); }
+    if (const auto* loss = std::get_if<CrossEntropy>(&op.kind)) {
+      EXPECT_EQ(loss->gradient_scale, 0.5);
+    }
   }
 }
 
@@ -84,7 +87,8 @@ TEST(CompilePlan, OptimizerStateIsMadeInTheFirstStep) {
   const Plan plan = *CompilePlan(TinyGpt());
   auto states = [](const Program& program) {
     int count = 0;
-    for (const Op& op : program.ops) count += std::holds_alternative<Alloc>(op.kind) && op.name.ends_with(".exp_avg");
+    for (const Op& op : program.ops)
+      count += std::holds_alternative<Alloc>(op.kind) && op.name.ends_with(".exp_avg");
     return count;
   };
   EXPECT_EQ(states(plan.roles[0].startup[0]), static_cast<int>(plan.roles[0].parameters.size()));
@@ -110,7 +114,8 @@ TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {
   const std::vector<Buffer> buffers = {{"x", Bytes(40)}};
   const std::vector<Stream> streams = {{StreamKind::kCompute, "compute", -1}};
   const std::vector<Axis> axes = {MakeAxis("world", 1, 1, 1)};
-  Program program{"p", {Op{Scale{10, 2.0}, 0, {{0, 0, 10}}, {{0, 0, 10}}, {}, Phase::kForward, -1, -1, "double"}}};
+  Program program{"p",
+                  {Op{Scale{10, 2.0}, 0, {{0, 0, 10}}, {{0, 0, 10}}, {}, Phase::kForward, -1, -1, "double"}}};
   std::vector<bool> alive;
   EXPECT_EQ(FindProgramError(program, buffers, streams, axes, alive),
             "p: operator 0 'double' (scale) uses 'x', which is not allocated");

@@ -150,7 +150,9 @@ TEST(Ddp, GradientAsBucketViewKeepsGradientsInTheBucketsOnly) {
   const Plan plan = *CompilePlan(s);
   for (const Op& op : plan.roles[0].steady.ops) {
     EXPECT_FALSE(std::holds_alternative<Copy>(op.kind)) << op.name;
-    if (std::holds_alternative<Alloc>(op.kind)) { EXPECT_EQ(op.name.find(".grad"), std::string::npos) << op.name; }
+    if (std::holds_alternative<Alloc>(op.kind)) {
+      EXPECT_EQ(op.name.find(".grad"), std::string::npos) << op.name;
+    }
   }
   const Op* update = nullptr;
   for (const Op& op : plan.roles[0].steady.ops) {

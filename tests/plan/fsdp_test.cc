@@ -28,7 +28,9 @@ std::string Script(const Program& program) {
     if (word != last) script += (script.empty() ? "" : " ") + word;
     last = word;
   };
-  auto unit = [](const std::string& name) { return name == "root" ? std::string("r") : name.substr(name.size() - 1); };
+  auto unit = [](const std::string& name) {
+    return name == "root" ? std::string("r") : name.substr(name.size() - 1);
+  };
   for (const Op& op : program.ops) {
     const auto* collective = std::get_if<Collective>(&op.kind);
     if (collective != nullptr && collective->kind == CollectiveKind::kAllGather) add("+" + unit(op.name));
@@ -81,9 +83,11 @@ TEST(Fsdp, RecomputationGathersNothingMore) {
 TEST(Fsdp, NoSyncReducesInTheLastMicroBatchOnly) {
   Scenario s = TwoBlocks(2);
   s.batch.accumulate = 2;
-  EXPECT_EQ(Script(Steady(*CompilePlan(s))), "+r +0 F0 +1 F1 +1 +0 B1 B0 +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))),
+            "+r +0 F0 +1 F1 +1 +0 B1 B0 +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
   s.parallel.data.sync = GradientSync::kEveryMicroBatch;
-  EXPECT_EQ(Script(Steady(*CompilePlan(s))), "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))),
+            "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
 }
 
 TEST(Fsdp, HybridSumsShardsOverTheirReplicasBehindTheReduceScatter) {
@@ -114,7 +118,8 @@ TEST(Fsdp, GathersInTheParameterTypeAndReducesInTheReductionType) {
   for (const Op& op : Steady(plan).ops) {
     const auto* collective = std::get_if<Collective>(&op.kind);
     if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) continue;
-    EXPECT_EQ(collective->dtype, collective->kind == CollectiveKind::kAllGather ? DType::kBFloat16 : DType::kFloat32);
+    EXPECT_EQ(collective->dtype,
+              collective->kind == CollectiveKind::kAllGather ? DType::kBFloat16 : DType::kFloat32);
   }
 }
 
@@ -142,7 +147,8 @@ TEST(Fsdp, SaysThatTiedWeightsCannotBeParted) {
   const auto plan = CompilePlan(s);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().kind, ErrorKind::kInvalidInput);
-  EXPECT_NE(plan.error().message.find("'embedding' holds the embedding, whose weight the head shares"), std::string::npos);
+  EXPECT_NE(plan.error().message.find("'embedding' holds the embedding, whose weight the head shares"),
+            std::string::npos);
 }
 
 // ---- units ------------------------------------------------------------------------------------------------------------
@@ -199,7 +205,8 @@ TEST(MakeShardLayout, PadsTheEndInVersion1AndEveryTensorInVersion2) {
 }
 
 TEST(PartOn, CutsATensorWhereShardsMeet) {
-  const Placement place{.buffer = 0, .offset = 0, .per_rank = 10, .start = 8, .axis = 0};  // elements 8 … 22 of the flat tensor
+  const Placement place{
+      .buffer = 0, .offset = 0, .per_rank = 10, .start = 8, .axis = 0};  // elements 8 … 22 of the flat tensor
   const LocalPart first = PartOn(place, 15, 0), second = PartOn(place, 15, 1), third = PartOn(place, 15, 2);
   EXPECT_EQ((std::array{first.first, first.elements, first.offset}), (std::array<int64_t, 3>{0, 2, 8}));
   EXPECT_EQ((std::array{second.first, second.elements, second.offset}), (std::array<int64_t, 3>{2, 10, 0}));

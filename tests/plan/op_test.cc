@@ -14,7 +14,8 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
   EXPECT_EQ(CostKey(AttentionForward{.batch = 2, .seq = 16, .heads = 4, .kv_heads = 2, .head_dim = 8}),
             "attention_forward flash fp32 b=2 s=16 h=4 kv=2 d=8");
   EXPECT_EQ(CostKey(Copy{.elements = 10, .scale = 0.5}), "copy fp32 fp32 n=10 scaled");
-  EXPECT_EQ(CostKey(Collective{CollectiveKind::kAllReduce, DType::kFloat32, 256}), "all_reduce fp32 bytes=1024");
+  EXPECT_EQ(CostKey(Collective{CollectiveKind::kAllReduce, DType::kFloat32, 256}),
+            "all_reduce fp32 bytes=1024");
   EXPECT_EQ(CostKey(Alloc{}), "");
 }
 
@@ -27,8 +28,8 @@ TEST(CostKey, LeavesOutWhatDoesNotChangeTheCost) {
 TEST(FlopsOf, CountsAMultiplyAddAsTwo) {
   EXPECT_DOUBLE_EQ(FlopsOf(Gemm{.m = 2, .n = 3, .k = 4}).count(), 48);
   // Causal: 4 positions see 1 + 2 + 3 + 4 = 10 keys; two products of head_dim 8, one head: 2 * 2 * 10 * 8.
-  EXPECT_DOUBLE_EQ(FlopsOf(AttentionForward{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8}).count(),
-                   320);
+  EXPECT_DOUBLE_EQ(
+      FlopsOf(AttentionForward{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8}).count(), 320);
 }
 
 TEST(TrafficOf, CountsWhatMustMoveAtLeast) {

@@ -32,12 +32,9 @@ TEST(PytorchAllocator, RoundsRequestsUpTo512Bytes) {
 
 // Segments: 2 MiB for requests up to 1 MiB, 20 MiB below 10 MiB, then the request rounded up to 2 MiB.
 TEST(PytorchAllocator, ReservesSegmentsByTheSizeOfTheRequest) {
-  const std::pair<Bytes, Bytes> cases[] = {{Bytes(512), MiB(2)},
-                                           {MiB(1), MiB(2)},
-                                           {MiB(1) + Bytes(1), MiB(20)},
-                                           {MiB(10) - Bytes(512), MiB(20)},
-                                           {MiB(10), MiB(10)},
-                                           {MiB(10) + Bytes(1), MiB(12)}};
+  const std::pair<Bytes, Bytes> cases[] = {{Bytes(512), MiB(2)},         {MiB(1), MiB(2)},
+                                           {MiB(1) + Bytes(1), MiB(20)}, {MiB(10) - Bytes(512), MiB(20)},
+                                           {MiB(10), MiB(10)},           {MiB(10) + Bytes(1), MiB(12)}};
   for (const auto& [request, segment] : cases) {
     Pytorch pytorch;
     ASSERT_TRUE(pytorch->Allocate(request));
@@ -49,19 +46,20 @@ TEST(PytorchAllocator, ReservesSegmentsByTheSizeOfTheRequest) {
 TEST(PytorchAllocator, SplitsWhereTheRestIsWorthIt) {
   Pytorch pytorch;
   EXPECT_EQ(pytorch->Allocate(MiB(1) - Bytes(512))->bytes, MiB(1) - Bytes(512));
-  EXPECT_EQ(pytorch->Allocate(MiB(1))->bytes, MiB(1));      // of the 1 MiB + 512 B that were left
+  EXPECT_EQ(pytorch->Allocate(MiB(1))->bytes, MiB(1));          // of the 1 MiB + 512 B that were left
   EXPECT_EQ(pytorch->Allocate(Bytes(512))->bytes, Bytes(512));  // the last 512 B
   EXPECT_EQ(pytorch->reserved(), MiB(2));
-  EXPECT_EQ(pytorch->Allocate(MiB(25))->bytes, MiB(26));    // 1 MiB would be left: not more than 1 MiB
+  EXPECT_EQ(pytorch->Allocate(MiB(25))->bytes, MiB(26));  // 1 MiB would be left: not more than 1 MiB
   auto spare = pytorch->Allocate(MiB(24));
   pytorch->Free(*spare);
-  EXPECT_EQ(pytorch->Allocate(MiB(22))->bytes, MiB(22));    // 2 MiB are left
+  EXPECT_EQ(pytorch->Allocate(MiB(22))->bytes, MiB(22));  // 2 MiB are left
 }
 
 // Best fit: the smallest free block that is large enough; of equals the one reserved first.
 TEST(PytorchAllocator, TakesTheSmallestBlockThatFits) {
   Pytorch pytorch;
-  auto large = pytorch->Allocate(MiB(30)), first = pytorch->Allocate(MiB(12)), second = pytorch->Allocate(MiB(12));
+  auto large = pytorch->Allocate(MiB(30)), first = pytorch->Allocate(MiB(12)),
+       second = pytorch->Allocate(MiB(12));
   for (const auto& block : {*large, *second, *first}) pytorch->Free(block);
   EXPECT_EQ(pytorch->Allocate(MiB(11))->place, first->place);
   EXPECT_EQ(pytorch->Allocate(MiB(11))->place, second->place);
@@ -105,7 +103,8 @@ TEST(PytorchAllocator, ReusesARecordedBlockOnlyAfterItsEvent) {
 // Rule 2 again: a pending block does not merge.
 TEST(PytorchAllocator, DoesNotMergeWithPendingBlocks) {
   Pytorch pytorch;
-  auto a = pytorch->Allocate(MiB(5)), b = pytorch->Allocate(MiB(5)), c = pytorch->Allocate(MiB(9));  // 1 MiB goes with c
+  auto a = pytorch->Allocate(MiB(5)), b = pytorch->Allocate(MiB(5)),
+       c = pytorch->Allocate(MiB(9));  // 1 MiB goes with c
   pytorch->Free(*b, 1);
   pytorch->Free(*a);
   EXPECT_NE(pytorch->Allocate(MiB(9))->place, a->place);
@@ -280,8 +279,12 @@ void CheckInvariants(PytorchAllocator::Options options) {
   RC_ASSERT(pytorch->Allocate(kCapacity, 2).has_value());
   RC_ASSERT(pytorch->reserved() == kCapacity);
 }
-RC_GTEST_PROP(PytorchAllocator, KeepsItsInvariants, ()) { CheckInvariants({.expandable = false, .can_wait = false}); }
-RC_GTEST_PROP(ExpandableSegments, KeepTheirInvariants, ()) { CheckInvariants({.expandable = true, .can_wait = false}); }
+RC_GTEST_PROP(PytorchAllocator, KeepsItsInvariants, ()) {
+  CheckInvariants({.expandable = false, .can_wait = false});
+}
+RC_GTEST_PROP(ExpandableSegments, KeepTheirInvariants, ()) {
+  CheckInvariants({.expandable = true, .can_wait = false});
+}
 
 // Last in, first out leaves no holes: what is reserved beyond the peak is less than a page.
 RC_GTEST_PROP(ExpandableSegments, WasteLessThanAPageOnAStack, ()) {

@@ -14,7 +14,8 @@ class PlainHooks : public ModelHooks {
   explicit PlainHooks(Role& role) : ready_(role.parameters.size(), 0) {
     for (const Parameter& parameter : role.parameters) {
       values_.push_back(NewBuffer(role, parameter.name, parameter.elements, Category::kParameters));
-      gradients_.push_back(NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients));
+      gradients_.push_back(
+          NewBuffer(role, parameter.name + ".grad", parameter.elements, Category::kGradients));
     }
   }
   Slice Values(int index) override { return values_[index]; }
@@ -47,7 +48,9 @@ Stage Build(const Scenario& scenario, const StageRange& range) {
   const Slice loss = NewBuffer(stage.role, "loss", 1, Category::kActivations);
   const Slice input = NewBuffer(stage.role, "input", elements, Category::kActivations);
   const Slice output = model->Forward(b, hooks, 0, input, loss, 1.0);
-  const Slice dinput = model->Backward(b, hooks, 0, range.is_last ? output : NewBuffer(stage.role, "doutput", output.elements, Category::kActivations));
+  const Slice dinput = model->Backward(
+      b, hooks, 0,
+      range.is_last ? output : NewBuffer(stage.role, "doutput", output.elements, Category::kActivations));
   EXPECT_EQ(dinput.elements, range.is_first ? 0 : elements);
   stage.program = b.Finish();
   stage.ready = hooks.ready();
@@ -64,7 +67,8 @@ double WorkOf(const Program& program) {
 void ExpectTwoStagesMakeTheModel(const Scenario& scenario, int64_t cut) {
   const StageRange all = WholeModel(scenario.model);
   const Stage whole = Build(scenario, all);
-  const Stage first = Build(scenario, {0, cut, true, false}), last = Build(scenario, {cut, all.end, false, true});
+  const Stage first = Build(scenario, {0, cut, true, false}),
+              last = Build(scenario, {cut, all.end, false, true});
   std::vector<Parameter> parameters = first.role.parameters;
   parameters.insert(parameters.end(), last.role.parameters.begin(), last.role.parameters.end());
   ASSERT_EQ(parameters.size(), whole.role.parameters.size());

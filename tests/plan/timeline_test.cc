@@ -14,11 +14,12 @@ struct Example {
     auto op = [](OpKind kind, StreamId stream, std::vector<OpIndex> dependencies) {
       return Op{std::move(kind), stream, {}, {}, std::move(dependencies), Phase::kForward, -1, -1, ""};
     };
-    role.steady.ops = {op(Gemm{}, 0, {}), op(Collective{CollectiveKind::kAllReduce}, 1, {0}), op(Scale{}, 0, {1}),
-                       op(Collective{CollectiveKind::kBarrier}, 1, {2})};
+    role.steady.ops = {op(Gemm{}, 0, {}), op(Collective{CollectiveKind::kAllReduce}, 1, {0}),
+                       op(Scale{}, 0, {1}), op(Collective{CollectiveKind::kBarrier}, 1, {2})};
     auto us = [](double n) { return Microseconds(n); };
     timeline.end = us(15);
-    timeline.spans = {{0, 0, us(1), us(4)}, {2, 0, us(10), us(12)}, {1, 1, us(4), us(9)}, {3, 1, us(12), us(15)}};
+    timeline.spans = {
+        {0, 0, us(1), us(4)}, {2, 0, us(10), us(12)}, {1, 1, us(4), us(9)}, {3, 1, us(12), us(15)}};
   }
 };
 

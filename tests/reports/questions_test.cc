@@ -68,10 +68,12 @@ TEST(EffectOfResharding, DoesNotAriseWhereNothingIsSharded) {
 TEST(AnswerQuestions, SaysWhatIsTooMuch) {
   const Plan plan = *CompilePlan(Sharded());
   const Prediction prediction = *OnA100(plan);
-  const std::string fits = AnswerQuestions(plan, prediction, Capacity{GiB(80), "the device's memory"}, OnA100, Ink(false));
+  const std::string fits =
+      AnswerQuestions(plan, prediction, Capacity{GiB(80), "the device's memory"}, OnA100, Ink(false));
   EXPECT_NE(fits.find("will it fit?  yes: "), std::string::npos) << fits;
   EXPECT_NE(fits.find("for 4 more all-gathers"), std::string::npos) << fits;
-  const std::string tight = AnswerQuestions(plan, prediction, Capacity{MiB(1), "a toy's memory"}, OnA100, Ink(false));
+  const std::string tight =
+      AnswerQuestions(plan, prediction, Capacity{MiB(1), "a toy's memory"}, OnA100, Ink(false));
   EXPECT_NE(tight.find("will it fit?  NO: "), std::string::npos) << tight;
   EXPECT_NE(tight.find("none, not even 1"), std::string::npos) << tight;
   const std::string unknown = AnswerQuestions(plan, prediction, std::nullopt, OnA100, Ink(false));

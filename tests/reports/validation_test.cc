@@ -9,9 +9,16 @@
 namespace windtunnel {
 namespace {
 
-ValidatedValue Step(const std::string& id, double predicted, double measured, const std::string& source = "a") {
-  return {.id = id, .source = source, .quantity = kStepTime, .predicted = predicted, .measured = measured,
-          .counts = true, .tolerance = 0.2, .comparable_to = "same"};
+ValidatedValue Step(const std::string& id, double predicted, double measured,
+                    const std::string& source = "a") {
+  return {.id = id,
+          .source = source,
+          .quantity = kStepTime,
+          .predicted = predicted,
+          .measured = measured,
+          .counts = true,
+          .tolerance = 0.2,
+          .comparable_to = "same"};
 }
 
 // Errors -10 %, +20 %, -30 % and +40 %: mean 5 %, MAPE 25 %, median (20 + 30) / 2, p90 at 2.7 of three intervals: 37 %.
@@ -63,8 +70,12 @@ TEST(Validation, PairOrderOverAllIsTheMeanOfTheSources) {
 // The memory of row 1, off by half, is shown, but the row counts by its step time.
 Validation WithMemoryAndARefusal() {
   Validation validation = FourRows();
-  validation.values.push_back({.id = "1", .source = "a", .quantity = kPeakMemory, .predicted = 1 << 30,
-                               .measured = 2.0 * (1 << 30), .counts = false});
+  validation.values.push_back({.id = "1",
+                               .source = "a",
+                               .quantity = kPeakMemory,
+                               .predicted = 1 << 30,
+                               .measured = 2.0 * (1 << 30),
+                               .counts = false});
   validation.refused = {{"5", "a", "tensor parallelism is not supported yet"}};
   return validation;
 }
@@ -81,7 +92,9 @@ TEST(ValidationTable, ShowsEveryRowWithItsErrorOrItsReason) {
   EXPECT_NE(table.find("step time             900 ms      1.00 s     -10.0 %"), std::string::npos) << table;
   EXPECT_NE(table.find("(peak memory)       1.00 GiB    2.00 GiB     -50.0 %"), std::string::npos) << table;
   EXPECT_NE(table.find("refused: tensor parallelism is not supported yet"), std::string::npos) << table;
-  EXPECT_NE(table.find("25.0 %    +5.0 %    25.0 %    37.0 %    40.0 %     2 of 4      83.3 %"), std::string::npos) << table;
+  EXPECT_NE(table.find("25.0 %    +5.0 %    25.0 %    37.0 %    40.0 %     2 of 4      83.3 %"),
+            std::string::npos)
+      << table;
 }
 
 TEST(ValidationJson, HasEveryKeyOfTheContract) {

@@ -27,7 +27,8 @@ TEST(MeasureCosts, HasEveryOperatorOfTheSteadyStep) {
   const auto samples = CalibrateRanks(plan);
   for (const Op& op : plan.roles[0].steady.ops) {
     if (IsMemory(op.kind) || IsCommunication(op.kind)) continue;
-    for (const auto& of_rank : samples) EXPECT_TRUE(of_rank.kernels.count(CostKey(op.kind))) << CostKey(op.kind);
+    for (const auto& of_rank : samples)
+      EXPECT_TRUE(of_rank.kernels.count(CostKey(op.kind))) << CostKey(op.kind);
   }
 }
 

@@ -24,9 +24,11 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
   for (int rank = 0; rank < plan.world_size; ++rank) {
     threads.emplace_back([&, rank] {
       auto run = [&]() -> Status {
-        WT_ASSIGN_OR_RETURN(auto store, ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20)));
+        WT_ASSIGN_OR_RETURN(auto store,
+                            ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20)));
         FlightRecorder recorder = FlightRecorder::Private();
-        WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, RankOptions{.rank = rank}));
+        WT_ASSIGN_OR_RETURN(auto session,
+                            RankSession::Make(plan, *store, recorder, RankOptions{.rank = rank}));
         WT_RETURN_IF_ERROR(session->Initialize());
         return work(*session, *store);
       };
@@ -60,7 +62,8 @@ struct Trained {
 inline Trained Train(const Plan& plan, int steps) {
   std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   Trained result;
-  for (const Parameter& parameter : plan.roles[0].parameters) result.weights.emplace_back(parameter.elements, NAN);
+  for (const Parameter& parameter : plan.roles[0].parameters)
+    result.weights.emplace_back(parameter.elements, NAN);
   WithRanks(plan, [&](RankSession& session, Store&) -> Status {
     for (int step = 0; step < steps; ++step) {
       WT_RETURN_IF_ERROR(session.Step());

@@ -43,13 +43,15 @@ inline double NormWiseDifference(const std::vector<float>& a, const std::vector<
 }
 
 inline void ExpectLossParity(Scenario s) {
-  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = s.optimizer.clip_norm};
+  s.optimizer = {
+      .kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = s.optimizer.clip_norm};
   const auto plan = CompilePlan(s), alone = CompilePlan(OnOneDevice(s));
   ASSERT_TRUE(plan) << plan.error().message;
   const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
   for (int step = 0; step < kParitySteps; ++step) {
     EXPECT_NEAR(ranks.losses[step], one.losses[step], kParityTolerance * one.losses[step]) << "step " << step;
-    EXPECT_NEAR(ranks.gradient_norms[step], one.gradient_norms[step], 1e-3 * one.gradient_norms[step]) << "step " << step;
+    EXPECT_NEAR(ranks.gradient_norms[step], one.gradient_norms[step], 1e-3 * one.gradient_norms[step])
+        << "step " << step;
   }
 }
 
@@ -61,7 +63,8 @@ inline void ExpectWeightParity(Scenario s) {
   const Trained ranks = Train(*plan, kParitySteps), one = Train(*alone, kParitySteps);
   ASSERT_EQ(ranks.weights.size(), one.weights.size());
   for (size_t i = 0; i < ranks.weights.size(); ++i) {
-    EXPECT_LT(NormWiseDifference(ranks.weights[i], one.weights[i]), kParityTolerance) << plan->roles[0].parameters[i].name;
+    EXPECT_LT(NormWiseDifference(ranks.weights[i], one.weights[i]), kParityTolerance)
+        << plan->roles[0].parameters[i].name;
   }
 }
 

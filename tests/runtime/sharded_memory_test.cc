@@ -23,8 +23,10 @@ int64_t SteadyStateBytes(const Plan& plan) {
     const std::vector<Buffer>& buffers = session.executor().role().buffers;
     for (size_t id = 0; id < buffers.size(); ++id) {
       const Category category = buffers[id].category;
-      const bool is_state = category == Category::kParameters || category == Category::kGradients || category == Category::kOptimizer;
-      if (is_state && session.executor().pool().alive(static_cast<BufferId>(id))) bytes += buffers[id].bytes.count();
+      const bool is_state = category == Category::kParameters || category == Category::kGradients ||
+                            category == Category::kOptimizer;
+      if (is_state && session.executor().pool().alive(static_cast<BufferId>(id)))
+        bytes += buffers[id].bytes.count();
     }
     std::lock_guard lock(mutex);
     most = std::max(most, bytes);
@@ -67,18 +69,22 @@ TEST_P(SteadyState, IsWhatTheStrategyPromises) {
     const double promised = parameters * (GetParam().whole + GetParam().sharded / ranks);
     // A padding unit: what one more row (version 2) or element (else) of every tensor or bucket takes, in all four states.
     int64_t rows = 0;
-    for (const Parameter& parameter : plan.roles[0].parameters) rows += parameter.elements / parameter.shape[0];
-    const int64_t units = GetParam().data.version == 2 ? rows : static_cast<int64_t>(plan.roles[0].parameters.size());
+    for (const Parameter& parameter : plan.roles[0].parameters)
+      rows += parameter.elements / parameter.shape[0];
+    const int64_t units =
+        GetParam().data.version == 2 ? rows : static_cast<int64_t>(plan.roles[0].parameters.size());
     const int64_t held = SteadyStateBytes(plan);
     EXPECT_GE(static_cast<double>(held), promised - 0.5) << ranks << " ranks";
     EXPECT_LE(static_cast<double>(held), promised + 16.0 * static_cast<double>(units)) << ranks << " ranks";
-    RecordProperty(fmt::format("bytes_per_parameter_{}", ranks), fmt::format("{:.3f}", static_cast<double>(held) / parameters));
+    RecordProperty(fmt::format("bytes_per_parameter_{}", ranks),
+                   fmt::format("{:.3f}", static_cast<double>(held) / parameters));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Fp32Adam, SteadyState,
-    testing::Values(Promise{"Ddp", DdpInView(), 16, 0}, Promise{"Zero1", Of(DataParallelKind::kZero1, 1), 8, 8},
+    testing::Values(Promise{"Ddp", DdpInView(), 16, 0},
+                    Promise{"Zero1", Of(DataParallelKind::kZero1, 1), 8, 8},
                     Promise{"Zero2", Of(DataParallelKind::kZero2, 1), 4, 12},
                     Promise{"FullShard1", Of(DataParallelKind::kFsdp, 1), 0, 16},
                     Promise{"FullShard2", Of(DataParallelKind::kFsdp, 2), 0, 16},
@@ -114,8 +120,9 @@ std::vector<Offload> OffloadsOf(DataParallelKind kind) {
 }
 
 // Micro-batches and when they reduce.
-constexpr std::pair<int, GradientSync> kAccumulations[] = {
-    {1, GradientSync::kLastMicroBatch}, {2, GradientSync::kLastMicroBatch}, {2, GradientSync::kEveryMicroBatch}};
+constexpr std::pair<int, GradientSync> kAccumulations[] = {{1, GradientSync::kLastMicroBatch},
+                                                           {2, GradientSync::kLastMicroBatch},
+                                                           {2, GradientSync::kEveryMicroBatch}};
 
 void ExpectExactPeaks(const Plan& plan, const std::string& what) {
   const auto predicted = SimulateMemory(plan.roles[0]);
@@ -124,9 +131,12 @@ void ExpectExactPeaks(const Plan& plan, const std::string& what) {
   WithRanks(plan, [&](RankSession& session, Store&) -> Status {
     for (size_t step = 0; step < plan.roles[0].startup.size() + 2; ++step) WT_RETURN_IF_ERROR(session.Step());
     std::lock_guard lock(mutex);
-    EXPECT_EQ(session.steady_peak().allocated, predicted->steady.allocated) << what << ", rank " << session.rank();
-    EXPECT_EQ(session.steady_peak().reserved, predicted->steady.reserved) << what << ", rank " << session.rank();
-    EXPECT_EQ(session.initial_peak().allocated, predicted->initial_peak) << what << ", rank " << session.rank();
+    EXPECT_EQ(session.steady_peak().allocated, predicted->steady.allocated)
+        << what << ", rank " << session.rank();
+    EXPECT_EQ(session.steady_peak().reserved, predicted->steady.reserved)
+        << what << ", rank " << session.rank();
+    EXPECT_EQ(session.initial_peak().allocated, predicted->initial_peak)
+        << what << ", rank " << session.rank();
     return Ok();
   });
 }
@@ -147,8 +157,9 @@ TEST_P(PeakMemory, IsPredictedToTheByteOnEveryRank) {
       s.parallel.data.sync = sync;
       s.recompute = recompute;
       s.batch.accumulate = micro_batches;
-      ExpectExactPeaks(*CompilePlan(s), fmt::format("offload {}, {} micro-batches, sync {}", static_cast<int>(offload),
-                                                    micro_batches, static_cast<int>(sync)));
+      ExpectExactPeaks(*CompilePlan(s),
+                       fmt::format("offload {}, {} micro-batches, sync {}", static_cast<int>(offload),
+                                   micro_batches, static_cast<int>(sync)));
     }
   }
 }
@@ -166,14 +177,16 @@ std::string NameOf(const testing::TestParamInfo<std::tuple<Strategy, Recompute>>
 
 INSTANTIATE_TEST_SUITE_P(
     All, PeakMemory,
-    testing::Combine(testing::Values(Strategy{"Ddp", Of(DataParallelKind::kDdp)}, Strategy{"Zero1", Of(DataParallelKind::kZero1)},
-                                     Strategy{"Zero2", Of(DataParallelKind::kZero2)},
-                                     Strategy{"FullShard1", Of(DataParallelKind::kFsdp, 1)},
-                                     Strategy{"FullShard2", Of(DataParallelKind::kFsdp, 2)},
-                                     Strategy{"ShardGradOp1", Of(DataParallelKind::kFsdp, 1, Sharding::kShardGradOp)},
-                                     Strategy{"NoShard1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
-                                     Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4}),
-                     testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
+    testing::Combine(
+        testing::Values(Strategy{"Ddp", Of(DataParallelKind::kDdp)},
+                        Strategy{"Zero1", Of(DataParallelKind::kZero1)},
+                        Strategy{"Zero2", Of(DataParallelKind::kZero2)},
+                        Strategy{"FullShard1", Of(DataParallelKind::kFsdp, 1)},
+                        Strategy{"FullShard2", Of(DataParallelKind::kFsdp, 2)},
+                        Strategy{"ShardGradOp1", Of(DataParallelKind::kFsdp, 1, Sharding::kShardGradOp)},
+                        Strategy{"NoShard1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
+                        Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4}),
+        testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
     NameOf);
 
 }  // namespace

@@ -25,25 +25,28 @@ TEST_P(DdpParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetPa
 INSTANTIATE_TEST_SUITE_P(
     Strategies, DdpParity,
     testing::Values(
-        ParityCase{"Gpt", TinyGpt(2)}, ParityCase{"Llama", TinyLlama(2)}, ParityCase{"Mlp", TinyMlp(2)}, ParityCase{"FourRanks", TinyGpt(4)},
-        ParityCase{"ThreeRanks", TinyMlp(3)},
+        ParityCase{"Gpt", TinyGpt(2)}, ParityCase{"Llama", TinyLlama(2)}, ParityCase{"Mlp", TinyMlp(2)},
+        ParityCase{"FourRanks", TinyGpt(4)}, ParityCase{"ThreeRanks", TinyMlp(3)},
         ParityCase{"TiedEmbeddings", With(TinyGpt(2), [](Scenario& s) { s.model.tie_embeddings = true; })},
-        ParityCase{"SmallBuckets", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.bucket_cap_mb = 0.01; })},
-        ParityCase{"FindUnused", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.find_unused_parameters = true; })},
-        ParityCase{"BucketView", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.gradient_as_bucket_view = true; })},
+        ParityCase{"SmallBuckets",
+                   With(TinyGpt(2), [](Scenario& s) { s.parallel.data.bucket_cap_mb = 0.01; })},
+        ParityCase{"FindUnused",
+                   With(TinyGpt(2), [](Scenario& s) { s.parallel.data.find_unused_parameters = true; })},
+        ParityCase{"BucketView",
+                   With(TinyGpt(2), [](Scenario& s) { s.parallel.data.gradient_as_bucket_view = true; })},
         ParityCase{"NoOverlap", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.overlap = false; })},
         ParityCase{"Accumulate", With(TinyGpt(2), [](Scenario& s) { s.batch.accumulate = 3; })},
         ParityCase{"EveryMicroBatch", With(TinyGpt(2),
-                                     [](Scenario& s) {
-                                       s.batch.accumulate = 2;
-                                       s.parallel.data.sync = GradientSync::kEveryMicroBatch;
-                                     })},
-        ParityCase{"EveryMicroBatchInView", With(TinyGpt(2),
                                            [](Scenario& s) {
                                              s.batch.accumulate = 2;
                                              s.parallel.data.sync = GradientSync::kEveryMicroBatch;
-                                             s.parallel.data.gradient_as_bucket_view = true;
                                            })},
+        ParityCase{"EveryMicroBatchInView", With(TinyGpt(2),
+                                                 [](Scenario& s) {
+                                                   s.batch.accumulate = 2;
+                                                   s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+                                                   s.parallel.data.gradient_as_bucket_view = true;
+                                                 })},
         ParityCase{"Clipped", With(TinyGpt(2), [](Scenario& s) { s.optimizer.clip_norm = 0.5; })}),
     [](const auto& info) { return info.param.name; });
 

@@ -40,7 +40,8 @@ TEST(Shipped, FilesLoadUnderTheirOwnNameAndRoundTrip) {
 TEST(Shipped, NamesEndInTheWorldSize) {
   for (const std::string& file : ShippedFiles()) {
     Scenario scenario = LoadScenario(file, {}).value();
-    const std::string what = scenario.cluster.device == "cpu" ? "rank" : "x" + scenario.cluster.device.substr(0, 4);
+    const std::string what =
+        scenario.cluster.device == "cpu" ? "rank" : "x" + scenario.cluster.device.substr(0, 4);
     EXPECT_NE(file.find("_" + std::to_string(scenario.WorldSize()) + what), std::string::npos) << file;
   }
 }

@@ -160,10 +160,12 @@ TEST(DeviceExecutor, DeadlockNamesTheStreamThatIsWaitedFor) {
   b.Collective("after", 5, {lonely}, kOther);
   b.BeginRole({1});
   b.Kernel("work", 5);
-  EXPECT_EQ(ExecuteInVain(b, Device(0)),
-            "deadlock: nothing can go on, but the step is not over\n"
-            "  rank 0 is in all_reduce 'lonely' (op 0), which waits for rank 1 (its program has no such operator)\n"
-            "  rank 0 is in all_reduce 'after' (op 1), which waits for all_reduce 'lonely' (op 0) of another stream");
+  EXPECT_EQ(
+      ExecuteInVain(b, Device(0)),
+      "deadlock: nothing can go on, but the step is not over\n"
+      "  rank 0 is in all_reduce 'lonely' (op 0), which waits for rank 1 (its program has no such operator)\n"
+      "  rank 0 is in all_reduce 'after' (op 1), which waits for all_reduce 'lonely' (op 0) of another "
+      "stream");
 }
 
 PlanBuilder TwoUnits(int ranks) {

@@ -8,13 +8,13 @@
 namespace windtunnel {
 namespace {
 
+using testing::Execute;
+using testing::ExecuteInVain;
+using testing::Execution;
 using testing::FakeCosts;
 using testing::kData;
 using testing::kOther;
 using testing::PlanBuilder;
-using testing::Execute;
-using testing::ExecuteInVain;
-using testing::Execution;
 
 // forward 10, backward 10, a bucket of 20 beside 10 + 10 of backward, then the optimizer that waits for it.
 PlanBuilder OneBucket() {
@@ -261,8 +261,7 @@ TEST(Executor, ACollectiveThatOneRankLacksIsADeadlockToo) {
   b.BeginRole({1});
   b.Kernel("work", 5);
   const std::string error = ExecuteInVain(b, {});
-  EXPECT_NE(error.find(
-                "'lonely' (op 1), which waits for rank 1 (its program has no such operator)"),
+  EXPECT_NE(error.find("'lonely' (op 1), which waits for rank 1 (its program has no such operator)"),
             std::string::npos)
       << error;
 }

@@ -73,7 +73,8 @@ OpIndex PlanBuilder::Collective(const std::string& name, int64_t microseconds,
 OpIndex PlanBuilder::CopyBeside(const std::string& name, int64_t microseconds, bool to_host,
                                 std::vector<OpIndex> dependencies) {
   const auto crosses = to_host ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
-  return Add(MakeOp(Copy{.elements = microseconds, .crosses = crosses}, name, kCopies, std::move(dependencies)));
+  return Add(
+      MakeOp(Copy{.elements = microseconds, .crosses = crosses}, name, kCopies, std::move(dependencies)));
 }
 
 void PlanBuilder::HostWaitFor(std::vector<OpIndex> dependencies) {

@@ -47,7 +47,8 @@ std::string TinyDdpTimeline() {
   plan.scenario.cluster.straggler = {.rank = 1, .slowdown = 1.1};
   FakeCosts costs;
   std::array<Duration, Distribution::kCount> quantiles;
-  for (size_t i = 0; i < quantiles.size(); ++i) quantiles[i] = Nanoseconds(950 + 10.0 * static_cast<double>(i));
+  for (size_t i = 0; i < quantiles.size(); ++i)
+    quantiles[i] = Nanoseconds(950 + 10.0 * static_cast<double>(i));
   costs.spread = Distribution::FromQuantiles(quantiles);
   costs.dispatch = Nanoseconds(400);
   costs.barrier = Microseconds(5);
