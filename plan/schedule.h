@@ -51,7 +51,7 @@ struct Schedule {
 
 // Stage s on rank s mod ranks: each rank's stages are `ranks` apart, and every hop goes to the next rank.
 std::vector<int> LoopPlacement(int ranks, int virtual_stages);
-// Two stages per rank, down and up again: rank r holds stages r and 2 ranks - 1 - r, so the first and the last are both on rank 0.
+// Two stages per rank, down and up again: rank r holds stages r and 2 ranks - 1 - r, so rank 0 has the first and the last.
 std::vector<int> VPlacement(int ranks);
 
 // The names that MakeSchedule knows, as scenarios spell them.

@@ -1,14 +1,9 @@
 #include "plan/schedule_check.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace windtunnel {
 namespace {
-
-constexpr ActionKind kKinds[] = {ActionKind::kForward,        ActionKind::kBackward,       ActionKind::kInputGradient,
-                                 ActionKind::kWeightGradient, ActionKind::kSendActivation, ActionKind::kReceiveActivation,
-                                 ActionKind::kSendGradient,   ActionKind::kReceiveGradient};
 
 // A set of actions of a schedule, as bits by stage and micro-batch.
 class ActionSet {
@@ -30,7 +25,7 @@ class ActionSet {
   int64_t micro_batches_;
   std::vector<uint8_t> bits_;
 };
-static_assert(std::size(kKinds) <= 8);
+static_assert(static_cast<int>(ActionKind::kReceiveGradient) < 8, "a kind is a bit of a byte");
 
 using Fault = std::optional<ScheduleFault>;
 
@@ -64,6 +59,12 @@ class ListCheck {
     }
     if (const int holder = schedule_.rank_of_stage[action.stage]; holder != rank) {
       return fmt::format("{} stands on rank {}, but rank {} holds stage {}", what, rank, holder, action.stage);
+    }
+    if (IsCommunication(action.kind)) {
+      const int other = Counterpart(action).stage;
+      if (other < 0 || other >= schedule_.stages() || schedule_.rank_of_stage[other] == rank) {
+        return fmt::format("{}: no other rank holds stage {}", what, other);
+      }
     }
     if (seen_.Has(action)) return fmt::format("{} stands there a second time", what);
     return WrongOrder(action, what);

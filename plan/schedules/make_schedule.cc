@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
+#include <iterator>
 
 #include "plan/schedules/generators.h"
 
@@ -12,15 +12,15 @@ namespace {
 enum class Stages { kOne, kTwo, kTwoOrMore };  // per rank
 
 struct Generator {
-  std::string name;
+  const char* name;
   Stages stages;
-  std::function<Status(int ranks, int64_t micro_batches)> check;
-  std::function<Schedule(int ranks, int virtual_stages, int64_t micro_batches)> make;
+  Status (*check)(int ranks, int64_t micro_batches);
+  Schedule (*make)(int ranks, int virtual_stages, int64_t micro_batches);
 };
 
 Status AcceptAny(int, int64_t) { return Ok(); }
 
-// torch's single-stage schedules demand this, and with fewer some rank never works while another does.
+// As torch's single-stage schedules demand.
 Status NeedAsManyAsRanks(int ranks, int64_t micro_batches) {
   if (micro_batches >= ranks) return Ok();
   return InvalidInput("needs at least as many micro-batches as pipeline ranks, {}, but there are {}", ranks, micro_batches);
@@ -44,22 +44,19 @@ Status NeedEqualRounds(int ranks, int64_t micro_batches) {
       rounds, micro_batches, rounds, fewer, ranks);
 }
 
-const std::vector<Generator>& Generators() {
-  static const std::vector<Generator> generators = {
-      {"none", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::None(p, m); }},
-      {"gpipe", Stages::kOne, NeedAsManyAsRanks, [](int p, int, int64_t m) { return schedules::GPipe(p, m); }},
-      {"1f1b", Stages::kOne, NeedAsManyAsRanks,
-       [](int p, int, int64_t m) { return schedules::OneForwardOneBackward(p, m); }},
-      {"interleaved", Stages::kTwoOrMore, NeedEqualRounds,
-       [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m)); }},
-      {"looped_bfs", Stages::kTwoOrMore, AcceptAny,
-       [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
-      {"zb_h1", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
-      {"zb_v", Stages::kTwo, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
-      {"dualpipe_v", Stages::kTwo, NeedTwoPerRank, [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); }},
-  };
-  return generators;
-}
+constexpr Generator kGenerators[] = {
+    {"none", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::None(p, m); }},
+    {"gpipe", Stages::kOne, NeedAsManyAsRanks, [](int p, int, int64_t m) { return schedules::GPipe(p, m); }},
+    {"1f1b", Stages::kOne, NeedAsManyAsRanks,
+     [](int p, int, int64_t m) { return schedules::OneForwardOneBackward(p, m); }},
+    {"interleaved", Stages::kTwoOrMore, NeedEqualRounds,
+     [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m)); }},
+    {"looped_bfs", Stages::kTwoOrMore, AcceptAny,
+     [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
+    {"zb_h1", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
+    {"zb_v", Stages::kTwo, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
+    {"dualpipe_v", Stages::kTwo, NeedTwoPerRank, [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); }},
+};
 
 Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
   switch (generator.stages) {
@@ -81,16 +78,16 @@ Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
 const std::vector<std::string>& ScheduleNames() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> result;
-    for (const Generator& generator : Generators()) result.push_back(generator.name);
+    for (const Generator& generator : kGenerators) result.push_back(generator.name);
     return result;
   }();
   return names;
 }
 
 Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches) {
-  const auto& all = Generators();
-  const auto generator = std::find_if(all.begin(), all.end(), [&](const Generator& g) { return g.name == name; });
-  if (generator == all.end()) {
+  const auto generator =
+      std::find_if(std::begin(kGenerators), std::end(kGenerators), [&](const Generator& g) { return name == g.name; });
+  if (generator == std::end(kGenerators)) {
     return InvalidInput("pipeline schedule {}: not known; expected one of {}", name, fmt::join(ScheduleNames(), ", "));
   }
   if (ranks < 2) return InvalidInput("pipeline schedule {}: needs two or more pipeline ranks, but there is {}", name, ranks);
