@@ -1,0 +1,91 @@
+// Pipeline schedules as data: for each pipeline rank the ordered list of what it does with which micro-batch in which stage.
+//
+// The model is cut into stages 0 .. S-1 in the order of its layers; with v virtual stages per rank S = v x ranks, and
+// `rank_of_stage` says who holds which. A schedule is made by a named generator (MakeSchedule) or read from a file
+// (plan/schedule_csv.h) and holds computation only; AddCommunication derives the sends and receives from it. Whether it is
+// complete and cannot deadlock is for plan/schedule_check.h to say, how long it takes for plan/schedule_times.h.
+//
+//   WT_ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule("1f1b", /*ranks=*/2, /*virtual_stages=*/1, /*micro_batches=*/4));
+//   for (const Action& action : schedule.ranks[0]) fmt::print("{} ", FormatAction(action));  // 0F0 0F1 0B0 0F2 0B1 …
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace windtunnel {
+
+enum class ActionKind {
+  kForward,
+  kBackward,        // gradients of the stage's input and of its weights
+  kInputGradient,   // only the gradient of its input, which the stage before waits for
+  kWeightGradient,  // only the gradient of its weights, which nobody waits for
+  kSendActivation,
+  kReceiveActivation,
+  kSendGradient,
+  kReceiveGradient,
+};
+
+// `stage` is the stage that computes, whose output is sent, or whose input is received: 0SEND_F3 pairs with 1RECV_F3, and
+// 1SEND_B3 with 0RECV_B3.
+struct Action {
+  ActionKind kind = ActionKind::kForward;
+  int stage = 0;
+  int64_t micro_batch = 0;
+
+  auto operator<=>(const Action&) const = default;
+};
+
+struct Schedule {
+  std::string name;
+  int64_t micro_batches = 0;
+  std::vector<int> rank_of_stage;
+  std::vector<std::vector<Action>> ranks;
+
+  int stages() const { return static_cast<int>(rank_of_stage.size()); }
+  bool operator==(const Schedule&) const = default;
+};
+
+// Stage s on rank s mod ranks: each rank's stages are `ranks` apart, and every hop goes to the next rank.
+std::vector<int> LoopPlacement(int ranks, int virtual_stages);
+// Two stages per rank, down and up again: rank r holds stages r and 2 ranks - 1 - r, so rank 0 has the first and the last.
+std::vector<int> VPlacement(int ranks);
+
+// The names that MakeSchedule knows, as scenarios spell them.
+const std::vector<std::string>& ScheduleNames();
+
+// A schedule for `ranks` >= 2 pipeline ranks. InvalidInput, which says what is accepted, for a number of virtual stages or of
+// micro-batches that this schedule does not run with.
+Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches);
+
+bool IsCommunication(ActionKind kind);
+bool IsSend(ActionKind kind);
+// torch.distributed.pipelining's letters: F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B.
+std::string ActionLetters(ActionKind kind);
+// As in its schedule files: stage, letters, micro-batch, such as "2F0".
+std::string FormatAction(const Action& action);
+// For messages: "2F0 (stage 2, forward of micro-batch 0)".
+std::string DescribeAction(const Action& action);
+
+// The send or receive that `action`, a send or a receive, is met by.
+Action Counterpart(const Action& action);
+
+// The schedule with a send after each computation whose result another rank needs, and a receive before each computation whose
+// input another rank made. Stages that are neighbours on the same rank hand over locally, without an action.
+//
+// The order cannot deadlock even where a send blocks until its receive (rendezvous): the messages have one total order, by the
+// time at which they are made when F, I and W take one unit of time each, and every rank's list follows it, so the first message
+// not yet exchanged has both ends ready. A receive stands as early as its message is made: runtimes should start sends and
+// receives without waiting (asynchronously) and wait for a receive before its computation, else a rank that is still computing
+// holds up the sender.
+// REQUIRES: computation only, and no fault (plan/schedule_check.h).
+Schedule AddCommunication(const Schedule& schedule);
+
+// The schedule in which each input-gradient directly followed by the weight-gradient of the same stage and micro-batch is one
+// full backward. The stage before then waits for the weight gradient, too.
+Schedule MergeBackwards(const Schedule& schedule);
+
+}  // namespace windtunnel

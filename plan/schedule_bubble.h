@@ -1,0 +1,46 @@
+// What theory promises of the generated schedules: the bubble in closed form, where there is one, and the activations in flight.
+// Predictions come from running the schedule (plan/schedule_times.h), which is right for every case; these say whether that
+// running, and the generators, are right, and give a reader the formula.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "plan/schedule_times.h"
+
+namespace windtunnel {
+
+// What a generated schedule was asked for: the arguments of MakeSchedule.
+struct ScheduleRequest {
+  std::string name;
+  int ranks = 2;
+  int virtual_stages = 1;
+  int64_t micro_batches = 1;
+};
+
+// Bubble() in closed form for equal stages and free communication; nothing outside the regime in which it holds. p ranks, v
+// stages per rank, m micro-batches; F, I, W the times of one stage, B = I + W.
+//
+//   none         m (p-1) (F + B)                         always
+//   gpipe, 1f1b  (p-1) (F + B)                           always (both need m >= p)
+//   interleaved  (p-1 + (v-1) max(0, p-m)) (F + B)       always; for m >= p the familiar (p-1) (F + B), a v-th of 1F1B's
+//   looped_bfs   the same                                always
+//   zb_h1        (p-1) max(F + I - W, F, I)              m >= p
+//   zb_v         (p-1) F                                 F = I = W and m >= floor(3p / 2)
+//   dualpipe_v   (p-1) F                                 F = I = W
+//
+// DualPipeV's own README says (p-1) (F&B + B - 3W), which is 2 (p-1) F at F = I = W: there a pair of a forward and a backward is
+// one piece whose results exist at its end; here its forward hands over first.
+//
+// Sources: the papers at the generators (plan/schedules/generators.h) for the familiar cases. The terms for m < p, zb_h1's
+// maximum and zb_v's and dualpipe_v's regimes were found by running the schedules, and are tested for p in 2..16 and m in 1..64.
+// Worked number: 1f1b, p = 4, F = 1, I = W = 1: 3 x 3 = 9. zb_h1: 3 x 1 = 3.
+std::optional<Duration> ClosedFormBubble(const ScheduleRequest& request, const StageTimes& times);
+
+// ActivationsInFlight (plan/schedule_check.h) of rank r, in pairs of a stage and a micro-batch.
+//
+//   none 1; gpipe m; 1f1b min(m, p-r); interleaved min(m v, (v-1) g + 2 (p-1-r) + 1) with g = m / max(1, m / p);
+//   looped_bfs m v; zb_h1 min(m, p); zb_v min(2p, 2m, m+r+1), 2p from m = 2p-1 on; dualpipe_v 2p+1
+int64_t PromisedActivationsInFlight(const ScheduleRequest& request, int rank);
+
+}  // namespace windtunnel

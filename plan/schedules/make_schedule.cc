@@ -1,0 +1,101 @@
+// Names, and what each schedule accepts.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "plan/schedules/generators.h"
+
+namespace windtunnel {
+namespace {
+
+enum class Stages { kOne, kTwo, kTwoOrMore };  // per rank
+
+struct Generator {
+  const char* name;
+  Stages stages;
+  Status (*check)(int ranks, int64_t micro_batches);
+  Schedule (*make)(int ranks, int virtual_stages, int64_t micro_batches);
+};
+
+Status AcceptAny(int, int64_t) { return Ok(); }
+
+// As torch's single-stage schedules demand.
+Status NeedAsManyAsRanks(int ranks, int64_t micro_batches) {
+  if (micro_batches >= ranks) return Ok();
+  return InvalidInput("needs at least as many micro-batches as pipeline ranks, {}, but there are {}", ranks, micro_batches);
+}
+
+Status NeedTwoPerRank(int ranks, int64_t micro_batches) {
+  if (micro_batches >= 2 * ranks) return Ok();
+  return InvalidInput("needs at least two micro-batches per pipeline rank, {}, but there are {}", 2 * ranks, micro_batches);
+}
+
+int64_t Rounds(int ranks, int64_t micro_batches) { return std::max<int64_t>(1, micro_batches / ranks); }
+
+// torch's rule: micro-batches go in rounds of at least as many as there are ranks, all of the same size.
+Status NeedEqualRounds(int ranks, int64_t micro_batches) {
+  const int64_t rounds = Rounds(ranks, micro_batches);
+  if (micro_batches % rounds == 0) return Ok();
+  const int64_t fewer = micro_batches / rounds * rounds;
+  return InvalidInput(
+      "runs micro-batches in rounds of equal size, floor(micro-batches / ranks) = {} of them, so {} micro-batches need to be a "
+      "multiple of {}: {} and every multiple of the {} ranks will do",
+      rounds, micro_batches, rounds, fewer, ranks);
+}
+
+constexpr Generator kGenerators[] = {
+    {"none", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::None(p, m); }},
+    {"gpipe", Stages::kOne, NeedAsManyAsRanks, [](int p, int, int64_t m) { return schedules::GPipe(p, m); }},
+    {"1f1b", Stages::kOne, NeedAsManyAsRanks,
+     [](int p, int, int64_t m) { return schedules::OneForwardOneBackward(p, m); }},
+    {"interleaved", Stages::kTwoOrMore, NeedEqualRounds,
+     [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m)); }},
+    {"looped_bfs", Stages::kTwoOrMore, AcceptAny,
+     [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
+    {"zb_h1", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
+    {"zb_v", Stages::kTwo, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
+    {"dualpipe_v", Stages::kTwo, NeedTwoPerRank, [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); }},
+};
+
+Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
+  switch (generator.stages) {
+    case Stages::kOne:
+      if (virtual_stages == 1) return Ok();
+      return InvalidInput("has one stage per rank, but virtual_stages is {}", virtual_stages);
+    case Stages::kTwo:
+      if (virtual_stages == 2) return Ok();
+      return InvalidInput("has exactly two stages per rank, but virtual_stages is {}", virtual_stages);
+    case Stages::kTwoOrMore:
+      if (virtual_stages >= 2) return Ok();
+      return InvalidInput("has two or more stages per rank, but virtual_stages is {}", virtual_stages);
+  }
+  return Ok();
+}
+
+}  // namespace
+
+const std::vector<std::string>& ScheduleNames() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> result;
+    for (const Generator& generator : kGenerators) result.push_back(generator.name);
+    return result;
+  }();
+  return names;
+}
+
+Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches) {
+  const auto generator =
+      std::find_if(std::begin(kGenerators), std::end(kGenerators), [&](const Generator& g) { return name == g.name; });
+  if (generator == std::end(kGenerators)) {
+    return InvalidInput("pipeline schedule {}: not known; expected one of {}", name, fmt::join(ScheduleNames(), ", "));
+  }
+  if (ranks < 2) return InvalidInput("pipeline schedule {}: needs two or more pipeline ranks, but there is {}", name, ranks);
+  if (micro_batches < 1) return InvalidInput("pipeline schedule {}: needs one or more micro-batches", name);
+  Status accepted = CheckVirtualStages(*generator, virtual_stages);
+  if (accepted) accepted = generator->check(ranks, micro_batches);
+  if (!accepted) return InvalidInput("pipeline schedule {} {}", name, accepted.error().message);
+  return generator->make(ranks, virtual_stages, micro_batches);
+}
+
+}  // namespace windtunnel

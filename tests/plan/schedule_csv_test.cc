@@ -1,0 +1,86 @@
+// Schedule files: what is read, and where an error points.
+#include "plan/schedule_csv.h"
+
+#include <gtest/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+std::string ErrorOf(const std::string& text, int ranks = 2, int64_t micro_batches = 2) {
+  const auto schedule = ParseScheduleCsv("own.csv", text, ranks, micro_batches);
+  return schedule ? "no error" : schedule.error().message;
+}
+
+TEST(ScheduleCsv, ReadsTorchsFilesWithIdleCells) {
+  // torch writes idle cells and ends rows with carriage return and line feed.
+  const auto schedule = ParseScheduleCsv("own.csv", "0F0,0F1,,,0B0,0B1\r\n,1F0, 1B0 ,1F1,1I1,1W1\r\n", 2, 2);
+  ASSERT_TRUE(schedule) << schedule.error().message;
+  EXPECT_EQ(PrintScheduleCsv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1I1,1W1\n");
+  EXPECT_EQ(schedule->rank_of_stage, (std::vector<int>{0, 1}));
+}
+
+TEST(ScheduleCsv, ReadsAnOverlappedPairAsItsActions) {
+  const auto schedule = ParseScheduleCsv("own.csv", "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n", 2, 2);
+  ASSERT_TRUE(schedule) << schedule.error().message;
+  EXPECT_EQ(PrintScheduleCsv(*schedule), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+}
+
+TEST(ScheduleCsv, RoundTripsEveryGeneratedSchedule) {
+  for (const std::string& name : ScheduleNames()) {
+    for (int ranks = 2; ranks <= 6; ++ranks) {
+      for (int64_t micro_batches = 1; micro_batches <= 16; ++micro_batches) {
+        auto schedule = MakeSchedule(name, ranks, 1, micro_batches);
+        if (!schedule) schedule = MakeSchedule(name, ranks, 2, micro_batches);
+        if (!schedule) continue;
+        const auto read = ParseScheduleCsv(name, PrintScheduleCsv(*schedule), ranks, micro_batches);
+        ASSERT_TRUE(read) << read.error().message;
+        ASSERT_EQ(*read, *schedule);
+      }
+    }
+  }
+}
+
+TEST(ScheduleCsv, SavesAndLoadsAFile) {
+  const std::string path = ::testing::TempDir() + "/schedule.csv";
+  const Schedule schedule = *MakeSchedule("interleaved", 2, 2, 4);
+  ASSERT_TRUE(SaveScheduleCsv(schedule, path));
+  const auto read = LoadScheduleCsv(path, 2, 4);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->ranks, schedule.ranks);
+  EXPECT_EQ(LoadScheduleCsv(path + ".none", 2, 4).error().message,
+            path + ".none: cannot be read; expected a pipeline schedule with a row per rank");
+}
+
+TEST(ScheduleCsv, PointsAtTheOffendingCell) {
+  EXPECT_EQ(ErrorOf("0F0,0X1\n1F0\n"),
+            "own.csv:1:5: '0X1' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0");
+  for (const char* cell : {"F0", "0F", "0F0x", "-1F0", "0F-1", "0SEND_F0", "99999999999F0", "(0F0;)OVERLAP_F_B", "(0F0;0B0)"}) {
+    EXPECT_NE(ErrorOf(std::string("0F0\n,, ") + cell + "\n").find("own.csv:2:4: '"), std::string::npos) << cell;
+  }
+  EXPECT_EQ(ErrorOf("0F0,0B0\n1F0,7B0\n"), "own.csv:2:5: stage 7 in a file of 4 actions");
+  EXPECT_EQ(ErrorOf("0F0,0F2\n1F0\n"), "own.csv:1:5: 0F2 (stage 0, forward of micro-batch 2): the micro-batches are 0 to 1");
+  EXPECT_EQ(ErrorOf("0F0,0B0\n1F0,0F1\n"),
+            "own.csv:2:5: 0F1 (stage 0, forward of micro-batch 1) stands on rank 1, but rank 0 holds stage 0");
+}
+
+TEST(ScheduleCsv, WantsARowForEachRankAndEveryStage) {
+  EXPECT_EQ(ErrorOf("0F0\n"), "own.csv: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
+  EXPECT_EQ(ErrorOf("0F0,0B0\n2F0,2B0\n"), "own.csv: no row has an action of stage 1");
+  EXPECT_EQ(ErrorOf(",\n,\n"), "own.csv: no row has an action of stage 0");
+  EXPECT_EQ(ErrorOf(""), "own.csv: 0 rows, but a row for each of the pipeline's 2 ranks is expected");
+}
+
+TEST(ScheduleCsv, RefusesASkippedMicroBatch) {
+  EXPECT_EQ(ErrorOf("0F0,0F1,0B0,0B1\n1F0,1B0\n"),
+            "own.csv: 1F1 (stage 1, forward of micro-batch 1) is missing on rank 1");
+}
+
+// Rank 0 wants the gradient of micro-batch 1 first, rank 1 its input only afterwards.
+TEST(ScheduleCsv, RefusesADeadlock) {
+  EXPECT_EQ(ErrorOf("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
+            "own.csv:1:5: deadlock: rank 0 cannot run 0B0 (stage 0, backward of micro-batch 0) before 1B0, which rank 1 has not "
+            "come to; rank 1 cannot run 1F1 (stage 1, forward of micro-batch 1) before 0F1, which rank 0 has not come to");
+}
+
+}  // namespace
+}  // namespace windtunnel
