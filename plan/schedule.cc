@@ -12,9 +12,10 @@ namespace {
 // What happens at one moment: a rank begins a computation, or a message goes from one rank to another.
 struct Event {
   Duration at;
-  bool is_computation;  // a message goes first: it was made by what ended at this moment, for what begins at it
-  Action action;        // the computation, or the send
-  int rank;             // that does it
+  bool
+      is_computation;  // a message goes first: it was made by what ended at this moment, for what begins at it
+  Action action;       // the computation, or the send
+  int rank;            // that does it
 };
 
 bool operator<(const Event& a, const Event& b) {
@@ -28,7 +29,8 @@ bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
   const int consumer = is_forward ? action.stage + 1 : action.stage - 1;
   if (consumer < 0 || consumer >= schedule.stages()) return false;
   if (schedule.rank_of_stage[consumer] == schedule.rank_of_stage[action.stage]) return false;
-  send = {is_forward ? ActionKind::kSendActivation : ActionKind::kSendGradient, action.stage, action.micro_batch};
+  send = {is_forward ? ActionKind::kSendActivation : ActionKind::kSendGradient, action.stage,
+          action.micro_batch};
   return true;
 }
 
@@ -53,7 +55,8 @@ std::vector<Event> EventsOf(const Schedule& schedule, const StageTimes& unit) {
 
 std::vector<int> LoopPlacement(int ranks, int virtual_stages) {
   std::vector<int> rank_of_stage(static_cast<size_t>(ranks) * virtual_stages);
-  for (size_t stage = 0; stage < rank_of_stage.size(); ++stage) rank_of_stage[stage] = static_cast<int>(stage % ranks);
+  for (size_t stage = 0; stage < rank_of_stage.size(); ++stage)
+    rank_of_stage[stage] = static_cast<int>(stage % ranks);
   return rank_of_stage;
 }
 
@@ -63,7 +66,9 @@ std::vector<int> VPlacement(int ranks) {
   return rank_of_stage;
 }
 
-bool IsSend(ActionKind kind) { return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient; }
+bool IsSend(ActionKind kind) {
+  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient;
+}
 
 bool IsCommunication(ActionKind kind) {
   return IsSend(kind) || kind == ActionKind::kReceiveActivation || kind == ActionKind::kReceiveGradient;
@@ -71,14 +76,22 @@ bool IsCommunication(ActionKind kind) {
 
 std::string ActionLetters(ActionKind kind) {
   switch (kind) {
-    case ActionKind::kForward: return "F";
-    case ActionKind::kBackward: return "B";
-    case ActionKind::kInputGradient: return "I";
-    case ActionKind::kWeightGradient: return "W";
-    case ActionKind::kSendActivation: return "SEND_F";
-    case ActionKind::kReceiveActivation: return "RECV_F";
-    case ActionKind::kSendGradient: return "SEND_B";
-    case ActionKind::kReceiveGradient: return "RECV_B";
+    case ActionKind::kForward:
+      return "F";
+    case ActionKind::kBackward:
+      return "B";
+    case ActionKind::kInputGradient:
+      return "I";
+    case ActionKind::kWeightGradient:
+      return "W";
+    case ActionKind::kSendActivation:
+      return "SEND_F";
+    case ActionKind::kReceiveActivation:
+      return "RECV_F";
+    case ActionKind::kSendGradient:
+      return "SEND_B";
+    case ActionKind::kReceiveGradient:
+      return "RECV_B";
   }
   WT_CHECK(false);
 }
@@ -90,25 +103,47 @@ std::string FormatAction(const Action& action) {
 std::string DescribeAction(const Action& action) {
   const char* what = "";
   switch (action.kind) {
-    case ActionKind::kForward: what = "forward"; break;
-    case ActionKind::kBackward: what = "backward"; break;
-    case ActionKind::kInputGradient: what = "input gradient"; break;
-    case ActionKind::kWeightGradient: what = "weight gradient"; break;
-    case ActionKind::kSendActivation: what = "send of the output"; break;
-    case ActionKind::kReceiveActivation: what = "receive of the input"; break;
-    case ActionKind::kSendGradient: what = "send of the input's gradient"; break;
-    case ActionKind::kReceiveGradient: what = "receive of the output's gradient"; break;
+    case ActionKind::kForward:
+      what = "forward";
+      break;
+    case ActionKind::kBackward:
+      what = "backward";
+      break;
+    case ActionKind::kInputGradient:
+      what = "input gradient";
+      break;
+    case ActionKind::kWeightGradient:
+      what = "weight gradient";
+      break;
+    case ActionKind::kSendActivation:
+      what = "send of the output";
+      break;
+    case ActionKind::kReceiveActivation:
+      what = "receive of the input";
+      break;
+    case ActionKind::kSendGradient:
+      what = "send of the input's gradient";
+      break;
+    case ActionKind::kReceiveGradient:
+      what = "receive of the output's gradient";
+      break;
   }
-  return fmt::format("{} (stage {}, {} of micro-batch {})", FormatAction(action), action.stage, what, action.micro_batch);
+  return fmt::format("{} (stage {}, {} of micro-batch {})", FormatAction(action), action.stage, what,
+                     action.micro_batch);
 }
 
 Action Counterpart(const Action& action) {
   switch (action.kind) {
-    case ActionKind::kSendActivation: return {ActionKind::kReceiveActivation, action.stage + 1, action.micro_batch};
-    case ActionKind::kReceiveActivation: return {ActionKind::kSendActivation, action.stage - 1, action.micro_batch};
-    case ActionKind::kSendGradient: return {ActionKind::kReceiveGradient, action.stage - 1, action.micro_batch};
-    case ActionKind::kReceiveGradient: return {ActionKind::kSendGradient, action.stage + 1, action.micro_batch};
-    default: break;
+    case ActionKind::kSendActivation:
+      return {ActionKind::kReceiveActivation, action.stage + 1, action.micro_batch};
+    case ActionKind::kReceiveActivation:
+      return {ActionKind::kSendActivation, action.stage - 1, action.micro_batch};
+    case ActionKind::kSendGradient:
+      return {ActionKind::kReceiveGradient, action.stage - 1, action.micro_batch};
+    case ActionKind::kReceiveGradient:
+      return {ActionKind::kSendGradient, action.stage + 1, action.micro_batch};
+    default:
+      break;
   }
   WT_CHECK(IsCommunication(action.kind));
   return action;

@@ -15,7 +15,8 @@ std::optional<Duration> ClosedFormBubble(const ScheduleRequest& request, const S
     return times.all() * (p - 1 + (v - 1) * std::max<int64_t>(0, p - m));
   }
   if (name == "zb_h1" && m >= p) {
-    return std::max({times.forward + times.input_gradient - times.weight_gradient, times.forward, times.input_gradient}) *
+    return std::max({times.forward + times.input_gradient - times.weight_gradient, times.forward,
+                     times.input_gradient}) *
            (p - 1);
   }
   if (name == "zb_v" && equal_times && m >= 3 * p / 2) return times.forward * (p - 1);

@@ -9,18 +9,24 @@ namespace {
 class ActionSet {
  public:
   explicit ActionSet(const Schedule& schedule)
-      : micro_batches_(schedule.micro_batches), bits_(static_cast<size_t>(schedule.stages()) * micro_batches_) {}
+      : micro_batches_(schedule.micro_batches),
+        bits_(static_cast<size_t>(schedule.stages()) * micro_batches_) {}
 
   void Add(const Action& action) { Bits(action) |= Bit(action.kind); }
-  bool Has(const Action& action) const { return const_cast<ActionSet*>(this)->Bits(action) & Bit(action.kind); }
+  bool Has(const Action& action) const {
+    return const_cast<ActionSet*>(this)->Bits(action) & Bit(action.kind);
+  }
   bool Has(ActionKind kind, int stage, int64_t micro_batch) const { return Has({kind, stage, micro_batch}); }
   bool HasBackward(int stage, int64_t micro_batch) const {
-    return Has(ActionKind::kBackward, stage, micro_batch) || Has(ActionKind::kInputGradient, stage, micro_batch);
+    return Has(ActionKind::kBackward, stage, micro_batch) ||
+           Has(ActionKind::kInputGradient, stage, micro_batch);
   }
 
  private:
   static uint8_t Bit(ActionKind kind) { return static_cast<uint8_t>(1u << static_cast<int>(kind)); }
-  uint8_t& Bits(const Action& a) { return bits_[static_cast<size_t>(a.stage) * micro_batches_ + a.micro_batch]; }
+  uint8_t& Bits(const Action& a) {
+    return bits_[static_cast<size_t>(a.stage) * micro_batches_ + a.micro_batch];
+  }
 
   int64_t micro_batches_;
   std::vector<uint8_t> bits_;
@@ -58,7 +64,8 @@ class ListCheck {
       return fmt::format("{}: the micro-batches are 0 to {}", what, schedule_.micro_batches - 1);
     }
     if (const int holder = schedule_.rank_of_stage[action.stage]; holder != rank) {
-      return fmt::format("{} stands on rank {}, but rank {} holds stage {}", what, rank, holder, action.stage);
+      return fmt::format("{} stands on rank {}, but rank {} holds stage {}", what, rank, holder,
+                         action.stage);
     }
     if (IsCommunication(action.kind)) {
       const int other = Counterpart(action).stage;
@@ -99,21 +106,25 @@ class ListCheck {
   Fault MissingIn(int stage, int64_t i) const {
     const auto missing = [&](ActionKind kind) {
       const int rank = schedule_.rank_of_stage[stage];
-      return ScheduleFault{rank, -1, fmt::format("{} is missing on rank {}", DescribeAction({kind, stage, i}), rank)};
+      return ScheduleFault{rank, -1,
+                           fmt::format("{} is missing on rank {}", DescribeAction({kind, stage, i}), rank)};
     };
     if (!seen_.Has(ActionKind::kForward, stage, i)) return missing(ActionKind::kForward);
     if (!seen_.HasBackward(stage, i)) return missing(ActionKind::kBackward);
-    if (seen_.Has(ActionKind::kInputGradient, stage, i) && !seen_.Has(ActionKind::kWeightGradient, stage, i)) {
+    if (seen_.Has(ActionKind::kInputGradient, stage, i) &&
+        !seen_.Has(ActionKind::kWeightGradient, stage, i)) {
       return missing(ActionKind::kWeightGradient);
     }
     if (!has_communication_) return std::nullopt;
-    if (stage + 1 < schedule_.stages() && schedule_.rank_of_stage[stage] != schedule_.rank_of_stage[stage + 1]) {
+    if (stage + 1 < schedule_.stages() &&
+        schedule_.rank_of_stage[stage] != schedule_.rank_of_stage[stage + 1]) {
       for (const Action& action : {Action{ActionKind::kSendActivation, stage, i},
                                    Action{ActionKind::kReceiveActivation, stage + 1, i},
                                    Action{ActionKind::kSendGradient, stage + 1, i},
                                    Action{ActionKind::kReceiveGradient, stage, i}}) {
         if (!seen_.Has(action)) {
-          return ScheduleFault{schedule_.rank_of_stage[action.stage], -1, DescribeAction(action) + " is missing"};
+          return ScheduleFault{schedule_.rank_of_stage[action.stage], -1,
+                               DescribeAction(action) + " is missing"};
         }
       }
     }
@@ -128,7 +139,8 @@ class ListCheck {
 // Runs all lists as far as they go. REQUIRES: ListCheck found nothing.
 class DryRun {
  public:
-  explicit DryRun(const Schedule& schedule) : schedule_(schedule), done_(schedule), next_(schedule.ranks.size()) {
+  explicit DryRun(const Schedule& schedule)
+      : schedule_(schedule), done_(schedule), next_(schedule.ranks.size()) {
     for (const auto& actions : schedule.ranks) {
       for (const Action& action : actions) has_communication_ |= IsCommunication(action.kind);
     }
@@ -170,9 +182,12 @@ class DryRun {
       case ActionKind::kInputGradient:
         if (stage + 1 == schedule_.stages()) return std::nullopt;
         return input(stage + 1, ActionKind::kBackward, ActionKind::kReceiveGradient);
-      case ActionKind::kSendActivation: return Action{ActionKind::kForward, stage, i};
-      case ActionKind::kSendGradient: return Action{ActionKind::kBackward, stage, i};
-      default: return std::nullopt;
+      case ActionKind::kSendActivation:
+        return Action{ActionKind::kForward, stage, i};
+      case ActionKind::kSendGradient:
+        return Action{ActionKind::kBackward, stage, i};
+      default:
+        return std::nullopt;
     }
   }
 
@@ -217,8 +232,9 @@ class DryRun {
     const char* separator = ": ";
     for (auto stuck = std::find(path.begin(), path.end(), rank); stuck != path.end(); ++stuck) {
       const Action waited_for = WaitsFor(*Current(*stuck));
-      what += fmt::format("{}rank {} cannot run {} before {}, which rank {} has not come to", separator, *stuck,
-                          DescribeAction(*Current(*stuck)), FormatAction(waited_for), RankOf(waited_for));
+      what +=
+          fmt::format("{}rank {} cannot run {} before {}, which rank {} has not come to", separator, *stuck,
+                      DescribeAction(*Current(*stuck)), FormatAction(waited_for), RankOf(waited_for));
       separator = "; ";
     }
     return ScheduleFault{rank, static_cast<int64_t>(next_[rank]), what};

@@ -35,11 +35,16 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 
 std::optional<ActionKind> KindOf(char letter) {
   switch (letter) {
-    case 'F': return ActionKind::kForward;
-    case 'B': return ActionKind::kBackward;
-    case 'I': return ActionKind::kInputGradient;
-    case 'W': return ActionKind::kWeightGradient;
-    default: return std::nullopt;
+    case 'F':
+      return ActionKind::kForward;
+    case 'B':
+      return ActionKind::kBackward;
+    case 'I':
+      return ActionKind::kInputGradient;
+    case 'W':
+      return ActionKind::kWeightGradient;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -50,7 +55,8 @@ std::optional<Action> ParseAction(std::string_view cell) {
   if (stage.ec != std::errc() || action.stage < 0 || stage.ptr == end) return std::nullopt;
   const auto kind = KindOf(*stage.ptr);
   const auto micro_batch = std::from_chars(stage.ptr + 1, end, action.micro_batch);
-  if (!kind || micro_batch.ec != std::errc() || micro_batch.ptr != end || action.micro_batch < 0) return std::nullopt;
+  if (!kind || micro_batch.ec != std::errc() || micro_batch.ptr != end || action.micro_batch < 0)
+    return std::nullopt;
   action.kind = *kind;
   return action;
 }
@@ -84,7 +90,8 @@ class Reader {
     std::vector<std::string_view> rows = Split(text, '\n');
     while (!rows.empty() && Trim(rows.back()).empty()) rows.pop_back();
     if (static_cast<int>(rows.size()) != ranks) {
-      return InvalidInput("{}: {} rows, but a row for each of the pipeline's {} ranks is expected", name_, rows.size(), ranks);
+      return InvalidInput("{}: {} rows, but a row for each of the pipeline's {} ranks is expected", name_,
+                          rows.size(), ranks);
     }
     for (size_t row = 0; row < rows.size(); ++row) WT_RETURN_IF_ERROR(ReadRow(rows[row], row));
     WT_RETURN_IF_ERROR(PlaceStages());
@@ -104,11 +111,13 @@ class Reader {
     std::vector<Place>& places = places_.emplace_back();
     for (std::string_view cell : Split(row, ',')) {
       const std::string_view trimmed = Trim(cell);
-      const Place place{rank + 1, static_cast<size_t>((trimmed.empty() ? cell : trimmed).data() - row.data()) + 1};
+      const Place place{rank + 1,
+                        static_cast<size_t>((trimmed.empty() ? cell : trimmed).data() - row.data()) + 1};
       const auto parsed = ParseCell(cell);
       if (!parsed) {
-        return InvalidInput("{}: '{}' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0", At(place),
-                            trimmed);
+        return InvalidInput(
+            "{}: '{}' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0", At(place),
+            trimmed);
       }
       actions.insert(actions.end(), parsed->begin(), parsed->end());
       places.resize(actions.size(), place);
@@ -143,7 +152,8 @@ class Reader {
 
 }  // namespace
 
-Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& text, int ranks, int64_t micro_batches) {
+Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& text, int ranks,
+                                  int64_t micro_batches) {
   return Reader(name, micro_batches).Read(text, ranks);
 }
 
@@ -151,7 +161,8 @@ Result<Schedule> LoadScheduleCsv(const std::string& path, int ranks, int64_t mic
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) return InvalidInput("{}: cannot be read; expected a pipeline schedule with a row per rank", path);
+  if (!file)
+    return InvalidInput("{}: cannot be read; expected a pipeline schedule with a row per rank", path);
   return ParseScheduleCsv(path, text.str(), ranks, micro_batches);
 }
 

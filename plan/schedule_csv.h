@@ -17,7 +17,8 @@ namespace windtunnel {
 // Rows become ranks, and a stage belongs to the rank in whose row it stands. The schedule is checked as plan/schedule_check.h
 // does. Errors begin with NAME:LINE:COLUMN of the offending cell, or with NAME where an action is missing. `ranks` and
 // `micro_batches` are what the pipeline that it is for has.
-Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& text, int ranks, int64_t micro_batches);
+Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& text, int ranks,
+                                  int64_t micro_batches);
 Result<Schedule> LoadScheduleCsv(const std::string& path, int ranks, int64_t micro_batches);
 
 // A row per rank, no idle cells.

@@ -46,11 +46,15 @@ class Run {
   EndTime InputAt(const Action& action) {
     const bool is_first = action.stage == 0, is_last = action.stage == schedule_.stages() - 1;
     switch (action.kind) {
-      case ActionKind::kForward: return is_first ? Duration() : At(activations_, action.stage - 1, action.micro_batch);
+      case ActionKind::kForward:
+        return is_first ? Duration() : At(activations_, action.stage - 1, action.micro_batch);
       case ActionKind::kBackward:
-      case ActionKind::kInputGradient: return is_last ? Duration() : At(gradients_, action.stage + 1, action.micro_batch);
-      case ActionKind::kWeightGradient: return Duration();  // its input gradient came before it on this rank
-      default: break;
+      case ActionKind::kInputGradient:
+        return is_last ? Duration() : At(gradients_, action.stage + 1, action.micro_batch);
+      case ActionKind::kWeightGradient:
+        return Duration();  // its input gradient came before it on this rank
+      default:
+        break;
     }
     WT_CHECK(!IsCommunication(action.kind));
     return {};
@@ -64,7 +68,8 @@ class Run {
     if (!input) return false;
     starts.push_back(std::max(*input, free_at_[rank]));
     free_at_[rank] = starts.back() + times_.Of(action.kind);
-    if (action.kind == ActionKind::kForward) At(activations_, action.stage, action.micro_batch) = free_at_[rank];
+    if (action.kind == ActionKind::kForward)
+      At(activations_, action.stage, action.micro_batch) = free_at_[rank];
     if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient) {
       At(gradients_, action.stage, action.micro_batch) = free_at_[rank];
     }
@@ -73,7 +78,8 @@ class Run {
 
   const Schedule& schedule_;
   const StageTimes& times_;
-  std::vector<EndTime> activations_, gradients_;  // when each stage's output and input gradient of a micro-batch is made
+  std::vector<EndTime> activations_,
+      gradients_;  // when each stage's output and input gradient of a micro-batch is made
   std::vector<Duration> free_at_;
   ScheduleTimes result_;
 };
@@ -82,15 +88,22 @@ class Run {
 
 Duration StageTimes::Of(ActionKind kind) const {
   switch (kind) {
-    case ActionKind::kForward: return forward;
-    case ActionKind::kBackward: return backward();
-    case ActionKind::kInputGradient: return input_gradient;
-    case ActionKind::kWeightGradient: return weight_gradient;
-    default: return Duration();
+    case ActionKind::kForward:
+      return forward;
+    case ActionKind::kBackward:
+      return backward();
+    case ActionKind::kInputGradient:
+      return input_gradient;
+    case ActionKind::kWeightGradient:
+      return weight_gradient;
+    default:
+      return Duration();
   }
 }
 
-ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times) { return Run(schedule, times).ToEnd(); }
+ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times) {
+  return Run(schedule, times).ToEnd();
+}
 
 Duration Bubble(const Schedule& schedule, const StageTimes& times) {
   const int64_t stages_per_rank = schedule.stages() / static_cast<int64_t>(schedule.ranks.size());

@@ -23,12 +23,14 @@ Status AcceptAny(int, int64_t) { return Ok(); }
 // As torch's single-stage schedules demand.
 Status NeedAsManyAsRanks(int ranks, int64_t micro_batches) {
   if (micro_batches >= ranks) return Ok();
-  return InvalidInput("needs at least as many micro-batches as pipeline ranks, {}, but there are {}", ranks, micro_batches);
+  return InvalidInput("needs at least as many micro-batches as pipeline ranks, {}, but there are {}", ranks,
+                      micro_batches);
 }
 
 Status NeedTwoPerRank(int ranks, int64_t micro_batches) {
   if (micro_batches >= 2 * ranks) return Ok();
-  return InvalidInput("needs at least two micro-batches per pipeline rank, {}, but there are {}", 2 * ranks, micro_batches);
+  return InvalidInput("needs at least two micro-batches per pipeline rank, {}, but there are {}", 2 * ranks,
+                      micro_batches);
 }
 
 int64_t Rounds(int ranks, int64_t micro_batches) { return std::max<int64_t>(1, micro_batches / ranks); }
@@ -39,7 +41,8 @@ Status NeedEqualRounds(int ranks, int64_t micro_batches) {
   if (micro_batches % rounds == 0) return Ok();
   const int64_t fewer = micro_batches / rounds * rounds;
   return InvalidInput(
-      "runs micro-batches in rounds of equal size, floor(micro-batches / ranks) = {} of them, so {} micro-batches need to be a "
+      "runs micro-batches in rounds of equal size, floor(micro-batches / ranks) = {} of them, so {} "
+      "micro-batches need to be a "
       "multiple of {}: {} and every multiple of the {} ranks will do",
       rounds, micro_batches, rounds, fewer, ranks);
 }
@@ -55,7 +58,8 @@ constexpr Generator kGenerators[] = {
      [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
     {"zb_h1", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
     {"zb_v", Stages::kTwo, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
-    {"dualpipe_v", Stages::kTwo, NeedTwoPerRank, [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); }},
+    {"dualpipe_v", Stages::kTwo, NeedTwoPerRank,
+     [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); }},
 };
 
 Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
@@ -85,12 +89,15 @@ const std::vector<std::string>& ScheduleNames() {
 }
 
 Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches) {
-  const auto generator =
-      std::find_if(std::begin(kGenerators), std::end(kGenerators), [&](const Generator& g) { return name == g.name; });
+  const auto generator = std::find_if(std::begin(kGenerators), std::end(kGenerators),
+                                      [&](const Generator& g) { return name == g.name; });
   if (generator == std::end(kGenerators)) {
-    return InvalidInput("pipeline schedule {}: not known; expected one of {}", name, fmt::join(ScheduleNames(), ", "));
+    return InvalidInput("pipeline schedule {}: not known; expected one of {}", name,
+                        fmt::join(ScheduleNames(), ", "));
   }
-  if (ranks < 2) return InvalidInput("pipeline schedule {}: needs two or more pipeline ranks, but there is {}", name, ranks);
+  if (ranks < 2)
+    return InvalidInput("pipeline schedule {}: needs two or more pipeline ranks, but there is {}", name,
+                        ranks);
   if (micro_batches < 1) return InvalidInput("pipeline schedule {}: needs one or more micro-batches", name);
   Status accepted = CheckVirtualStages(*generator, virtual_stages);
   if (accepted) accepted = generator->check(ranks, micro_batches);

@@ -56,7 +56,8 @@ Schedule ZeroBubbleH1(int ranks, int64_t micro_batches) {
       if (i >= ahead) actions.push_back({ActionKind::kInputGradient, rank, i - ahead});
       if (i >= ahead + lag) actions.push_back({ActionKind::kWeightGradient, rank, i - ahead - lag});
     }
-    for (int64_t i = micro_batches - lag; i < micro_batches; ++i) actions.push_back({ActionKind::kWeightGradient, rank, i});
+    for (int64_t i = micro_batches - lag; i < micro_batches; ++i)
+      actions.push_back({ActionKind::kWeightGradient, rank, i});
   }
   return schedule;
 }

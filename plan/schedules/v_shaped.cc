@@ -11,12 +11,14 @@ namespace {
 // Writes a rank's list phase by phase; the micro-batches of each chunk and kind count themselves.
 class VRank {
  public:
-  VRank(int rank, int ranks, std::vector<Action>& actions) : stages_{rank, 2 * ranks - 1 - rank}, actions_(actions) {}
+  VRank(int rank, int ranks, std::vector<Action>& actions)
+      : stages_{rank, 2 * ranks - 1 - rank}, actions_(actions) {}
 
   int64_t forwards(int chunk) const { return forwards_[chunk]; }
   int64_t backwards(int chunk) const { return backwards_[chunk]; }
   bool has_pending_weights(int chunk) const {
-    return std::any_of(pending_.begin(), pending_.end(), [&](const Action& w) { return w.stage == stages_[chunk]; });
+    return std::any_of(pending_.begin(), pending_.end(),
+                       [&](const Action& w) { return w.stage == stages_[chunk]; });
   }
 
   void Forward(int chunk) { Add(ActionKind::kForward, chunk, forwards_[chunk]++); }
@@ -27,7 +29,8 @@ class VRank {
   }
   // The oldest weight gradient that is due, of this chunk or of either; nothing when none is.
   void WeightGradient(int chunk) {
-    const auto due = std::find_if(pending_.begin(), pending_.end(), [&](const Action& w) { return w.stage == stages_[chunk]; });
+    const auto due = std::find_if(pending_.begin(), pending_.end(),
+                                  [&](const Action& w) { return w.stage == stages_[chunk]; });
     if (due == pending_.end()) return;
     actions_.push_back(*due);
     pending_.erase(due);
@@ -39,7 +42,9 @@ class VRank {
   }
 
  private:
-  void Add(ActionKind kind, int chunk, int64_t micro_batch) { actions_.push_back({kind, stages_[chunk], micro_batch}); }
+  void Add(ActionKind kind, int chunk, int64_t micro_batch) {
+    actions_.push_back({kind, stages_[chunk], micro_batch});
+  }
 
   std::array<int, 2> stages_;
   std::vector<Action>& actions_;
@@ -132,7 +137,8 @@ Schedule ZeroBubbleV(int ranks, int64_t micro_batches) {
   Schedule schedule = EmptySchedule("zb_v", ranks, micro_batches, VPlacement(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Action>& actions = schedule.ranks[rank];
-    FillZeroBubbleV(VRank(rank, ranks, actions), rank, ranks, std::max<int64_t>(micro_batches, 2 * ranks - 1));
+    FillZeroBubbleV(VRank(rank, ranks, actions), rank, ranks,
+                    std::max<int64_t>(micro_batches, 2 * ranks - 1));
     std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= micro_batches; });
   }
   return schedule;

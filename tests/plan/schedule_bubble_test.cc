@@ -92,7 +92,8 @@ TEST_P(EverySchedule, HasTheFormulasBubbleAndThePromisedActivations) {
         const ScheduleRequest request{GetParam(), ranks, virtual_stages, micro_batches};
         const auto schedule = MakeSchedule(request.name, ranks, virtual_stages, micro_batches);
         if (!schedule) continue;
-        SCOPED_TRACE(fmt::format("{} ranks, {} virtual stages, {} micro-batches", ranks, virtual_stages, micro_batches));
+        SCOPED_TRACE(fmt::format("{} ranks, {} virtual stages, {} micro-batches", ranks, virtual_stages,
+                                 micro_batches));
         const Status status = CheckSchedule(*schedule);
         ASSERT_TRUE(status) << status.error().message;
         ExpectAsPromised(request, *schedule);

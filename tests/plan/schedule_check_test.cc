@@ -23,15 +23,18 @@ TEST(CheckSchedule, AcceptsAWholeOrASplitBackward) {
 }
 
 TEST(CheckSchedule, WantsEachActionExactlyOnceAndInOrder) {
-  EXPECT_EQ(FaultOf({{kF, 0, 0}, {kF, 0, 0}}), "0F0 (stage 0, forward of micro-batch 0) stands there a second time");
+  EXPECT_EQ(FaultOf({{kF, 0, 0}, {kF, 0, 0}}),
+            "0F0 (stage 0, forward of micro-batch 0) stands there a second time");
   EXPECT_EQ(FaultOf({{kB, 0, 0}, {kF, 0, 0}}),
             "0B0 (stage 0, backward of micro-batch 0) comes without its forward 0F0 before it");
   EXPECT_EQ(FaultOf({{kF, 0, 0}, {kW, 0, 0}, {kI, 0, 0}}),
             "0W0 (stage 0, weight gradient of micro-batch 0) comes without its input gradient 0I0 before it");
   EXPECT_EQ(FaultOf({{kF, 0, 0}, {kB, 0, 0}, {kI, 0, 0}}),
-            "0I0 (stage 0, input gradient of micro-batch 0): this backward is already done; one is either B, or I and later W");
+            "0I0 (stage 0, input gradient of micro-batch 0): this backward is already done; one is either B, "
+            "or I and later W");
   EXPECT_EQ(FaultOf({{kF, 0, 0}}), "0B0 (stage 0, backward of micro-batch 0) is missing on rank 0");
-  EXPECT_EQ(FaultOf({{kF, 0, 0}, {kI, 0, 0}}), "0W0 (stage 0, weight gradient of micro-batch 0) is missing on rank 0");
+  EXPECT_EQ(FaultOf({{kF, 0, 0}, {kI, 0, 0}}),
+            "0W0 (stage 0, weight gradient of micro-batch 0) is missing on rank 0");
   EXPECT_EQ(FaultOf({{kF, 2, 0}}), "2F0 (stage 2, forward of micro-batch 0): the stages are 0 to 1");
 }
 
@@ -41,16 +44,20 @@ TEST(CheckSchedule, SeesExchangesInOppositeOrders) {
   EXPECT_TRUE(CheckSchedule(schedule));
   const Action receive{ActionKind::kReceiveGradient, 0, 0}, send{ActionKind::kSendActivation, 0, 1};
   auto& rank_0 = schedule.ranks[0];
-  std::iter_swap(std::find(rank_0.begin(), rank_0.end(), receive), std::find(rank_0.begin(), rank_0.end(), send));
+  std::iter_swap(std::find(rank_0.begin(), rank_0.end(), receive),
+                 std::find(rank_0.begin(), rank_0.end(), send));
   EXPECT_EQ(CheckSchedule(schedule).error().message,
-            "pipeline schedule 1f1b: deadlock: rank 0 cannot run 0RECV_B0 (stage 0, receive of the output's gradient of micro-batch "
-            "0) before 1SEND_B0, which rank 1 has not come to; rank 1 cannot run 1RECV_F1 (stage 1, receive of the input of "
+            "pipeline schedule 1f1b: deadlock: rank 0 cannot run 0RECV_B0 (stage 0, receive of the output's "
+            "gradient of micro-batch "
+            "0) before 1SEND_B0, which rank 1 has not come to; rank 1 cannot run 1RECV_F1 (stage 1, receive "
+            "of the input of "
             "micro-batch 1) before 0SEND_F1, which rank 0 has not come to");
 }
 
 TEST(CheckSchedule, RefusesASendToNobody) {
-  EXPECT_EQ(FaultOf({{ActionKind::kSendGradient, 0, 0}}),
-            "0SEND_B0 (stage 0, send of the input's gradient of micro-batch 0): no other rank holds stage -1");
+  EXPECT_EQ(
+      FaultOf({{ActionKind::kSendGradient, 0, 0}}),
+      "0SEND_B0 (stage 0, send of the input's gradient of micro-batch 0): no other rank holds stage -1");
 }
 
 TEST(CheckSchedule, MissesAReceive) {

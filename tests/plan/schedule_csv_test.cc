@@ -54,13 +54,17 @@ TEST(ScheduleCsv, SavesAndLoadsAFile) {
 TEST(ScheduleCsv, PointsAtTheOffendingCell) {
   EXPECT_EQ(ErrorOf("0F0,0X1\n1F0\n"),
             "own.csv:1:5: '0X1' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0");
-  for (const char* cell : {"F0", "0F", "0F0x", "-1F0", "0F-1", "0SEND_F0", "99999999999F0", "(0F0;)OVERLAP_F_B", "(0F0;0B0)"}) {
-    EXPECT_NE(ErrorOf(std::string("0F0\n,, ") + cell + "\n").find("own.csv:2:4: '"), std::string::npos) << cell;
+  for (const char* cell :
+       {"F0", "0F", "0F0x", "-1F0", "0F-1", "0SEND_F0", "99999999999F0", "(0F0;)OVERLAP_F_B", "(0F0;0B0)"}) {
+    EXPECT_NE(ErrorOf(std::string("0F0\n,, ") + cell + "\n").find("own.csv:2:4: '"), std::string::npos)
+        << cell;
   }
   EXPECT_EQ(ErrorOf("0F0,0B0\n1F0,7B0\n"), "own.csv:2:5: stage 7 in a file of 4 actions");
-  EXPECT_EQ(ErrorOf("0F0,0F2\n1F0\n"), "own.csv:1:5: 0F2 (stage 0, forward of micro-batch 2): the micro-batches are 0 to 1");
-  EXPECT_EQ(ErrorOf("0F0,0B0\n1F0,0F1\n"),
-            "own.csv:2:5: 0F1 (stage 0, forward of micro-batch 1) stands on rank 1, but rank 0 holds stage 0");
+  EXPECT_EQ(ErrorOf("0F0,0F2\n1F0\n"),
+            "own.csv:1:5: 0F2 (stage 0, forward of micro-batch 2): the micro-batches are 0 to 1");
+  EXPECT_EQ(
+      ErrorOf("0F0,0B0\n1F0,0F1\n"),
+      "own.csv:2:5: 0F1 (stage 0, forward of micro-batch 1) stands on rank 1, but rank 0 holds stage 0");
 }
 
 TEST(ScheduleCsv, WantsARowForEachRankAndEveryStage) {
@@ -78,8 +82,10 @@ TEST(ScheduleCsv, RefusesASkippedMicroBatch) {
 // Rank 0 wants the gradient of micro-batch 1 first, rank 1 its input only afterwards.
 TEST(ScheduleCsv, RefusesADeadlock) {
   EXPECT_EQ(ErrorOf("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
-            "own.csv:1:5: deadlock: rank 0 cannot run 0B0 (stage 0, backward of micro-batch 0) before 1B0, which rank 1 has not "
-            "come to; rank 1 cannot run 1F1 (stage 1, forward of micro-batch 1) before 0F1, which rank 0 has not come to");
+            "own.csv:1:5: deadlock: rank 0 cannot run 0B0 (stage 0, backward of micro-batch 0) before 1B0, "
+            "which rank 1 has not "
+            "come to; rank 1 cannot run 1F1 (stage 1, forward of micro-batch 1) before 0F1, which rank 0 has "
+            "not come to");
 }
 
 }  // namespace

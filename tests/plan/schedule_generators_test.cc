@@ -45,7 +45,8 @@ TEST(Interleaved, TakesMegatronsGroupsAndTorchsRounds) {
     }
     return text;
   };
-  EXPECT_EQ(forwards_of_rank_0(schedules::Interleaved(2, 2, 5, 3)), "0F0 0F1 0F2 2F0 2F1 2F2 0F3 0F4 2F3 2F4 ");
+  EXPECT_EQ(forwards_of_rank_0(schedules::Interleaved(2, 2, 5, 3)),
+            "0F0 0F1 0F2 2F0 2F1 2F2 0F3 0F4 2F3 2F4 ");
   EXPECT_EQ(forwards_of_rank_0(*MakeSchedule("interleaved", 4, 2, 10)),
             "0F0 0F1 0F2 0F3 0F4 4F0 4F1 4F2 4F3 4F4 0F5 0F6 0F7 0F8 0F9 4F5 4F6 4F7 4F8 4F9 ");
   EXPECT_TRUE(CheckSchedule(schedules::Interleaved(2, 2, 5, 3)));
@@ -78,19 +79,26 @@ TEST(MakeSchedule, DualPipeVFollowsItsPhases) {
 }
 
 TEST(MakeSchedule, SaysWhatItAccepts) {
-  EXPECT_EQ(Made("1f1b", 4, 1, 3),
-            "pipeline schedule 1f1b needs at least as many micro-batches as pipeline ranks, 4, but there are 3");
-  EXPECT_EQ(Made("dualpipe_v", 4, 2, 7),
-            "pipeline schedule dualpipe_v needs at least two micro-batches per pipeline rank, 8, but there are 7");
-  EXPECT_NE(Made("interleaved", 4, 2, 9).find("need to be a multiple of 2: 8 and every multiple of the 4 ranks will do"),
+  EXPECT_EQ(
+      Made("1f1b", 4, 1, 3),
+      "pipeline schedule 1f1b needs at least as many micro-batches as pipeline ranks, 4, but there are 3");
+  EXPECT_EQ(
+      Made("dualpipe_v", 4, 2, 7),
+      "pipeline schedule dualpipe_v needs at least two micro-batches per pipeline rank, 8, but there are 7");
+  EXPECT_NE(Made("interleaved", 4, 2, 9)
+                .find("need to be a multiple of 2: 8 and every multiple of the 4 ranks will do"),
             std::string::npos);
-  EXPECT_EQ(Made("gpipe", 4, 2, 8), "pipeline schedule gpipe has one stage per rank, but virtual_stages is 2");
-  EXPECT_EQ(Made("zb_v", 4, 3, 8), "pipeline schedule zb_v has exactly two stages per rank, but virtual_stages is 3");
+  EXPECT_EQ(Made("gpipe", 4, 2, 8),
+            "pipeline schedule gpipe has one stage per rank, but virtual_stages is 2");
+  EXPECT_EQ(Made("zb_v", 4, 3, 8),
+            "pipeline schedule zb_v has exactly two stages per rank, but virtual_stages is 3");
   EXPECT_EQ(Made("interleaved", 4, 1, 8),
             "pipeline schedule interleaved has two or more stages per rank, but virtual_stages is 1");
   EXPECT_EQ(Made("2f2b", 4, 1, 8),
-            "pipeline schedule 2f2b: not known; expected one of none, gpipe, 1f1b, interleaved, looped_bfs, zb_h1, zb_v, dualpipe_v");
-  EXPECT_EQ(Made("gpipe", 1, 1, 8), "pipeline schedule gpipe: needs two or more pipeline ranks, but there is 1");
+            "pipeline schedule 2f2b: not known; expected one of none, gpipe, 1f1b, interleaved, looped_bfs, "
+            "zb_h1, zb_v, dualpipe_v");
+  EXPECT_EQ(Made("gpipe", 1, 1, 8),
+            "pipeline schedule gpipe: needs two or more pipeline ranks, but there is 1");
   EXPECT_EQ(Made("none", 2, 1, 0), "pipeline schedule none: needs one or more micro-batches");
 }
 
