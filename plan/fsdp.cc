@@ -26,7 +26,6 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
   for (const FsdpUnit& spec : units) {
     UnitState unit;
     unit.name = spec.name;
-    unit.module = spec.module;
     unit.parameters = spec.parameters;
     unit.layout = MakeShardLayout(spec, role_.parameters, ranks(), spec_.version);
     unit_of_module_[spec.module] = static_cast<int>(units_.size());

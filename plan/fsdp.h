@@ -31,7 +31,6 @@ namespace windtunnel {
 // A unit in the making of a program.
 struct UnitState {
   std::string name;
-  ModuleId module = kRootModule;
   std::vector<int> parameters;
   ShardLayout layout;
 
@@ -100,7 +99,7 @@ class Fsdp : public DataParallel {
   std::vector<Slice> TensorsIn(const UnitState& unit, Slice flat) const;
   Slice FlatGradient(UnitState& unit);
   void Reduce(UnitState& unit);
-  Slice ReductionInput(UnitState& unit);
+  Slice ReductionInput(const UnitState& unit, OpIndex& ready);
   Slice ReductionOutput(UnitState& unit, Slice input);
   void AllocGradient(UnitState& unit);
   void AwaitScatter(UnitState& unit);

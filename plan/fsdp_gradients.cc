@@ -41,26 +41,26 @@ Slice Fsdp::Gradient(int index) {
   return gradient;
 }
 
-// The unit's gradients, divided by the number of ranks, in the layout and type of the reduction.
-Slice Fsdp::ReductionInput(UnitState& unit) {
+// The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after `ready`.
+Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
   const int64_t all = int64_t{ranks()} * replicate_.ranks();
   const double share = 1.0 / static_cast<double>(all);
   const std::string name = unit.name + ".grad";
   if (spec_.version == 1 && type_ == reduce_) {
     const Slice flat = unit.flat_gradient;
     if (all > 1) b_->Add(Scale{flat.elements, share, type_}, name, {flat}, {flat});
+    ready = b_->LastCompute();
     return flat;
   }
   Slice input = b_->Temporary(name + " (to reduce)", Padded(unit), Category::kCommunication, reduce_);
   if (spec_.version == 1) {
-    const OpIndex copy =
+    ready =
         AddCopy(*b_, copies_, Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share},
                 name, unit.flat_gradient, input, {b_->LastCompute()});
-    unit.scattered = copy;
     return input;
   }
-  b_->Add(PackShards{ranks(), unit.layout.shard_elements, type_, reduce_, share}, name, unit.tensor_gradients,
-          {input});
+  ready = b_->Add(PackShards{ranks(), unit.layout.shard_elements, type_, reduce_, share}, name,
+                  unit.tensor_gradients, {input});
   return input;
 }
 
@@ -77,9 +77,8 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
 
 void Fsdp::Reduce(UnitState& unit) {
   b_->SetPhase(Phase::kBackward);
-  unit.scattered = -1;
-  const Slice input = ReductionInput(unit);
-  const OpIndex ready = unit.scattered >= 0 ? unit.scattered : b_->LastCompute();
+  OpIndex ready = -1;
+  const Slice input = ReductionInput(unit, ready);
   unit.arriving = ReductionOutput(unit, input);
   unit.scattered = shard_.ReduceScatter(*b_, input, unit.arriving, unit.name, {ready});
   b_->Carries(unit.scattered, unit.parameters);

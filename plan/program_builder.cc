@@ -52,30 +52,15 @@ void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
   if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_.push_back(op);
 }
 
-void ProgramBuilder::Alloc(BufferId id) {
-  program_.ops.push_back(Op{windtunnel::Alloc{},
-                            kComputeStream,
-                            {},
-                            {Slice{id, 0, 0}},
-                            {},
-                            phase_,
-                            layer_,
-                            micro_batch_,
-                            role_.buffers[id].name,
-                            {}});
-}
-
-void ProgramBuilder::Free(BufferId id) {
-  program_.ops.push_back(Op{windtunnel::Free{},
-                            kComputeStream,
-                            {},
-                            {Slice{id, 0, 0}},
-                            {},
-                            phase_,
-                            layer_,
-                            micro_batch_,
-                            role_.buffers[id].name,
-                            {}});
+void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
+  program_.ops.push_back(Op{.kind = std::move(kind),
+                            .reads = {},
+                            .writes = {Slice{id, 0, 0}},
+                            .dependencies = {},
+                            .phase = phase_,
+                            .layer = layer_,
+                            .micro_batch = micro_batch_,
+                            .name = role_.buffers[id].name});
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {

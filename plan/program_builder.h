@@ -42,8 +42,8 @@ class ProgramBuilder {
   void WaitBeforeNextCompute(OpIndex op);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
-  void Alloc(BufferId id);
-  void Free(BufferId id);
+  void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id); }
+  void Free(BufferId id) { AddMemory(windtunnel::Free{}, id); }
 
   // The last operator added on the compute stream; -1: none yet.
   OpIndex LastCompute() const { return last_compute_; }
@@ -56,6 +56,7 @@ class ProgramBuilder {
   Role& role() { return role_; }
 
  private:
+  void AddMemory(OpKind kind, BufferId id);
   // Freed after `last`, which uses it; or before `last`, which begins only when another stream has done with it.
   struct Lifetime {
     OpIndex first = -1, last = -1;

@@ -128,7 +128,8 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Number("bucket_cap_mb", data.bucket_cap_mb, MoreThan(0), "ddp: MiB of gradients per bucket (default 25)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
   v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");
-  v.Word("sync", data.sync, "when accumulated gradients are reduced (default last_micro_batch)");
+  v.Word("sync", data.sync,
+         "when accumulated gradients are reduced (default last_micro_batch; fsdp: every_micro_batch)");
   v.Flag("overlap", data.overlap, "default true; false: gradients are reduced after backward");
   v.Wrap("wrap", data.wrap, "fsdp unit: block (default), root, size:BYTES or a list of module names");
   v.Word("prefetch", data.prefetch, "fsdp (default backward_pre)");

@@ -68,6 +68,20 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:37: parallel.data.size is 2, expected 1 for kind: none"},
         Conflict{Gpt("parallel: {data: {kind: fsdp, size: 8, sharding: hybrid_shard, shard_size: 3}}\n"),
                  "s.yaml:2:76: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
+        Conflict{Gpt("parallel: {data: {kind: zero1, size: 8, shard_size: 3}}\n"),
+                 "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
+        Conflict{
+            Gpt("parallel: {data: {kind: zero2, size: 2, offload: param}}\n"),
+            "s.yaml:2:50: parallel.data.offload is 'param', expected none or optimizer unless kind is fsdp"},
+        Conflict{
+            Gpt("parallel: {data: {kind: ddp, size: 2, offload: optimizer}}\n"),
+            "s.yaml:2:48: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or "
+            "fsdp"},
+        Conflict{
+            Gpt("parallel: {data: {kind: ddp, size: 2, gradient_as_bucket_view: true}}\n"
+                "precision: {param: bf16, compute: bf16, reduce: fp32}\n"),
+            "s.yaml:2:64: parallel.data.gradient_as_bucket_view is true, expected precision.reduce (fp32) to "
+            "be precision.param (bf16)"},
         Conflict{Gpt("parallel: {data: {kind: fsdp, size: 2, sharding: shard_grad_op, reshard_after_forward: "
                      "true}}\n"),
                  "s.yaml:2:88: parallel.data.reshard_after_forward is true, expected false for sharding: "

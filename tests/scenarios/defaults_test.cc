@@ -106,6 +106,16 @@ TEST(ParallelDefaults, TheZero2ShardingsKeepParametersAfterForward) {
   EXPECT_FALSE(reshards("hybrid_shard_zero2"));
 }
 
+TEST(ParallelDefaults, FsdpReducesInEveryMicroBatchUnlessToldOtherwise) {
+  auto sync = [](const std::string& data) {
+    return Parsed(std::string(kGpt) + "parallel: {data: {size: 2, " + data + "}}\n").parallel.data.sync;
+  };
+  EXPECT_EQ(sync("kind: fsdp"), GradientSync::kEveryMicroBatch);
+  EXPECT_EQ(sync("kind: fsdp, sync: last_micro_batch"), GradientSync::kLastMicroBatch);
+  EXPECT_EQ(sync("kind: ddp"), GradientSync::kLastMicroBatch);
+  EXPECT_EQ(sync("kind: zero1"), GradientSync::kLastMicroBatch);
+}
+
 TEST(ParallelDefaults, HybridShardsFillANode) {
   std::string hybrid = "parallel: {data: {kind: fsdp, size: 16, sharding: hybrid_shard}}\n";
   EXPECT_EQ(Parsed(kGpt + hybrid + "cluster: {nodes: 2, devices_per_node: 8}\n").parallel.data.shard_size, 8);
