@@ -53,8 +53,14 @@ RingWork WorkOf(CollectiveKind kind, const RingLayout& ring) {
   const int passes = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBarrier ? 2 : 1;
   RingWork work{passes * (ring.ranks - 1), passes * (ring.nodes - 1), 0};
   work.moved = static_cast<double>(work.steps) / ring.ranks;
-  // A broadcast is a pipeline: every link carries the whole message once.
-  if (kind == CollectiveKind::kBroadcast) work.moved = 1;
+  // Broadcast and reduce are pipelines: every link carries the whole message once.
+  if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce) work.moved = 1;
+  // Gather and scatter are messages between the root and each other rank, at once: one hop, and all but the root's part passes
+  // the root's link.
+  if (kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter) {
+    work.crossing = ring.nodes > 1 ? 1 : 0;
+    work.steps = 1;
+  }
   return work;
 }
 

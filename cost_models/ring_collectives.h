@@ -3,6 +3,8 @@
 // n ranks on N nodes; b bytes of the whole message; B the ring's bandwidth. An all-gather or a reduce-scatter takes n - 1 steps, of
 // which N - 1 cross nodes, and moves (n-1)/n b over each link; an all-reduce is both.
 //
+// (a broadcast or reduce takes as many steps and moves b; a gather or scatter takes one and moves (n-1)/n b)
+//
 //   t = min over protocols of (base + (steps - crossing) x hop + crossing x net + moved / (B x share)) + start
 //
 //   protocol   base   hop (NVLink)  net    share of B

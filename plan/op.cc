@@ -227,12 +227,23 @@ std::string_view Name(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::kBroadcast:
       return "broadcast";
+    case CollectiveKind::kReduce:
+      return "reduce";
+    case CollectiveKind::kGather:
+      return "gather";
+    case CollectiveKind::kScatter:
+      return "scatter";
     case CollectiveKind::kAllToAll:
       return "all_to_all";
     case CollectiveKind::kBarrier:
       return "barrier";
   }
   return "?";
+}
+
+bool HasRoot(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
 }
 
 Bytes MessageBytes(const Collective& collective) { return SizeOf(collective.dtype) * collective.elements; }

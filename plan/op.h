@@ -230,6 +230,9 @@ enum class CollectiveKind : uint8_t {
   kAllGather,
   kReduceScatter,
   kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
   kAllToAll,
   kBarrier
 };
@@ -237,13 +240,16 @@ enum class CollectiveKind : uint8_t {
 // A collective of the group that its stream belongs to. `elements` counts the whole message: what is reduced or broadcast,
 // what all ranks together gather or scatter.
 // all-reduce (sum): reads and writes x in place, writes scratch. broadcast: reads/writes x. barrier: nothing.
+// reduce (sum): reads x; writes sum on the root alone, where it may be x.
+// gather: reads shard; writes whole on the root alone. scatter: reads whole on the root alone; writes shard. For both the root's
+// shard may be its own part of the whole.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
 // reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   DType dtype = DType::kFloat32;
   int64_t elements = 0;
-  int root = 0;  // broadcast: rank within the group
+  int root = 0;  // HasRoot(kind): rank within the group
 };
 
 // Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv: writes x.
@@ -299,6 +305,8 @@ bool IsMemory(const OpKind& kind);
 int64_t CollectiveScratchElements(const Collective& collective, int group_size);
 
 std::string_view Name(CollectiveKind kind);
+// Whether one rank of the group is told apart: broadcast, reduce, gather, scatter.
+bool HasRoot(CollectiveKind kind);
 Bytes MessageBytes(const Collective& collective);
 
 }  // namespace windtunnel

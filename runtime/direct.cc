@@ -112,6 +112,9 @@ class Exchange {
         if (peer != op_.peer) return std::nullopt;
         return Message{static_cast<const char*>(op_.in), op_.bytes()};
       case GroupOperation::kReceive:
+      case GroupOperation::kReduce:
+      case GroupOperation::kGather:
+      case GroupOperation::kScatter:
         return std::nullopt;
     }
     return std::nullopt;
@@ -136,6 +139,9 @@ class Exchange {
         if (peer != op_.peer) return std::nullopt;
         return Message{static_cast<const char*>(op_.out), op_.bytes()};
       case GroupOperation::kSend:
+      case GroupOperation::kReduce:
+      case GroupOperation::kGather:
+      case GroupOperation::kScatter:
         return std::nullopt;
     }
     return std::nullopt;
@@ -198,6 +204,10 @@ bool GoesDirect(const GroupOperator& op, int size) {
     case GroupOperation::kSend:
     case GroupOperation::kReceive:
       return op.bytes() <= kDirectBytes;
+    case GroupOperation::kReduce:
+    case GroupOperation::kGather:
+    case GroupOperation::kScatter:
+      return false;
   }
   return false;
 }

@@ -9,7 +9,7 @@
 #include "runtime/direct_channel.h"
 #include "runtime/gloo_connect.h"
 #include "runtime/group_operator.h"
-#include "runtime/operator_queue.h"
+#include "runtime/queued_communicator.h"
 #include "runtime/ring.h"
 
 namespace windtunnel {
@@ -32,6 +32,13 @@ class GlooRunner : public OperatorRunner {
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
     WT_ASSIGN_OR_RETURN(bulk_, BulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
     return Ok();
+  }
+
+  // Nothing between processes needs them.
+  Status Check(const GroupOperator& op) override {
+    const bool has_none = op.operation == GroupOperation::kReduce ||
+                          op.operation == GroupOperation::kGather || op.operation == GroupOperation::kScatter;
+    return has_none ? Unsupported("{} is not supported over gloo", Name(op.operation)) : Ok();
   }
 
   bool CanBegin(const GroupOperator& op) override {
@@ -109,64 +116,12 @@ class GlooRunner : public OperatorRunner {
   std::unique_ptr<BulkChannel> bulk_;
 };
 
-class GlooCommunicator : public Communicator {
- public:
-  GlooCommunicator(std::unique_ptr<GlooRunner> runner, const GlooOptions& options)
-      : rank_(options.rank),
-        size_(options.size),
-        numbers_(options.size),
-        runner_(std::move(runner)),
-        queue_(std::make_shared<OperatorQueue>(runner_.get())) {}
-  ~GlooCommunicator() override { queue_->Stop(); }
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-
-  uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                  std::string_view name, std::span<const Prerequisite> after) override {
-    const auto describe = [&](GroupOperator& op) -> Status {
-      Status described = DescribeOperator(kind, reads, writes, name, rank_, size_, op);
-      if (!described) {
-        ErrorKind error = described.error().kind;
-        return tl::unexpected(
-            Error{error, fmt::format("rank {}: '{}': {}", rank_, name, described.error().message)});
-      }
-      op.fingerprint.number = numbers_.Next(op);
-      return Ok();
-    };
-    return queue_->Submit(describe, ToAwait(after));
-  }
-
-  Status Wait(uint64_t ticket) override { return queue_->Wait(ticket); }
-  Times TimesOf(uint64_t ticket) const override { return queue_->TimesOf(ticket); }
-  std::shared_ptr<Tickets> tickets() override { return queue_; }
-
- private:
-  // The prerequisites that are still to be waited for, or that failed. Those of this communicator come first
-  // anyway.
-  std::vector<Awaited> ToAwait(std::span<const Prerequisite> after) const {
-    std::vector<Awaited> awaited;
-    for (const Prerequisite& prerequisite : after) {
-      if (prerequisite.communicator == this) continue;
-      std::shared_ptr<Tickets> tickets = prerequisite.communicator->tickets();
-      const bool succeeded = tickets->IsDone(prerequisite.ticket) && tickets->Wait(prerequisite.ticket);
-      if (!succeeded) awaited.push_back({std::move(tickets), prerequisite.ticket});
-    }
-    return awaited;
-  }
-
-  int rank_, size_;
-  OperatorNumbers numbers_;
-  std::unique_ptr<GlooRunner> runner_;
-  std::shared_ptr<OperatorQueue> queue_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> MakeGlooCommunicator(Store& store, const GlooOptions& options) {
   auto runner = std::make_unique<GlooRunner>(store, options);
   WT_RETURN_IF_ERROR(runner->Connect());
-  return std::make_unique<GlooCommunicator>(std::move(runner), options);
+  return MakeQueuedCommunicator(std::move(runner), options.rank, options.size);
 }
 
 }  // namespace windtunnel

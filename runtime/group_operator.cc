@@ -16,6 +16,12 @@ std::string_view Name(GroupOperation operation) {
       return "reduce_scatter";
     case GroupOperation::kBroadcast:
       return "broadcast";
+    case GroupOperation::kReduce:
+      return "reduce";
+    case GroupOperation::kGather:
+      return "gather";
+    case GroupOperation::kScatter:
+      return "scatter";
     case GroupOperation::kAllToAll:
       return "all_to_all";
     case GroupOperation::kBarrier:
@@ -28,13 +34,30 @@ std::string_view Name(GroupOperation operation) {
   return "?";
 }
 
+namespace {
+
+std::string RootText(const Fingerprint& fingerprint) {
+  switch (fingerprint.operation) {
+    case GroupOperation::kBroadcast:
+    case GroupOperation::kScatter:
+      return fmt::format(" from root {}", fingerprint.root);
+    case GroupOperation::kReduce:
+    case GroupOperation::kGather:
+      return fmt::format(" to root {}", fingerprint.root);
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
 std::string Describe(const Fingerprint& fingerprint) {
   std::string_view what =
       fingerprint.operation == GroupOperation::kSend ? "message" : Name(fingerprint.operation);
   if (fingerprint.operation == GroupOperation::kBarrier)
     return fmt::format("number {}, {}", fingerprint.number, what);
-  return fmt::format("number {}, {} of {} x {}", fingerprint.number, what, fingerprint.elements,
-                     Name(fingerprint.dtype));
+  return fmt::format("number {}, {} of {} x {}{}", fingerprint.number, what, fingerprint.elements,
+                     Name(fingerprint.dtype), RootText(fingerprint));
 }
 
 Part PartOf(int64_t elements, int parts, int index) {
@@ -60,6 +83,12 @@ GroupOperation OperationOf(CollectiveKind kind) {
       return GroupOperation::kReduceScatter;
     case CollectiveKind::kBroadcast:
       return GroupOperation::kBroadcast;
+    case CollectiveKind::kReduce:
+      return GroupOperation::kReduce;
+    case CollectiveKind::kGather:
+      return GroupOperation::kGather;
+    case CollectiveKind::kScatter:
+      return GroupOperation::kScatter;
     case CollectiveKind::kAllToAll:
       return GroupOperation::kAllToAll;
     case CollectiveKind::kBarrier:
@@ -88,6 +117,7 @@ Status LocateScratch(const Collective& collective, std::span<const TensorRef> wr
 Status LocateCollective(const Collective& collective, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, int rank, int size, GroupOperator& op) {
   const int64_t elements = collective.elements, part = PartOf(elements, size, rank).elements;
+  const bool is_root = rank == collective.root;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce: {
       WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
@@ -103,6 +133,28 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
     case CollectiveKind::kAllGather: {
       WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "shard", part));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "whole", elements));
+      return Ok();
+    }
+    case CollectiveKind::kReduce: {
+      WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
+      WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "x", elements));
+      if (is_root) {
+        WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "sum", elements));
+      }
+      return Ok();
+    }
+    case CollectiveKind::kGather: {
+      WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "shard", part));
+      if (is_root) {
+        WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "whole", elements));
+      }
+      return Ok();
+    }
+    case CollectiveKind::kScatter: {
+      if (is_root) {
+        WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "whole", elements));
+      }
+      WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "shard", part));
       return Ok();
     }
     case CollectiveKind::kAllToAll: {
@@ -128,7 +180,7 @@ Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
     op.operation = OperationOf(collective->kind);
     op.dtype = collective->dtype;
     op.elements = collective->elements;
-    op.peer = collective->kind == CollectiveKind::kBroadcast ? collective->root : 0;
+    op.peer = HasRoot(collective->kind) ? collective->root : 0;
     root = static_cast<uint16_t>(op.peer);
   } else if (const auto* send = std::get_if<Send>(&kind)) {
     op.operation = GroupOperation::kSend;

@@ -19,6 +19,9 @@ enum class GroupOperation : uint8_t {
   kAllGather,
   kReduceScatter,
   kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
   kAllToAll,
   kBarrier,
   kSend,
@@ -32,7 +35,7 @@ struct Fingerprint {
   uint32_t number = 0;  // of the group's collectives, or of the messages from one rank to another
   GroupOperation operation = GroupOperation::kBarrier;  // kSend for both ends of a message
   DType dtype = DType::kFloat32;
-  uint16_t root = 0;  // broadcast: the root; send and receive: the sender
+  uint16_t root = 0;  // HasRoot(kind): the root; send and receive: the sender
   int64_t elements = 0;
 
   bool operator==(const Fingerprint&) const = default;
@@ -46,7 +49,7 @@ struct GroupOperator {
   GroupOperation operation = GroupOperation::kBarrier;
   DType dtype = DType::kFloat32;
   int64_t elements = 0;  // of the whole message (Collective::elements)
-  int peer = 0;          // root of a broadcast, other end of a send or receive
+  int peer = 0;          // the root where there is one, other end of a send or receive
   const void* in = nullptr;
   void* out = nullptr;
   void* scratch = nullptr;

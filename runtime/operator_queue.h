@@ -39,6 +39,8 @@ namespace windtunnel {
 class OperatorRunner {
  public:
   virtual ~OperatorRunner() = default;
+  // Unsupported for operators that it has no way to run. From the submitting thread.
+  virtual Status Check(const GroupOperator&) { return Ok(); }
   // Whether Begin does all that peers wait for, without blocking: then Finish may come as late as the
   // caller's Wait.
   virtual bool CanBegin(const GroupOperator& op) = 0;

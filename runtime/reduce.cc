@@ -46,7 +46,7 @@ void WithSummable(DType dtype, F f) {
 
 Status CheckSummable(DType dtype) {
   if (cpu::IsElement(dtype) || dtype == DType::kInt32) return Ok();
-  return Unsupported("gloo sums fp32, bf16, fp16 and int32 only, not {}", Name(dtype));
+  return Unsupported("collectives sum fp32, bf16, fp16 and int32 only, not {}", Name(dtype));
 }
 
 void AddInto(DType dtype, void* sum, const void* x, int64_t elements) {

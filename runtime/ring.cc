@@ -332,6 +332,10 @@ Status RunBulk(const GroupOperator& op, BulkChannel& channel) {
       return ReceiveMessage(op, channel);
     case GroupOperation::kBarrier:
       return Failed("a barrier goes the direct way");
+    case GroupOperation::kReduce:
+    case GroupOperation::kGather:
+    case GroupOperation::kScatter:
+      return Unsupported("{} over gloo", Name(op.operation));
   }
   return Ok();
 }

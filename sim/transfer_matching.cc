@@ -12,8 +12,7 @@ namespace {
 // What ranks have to agree on for an operator to be one: the cost key (kind, type, bytes) and the root.
 std::string Fingerprint(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op.kind)) {
-    return c->kind == CollectiveKind::kBroadcast ? fmt::format("{} root={}", CostKey(op.kind), c->root)
-                                                 : CostKey(op.kind);
+    return HasRoot(c->kind) ? fmt::format("{} root={}", CostKey(op.kind), c->root) : CostKey(op.kind);
   }
   if (const auto* send = std::get_if<Send>(&op.kind))
     return fmt::format("{} x {}", Name(send->dtype), send->elements);

@@ -14,9 +14,13 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Communicator::Clock;
 
-TEST(CommunicatorFailure, APeerThatIsGoneFailsTheOperatorAndAllLaterOnes) {
+class EveryCommunicatorFailure : public testing::TestWithParam<Transport> {};
+INSTANTIATE_TEST_SUITE_P(Transports, EveryCommunicatorFailure, testing::ValuesIn(kTransports),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST_P(EveryCommunicatorFailure, APeerThatIsGoneFailsTheOperatorAndAllLaterOnes) {
   for (int64_t elements : {100, 1'000'000}) {
-    WithGroup(2, [&](Communicator& group) {
+    WithGroup(GetParam(), 2, [&](Communicator& group) {
       if (group.rank() == 1) return;  // leaves, with its communicator
       std::vector<float> x(static_cast<size_t>(elements));
       const auto start = Clock::now();
@@ -33,9 +37,9 @@ TEST(CommunicatorFailure, APeerThatIsGoneFailsTheOperatorAndAllLaterOnes) {
   }
 }
 
-TEST(CommunicatorFailure, FailureOfOneRankReachesAll) {
+TEST_P(EveryCommunicatorFailure, FailureOfOneRankReachesAll) {
   for (int64_t elements : {100, 1'000'000}) {
-    WithGroup(4, [&](Communicator& group) {
+    WithGroup(GetParam(), 4, [&](Communicator& group) {
       if (group.rank() == 2) return;
       std::vector<float> x(static_cast<size_t>(elements));
       const auto start = Clock::now();
@@ -45,11 +49,11 @@ TEST(CommunicatorFailure, FailureOfOneRankReachesAll) {
   }
 }
 
-TEST(CommunicatorFailure, ASilentPeerMeetsTheDeadlineAndTheMessageTellsBothViews) {
+TEST_P(EveryCommunicatorFailure, ASilentPeerMeetsTheDeadlineAndTheMessageTellsBothViews) {
   for (int64_t elements : {100, 1'000'000}) {
     std::atomic<bool> done = false;
     WithGroup(
-        2,
+        GetParam(), 2,
         [&](Communicator& group) {
           if (group.rank() == 1) {
             while (!done) std::this_thread::sleep_for(milliseconds(5));
@@ -67,8 +71,8 @@ TEST(CommunicatorFailure, ASilentPeerMeetsTheDeadlineAndTheMessageTellsBothViews
   }
 }
 
-TEST(CommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
-  WithGroup(2, [](Communicator& group) {
+TEST_P(EveryCommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
+  WithGroup(GetParam(), 2, [](Communicator& group) {
     std::vector<float> x(100);
     const int64_t elements = group.rank() == 0 ? 100 : 50;
     Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
@@ -78,7 +82,7 @@ TEST(CommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
   });
   // Large ones never meet; the deadline ends both, and the store has both views.
   WithGroup(
-      2,
+      GetParam(), 2,
       [](Communicator& group) {
         std::vector<float> x(1'000'000), y(1'000'000);
         const auto kind = group.rank() == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter;
@@ -91,11 +95,11 @@ TEST(CommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
       milliseconds(2'000));
 }
 
-TEST(CommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
+TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
   for (int64_t elements : {100, 60'000, 1'000'000}) {
     std::atomic<bool> done = false;
     std::vector<float> x(static_cast<size_t>(elements)), scratch(1 << 20);
-    WithGroup(2, [&](Communicator& group) {
+    WithGroup(GetParam(), 2, [&](Communicator& group) {
       if (group.rank() == 1) {
         while (!done) std::this_thread::sleep_for(milliseconds(5));
         return;

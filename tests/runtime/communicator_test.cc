@@ -31,21 +31,97 @@ struct Shape {
 
 // Every algorithm: alone, direct in one piece and in two, rings of one and several segments, parts that do
 // not divide, parts of nothing, more ranks than go direct.
-class Collectives : public testing::TestWithParam<Shape> {};
+class Collectives : public testing::TestWithParam<std::tuple<Transport, Shape>> {};
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Collectives,
-                         testing::Values(Shape{1, 1000}, Shape{2, 0}, Shape{2, 1}, Shape{2, 4099},
-                                         Shape{2, 40'001}, Shape{2, 100'001}, Shape{2, 1'300'003},
-                                         Shape{3, 5}, Shape{3, 20'003}, Shape{3, 2'000'003}, Shape{4, 16'385},
-                                         Shape{4, 100'002}, Shape{5, 3}, Shape{9, 7}, Shape{9, 5000}),
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Collectives,
+    testing::Combine(testing::ValuesIn(kTransports),
+                     testing::Values(Shape{1, 1000}, Shape{2, 0}, Shape{2, 1}, Shape{2, 4099},
+                                     Shape{2, 40'001}, Shape{2, 100'001}, Shape{2, 1'300'003}, Shape{3, 5},
+                                     Shape{3, 20'003}, Shape{3, 2'000'003}, Shape{4, 16'385},
+                                     Shape{4, 100'002}, Shape{5, 3}, Shape{9, 7}, Shape{9, 5000})),
+    [](const auto& info) {
+      const Shape& shape = std::get<1>(info.param);
+      return fmt::format("{}{}Ranks{}Elements", NameOf(std::get<0>(info.param)), shape.size, shape.elements);
+    });
+
+// Those that have a root, which only threads carry.
+class Rooted : public testing::TestWithParam<Shape> {};
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Rooted,
+                         testing::Values(Shape{1, 1000}, Shape{2, 0}, Shape{2, 1}, Shape{2, 100'001},
+                                         Shape{3, 5}, Shape{3, 2'000'003}, Shape{5, 3}, Shape{9, 5000}),
                          [](const auto& info) {
-                           return std::to_string(info.param.size) + "Ranks" +
-                                  std::to_string(info.param.elements) + "Elements";
+                           return fmt::format("{}Ranks{}Elements", info.param.size, info.param.elements);
                          });
 
-TEST_P(Collectives, AllReduceSumsOverRanks) {
+// The other ranks' operands are small: nothing of theirs is written.
+TEST_P(Rooted, ReduceSumsOnTheRootAloneAndLeavesTheInput) {
   const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  WithGroup(Transport::kThreads, size, [&, elements = elements](Communicator& group) {
+    for (int root : {0, group.size() - 1}) {
+      const bool is_root = group.rank() == root;
+      std::vector<float> x = Values(group.rank(), elements), sum(is_root ? x.size() : 0);
+      EXPECT_OK(
+          RunCollective(group, {CollectiveKind::kReduce, DType::kFloat32, elements, root}, Ref(x), Ref(sum)));
+      EXPECT_EQ(x, Values(group.rank(), elements));
+      const float ranks = static_cast<float>(group.size() * (group.size() + 1) / 2);
+      for (size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], Value(0, static_cast<int64_t>(i)) * ranks);
+    }
+  });
+}
+
+TEST_P(Rooted, ReduceWorksInPlace) {
+  const auto [size, elements] = GetParam();
+  WithGroup(Transport::kThreads, size, [&, elements = elements](Communicator& group) {
+    const int root = group.size() - 1;
+    std::vector<float> x = Values(group.rank(), elements);
+    EXPECT_OK(
+        RunCollective(group, {CollectiveKind::kReduce, DType::kFloat32, elements, root}, Ref(x), Ref(x)));
+    const float ranks = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    for (int64_t i = 0; i < elements; ++i)
+      ASSERT_EQ(x[i], group.rank() == root ? Value(0, i) * ranks : Value(group.rank(), i));
+  });
+}
+
+TEST_P(Rooted, GatherCollectsThePartsOnTheRootInOrderOfRanks) {
+  const auto [size, elements] = GetParam();
+  WithGroup(Transport::kThreads, size, [&, elements = elements](Communicator& group) {
+    for (int root : {0, group.size() - 1}) {
+      const bool is_root = group.rank() == root;
+      const Part part = PartOf(elements, group.size(), group.rank());
+      std::vector<float> shard(static_cast<size_t>(part.elements)),
+          whole(is_root ? static_cast<size_t>(elements) : 0);
+      for (int64_t i = 0; i < part.elements; ++i) shard[i] = Value(0, part.begin + i);
+      EXPECT_OK(RunCollective(group, {CollectiveKind::kGather, DType::kFloat32, elements, root}, Ref(shard),
+                              Ref(whole)));
+      if (is_root) {
+        EXPECT_EQ(whole, Values(0, elements));
+      }
+    }
+  });
+}
+
+TEST_P(Rooted, ScatterGivesEachRankItsPartOfTheRoots) {
+  const auto [size, elements] = GetParam();
+  WithGroup(Transport::kThreads, size, [&, elements = elements](Communicator& group) {
+    for (int root : {0, group.size() - 1}) {
+      const Part part = PartOf(elements, group.size(), group.rank());
+      std::vector<float> whole = group.rank() == root ? Values(root, elements) : std::vector<float>();
+      std::vector<float> shard(static_cast<size_t>(part.elements));
+      const bool in_place = group.rank() == root && root == 0;  // the root's part of the whole
+      const TensorRef out = in_place ? TensorRef{whole.data() + part.begin, part.elements} : Ref(shard);
+      EXPECT_OK(
+          RunCollective(group, {CollectiveKind::kScatter, DType::kFloat32, elements, root}, Ref(whole), out));
+      for (int64_t i = 0; i < part.elements; ++i) ASSERT_EQ(out.f32()[i], Value(root, part.begin + i)) << i;
+    }
+  });
+}
+
+TEST_P(Collectives, AllReduceSumsOverRanks) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     std::vector<float> x = Values(group.rank(), elements);
     EXPECT_OK(
         RunCollective(group, {CollectiveKind::kAllReduce, DType::kFloat32, elements, 0}, Ref(x), Ref(x)));
@@ -55,8 +131,9 @@ TEST_P(Collectives, AllReduceSumsOverRanks) {
 }
 
 TEST_P(Collectives, ReduceScatterLeavesEachRankItsPartOfTheSumAndTheInputAlone) {
-  const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     const Part part = PartOf(elements, group.size(), group.rank());
     std::vector<float> whole = Values(group.rank(), elements), shard(static_cast<size_t>(part.elements));
     EXPECT_OK(RunCollective(group, {CollectiveKind::kReduceScatter, DType::kFloat32, elements, 0}, Ref(whole),
@@ -68,8 +145,9 @@ TEST_P(Collectives, ReduceScatterLeavesEachRankItsPartOfTheSumAndTheInputAlone) 
 }
 
 TEST_P(Collectives, AllGatherCollectsThePartsInOrderOfRanks) {
-  const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     const Part part = PartOf(elements, group.size(), group.rank());
     std::vector<float> shard(static_cast<size_t>(part.elements)), whole(static_cast<size_t>(elements));
     for (int64_t i = 0; i < part.elements; ++i) shard[i] = Value(0, part.begin + i);
@@ -80,8 +158,9 @@ TEST_P(Collectives, AllGatherCollectsThePartsInOrderOfRanks) {
 }
 
 TEST_P(Collectives, AllGatherWorksInPlace) {
-  const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     const Part part = PartOf(elements, group.size(), group.rank());
     std::vector<float> whole(static_cast<size_t>(elements));
     for (int64_t i = part.begin; i < part.begin + part.elements; ++i) whole[i] = Value(0, i);
@@ -93,8 +172,9 @@ TEST_P(Collectives, AllGatherWorksInPlace) {
 }
 
 TEST_P(Collectives, ReduceScatterWorksInPlaceAndLeavesThePeersParts) {
-  const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     const Part part = PartOf(elements, group.size(), group.rank());
     std::vector<float> whole = Values(group.rank(), elements);
     const TensorRef shard = {whole.data() + part.begin, part.elements};
@@ -109,8 +189,9 @@ TEST_P(Collectives, ReduceScatterWorksInPlaceAndLeavesThePeersParts) {
 }
 
 TEST_P(Collectives, BroadcastReachesAllFromAnyRoot) {
-  const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     for (int root : {0, group.size() - 1}) {
       std::vector<float> x = Values(group.rank(), elements);
       EXPECT_OK(RunCollective(group, {CollectiveKind::kBroadcast, DType::kFloat32, elements, root}, Ref(x),
@@ -121,9 +202,10 @@ TEST_P(Collectives, BroadcastReachesAllFromAnyRoot) {
 }
 
 TEST_P(Collectives, AllToAllTransposesParts) {
-  const auto [size, all] = GetParam();
+  const auto [transport, shape] = GetParam();
+  const auto [size, all] = shape;
   const int64_t part = all / size, elements = part * size;
-  WithGroup(size, [&](Communicator& group) {
+  WithGroup(transport, size, [&](Communicator& group) {
     // Element i of part p of rank r's input is r's value p part + i; rank p finds it in its part r.
     std::vector<float> in = Values(group.rank(), elements), out(static_cast<size_t>(elements));
     EXPECT_OK(
@@ -134,9 +216,10 @@ TEST_P(Collectives, AllToAllTransposesParts) {
 }
 
 TEST_P(Collectives, MessagesGoAroundTheRing) {
-  const auto [size, elements] = GetParam();
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
   if (size == 1) GTEST_SKIP() << "a rank cannot send to itself";
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     const int right = (group.rank() + 1) % group.size(),
               left = (group.rank() + group.size() - 1) % group.size();
     std::vector<float> mine = Values(group.rank(), elements), theirs(static_cast<size_t>(elements));
@@ -155,10 +238,14 @@ TEST_P(Collectives, MessagesGoAroundTheRing) {
   });
 }
 
-TEST(Communicator, AllReduceGivesTheSameBitsOnAllRanks) {
+class EveryCommunicator : public testing::TestWithParam<Transport> {};
+INSTANTIATE_TEST_SUITE_P(Transports, EveryCommunicator, testing::ValuesIn(kTransports),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST_P(EveryCommunicator, AllReduceGivesTheSameBitsOnAllRanks) {
   for (int64_t elements : {1000, 200'000}) {
     std::vector<std::vector<float>> results(3);
-    WithGroup(3, [&](Communicator& group) {
+    WithGroup(GetParam(), 3, [&](Communicator& group) {
       RandomStream random(1, static_cast<uint64_t>(group.rank()));
       std::vector<float> x(static_cast<size_t>(elements));
       for (float& value : x) value = static_cast<float>(random.Normal());
@@ -181,8 +268,8 @@ std::vector<T> SixteenBitValues(int rank, int64_t count) {
 }
 
 template <typename T>
-void ExpectSumsIn(DType dtype, int size, int64_t elements) {
-  WithGroup(size, [&](Communicator& group) {
+void ExpectSumsIn(Transport transport, DType dtype, int size, int64_t elements) {
+  WithGroup(transport, size, [&](Communicator& group) {
     const float ranks = static_cast<float>(group.size() * (group.size() + 1) / 2);
     const auto expected = [&](int64_t i) { return static_cast<float>(i % 25 + 1) * ranks; };
     std::vector<T> x = SixteenBitValues<T>(group.rank(), elements);
@@ -199,17 +286,17 @@ void ExpectSumsIn(DType dtype, int size, int64_t elements) {
   });
 }
 
-TEST(Communicator, SumsSixteenBitTypes) {
+TEST_P(EveryCommunicator, SumsSixteenBitTypes) {
   for (int size : {2, 3, 4}) {
     for (int64_t elements : {1001, 200'003, 1'500'001}) {  // direct, ring of one segment, of several
-      ExpectSumsIn<cpu::BFloat16>(DType::kBFloat16, size, elements);
-      ExpectSumsIn<cpu::Float16>(DType::kFloat16, size, elements);
+      ExpectSumsIn<cpu::BFloat16>(GetParam(), DType::kBFloat16, size, elements);
+      ExpectSumsIn<cpu::Float16>(GetParam(), DType::kFloat16, size, elements);
     }
   }
 }
 
-TEST(Communicator, RoundsSixteenBitSumsToNearestEvenAfterEachAddition) {
-  WithGroup(3, [](Communicator& group) {
+TEST_P(EveryCommunicator, RoundsSixteenBitSumsToNearestEvenAfterEachAddition) {
+  WithGroup(GetParam(), 3, [](Communicator& group) {
     // bf16 has eight significant bits: 256 + 1 is a tie and goes to 256, twice; 258 + 1 goes to 260, 260 + 3
     // to 264.
     const float values[3][2] = {{256, 258}, {1, 1}, {1, 3}};
@@ -221,8 +308,8 @@ TEST(Communicator, RoundsSixteenBitSumsToNearestEvenAfterEachAddition) {
   });
 }
 
-TEST(Communicator, SumsWholeNumbersExactly) {
-  WithGroup(2, [](Communicator& group) {
+TEST_P(EveryCommunicator, SumsWholeNumbersExactly) {
+  WithGroup(GetParam(), 2, [](Communicator& group) {
     std::vector<int32_t> x = {1 << 30, 16'777'217, -5};  // 2^24 + 1 is no fp32
     EXPECT_OK(RunCollective(group, {CollectiveKind::kAllReduce, DType::kInt32, 3, 0}, Ref(x), Ref(x)));
     EXPECT_EQ(x[1], 33'554'434);
@@ -230,10 +317,10 @@ TEST(Communicator, SumsWholeNumbersExactly) {
   });
 }
 
-TEST(Communicator, BarrierHoldsEveryRankUntilTheLastHasCome) {
+TEST_P(EveryCommunicator, BarrierHoldsEveryRankUntilTheLastHasCome) {
   for (int size : {2, 4, 10}) {
     std::atomic<int> arrived = 0;
-    WithGroup(size, [&](Communicator& group) {
+    WithGroup(GetParam(), size, [&](Communicator& group) {
       for (int round = 1; round <= 20; ++round) {
         if (group.rank() == round % group.size()) std::this_thread::sleep_for(milliseconds(1));
         ++arrived;
@@ -245,9 +332,9 @@ TEST(Communicator, BarrierHoldsEveryRankUntilTheLastHasCome) {
 }
 
 // Large and small ones mixed, many submitted before the first is waited for, waited for out of order.
-TEST(Communicator, OperatorsRunInOrderOfSubmission) {
+TEST_P(EveryCommunicator, OperatorsRunInOrderOfSubmission) {
   for (int size : {2, 3}) {
-    WithGroup(size, [](Communicator& group) {
+    WithGroup(GetParam(), size, [](Communicator& group) {
       constexpr int kOperators = 600;  // more than the queue holds
       std::vector<std::vector<float>> x(kOperators);
       std::vector<float> scratch(
@@ -275,8 +362,8 @@ TEST(Communicator, OperatorsRunInOrderOfSubmission) {
   }
 }
 
-TEST(Communicator, LargeOperatorsProgressWhileTheCallerComputes) {
-  WithGroup(2, [](Communicator& group) {
+TEST_P(EveryCommunicator, LargeOperatorsProgressWhileTheCallerComputes) {
+  WithGroup(GetParam(), 2, [](Communicator& group) {
     std::vector<float> x(2'000'000, 1.0f);
     const Collective op = {CollectiveKind::kAllReduce, DType::kFloat32, 2'000'000, 0};
     std::vector<float> scratch(static_cast<size_t>(CollectiveScratchElements(op, 2)));
@@ -289,15 +376,15 @@ TEST(Communicator, LargeOperatorsProgressWhileTheCallerComputes) {
   });
 }
 
-TEST(Communicator, RefusesWhatItCannotDoWithoutHarmToItsPeers) {
-  WithGroup(2, [](Communicator& group) {
+TEST_P(EveryCommunicator, RefusesWhatItCannotDoWithoutHarmToItsPeers) {
+  WithGroup(GetParam(), 2, [](Communicator& group) {
     std::vector<float> x(8);
     Status bytes = RunCollective(group, {CollectiveKind::kAllReduce, DType::kFloat8, 8, 0}, Ref(x), Ref(x));
     ASSERT_FALSE(bytes);
     EXPECT_EQ(bytes.error().kind, ErrorKind::kUnsupported);
     EXPECT_NE(bytes.error().message.find("fp8"), std::string::npos) << bytes.error().message;
   });
-  WithGroup(2, [](Communicator& group) {
+  WithGroup(GetParam(), 2, [](Communicator& group) {
     std::vector<float> x(8);
     Status shorter =
         RunCollective(group, {CollectiveKind::kAllReduce, DType::kFloat32, 9, 0}, Ref(x), Ref(x));
@@ -307,12 +394,35 @@ TEST(Communicator, RefusesWhatItCannotDoWithoutHarmToItsPeers) {
   });
 }
 
+TEST(Communicator, GlooSaysThatItHasNoCollectivesWithARootButBroadcast) {
+  WithGroup(Transport::kGloo, 2, [](Communicator& group) {
+    std::vector<float> x(8);
+    for (CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kGather, CollectiveKind::kScatter}) {
+      Status status = RunCollective(group, {kind, DType::kFloat32, 8, 0}, Ref(x), Ref(x));
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().kind, ErrorKind::kUnsupported);
+    }
+  });
+}
+
+TEST(Communicator, RanksThatDisagreeOnTheRootAreTold) {
+  WithGroup(Transport::kThreads, 2, [](Communicator& group) {
+    std::vector<float> x(8);
+    Status status =
+        RunCollective(group, {CollectiveKind::kReduce, DType::kFloat32, 8, group.rank()}, Ref(x), Ref(x));
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("to root 0"), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().message.find("to root 1"), std::string::npos) << status.error().message;
+  });
+}
+
 TEST(CollectiveScratch, IsZeroForOneRankForSmallMessagesAndForKindsThatSumNothing) {
   EXPECT_EQ(CollectiveScratchElements(AllReduceOf(100'000'000), 1), 0);
   EXPECT_EQ(CollectiveScratchElements(AllReduceOf(65'536), 2), 0);  // 256 KiB to one peer
   EXPECT_EQ(CollectiveScratchElements(AllReduceOf(9'362), 8), 0);   // 36.6 KiB to each of seven
-  for (CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kBroadcast,
-                              CollectiveKind::kAllToAll, CollectiveKind::kBarrier})
+  for (CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kBroadcast, CollectiveKind::kReduce,
+                              CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAllToAll,
+                              CollectiveKind::kBarrier})
     EXPECT_EQ(CollectiveScratchElements({kind, DType::kFloat32, 100'000'000, 0}, 4), 0);
 }
 

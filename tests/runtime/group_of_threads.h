@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/communicator.h"
+#include "runtime/thread_communicator.h"
 
 namespace windtunnel {
 
@@ -29,9 +30,24 @@ inline void WithStores(int ranks, const std::function<void(int rank, Store&)>& w
   for (std::thread& thread : threads) thread.join();
 }
 
+// What carries a group's operators.
+enum class Transport { kGloo, kThreads };
+inline constexpr Transport kTransports[] = {Transport::kGloo, Transport::kThreads};
+inline std::string NameOf(Transport transport) { return transport == Transport::kGloo ? "Gloo" : "Threads"; }
+inline void PrintTo(Transport transport, std::ostream* out) { *out << NameOf(transport); }
+
 // Runs `work` as every rank of a group.
-inline void WithGroup(int size, const std::function<void(Communicator&)>& work,
+inline void WithGroup(Transport transport, int size, const std::function<void(Communicator&)>& work,
                       std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  if (transport == Transport::kThreads) {
+    const auto group = MakeThreadGroup({.name = "group", .size = size, .timeout = timeout});
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] { work(*MakeThreadCommunicator(group, rank)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return;
+  }
   WithStores(size, [&](int rank, Store& store) {
     auto group =
         MakeGlooCommunicator(store, {.name = "group", .rank = rank, .size = size, .timeout = timeout});

@@ -18,7 +18,26 @@ struct MeshRank {
   std::unique_ptr<Communicator> shards, replicas;
 };
 
-void WithMesh(const std::function<void(MeshRank&)>& work, milliseconds timeout = std::chrono::seconds(60)) {
+void WithMeshOfThreads(const std::function<void(MeshRank&)>& work) {
+  std::vector<std::shared_ptr<ThreadGroup>> shards, replicas;
+  for (int i = 0; i < 2; ++i) {
+    shards.push_back(MakeThreadGroup({.name = fmt::format("shard {}", i), .size = 2}));
+    replicas.push_back(MakeThreadGroup({.name = fmt::format("replicate {}", i), .size = 2}));
+  }
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      MeshRank mesh{rank, MakeThreadCommunicator(shards[rank / 2], rank % 2),
+                    MakeThreadCommunicator(replicas[rank % 2], rank / 2)};
+      work(mesh);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void WithMesh(Transport transport, const std::function<void(MeshRank&)>& work,
+              milliseconds timeout = std::chrono::seconds(60)) {
+  if (transport == Transport::kThreads) return WithMeshOfThreads(work);
   WithStores(4, [&](int rank, Store& store) {
     const auto make = [&](std::string name, int position) {
       return MakeGlooCommunicator(store,
@@ -64,10 +83,14 @@ struct Unit {
   }
 };
 
+class Prerequisites : public testing::TestWithParam<Transport> {};
+INSTANTIATE_TEST_SUITE_P(Transports, Prerequisites, testing::ValuesIn(kTransports),
+                         [](const auto& info) { return NameOf(info.param); });
+
 // Small ones (which begin inside Submit where they may), large ones, and more than the queue's own thread
 // meets at once.
-TEST(Prerequisite, AllReducesWhatAnotherGroupHasScattered) {
-  WithMesh([](MeshRank& mesh) {
+TEST_P(Prerequisites, AllReducesWhatAnotherGroupHasScattered) {
+  WithMesh(GetParam(), [](MeshRank& mesh) {
     for (int64_t elements : {256, 60'000, 2'000'000}) {
       std::deque<Unit> units;
       std::vector<uint64_t> scattered, reduced;
@@ -86,10 +109,10 @@ TEST(Prerequisite, AllReducesWhatAnotherGroupHasScattered) {
   });
 }
 
-TEST(Prerequisite, TheSubmittingThreadDoesNotWait) {
+TEST_P(Prerequisites, TheSubmittingThreadDoesNotWait) {
   for (int64_t elements : {256, 2'000'000}) {
     std::atomic<int> have_submitted = 0;
-    WithMesh([&](MeshRank& mesh) {
+    WithMesh(GetParam(), [&](MeshRank& mesh) {
       Unit unit(elements, mesh);
       // Rank 3 comes only when the others' Submit has returned: none of their operators can have finished
       // before.
@@ -102,9 +125,9 @@ TEST(Prerequisite, TheSubmittingThreadDoesNotWait) {
   }
 }
 
-TEST(Prerequisite, ProgressesWhileNobodyWaits) {
+TEST_P(Prerequisites, ProgressesWhileNobodyWaits) {
   for (int64_t elements : {256, 60'000}) {
-    WithMesh([&](MeshRank& mesh) {
+    WithMesh(GetParam(), [&](MeshRank& mesh) {
       Unit unit(elements, mesh);
       const uint64_t reduced = unit.ReduceAfter(mesh, unit.Scatter(mesh));
       const auto tickets = mesh.replicas->tickets();
@@ -118,8 +141,8 @@ TEST(Prerequisite, ProgressesWhileNobodyWaits) {
   }
 }
 
-TEST(Prerequisite, OneThatIsDoneOrOfTheSameCommunicatorIsNoHindrance) {
-  WithMesh([](MeshRank& mesh) {
+TEST_P(Prerequisites, OneThatIsDoneOrOfTheSameCommunicatorIsNoHindrance) {
+  WithMesh(GetParam(), [](MeshRank& mesh) {
     std::vector<float> x = {1}, y = {2};
     const TensorRef first[] = {Ref(x)}, second[] = {Ref(y)};
     const uint64_t other = mesh.shards->Submit(AllReduceOf(1), first, first, "x");
@@ -134,8 +157,8 @@ TEST(Prerequisite, OneThatIsDoneOrOfTheSameCommunicatorIsNoHindrance) {
 
 // Rank 1 wants to scatter less than rank 0. Both fail; what waits for that fails with its message; and the
 // peers of that, whose own prerequisites are fine, do not wait for the deadline.
-TEST(Prerequisite, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
-  WithMesh([](MeshRank& mesh) {
+TEST_P(Prerequisites, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
+  WithMesh(GetParam(), [](MeshRank& mesh) {
     const auto start = Clock::now();
     Unit unit(mesh.rank == 1 ? 128 : 256, mesh);
     const uint64_t scattered = unit.Scatter(mesh);
@@ -158,11 +181,11 @@ TEST(Prerequisite, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
 
 // Rank 3 never scatters, so rank 2 waits; it gives up its communicators in either order, with an operator
 // that waits.
-TEST(Prerequisite, EndsAtOnceWhileAnOperatorWaits) {
+TEST_P(Prerequisites, EndsAtOnceWhileAnOperatorWaits) {
   for (bool shards_first : {true, false}) {
     std::atomic<bool> done = false;
     const auto start = Clock::now();
-    WithMesh([&](MeshRank& mesh) {
+    WithMesh(GetParam(), [&](MeshRank& mesh) {
       if (mesh.rank != 2) {
         while (!done) std::this_thread::sleep_for(milliseconds(1));
         return;

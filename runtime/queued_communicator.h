@@ -1,0 +1,16 @@
+// A communicator whose operators wait in a queue (runtime/operator_queue.h) and are carried out by a runner: what the communicators of
+// every backend share.
+#pragma once
+
+#include <memory>
+
+#include "runtime/communicator.h"
+#include "runtime/operator_queue.h"
+
+namespace windtunnel {
+
+// Rank `rank` of a group of `size`. The runner is destroyed with the communicator, when no operator is in progress any more.
+std::unique_ptr<Communicator> MakeQueuedCommunicator(std::unique_ptr<OperatorRunner> runner, int rank,
+                                                     int size);
+
+}  // namespace windtunnel

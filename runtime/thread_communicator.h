@@ -1,0 +1,33 @@
+// A process group whose ranks are threads of one process: DataParallel's devices. Nothing is sent; every rank reads its peers' operands
+// where they lie and does its own part of the work, so an operator needs no scratch and no copy beside the one that it is for.
+//
+//   auto group = MakeThreadGroup({.name = "world", .size = 2});            // once
+//   auto communicator = MakeThreadCommunicator(group, rank);               // in each rank's thread
+//
+// An operator begins when all its ranks have come to it and ends on all of them at once. The order of a sum is that of the ranks.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "runtime/communicator.h"
+
+namespace windtunnel {
+
+struct ThreadGroupOptions {
+  std::string name;
+  int size = 1;
+  std::chrono::milliseconds timeout{60'000};  // of every operator, until its last rank has come
+  // Who waits polls this long before it sleeps; 0 where ranks share cores.
+  std::chrono::microseconds spin{50};
+};
+
+class ThreadGroup;
+std::shared_ptr<ThreadGroup> MakeThreadGroup(const ThreadGroupOptions& options);
+
+// Rank `rank` of the group; once for each. It carries every kind of operator. When it is gone, so is the rank: its peers' operators
+// fail.
+std::unique_ptr<Communicator> MakeThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank);
+
+}  // namespace windtunnel
