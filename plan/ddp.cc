@@ -155,9 +155,13 @@ Slice DdpReducer::Gradient(int index) {
   return own_gradients_ ? own_gradients_->Gradient(index) : slot_[index];
 }
 
-void DdpReducer::Ready(int index) {
+void DdpReducer::Wrote(int index) {
   holds_value_[index] = true;
-  if (own_gradients_) own_gradients_->Ready(index);
+  if (own_gradients_) own_gradients_->Wrote(index);
+}
+
+void DdpReducer::Ready(int index) {
+  Wrote(index);
   if (!syncing_) return;
   if (ready_order_.size() < role_.parameters.size()) ready_order_.push_back(index);
   const double share = 1.0 / static_cast<double>(collectives_.ranks());

@@ -42,6 +42,7 @@ class DdpReducer {
   Slice Place(int index) const { return own_gradients_ ? own_gradients_->Place(index) : slot_[index]; }
   bool HoldsValue(int index) const { return holds_value_[index]; }
   void Ready(int index);
+  void Wrote(int index);
 
  private:
   struct Bucket {

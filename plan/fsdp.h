@@ -73,6 +73,7 @@ class Fsdp : public DataParallel {
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
   void Ready(int index) override { holds_[index] = true; }
+  void Wrote(int index) override { holds_[index] = true; }
 
  private:
   static constexpr int kNoUnit = -1;

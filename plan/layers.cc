@@ -1,5 +1,9 @@
 #include "plan/layers.h"
 
+#include <utility>
+
+#include "base/check.h"
+
 namespace windtunnel {
 
 DType TypeOf(Precision precision) {
@@ -39,6 +43,25 @@ ModuleId Model::AddModule(std::string name, ModuleId parent) {
   return static_cast<ModuleId>(modules_.size()) - 1;
 }
 
+Slice Model::Backward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput,
+                      WeightGradients weights) {
+  const bool defers = weights == WeightGradients::kDeferred;
+  return AddBackward(builder, hooks, micro_batch, doutput, defers ? &deferred_[micro_batch] : nullptr);
+}
+
+void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
+  auto deferred = deferred_.extract(micro_batch);
+  WT_CHECK(!deferred.empty());
+  builder.SetMicroBatch(micro_batch);
+  builder.SetPhase(Phase::kBackward);
+  for (const auto& [layer, add] : deferred.mapped()) {
+    builder.SetLayer(layer);
+    add();
+  }
+  builder.SetLayer(-1);
+  builder.SetMicroBatch(-1);
+}
+
 int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
                         ParameterInit init) {
   const int64_t ordinal = next_ordinal_++;
@@ -48,6 +71,18 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   const int index = static_cast<int>(role.parameters.size());
   role.parameters.push_back(Parameter{std::move(name), std::move(shape), elements, init, {}, ordinal});
   modules_[module].parameters.push_back(index);
+  return index;
+}
+
+int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
+                   ParameterInit init, int64_t ordinal) {
+  for (size_t i = 0; i < role.parameters.size(); ++i) {
+    if (role.parameters[i].ordinal == ordinal) return static_cast<int>(i);
+  }
+  const int64_t next = std::exchange(next_ordinal_, ordinal);
+  const int index = AddParameter(role, module, std::move(name), std::move(shape), init);
+  next_ordinal_ = next;
+  role.parameters[index].is_copy = true;
   return index;
 }
 
@@ -63,10 +98,12 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
 Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx,
                        bool weight_ready) const {
   if (bias >= 0) {
-    const bool accumulate = c.hooks.HoldsValue(bias);
-    c.b.Add(ColumnSum{rows, out, accumulate, c.types.storage}, name + ".bias", {dy},
-            {c.hooks.Gradient(bias)});
-    c.hooks.Ready(bias);
+    c.AddOrDefer([*this, dy, rows](const LayerContext& c) {
+      const bool accumulate = c.hooks.HoldsValue(bias);
+      c.b.Add(ColumnSum{rows, out, accumulate, c.types.storage}, name + ".bias", {dy},
+              {c.hooks.Gradient(bias)});
+      c.hooks.Ready(bias);
+    });
   }
   Slice dx = kNoSlice;
   if (needs_dx) {
@@ -74,12 +111,17 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
     c.b.Add(Gemm{.m = rows, .n = in, .k = out, .dtype = c.types.gemm}, name + ".input",
             {dy, c.hooks.Values(weight)}, {dx});
   }
-  const bool accumulate = c.hooks.HoldsValue(weight);
-  c.b.Add(
-      Gemm{
-          .m = out, .n = in, .k = rows, .transpose_a = true, .accumulate = accumulate, .dtype = c.types.gemm},
-      name + ".weight", {dy, x}, {c.hooks.Gradient(weight)});
-  if (weight_ready) c.hooks.Ready(weight);
+  c.AddOrDefer([*this, dy, x, rows, weight_ready](const LayerContext& c) {
+    const Gemm gemm{.m = out,
+                    .n = in,
+                    .k = rows,
+                    .transpose_a = true,
+                    .accumulate = c.hooks.HoldsValue(weight),
+                    .dtype = c.types.gemm};
+    c.b.Add(gemm, name + ".weight", {dy, x}, {c.hooks.Gradient(weight)});
+    if (weight_ready) c.hooks.Ready(weight);
+    else c.hooks.Wrote(weight);
+  });
   return dx;
 }
 
@@ -108,7 +150,8 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
                      int64_t rows) const {
   const bool residual = dresidual.buffer >= 0;
   const bool accumulate = c.hooks.HoldsValue(gamma);
-  const Slice dx = residual ? dresidual : dy;
+  Slice dx = residual ? dresidual : dy;
+  if (residual && c.deferred != nullptr) dx = c.Activation(name + ".dx", rows * columns);
   std::vector<Slice> reads = {dy, saved.x, c.hooks.Values(gamma), saved.statistics};
   if (residual) reads.push_back(dresidual);
   std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};

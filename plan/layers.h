@@ -17,6 +17,16 @@ struct LayerContext {
   ProgramBuilder& b;
   ModelHooks& hooks;
   ModelTypes types;
+  // Where a backward puts what makes gradients of weights alone, to be added later; null: added at once, in its place. What it
+  // reads must then stay as it is: backward does not write over gradients that it has passed through a layer.
+  DeferredOps* deferred = nullptr;
+
+  // Adds the operators that `add` (a function of a LayerContext) makes, or defers them.
+  template <typename Add>
+  void AddOrDefer(Add add) const {
+    if (deferred == nullptr) return add(*this);
+    deferred->push_back({b.layer(), [add, c = LayerContext{b, hooks, types}] { add(c); }});
+  }
 
   Slice Activation(std::string name, int64_t elements) const {
     return b.Temporary(std::move(name), elements, Category::kActivations, types.storage);
@@ -30,7 +40,8 @@ struct Linear {
   int weight = -1, bias = -1;  // parameter indices; -1: no bias
 
   Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
-  // Adds weight and bias gradients, and dx unless `needs_dx` is false (the model's input). Returns dx (buffer -1 if not).
+  // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
+  // (buffer -1 if not).
   Slice Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx = true,
                  bool weight_ready = true) const;
 };
@@ -47,7 +58,8 @@ struct Norm {
   };
   // With a branch (buffer not -1): x + branch is normalised, and kept as Saved::x.
   Saved Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const;
-  // dx = d(norm), plus `dresidual` where its buffer is not -1; then in place of dresidual. Returns dx.
+  // dx = d(norm), plus `dresidual` where its buffer is not -1; then in place of dresidual, unless gradients of weights are deferred.
+  // Its own weights' gradients come with dx, from the same operator. Returns dx.
   Slice Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, int64_t rows) const;
 };
 

@@ -53,8 +53,9 @@ class Mlp : public Model {
     return result;
   }
 
-  Slice Backward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput) override {
-    const LayerContext c{b, hooks, types_};
+  Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
+                    DeferredOps* deferred) override {
+    const LayerContext c{b, hooks, types_, deferred};
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kBackward);
     const Slice dx = BackwardLayers(c, passes_.at(micro_batch), doutput);

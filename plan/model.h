@@ -1,6 +1,8 @@
 // A model: its modules and parameters, and the forward and backward operators of one micro-batch.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,6 +20,16 @@ struct StageRange {
 // All of it.
 StageRange WholeModel(const ModelSpec& model);
 
+// Operators to be added later, each with the layer that they are labelled with.
+struct DeferredOp {
+  int layer = -1;
+  std::function<void()> add;
+};
+using DeferredOps = std::vector<DeferredOp>;
+
+// Whether a backward makes the gradients of weights along with those of inputs, or leaves them for later (zero-bubble pipelines).
+enum class WeightGradients : uint8_t { kWithInput, kDeferred };
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -33,21 +45,34 @@ class Model {
                         double gradient_scale) = 0;
   // Of its backward, from the gradient of what Forward returned (on the last stage: what Forward returned). Returns the gradient
   // of `input`; nothing (buffer -1) on the first stage. REQUIRES: Forward of the micro-batch, in the same program.
-  virtual Slice Backward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput) = 0;
+  Slice Backward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput,
+                 WeightGradients weights = WeightGradients::kWithInput);
+  // What a backward that deferred them left: the gradients of weights. (Those of norms came with their input's.) Once.
+  void BackwardWeights(ProgramBuilder& builder, int micro_batch);
 
   // Of the whole model, which has `parameters` parameters.
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;
 
  protected:
+  // Backward; `deferred` as in LayerContext (plan/layers.h).
+  virtual Slice AddBackward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput,
+                            DeferredOps* deferred) = 0;
   // Adds a module; parents before children, in forward order. -1 outside the stage.
   ModuleId AddModule(std::string name, ModuleId parent);
   // Adds a parameter of a module to the role; its index. Outside the stage it is only counted, and -1.
   int AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
                    ParameterInit init);
 
+  // A parameter that another stage has too, as number `ordinal`: that stage's where the role has it, else a copy.
+  int AddTied(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape, ParameterInit init,
+              int64_t ordinal);
+
   std::vector<Module> modules_;
   bool is_in_stage_ = true;  // what is added next
   int64_t next_ordinal_ = 0;
+
+ private:
+  std::map<int, DeferredOps> deferred_;  // by micro-batch
 };
 
 // The types that the model's operators work in.

@@ -38,6 +38,8 @@ class ModelHooks {
   virtual bool HoldsValue(int index) const = 0;
   // The last operator that writes this gradient in this micro-batch has been added.
   virtual void Ready(int index) = 0;
+  // It holds a value, and another operator of this micro-batch will add to it.
+  virtual void Wrote(int index) = 0;
 };
 
 // Calls the hooks of a module's forward around a scope.

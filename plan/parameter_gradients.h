@@ -19,7 +19,7 @@ class ParameterGradients {
   Slice Gradient(int index);
   Slice Place(int index) const { return gradients_[index]; }  // whether allocated or not
   bool HoldsValue(int index) const { return holds_value_[index]; }
-  void Ready(int index) { holds_value_[index] = true; }
+  void Wrote(int index) { holds_value_[index] = true; }
 
  private:
   ProgramBuilder* builder_ = nullptr;

@@ -45,8 +45,9 @@ struct Parameter {
   std::vector<int64_t> shape;  // row-major
   int64_t elements = 0;
   ParameterInit init;
-  Placement values;     // that the optimizer updates (fp32), between steps
-  int64_t ordinal = 0;  // in the registration order of the whole model, of which the role may hold a stage
+  Placement values;      // that the optimizer updates (fp32), between steps
+  int64_t ordinal = 0;   // in the registration order of the whole model, of which the role may hold a stage
+  bool is_copy = false;  // of a parameter of another role (tied weights): kept equal to it, and counted there
 };
 
 // Ranks that execute the same programs.

@@ -20,6 +20,7 @@ class ProgramBuilder {
 
   void SetPhase(Phase phase) { phase_ = phase; }
   void SetLayer(int layer) { layer_ = layer; }  // -1: outside the blocks
+  int layer() const { return layer_; }
   void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
 
   // A buffer that lives from its first use in this program to its last; memory that an operator of another stream uses lives

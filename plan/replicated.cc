@@ -25,7 +25,8 @@ class Replicated : public DataParallel {
   bool HoldsValue(int index) const override {
     return reducer_ ? reducer_->HoldsValue(index) : gradients_->HoldsValue(index);
   }
-  void Ready(int index) override { reducer_ ? reducer_->Ready(index) : gradients_->Ready(index); }
+  void Ready(int index) override { reducer_ ? reducer_->Ready(index) : gradients_->Wrote(index); }
+  void Wrote(int index) override { reducer_ ? reducer_->Wrote(index) : gradients_->Wrote(index); }
 
  private:
   bool has_masters() const { return type_ != DType::kFloat32; }

@@ -57,10 +57,11 @@ class Transformer : public Model {
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                 double gradient_scale) override;
-  Slice Backward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput) override;
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
+  Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
+                    DeferredOps* deferred) override;
   Linear RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
                         bool bias, double deviation);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
@@ -154,6 +155,7 @@ void Transformer::Register(Role& role) {
   embedding_module_ = AddModule("embedding", kRootModule);
   const ParameterInit weight{Distribution::kNormal, kInitDeviation};
   table_ = AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight);
+  const int64_t table_ordinal = next_ordinal_ - 1;
   if (learned_positions()) {
     positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
   }
@@ -167,6 +169,8 @@ void Transformer::Register(Role& role) {
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f");
   head_module_ = AddModule("head", kRootModule);
   if (spec_.tie_embeddings) {
+    if (stage_.is_last && !stage_.is_first)
+      table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal);
     head_ = Linear{"head", spec_.hidden, spec_.vocab, table_, -1};
   } else {
     head_ = RegisterLinear(role, head_module_, "head", spec_.hidden, spec_.vocab, false, kInitDeviation);
@@ -377,7 +381,7 @@ Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, 
     BackwardScope head(c.hooks, head_module_);
     // A tied weight is ready only once the embedding has added its part.
     dy = head_.Backward(c, dlogits, norm.y, tokens_, /*needs_dx=*/true,
-                        /*weight_ready=*/!spec_.tie_embeddings);
+                        /*weight_ready=*/!spec_.tie_embeddings || !stage_.is_first);
   }
   BackwardScope scope(c.hooks, norm_module_);
   return final_norm_.Backward(c, dy, norm, kNoSlice, tokens_);
@@ -385,17 +389,19 @@ Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, 
 
 void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
   BackwardScope scope(c.hooks, embedding_module_);
-  EmbeddingBackward op{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions()};
-  op.dtype = types_.storage;
-  op.accumulate_table = spec_.tie_embeddings || c.hooks.HoldsValue(table_);
-  std::vector<Slice> writes = {c.hooks.Gradient(table_)};
-  if (learned_positions()) {
-    op.accumulate_positions = c.hooks.HoldsValue(positions_);
-    writes.push_back(c.hooks.Gradient(positions_));
-  }
-  c.b.Add(op, "embedding", {ids, dx}, writes);
-  if (learned_positions()) c.hooks.Ready(positions_);
-  c.hooks.Ready(table_);
+  c.AddOrDefer([this, ids, dx](const LayerContext& c) {
+    EmbeddingBackward op{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions()};
+    op.dtype = types_.storage;
+    op.accumulate_table = c.hooks.HoldsValue(table_);
+    std::vector<Slice> writes = {c.hooks.Gradient(table_)};
+    if (learned_positions()) {
+      op.accumulate_positions = c.hooks.HoldsValue(positions_);
+      writes.push_back(c.hooks.Gradient(positions_));
+    }
+    c.b.Add(op, "embedding", {ids, dx}, writes);
+    if (learned_positions()) c.hooks.Ready(positions_);
+    c.hooks.Ready(table_);
+  });
 }
 
 Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
@@ -416,8 +422,9 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   return output;
 }
 
-Slice Transformer::Backward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput) {
-  const LayerContext c{b, hooks, types_};
+Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
+                               DeferredOps* deferred) {
+  const LayerContext c{b, hooks, types_, deferred};
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kBackward);
   Pass& pass = passes_.at(micro_batch);

@@ -45,6 +45,7 @@ class Zero : public DataParallel {
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
   void Ready(int index) override;
+  void Wrote(int index) override { holds_[index] = true; }
 
  private:
   Bucket& Of(int parameter) { return buckets_[bucket_of_[parameter]]; }

@@ -22,6 +22,7 @@ class PlainHooks : public ModelHooks {
   Slice Gradient(int index) override { return gradients_[index]; }
   bool HoldsValue(int) const override { return false; }
   void Ready(int index) override { ++ready_[index]; }
+  void Wrote(int) override {}
   const std::vector<int>& ready() const { return ready_; }
 
  private:
