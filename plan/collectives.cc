@@ -58,6 +58,34 @@ OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string n
   return Add(b, op, std::move(name), {data}, {data}, std::move(after));
 }
 
+namespace {
+
+std::vector<Slice> IfAny(Slice slice) {
+  return slice.buffer < 0 ? std::vector<Slice>() : std::vector<Slice>{slice};
+}
+
+}  // namespace
+
+OpIndex CollectiveStream::Reduce(ProgramBuilder& b, int root, Slice data, Slice sum, std::string name,
+                                 std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kReduce, role_.buffers[data.buffer].dtype, data.elements, root};
+  return Add(b, op, std::move(name), {data}, IfAny(sum), std::move(after));
+}
+
+OpIndex CollectiveStream::Gather(ProgramBuilder& b, int root, Slice shard, Slice whole, std::string name,
+                                 std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kGather, role_.buffers[shard.buffer].dtype, ranks_ * shard.elements,
+                      root};
+  return Add(b, op, std::move(name), {shard}, IfAny(whole), std::move(after));
+}
+
+OpIndex CollectiveStream::Scatter(ProgramBuilder& b, int root, Slice whole, Slice shard, std::string name,
+                                  std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kScatter, role_.buffers[shard.buffer].dtype, ranks_ * shard.elements,
+                      root};
+  return Add(b, op, std::move(name), IfAny(whole), {shard}, std::move(after));
+}
+
 void CollectiveStream::Barrier(ProgramBuilder& b, std::vector<OpIndex> after) {
   Add(b, Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, "barrier", {}, {}, std::move(after));
 }

@@ -25,6 +25,14 @@ class CollectiveStream {
   OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
                         std::vector<OpIndex> after);
   OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
+  // To and from rank `root` of the group, which alone has the `sum` or the `whole`; the others pass a slice of no buffer. Shards are
+  // equal parts.
+  OpIndex Reduce(ProgramBuilder& b, int root, Slice data, Slice sum, std::string name,
+                 std::vector<OpIndex> after);
+  OpIndex Gather(ProgramBuilder& b, int root, Slice shard, Slice whole, std::string name,
+                 std::vector<OpIndex> after);
+  OpIndex Scatter(ProgramBuilder& b, int root, Slice whole, Slice shard, std::string name,
+                  std::vector<OpIndex> after);
   void Barrier(ProgramBuilder& b, std::vector<OpIndex> after);
 
   // Allocates the scratch of its collectives, in the initialisation program.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "plan/data_parallel.h"
+#include "plan/device_replicas.h"
 #include "plan/model.h"
 #include "plan/plan.h"
 
@@ -30,7 +31,6 @@ Status CheckPrecision(const PrecisionSpec& p) {
 // What the step programs do not cover yet, by the scenario's key.
 Status CheckSupported(const Scenario& s) {
   const auto& parallel = s.parallel;
-  if (parallel.data.kind == DataParallelKind::kDp) return UnsupportedKey("parallel.data.kind", "dp");
   if (parallel.pipeline.size > 1) return UnsupportedKey("parallel.pipeline.size", "more than one stage");
   if (parallel.tensor.size > 1) return UnsupportedKey("parallel.tensor.size", "tensor parallelism");
   if (parallel.context.size > 1) return UnsupportedKey("parallel.context.size", "context parallelism");
@@ -124,7 +124,8 @@ Status RoleCompiler::MakeStrategy() {
                                 : shards_over_world ? alone_.get()
                                                     : &world;
   const bool is_sharded = scenario_.parallel.data.kind != DataParallelKind::kNone &&
-                          scenario_.parallel.data.kind != DataParallelKind::kDdp;
+                          scenario_.parallel.data.kind != DataParallelKind::kDdp &&
+                          scenario_.parallel.data.kind != DataParallelKind::kDp;
   StrategyContext context{scenario_, role_, model_->modules(), world, *shard, *replicate, kComputeStream, -1};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
@@ -207,7 +208,8 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
 Status AddAxes(const Scenario& scenario, Plan& plan) {
   plan.axes.push_back(MakeAxis("world", plan.world_size, plan.world_size, 1));
   const DataParallelKind kind = scenario.parallel.data.kind;
-  if (kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp) return Ok();
+  if (kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp || kind == DataParallelKind::kDp)
+    return Ok();
   const int shard = static_cast<int>(ShardRanks(scenario));
   if (plan.world_size % shard != 0) {
     return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size ({})", shard,
@@ -227,17 +229,21 @@ Result<Plan> CompilePlan(const Scenario& scenario) {
   plan.scenario = scenario;
   plan.world_size = static_cast<int>(scenario.WorldSize());
   WT_RETURN_IF_ERROR(AddAxes(scenario, plan));
-  RoleCompiler compiler(scenario, plan);
-  WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
-  plan.roles.push_back(std::move(role));
-  plan.role_of_rank.assign(plan.world_size, 0);
-  int64_t parameters = 0;
-  for (const Parameter& parameter : plan.roles[0].parameters) parameters += parameter.elements;
-  plan.model = compiler.model().Statistics(parameters);
+  if (scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1) {
+    CompileDeviceReplicas(scenario, plan);
+  } else {
+    RoleCompiler compiler(scenario, plan);
+    WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
+    plan.roles.push_back(std::move(role));
+    plan.role_of_rank.assign(plan.world_size, 0);
+    int64_t parameters = 0;
+    for (const Parameter& parameter : plan.roles[0].parameters) parameters += parameter.elements;
+    plan.model = compiler.model().Statistics(parameters);
+  }
   const int64_t samples = scenario.batch.micro * scenario.batch.accumulate * scenario.parallel.data.size;
   plan.model.tokens_per_step =
       samples * (scenario.model.kind == ModelKind::kTransformer ? scenario.model.seq_len : 1);
-  CheckPrograms(plan.roles[0], plan.axes);
+  for (const Role& role : plan.roles) CheckPrograms(role, plan.axes);
   return plan;
 }
 

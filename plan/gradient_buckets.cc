@@ -23,4 +23,18 @@ std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
   return buckets;
 }
 
+std::vector<std::vector<int>> TakeTensors(const std::vector<Bytes>& sizes, Bytes limit) {
+  std::vector<std::vector<int>> buckets;
+  Bytes open_bytes;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (buckets.empty() || open_bytes + sizes[i] > limit) {
+      buckets.emplace_back();
+      open_bytes = Bytes(0);
+    }
+    buckets.back().push_back(static_cast<int>(i));
+    open_bytes += sizes[i];
+  }
+  return buckets;
+}
+
 }  // namespace windtunnel

@@ -18,4 +18,9 @@ inline constexpr Bytes kDdpFirstBucket = MiB(1);
 std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
                                             const std::vector<Bytes>& limits);
 
+// torch._utils._take_tensors, of coalesced reductions: a bucket closes before the tensor that would take it beyond the limit.
+//
+//   TakeTensors({300, 800, 200}, 1000)  ->  {{0}, {1, 2}}
+std::vector<std::vector<int>> TakeTensors(const std::vector<Bytes>& sizes, Bytes limit);
+
 }  // namespace windtunnel

@@ -45,12 +45,37 @@ class Mlp : public Model {
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kForward);
     Pass& pass = passes_[micro_batch] = {};
-    if (stage_.is_first || stage_.is_last) Load(c, micro_batch, pass);
-    if (!stage_.is_first) pass.inputs = {input};
+    Slice features = input;
+    if (!stage_.is_replica && (stage_.is_first || stage_.is_last)) {
+      features = MakeInputs(b, 1);
+      pass.targets = Load(b, micro_batch, 1, features);
+    }
+    pass.inputs = {stage_.is_first ? InComputeType(c, features) : input};
     const Slice output = ForwardLayers(c, pass);
-    const Slice result = stage_.is_last ? Loss(c, output, pass.targets, loss, gradient_scale) : output;
+    const bool takes_loss = stage_.is_last && !stage_.is_replica;
+    const Slice result = takes_loss ? Loss(b, 1, output, pass.targets, loss, gradient_scale) : output;
     b.SetMicroBatch(-1);
     return result;
+  }
+
+  Slice MakeInputs(ProgramBuilder& b, int64_t micro_batches) const override {
+    return b.Temporary("features", micro_batches * rows_ * spec_.widths.front(), Category::kActivations);
+  }
+
+  Slice Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const override {
+    const int64_t rows = micro_batches * rows_, in = spec_.widths.front(), out = spec_.widths.back();
+    const Slice targets = b.Temporary("targets", rows * out, Category::kActivations);
+    b.Add(LoadBatch{micro_batch, rows, in, out}, "load_batch", {}, {inputs, targets});
+    return targets;
+  }
+
+  Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
+             double gradient_scale) const override {
+    b.SetPhase(Phase::kLoss);
+    const Slice dy = b.Temporary("dprediction", output.elements, Category::kActivations, types_.storage);
+    b.Add(MeanSquaredError{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.storage},
+          "mean_squared_error", {output, targets}, {loss, dy});
+    return dy;
   }
 
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
@@ -74,14 +99,6 @@ class Mlp : public Model {
  private:
   static ModuleId ModuleOf(size_t layer) { return static_cast<ModuleId>(layer) + 1; }
 
-  void Load(const LayerContext& c, int micro_batch, Pass& pass) {
-    const int64_t in = spec_.widths.front(), out = spec_.widths.back();
-    Slice features = c.b.Temporary("features", rows_ * in, Category::kActivations);
-    pass.targets = c.b.Temporary("targets", rows_ * out, Category::kActivations);
-    c.b.Add(LoadBatch{micro_batch, rows_, in, out}, "load_batch", {}, {features, pass.targets});
-    if (stage_.is_first) pass.inputs = {InComputeType(c, features)};
-  }
-
   Slice InComputeType(const LayerContext& c, Slice features) const {
     if (types_.storage == DType::kFloat32) return features;
     Slice converted = c.Activation("features.converted", features.elements);
@@ -101,14 +118,6 @@ class Mlp : public Model {
     }
     c.b.SetLayer(-1);
     return stage_.is_last ? pass.sums.back() : pass.inputs.back();
-  }
-
-  Slice Loss(const LayerContext& c, Slice prediction, Slice targets, Slice loss, double gradient_scale) {
-    c.b.SetPhase(Phase::kLoss);
-    Slice dy = c.Activation("dprediction", prediction.elements);
-    c.b.Add(MeanSquaredError{rows_, spec_.widths.back(), gradient_scale, types_.storage},
-            "mean_squared_error", {prediction, targets}, {loss, dy});
-    return dy;
   }
 
   // From the gradient of the stage's output to that of its input. Activations belong to the layer before them.

@@ -16,6 +16,10 @@ namespace windtunnel {
 struct StageRange {
   int64_t first = 0, end = 0;
   bool is_first = true, is_last = true;
+  // A replica of the model on a part of the batch, which a strategy loads, and takes the loss of, as a whole (DataParallel): the
+  // first stage continues from inputs that it is given, and the last one returns its output (logits, predictions), with whose
+  // gradient backward begins.
+  bool is_replica = false;
 };
 // All of it.
 StageRange WholeModel(const ModelSpec& model);
@@ -49,6 +53,14 @@ class Model {
                  WeightGradients weights = WeightGradients::kWithInput);
   // What a backward that deferred them left: the gradients of weights. (Those of norms came with their input's.) Once.
   void BackwardWeights(ProgramBuilder& builder, int micro_batch);
+
+  // For replicas, of `micro_batches` micro-batches together: a temporary for their inputs (token ids, features); an operator that
+  // loads the inputs, and the targets, which it returns; and the mean loss, from their output, into `loss`. That returns the
+  // gradient of the output, of the mean loss times `gradient_scale`.
+  virtual Slice MakeInputs(ProgramBuilder& builder, int64_t micro_batches) const = 0;
+  virtual Slice Load(ProgramBuilder& builder, int micro_batch, int64_t micro_batches, Slice inputs) const = 0;
+  virtual Slice Loss(ProgramBuilder& builder, int64_t micro_batches, Slice output, Slice targets, Slice loss,
+                     double gradient_scale) const = 0;
 
   // Of the whole model, which has `parameters` parameters.
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;

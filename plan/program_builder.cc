@@ -136,7 +136,7 @@ Program ProgramBuilder::Finish() {
   };
   std::unordered_map<BufferId, StreamId> owner;
   for (size_t i = 0; i < temporaries_.size(); ++i)
-    owner[temporaries_[i]] = program_.ops[lifetimes[i].first].stream;
+    owner[temporaries_[i]] = belong_to_compute_ ? kComputeStream : program_.ops[lifetimes[i].first].stream;
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
   auto free = [&](BufferId id, const Op& beside) {
     const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;

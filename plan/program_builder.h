@@ -32,6 +32,10 @@ class ProgramBuilder {
   // allocator that keeps memory by stream (PyTorch's) has to be told (Tensor.record_stream).
   void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
 
+  // All temporaries belong to the compute stream, whichever stream uses them first: where, in what is modelled, communication is
+  // enqueued on the stream that computes.
+  void BelongToCompute() { belong_to_compute_ = true; }
+
   // Adds an operator on the compute stream, or on `stream` with dependencies on other streams' operators.
   OpIndex Add(OpKind kind, std::string name, std::vector<Slice> reads, std::vector<Slice> writes,
               std::vector<OpIndex> dependencies = {}, StreamId stream = kComputeStream);
@@ -77,6 +81,7 @@ class ProgramBuilder {
   std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
+  bool belong_to_compute_ = false;
 };
 
 // Adds a buffer that outlives single programs to the role, and returns the whole of it.

@@ -57,6 +57,10 @@ class Transformer : public Model {
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                 double gradient_scale) override;
+  Slice MakeInputs(ProgramBuilder& b, int64_t micro_batches) const override;
+  Slice Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const override;
+  Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
+             double gradient_scale) const override;
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
@@ -83,7 +87,6 @@ class Transformer : public Model {
   Slice MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved, Slice dx);
   Slice AttentionBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved,
                              Slice dout);
-  void Load(const LayerContext& c, int micro_batch, Pass& pass);
   Slice ForwardLayers(const LayerContext& c, Slice input, Pass& pass);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
   Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
@@ -339,10 +342,23 @@ Slice Transformer::BlockBackward(const LayerContext& c, const Block& block, Bloc
   return block.norm1.Backward(c, dnorm1, saved.norm1, dx, tokens_);
 }
 
-void Transformer::Load(const LayerContext& c, int micro_batch, Pass& pass) {
-  pass.ids = c.b.Temporary("ids", tokens_, Category::kActivations, DType::kInt32);
-  pass.targets = c.b.Temporary("targets", tokens_, Category::kActivations, DType::kInt32);
-  c.b.Add(LoadBatch{micro_batch, batch_, spec_.seq_len, 0}, "load_batch", {}, {pass.ids, pass.targets});
+Slice Transformer::MakeInputs(ProgramBuilder& b, int64_t micro_batches) const {
+  return b.Temporary("ids", micro_batches * tokens_, Category::kActivations, DType::kInt32);
+}
+
+Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const {
+  const Slice targets = b.Temporary("targets", inputs.elements, Category::kActivations, DType::kInt32);
+  b.Add(LoadBatch{micro_batch, micro_batches * batch_, spec_.seq_len, 0}, "load_batch", {},
+        {inputs, targets});
+  return targets;
+}
+
+Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
+                        double gradient_scale) const {
+  b.SetPhase(Phase::kLoss);
+  b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy",
+        {output, targets}, {loss, output});
+  return output;
 }
 
 // What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the
@@ -411,13 +427,14 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   b.SetPhase(Phase::kForward);
   Pass& pass = passes_[micro_batch] = {};
   pass.saved.resize(blocks_.size());
-  if (stage_.is_first || stage_.is_last) Load(c, micro_batch, pass);
-  const Slice output = ForwardLayers(c, input, pass);
-  if (stage_.is_last) {
-    b.SetPhase(Phase::kLoss);
-    b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy",
-          {output, pass.targets}, {loss, output});
+  if (stage_.is_replica) {
+    pass.ids = input;
+  } else if (stage_.is_first || stage_.is_last) {
+    pass.ids = MakeInputs(b, 1);
+    pass.targets = Load(b, micro_batch, 1, pass.ids);
   }
+  const Slice output = ForwardLayers(c, input, pass);
+  if (stage_.is_last && !stage_.is_replica) Loss(b, 1, output, pass.targets, loss, gradient_scale);
   b.SetMicroBatch(-1);
   return output;
 }

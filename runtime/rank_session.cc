@@ -13,13 +13,17 @@ Bytes ResidentBytes() {
   return Bytes(resident * sysconf(_SC_PAGESIZE));
 }
 
+bool SharesProcess(const Plan& plan) {
+  return plan.scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1;
+}
+
 Status CheckRunsHere(const Plan& plan) {
   const std::string& device = plan.scenario.cluster.device;
   if (device == "cuda") return Failed("cluster.device: no CUDA device was found");
   if (device != "cpu")
     return Unsupported("cluster.device: '{}' is not at hand, only 'cpu' is; use `windtunnel predict`",
                        device);
-  if (plan.scenario.run.backend != Backend::kGloo) {
+  if (plan.scenario.run.backend != Backend::kGloo && !SharesProcess(plan)) {
     return Unsupported("run.backend: only gloo is built into this binary");
   }
   const PrecisionSpec& precision = plan.scenario.precision;
@@ -41,13 +45,20 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   session->resident_before_ = ResidentBytes();
   session->device_ = MakeCpuDevice();
   WT_RETURN_IF_ERROR(session->Connect(store));
-  WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, options.rank, plan.world_size));
+  // In one process, the one rank that loads has all samples.
+  const int loader = SharesProcess(plan) ? 0 : options.rank,
+            loaders = SharesProcess(plan) ? 1 : plan.world_size;
+  WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, loader, loaders));
   session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_,
                                                   session->communicators_, *session->loader_, recorder);
   return session;
 }
 
 Status RankSession::Connect(Store& store) {
+  if (options_.threads != nullptr) {
+    communicators_.push_back(MakeThreadCommunicator(options_.threads, options_.rank));
+    return Ok();
+  }
   for (const Axis& axis : plan_.axes) {
     communicators_.push_back(nullptr);
     if (axis.size() < 2) continue;

@@ -10,6 +10,7 @@
 #include "runtime/executor.h"
 #include "runtime/flight_recorder.h"
 #include "runtime/store.h"
+#include "runtime/thread_communicator.h"
 
 namespace windtunnel {
 
@@ -18,6 +19,8 @@ struct RankOptions {
   std::string hostname = "127.0.0.1";  // the interface that communicators listen on
   std::chrono::milliseconds collective_timeout{60'000};
   bool shares_core = false;  // with another rank, so waiting must not keep the core busy
+  // Where the plan's ranks are threads of one process (SharesProcess): the group of all of them.
+  std::shared_ptr<ThreadGroup> threads = nullptr;
 };
 
 class RankSession {
@@ -68,6 +71,9 @@ class RankSession {
 
 // Resident set size of this process (Linux: /proc/self/statm).
 Bytes ResidentBytes();
+
+// Whether all ranks of the plan are threads of one process (parallel.data.kind: dp), not processes of their own.
+bool SharesProcess(const Plan& plan);
 
 // Unsupported, with the reason, when this build or machine cannot run the plan live.
 Status CheckRunsHere(const Plan& plan);

@@ -103,11 +103,11 @@ TEST(CompilePlan, ProgramsAreAcyclicAndEndWithTheBarrier) {
 
 TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
   Scenario s = TinyGpt();
-  s.parallel.data.kind = DataParallelKind::kDp;
+  s.model.dropout = 0.1;
   const auto plan = CompilePlan(s);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(plan.error().message, "parallel.data.kind: dp is not supported yet");
+  EXPECT_EQ(plan.error().message, "model.dropout: dropout other than 0 is not supported yet");
 }
 
 TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {

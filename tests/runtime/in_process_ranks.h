@@ -20,6 +20,8 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::string> errors(plan.world_size);
+  const std::shared_ptr<ThreadGroup> group =
+      SharesProcess(plan) ? MakeThreadGroup({.name = "world", .size = plan.world_size}) : nullptr;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < plan.world_size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -27,8 +29,8 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
         WT_ASSIGN_OR_RETURN(auto store,
                             ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20)));
         FlightRecorder recorder = FlightRecorder::Private();
-        WT_ASSIGN_OR_RETURN(auto session,
-                            RankSession::Make(plan, *store, recorder, RankOptions{.rank = rank}));
+        WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder,
+                                                            RankOptions{.rank = rank, .threads = group}));
         WT_RETURN_IF_ERROR(session->Initialize());
         return work(*session, *store);
       };
@@ -44,6 +46,7 @@ inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>
   const Role& role = session.executor().role();
   for (size_t i = 0; i < role.parameters.size(); ++i) {
     const Placement& place = role.parameters[i].values;
+    if (place.buffer < 0) continue;  // not between steps
     const int position = session.plan().axes[place.axis].position_of_rank[session.rank()];
     const LocalPart part = PartOn(place, role.parameters[i].elements, position);
     if (part.elements == 0) continue;
@@ -78,8 +81,13 @@ inline Trained Train(const Plan& plan, int steps) {
   if (testing::Test::HasFailure()) return Trained{std::vector<double>(steps), std::vector<double>(steps), {}};
   for (int step = 0; step < steps; ++step) {
     double sum = 0;
-    for (const auto& of_rank : losses) sum += of_rank.at(step);
-    result.losses.push_back(sum / plan.world_size);
+    int ranks = 0;
+    for (int rank = 0; rank < plan.world_size; ++rank) {
+      if (plan.RoleOf(rank).losses.empty()) continue;
+      sum += losses[rank].at(step);
+      ++ranks;
+    }
+    result.losses.push_back(sum / ranks);
     result.gradient_norms.push_back(norms[0].at(step));
   }
   return result;

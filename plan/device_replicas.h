@@ -1,0 +1,30 @@
+// DataParallel (torch.nn.DataParallel): one process, a thread for each device. Device 0 ("main") has the batch, the parameters, the
+// gradients and the optimizer; the others ("replica") have nothing between micro-batches. Of each micro-batch, with n devices:
+//
+//   main                                               replica
+//   loads n micro-batches                              .
+//   scatter      of the inputs: to each device the rows of one micro-batch
+//   broadcast    of all parameters, coalesced into buffers of 10 MiB (flattened on main, unflattened where they are)
+//   forward      of its own rows, up to the logits     forward of its rows
+//   gather       of the logits, on main
+//   loss of all rows, and its gradient                 .
+//   scatter      of the gradient
+//   backward                                           backward
+//   reduce       of the gradients, coalesced likewise: their sum (the loss is the mean over all rows) on main
+//   adds them to .grad                                 .
+//   … and once a step, the optimizer                   .
+//
+// Nothing overlaps: all of it is on the streams that compute. Replicas and their gradients are dropped after each micro-batch, and
+// so are the gradients of main's own replica, whose parameters are the originals. In the first micro-batch of a step the sums become
+// .grad, as torch.autograd steals them.
+#pragma once
+
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// The plan's roles, "main" and "replica", and its model. REQUIRES: parallel.data.size > 1, and nothing else is parallel; axis 0 is the
+// world.
+void CompileDeviceReplicas(const Scenario& scenario, Plan& plan);
+
+}  // namespace windtunnel

@@ -1,0 +1,60 @@
+#include "plan/whole_parameters.h"
+
+#include "plan/data_parallel.h"
+
+namespace windtunnel {
+
+WholeParameters::WholeParameters(Role& role, const Scenario& scenario)
+    : role_(role), spec_(scenario.optimizer), type_(TypesOf(scenario.precision).storage) {
+  for (Parameter& parameter : role_.parameters) {
+    values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
+    if (has_masters()) {
+      masters_.push_back(
+          NewBuffer(role_, parameter.name + ".master", parameter.elements, Category::kOptimizer));
+    }
+    parameter.values.buffer = has_masters() ? masters_.back().buffer : values_.back().buffer;
+  }
+}
+
+void WholeParameters::Initialize(ProgramBuilder& b) {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const Parameter& parameter = role_.parameters[i];
+    const Slice& first = has_masters() ? masters_[i] : values_[i];
+    b.Alloc(first.buffer);
+    AddInitialValues(b, {static_cast<int>(i)}, {first});
+    if (!has_masters()) continue;
+    b.Alloc(values_[i].buffer);
+    b.Add(Copy{.elements = parameter.elements, .to = type_}, parameter.name, {first}, {values_[i]});
+  }
+}
+
+std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
+                                                      const std::vector<Slice>& gradients) {
+  std::vector<OptimizerTarget> targets;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const std::string& name = role_.parameters[i].name;
+    if (!has_masters()) {
+      targets.push_back({name, values_[i], gradients[i]});
+      continue;
+    }
+    const Slice converted = b.Temporary(name + ".grad.fp32", values_[i].elements, Category::kGradients);
+    b.Add(Copy{.elements = values_[i].elements, .from = type_}, name, {gradients[i]}, {converted});
+    targets.push_back({name, masters_[i], converted});
+  }
+  return targets;
+}
+
+void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients) {
+  b.SetPhase(Phase::kOptimizer);
+  std::vector<OptimizerTarget> targets = Targets(b, gradients);
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, targets);
+  optimizer_->SetTargets(std::move(targets));
+  optimizer_->AddClipping(b, first, nullptr);
+  optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},
+          {values_[i]});
+  }
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,36 @@
+// The parameters and the optimizer's state of a rank that holds all of them. With parameters of 16 bits the optimizer updates fp32
+// masters of its own, and the parameters are made from them anew after each step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plan/model.h"
+#include "plan/optimizer_steps.h"
+
+namespace windtunnel {
+
+class WholeParameters {
+ public:
+  // Sets the parameters' placements.
+  WholeParameters(Role& role, const Scenario& scenario);
+
+  // As the model computes with them, by parameter.
+  const std::vector<Slice>& values() const { return values_; }
+  // Allocates them and gives them their first values.
+  void Initialize(ProgramBuilder& b);
+  // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its state.
+  void Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients);
+
+ private:
+  bool has_masters() const { return type_ != DType::kFloat32; }
+  std::vector<OptimizerTarget> Targets(ProgramBuilder& b, const std::vector<Slice>& gradients);
+
+  Role& role_;
+  OptimizerSpec spec_;
+  DType type_;
+  std::vector<Slice> values_, masters_;
+  std::unique_ptr<OptimizerSteps> optimizer_;  // made by the first Update
+};
+
+}  // namespace windtunnel
