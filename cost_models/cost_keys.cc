@@ -11,8 +11,9 @@ int RanksPerNode(const Plan& plan) {
   return static_cast<int>(std::min<int64_t>(plan.world_size, devices));
 }
 
-std::string BackendName(Backend backend) {
-  switch (backend) {
+std::string CommunicatorName(const Plan& plan) {
+  if (plan.scenario.parallel.data.kind == DataParallelKind::kDp) return "threads";
+  switch (plan.scenario.run.backend) {
     case Backend::kGloo:
       return "gloo";
     case Backend::kMpi:
@@ -24,7 +25,7 @@ std::string BackendName(Backend backend) {
 }
 
 std::string OutsideAllocatorBackend(const Plan& plan) {
-  return plan.world_size == 1 ? "none" : BackendName(plan.scenario.run.backend);
+  return plan.world_size == 1 ? "none" : CommunicatorName(plan);
 }
 
 TransferKey TransferKeyOf(const Op& op) {

@@ -12,9 +12,9 @@ namespace windtunnel {
 // Ranks that run on one node: what kernels are measured with.
 int RanksPerNode(const Plan& plan);
 
-// "gloo", "mpi" or "nccl".
-std::string BackendName(Backend backend);
-// The name under which the plan's outside-the-allocator bytes stand: the backend, or "none" for one rank.
+// What carries the plan's communication: "gloo", "mpi", "nccl", or "threads" where all ranks share a process (DataParallel).
+std::string CommunicatorName(const Plan& plan);
+// The name under which the plan's outside-the-allocator bytes stand: the communicator's, or "none" for one rank.
 std::string OutsideAllocatorBackend(const Plan& plan);
 
 // A communication operator in a profile's terms. Both ends of a transfer are the entry "send".

@@ -13,7 +13,7 @@ struct Missing {
 };
 
 void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Missing& missing) {
-  const std::string backend = BackendName(plan.scenario.run.backend);
+  const std::string backend = CommunicatorName(plan);
   for (const Op& op : role.steady.ops) {
     if (IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind)) continue;
     std::string key = CostKey(op.kind);

@@ -29,7 +29,7 @@ struct KernelEntry {
 // One collective or point-to-point transfer, measured from the last rank's arrival to its completion, on idle cores.
 struct CollectiveEntry {
   std::string op;       // "all_reduce", "broadcast", "barrier", "send", …
-  std::string backend;  // "gloo"
+  std::string backend;  // "gloo", "threads"
   int ranks = 1;        // in the group
   Bytes bytes;          // of the whole message
   int64_t count = 0;

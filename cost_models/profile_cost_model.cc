@@ -21,7 +21,7 @@ class ProfileCostModel : public CostModel {
  public:
   ProfileCostModel(const Profile& profile, const Plan& plan)
       : profile_(profile),
-        backend_(BackendName(plan.scenario.run.backend)),
+        backend_(CommunicatorName(plan)),
         ranks_per_node_(RanksPerNode(plan)),
         dispatch_(NearestDispatch()) {}
 

@@ -225,7 +225,9 @@ Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
   const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
   const Duration used = ClockTime(CLOCK_PROCESS_CPUTIME_ID) - before;
-  samples_.collectives[target.samples].core_time.push_back(used / repetitions);
+  // Ranks that share the process are at the same, so each has an even share.
+  const int64_t sharing = SharesProcess(session_.plan()) ? session_.plan().world_size : 1;
+  samples_.collectives[target.samples].core_time.push_back(used / (sharing * repetitions));
   return Ok();
 }
 
@@ -315,9 +317,9 @@ Result<CalibrationSamples> Calibrator::Measure() {
       WT_RETURN_IF_ERROR(store_.Set("calibration/progress", fmt::format("{}", (round + 1) / rounds)));
     }
   }
-  const BufferPool& pool = session_.executor().pool();
   const Bytes operands(static_cast<int64_t>(operands_.size()));
-  samples_.outside_allocator = session_.ResidentGrowth() - pool.reserved() - pool.host_reserved() - operands;
+  WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operands));
+  samples_.outside_allocator = resident.outside_allocator;
   return std::move(samples_);
 }
 

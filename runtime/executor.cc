@@ -1,12 +1,12 @@
 #include "runtime/executor.h"
 
-#include <string.h>
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/check.h"
+#include "runtime/imitation.h"
 
 namespace windtunnel {
 namespace {
@@ -94,19 +94,13 @@ Status Executor::Execute(Run_& run, OpIndex index) {
 void Executor::ImitateCommunication(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   const auto* collective = std::get_if<Collective>(&op.kind);
-  if (collective == nullptr || op.reads.empty()) return;
+  if (collective == nullptr) return;
   const Duration before = run.Time();
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
-  const int ranks = plan_.axes[role_.streams[op.stream].axis].size();
-  const int64_t part = collective->elements / ranks, bytes = part * SizeOf(collective->dtype).count();
-  if (collective->kind == CollectiveKind::kAllGather) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      memmove(static_cast<char*>(writes_[0].data) + rank * bytes, reads_[0].data, static_cast<size_t>(bytes));
-    }
-  } else if (collective->kind == CollectiveKind::kReduceScatter) {
-    memmove(writes_[0].data, reads_[0].data, static_cast<size_t>(bytes));
-  }
+  const Axis& axis = plan_.axes[role_.streams[op.stream].axis];
+  ImitateCollective(*collective, axis.position_of_rank[rank_], axis.size(), plan_.scenario.model.vocab,
+                    reads_, writes_);
   run.uncounted += run.Time() - before;
 }
 

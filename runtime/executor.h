@@ -27,8 +27,7 @@ namespace windtunnel {
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 // What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so that computation meets
-// values of the usual kind: an all-gather repeats this rank's shard, a reduce-scatter passes this rank's part on. The
-// imitation's time is not counted.
+// values of the usual kind (runtime/imitation.h). The imitation's time is not counted.
 struct ExecutionMode {
   enum class Communication { kAll, kNone, kOne } communication = Communication::kAll;
   // kOne: this operator is submitted before operator `submit_before`, and waited for only at the end of the program.

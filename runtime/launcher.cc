@@ -248,10 +248,11 @@ class Job {
     const int status = *ranks_[rank].status;
     const std::string where = options_.last_op ? options_.last_op(rank) : "";
     const std::string said = options_.describe_error ? options_.describe_error(rank) : "";
+    const std::string name = options_.name ? options_.name(rank) : fmt::format("rank {}", rank);
     std::string text = WIFSIGNALED(status)
-                           ? fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status),
+                           ? fmt::format("{} was killed by signal {} ({})", name, WTERMSIG(status),
                                          strsignal(WTERMSIG(status)))
-                           : fmt::format("rank {} exited with status {}", rank, WEXITSTATUS(status));
+                           : fmt::format("{} exited with status {}", name, WEXITSTATUS(status));
     if (!where.empty()) text += "; its last operator was " + where;
     if (!said.empty()) text += ": " + said;
     return text;

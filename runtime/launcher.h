@@ -33,6 +33,8 @@ struct LaunchOptions {
   // Asked after a failure: what the rank itself says went wrong, and the operator that it began last
   // ("blocks.2.mlp.up (backward) of step 12"). May be empty, as functions and in what they return.
   std::function<std::string(int rank)> describe_error;
+  // What errors call a process; "rank 1" when not given.
+  std::function<std::string(int rank)> name;
   std::function<std::string(int rank)> last_op;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
 #include "runtime/assemble.h"
@@ -15,6 +16,7 @@
 #include "runtime/launcher.h"
 #include "runtime/rank_main.h"
 #include "runtime/rank_session.h"
+#include "runtime/rank_threads.h"
 #include "runtime/store.h"
 #include "scenarios/load.h"
 
@@ -60,6 +62,20 @@ std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Positio
   const Op& op = program.ops[position.op];
   const std::string where = position.step < 0 ? "initialisation" : fmt::format("step {}", position.step);
   return fmt::format("'{}' ({}, {}) of {}", op.name, OperatorName(op.kind), Name(op.phase), where);
+}
+
+// Of a process that has all ranks as threads.
+std::string NameOfProcess(const Plan& plan) {
+  return fmt::format("the process of ranks 0 to {}", plan.world_size - 1);
+}
+
+std::string LastOperators(const Plan& plan, const FlightRecorder& recorder) {
+  std::string text;
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    text += fmt::format("{}{} (rank {})", rank == 0 ? "" : ", ", OperatorAt(plan, rank, recorder.Last(rank)),
+                        rank);
+  }
+  return text;
 }
 
 // One launch of all ranks, and what they left in the store.
@@ -119,12 +135,20 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
                       FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
   LaunchOptions launch;
-  launch.ranks = plan_.world_size;
+  const bool shares_process = SharesProcess(plan_);
+  launch.ranks = shares_process ? 1 : plan_.world_size;
   launch.argv = {"/proc/self/exe", "rank", job_file};
-  launch.pin = plan_.scenario.run.pin;
+  launch.pin = plan_.scenario.run.pin && !shares_process;  // threads pin themselves
   launch.master_port = store_->port();
   launch.describe_error = [&](int rank) { return DescribeError(rank); };
-  launch.last_op = [&](int rank) { return OperatorAt(plan_, rank, recorder.Last(rank)); };
+  launch.last_op = [&](int rank) {
+    return shares_process ? LastOperators(plan_, recorder) : OperatorAt(plan_, rank, recorder.Last(rank));
+  };
+  if (shares_process) {
+    launch.name = [&](int) { return NameOfProcess(plan_); };
+    if (plan_.scenario.run.pin)
+      launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+  }
   launch.tick = [&] { Report(mode, recorder); };
   WT_RETURN_IF_ERROR(LaunchRanks(launch));
   std::vector<std::string> results;
@@ -185,7 +209,7 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
     WT_ASSIGN_OR_RETURN(CalibrationSamples one, ParseCalibrationSamples(result));
     samples.push_back(std::move(one));
   }
-  FitSamples(samples, "gloo",
+  FitSamples(samples, CommunicatorName(plan),
              static_cast<int>(std::min<int64_t>(plan.world_size, plan.scenario.cluster.devices_per_node)),
              profile);
   return Ok();
@@ -193,13 +217,37 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
 
 bool IsRankOfJob() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
+namespace {
+
+// The one process of a job whose ranks are threads.
+Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options) {
+  WT_ASSIGN_OR_RETURN(const std::string token, MakeToken());
+  WT_ASSIGN_OR_RETURN(auto server, ServeStore("127.0.0.1", 0, token));
+  RankThreads threads;
+  threads.options.collective_timeout = options.collective_timeout;
+  threads.options.shares_core = plan.world_size > UsableCores();
+  threads.pin = plan.scenario.run.pin;
+  threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
+  threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
+  threads.work = [](RankSession& session, Store&) -> Result<std::string> {
+    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session));
+    return Serialize(run);
+  };
+  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
+  return FromResults(plan, results, options);
+}
+
+}  // namespace
+
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const auto environment, ReadRankEnvironment());
   if (!environment) return InvalidInput("RANK and WORLD_SIZE are not set");
-  if (environment->world_size != plan.world_size) {
-    return InvalidInput("WORLD_SIZE is {}, but the scenario has {} ranks", environment->world_size,
-                        plan.world_size);
+  const bool shares_process = SharesProcess(plan);
+  if (environment->world_size != (shares_process ? 1 : plan.world_size)) {
+    return InvalidInput("WORLD_SIZE is {}, but the scenario has {} ranks{}", environment->world_size,
+                        plan.world_size, shares_process ? " in one process" : "");
   }
+  if (shares_process) return RunThreadsHere(plan, options);
   const int port = JoinPort(*environment);
   std::unique_ptr<Store> store;
   if (environment->rank == 0) {

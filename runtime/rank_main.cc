@@ -6,6 +6,7 @@
 #include "runtime/calibration.h"
 #include "runtime/launcher.h"
 #include "runtime/live.h"
+#include "runtime/rank_threads.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -29,24 +30,49 @@ Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {
   return Serialize(run);
 }
 
+Result<std::unique_ptr<Store>> ConnectTo(const Job& job) {
+  return ConnectStore(job.host, job.store_port, job.token, kRendezvous);
+}
+
+RankOptions OptionsOf(const Job& job, int rank) {
+  return {rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms), job.world_size > job.cores};
+}
+
+// This process's rank.
+Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store& store) {
+  WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
+  WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, store, recorder, OptionsOf(job, rank)));
+  return WorkOf(job, *session, store);
+}
+
+// All of them.
+Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
+  RankThreads threads;
+  threads.options = OptionsOf(job, 0);
+  threads.pin = plan.scenario.run.pin;
+  threads.connect = [&](int) { return ConnectTo(job); };
+  threads.record = [&](int rank) { return FlightRecorder::Open(job.flight_record, rank); };
+  threads.work = [&](RankSession& session, Store& store) { return WorkOf(job, session, store); };
+  return RunRankThreads(plan, threads);
+}
+
 Status RunJob(const Job& job, int rank) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
   WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
-  WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
-  WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store,
-                      ConnectStore(job.host, job.store_port, job.token, kRendezvous));
-  auto work = [&]() -> Result<std::string> {
-    const RankOptions options{rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms),
-                              job.world_size > job.cores};
-    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, options));
-    return WorkOf(job, *session, *store);
+  WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, ConnectTo(job));
+  const auto work = [&]() -> Status {
+    if (!SharesProcess(plan)) {
+      WT_ASSIGN_OR_RETURN(std::string result, RunProcess(job, plan, rank, *store));
+      return store->Set(ResultKey(rank), result);
+    }
+    WT_ASSIGN_OR_RETURN(std::vector<std::string> results, RunThreads(job, plan));
+    for (size_t i = 0; i < results.size(); ++i)
+      WT_RETURN_IF_ERROR(store->Set(ResultKey(static_cast<int>(i)), results[i]));
+    return Ok();
   };
-  Result<std::string> result = work();
-  if (!result) {
-    (void)store->Set(ErrorKey(rank), result.error().message);
-    return tl::unexpected(result.error());
-  }
-  return store->Set(ResultKey(rank), *result);
+  Status status = work();
+  if (!status) (void)store->Set(ErrorKey(rank), status.error().message);
+  return status;
 }
 
 }  // namespace
@@ -71,9 +97,9 @@ Result<RankRun> MeasureRank(RankSession& session) {
   }
   run.initial = session.initial_peak();
   run.steady = session.steady_peak();
-  run.resident_growth = session.ResidentGrowth();
-  const BufferPool& pool = session.executor().pool();
-  run.outside_allocator = run.resident_growth - pool.reserved() - pool.host_reserved();
+  WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session.MeasureResident());
+  run.resident_growth = resident.growth;
+  run.outside_allocator = resident.outside_allocator;
   return run;
 }
 

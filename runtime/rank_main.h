@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// Keys of the store under which rank `rank` leaves its result, or what went wrong.
+// Keys of the store under which rank `rank`'s result is left, or what went wrong in process `rank`.
 std::string ResultKey(int rank);
 std::string ErrorKey(int rank);
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <numeric>
 
 namespace windtunnel {
 
@@ -42,7 +43,7 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
                                                        FlightRecorder& recorder, const RankOptions& options) {
   WT_RETURN_IF_ERROR(CheckRunsHere(plan));
   std::unique_ptr<RankSession> session(new RankSession(plan, options));
-  session->resident_before_ = ResidentBytes();
+  session->resident_before_ = options.resident_before.value_or(ResidentBytes());
   session->device_ = MakeCpuDevice();
   WT_RETURN_IF_ERROR(session->Connect(store));
   // In one process, the one rank that loads has all samples.
@@ -93,6 +94,30 @@ Status RankSession::Barrier() {
       world->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier"));
 }
 
-Bytes RankSession::ResidentGrowth() const { return ResidentBytes() - resident_before_; }
+// The number travels as its bytes, since nothing gathers 64 bits.
+Result<Bytes> RankSession::SumOverRanks(Bytes own) {
+  constexpr int64_t kBytes = sizeof(int64_t);
+  const int64_t elements = plan_.world_size * kBytes;
+  int64_t mine = own.count();
+  std::vector<int64_t> all(static_cast<size_t>(plan_.world_size));
+  const TensorRef reads[] = {{&mine, kBytes}}, writes[] = {{all.data(), elements}};
+  Communicator& world = *communicators_[0];
+  const Collective gather{CollectiveKind::kAllGather, DType::kUInt8, elements};
+  WT_RETURN_IF_ERROR(world.Wait(world.Submit(gather, reads, writes, "resident memory")));
+  return Bytes(std::accumulate(all.begin(), all.end(), int64_t{0}));
+}
+
+Result<RankSession::Resident> RankSession::MeasureResident(Bytes uncounted) {
+  const BufferPool& pool = executor_->pool();
+  const Bytes own = pool.reserved() + pool.host_reserved();
+  if (options_.threads == nullptr) {
+    const Bytes growth = ResidentBytes() - resident_before_;
+    return Resident{growth, growth - own - uncounted};
+  }
+  WT_ASSIGN_OR_RETURN(const Bytes all, SumOverRanks(own + uncounted));
+  const Bytes outside = (ResidentBytes() - resident_before_ - all) / plan_.world_size;
+  WT_RETURN_IF_ERROR(Barrier());  // nobody frees anything before all have looked
+  return Resident{own + uncounted + outside, outside};
+}
 
 }  // namespace windtunnel

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -21,6 +22,8 @@ struct RankOptions {
   bool shares_core = false;  // with another rank, so waiting must not keep the core busy
   // Where the plan's ranks are threads of one process (SharesProcess): the group of all of them.
   std::shared_ptr<ThreadGroup> threads = nullptr;
+  // Resident memory of the process before any of its ranks was set up; nothing: measured when this one is.
+  std::optional<Bytes> resident_before = std::nullopt;
 };
 
 class RankSession {
@@ -51,12 +54,18 @@ class RankSession {
   // The largest allocation of start-up (initialisation and the first steps); then of the steady steps.
   const MemoryPeak& initial_peak() const { return initial_peak_; }
   const MemoryPeak& steady_peak() const { return executor_->pool().peak(); }
-  // Growth of the process's resident memory since before the device was made.
-  Bytes ResidentGrowth() const;
+  // The process's resident memory since before the device was made. Every rank calls it: of ranks that share a process, each has its
+  // own segments and an even share of all that is outside the segments. `uncounted`: what this rank holds there that is not to count.
+  struct Resident {
+    Bytes growth;             // segments and what is outside
+    Bytes outside_allocator;  // without `uncounted`
+  };
+  Result<Resident> MeasureResident(Bytes uncounted = Bytes(0));
 
  private:
   RankSession(const Plan& plan, const RankOptions& options) : plan_(plan), options_(options) {}
   Status Connect(Store& store);
+  Result<Bytes> SumOverRanks(Bytes own);
 
   const Plan& plan_;
   RankOptions options_;

@@ -134,6 +134,8 @@ std::shared_ptr<ThreadGroup> MakeThreadGroup(const ThreadGroupOptions& options) 
   return std::make_shared<ThreadGroup>(options);
 }
 
+void LeaveThreadGroup(ThreadGroup& group, int rank) { group.Leave(rank); }
+
 std::unique_ptr<Communicator> MakeThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank) {
   const int size = group->options().size;
   return MakeQueuedCommunicator(std::make_unique<ThreadRunner>(std::move(group), rank), rank, size);

@@ -26,6 +26,9 @@ struct ThreadGroupOptions {
 class ThreadGroup;
 std::shared_ptr<ThreadGroup> MakeThreadGroup(const ThreadGroupOptions& options);
 
+// For a rank that ends before it has a communicator: its peers' operators fail instead of waiting for it.
+void LeaveThreadGroup(ThreadGroup& group, int rank);
+
 // Rank `rank` of the group; once for each. It carries every kind of operator. When it is gone, so is the rank: its peers' operators
 // fail.
 std::unique_ptr<Communicator> MakeThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank);

@@ -1,0 +1,78 @@
+#include "runtime/rank_threads.h"
+
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/check.h"
+#include "runtime/cores.h"
+
+namespace windtunnel {
+namespace {
+
+class Threads {
+ public:
+  Threads(const Plan& plan, const RankThreads& ranks)
+      : plan_(plan), ranks_(ranks), resident_before_(ResidentBytes()), results_(plan.world_size) {
+    ThreadGroupOptions options{plan.axes[0].name, plan.world_size, ranks.options.collective_timeout};
+    if (ranks.options.shares_core) options.spin = std::chrono::microseconds(0);
+    group_ = MakeThreadGroup(options);
+  }
+
+  Result<std::vector<std::string>> Run() {
+    std::vector<cpu_set_t> cores(plan_.world_size);  // of this thread's affinity, before any is narrowed
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < plan_.world_size; ++rank) {
+      const bool pins = ranks_.pin && CoreOfRank(rank, cores[rank]);
+      threads.emplace_back([this, rank, core = cores[rank], pins] {
+        if (pins) sched_setaffinity(0, sizeof core, &core);
+        RunRank(rank);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (failure_) return tl::unexpected(*failure_);
+    return std::move(results_);
+  }
+
+ private:
+  // A failure is noted before the session ends, which makes the other ranks fail too.
+  void RunRank(int rank) {
+    std::unique_ptr<Store> store;
+    std::optional<FlightRecorder> recorder;
+    std::unique_ptr<RankSession> session;
+    const auto run = [&]() -> Status {
+      WT_ASSIGN_OR_RETURN(store, ranks_.connect(rank));
+      WT_ASSIGN_OR_RETURN(recorder, ranks_.record(rank));
+      RankOptions options = ranks_.options;
+      options.rank = rank;
+      options.threads = group_;
+      options.resident_before = resident_before_;
+      WT_ASSIGN_OR_RETURN(session, RankSession::Make(plan_, *store, *recorder, options));
+      WT_ASSIGN_OR_RETURN(results_[rank], ranks_.work(*session, *store));
+      return Ok();
+    };
+    if (const Status status = run(); !status) {
+      std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = status.error();
+    }
+    session.reset();
+    LeaveThreadGroup(*group_, rank);
+  }
+
+  const Plan& plan_;
+  const RankThreads& ranks_;
+  const Bytes resident_before_;
+  std::shared_ptr<ThreadGroup> group_;
+  std::vector<std::string> results_;
+  std::mutex mutex_;
+  std::optional<Error> failure_;  // the first
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> RunRankThreads(const Plan& plan, const RankThreads& ranks) {
+  WT_CHECK(SharesProcess(plan));
+  return Threads(plan, ranks).Run();
+}
+
+}  // namespace windtunnel
