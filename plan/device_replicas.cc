@@ -33,7 +33,7 @@ StageRange ReplicaOf(const ModelSpec& model) {
 // Builds the programs of one role. What only main has is in `main_`.
 class DeviceRole : public ModelHooks {
  public:
-  DeviceRole(const Scenario& scenario, const Plan& plan, bool is_main);
+  DeviceRole(const Plan& plan, bool is_main);
   Role Compile();
   const Model& model() const { return *model_; }
 
@@ -90,8 +90,8 @@ class DeviceRole : public ModelHooks {
   ProgramBuilder* b_ = nullptr;
 };
 
-DeviceRole::DeviceRole(const Scenario& scenario, const Plan& plan, bool is_main)
-    : scenario_(scenario), type_(TypesOf(scenario.precision).storage) {
+DeviceRole::DeviceRole(const Plan& plan, bool is_main)
+    : scenario_(plan.scenario), type_(TypesOf(plan.scenario.precision).storage) {
   role_.name = is_main ? "main" : "replica";
   role_.ranks.resize(is_main ? 1 : plan.world_size - 1);
   std::iota(role_.ranks.begin(), role_.ranks.end(), is_main ? kMain : kMain + 1);
@@ -99,13 +99,13 @@ DeviceRole::DeviceRole(const Scenario& scenario, const Plan& plan, bool is_main)
   world_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, plan.world_size, "devices");
   host_ = static_cast<StreamId>(role_.streams.size());
   role_.streams.push_back(Stream{StreamKind::kHost, "host", -1});
-  model_ = MakeModel(scenario, ReplicaOf(scenario.model));
+  model_ = MakeModel(scenario_, ReplicaOf(scenario_.model));
   model_->Register(role_);
   std::vector<Bytes> sizes;
   for (const Parameter& parameter : role_.parameters) sizes.push_back(SizeOf(type_) * parameter.elements);
   broadcasts_ = MakeChunks("replica", AssignBuckets(sizes, {kCoalesced}));
   reductions_ = MakeChunks("gradients", TakeTensors(sizes, kCoalesced));
-  if (is_main) main_ = std::make_unique<Main>(role_, scenario);
+  if (is_main) main_ = std::make_unique<Main>(role_, scenario_);
   gradients_ = std::make_unique<ParameterGradients>(role_, type_);
   values_ = is_main ? main_->parameters.values() : std::vector<Slice>(role_.parameters.size());
   if (is_main) MakeSums();
@@ -296,11 +296,11 @@ void DeviceRole::CloseWithBarrier() {
 
 }  // namespace
 
-void CompileDeviceReplicas(const Scenario& scenario, Plan& plan) {
+void CompileDeviceReplicas(Plan& plan) {
   plan.role_of_rank.assign(plan.world_size, 1);
   plan.role_of_rank[kMain] = 0;
   for (bool is_main : {true, false}) {
-    DeviceRole role(scenario, plan, is_main);
+    DeviceRole role(plan, is_main);
     plan.roles.push_back(role.Compile());
     int64_t parameters = 0;
     for (const Parameter& parameter : plan.roles.back().parameters) parameters += parameter.elements;

@@ -25,6 +25,6 @@ namespace windtunnel {
 
 // The plan's roles, "main" and "replica", and its model. REQUIRES: parallel.data.size > 1, and nothing else is parallel; axis 0 is the
 // world.
-void CompileDeviceReplicas(const Scenario& scenario, Plan& plan);
+void CompileDeviceReplicas(Plan& plan);
 
 }  // namespace windtunnel

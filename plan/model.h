@@ -8,21 +8,9 @@
 
 #include "plan/model_hooks.h"
 #include "plan/program_builder.h"
+#include "plan/stages.h"
 
 namespace windtunnel {
-
-// The part of a model that is one stage of a pipeline: layers [first, end) (blocks of a transformer), with the model's input
-// before the first stage's and its loss behind the last's.
-struct StageRange {
-  int64_t first = 0, end = 0;
-  bool is_first = true, is_last = true;
-  // A replica of the model on a part of the batch, which a strategy loads, and takes the loss of, as a whole (DataParallel): the
-  // first stage continues from inputs that it is given, and the last one returns its output (logits, predictions), with whose
-  // gradient backward begins.
-  bool is_replica = false;
-};
-// All of it.
-StageRange WholeModel(const ModelSpec& model);
 
 // Operators to be added later, each with the layer that they are labelled with.
 struct DeferredOp {
@@ -41,6 +29,9 @@ class Model {
   virtual void Register(Role& role) = 0;
   // The module tree; module 0 is the root.
   const std::vector<Module>& modules() const { return modules_; }
+
+  // Those that the stage uses, by their index in the role.
+  const std::vector<int>& parameters() const { return parameters_; }
 
   // Operators of a micro-batch's forward. The first stage loads its data and ignores `input`; the others continue from what the
   // stage before returned. Returns what the next stage continues from; on the last, which adds the loss into `loss`, the
@@ -62,6 +53,10 @@ class Model {
   virtual Slice Loss(ProgramBuilder& builder, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                      double gradient_scale) const = 0;
 
+  // Elements of what Forward continues from, and returns for the next stage.
+  virtual int64_t InputElements() const = 0;
+  virtual int64_t OutputElements() const = 0;
+
   // Of the whole model, which has `parameters` parameters.
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;
 
@@ -80,6 +75,7 @@ class Model {
               int64_t ordinal);
 
   std::vector<Module> modules_;
+  std::vector<int> parameters_;
   bool is_in_stage_ = true;  // what is added next
   int64_t next_ordinal_ = 0;
 

@@ -1,5 +1,7 @@
 #include "plan/optimizer_steps.h"
 
+#include <algorithm>
+
 namespace windtunnel {
 namespace {
 
@@ -26,23 +28,30 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec,
   }
 }
 
-void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over) {
+void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
+                                 const std::vector<CollectiveStream*>& sum_over) {
   if (spec_.clip_norm <= 0) return;
   b.SetPhase(Phase::kOptimizer);
   const Slice norm{role_.gradient_norm, 0, 1};
-  const bool sharded = sum_over != nullptr && sum_over->ranks() > 1;
-  std::vector<Slice> gradients;
-  int64_t elements = 0;
+  const bool in_parts = std::any_of(sum_over.begin(), sum_over.end(),
+                                    [](const CollectiveStream* axis) { return axis->ranks() > 1; });
+  std::vector<Slice> gradients, counted;
+  int64_t elements = 0, counted_elements = 0;
   for (const OptimizerTarget& target : targets_) {
     gradients.push_back(target.gradient);
     elements += target.gradient.elements;
+    for (const Slice& part : target.counted) {
+      counted.push_back(part);
+      counted_elements += part.elements;
+    }
   }
   if (first) b.Alloc(norm.buffer);
-  const OpIndex local = b.Add(GradientNorm{elements, targets(), sharded}, "gradient_norm", gradients, {norm});
-  if (sharded) {
-    const OpIndex sum = sum_over->AllReduce(b, norm, "gradient_norm", {local});
-    b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
+  const int64_t tensors = static_cast<int64_t>(counted.size());
+  OpIndex sum = b.Add(GradientNorm{counted_elements, tensors, in_parts}, "gradient_norm", counted, {norm});
+  for (CollectiveStream* axis : sum_over) {
+    if (axis->ranks() > 1) sum = axis->AllReduce(b, norm, "gradient_norm", {sum});
   }
+  if (in_parts) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
   b.Add(ClipGradients{elements, targets(), spec_.clip_norm}, "clip", {norm}, gradients);
 }
 

@@ -12,6 +12,8 @@ namespace windtunnel {
 struct OptimizerTarget {
   std::string name;
   Slice values, gradient;
+  // What of the gradient counts in the norm: all of it, unless parts are copies that are counted elsewhere.
+  std::vector<Slice> counted = {gradient};
 };
 
 class OptimizerSteps {
@@ -22,8 +24,8 @@ class OptimizerSteps {
   // Other gradients than before (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
 
-  // Clips all gradients. `sum_over` (may be null): the axis over which the ranks hold shards of them. Nothing without clip_norm.
-  void AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over);
+  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. Nothing without clip_norm.
+  void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
   // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
 

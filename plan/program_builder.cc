@@ -52,6 +52,12 @@ void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
   if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_.push_back(op);
 }
 
+std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
+  std::vector<OpIndex> before = awaited_;
+  if (last_compute_ >= 0) before.push_back(last_compute_);
+  return before;
+}
+
 void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
   program_.ops.push_back(Op{.kind = std::move(kind),
                             .reads = {},

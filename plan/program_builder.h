@@ -50,6 +50,8 @@ class ProgramBuilder {
   void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id); }
   void Free(BufferId id) { AddMemory(windtunnel::Free{}, id); }
 
+  // What the next operator on the compute stream comes after: the last one there, and what it will wait for.
+  std::vector<OpIndex> BeforeNextCompute() const;
   // The last operator added on the compute stream; -1: none yet.
   OpIndex LastCompute() const { return last_compute_; }
   OpIndex LastOn(StreamId stream) const;

@@ -61,6 +61,8 @@ class Transformer : public Model {
   Slice Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const override;
   Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
              double gradient_scale) const override;
+  int64_t InputElements() const override { return tokens_ * spec_.hidden; }
+  int64_t OutputElements() const override { return tokens_ * spec_.hidden; }
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:

@@ -4,8 +4,12 @@
 
 namespace windtunnel {
 
-WholeParameters::WholeParameters(Role& role, const Scenario& scenario)
-    : role_(role), spec_(scenario.optimizer), type_(TypesOf(scenario.precision).storage) {
+WholeParameters::WholeParameters(Role& role, const Scenario& scenario,
+                                 std::vector<CollectiveStream*> model_parts)
+    : role_(role),
+      spec_(scenario.optimizer),
+      type_(TypesOf(scenario.precision).storage),
+      model_parts_(std::move(model_parts)) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
     if (has_masters()) {
@@ -33,13 +37,14 @@ std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
   std::vector<OptimizerTarget> targets;
   for (size_t i = 0; i < values_.size(); ++i) {
     const std::string& name = role_.parameters[i].name;
-    if (!has_masters()) {
-      targets.push_back({name, values_[i], gradients[i]});
-      continue;
+    Slice gradient = gradients[i];
+    if (has_masters()) {
+      gradient = b.Temporary(name + ".grad.fp32", values_[i].elements, Category::kGradients);
+      b.Add(Copy{.elements = values_[i].elements, .from = type_}, name, {gradients[i]}, {gradient});
     }
-    const Slice converted = b.Temporary(name + ".grad.fp32", values_[i].elements, Category::kGradients);
-    b.Add(Copy{.elements = values_[i].elements, .from = type_}, name, {gradients[i]}, {converted});
-    targets.push_back({name, masters_[i], converted});
+    OptimizerTarget target{name, has_masters() ? masters_[i] : values_[i], gradient};
+    if (role_.parameters[i].is_copy) target.counted = {};
+    targets.push_back(std::move(target));
   }
   return targets;
 }
@@ -49,7 +54,7 @@ void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Sl
   std::vector<OptimizerTarget> targets = Targets(b, gradients);
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, targets);
   optimizer_->SetTargets(std::move(targets));
-  optimizer_->AddClipping(b, first, nullptr);
+  optimizer_->AddClipping(b, first, model_parts_);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; i < masters_.size(); ++i) {
     b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},

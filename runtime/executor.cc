@@ -93,14 +93,11 @@ Status Executor::Execute(Run_& run, OpIndex index) {
 
 void Executor::ImitateCommunication(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
-  const auto* collective = std::get_if<Collective>(&op.kind);
-  if (collective == nullptr) return;
   const Duration before = run.Time();
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
   const Axis& axis = plan_.axes[role_.streams[op.stream].axis];
-  ImitateCollective(*collective, axis.position_of_rank[rank_], axis.size(), plan_.scenario.model.vocab,
-                    reads_, writes_);
+  Imitate(op.kind, axis.position_of_rank[rank_], axis.size(), plan_.scenario.model.vocab, reads_, writes_);
   run.uncounted += run.Time() - before;
 }
 
@@ -193,7 +190,8 @@ std::span<const float> Executor::Values(const Slice& slice) const {
   return {data + first, static_cast<size_t>(slice.elements)};
 }
 
-double Executor::Loss() const {
+std::optional<double> Executor::Loss() const {
+  if (role_.losses.empty()) return std::nullopt;
   double sum = 0;
   for (const Slice& loss : role_.losses) sum += Values(loss)[0];
   return sum / static_cast<double>(role_.losses.size());

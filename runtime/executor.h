@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@
 
 namespace windtunnel {
 
-// By axis; null where its groups have a single rank.
+// By axis; null where its groups have a single rank, or the rank's role has no stream of it.
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 // What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so that computation meets
@@ -47,8 +48,9 @@ class Executor {
   // Runs a program of this rank's role to its end. Errors: an operator's, with its name.
   Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
 
-  // The mean of the last step's micro-batch losses, and its gradient norm (0 when not clipping).
-  double Loss() const;
+  // The mean of the last step's micro-batch losses (nothing in a pipeline before its last stage), and its gradient norm (0 when
+  // not clipping).
+  std::optional<double> Loss() const;
   double GradientNormValue() const;
 
   BufferPool& pool() { return pool_; }

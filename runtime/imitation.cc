@@ -32,11 +32,8 @@ void CopyBytes(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) memmove(to, from, static_cast<size_t>(bytes));
 }
 
-}  // namespace
-
 void ImitateCollective(const Collective& collective, int rank, int size, int64_t vocabulary,
                        std::span<const TensorRef> reads, std::span<const TensorRef> writes) {
-  if (writes.empty()) return;
   const int64_t whole = MessageBytes(collective).count();
   const int64_t part = collective.elements / size * SizeOf(collective.dtype).count();
   switch (collective.kind) {
@@ -58,6 +55,17 @@ void ImitateCollective(const Collective& collective, int rank, int size, int64_t
     case CollectiveKind::kBarrier:
       return;
   }
+}
+
+}  // namespace
+
+void Imitate(const OpKind& communication, int rank, int size, int64_t vocabulary,
+             std::span<const TensorRef> reads, std::span<const TensorRef> writes) {
+  if (writes.empty()) return;
+  if (const auto* receive = std::get_if<Receive>(&communication))
+    return MakeUp(writes[0], receive->dtype, vocabulary);
+  if (const auto* collective = std::get_if<Collective>(&communication))
+    ImitateCollective(*collective, rank, size, vocabulary, reads, writes);
 }
 
 }  // namespace windtunnel

@@ -47,9 +47,10 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   session->device_ = MakeCpuDevice();
   WT_RETURN_IF_ERROR(session->Connect(store));
   // In one process, the one rank that loads has all samples.
-  const int loader = SharesProcess(plan) ? 0 : options.rank,
-            loaders = SharesProcess(plan) ? 1 : plan.world_size;
-  WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, loader, loaders));
+  const bool loads_all = SharesProcess(plan);
+  WT_ASSIGN_OR_RETURN(session->loader_,
+                      BatchLoader::Make(plan.scenario, loads_all ? 0 : plan.mesh.PlaceOf(options.rank).data,
+                                        loads_all ? 1 : plan.mesh.data()));
   session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_,
                                                   session->communicators_, *session->loader_, recorder);
   return session;
@@ -60,9 +61,16 @@ Status RankSession::Connect(Store& store) {
     communicators_.push_back(MakeThreadCommunicator(options_.threads, options_.rank));
     return Ok();
   }
-  for (const Axis& axis : plan_.axes) {
+  std::vector<bool> is_used(plan_.axes.size(), false);
+  is_used[0] = true;  // for Barrier
+  for (const Stream& stream : plan_.RoleOf(options_.rank).streams) {
+    if (stream.axis >= 0) is_used[stream.axis] = true;
+  }
+  // In one order on all ranks, so that none waits for one that waits for it.
+  for (size_t i = 0; i < plan_.axes.size(); ++i) {
+    const Axis& axis = plan_.axes[i];
     communicators_.push_back(nullptr);
-    if (axis.size() < 2) continue;
+    if (!is_used[i] || axis.size() < 2) continue;
     GlooOptions gloo{axis.GroupOf(options_.rank).name, axis.position_of_rank[options_.rank], axis.size(),
                      options_.hostname, options_.collective_timeout};
     if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
