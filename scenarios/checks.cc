@@ -170,6 +170,26 @@ void CheckData(const DataParallelSpec& data, Checker& check) {
                WordOf(data.sharding));
 }
 
+// DataParallel is threads of one process around one model; nothing is sharded.
+void CheckOneProcess(const Scenario& scenario, Checker& check) {
+  const ParallelSpec& parallel = scenario.parallel;
+  if (parallel.data.kind != DataParallelKind::kDp) return;
+  const std::pair<const char*, int64_t> others[] = {{"parallel.pipeline.size", parallel.pipeline.size},
+                                                    {"parallel.tensor.size", parallel.tensor.size},
+                                                    {"parallel.context.size", parallel.context.size},
+                                                    {"parallel.expert.size", parallel.expert.size}};
+  for (const auto& [path, size] : others) {
+    check.Expect(size == 1, {path},
+                 "{} is {}, expected 1 for parallel.data.kind: dp, which goes with nothing else", path, size);
+  }
+  check.Expect(parallel.data.shard_size == 0, {"parallel.data.shard_size"},
+               "parallel.data.shard_size is {}, expected none for kind: dp, which shards nothing",
+               parallel.data.shard_size);
+  check.Expect(scenario.cluster.nodes == 1, {"cluster.nodes"},
+               "cluster.nodes is {}, expected 1 for parallel.data.kind: dp, which is one process",
+               scenario.cluster.nodes);
+}
+
 void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) {
   int64_t stages = pipeline.size * pipeline.virtual_stages;
   if (pipeline.balance.empty()) {
@@ -317,6 +337,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
                WordOf(scenario.recompute));
   CheckPipeline(scenario.parallel.pipeline, scenario.model, check);
   CheckPipelineWithData(scenario.parallel, check);
+  CheckOneProcess(scenario, check);
   if (transformer) {
     CheckSplits(scenario, check);
     CheckExpert(scenario, check);

@@ -54,5 +54,15 @@ grep -A1 '"step_time_s"' "$work/predict1.json" | cmp - "$work/rate.txt" ||
 
 "$windtunnel" explain "$work/tiny.yaml" | grep -q 'critical path' || fail "explain"
 "$windtunnel" run "$work/tiny.yaml" --json - | grep -q '"losses"' || fail "run"
+# The ranks of DataParallel are threads of one process, and their collectives' costs stand apart from Gloo's.
+"$windtunnel" compare "$work/tiny.yaml" --set parallel.data.kind=dp --set batch.accumulate=2 --set tolerance.step_time=1000 \
+  --json "$work/dp.json" --trace "$work/dp_trace.json" > "$work/dp.txt" || fail "compare of dp: exit status $?"
+grep -q '"peak_memory_bytes": 0,' "$work/dp.json" || fail "peak memory of dp is not exact"
+grep -q '"initial_peak_bytes": 0,' "$work/dp.json" || fail "start-up memory of dp is not exact"
+grep -q '"rank 1 measured"' "$work/dp_trace.json" || fail "the trace of dp lacks a rank"
+grep -q '"backend": "threads"' "$work"/cache/windtunnel/*.json || fail "no costs of threads in the profile"
+RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 \
+  "$windtunnel" run "$work/tiny.yaml" --set parallel.data.kind=dp --json - | grep -q '"losses"' || fail "run of dp by another launcher"
+
 "$windtunnel" profile check "$work"/cache/windtunnel/*.json | grep -q 'well formed' || fail "profile check"
 echo "all claims hold"

@@ -81,6 +81,19 @@ wait $launcher
 [ $? = 0 ] && fail "an interrupted run must not succeed"
 expect_gone $ranks
 
+# DataParallel has one process, which is all its ranks.
+"$windtunnel" run "$work/long.yaml" --set parallel.data.kind=dp --no-progress > "$work/out.txt" 2> "$work/err.txt" &
+launcher=$!
+for _ in $(seq 100); do
+  [ "$(ranks_of $launcher | wc -l)" = 1 ] && sleep 1 && break
+  sleep 0.1
+done
+kill -9 "$(ranks_of $launcher)"
+wait $launcher
+[ $? = 1 ] || fail "a killed process of dp must give exit status 1"
+grep -q "the process of ranks 0 to 1 was killed by signal 9" "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+grep -qE "of step [0-9]+ \(rank 0\), .* of step [0-9]+ \(rank 1\)" "$work/err.txt" || fail "no last operators: $(cat "$work/err.txt")"
+
 # Another launcher, by torchrun's contract: each rank joins, only rank 0 reports.
 port=$((20000 + $$ % 20000))
 for rank in 0 1; do

@@ -49,6 +49,29 @@ TEST(MeasureCosts, MeasuresEachCollectiveAloneAndUnderComputation) {
   EXPECT_EQ(seen, (std::set<std::string>{"all_reduce", "barrier"}));
 }
 
+// Each in its role: device 0 alone loads, takes the loss and updates.
+TEST(MeasureCosts, HasTheOperatorsOfDataParallelsRoles) {
+  Scenario s = TinyGpt(3);
+  s.parallel.data.kind = DataParallelKind::kDp;
+  const Plan plan = *CompilePlan(s);
+  const auto samples = CalibrateRanks(plan);
+  std::set<std::string> seen;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const Op& op : plan.RoleOf(rank).steady.ops) {
+      const bool has_cost = !IsMemory(op.kind) && !std::holds_alternative<HostWait>(op.kind);
+      if (!has_cost || IsCommunication(op.kind)) continue;
+      EXPECT_TRUE(samples[rank].kernels.count(CostKey(op.kind))) << CostKey(op.kind) << ", rank " << rank;
+    }
+    for (const CollectiveSamples& collective : samples[rank].collectives) {
+      seen.insert(collective.op);
+      EXPECT_EQ(collective.ranks, 3);
+      EXPECT_EQ(collective.op == "barrier", collective.overlap_done.empty());
+      EXPECT_GE(collective.core_time.size(), 2u);
+    }
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"barrier", "broadcast", "gather", "reduce", "scatter"}));
+}
+
 TEST(MeasureCosts, RanksAgreeOnTheRepetitions) {
   const auto samples = CalibrateRanks(*CompilePlan(TinyMlp(3)));
   for (const auto& of_rank : samples) {

@@ -86,6 +86,26 @@ INSTANTIATE_TEST_SUITE_P(
                      "true}}\n"),
                  "s.yaml:2:88: parallel.data.reshard_after_forward is true, expected false for sharding: "
                  "shard_grad_op"},
+        Conflict{
+            Gpt("parallel: {data: {kind: dp, size: 2}, pipeline: {size: 2}}\n"),
+            "s.yaml:2:56: parallel.pipeline.size is 2, expected 1 for parallel.data.kind: dp, which goes "
+            "with nothing else"},
+        Conflict{Gpt("parallel: {data: {kind: dp, size: 2}, tensor: {size: 2}}\n"),
+                 "s.yaml:2:54: parallel.tensor.size is 2, expected 1 for parallel.data.kind: dp, which goes "
+                 "with nothing else"},
+        Conflict{Gpt("parallel: {data: {kind: dp, size: 2}, context: {size: 2}}\n"),
+                 "s.yaml:2:55: parallel.context.size is 2, expected 1 for parallel.data.kind: dp, which goes "
+                 "with nothing else"},
+        Conflict{Gpt("parallel: {data: {kind: dp, size: 2, shard_size: 2}}\n"),
+                 "s.yaml:2:50: parallel.data.shard_size is 2, expected none for kind: dp, which shards "
+                 "nothing"},
+        Conflict{
+            Gpt("parallel: {data: {kind: dp, size: 2, offload: optimizer}}\n"),
+            "s.yaml:2:47: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 "
+            "or fsdp"},
+        Conflict{Gpt("parallel: {data: {kind: dp, size: 2}}\ncluster: {nodes: 2, devices_per_node: 1}\n"),
+                 "s.yaml:3:18: cluster.nodes is 2, expected 1 for parallel.data.kind: dp, which is one "
+                 "process"},
         Conflict{Gpt("parallel: {pipeline: {size: 13}}\n"),
                  "s.yaml:2:29: the pipeline has 13 stages (size 13 x virtual_stages 1), expected at most the "
                  "model's 12 "

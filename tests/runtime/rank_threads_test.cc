@@ -1,0 +1,95 @@
+#include "runtime/rank_threads.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Plan DpPlan(int devices) {
+  Scenario s = TinyMlp(devices);
+  s.parallel.data.kind = DataParallelKind::kDp;
+  return *CompilePlan(s);
+}
+
+// Ranks with a store in common.
+struct Ranks : RankThreads {
+  std::unique_ptr<StoreServer> server = *ServeStore("127.0.0.1", 0, "test");
+  Ranks() {
+    connect = [this](int) {
+      return ConnectStore("127.0.0.1", server->port(), "test", std::chrono::seconds(20));
+    };
+    record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
+  }
+};
+
+TEST(RankThreads, GiveTheirResultsByRank) {
+  Ranks ranks;
+  ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
+    WT_RETURN_IF_ERROR(session.Initialize());
+    WT_RETURN_IF_ERROR(session.Step());
+    return fmt::format("rank {}", session.rank());
+  };
+  const auto results = RunRankThreads(DpPlan(3), ranks);
+  ASSERT_TRUE(results) << results.error().message;
+  EXPECT_EQ(*results, (std::vector<std::string>{"rank 0", "rank 1", "rank 2"}));
+}
+
+TEST(RankThreads, TheErrorIsThatOfTheRankThatFailedFirst) {
+  Ranks ranks;
+  ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
+    WT_RETURN_IF_ERROR(session.Initialize());
+    if (session.rank() == 1) return Failed("rank 1 has had enough");
+    for (;;) WT_RETURN_IF_ERROR(session.Step());
+  };
+  const auto start = Clock::now();
+  const auto results = RunRankThreads(DpPlan(3), ranks);
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().message, "rank 1 has had enough");
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(RankThreads, ARankThatCannotBeSetUpFailsTheOthersAtOnce) {
+  Ranks ranks;
+  ranks.record = [](int rank) -> Result<FlightRecorder> {
+    if (rank == 2) return Failed("no flight recorder for rank 2");
+    return FlightRecorder::Private();
+  };
+  ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
+    WT_RETURN_IF_ERROR(session.Initialize());
+    return std::string();
+  };
+  const auto start = Clock::now();
+  const auto results = RunRankThreads(DpPlan(3), ranks);
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().message, "no flight recorder for rank 2");
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+}
+
+// What is outside the allocators is the process's; each rank is given its share, and its own segments.
+TEST(RankThreads, ShareTheProcessMemoryOutsideTheirSegments) {
+  Ranks ranks;
+  std::vector<RankSession::Resident> resident(2);
+  std::vector<Bytes> reserved(2);
+  ranks.work = [&](RankSession& session, Store&) -> Result<std::string> {
+    WT_RETURN_IF_ERROR(session.Initialize());
+    for (int step = 0; step < 2; ++step) WT_RETURN_IF_ERROR(session.Step());
+    reserved[session.rank()] = session.executor().pool().reserved();
+    WT_ASSIGN_OR_RETURN(resident[session.rank()], session.MeasureResident());
+    return std::string();
+  };
+  ASSERT_TRUE(RunRankThreads(DpPlan(2), ranks));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(resident[rank].growth, reserved[rank] + resident[rank].outside_allocator);
+    EXPECT_LT(resident[rank].outside_allocator, MiB(64));
+  }
+  EXPECT_GT(reserved[0], Bytes(0));
+}
+
+}  // namespace
+}  // namespace windtunnel
