@@ -147,10 +147,11 @@ constexpr size_t kListedRanks = 16;  // more than a person compares
 
 void AddRankMemory(Table& table, const Outcome& outcome) {
   if (!outcome.measurement) {
-    for (const PredictedMemory& memory : outcome.prediction->memory)
+    for (const PredictedMemory& memory : outcome.prediction->memory) {
       table.Row(fmt::format("  rank{} {}", memory.ranks.size() > 1 ? "s" : "", RankRanges(memory.ranks)),
                 FormatBytes(memory.steady.allocated), "");
-    AddCategories(table, outcome);
+      if (&memory == &outcome.prediction->memory.front()) AddCategories(table, outcome);
+    }
     return;
   }
   size_t listed = 0;

@@ -63,6 +63,7 @@ class UnitTable {
   }
 
   static UnitUse::Transfer& TransferOf(UnitUse& unit, const Collective& collective, Phase phase) {
+    if (collective.kind == CollectiveKind::kBroadcast) return unit.forward_gather;
     if (collective.kind != CollectiveKind::kAllGather) return unit.reduction;
     if (phase == Phase::kOptimizer) return unit.update_gather;
     return phase == Phase::kForward ? unit.forward_gather : unit.backward_gather;

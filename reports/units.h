@@ -18,9 +18,10 @@ struct UnitUse {
     Duration time, hidden;  // in all; `hidden`: while the compute stream was busy
     int count = 0;
   };
-  std::string name;                                         // "root", "blocks.3", "bucket 0"
-  Transfer forward_gather, backward_gather, update_gather;  // the last: of updated parameters, under ZeRO
-  Transfer reduction;                                       // reduce-scatter and all-reduce
+  std::string name;  // "root", "blocks.3", "bucket 0"
+  // The first: DataParallel's broadcasts, too. The last: of updated parameters, under ZeRO.
+  Transfer forward_gather, backward_gather, update_gather;
+  Transfer reduction;  // reduce-scatter and all-reduce
   // Of the critical path: the unit's operators, and its transfers.
   Duration critical_compute, critical_communication;
 };
