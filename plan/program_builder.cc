@@ -1,7 +1,6 @@
 #include "plan/program_builder.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -26,6 +25,12 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   if (stream == kComputeStream) {
     dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
     awaited_.clear();
+    for (const auto* slices : {&reads, &writes}) {
+      for (const Slice& slice : *slices) {
+        const auto awaited = awaited_by_use_.extract(slice.buffer);
+        if (!awaited.empty()) dependencies.push_back(awaited.mapped());
+      }
+    }
   }
   std::sort(dependencies.begin(), dependencies.end());
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
@@ -50,6 +55,10 @@ void ProgramBuilder::Carries(OpIndex op, const std::vector<int>& parameters) {
 
 void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
   if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_.push_back(op);
+}
+
+void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
+  if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
 }
 
 void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {

@@ -119,9 +119,9 @@ Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
 void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const {
   refs.clear();
   for (const Slice& slice : slices) {
-    const int64_t first = slice.offset + slice.per_rank * plan_.axes[slice.axis].position_of_rank[rank_];
+    const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
     const uint64_t address = pool_.address(slice.buffer) + first * element_size_[slice.buffer].count();
-    refs.push_back(TensorRef{reinterpret_cast<void*>(address), slice.elements});
+    refs.push_back(TensorRef{reinterpret_cast<void*>(address), elements});
   }
 }
 
@@ -195,8 +195,8 @@ Status Executor::Finish(Run_& run) {
 
 std::span<const float> Executor::Values(const Slice& slice) const {
   const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
-  const int64_t first = slice.offset + slice.per_rank * plan_.axes[slice.axis].position_of_rank[rank_];
-  return {data + first, static_cast<size_t>(slice.elements)};
+  const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  return {data + first, static_cast<size_t>(elements)};
 }
 
 double Executor::Loss() const {
