@@ -14,6 +14,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       micro_batches_(context.scenario.batch.accumulate),
       shard_(context.shard),
       replicate_(context.replicate),
+      tensor_(context.tensor),
       copies_(context.copies),
       host_(context.host) {
   const bool sharding_reshards =
@@ -159,8 +160,9 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
         AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
                 units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
   }
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, targets);
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets);
   optimizer_->SetTargets(targets);
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, &shard_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; from_host && i < units_.size(); ++i) {

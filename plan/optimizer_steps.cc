@@ -1,5 +1,9 @@
 #include "plan/optimizer_steps.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace windtunnel {
 namespace {
 
@@ -10,9 +14,13 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 
 }  // namespace
 
-OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec,
+OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
                                const std::vector<OptimizerTarget>& targets)
-    : role_(role), spec_(spec), targets_(targets), states_per_target_(StatesPerTarget(spec)) {
+    : role_(role),
+      spec_(spec),
+      tensor_(tensor),
+      targets_(targets),
+      states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
   for (int state = 0; state < states_per_target_; ++state) {
     const char* name = spec.kind == OptimizerKind::kSgd ? ".momentum" : kNames[state];
@@ -26,11 +34,87 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec,
   }
 }
 
+// Where a parameter's gradient, or the rank's shard of it, is: in its target's gradient as the values are in the target's values.
+Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
+  const Placement& place = parameter.values;
+  const auto target = std::find_if(targets_.begin(), targets_.end(),
+                                   [&](const OptimizerTarget& t) { return t.values.buffer == place.buffer; });
+  WT_CHECK(target != targets_.end());
+  const Slice &values = target->values, &gradient = target->gradient;
+  const int64_t within = place.offset - values.offset;
+  Slice slice{gradient.buffer, gradient.offset, parameter.elements, gradient.per_rank};
+  if (place.per_rank > 0) {  // cut by its placement
+    slice.offset += within;
+    slice.axis = place.axis;
+    slice.shard = place.per_rank;
+    slice.start = place.start;
+  } else if (values.per_rank > 0) {  // whole, of which the target is a part
+    slice.axis = values.axis;
+    slice.shard = values.per_rank;
+    slice.start = within;
+  } else {
+    slice.offset += within;
+  }
+  return slice;
+}
+
+void OptimizerSteps::AddTensorSums(ProgramBuilder& b) {
+  b.SetPhase(Phase::kGradientSync);
+  std::vector<Slice> gradients;
+  int64_t elements = 0;
+  bool sharded = false;
+  for (const Parameter& parameter : role_.parameters) {
+    if (!parameter.is_partial_gradient) continue;
+    gradients.push_back(GradientOf(parameter));
+    elements += parameter.elements;
+    sharded |= gradients.back().shard > 0;
+  }
+  if (gradients.empty()) return;
+  const std::string name = "tensor sums";
+  const Slice all = b.Temporary(name, elements, Category::kCommunication);
+  std::vector<Slice> parts;
+  int64_t offset = 0;
+  for (const Slice& gradient : gradients) {
+    Slice& part = parts.emplace_back(gradient);
+    part.buffer = all.buffer;
+    // Element e of the flat tensor that the gradient is cut from is element e - start of the gradient.
+    part.offset = offset - gradient.start;
+    part.per_rank = gradient.shard;
+    offset += gradient.elements;
+  }
+  if (sharded) b.Add(Fill{elements}, name, {}, {all});  // what the rank has not is summed as well, to no use
+  const CopyTensors copy{elements, static_cast<int64_t>(gradients.size())};
+  b.Add(copy, name, gradients, parts);
+  const OpIndex sum = tensor_.AllReduce(b, all, name, {b.LastCompute()});
+  b.Add(copy, name, parts, gradients, {sum});
+}
+
+// Every gradient, of which those that all tensor ranks have come last.
+std::vector<Slice> OptimizerSteps::NormOperands(GradientNorm& norm) const {
+  std::vector<Slice> gradients;
+  norm.replicas = tensor_.ranks();
+  if (tensor_.ranks() == 1) {
+    for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
+    norm.tensors = targets();
+    return gradients;
+  }
+  for (const bool is_replicated : {false, true}) {
+    for (const Parameter& parameter : role_.parameters) {
+      if (parameter.part.empty() == is_replicated) gradients.push_back(GradientOf(parameter));
+      if (parameter.part.empty() && is_replicated) ++norm.replicated;
+    }
+  }
+  norm.tensors = static_cast<int64_t>(gradients.size());
+  return gradients;
+}
+
 void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over) {
   if (spec_.clip_norm <= 0) return;
   b.SetPhase(Phase::kOptimizer);
   const Slice norm{role_.gradient_norm, 0, 1};
-  const bool sharded = sum_over != nullptr && sum_over->ranks() > 1;
+  std::vector<CollectiveStream*> sums = {&tensor_};
+  if (sum_over != nullptr) sums.insert(sums.begin(), sum_over);
+  std::erase_if(sums, [](const CollectiveStream* axis) { return axis->ranks() == 1; });
   std::vector<Slice> gradients;
   int64_t elements = 0;
   for (const OptimizerTarget& target : targets_) {
@@ -38,11 +122,11 @@ void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first, CollectiveStream
     elements += target.gradient.elements;
   }
   if (first) b.Alloc(norm.buffer);
-  const OpIndex local = b.Add(GradientNorm{elements, targets(), sharded}, "gradient_norm", gradients, {norm});
-  if (sharded) {
-    const OpIndex sum = sum_over->AllReduce(b, norm, "gradient_norm", {local});
-    b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
-  }
+  GradientNorm local{.elements = elements, .squared = !sums.empty()};
+  const std::vector<Slice> operands = NormOperands(local);
+  OpIndex last = b.Add(local, "gradient_norm", operands, {norm});
+  for (CollectiveStream* axis : sums) last = axis->AllReduce(b, norm, "gradient_norm", {last});
+  if (!sums.empty()) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {last});
   b.Add(ClipGradients{elements, targets(), spec_.clip_norm}, "clip", {norm}, gradients);
 }
 

@@ -1,4 +1,5 @@
-// The optimizer's part of a step: clipping by the global norm, lazily made state, the update.
+// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, clipping by the global norm,
+// lazily made state, the update.
 #pragma once
 
 #include <vector>
@@ -16,12 +17,16 @@ struct OptimizerTarget {
 
 class OptimizerSteps {
  public:
-  // The states lie in the memory of the values that they belong to.
-  OptimizerSteps(Role& role, const OptimizerSpec& spec, const std::vector<OptimizerTarget>& targets);
+  // The states lie in the memory of the values that they belong to. `tensor`: the axis whose ranks have parts of the parameters.
+  OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
+                 const std::vector<OptimizerTarget>& targets);
 
   // Other gradients than before (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
 
+  // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
+  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part.
+  void AddTensorSums(ProgramBuilder& b);
   // Clips all gradients. `sum_over` (may be null): the axis over which the ranks hold shards of them. Nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over);
   // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
@@ -30,8 +35,12 @@ class OptimizerSteps {
   int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
+  Slice GradientOf(const Parameter& parameter) const;
+  std::vector<Slice> NormOperands(GradientNorm& norm) const;
+
   Role& role_;
   OptimizerSpec spec_;
+  CollectiveStream& tensor_;
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments

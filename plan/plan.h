@@ -48,7 +48,14 @@ struct Parameter {
   Placement values;      // that the optimizer updates (fp32), between steps
   int64_t ordinal = 0;   // in the registration order of the whole model, of which the role may hold a stage
   bool is_copy = false;  // of a parameter of another role (tied weights): kept equal to it, and counted there
+  // With tensor parallelism all else here is of the rank's part, which lies in a tensor of `whole_shape` as `part` says; where `part`
+  // is empty every tensor rank has the whole. Is its gradient then a sum over the tensor axis, to be made before the update?
+  std::vector<int64_t> whole_shape = {};
+  TensorPart part = {};
+  bool is_partial_gradient = false;
 };
+// Of the whole tensor.
+int64_t WholeElements(const Parameter& parameter);
 
 // Ranks that execute the same programs.
 struct Role {

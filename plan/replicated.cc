@@ -39,7 +39,7 @@ class Replicated : public DataParallel {
   DataParallelSpec spec_;
   OptimizerSpec optimizer_spec_;
   DType type_;
-  CollectiveStream& world_;
+  CollectiveStream &world_, &tensor_;
   std::vector<Slice> values_, masters_;
   std::vector<Slice> converted_;                   // gradients in fp32, of the program being built
   std::unique_ptr<DdpReducer> reducer_;            // over several ranks, or
@@ -52,7 +52,8 @@ Replicated::Replicated(const StrategyContext& context)
       spec_(context.scenario.parallel.data),
       optimizer_spec_(context.scenario.optimizer),
       type_(TypesOf(context.scenario.precision).storage),
-      world_(context.world) {
+      world_(context.world),
+      tensor_(context.tensor) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
     if (has_masters()) {
@@ -118,8 +119,9 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
             {GradientPlace(static_cast<int>(i))}, {converted_[i]});
     }
   }
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, Targets());
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, nullptr);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; i < masters_.size(); ++i) {

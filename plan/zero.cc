@@ -69,7 +69,7 @@ class Zero : public DataParallel {
   DType type_, reduce_;
   bool keeps_whole_, overlaps_, offloads_;
   MemorySpace space_;  // of the optimizer's
-  CollectiveStream &world_, &shard_, &replicate_;
+  CollectiveStream &world_, &shard_, &replicate_, &tensor_;
   StreamId copies_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
@@ -91,6 +91,7 @@ Zero::Zero(const StrategyContext& context)
       world_(context.world),
       shard_(context.shard),
       replicate_(context.replicate),
+      tensor_(context.tensor),
       copies_(context.copies) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
@@ -326,8 +327,9 @@ void Zero::PrepareGradients() {
 void Zero::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   PrepareGradients();
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, Targets());
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, &shard_);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
