@@ -92,8 +92,11 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
                         ParameterInit init, const ParameterSplit& split) {
   const int64_t ordinal = next_ordinal_++;
   if (!is_in_stage_) return -1;
-  Parameter parameter{.name = std::move(name), .shape = shape, .init = init, .ordinal = ordinal};
-  parameter.whole_shape = std::move(shape);
+  Parameter parameter;
+  parameter.name = std::move(name);
+  parameter.shape = parameter.whole_shape = std::move(shape);
+  parameter.init = init;
+  parameter.ordinal = ordinal;
   parameter.elements = WholeElements(parameter);
   if (tensor_.splits()) SplitParameter(split, tensor_.ranks(), parameter);
   parameter.is_partial_gradient = tensor_.splits_tokens() && split.is_partial_gradient;
