@@ -1,6 +1,7 @@
 #include "cost_models/fit.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 
@@ -24,7 +25,11 @@ std::vector<Duration> Pooled(const std::vector<CalibrationSamples>& by_rank, con
 }
 
 void FitKernels(const std::vector<CalibrationSamples>& by_rank, int ranks_per_node, Profile& profile) {
-  for (const auto& [key, unused] : by_rank[0].kernels) {
+  std::set<std::string> keys;  // ranks of other roles run other kernels
+  for (const CalibrationSamples& samples : by_rank) {
+    for (const auto& [key, unused] : samples.kernels) keys.insert(key);
+  }
+  for (const std::string& key : keys) {
     std::vector<Duration> times = Pooled(by_rank, key);
     KernelEntry entry{key, ranks_per_node, static_cast<int64_t>(times.size()), {}};
     entry.time = Distribution::FromSamples(std::move(times));
@@ -49,12 +54,16 @@ void FitHost(const std::vector<CalibrationSamples>& by_rank, int ranks_per_node,
     profile.common_mode[i] = quantiles.values()[i] / Microseconds(1);
 }
 
+// Of the ranks that took part.
 std::vector<const std::vector<Duration>*> Column(const std::vector<CalibrationSamples>& by_rank,
                                                  size_t collective,
                                                  std::vector<Duration> CollectiveSamples::*member) {
   std::vector<const std::vector<Duration>*> column;
-  for (const CalibrationSamples& samples : by_rank)
-    column.push_back(&(samples.collectives[collective].*member));
+  for (const CalibrationSamples& samples : by_rank) {
+    const CollectiveSamples& of_rank = samples.collectives[collective];
+    if (!of_rank.arrived.empty()) column.push_back(&(of_rank.*member));
+  }
+  WT_CHECK(!column.empty());
   return column;
 }
 

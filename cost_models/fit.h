@@ -11,7 +11,7 @@
 
 namespace windtunnel {
 
-// One collective, repeated, as one rank saw it. Times are of a clock that all ranks share; index i is the same repetition on
+// One collective (or a send with its receive), repeated, as one rank saw it; empty where the rank took no part. Times are of a clock that all ranks share; index i is the same repetition on
 // every rank.
 struct CollectiveSamples {
   std::string op;  // "all_reduce"

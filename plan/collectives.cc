@@ -4,11 +4,11 @@
 
 namespace windtunnel {
 
-CollectiveStream::CollectiveStream(Role& role, AxisId axis, int ranks, std::string name)
+CollectiveStream::CollectiveStream(Role& role, AxisId axis, int ranks, std::string name, bool between_stages)
     : role_(role), axis_(axis), ranks_(ranks) {
   if (ranks_ < 2) return;
   stream_ = static_cast<StreamId>(role.streams.size());
-  role.streams.push_back(Stream{StreamKind::kCommunication, name, axis});
+  role.streams.push_back(Stream{StreamKind::kCommunication, name, axis, between_stages});
   scratch_ = NewBuffer(role, fmt::format("collective scratch ({})", name), 0, Category::kCommunication,
                        DType::kUInt8);
 }
@@ -57,6 +57,21 @@ OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string n
                                     std::vector<OpIndex> after) {
   const Collective op{CollectiveKind::kBroadcast, role_.buffers[data.buffer].dtype, data.elements};
   return Add(b, op, std::move(name), {data}, {data}, std::move(after));
+}
+
+MessageStream::MessageStream(Role& role, AxisId axis, std::string name)
+    : role_(role), stream_(static_cast<StreamId>(role.streams.size())) {
+  role.streams.push_back(Stream{StreamKind::kCommunication, std::move(name), axis, /*between_stages=*/true});
+}
+
+OpIndex MessageStream::Send(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after) {
+  const windtunnel::Send op{role_.buffers[data.buffer].dtype, data.elements, /*peer=*/1};
+  return b.Add(op, std::move(name), {data}, {}, std::move(after), stream_);
+}
+
+OpIndex MessageStream::Receive(ProgramBuilder& b, Slice data, std::string name) {
+  const windtunnel::Receive op{role_.buffers[data.buffer].dtype, data.elements, /*peer=*/0};
+  return b.Add(op, std::move(name), {}, {data}, {}, stream_);
 }
 
 void CollectiveStream::Barrier(ProgramBuilder& b, std::vector<OpIndex> after) {

@@ -1,4 +1,4 @@
-// The collectives of one axis, as operators on a stream of their own.
+// The collectives of one axis, or the messages along one, as operators on a stream of their own.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace windtunnel {
 class CollectiveStream {
  public:
   // Adds the stream to the role. `ranks` is the size of the axis's groups; with one rank nothing is ever added and every
-  // method returns -1.
-  CollectiveStream(Role& role, AxisId axis, int ranks, std::string name);
+  // method returns -1. `between_stages` as in Stream.
+  CollectiveStream(Role& role, AxisId axis, int ranks, std::string name, bool between_stages = false);
 
   int ranks() const { return ranks_; }
   AxisId axis() const { return axis_; }
@@ -43,6 +43,23 @@ class CollectiveStream {
   StreamId stream_ = -1;
   Slice scratch_;
   int64_t scratch_bytes_ = 0;
+};
+
+// Messages from one pipeline rank to another, in order: one end of an axis of pairs (DeviceMesh::PairAxis), of which the first
+// rank sends and the second receives.
+class MessageStream {
+ public:
+  // Adds the stream to the role.
+  MessageStream(Role& role, AxisId axis, std::string name);
+  StreamId stream() const { return stream_; }
+
+  // After `after` and the stream's earlier messages.
+  OpIndex Send(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
+  OpIndex Receive(ProgramBuilder& b, Slice data, std::string name);
+
+ private:
+  Role& role_;
+  StreamId stream_;
 };
 
 }  // namespace windtunnel

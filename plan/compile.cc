@@ -1,11 +1,10 @@
 // From a scenario to the programs of its roles.
-#include <algorithm>
-#include <numeric>
+#include <memory>
 
 #include "base/check.h"
-#include "plan/data_parallel.h"
-#include "plan/model.h"
-#include "plan/plan.h"
+#include "plan/fsdp_units.h"
+#include "plan/role_compiler.h"
+#include "plan/schedule_csv.h"
 
 namespace windtunnel {
 namespace {
@@ -31,165 +30,12 @@ Status CheckPrecision(const PrecisionSpec& p) {
 Status CheckSupported(const Scenario& s) {
   const auto& parallel = s.parallel;
   if (parallel.data.kind == DataParallelKind::kDp) return UnsupportedKey("parallel.data.kind", "dp");
-  if (parallel.pipeline.size > 1) return UnsupportedKey("parallel.pipeline.size", "more than one stage");
-  if (parallel.tensor.size > 1) return UnsupportedKey("parallel.tensor.size", "tensor parallelism");
+  WT_RETURN_IF_ERROR(CheckTensorParallel(s));
   if (parallel.context.size > 1) return UnsupportedKey("parallel.context.size", "context parallelism");
   if (parallel.expert.size > 1) return UnsupportedKey("parallel.expert.size", "expert parallelism");
   if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
   if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");
   return CheckPrecision(s.precision);
-}
-
-// Ranks that one copy of the sharded states is divided among.
-int64_t ShardRanks(const Scenario& s) {
-  const DataParallelSpec& data = s.parallel.data;
-  switch (data.kind) {
-    case DataParallelKind::kZero1:
-    case DataParallelKind::kZero2:
-      return data.shard_size > 0 ? data.shard_size : data.size;
-    case DataParallelKind::kFsdp:
-      break;
-    default:
-      return 1;
-  }
-  switch (data.sharding) {
-    case Sharding::kFullShard:
-    case Sharding::kShardGradOp:
-      return data.size;
-    case Sharding::kNoShard:
-      return 1;
-    case Sharding::kHybridShard:
-    case Sharding::kHybridShardZero2:
-      break;
-  }
-  return data.shard_size > 0 ? data.shard_size : std::min(data.size, s.cluster.devices_per_node);
-}
-
-// Builds the programs of the one role that data parallelism has.
-class RoleCompiler {
- public:
-  RoleCompiler(const Scenario& scenario, const Plan& plan);
-  Result<Role> Compile();
-  const Model& model() const { return *model_; }
-
- private:
-  // Devices with streams of their own: the host only issues operators.
-  bool host_computes() const { return scenario_.cluster.device == "cpu"; }
-  StreamId AddStream(StreamKind kind, const char* name);
-  Status MakeStrategy();
-  Program Initialize();
-  Program Step(int64_t step, std::string name);
-  void CloseWithBarrier(ProgramBuilder& builder);
-
-  const Scenario& scenario_;
-  Role role_;
-  std::unique_ptr<Model> model_;
-  std::vector<std::unique_ptr<CollectiveStream>> collectives_;  // by axis
-  std::unique_ptr<CollectiveStream> alone_;                     // for the axes of one rank
-  std::unique_ptr<DataParallel> strategy_;
-};
-
-// Axes of the plan; 1 and 2 only where shards have replicas.
-enum : AxisId { kWorldAxis, kShardAxis, kReplicateAxis };
-
-RoleCompiler::RoleCompiler(const Scenario& scenario, const Plan& plan) : scenario_(scenario) {
-  role_.name = plan.world_size > 1 ? "replica" : "device";
-  role_.ranks.resize(plan.world_size);
-  std::iota(role_.ranks.begin(), role_.ranks.end(), 0);
-  AddStream(StreamKind::kCompute, "compute");
-  for (size_t axis = 0; axis < plan.axes.size(); ++axis) {
-    const char* name = axis == kWorldAxis ? "data" : plan.axes[axis].name.c_str();
-    collectives_.push_back(
-        std::make_unique<CollectiveStream>(role_, static_cast<AxisId>(axis), plan.axes[axis].size(), name));
-  }
-  alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
-  model_ = MakeModel(scenario, WholeModel(scenario.model));
-  model_->Register(role_);
-}
-
-StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {
-  role_.streams.push_back(Stream{kind, name, -1});
-  return static_cast<StreamId>(role_.streams.size()) - 1;
-}
-
-Status RoleCompiler::MakeStrategy() {
-  // A group of all ranks is the world's: one communicator, one stream.
-  CollectiveStream& world = *collectives_[kWorldAxis];
-  const bool has_replicas = collectives_.size() > 1;
-  const bool shards_over_world = ShardRanks(scenario_) == world.ranks();
-  CollectiveStream* shard = has_replicas        ? collectives_[kShardAxis].get()
-                            : shards_over_world ? &world
-                                                : alone_.get();
-  CollectiveStream* replicate = has_replicas        ? collectives_[kReplicateAxis].get()
-                                : shards_over_world ? alone_.get()
-                                                    : &world;
-  const bool is_sharded = scenario_.parallel.data.kind != DataParallelKind::kNone &&
-                          scenario_.parallel.data.kind != DataParallelKind::kDdp;
-  StrategyContext context{scenario_, role_, model_->modules(), world, *shard, *replicate, kComputeStream, -1};
-  if (is_sharded && !host_computes()) {
-    context.copies = AddStream(StreamKind::kCopy, "copy");
-    context.host = AddStream(StreamKind::kHost, "host");
-  }
-  if (!is_sharded) {
-    strategy_ = MakeReplicated(context);
-  } else if (scenario_.parallel.data.kind == DataParallelKind::kFsdp) {
-    WT_ASSIGN_OR_RETURN(strategy_, MakeFsdp(context));
-  } else {
-    strategy_ = MakeZero(context);
-  }
-  return Ok();
-}
-
-Result<Role> RoleCompiler::Compile() {
-  WT_RETURN_IF_ERROR(MakeStrategy());
-  const int64_t micro_batches = scenario_.batch.accumulate;
-  const Slice losses = NewBuffer(role_, "losses", micro_batches, Category::kActivations);
-  for (int64_t i = 0; i < micro_batches; ++i) role_.losses.push_back(Slice{losses.buffer, i, 1});
-  role_.initialize = Initialize();
-  const int64_t startup = strategy_->startup_steps();
-  for (int64_t step = 0; step < startup; ++step)
-    role_.startup.push_back(Step(step, fmt::format("step {}", step)));
-  role_.steady = Step(startup, "steady");
-  for (auto& collectives : collectives_) collectives->SizeScratch();
-  return std::move(role_);
-}
-
-Program RoleCompiler::Initialize() {
-  ProgramBuilder builder(role_, "initialize");
-  builder.SetPhase(Phase::kInitialize);
-  builder.Alloc(role_.losses[0].buffer);
-  for (auto& collectives : collectives_) collectives->Initialize(builder);
-  strategy_->Initialize(builder);
-  CloseWithBarrier(builder);
-  return builder.Finish();
-}
-
-Program RoleCompiler::Step(int64_t step, std::string name) {
-  ProgramBuilder builder(role_, std::move(name));
-  strategy_->BeginStep(builder, step);
-  const int64_t count = scenario_.batch.accumulate;
-  for (int64_t i = 0; i < count; ++i) {
-    strategy_->BeginMicroBatch(/*is_last=*/i + 1 == count);
-    const int micro_batch = static_cast<int>(i);
-    const Slice dlogits = model_->Forward(builder, *strategy_, micro_batch, {}, role_.losses[i],
-                                          1.0 / static_cast<double>(count));
-    model_->Backward(builder, *strategy_, micro_batch, dlogits);
-    strategy_->EndMicroBatch();
-  }
-  strategy_->Update(builder, /*first=*/step == 0);
-  CloseWithBarrier(builder);
-  return builder.Finish();
-}
-
-// After everything on this rank.
-void RoleCompiler::CloseWithBarrier(ProgramBuilder& builder) {
-  builder.SetPhase(Phase::kEnd);
-  std::vector<OpIndex> last;
-  for (size_t stream = 0; stream < role_.streams.size(); ++stream) {
-    if (role_.streams[stream].kind != StreamKind::kHost)
-      last.push_back(builder.LastOn(static_cast<StreamId>(stream)));
-  }
-  collectives_[kWorldAxis]->Barrier(builder, std::move(last));
 }
 
 void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
@@ -204,40 +50,154 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   }
 }
 
-Status AddAxes(const Scenario& scenario, Plan& plan) {
-  plan.axes.push_back(MakeAxis("world", plan.world_size, plan.world_size, 1));
-  const DataParallelKind kind = scenario.parallel.data.kind;
-  if (kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp) return Ok();
-  const int shard = static_cast<int>(ShardRanks(scenario));
-  if (plan.world_size % shard != 0) {
-    return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size ({})", shard,
-                        plan.world_size);
+// What a layer costs, where nothing is measured: its arithmetic and its memory traffic, at a balance of 50 operations a byte
+// that is between a CPU's and a GPU's.
+double RoughTime(const Op& op) {
+  constexpr double kFlopsPerByte = 50;
+  return FlopsOf(op.kind).count() + kFlopsPerByte * static_cast<double>(TrafficOf(op.kind).count());
+}
+
+// Every parameter whole, in a buffer of its own: for a look at the model's operators.
+class BareHooks : public ModelHooks {
+ public:
+  explicit BareHooks(Role& role) {
+    for (const Parameter& parameter : role.parameters) {
+      values_.push_back(NewBuffer(role, parameter.name, parameter.elements, Category::kParameters));
+    }
   }
-  if (shard == 1 || shard == plan.world_size) return Ok();
-  plan.axes.push_back(MakeAxis("shard", plan.world_size, shard, 1));
-  plan.axes.push_back(MakeAxis("replicate", plan.world_size, plan.world_size / shard, shard));
+  Slice Values(int index) override { return values_[index]; }
+  Slice Gradient(int index) override { return values_[index]; }
+  bool HoldsValue(int) const override { return true; }
+  void Ready(int) override {}
+  void Wrote(int) override {}
+
+ private:
+  std::vector<Slice> values_;
+};
+
+LayerCosts CostsOf(const Scenario& scenario, const OperatorTime& time) {
+  const StageRange whole = WholeModel(scenario.model);
+  Role role;
+  role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
+  CollectiveStream tensor(role, 0, static_cast<int>(scenario.parallel.tensor.size), "tensor");
+  const std::unique_ptr<Model> model =
+      MakeModel(scenario, whole, {&tensor, scenario.parallel.tensor.sequence});
+  model->Register(role);
+  BareHooks hooks(role);
+  const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);
+  ProgramBuilder builder(role, "layers");
+  const Slice output = model->Forward(builder, hooks, 0, {}, loss, 1.0);
+  model->Backward(builder, hooks, 0, output);
+  LayerCosts costs{std::vector<double>(whole.end), 0, 0};
+  const Program program = builder.Finish();
+  for (const Op& op : program.ops) {
+    if (IsMemory(op.kind) || IsCommunication(op.kind)) continue;  // of a tensor axis: every layer's is alike
+    const bool is_input = std::holds_alternative<LoadBatch>(op.kind) ||
+                          std::holds_alternative<EmbeddingForward>(op.kind) ||
+                          std::holds_alternative<EmbeddingBackward>(op.kind);
+    (op.layer >= 0 ? costs.layers[op.layer] : is_input ? costs.input : costs.output) += time(op);
+  }
+  return costs;
+}
+
+Result<Schedule> ScheduleOf(const Scenario& scenario) {
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  const int ranks = static_cast<int>(pipeline.size);
+  const int64_t micro_batches = scenario.batch.accumulate;
+  if (pipeline.schedule.ends_with(".csv")) {
+    return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
+  }
+  auto schedule =
+      MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
+  if (!schedule) {
+    return tl::unexpected(
+        Error{schedule.error().kind, fmt::format("parallel.pipeline.schedule: {} {} (batch.accumulate)",
+                                                 pipeline.schedule, schedule.error().message)});
+  }
+  return schedule;
+}
+
+bool SplitsBackward(const Schedule& schedule) {
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) return true;
+    }
+  }
+  return false;
+}
+
+Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule) {
+  if (scenario.parallel.data.kind == DataParallelKind::kFsdp && SplitsBackward(schedule)) {
+    return Unsupported(
+        "parallel.data.kind: fsdp with a schedule that makes gradients of weights apart from those of inputs "
+        "({}) is not supported yet",
+        schedule.name);
+  }
+  return Ok();
+}
+
+Result<PipelinePlan> PlanPipeline(const Scenario& scenario, const OperatorTime& time) {
+  WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
+  WT_RETURN_IF_ERROR(CheckPipelineWithData(scenario, schedule));
+  std::vector<int64_t> balance = scenario.parallel.pipeline.balance;
+  const int stages = schedule.stages();
+  if (stages > LayerCount(scenario.model)) {
+    return InvalidInput(
+        "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
+        scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
+  }
+  if (balance.empty()) balance = BalanceStages(CostsOf(scenario, time ? time : RoughTime), stages);
+  if (static_cast<int>(balance.size()) != stages) {
+    return InvalidInput("parallel.pipeline.balance has {} entries, expected {}, the stages of {}",
+                        balance.size(), stages, scenario.parallel.pipeline.schedule);
+  }
+  return PipelinePlan{StagesOf(scenario.model, balance), AddCommunication(schedule)};
+}
+
+// Names of modules to wrap are those of the whole model; a stage has some of them only.
+Status CheckWrapNames(const Scenario& scenario) {
+  if (scenario.parallel.data.kind != DataParallelKind::kFsdp) return Ok();
+  Role role;
+  const std::unique_ptr<Model> model = MakeModel(scenario, WholeModel(scenario.model));
+  model->Register(role);
+  WT_RETURN_IF_ERROR(MakeUnits(model->modules(), role.parameters, scenario.parallel.data.wrap));
+  return Ok();
+}
+
+Status AddRoles(Plan& plan, const PlanAxes& axes) {
+  plan.role_of_rank.assign(plan.world_size, 0);
+  int64_t parameters = 0;
+  for (int rank = 0; rank < plan.mesh.pipeline(); ++rank) {
+    RoleCompiler compiler(plan, axes, rank);
+    WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
+    for (int member : role.ranks) plan.role_of_rank[member] = rank;
+    for (const Parameter& parameter : role.parameters) {
+      if (!parameter.is_copy) parameters += WholeElements(parameter);
+    }
+    plan.roles.push_back(std::move(role));
+    if (rank + 1 == plan.mesh.pipeline()) plan.model = compiler.model().Statistics(parameters);
+  }
+  const Scenario& s = plan.scenario;
+  const int64_t samples = s.batch.micro * s.batch.accumulate * s.parallel.data.size;
+  plan.model.tokens_per_step = samples * (s.model.kind == ModelKind::kTransformer ? s.model.seq_len : 1);
   return Ok();
 }
 
 }  // namespace
 
-Result<Plan> CompilePlan(const Scenario& scenario) {
+Result<Plan> CompilePlan(const Scenario& scenario, const OperatorTime& time) {
   WT_RETURN_IF_ERROR(CheckSupported(scenario));
   Plan plan;
   plan.scenario = scenario;
-  plan.world_size = static_cast<int>(scenario.WorldSize());
-  WT_RETURN_IF_ERROR(AddAxes(scenario, plan));
-  RoleCompiler compiler(scenario, plan);
-  WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
-  plan.roles.push_back(std::move(role));
-  plan.role_of_rank.assign(plan.world_size, 0);
-  int64_t parameters = 0;
-  for (const Parameter& parameter : plan.roles[0].parameters) parameters += parameter.elements;
-  plan.model = compiler.model().Statistics(parameters);
-  const int64_t samples = scenario.batch.micro * scenario.batch.accumulate * scenario.parallel.data.size;
-  plan.model.tokens_per_step =
-      samples * (scenario.model.kind == ModelKind::kTransformer ? scenario.model.seq_len : 1);
-  CheckPrograms(plan.roles[0], plan.axes);
+  plan.mesh = DeviceMesh(scenario.parallel);
+  plan.world_size = plan.mesh.world_size();
+  if (scenario.parallel.pipeline.size > 1) {
+    WT_RETURN_IF_ERROR(CheckWrapNames(scenario));
+    WT_ASSIGN_OR_RETURN(plan.pipeline, PlanPipeline(scenario, time));
+  }
+  WT_ASSIGN_OR_RETURN(const PlanAxes axes, AddAxes(plan));
+  WT_RETURN_IF_ERROR(AddRoles(plan, axes));
+  for (const Role& role : plan.roles) CheckPrograms(role, plan.axes);
   return plan;
 }
 

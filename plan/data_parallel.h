@@ -6,7 +6,6 @@
 
 #include "plan/collectives.h"
 #include "plan/model.h"
-#include "plan/model_hooks.h"
 
 namespace windtunnel {
 
@@ -15,22 +14,44 @@ struct StrategyContext {
   const Scenario& scenario;
   Role& role;
   const std::vector<Module>& modules;
-  CollectiveStream& world;      // all data-parallel ranks
+  CollectiveStream& data;       // all data-parallel ranks
   CollectiveStream& shard;      // those that one copy of the states is sharded over
   CollectiveStream& replicate;  // those that hold the same shard
   CollectiveStream& tensor;     // those that have parts of the same weights
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
+  std::vector<CollectiveStream*>
+      model_parts;  // over which the parts of one model are spread: pipeline stages
 };
 
-class DataParallel : public ModelHooks {
+// Its hooks are those of ModelHooks, for the parameters and modules of all stages of the rank; Ready also says whether this was
+// the parameter's last micro-batch of the step (in all of the rank's stages that use it).
+class DataParallel {
  public:
+  virtual ~DataParallel() = default;
+
+  virtual void BeforeForward(ModuleId) {}
+  virtual void AfterForward(ModuleId) {}
+  virtual void BeforeBackward(ModuleId) {}
+  virtual void AfterBackward(ModuleId) {}
+  virtual Slice Values(int index) = 0;
+  virtual Slice Gradient(int index) = 0;
+  virtual bool HoldsValue(int index) const = 0;
+  virtual void Wrote(int index) = 0;
+  virtual void Ready(int index, bool is_last) = 0;
+
   // Allocates what lives from the start, gives parameters their first values and makes ranks agree on them.
   virtual void Initialize(ProgramBuilder& b) = 0;
   // Starts a step: zero_grad.
   virtual void BeginStep(ProgramBuilder& b, int64_t step) = 0;
-  virtual void BeginMicroBatch(bool is_last) = 0;
-  virtual void EndMicroBatch() = 0;
+  // Around the forward and the backward of one micro-batch in one stage; forwards and backwards of several micro-batches and stages
+  // follow each other in any order, but do not overlap.
+  virtual void BeginForward() {}
+  // `is_last`: of this stage in this step.
+  virtual void BeginBackward(bool is_last) = 0;
+  virtual void EndBackward() = 0;
+  // Where the optimizer finds this rank's part of a gradient, after the last EndBackward.
+  virtual Slice ReducedGradient(int index) = 0;
   // Clips and updates.
   virtual void Update(ProgramBuilder& b, bool first) = 0;
   // Steps that differ from the steady one.
@@ -40,7 +61,8 @@ class DataParallel : public ModelHooks {
 // Parameters whole on every rank: one device, or DistributedDataParallel.
 std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context);
 std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context);
-// InvalidInput for a wrap policy that names no module or splits tied weights.
+// InvalidInput for a wrap policy that names no module or splits tied weights, and for tied weights in two stages whose shards do not
+// line up (version 1).
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context);
 
 // This rank's part, of `elements` elements, of a buffer that `shard`'s ranks divide among them; all of it with one rank.

@@ -142,8 +142,7 @@ void DdpReducer::Rebuild() {
   for (const Bucket& bucket : old) builder_->Free(bucket.whole.buffer);
 }
 
-void DdpReducer::BeginMicroBatch(bool sync) {
-  syncing_ = sync;
+void DdpReducer::BeginReduction() {
   next_bucket_ = 0;
   for (Bucket& bucket : buckets_) {
     bucket.pending = static_cast<int>(bucket.parameters.size());
@@ -160,9 +159,10 @@ void DdpReducer::Wrote(int index) {
   if (own_gradients_) own_gradients_->Wrote(index);
 }
 
-void DdpReducer::Ready(int index) {
+void DdpReducer::Ready(int index, bool is_last) {
   Wrote(index);
-  if (!syncing_) return;
+  if (!is_last && spec_.sync == GradientSync::kLastMicroBatch) return;
+  if (ready_++ == 0) BeginReduction();
   if (ready_order_.size() < role_.parameters.size()) ready_order_.push_back(index);
   const double share = 1.0 / static_cast<double>(collectives_.ranks());
   const std::string& name = role_.parameters[index].name;
@@ -195,8 +195,9 @@ void DdpReducer::ReduceUsedParameters() {
   collectives_.AllReduce(*builder_, used_map_, "used parameters", {builder_->LastCompute()});
 }
 
-void DdpReducer::EndMicroBatch() {
-  if (!syncing_) return;
+void DdpReducer::EndBackward() {
+  if (ready_ < static_cast<int64_t>(role_.parameters.size())) return;
+  ready_ = 0;
   builder_->SetPhase(Phase::kGradientSync);
   LaunchReadyBuckets();
   WT_CHECK_EQ(next_bucket_, buckets_.size());

@@ -29,10 +29,8 @@ class DdpReducer {
   void Initialize(ProgramBuilder& builder);
   // Starts a step: zero_grad, and in step 1 the rebuild.
   void BeginStep(ProgramBuilder& builder, int64_t step);
-  // `sync`: this micro-batch's backward reduces (otherwise it is under no_sync).
-  void BeginMicroBatch(bool sync);
-  // Waits for all buckets and copies them back, after a synchronised backward.
-  void EndMicroBatch();
+  // Waits for all buckets and copies them back, once every parameter's gradient is in them.
+  void EndBackward();
 
   // Steps that differ from the steady one: step 0 always, step 1 when buckets are rebuilt in it.
   int64_t startup_steps() const { return spec_.find_unused_parameters ? 1 : 2; }
@@ -41,7 +39,8 @@ class DdpReducer {
   // Where the optimizer finds the gradient in this program.
   Slice Place(int index) const { return own_gradients_ ? own_gradients_->Place(index) : slot_[index]; }
   bool HoldsValue(int index) const { return holds_value_[index]; }
-  void Ready(int index);
+  // `is_last`: of the step. Other micro-batches are under no_sync, unless sync: every_micro_batch.
+  void Ready(int index, bool is_last);
   void Wrote(int index);
 
  private:
@@ -52,6 +51,7 @@ class DdpReducer {
     OpIndex launched = -1;
   };
 
+  void BeginReduction();
   void AssignFirstBuckets();
   void Rebuild();
   std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
@@ -74,7 +74,7 @@ class DdpReducer {
   std::vector<int> ready_order_;  // recorded in the first synchronised backward
   std::vector<bool> holds_value_;
   Slice used_map_;
-  bool syncing_ = false;
+  int64_t ready_ = 0;  // parameters whose gradients are in the buckets of the reduction under way
   size_t next_bucket_ = 0;
 };
 

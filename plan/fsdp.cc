@@ -15,11 +15,14 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       shard_(context.shard),
       replicate_(context.replicate),
       tensor_(context.tensor),
+      norm_axes_(context.model_parts),
       copies_(context.copies),
       host_(context.host) {
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
+  norm_axes_.insert(norm_axes_.begin(), &shard_);
+  for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);
   unit_of_parameter_.resize(role_.parameters.size());
   place_in_unit_.resize(role_.parameters.size());
@@ -38,7 +41,9 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     units_.push_back(std::move(unit));
   }
   place_in_backward_.resize(units_.size());
-  OrderBackward(context.modules, kRootModule);
+  for (size_t m = 0; m < context.modules.size(); ++m) {
+    if (context.modules[m].is_root()) OrderBackward(context.modules, static_cast<ModuleId>(m));
+  }
   std::reverse(backward_order_.begin(), backward_order_.end());
   for (size_t i = 0; i < backward_order_.size(); ++i)
     place_in_backward_[backward_order_[i]] = static_cast<int>(i);
@@ -128,20 +133,28 @@ void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   }
 }
 
-void Fsdp::BeginMicroBatch(bool is_last) {
+void Fsdp::BeginBackward(bool is_last) {
   syncs_ = is_last || spec_.sync == GradientSync::kEveryMicroBatch;
-  in_backward_ = false;
   last_reduced_ = kNoUnit;
   for (UnitState& unit : units_) unit.backward_begun = false;
 }
 
-void Fsdp::EndMicroBatch() {
+void Fsdp::EndBackward() {
   if (!syncs_) return;
   b_->SetPhase(Phase::kGradientSync);
   for (int unit : backward_order_) Settle(units_[unit]);
 }
 
-std::vector<OptimizerTarget> Fsdp::Targets() const {
+// REQUIRES: version 2, or one rank alone.
+Slice Fsdp::ReducedGradient(int index) {
+  const UnitState& unit = units_[unit_of_parameter_[index]];
+  const int place = place_in_unit_[index];
+  const int64_t elements =
+      spec_.version == 1 ? role_.parameters[index].elements : unit.layout.shard_elements[place];
+  return Slice{unit.gradient.buffer, unit.layout.starts[place], elements};
+}
+
+std::vector<OptimizerTarget> Fsdp::Targets() {
   std::vector<OptimizerTarget> targets;
   for (const UnitState& unit : units_) {
     targets.push_back({unit.name, unit.master.buffer >= 0 ? unit.master : unit.values, unit.gradient});
@@ -163,7 +176,7 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets);
   optimizer_->SetTargets(targets);
   optimizer_->AddTensorSums(b);
-  optimizer_->AddClipping(b, first, &shard_);
+  optimizer_->AddClipping(b, first, norm_axes_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; from_host && i < units_.size(); ++i) {
     AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToDevice},
@@ -171,19 +184,39 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   }
 }
 
+namespace {
+
+// Tied weights: the embedding is the first parameter.
+bool HoldsTied(const FsdpUnit& unit, const std::vector<Parameter>& parameters) {
+  return std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                     [&](int index) { return parameters[index].ordinal == 0; });
+}
+
+}  // namespace
+
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
+  const bool is_whole = context.scenario.parallel.pipeline.size == 1;
   WT_ASSIGN_OR_RETURN(std::vector<FsdpUnit> units,
-                      MakeUnits(context.modules, context.role.parameters, spec.wrap));
+                      MakeUnits(context.modules, context.role.parameters, spec.wrap, is_whole));
   const ModelSpec& model = context.scenario.model;
   const bool is_tied = model.kind == ModelKind::kTransformer && model.tie_embeddings;
   for (const FsdpUnit& unit : units) {
-    if (is_tied && unit.module != kRootModule && unit.parameters.front() == 0) {
+    if (is_tied && !context.modules[unit.module].is_root() && HoldsTied(unit, context.role.parameters)) {
       return InvalidInput(
           "parallel.data.wrap: '{}' holds the embedding, whose weight the head shares "
           "(model.tie_embeddings), so it "
           "must stay in the root unit",
           unit.name);
+    }
+  }
+  for (const Parameter& parameter : context.role.parameters) {
+    if (parameter.is_shared && spec.version == 1 && context.shard.ranks() > 1) {
+      return InvalidInput(
+          "parallel.data.version: 1 cannot sum the gradients of {} between two pipeline stages, whose flat "
+          "shards do not "
+          "line up; expected 2, or model.tie_embeddings: false",
+          parameter.name);
     }
   }
   return std::unique_ptr<DataParallel>(std::make_unique<Fsdp>(context, units));

@@ -60,8 +60,10 @@ class Fsdp : public DataParallel {
 
   void Initialize(ProgramBuilder& b) override;
   void BeginStep(ProgramBuilder& b, int64_t step) override;
-  void BeginMicroBatch(bool is_last) override;
-  void EndMicroBatch() override;
+  void BeginForward() override { in_backward_ = false; }
+  void BeginBackward(bool is_last) override;
+  void EndBackward() override;
+  Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
 
   void BeforeForward(ModuleId module) override;
@@ -72,7 +74,7 @@ class Fsdp : public DataParallel {
   Slice Values(int index) override;
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
-  void Ready(int index) override { holds_[index] = true; }
+  void Ready(int index, bool) override { holds_[index] = true; }
   void Wrote(int index) override { holds_[index] = true; }
 
  private:
@@ -105,7 +107,7 @@ class Fsdp : public DataParallel {
   void AllocGradient(UnitState& unit);
   void AwaitScatter(UnitState& unit);
   void Settle(UnitState& unit);
-  std::vector<OptimizerTarget> Targets() const;
+  std::vector<OptimizerTarget> Targets();
 
   Role& role_;
   DataParallelSpec spec_;
@@ -113,9 +115,11 @@ class Fsdp : public DataParallel {
   DType type_, reduce_;
   int64_t micro_batches_;
   CollectiveStream &shard_, &replicate_, &tensor_;
+  std::vector<CollectiveStream*> norm_axes_;
   StreamId copies_, host_;
   bool reshards_after_forward_;
   std::vector<UnitState> units_;
+  std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
   std::vector<int> backward_order_, place_in_backward_;
   std::vector<bool> holds_;

@@ -86,7 +86,7 @@ void Fsdp::BeforeForward(ModuleId module) {
 
 // The root stays: backward begins with it.
 void Fsdp::AfterForward(ModuleId module) {
-  if (UnitOf(module) != kNoUnit && module != kRootModule && reshards_after_forward_)
+  if (UnitOf(module) != kNoUnit && !is_root_[module] && reshards_after_forward_)
     Reshard(units_[UnitOf(module)]);
 }
 

@@ -23,11 +23,15 @@ bool Matches(const std::string& name, const std::string& pattern) {
 class Wrapper {
  public:
   Wrapper(const std::vector<Module>& modules, const std::vector<Parameter>& parameters,
-          const WrapPolicy& policy)
-      : modules_(modules), parameters_(parameters), policy_(policy), wrapped_(modules.size(), false) {}
+          const WrapPolicy& policy, bool is_whole)
+      : modules_(modules),
+        parameters_(parameters),
+        policy_(policy),
+        is_whole_(is_whole),
+        wrapped_(modules.size(), false) {}
 
   Result<std::vector<FsdpUnit>> Run() {
-    wrapped_[kRootModule] = true;
+    for (size_t m = 0; m < modules_.size(); ++m) wrapped_[m] = modules_[m].is_root();
     switch (policy_.kind) {
       case WrapPolicy::Kind::kRoot:
         break;
@@ -35,7 +39,9 @@ class Wrapper {
         WrapBlocks();
         break;
       case WrapPolicy::Kind::kSize:
-        WrapBySize(kRootModule);
+        for (size_t m = 0; m < modules_.size(); ++m) {
+          if (modules_[m].is_root()) WrapBySize(static_cast<ModuleId>(m));
+        }
         break;
       case WrapPolicy::Kind::kModules:
         WT_RETURN_IF_ERROR(WrapNamed());
@@ -47,22 +53,22 @@ class Wrapper {
  private:
   // Blocks repeat: their names end in a number, directly below the root.
   void WrapBlocks() {
-    for (size_t m = 1; m < modules_.size(); ++m) {
+    for (size_t m = 0; m < modules_.size(); ++m) {
       const std::vector<std::string> parts = Parts(modules_[m].name);
       const bool numbered =
           parts.size() == 2 && parts[1].find_first_not_of("0123456789") == std::string::npos;
-      if (modules_[m].parent == kRootModule && numbered) wrapped_[m] = true;
+      if (modules_[m].parent >= 0 && modules_[modules_[m].parent].is_root() && numbered) wrapped_[m] = true;
     }
   }
 
   Status WrapNamed() {
     for (const std::string& pattern : policy_.modules) {
       bool found = false;
-      for (size_t m = 1; m < modules_.size(); ++m) {
-        if (!Matches(modules_[m].name, pattern)) continue;
+      for (size_t m = 0; m < modules_.size(); ++m) {
+        if (modules_[m].is_root() || !Matches(modules_[m].name, pattern)) continue;
         found = wrapped_[m] = true;
       }
-      if (!found)
+      if (!found && is_whole_)
         return InvalidInput("parallel.data.wrap: no module is named '{}'; there are {}", pattern,
                             KnownNames());
     }
@@ -71,7 +77,8 @@ class Wrapper {
 
   std::string KnownNames() const {
     std::string names;
-    for (size_t m = 1; m < modules_.size(); ++m) {
+    for (size_t m = 0; m < modules_.size(); ++m) {
+      if (modules_[m].is_root()) continue;
       const std::vector<std::string> parts = Parts(modules_[m].name);
       if (parts.size() > 1 && parts[1] != "0") continue;  // the first of each kind says it
       names += (names.empty() ? "" : ", ") + modules_[m].name;
@@ -107,7 +114,7 @@ class Wrapper {
     if (!Reaches(elements)) return 0;
     int64_t in_units = 0;
     for (ModuleId child : ChildrenOf(module)) in_units += WrapBySize(child);
-    if (module == kRootModule || !Reaches(elements - in_units)) return in_units;
+    if (modules_[module].is_root() || !Reaches(elements - in_units)) return in_units;
     wrapped_[module] = true;
     return elements;
   }
@@ -118,7 +125,7 @@ class Wrapper {
     for (size_t m = 0; m < modules_.size(); ++m) {
       if (wrapped_[m]) {
         unit_of[m] = static_cast<int>(units.size());
-        units.push_back({m == kRootModule ? "root" : modules_[m].name, static_cast<ModuleId>(m), {}});
+        units.push_back({modules_[m].name.empty() ? "root" : modules_[m].name, static_cast<ModuleId>(m), {}});
       } else {
         unit_of[m] = unit_of[modules_[m].parent];
       }
@@ -132,14 +139,16 @@ class Wrapper {
   const std::vector<Module>& modules_;
   const std::vector<Parameter>& parameters_;
   const WrapPolicy& policy_;
+  const bool is_whole_;
   std::vector<bool> wrapped_;
 };
 
 }  // namespace
 
 Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,
-                                        const std::vector<Parameter>& parameters, const WrapPolicy& policy) {
-  return Wrapper(modules, parameters, policy).Run();
+                                        const std::vector<Parameter>& parameters, const WrapPolicy& policy,
+                                        bool is_whole) {
+  return Wrapper(modules, parameters, policy, is_whole).Run();
 }
 
 ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks,

@@ -22,9 +22,10 @@ struct FsdpUnit {
 //   size   as PyTorch's size_based_auto_wrap_policy: a module is wrapped when what its wrapped children leave of it reaches the
 //          size; children first, and only below modules that reach it (bytes of fp32 parameters)
 //   names  those modules; `*` stands for one part of a name: "blocks.*.mlp"
-// InvalidInput for a name that no module has.
+// InvalidInput for a name that no module has, unless the modules are a stage's (`is_whole` false), which has some of them only.
 Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,
-                                        const std::vector<Parameter>& parameters, const WrapPolicy& policy);
+                                        const std::vector<Parameter>& parameters, const WrapPolicy& policy,
+                                        bool is_whole = true);
 
 // Version 1: the unit's tensors lie one after the other in a flat parameter, padded at its end to a multiple of `ranks`; rank r holds
 // the r-th of `ranks` equal parts. Version 2: every tensor is cut along its first dimension into `ranks` parts of

@@ -27,11 +27,6 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
   return {storage, TypeOf(precision.compute)};
 }
 
-StageRange WholeModel(const ModelSpec& model) {
-  return {0, model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers,
-          true, true};
-}
-
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
                                  const TensorParallel& tensor) {
   return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage, tensor)
@@ -103,13 +98,16 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   const int index = static_cast<int>(role.parameters.size());
   role.parameters.push_back(std::move(parameter));
   modules_[module].parameters.push_back(index);
+  parameters_.push_back(index);
   return index;
 }
 
 int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
                    ParameterInit init, int64_t ordinal, const ParameterSplit& split) {
   for (size_t i = 0; i < role.parameters.size(); ++i) {
-    if (role.parameters[i].ordinal == ordinal) return static_cast<int>(i);
+    if (role.parameters[i].ordinal != ordinal) continue;
+    parameters_.push_back(static_cast<int>(i));
+    return parameters_.back();
   }
   const int64_t next = std::exchange(next_ordinal_, ordinal);
   const int index = AddParameter(role, module, std::move(name), std::move(shape), init, split);

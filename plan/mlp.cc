@@ -64,6 +64,9 @@ class Mlp : public Model {
     return dx;
   }
 
+  int64_t InputElements() const override { return rows_ * spec_.widths[stage_.first]; }
+  int64_t OutputElements() const override { return rows_ * spec_.widths[stage_.end]; }
+
   ModelStatistics Statistics(int64_t parameters) const override {
     ModelStatistics statistics;
     statistics.parameters = statistics.parameters_without_positions = parameters;

@@ -9,17 +9,9 @@
 #include "plan/collectives.h"
 #include "plan/model_hooks.h"
 #include "plan/program_builder.h"
+#include "plan/stages.h"
 
 namespace windtunnel {
-
-// The part of a model that is one stage of a pipeline: layers [first, end) (blocks of a transformer), with the model's input
-// before the first stage's and its loss behind the last's.
-struct StageRange {
-  int64_t first = 0, end = 0;
-  bool is_first = true, is_last = true;
-};
-// All of it.
-StageRange WholeModel(const ModelSpec& model);
 
 // Operators to be added later, each with the layer that they are labelled with.
 struct DeferredOp {
@@ -61,6 +53,9 @@ class Model {
   // The module tree; module 0 is the root.
   const std::vector<Module>& modules() const { return modules_; }
 
+  // Those that the stage uses, by their index in the role.
+  const std::vector<int>& parameters() const { return parameters_; }
+
   // Operators of a micro-batch's forward. The first stage loads its data and ignores `input`; the others continue from what the
   // stage before returned. Returns what the next stage continues from; on the last, which adds the loss into `loss`, the
   // gradient that its own backward begins with: that of the mean loss times `gradient_scale`.
@@ -72,6 +67,10 @@ class Model {
                  WeightGradients weights = WeightGradients::kWithInput);
   // What a backward that deferred them left: the gradients of weights. (Those of norms came with their input's.) Once.
   void BackwardWeights(ProgramBuilder& builder, int micro_batch);
+
+  // Elements of what Forward continues from, and returns for the next stage.
+  virtual int64_t InputElements() const = 0;
+  virtual int64_t OutputElements() const = 0;
 
   // Of the whole model, which has `parameters` parameters.
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;
@@ -93,6 +92,7 @@ class Model {
 
   TensorParallel tensor_;
   std::vector<Module> modules_;
+  std::vector<int> parameters_;
   bool is_in_stage_ = true;  // what is added next
   int64_t next_ordinal_ = 0;
 

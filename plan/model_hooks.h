@@ -12,11 +12,14 @@ namespace windtunnel {
 using ModuleId = int;
 inline constexpr ModuleId kRootModule = 0;
 
-// A part of the model that strategies may treat as one: a tree with the whole model at its root, in forward order (preorder).
+// A part of the model that strategies may treat as one: a tree with the whole model, or the stage, at its root, in forward order
+// (preorder). The modules of a rank that holds several stages are their trees, one after the other.
 struct Module {
   std::string name;  // "blocks.0.attn"; the root's is empty
   ModuleId parent = -1;
   std::vector<int> parameters;  // its own, without those of its children (indices in registration order)
+
+  bool is_root() const { return parent < 0; }
 };
 
 class ModelHooks {

@@ -89,44 +89,50 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b) {
   b.Add(copy, name, parts, gradients, {sum});
 }
 
-// Every gradient, of which those that all tensor ranks have come last.
-std::vector<Slice> OptimizerSteps::NormOperands(GradientNorm& norm) const {
-  std::vector<Slice> gradients;
-  norm.replicas = tensor_.ranks();
-  if (tensor_.ranks() == 1) {
+// The norm of what the rank counts, and the gradients in the order that its operator wants: those that all tensor ranks have last.
+// Where all counts alike, targets need not be taken apart.
+GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
+  GradientNorm norm;
+  for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
+  const bool has_copies = std::any_of(role_.parameters.begin(), role_.parameters.end(),
+                                      [](const Parameter& parameter) { return parameter.is_copy; });
+  if (tensor_.ranks() == 1 && !has_copies) {
     for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
-    norm.tensors = targets();
-    return gradients;
-  }
-  for (const bool is_replicated : {false, true}) {
+  } else {
+    std::vector<Slice> replicated;
     for (const Parameter& parameter : role_.parameters) {
-      if (parameter.part.empty() == is_replicated) gradients.push_back(GradientOf(parameter));
-      if (parameter.part.empty() && is_replicated) ++norm.replicated;
+      if (parameter.is_copy) continue;
+      const bool is_replicated = tensor_.ranks() > 1 && parameter.part.empty();
+      (is_replicated ? replicated : gradients).push_back(GradientOf(parameter));
     }
+    gradients.insert(gradients.end(), replicated.begin(), replicated.end());
+    norm.replicated = static_cast<int64_t>(replicated.size());
+    norm.replicas = tensor_.ranks();
   }
   norm.tensors = static_cast<int64_t>(gradients.size());
-  return gradients;
+  return norm;
 }
 
-void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over) {
+void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
+                                 const std::vector<CollectiveStream*>& sum_over) {
   if (spec_.clip_norm <= 0) return;
   b.SetPhase(Phase::kOptimizer);
   const Slice norm{role_.gradient_norm, 0, 1};
-  std::vector<CollectiveStream*> sums = {&tensor_};
-  if (sum_over != nullptr) sums.insert(sums.begin(), sum_over);
-  std::erase_if(sums, [](const CollectiveStream* axis) { return axis->ranks() == 1; });
-  std::vector<Slice> gradients;
+  std::vector<Slice> gradients, counted;
   int64_t elements = 0;
   for (const OptimizerTarget& target : targets_) {
     gradients.push_back(target.gradient);
     elements += target.gradient.elements;
   }
+  GradientNorm local = NormOf(counted);
+  local.squared = std::any_of(sum_over.begin(), sum_over.end(),
+                              [](const CollectiveStream* axis) { return axis->ranks() > 1; });
   if (first) b.Alloc(norm.buffer);
-  GradientNorm local{.elements = elements, .squared = !sums.empty()};
-  const std::vector<Slice> operands = NormOperands(local);
-  OpIndex last = b.Add(local, "gradient_norm", operands, {norm});
-  for (CollectiveStream* axis : sums) last = axis->AllReduce(b, norm, "gradient_norm", {last});
-  if (!sums.empty()) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {last});
+  OpIndex sum = b.Add(local, "gradient_norm", counted, {norm});
+  for (CollectiveStream* axis : sum_over) {
+    if (axis->ranks() > 1) sum = axis->AllReduce(b, norm, "gradient_norm", {sum});
+  }
+  if (local.squared) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
   b.Add(ClipGradients{elements, targets(), spec_.clip_norm}, "clip", {norm}, gradients);
 }
 

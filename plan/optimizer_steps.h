@@ -27,8 +27,9 @@ class OptimizerSteps {
   // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
   // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part.
   void AddTensorSums(ProgramBuilder& b);
-  // Clips all gradients. `sum_over` (may be null): the axis over which the ranks hold shards of them. Nothing without clip_norm.
-  void AddClipping(ProgramBuilder& b, bool first, CollectiveStream* sum_over);
+  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
+  // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has. Nothing without clip_norm.
+  void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
   // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
 
@@ -36,7 +37,7 @@ class OptimizerSteps {
 
  private:
   Slice GradientOf(const Parameter& parameter) const;
-  std::vector<Slice> NormOperands(GradientNorm& norm) const;
+  GradientNorm NormOf(std::vector<Slice>& gradients) const;
 
   Role& role_;
   OptimizerSpec spec_;

@@ -5,11 +5,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
+#include "plan/mesh.h"
+#include "plan/schedule.h"
+#include "plan/stages.h"
 #include "plan/step_program.h"
 #include "scenarios/scenario.h"
 
@@ -45,9 +50,11 @@ struct Parameter {
   std::vector<int64_t> shape;  // row-major
   int64_t elements = 0;
   ParameterInit init;
-  Placement values;      // that the optimizer updates (fp32), between steps
-  int64_t ordinal = 0;   // in the registration order of the whole model, of which the role may hold a stage
-  bool is_copy = false;  // of a parameter of another role (tied weights): kept equal to it, and counted there
+  Placement values;     // that the optimizer updates (fp32), between steps
+  int64_t ordinal = 0;  // in the registration order of the whole model, of which the role may hold a stage
+  // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed. The copy counts
+  // neither in the model's size nor in the gradients' norm.
+  bool is_shared = false, is_copy = false;
   // With tensor parallelism all else here is of the rank's part, which lies in a tensor of `whole_shape` as `part` says; where `part`
   // is empty every tensor rank has the whole. Is its gradient then a sum over the tensor axis, to be made before the update?
   std::vector<int64_t> whole_shape = {};
@@ -59,7 +66,7 @@ int64_t WholeElements(const Parameter& parameter);
 
 // Ranks that execute the same programs.
 struct Role {
-  std::string name;        // "replica"
+  std::string name;        // "replica"; in a pipeline "stage 0", "stages 0, 2"
   std::vector<int> ranks;  // ascending
   std::vector<Stream> streams;
   std::vector<Buffer> buffers;
@@ -67,7 +74,8 @@ struct Role {
   Program initialize;            // parameters, initial broadcast, first buckets
   std::vector<Program> startup;  // the first steps, where they differ from the steady one
   Program steady;
-  std::vector<Slice> losses;    // fp32 scalars, one per micro-batch; their mean is the step's loss
+  std::vector<Slice>
+      losses;  // fp32 scalars, one per micro-batch; their mean is the step's loss. Of the last stage only
   BufferId gradient_norm = -1;  // fp32 scalar, when clipping
 
   // Of step 0, 1, …
@@ -83,12 +91,20 @@ struct ModelStatistics {
   Flops flops_per_token;        // PaLM convention: 6N + 12 L H Q T; 6N for an MLP
 };
 
+// Pipeline stages: which layers each has, and what each pipeline rank does when (its sends and receives included).
+struct PipelinePlan {
+  std::vector<StageRange> stages;
+  Schedule schedule;
+};
+
 struct Plan {
   Scenario scenario;
   int world_size = 1;
+  DeviceMesh mesh;
   std::vector<Axis> axes;  // axis 0 is the world
   std::vector<Role> roles;
   std::vector<int> role_of_rank;
+  std::optional<PipelinePlan> pipeline;  // with more than one stage
   ModelStatistics model;
 
   const Role& RoleOf(int rank) const { return roles[role_of_rank[rank]]; }
@@ -96,8 +112,12 @@ struct Plan {
   const Group& GroupOf(int rank, const Stream& stream) const { return axes[stream.axis].GroupOf(rank); }
 };
 
+// What an operator takes, in any unit.
+using OperatorTime = std::function<double(const Op&)>;
+
+// `time` balances the stages of a pipeline that has no parallel.pipeline.balance; without it, a rough estimate does.
 // Errors: Unsupported for what the step programs do not cover yet (names the key and its value), InvalidInput for
 // combinations that cannot be.
-Result<Plan> CompilePlan(const Scenario& scenario);
+Result<Plan> CompilePlan(const Scenario& scenario, const OperatorTime& time = {});
 
 }  // namespace windtunnel

@@ -25,11 +25,13 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   if (stream == kComputeStream) {
     dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
     awaited_.clear();
-    for (const auto* slices : {&reads, &writes}) {
-      for (const Slice& slice : *slices) {
-        const auto awaited = awaited_by_use_.extract(slice.buffer);
-        if (!awaited.empty()) dependencies.push_back(awaited.mapped());
-      }
+  }
+  for (const auto* slices : {&reads, &writes}) {
+    for (const Slice& slice : *slices) {
+      const auto awaited = awaited_by_use_.find(slice.buffer);
+      if (awaited == awaited_by_use_.end() || program_.ops[awaited->second].stream == stream) continue;
+      dependencies.push_back(awaited->second);
+      if (stream == kComputeStream) awaited_by_use_.erase(awaited);
     }
   }
   std::sort(dependencies.begin(), dependencies.end());
@@ -59,6 +61,12 @@ void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
 
 void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
   if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
+}
+
+std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
+  std::vector<OpIndex> before = awaited_;
+  if (last_compute_ >= 0) before.push_back(last_compute_);
+  return before;
 }
 
 void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {

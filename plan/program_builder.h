@@ -43,13 +43,16 @@ class ProgramBuilder {
   // The next operator on the compute stream also waits for `op` of another stream; nothing when it is -1.
   void WaitBeforeNextCompute(OpIndex op);
 
-  // The next operator on the compute stream that uses `slice`'s buffer waits for `op` of another stream; nothing when that is -1.
+  // What uses `slice`'s buffer next, on the compute stream or before that on others, waits for `op` of another stream; nothing when
+  // that is -1.
   void WaitBeforeUse(const Slice& slice, OpIndex op);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
   void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id); }
   void Free(BufferId id) { AddMemory(windtunnel::Free{}, id); }
 
+  // What the next operator on the compute stream comes after: the last one there, and what it will wait for.
+  std::vector<OpIndex> BeforeNextCompute() const;
   // The last operator added on the compute stream; -1: none yet.
   OpIndex LastCompute() const { return last_compute_; }
   OpIndex LastOn(StreamId stream) const;

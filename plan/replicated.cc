@@ -13,8 +13,9 @@ class Replicated : public DataParallel {
 
   void Initialize(ProgramBuilder& b) override;
   void BeginStep(ProgramBuilder& b, int64_t step) override;
-  void BeginMicroBatch(bool is_last) override;
-  void EndMicroBatch() override;
+  void BeginBackward(bool) override {}
+  void EndBackward() override;
+  Slice ReducedGradient(int index) override { return GradientPlace(index); }
   void Update(ProgramBuilder& b, bool first) override;
   int64_t startup_steps() const override { return reducer_ ? reducer_->startup_steps() : 1; }
 
@@ -25,7 +26,9 @@ class Replicated : public DataParallel {
   bool HoldsValue(int index) const override {
     return reducer_ ? reducer_->HoldsValue(index) : gradients_->HoldsValue(index);
   }
-  void Ready(int index) override { reducer_ ? reducer_->Ready(index) : gradients_->Wrote(index); }
+  void Ready(int index, bool is_last) override {
+    reducer_ ? reducer_->Ready(index, is_last) : gradients_->Wrote(index);
+  }
   void Wrote(int index) override { reducer_ ? reducer_->Wrote(index) : gradients_->Wrote(index); }
 
  private:
@@ -39,7 +42,8 @@ class Replicated : public DataParallel {
   DataParallelSpec spec_;
   OptimizerSpec optimizer_spec_;
   DType type_;
-  CollectiveStream &world_, &tensor_;
+  CollectiveStream &data_, &tensor_;
+  std::vector<CollectiveStream*> model_parts_;
   std::vector<Slice> values_, masters_;
   std::vector<Slice> converted_;                   // gradients in fp32, of the program being built
   std::unique_ptr<DdpReducer> reducer_;            // over several ranks, or
@@ -52,8 +56,9 @@ Replicated::Replicated(const StrategyContext& context)
       spec_(context.scenario.parallel.data),
       optimizer_spec_(context.scenario.optimizer),
       type_(TypesOf(context.scenario.precision).storage),
-      world_(context.world),
-      tensor_(context.tensor) {
+      data_(context.data),
+      tensor_(context.tensor),
+      model_parts_(context.model_parts) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
     if (has_masters()) {
@@ -62,9 +67,9 @@ Replicated::Replicated(const StrategyContext& context)
     }
     parameter.values.buffer = has_masters() ? masters_.back().buffer : values_.back().buffer;
   }
-  if (world_.ranks() > 1) {
-    reducer_ = std::make_unique<DdpReducer>(role_, spec_, world_, values_,
-                                            TypeOf(context.scenario.precision.reduce));
+  if (data_.ranks() > 1) {
+    reducer_ =
+        std::make_unique<DdpReducer>(role_, spec_, data_, values_, TypeOf(context.scenario.precision.reduce));
   } else {
     gradients_ = std::make_unique<ParameterGradients>(role_, type_);
   }
@@ -91,12 +96,8 @@ void Replicated::BeginStep(ProgramBuilder& b, int64_t step) {
   }
 }
 
-void Replicated::BeginMicroBatch(bool is_last) {
-  if (reducer_) reducer_->BeginMicroBatch(is_last || spec_.sync == GradientSync::kEveryMicroBatch);
-}
-
-void Replicated::EndMicroBatch() {
-  if (reducer_) reducer_->EndMicroBatch();
+void Replicated::EndBackward() {
+  if (reducer_) reducer_->EndBackward();
 }
 
 std::vector<OptimizerTarget> Replicated::Targets() {
@@ -122,7 +123,7 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
   optimizer_->AddTensorSums(b);
-  optimizer_->AddClipping(b, first, nullptr);
+  optimizer_->AddClipping(b, first, model_parts_);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; i < masters_.size(); ++i) {
     b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},

@@ -162,6 +162,10 @@ Schedule AddCommunication(const Schedule& schedule) {
   return lowered;
 }
 
+int ReceiverOf(const Schedule& schedule, const Action& send) {
+  return schedule.rank_of_stage[Counterpart(send).stage];
+}
+
 Schedule MergeBackwards(const Schedule& schedule) {
   Schedule merged{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
   for (const std::vector<Action>& actions : schedule.ranks) {

@@ -73,6 +73,9 @@ std::string DescribeAction(const Action& action);
 // The send or receive that `action`, a send or a receive, is met by.
 Action Counterpart(const Action& action);
 
+// The rank that a send goes to.
+int ReceiverOf(const Schedule& schedule, const Action& send);
+
 // The schedule with a send after each computation whose result another rank needs, and a receive before each computation whose
 // input another rank made. Stages that are neighbours on the same rank hand over locally, without an action.
 //

@@ -71,13 +71,16 @@ struct Group {
   std::vector<int> ranks;
 };
 
-// A dimension of the device mesh: groups of equal size that the ranks are divided into. Axis 0 is the world, one group.
+// A dimension of the device mesh: groups of equal size that the ranks are divided into. Axis 0 is the world, one group. Some
+// axes have groups for some ranks only (pairs of neighbours in a pipeline).
 struct Axis {
   std::string name;  // "world", "shard", "replicate", …
   std::vector<Group> groups;
-  std::vector<int32_t> group_of_rank;     // by world rank
-  std::vector<int32_t> position_of_rank;  // in that group
+  std::vector<int32_t> group_of_rank;     // by world rank; -1: in none
+  std::vector<int32_t> position_of_rank;  // in that group; -1
 
+  bool Contains(int rank) const { return group_of_rank[rank] >= 0; }
+  // REQUIRES: Contains(rank).
   const Group& GroupOf(int rank) const { return groups[group_of_rank[rank]]; }
   int size() const { return static_cast<int>(groups.front().ranks.size()); }
 };
@@ -92,6 +95,8 @@ struct Stream {
   StreamKind kind = StreamKind::kCompute;
   std::string name;  // "compute", "data"
   AxisId axis = -1;  // communication: whose collectives it carries, each rank among its group on this axis
+  // Communication with ranks that hold other stages of the pipeline: who waits for it waits for another stage.
+  bool between_stages = false;
 };
 inline constexpr StreamId kComputeStream = 0;
 

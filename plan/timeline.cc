@@ -61,10 +61,6 @@ void ForEachStretch(const Timeline& timeline, const Role& role, const Program& p
   SplitGap(now, timeline.end, std::move(tail), ends, emit);
 }
 
-bool IsPointToPoint(const OpKind& kind) {
-  return std::holds_alternative<Send>(kind) || std::holds_alternative<Receive>(kind);
-}
-
 }  // namespace
 
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program) {
@@ -75,7 +71,7 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
       result.host += stretch.length;
     } else if (!stretch.waited) {
       result.compute += stretch.length;
-    } else if (IsPointToPoint(program.ops[stretch.op].kind)) {
+    } else if (role.streams[program.ops[stretch.op].stream].between_stages) {
       result.bubble += stretch.length;
     } else {
       result.exposed_communication += stretch.length;

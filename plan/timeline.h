@@ -44,9 +44,10 @@ struct Timeline {
 struct StepBreakdown {
   Duration step;
   Duration compute;
-  Duration exposed_communication;  // the compute stream waits for a collective
-  Duration bubble;                 // it waits for another pipeline stage
-  Duration host;                   // nothing runs and nothing is waited for: dispatch
+  Duration exposed_communication;  // the compute stream waits for communication
+  Duration
+      bubble;  // it waits for another pipeline stage (Stream::between_stages): messages, and what all stages do together
+  Duration host;           // nothing runs and nothing is waited for: dispatch
   Duration communication;  // busy time of the communication streams, hidden or not (not part of the sum)
 };
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);

@@ -68,6 +68,8 @@ class Transformer : public Model {
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                 double gradient_scale) override;
+  int64_t InputElements() const override { return rows_ * spec_.hidden; }
+  int64_t OutputElements() const override { return rows_ * spec_.hidden; }
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:

@@ -10,6 +10,7 @@
 // host memory: the gradients' shard goes there, the new values come back.
 #include <algorithm>
 
+#include "base/check.h"
 #include "plan/data_parallel.h"
 #include "plan/gradient_buckets.h"
 #include "plan/optimizer_steps.h"
@@ -37,14 +38,15 @@ class Zero : public DataParallel {
 
   void Initialize(ProgramBuilder& b) override;
   void BeginStep(ProgramBuilder& b, int64_t step) override;
-  void BeginMicroBatch(bool is_last) override;
-  void EndMicroBatch() override;
+  void BeginBackward(bool) override {}
+  void EndBackward() override;
+  Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
 
   Slice Values(int index) override { return SliceOf(Of(index).values, index); }
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
-  void Ready(int index) override;
+  void Ready(int index, bool is_last) override;
   void Wrote(int index) override { holds_[index] = true; }
 
  private:
@@ -54,10 +56,12 @@ class Zero : public DataParallel {
   }
   bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
 
+  std::vector<std::vector<int>> InBuckets(Bytes cap) const;
   void MakeBuckets(const DataParallelSpec& spec);
   void MakeBuffers(Bucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
   Slice WholeGradient(Bucket& bucket);
+  void BeginReduction();
   void LaunchReady();
   void Launch(Bucket& bucket, const std::string& name);
   void Settle(Bucket& bucket);
@@ -69,7 +73,8 @@ class Zero : public DataParallel {
   DType type_, reduce_;
   bool keeps_whole_, overlaps_, offloads_;
   MemorySpace space_;  // of the optimizer's
-  CollectiveStream &world_, &shard_, &replicate_, &tensor_;
+  CollectiveStream &data_, &shard_, &replicate_, &tensor_;
+  std::vector<CollectiveStream*> norm_axes_;
   StreamId copies_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
@@ -79,7 +84,7 @@ class Zero : public DataParallel {
   std::vector<bool> slot_holds_;  // the bucket's slot, when gradients are converted
   std::unique_ptr<OptimizerSteps> optimizer_;
   ProgramBuilder* b_ = nullptr;
-  bool reduces_ = false;
+  size_t ready_ = 0;  // parameters whose gradients are in the buckets of the reduction under way
   size_t next_ = 0;
 };
 
@@ -88,11 +93,13 @@ Zero::Zero(const StrategyContext& context)
       optimizer_spec_(context.scenario.optimizer),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
-      world_(context.world),
+      data_(context.data),
       shard_(context.shard),
       replicate_(context.replicate),
       tensor_(context.tensor),
+      norm_axes_(context.model_parts),
       copies_(context.copies) {
+  norm_axes_.insert(norm_axes_.begin(), &shard_);
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
   overlaps_ = spec.overlap;
@@ -105,17 +112,40 @@ Zero::Zero(const StrategyContext& context)
   MakeBuckets(spec);
 }
 
+// Parameters from the last to the first, in buckets. A weight that two stages share is in a bucket of its own: so its shards are alike
+// in both, and their gradients can be summed shard by shard.
+std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
+  std::vector<std::vector<int>> buckets;
+  std::vector<int> run;
+  auto end_run = [&] {
+    std::vector<Bytes> sizes;
+    for (int parameter : run) sizes.push_back(SizeOf(reduce_) * role_.parameters[parameter].elements);
+    for (const std::vector<int>& positions : AssignBuckets(sizes, {cap})) {
+      buckets.emplace_back();
+      for (int position : positions) buckets.back().push_back(run[position]);
+    }
+    run.clear();
+  };
+  for (int parameter = static_cast<int>(role_.parameters.size()); parameter-- > 0;) {
+    if (!role_.parameters[parameter].is_shared) {
+      run.push_back(parameter);
+      continue;
+    }
+    end_run();
+    buckets.push_back({parameter});
+  }
+  end_run();
+  return buckets;
+}
+
 void Zero::MakeBuckets(const DataParallelSpec& spec) {
   const int count = static_cast<int>(role_.parameters.size());
   bucket_of_.resize(count);
   offset_.resize(count);
-  std::vector<Bytes> sizes;
-  for (int i = count; i-- > 0;) sizes.push_back(SizeOf(reduce_) * role_.parameters[i].elements);
   const Bytes cap(static_cast<int64_t>(spec.bucket_cap_mb * static_cast<double>(MiB(1).count())));
-  for (const std::vector<int>& positions : AssignBuckets(sizes, {cap})) {
+  for (const std::vector<int>& parameters : InBuckets(cap)) {
     Bucket bucket;
-    for (int position : positions) {
-      const int parameter = count - 1 - position;
+    for (int parameter : parameters) {
       bucket.parameters.push_back(parameter);
       bucket_of_[parameter] = static_cast<int>(buckets_.size());
       offset_[parameter] = bucket.elements;
@@ -173,7 +203,7 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
   }
   if (type_ != DType::kFloat32)
     b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
-  const OpIndex broadcast = world_.Broadcast(b, bucket.values, name, {b.LastCompute()});
+  const OpIndex broadcast = data_.Broadcast(b, bucket.values, name, {b.LastCompute()});
   b.Carries(broadcast, bucket.parameters);
 }
 
@@ -187,15 +217,9 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   slot_holds_.assign(slot_holds_.size(), false);
 }
 
-void Zero::BeginMicroBatch(bool is_last) {
-  reduces_ = is_last || !keeps_whole_;
+void Zero::BeginReduction() {
   next_ = 0;
-  for (Bucket& bucket : buckets_) {
-    bucket.pending = static_cast<int>(bucket.parameters.size());
-    if (!keeps_whole_) bucket.whole_alive = false;
-  }
-  if (!writes_into_bucket() || !keeps_whole_) holds_.assign(holds_.size(), false);
-  if (!keeps_whole_) slot_holds_.assign(slot_holds_.size(), false);
+  for (Bucket& bucket : buckets_) bucket.pending = static_cast<int>(bucket.parameters.size());
 }
 
 // The bucket's gradients before the reduction, made when first written, with zeros for padding.
@@ -226,7 +250,7 @@ Slice Zero::Gradient(int index) {
   return gradient_[index];
 }
 
-void Zero::Ready(int index) {
+void Zero::Ready(int index, bool is_last) {
   holds_[index] = true;
   Bucket& bucket = Of(index);
   if (!writes_into_bucket()) {
@@ -237,8 +261,10 @@ void Zero::Ready(int index) {
     holds_[index] = false;
     gradient_[index] = {};
   }
+  if (!is_last && keeps_whole_) return;
+  if (ready_++ == 0) BeginReduction();
   --bucket.pending;
-  if (reduces_ && overlaps_) LaunchReady();
+  if (overlaps_) LaunchReady();
 }
 
 void Zero::LaunchReady() {
@@ -289,11 +315,23 @@ void Zero::Settle(Bucket& bucket) {
   bucket.arriving = {};
 }
 
-void Zero::EndMicroBatch() {
-  if (!reduces_) return;
+void Zero::EndBackward() {
+  if (ready_ < role_.parameters.size()) return;
+  ready_ = 0;
   b_->SetPhase(Phase::kGradientSync);
   LaunchReady();
   for (Bucket& bucket : buckets_) Settle(bucket);
+  if (keeps_whole_) return;
+  // The next micro-batch's are others.
+  for (Bucket& bucket : buckets_) bucket.whole_alive = false;
+  holds_.assign(holds_.size(), false);
+  slot_holds_.assign(slot_holds_.size(), false);
+}
+
+// Only a tied weight's is asked for, which has a bucket of its own.
+Slice Zero::ReducedGradient(int index) {
+  WT_CHECK_EQ(Of(index).parameters.size(), size_t{1});
+  return Of(index).own_gradient;
 }
 
 // The optimizer works in fp32, and on the host where its state is offloaded to.
@@ -330,7 +368,7 @@ void Zero::Update(ProgramBuilder& b, bool first) {
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
   optimizer_->AddTensorSums(b);
-  optimizer_->AddClipping(b, first, &shard_);
+  optimizer_->AddClipping(b, first, norm_axes_);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     const std::string name = fmt::format("bucket {}", i);

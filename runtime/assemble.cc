@@ -24,12 +24,17 @@ std::vector<size_t> Ranking(const std::vector<Duration>& times) {
   return steps;
 }
 
+// Over the ranks that have them: losses are the last stage's.
 std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<double> RankRun::*values) {
-  std::vector<double> mean(runs[0].*values);
-  for (size_t rank = 1; rank < runs.size(); ++rank) {
-    for (size_t i = 0; i < mean.size(); ++i) mean[i] += (runs[rank].*values)[i];
+  std::vector<double> mean;
+  double ranks = 0;
+  for (const RankRun& run : runs) {
+    if ((run.*values).empty()) continue;
+    mean.resize((run.*values).size());
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += (run.*values)[i];
+    ++ranks;
   }
-  for (double& value : mean) value /= static_cast<double>(runs.size());
+  for (double& value : mean) value /= ranks;
   return mean;
 }
 
@@ -68,9 +73,9 @@ std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<R
 
 Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   for (const RankRun& run : runs) {
-    if (run.timelines.size() != runs[0].timelines.size() || run.losses.size() != runs[0].losses.size()) {
-      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].losses.size(),
-                    run.losses.size());
+    if (run.timelines.size() != runs[0].timelines.size()) {
+      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].timelines.size(),
+                    run.timelines.size());
     }
   }
   if (runs.empty() || runs[0].timelines.empty()) return Failed("no step was measured");

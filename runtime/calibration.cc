@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "base/check.h"
+#include "cost_models/cost_keys.h"
 
 namespace windtunnel {
 namespace {
@@ -43,25 +46,28 @@ class Calibrator {
       : session_(session), store_(store), options_(options), program_(session.executor().role().steady) {
     keys_.reserve(program_.ops.size());
     for (const Op& op : program_.ops) keys_.push_back(CostKey(op.kind));
-    FindCollectives();
+    FindTargets();
     LayOutOperands();
   }
 
   Result<CalibrationSamples> Measure();
 
  private:
-  // A collective of the program that costs are needed for, with the first operator that does it, and how often a round repeats it.
-  // It works on memory of the calibrator's: the program's own buffers may not be allocated when it runs.
+  // A collective, or a send with its receive, that costs are needed for, with the first operator of this rank's program that does
+  // it on `axis`, and how often a round repeats it. It works on memory of the calibrator's: the program's own buffers may not be
+  // allocated when it runs. A rank that takes no part only keeps the others company.
   struct Target {
-    OpIndex op;
+    AxisId axis;
+    OpIndex op;      // -1: this rank takes no part
     size_t samples;  // into samples_.collectives
     std::vector<TensorRef> reads = {}, writes = {};
     int64_t alone = 0, under_compute = 0;
   };
 
-  void FindCollectives();
-  Result<int64_t> Agree(const std::string& what, double seconds_each, double seconds, int64_t least,
-                        int64_t most);
+  void FindTargets();
+  OpIndex FindOwn(AxisId axis, const TransferKey& key) const;
+  Result<int64_t> Agree(int decider, const std::string& what, double seconds_each, double seconds,
+                        int64_t least, int64_t most);
   Status KernelPass();
   Status KernelRound(int64_t passes);
   void Collect(const Timeline& timeline);
@@ -93,27 +99,42 @@ class Calibrator {
   CalibrationSamples samples_;
 };
 
-void Calibrator::FindCollectives() {
-  std::map<std::string, size_t> seen;
-  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
-    const auto* collective = std::get_if<Collective>(&program_.ops[index].kind);
-    if (collective == nullptr) continue;
-    const AxisId axis = session_.executor().role().streams[program_.ops[index].stream].axis;
-    CollectiveSamples samples;
-    samples.op = Name(collective->kind);
-    samples.bytes = MessageBytes(*collective).count();
-    samples.ranks = session_.communicator(axis)->size();
-    if (!seen.emplace(fmt::format("{} ranks={}", keys_[index], samples.ranks), index).second) continue;
-    targets_.push_back(Target{index, samples_.collectives.size()});
-    samples_.collectives.push_back(std::move(samples));
+// Of all roles, in one order on all ranks.
+void Calibrator::FindTargets() {
+  const Plan& plan = session_.plan();
+  std::set<std::tuple<std::string, int64_t, int>> seen;
+  for (const Role& role : plan.roles) {
+    for (const Op& op : role.steady.ops) {
+      if (!IsCommunication(op.kind)) continue;
+      const AxisId axis = role.streams[op.stream].axis;
+      const TransferKey key = TransferKeyOf(op);
+      CollectiveSamples samples;
+      samples.op = key.op;
+      samples.bytes = key.bytes.count();
+      samples.ranks = plan.axes[axis].size();
+      if (!seen.emplace(samples.op, samples.bytes, samples.ranks).second) continue;
+      targets_.push_back(Target{axis, FindOwn(axis, key), samples_.collectives.size()});
+      samples_.collectives.push_back(std::move(samples));
+    }
   }
 }
 
-// The number of repetitions that fits `seconds`: rank 0 decides, all do the same.
-Result<int64_t> Calibrator::Agree(const std::string& what, double seconds_each, double seconds, int64_t least,
-                                  int64_t most) {
+OpIndex Calibrator::FindOwn(AxisId axis, const TransferKey& key) const {
+  const Role& role = session_.executor().role();
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    const Op& op = program_.ops[index];
+    if (!IsCommunication(op.kind) || role.streams[op.stream].axis != axis) continue;
+    const TransferKey own = TransferKeyOf(op);
+    if (own.op == key.op && own.bytes == key.bytes) return index;
+  }
+  return -1;
+}
+
+// The number of repetitions that fits `seconds`: one rank decides, all do the same.
+Result<int64_t> Calibrator::Agree(int decider, const std::string& what, double seconds_each, double seconds,
+                                  int64_t least, int64_t most) {
   const std::string key = "calibration/" + what;
-  if (session_.rank() == 0) {
+  if (session_.rank() == decider) {
     const double wanted = seconds / std::max(seconds_each, 1e-7);
     const int64_t count = std::clamp(static_cast<int64_t>(std::min(wanted, 1e9)), least, most);
     WT_RETURN_IF_ERROR(store_.Set(key, std::to_string(count)));
@@ -196,13 +217,18 @@ void Calibrator::LayOutOperands() {
     }
     most = std::max(most, used);
   };
-  for (Target& target : targets_) lay_out(target, nullptr);
+  for (Target& target : targets_) {
+    if (target.op >= 0) lay_out(target, nullptr);
+  }
   operands_.assign(static_cast<size_t>(most + kPage), 0);
   char* aligned = operands_.data() + kPage - reinterpret_cast<uintptr_t>(operands_.data()) % kPage;
-  for (Target& target : targets_) lay_out(target, aligned);
+  for (Target& target : targets_) {
+    if (target.op >= 0) lay_out(target, aligned);
+  }
 }
 
 Status Calibrator::RunOnce(const Target& target) {
+  if (target.op < 0) return Ok();
   const Op& op = program_.ops[target.op];
   Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].axis);
   return communicator.Wait(communicator.Submit(op.kind, target.reads, target.writes, op.name));
@@ -212,6 +238,7 @@ Status Calibrator::RunOnce(const Target& target) {
 Status Calibrator::AloneOnce(const Target& target) {
   WT_RETURN_IF_ERROR(session_.Barrier());
   SpinFor(Microseconds(40));
+  if (target.op < 0) return Ok();
   CollectiveSamples& samples = samples_.collectives[target.samples];
   samples.arrived.push_back(Now());
   WT_RETURN_IF_ERROR(RunOnce(target));
@@ -221,6 +248,7 @@ Status Calibrator::AloneOnce(const Target& target) {
 
 Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
   WT_RETURN_IF_ERROR(session_.Barrier());
+  if (target.op < 0) return Ok();
   const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
   for (int64_t i = 0; i < repetitions; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
   const Duration used = ClockTime(CLOCK_PROCESS_CPUTIME_ID) - before;
@@ -230,6 +258,11 @@ Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
 
 // A pass of the kernels with this one collective in flight from the beginning of backward on.
 Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string, Duration>& medians) {
+  if (target.op < 0) {
+    WT_RETURN_IF_ERROR(KernelPass());
+    passes_.pop_back();
+    return Ok();
+  }
   WT_RETURN_IF_ERROR(session_.Barrier());
   const OpIndex backward = FirstOfBackward();
   Mode mode{.communication = Mode::Communication::kOne,
@@ -276,12 +309,16 @@ Calibrator::Overlap Calibrator::MeasureOverlap(const Timeline& timeline, OpIndex
 Status Calibrator::PlanRepetitions(double pass_seconds) {
   const double each = options_.seconds / options_.rounds / static_cast<double>(targets_.size()) / 2;
   for (Target& target : targets_) {
-    const std::string& key = keys_[target.op];
+    const CollectiveSamples& samples = samples_.collectives[target.samples];
+    const std::string key = fmt::format("{} {} {}", samples.op, samples.bytes, samples.ranks);
+    const int decider = session_.plan().axes[target.axis].groups.front().ranks.front();
     for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
     const Duration start = Now();
     for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
-    WT_ASSIGN_OR_RETURN(target.alone, Agree(key + " alone", ToSeconds(Now() - start) / 3, each, 5, 250));
-    WT_ASSIGN_OR_RETURN(target.under_compute, Agree(key + " under compute", pass_seconds, each, 1, 12));
+    WT_ASSIGN_OR_RETURN(target.alone,
+                        Agree(decider, key + " alone", ToSeconds(Now() - start) / 3, each, 5, 250));
+    WT_ASSIGN_OR_RETURN(target.under_compute,
+                        Agree(decider, key + " under compute", pass_seconds, each, 1, 12));
   }
   return Ok();
 }
@@ -289,10 +326,8 @@ Status Calibrator::PlanRepetitions(double pass_seconds) {
 Status Calibrator::CollectiveRound(const Target& target) {
   for (int64_t i = 0; i < target.alone; ++i) WT_RETURN_IF_ERROR(AloneOnce(target));
   WT_RETURN_IF_ERROR(CoreTime(target, std::max<int64_t>(target.alone / 2, 4)));
-  if (!std::holds_alternative<Collective>(program_.ops[target.op].kind) ||
-      std::get<Collective>(program_.ops[target.op].kind).kind == CollectiveKind::kBarrier) {
-    return Ok();  // nothing computes during a barrier
-  }
+  if (samples_.collectives[target.samples].op == Name(CollectiveKind::kBarrier))
+    return Ok();  // nothing computes meanwhile
   const auto medians = Medians();
   for (int64_t i = 0; i < target.under_compute; ++i) WT_RETURN_IF_ERROR(OverlapOnce(target, medians));
   return Ok();
@@ -304,7 +339,8 @@ Result<CalibrationSamples> Calibrator::Measure() {
   const Duration before = Now();
   WT_RETURN_IF_ERROR(KernelPass());
   const double pass_seconds = ToSeconds(Now() - before), rounds = options_.rounds;
-  WT_ASSIGN_OR_RETURN(const int64_t passes, Agree("passes", pass_seconds, options_.seconds / rounds, 3, 400));
+  WT_ASSIGN_OR_RETURN(const int64_t passes,
+                      Agree(0, "passes", pass_seconds, options_.seconds / rounds, 3, 400));
   passes_.clear();
   WT_RETURN_IF_ERROR(PlanRepetitions(pass_seconds));
   for (int round = 0; round < options_.rounds; ++round) {

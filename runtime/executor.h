@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,12 @@
 
 namespace windtunnel {
 
-// By axis; null where its groups have a single rank.
+// By axis; null where its groups have a single rank, or the rank's role has no stream of it.
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 // What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so that computation meets
-// values of the usual kind: an all-gather repeats this rank's shard, a reduce-scatter passes this rank's part on. The
-// imitation's time is not counted.
+// values of the usual kind: an all-gather repeats this rank's shard, a reduce-scatter passes this rank's part on, a receive brings
+// small numbers. The imitation's time is not counted.
 struct ExecutionMode {
   enum class Communication { kAll, kNone, kOne } communication = Communication::kAll;
   // kOne: this operator is submitted before operator `submit_before`, and waited for only at the end of the program.
@@ -48,8 +49,9 @@ class Executor {
   // Runs a program of this rank's role to its end. Errors: an operator's, with its name.
   Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
 
-  // The mean of the last step's micro-batch losses, and its gradient norm (0 when not clipping).
-  double Loss() const;
+  // The mean of the last step's micro-batch losses (nothing in a pipeline before its last stage), and its gradient norm (0 when
+  // not clipping).
+  std::optional<double> Loss() const;
   double GradientNormValue() const;
 
   BufferPool& pool() { return pool_; }
@@ -64,6 +66,7 @@ class Executor {
   Status ExecuteMemory(Run_& run, OpIndex index);
   Status SubmitCommunication(Run_& run, OpIndex index);
   void ImitateCommunication(Run_& run, OpIndex index);
+  void ImitateReceive(Run_& run, const Op& op, const Receive& receive);
   Status Compute(Run_& run, OpIndex index);
   bool IsPending(const Run_& run, OpIndex dependency) const;
   Status WaitFor(Run_& run, OpIndex communication);

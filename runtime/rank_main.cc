@@ -63,7 +63,7 @@ Result<RankRun> MeasureRank(RankSession& session) {
   run.timelines.reserve(spec.steps);
   for (int64_t step = 0; step < warmup + spec.steps; ++step) {
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
-    run.losses.push_back(session.executor().Loss());
+    if (const auto loss = session.executor().Loss()) run.losses.push_back(*loss);
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
     }

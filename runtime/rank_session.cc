@@ -41,16 +41,24 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   session->resident_before_ = ResidentBytes();
   session->device_ = MakeCpuDevice();
   WT_RETURN_IF_ERROR(session->Connect(store));
-  WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, options.rank, plan.world_size));
+  WT_ASSIGN_OR_RETURN(session->loader_, BatchLoader::Make(plan.scenario, plan.mesh.PlaceOf(options.rank).data,
+                                                          plan.mesh.data()));
   session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_,
                                                   session->communicators_, *session->loader_, recorder);
   return session;
 }
 
 Status RankSession::Connect(Store& store) {
-  for (const Axis& axis : plan_.axes) {
+  std::vector<bool> is_used(plan_.axes.size(), false);
+  is_used[0] = true;  // for Barrier
+  for (const Stream& stream : plan_.RoleOf(options_.rank).streams) {
+    if (stream.axis >= 0) is_used[stream.axis] = true;
+  }
+  // In one order on all ranks, so that none waits for one that waits for it.
+  for (size_t i = 0; i < plan_.axes.size(); ++i) {
+    const Axis& axis = plan_.axes[i];
     communicators_.push_back(nullptr);
-    if (axis.size() < 2) continue;
+    if (!is_used[i] || axis.size() < 2) continue;
     GlooOptions gloo{axis.GroupOf(options_.rank).name, axis.position_of_rank[options_.rank], axis.size(),
                      options_.hostname, options_.collective_timeout};
     if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);

@@ -40,7 +40,7 @@ class RankSession {
   int64_t steps_done() const { return step_; }
   Executor& executor() { return *executor_; }
   Device& device() { return *device_; }
-  // Of this rank's group on the axis; null where that has a single rank.
+  // Of this rank's group on the axis; null where that has a single rank, or the rank's role no stream.
   Communicator* communicator(AxisId axis) { return communicators_[axis].get(); }
   int rank() const { return options_.rank; }
   const Plan& plan() const { return plan_; }

@@ -69,7 +69,8 @@ void CompleteParallel(const Given& given, ParallelSpec& parallel) {
   bool keeps_parameters =
       data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
   // FSDP users accumulate in shards: whole gradients of all units are what sharding is there to avoid.
-  if (!given("parallel.data.sync") && data.kind == DataParallelKind::kFsdp)
+  // Plain FSDP reduces in every backward; in a pipeline its users turn that off until the last (as torch.distributed.pipelining).
+  if (!given("parallel.data.sync") && data.kind == DataParallelKind::kFsdp && parallel.pipeline.size == 1)
     data.sync = GradientSync::kEveryMicroBatch;
   if (!given("parallel.data.reshard_after_forward")) data.reshard_after_forward = !keeps_parameters;
   bool is_v = IsVSchedule(parallel.pipeline.schedule);

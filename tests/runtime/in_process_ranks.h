@@ -39,7 +39,7 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Copies what this rank holds of the parameters into `weights`, one vector a parameter.
+// Copies what this rank holds of the parameters into `weights`, one vector a parameter of the whole model.
 inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>& weights) {
   const Role& role = session.executor().role();
   for (size_t i = 0; i < role.parameters.size(); ++i) {
@@ -48,7 +48,17 @@ inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>
     const LocalPart part = PartOn(place, role.parameters[i].elements, position);
     if (part.elements == 0) continue;
     const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
-    std::copy(values.begin(), values.end(), weights[i].begin() + part.first);
+    const Parameter& parameter = role.parameters[i];
+    std::vector<float>& whole = weights[parameter.ordinal];
+    if (parameter.part.empty()) {
+      std::copy(values.begin(), values.end(), whole.begin() + part.first);
+      continue;
+    }
+    const int tensor_rank = session.plan().mesh.PlaceOf(session.rank()).tensor;
+    ForEachRun(parameter.part, tensor_rank, part.first, part.first + part.elements,
+               [&](int64_t local, int64_t first, int64_t elements) {
+                 std::copy_n(values.begin() + local - part.first, elements, whole.begin() + first);
+               });
   }
 }
 
@@ -62,12 +72,16 @@ struct Trained {
 inline Trained Train(const Plan& plan, int steps) {
   std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   Trained result;
-  for (const Parameter& parameter : plan.roles[0].parameters)
-    result.weights.emplace_back(parameter.elements, NAN);
+  for (const Role& role : plan.roles) {
+    for (const Parameter& parameter : role.parameters) {
+      result.weights.resize(std::max<size_t>(result.weights.size(), parameter.ordinal + 1));
+      result.weights[parameter.ordinal].assign(WholeElements(parameter), NAN);
+    }
+  }
   WithRanks(plan, [&](RankSession& session, Store&) -> Status {
     for (int step = 0; step < steps; ++step) {
       WT_RETURN_IF_ERROR(session.Step());
-      losses[session.rank()].push_back(session.executor().Loss());
+      if (const auto loss = session.executor().Loss()) losses[session.rank()].push_back(*loss);
       norms[session.rank()].push_back(session.executor().GradientNormValue());
     }
     static std::mutex mutex;  // replicas write the same places
@@ -77,9 +91,13 @@ inline Trained Train(const Plan& plan, int steps) {
   });
   if (testing::Test::HasFailure()) return Trained{std::vector<double>(steps), std::vector<double>(steps), {}};
   for (int step = 0; step < steps; ++step) {
-    double sum = 0;
-    for (const auto& of_rank : losses) sum += of_rank.at(step);
-    result.losses.push_back(sum / plan.world_size);
+    double sum = 0, ranks = 0;
+    for (const auto& of_rank : losses) {
+      if (of_rank.empty()) continue;  // not of the last stage
+      sum += of_rank.at(step);
+      ++ranks;
+    }
+    result.losses.push_back(sum / ranks);
     result.gradient_norms.push_back(norms[0].at(step));
   }
   return result;

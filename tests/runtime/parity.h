@@ -25,7 +25,7 @@ inline void PrintTo(const ParityCase& c, std::ostream* out) { *out << c.name; }
 // The scenario on one device, plainly, with the batch of all its ranks.
 inline Scenario OnOneDevice(Scenario s) {
   s.batch.micro *= s.parallel.data.size;
-  s.parallel.data = {};
+  s.parallel = {};
   s.cluster.devices_per_node = 1;
   s.recompute = Recompute::kNone;
   s.framework = Framework::kWindtunnel;
@@ -64,7 +64,7 @@ inline void ExpectWeightParity(Scenario s) {
   ASSERT_EQ(ranks.weights.size(), one.weights.size());
   for (size_t i = 0; i < ranks.weights.size(); ++i) {
     EXPECT_LT(NormWiseDifference(ranks.weights[i], one.weights[i]), kParityTolerance)
-        << plan->roles[0].parameters[i].name;
+        << "parameter " << i << ", as " << alone->roles[0].parameters[i].name;
   }
 }
 

@@ -29,7 +29,7 @@ recompute: selective_op
 parallel:
   data: {kind: fsdp, size: 4, sharding: hybrid_shard, version: 1, reshard_after_forward: false, forward_prefetch: 1,
          shard_size: 2, bucket_cap_mb: 12.5, find_unused_parameters: true, gradient_as_bucket_view: true,
-         sync: every_micro_batch, overlap: false, wrap: [Block, "a b"], prefetch: backward_post,
+         sync: last_micro_batch, overlap: false, wrap: [Block, "a b"], prefetch: backward_post,
          limit_all_gathers: false, offload: param}
   pipeline: {size: 2, schedule: steps/one.csv, virtual_stages: 2, balance: [1, 2, 3, 2]}
   tensor: {size: 2, sequence: true}

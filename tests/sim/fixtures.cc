@@ -87,11 +87,13 @@ OpIndex PlanBuilder::Barrier() {
 
 OpIndex PlanBuilder::SendTo(int peer, const std::string& name, int64_t microseconds,
                             std::vector<OpIndex> dependencies) {
+  role().streams[kData].between_stages = true;
   return Add(MakeOp(Send{.elements = microseconds, .peer = peer}, name, kData, std::move(dependencies)));
 }
 
 OpIndex PlanBuilder::ReceiveFrom(int peer, const std::string& name, int64_t microseconds,
                                  std::vector<OpIndex> dependencies) {
+  role().streams[kData].between_stages = true;
   return Add(MakeOp(Receive{.elements = microseconds, .peer = peer}, name, kData, std::move(dependencies)));
 }
 

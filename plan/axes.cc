@@ -1,0 +1,91 @@
+#include "plan/axes.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+namespace {
+
+AxisId Add(Plan& plan, Axis axis) {
+  plan.axes.push_back(std::move(axis));
+  return static_cast<AxisId>(plan.axes.size()) - 1;
+}
+
+Status AddDataAxes(Plan& plan, PlanAxes& axes) {
+  const DeviceMesh& mesh = plan.mesh;
+  if (mesh.data() == 1) return Ok();
+  axes.data = mesh.data() == mesh.world_size() ? axes.world : Add(plan, mesh.DataAxis());
+  const DataParallelKind kind = plan.scenario.parallel.data.kind;
+  if (kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp) return Ok();
+  const int shard = static_cast<int>(ShardRanks(plan.scenario));
+  if (mesh.data() % shard != 0) {
+    return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size ({})", shard,
+                        mesh.data());
+  }
+  if (shard == 1 || shard == mesh.data()) return Ok();
+  axes.shard = Add(plan, mesh.DataAxis("shard", shard, 1));
+  axes.replicate = Add(plan, mesh.DataAxis("replicate", mesh.data() / shard, shard));
+  return Ok();
+}
+
+bool TiesWeights(const ModelSpec& model) {
+  return model.kind == ModelKind::kTransformer && model.tie_embeddings;
+}
+
+void AddPipelineAxes(Plan& plan, PlanAxes& axes) {
+  if (!plan.pipeline) return;
+  const DeviceMesh& mesh = plan.mesh;
+  const Schedule& schedule = plan.pipeline->schedule;
+  if (plan.scenario.optimizer.clip_norm > 0) axes.pipeline = Add(plan, mesh.PipelineAxis());
+  const int first = schedule.rank_of_stage.front(), last = schedule.rank_of_stage.back();
+  if (TiesWeights(plan.scenario.model) && first != last) {
+    axes.embedding = Add(plan, mesh.PairAxis("embedding", std::min(first, last), std::max(first, last)));
+  }
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Action& action : schedule.ranks[rank]) {
+      if (IsSend(action.kind)) axes.messages[{static_cast<int>(rank), ReceiverOf(schedule, action)}] = -1;
+    }
+  }
+  for (auto& [pair, axis] : axes.messages) {
+    axis = Add(
+        plan, mesh.PairAxis(fmt::format("pipeline {}>{}", pair.first, pair.second), pair.first, pair.second));
+  }
+}
+
+}  // namespace
+
+int64_t ShardRanks(const Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  switch (data.kind) {
+    case DataParallelKind::kZero1:
+    case DataParallelKind::kZero2:
+      return data.shard_size > 0 ? data.shard_size : data.size;
+    case DataParallelKind::kFsdp:
+      break;
+    default:
+      return 1;
+  }
+  switch (data.sharding) {
+    case Sharding::kFullShard:
+    case Sharding::kShardGradOp:
+      return data.size;
+    case Sharding::kNoShard:
+      return 1;
+    case Sharding::kHybridShard:
+    case Sharding::kHybridShardZero2:
+      break;
+  }
+  return data.shard_size > 0 ? data.shard_size : std::min(data.size, s.cluster.devices_per_node);
+}
+
+Result<PlanAxes> AddAxes(Plan& plan) {
+  PlanAxes axes;
+  axes.world = Add(plan, MakeAxis("world", plan.world_size, plan.world_size, 1));
+  WT_RETURN_IF_ERROR(AddDataAxes(plan, axes));
+  const DeviceMesh& mesh = plan.mesh;
+  if (mesh.tensor() > 1)
+    axes.tensor = mesh.tensor() == mesh.world_size() ? axes.world : Add(plan, mesh.TensorAxis());
+  AddPipelineAxes(plan, axes);
+  return axes;
+}
+
+}  // namespace windtunnel

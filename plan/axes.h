@@ -1,0 +1,28 @@
+// The axes of a plan's mesh that its streams belong to, by what they are for; -1 where the scenario has no use for one.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "base/result.h"
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+struct PlanAxes {
+  AxisId world = 0;
+  AxisId data = -1;                   // more than one data-parallel rank; the world where those are all
+  AxisId shard = -1, replicate = -1;  // parts of it, where shards have replicas
+  AxisId tensor = -1;                 // more than one tensor-parallel rank
+  AxisId pipeline = -1;               // for what is summed over all stages
+  AxisId embedding = -1;              // pairs of the first and the last stage's rank, whose weights are tied
+  std::map<std::pair<int, int>, AxisId> messages;  // from one pipeline rank to another
+};
+
+// Ranks that one copy of the sharded states is divided among.
+int64_t ShardRanks(const Scenario& scenario);
+
+// Adds the axes to the plan. REQUIRES: plan.scenario, plan.mesh and plan.pipeline. InvalidInput for shards that do not divide the data axis.
+Result<PlanAxes> AddAxes(Plan& plan);
+
+}  // namespace windtunnel

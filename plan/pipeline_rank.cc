@@ -1,0 +1,256 @@
+#include "plan/pipeline_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// How often each parameter's gradient has become ready, of how often it will be in a step: the last time, it may be reduced.
+struct ReadyCounts {
+  std::vector<int64_t> seen, expected;
+};
+
+// A stage's model, as the strategy for all stages of the rank sees it.
+class StageHooks : public ModelHooks {
+ public:
+  StageHooks(DataParallel& strategy, ModuleId first_module, ReadyCounts& counts)
+      : strategy_(strategy), first_module_(first_module), counts_(counts) {}
+
+  void BeforeForward(ModuleId module) override { strategy_.BeforeForward(first_module_ + module); }
+  void AfterForward(ModuleId module) override { strategy_.AfterForward(first_module_ + module); }
+  void BeforeBackward(ModuleId module) override { strategy_.BeforeBackward(first_module_ + module); }
+  void AfterBackward(ModuleId module) override { strategy_.AfterBackward(first_module_ + module); }
+  Slice Values(int index) override { return strategy_.Values(index); }
+  Slice Gradient(int index) override { return strategy_.Gradient(index); }
+  bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
+  void Wrote(int index) override { strategy_.Wrote(index); }
+  void Ready(int index) override {
+    strategy_.Ready(index, /*is_last=*/++counts_.seen[index] == counts_.expected[index]);
+  }
+
+ private:
+  DataParallel& strategy_;
+  const ModuleId first_module_;
+  ReadyCounts& counts_;
+};
+
+bool IsBackward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
+}
+
+}  // namespace
+
+// Adds the operators of one program.
+class PipelineRank::Walk {
+ public:
+  Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses);
+  void Run();
+
+ private:
+  using Key = std::pair<int, int64_t>;  // stage, micro-batch
+  // What a computation made, and the last operator of it.
+  struct Made {
+    Slice data;
+    OpIndex op = -1;
+  };
+  struct Received {
+    Slice data;
+    OpIndex op = -1;
+    int from = 0;
+    size_t made = 0;  // position, in the sender's list, of the computation that made it
+  };
+  struct Sent {
+    OpIndex op = -1;
+    int to = 0;
+    size_t needed = 0;  // position, in the receiver's list, of the computation that needs it
+  };
+
+  void Add(const Action& action);
+  void Forward(const Action& action);
+  void Backward(const Action& action);
+  void Send(const Action& action);
+  void Receive(const Action& action);
+  Slice TakeInput(const Key& key, int from_stage, std::map<Key, Made>& local);
+  struct Part {  // a stage, with its hooks, which operators that are deferred refer to
+    const Stage& stage;
+    StageHooks hooks;
+  };
+  Part& PartAt(int index);
+  // Of the computation that takes or makes a message of this kind in `stage`.
+  size_t PositionIn(bool forward, int stage, int64_t micro_batch) const;
+  bool IsLastBackward(const Action& action) const;
+
+  PipelineRank& rank_;
+  ProgramBuilder& b_;
+  DataParallel& strategy_;
+  const std::vector<Slice>& losses_;
+  ReadyCounts counts_;
+  std::map<int, Part> parts_;  // by stage
+  std::map<Key, Made> outputs_, input_gradients_;
+  std::map<std::pair<bool, Key>, Received> received_;  // forward; for which stage
+  std::vector<Sent> sent_;
+};
+
+PipelineRank::PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
+                           const PlanAxes& axes, DType type)
+    : role_(role), schedule_(schedule), rank_(rank), stages_(stages), type_(type) {
+  for (const auto& [pair, axis] : axes.messages) {
+    if (pair.first != rank && pair.second != rank) continue;
+    messages_.emplace(pair,
+                      MessageStream(role, axis, fmt::format("pipeline {}>{}", pair.first, pair.second)));
+  }
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    for (size_t i = 0; i < actions.size(); ++i) positions_[actions[i]] = i;
+  }
+}
+
+void PipelineRank::AddMicroBatches(ProgramBuilder& b, DataParallel& strategy,
+                                   const std::vector<Slice>& losses) {
+  Walk(*this, b, strategy, losses).Run();
+}
+
+PipelineRank::Walk::Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& strategy,
+                         const std::vector<Slice>& losses)
+    : rank_(rank), b_(b), strategy_(strategy), losses_(losses) {
+  counts_.seen.assign(rank.role_.parameters.size(), 0);
+  counts_.expected.assign(rank.role_.parameters.size(), 0);
+  for (const Stage& stage : rank.stages_) {
+    parts_.emplace(stage.index, Part{stage, StageHooks(strategy, stage.first_module, counts_)});
+    for (int parameter : stage.model->parameters()) {
+      counts_.expected[parameter] += rank.schedule_.micro_batches;
+    }
+  }
+}
+
+void PipelineRank::Walk::Run() {
+  for (const Action& action : rank_.schedule_.ranks[rank_.rank_]) Add(action);
+  for (const Sent& sent : sent_) b_.WaitBeforeNextCompute(sent.op);
+}
+
+void PipelineRank::Walk::Add(const Action& action) {
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return Forward(action);
+    case ActionKind::kBackward:
+    case ActionKind::kInputGradient:
+      return Backward(action);
+    case ActionKind::kWeightGradient:
+      PartAt(action.stage).stage.model->BackwardWeights(b_, static_cast<int>(action.micro_batch));
+      return strategy_.EndBackward();
+    case ActionKind::kSendActivation:
+    case ActionKind::kSendGradient:
+      return Send(action);
+    case ActionKind::kReceiveActivation:
+    case ActionKind::kReceiveGradient:
+      return Receive(action);
+  }
+}
+
+PipelineRank::Walk::Part& PipelineRank::Walk::PartAt(int index) {
+  const auto found = parts_.find(index);
+  WT_CHECK(found != parts_.end());
+  return found->second;
+}
+
+size_t PipelineRank::Walk::PositionIn(bool forward, int stage, int64_t micro_batch) const {
+  for (ActionKind kind : {ActionKind::kForward, ActionKind::kBackward, ActionKind::kInputGradient}) {
+    if ((kind == ActionKind::kForward) != forward) continue;
+    const auto found = rank_.positions_.find({kind, stage, micro_batch});
+    if (found != rank_.positions_.end()) return found->second;
+  }
+  WT_CHECK(false);
+  return 0;
+}
+
+bool PipelineRank::Walk::IsLastBackward(const Action& action) const {
+  const std::vector<Action>& actions = rank_.schedule_.ranks[rank_.rank_];
+  const auto last = std::find_if(actions.rbegin(), actions.rend(), [&](const Action& other) {
+    return IsBackward(other.kind) && other.stage == action.stage;
+  });
+  return *last == action;
+}
+
+// What stage `from_stage` made for `key`'s stage: on this rank, or received.
+Slice PipelineRank::Walk::TakeInput(const Key& key, int from_stage, std::map<Key, Made>& local) {
+  if (rank_.schedule_.rank_of_stage[from_stage] == rank_.rank_) {
+    auto made = local.extract(Key{from_stage, key.second});
+    WT_CHECK(!made.empty());
+    return made.mapped().data;
+  }
+  auto found = received_.extract({from_stage < key.first, key});
+  WT_CHECK(!found.empty());
+  const Received& received = found.mapped();
+  b_.WaitBeforeNextCompute(received.op);
+  // Whatever the sender needed for making it has arrived there.
+  std::erase_if(sent_, [&](const Sent& sent) {
+    const bool has_arrived = sent.to == received.from && sent.needed <= received.made;
+    if (has_arrived) b_.WaitBeforeNextCompute(sent.op);
+    return has_arrived;
+  });
+  return received.data;
+}
+
+void PipelineRank::Walk::Forward(const Action& action) {
+  const Key key{action.stage, action.micro_batch};
+  const bool is_last = action.stage + 1 == rank_.schedule_.stages();
+  const Slice input = action.stage > 0 ? TakeInput(key, action.stage - 1, outputs_) : Slice{};
+  const Slice loss = is_last ? losses_[action.micro_batch] : Slice{};
+  Part& part = PartAt(action.stage);
+  strategy_.BeginForward();
+  const Slice output =
+      part.stage.model->Forward(b_, part.hooks, static_cast<int>(action.micro_batch), input, loss,
+                                1.0 / static_cast<double>(rank_.schedule_.micro_batches));
+  outputs_[key] = {output, b_.LastCompute()};
+}
+
+void PipelineRank::Walk::Backward(const Action& action) {
+  const Key key{action.stage, action.micro_batch};
+  const bool is_last = action.stage + 1 == rank_.schedule_.stages();
+  const Slice doutput = is_last ? outputs_.at(key).data : TakeInput(key, action.stage + 1, input_gradients_);
+  outputs_.erase(key);
+  Part& part = PartAt(action.stage);
+  strategy_.BeginBackward(IsLastBackward(action));
+  const Slice dinput = part.stage.model->Backward(
+      b_, part.hooks, static_cast<int>(action.micro_batch), doutput,
+      action.kind == ActionKind::kBackward ? WeightGradients::kWithInput : WeightGradients::kDeferred);
+  strategy_.EndBackward();
+  if (action.stage > 0) input_gradients_[key] = {dinput, b_.LastCompute()};
+}
+
+void PipelineRank::Walk::Send(const Action& action) {
+  const bool forward = action.kind == ActionKind::kSendActivation;
+  const Action receive = Counterpart(action);
+  const int to = ReceiverOf(rank_.schedule_, action);
+  const Key key{action.stage, action.micro_batch};
+  const Made& made = (forward ? outputs_ : input_gradients_).at(key);
+  b_.SetPhase(forward ? Phase::kForward : Phase::kBackward);
+  b_.SetMicroBatch(static_cast<int>(action.micro_batch));
+  const OpIndex op = rank_.messages_.at({rank_.rank_, to})
+                         .Send(b_, made.data, forward ? "activations" : "gradients", {made.op});
+  b_.SetMicroBatch(-1);
+  sent_.push_back({op, to, PositionIn(forward, receive.stage, action.micro_batch)});
+  if (!forward) input_gradients_.erase(key);
+}
+
+void PipelineRank::Walk::Receive(const Action& action) {
+  const bool forward = action.kind == ActionKind::kReceiveActivation;
+  const Action send = Counterpart(action);
+  const int from = rank_.schedule_.rank_of_stage[send.stage];
+  const Model& model = *PartAt(action.stage).stage.model;
+  const int64_t elements = forward ? model.InputElements() : model.OutputElements();
+  b_.SetPhase(forward ? Phase::kForward : Phase::kBackward);
+  b_.SetMicroBatch(static_cast<int>(action.micro_batch));
+  const char* name = forward ? "activations" : "gradients";
+  const Slice data = b_.Temporary(fmt::format("stage {} {}", action.stage, forward ? "input" : "output.grad"),
+                                  elements, Category::kActivations, rank_.type_);
+  const OpIndex op = rank_.messages_.at({from, rank_.rank_}).Receive(b_, data, name);
+  b_.SetMicroBatch(-1);
+  received_[{forward, Key{action.stage, action.micro_batch}}] = {
+      data, op, from, PositionIn(forward, send.stage, action.micro_batch)};
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,49 @@
+// What one pipeline rank does between zero_grad and the optimizer: the forwards and backwards of its stages in the order of the
+// schedule, and the messages to and from other ranks. A model in one piece is a pipeline of one rank.
+//
+// Messages from one rank to another have a stream of their own, in each direction. A receive is issued where the schedule has it
+// (as early as its message is made), and waited for by the operators that need it. The memory of what is sent lives until what
+// came back shows that it has arrived, or until all backwards are done: nothing waits for a send before that.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plan/axes.h"
+#include "plan/data_parallel.h"
+#include "plan/model.h"
+
+namespace windtunnel {
+
+// A stage that a rank holds.
+struct Stage {
+  int index = 0;  // in the pipeline
+  std::unique_ptr<Model> model;
+  ModuleId first_module = 0;  // of its modules, among those of all stages of the rank
+};
+
+class PipelineRank {
+ public:
+  // `schedule` has communication; `type` is that of activations. Stages, schedule and role outlive it. Adds the streams of
+  // messages to the role.
+  PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
+               const PlanAxes& axes, DType type);
+
+  // All micro-batches. `losses` of the last stage, else empty.
+  void AddMicroBatches(ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses);
+
+ private:
+  class Walk;
+
+  Role& role_;
+  const Schedule& schedule_;
+  const int rank_;
+  const std::vector<Stage>& stages_;
+  const DType type_;
+  std::map<std::pair<int, int>, MessageStream> messages_;  // from rank to rank
+  std::map<Action, size_t> positions_;                     // of all ranks' computations in their lists
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,173 @@
+#include "plan/role_compiler.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace windtunnel {
+namespace {
+
+// The schedule of a model in one piece: micro-batches one after the other.
+Schedule OnePiece(int64_t micro_batches) {
+  Schedule schedule{"", micro_batches, {0}, {{}}};
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    schedule.ranks[0].push_back({ActionKind::kForward, 0, i});
+    schedule.ranks[0].push_back({ActionKind::kBackward, 0, i});
+  }
+  return schedule;
+}
+
+std::string RoleName(const Plan& plan, const std::vector<Stage>& stages) {
+  if (!plan.pipeline) return plan.world_size > 1 ? "replica" : "device";
+  std::vector<int> indices;
+  for (const Stage& stage : stages) indices.push_back(stage.index);
+  return fmt::format("stage{} {}", stages.size() > 1 ? "s" : "", fmt::join(indices, ", "));
+}
+
+}  // namespace
+
+RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank)
+    : plan_(plan), scenario_(plan.scenario), axes_(axes), pipeline_rank_(pipeline_rank) {
+  schedule_ = plan.pipeline ? plan.pipeline->schedule : OnePiece(scenario_.batch.accumulate);
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    if (plan.mesh.PlaceOf(rank).pipeline == pipeline_rank) role_.ranks.push_back(rank);
+  }
+  AddStreams();
+  AddStages();
+  role_.name = RoleName(plan, stages_);
+  work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes,
+                                         TypesOf(scenario_.precision).storage);
+}
+
+StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {
+  role_.streams.push_back(Stream{kind, name, -1});
+  return static_cast<StreamId>(role_.streams.size()) - 1;
+}
+
+CollectiveStream* RoleCompiler::AddCollectives(AxisId axis, const char* name, bool between_stages) {
+  collectives_.push_back(
+      std::make_unique<CollectiveStream>(role_, axis, plan_.axes[axis].size(), name, between_stages));
+  return collectives_.back().get();
+}
+
+void RoleCompiler::AddStreams() {
+  AddStream(StreamKind::kCompute, "compute");
+  alone_ = std::make_unique<CollectiveStream>(role_, axes_.world, 1, "");
+  const bool has_stages = plan_.pipeline.has_value();
+  const bool is_all_data = plan_.mesh.data() == plan_.world_size;
+  auto add = [&](AxisId axis, const char* name, bool between_stages) {
+    return axis >= 0 ? AddCollectives(axis, name, between_stages) : alone_.get();
+  };
+  const bool is_all_tensor = plan_.mesh.tensor() == plan_.world_size && !is_all_data;
+  world_ = add(axes_.world, is_all_data ? "data" : is_all_tensor ? "tensor" : "world", has_stages);
+  data_ = is_all_data ? world_ : add(axes_.data, "data", false);
+  const bool shards_over_data = ShardRanks(scenario_) == plan_.mesh.data();
+  shard_ = axes_.shard >= 0 ? add(axes_.shard, "shard", false) : shards_over_data ? data_ : alone_.get();
+  replicate_ = axes_.replicate >= 0 ? add(axes_.replicate, "replicate", false)
+               : shards_over_data   ? alone_.get()
+                                    : data_;
+  tensor_ = is_all_tensor ? world_ : add(axes_.tensor, "tensor", false);
+  pipeline_ = add(axes_.pipeline, "pipeline", true);
+  const bool has_embedding =
+      axes_.embedding >= 0 && plan_.axes[axes_.embedding].Contains(role_.ranks.front());
+  embedding_ = has_embedding ? add(axes_.embedding, "embedding", true) : alone_.get();
+}
+
+void RoleCompiler::AddStages() {
+  const TensorParallel tensor{tensor_, scenario_.parallel.tensor.sequence};
+  for (int index = 0; index < schedule_.stages(); ++index) {
+    if (schedule_.rank_of_stage[index] != pipeline_rank_) continue;
+    const StageRange range = plan_.pipeline ? plan_.pipeline->stages[index] : WholeModel(scenario_.model);
+    Stage stage{index, MakeModel(scenario_, range, tensor), static_cast<ModuleId>(modules_.size())};
+    stage.model->Register(role_);
+    for (Module module : stage.model->modules()) {
+      if (!module.is_root()) module.parent += stage.first_module;
+      modules_.push_back(std::move(module));
+    }
+    stages_.push_back(std::move(stage));
+  }
+  for (Parameter& parameter : role_.parameters) {
+    parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;
+  }
+}
+
+Status RoleCompiler::MakeStrategy() {
+  const bool is_sharded = scenario_.parallel.data.kind != DataParallelKind::kNone &&
+                          scenario_.parallel.data.kind != DataParallelKind::kDdp;
+  StrategyContext context{scenario_,   role_,    modules_,       *data_, *shard_,
+                          *replicate_, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
+  if (is_sharded && !host_computes()) {
+    context.copies = AddStream(StreamKind::kCopy, "copy");
+    context.host = AddStream(StreamKind::kHost, "host");
+  }
+  if (!is_sharded) {
+    strategy_ = MakeReplicated(context);
+  } else if (scenario_.parallel.data.kind == DataParallelKind::kFsdp) {
+    WT_ASSIGN_OR_RETURN(strategy_, MakeFsdp(context));
+  } else {
+    strategy_ = MakeZero(context);
+  }
+  return Ok();
+}
+
+Result<Role> RoleCompiler::Compile() {
+  WT_RETURN_IF_ERROR(MakeStrategy());
+  if (schedule_.rank_of_stage.back() == pipeline_rank_) {
+    const Slice losses = NewBuffer(role_, "losses", schedule_.micro_batches, Category::kActivations);
+    for (int64_t i = 0; i < schedule_.micro_batches; ++i) role_.losses.push_back(Slice{losses.buffer, i, 1});
+  }
+  role_.initialize = Initialize();
+  const int64_t startup = strategy_->startup_steps();
+  for (int64_t step = 0; step < startup; ++step)
+    role_.startup.push_back(Step(step, fmt::format("step {}", step)));
+  role_.steady = Step(startup, "steady");
+  for (auto& collectives : collectives_) collectives->SizeScratch();
+  return std::move(role_);
+}
+
+Program RoleCompiler::Initialize() {
+  ProgramBuilder builder(role_, "initialize");
+  builder.SetPhase(Phase::kInitialize);
+  if (!role_.losses.empty()) builder.Alloc(role_.losses[0].buffer);
+  for (auto& collectives : collectives_) collectives->Initialize(builder);
+  strategy_->Initialize(builder);
+  CloseWithBarrier(builder);
+  return builder.Finish();
+}
+
+Program RoleCompiler::Step(int64_t step, std::string name) {
+  ProgramBuilder builder(role_, std::move(name));
+  strategy_->BeginStep(builder, step);
+  work_->AddMicroBatches(builder, *strategy_, role_.losses);
+  SumTiedGradient(builder);
+  strategy_->Update(builder, /*first=*/step == 0);
+  CloseWithBarrier(builder);
+  return builder.Finish();
+}
+
+// As Megatron: the first and the last stage add up their gradients of the tied weights, so that both make the same update.
+void RoleCompiler::SumTiedGradient(ProgramBuilder& builder) {
+  builder.SetPhase(Phase::kGradientSync);
+  for (size_t i = 0; i < role_.parameters.size(); ++i) {
+    if (!role_.parameters[i].is_shared) continue;
+    const int index = static_cast<int>(i);
+    const OpIndex sum = embedding_->AllReduce(builder, strategy_->ReducedGradient(index),
+                                              role_.parameters[i].name, builder.BeforeNextCompute());
+    builder.Carries(sum, {index});
+    builder.WaitBeforeNextCompute(sum);
+  }
+}
+
+// After everything on this rank.
+void RoleCompiler::CloseWithBarrier(ProgramBuilder& builder) {
+  builder.SetPhase(Phase::kEnd);
+  std::vector<OpIndex> last;
+  for (size_t stream = 0; stream < role_.streams.size(); ++stream) {
+    if (role_.streams[stream].kind != StreamKind::kHost)
+      last.push_back(builder.LastOn(static_cast<StreamId>(stream)));
+  }
+  world_->Barrier(builder, std::move(last));
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,50 @@
+// The programs of one role: the ranks that hold the same pipeline stages, or all ranks without a pipeline.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plan/axes.h"
+#include "plan/data_parallel.h"
+#include "plan/pipeline_rank.h"
+
+namespace windtunnel {
+
+class RoleCompiler {
+ public:
+  // Of pipeline rank `pipeline_rank`. All outlive it.
+  RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank);
+  // Once. Errors: those of the strategy.
+  Result<Role> Compile();
+  const Model& model() const { return *stages_.front().model; }
+
+ private:
+  // Devices with streams of their own: the host only issues operators.
+  bool host_computes() const { return scenario_.cluster.device == "cpu"; }
+  StreamId AddStream(StreamKind kind, const char* name);
+  CollectiveStream* AddCollectives(AxisId axis, const char* name, bool between_stages);
+  void AddStreams();
+  void AddStages();
+  Status MakeStrategy();
+  Program Initialize();
+  Program Step(int64_t step, std::string name);
+  void SumTiedGradient(ProgramBuilder& builder);
+  void CloseWithBarrier(ProgramBuilder& builder);
+
+  const Plan& plan_;
+  const Scenario& scenario_;
+  const PlanAxes& axes_;
+  const int pipeline_rank_;
+  Schedule schedule_;
+  Role role_;
+  std::vector<Stage> stages_;    // of this rank, in the order of the model
+  std::vector<Module> modules_;  // of all of them
+  std::vector<std::unique_ptr<CollectiveStream>> collectives_;
+  CollectiveStream *world_ = nullptr, *data_ = nullptr, *shard_ = nullptr, *replicate_ = nullptr;
+  CollectiveStream *tensor_ = nullptr, *pipeline_ = nullptr, *embedding_ = nullptr;
+  std::unique_ptr<CollectiveStream> alone_;  // for the axes of one rank
+  std::unique_ptr<PipelineRank> work_;
+  std::unique_ptr<DataParallel> strategy_;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,89 @@
+#include "plan/stages.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace windtunnel {
+
+int64_t LayerCount(const ModelSpec& model) {
+  return model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers;
+}
+
+StageRange WholeModel(const ModelSpec& model) { return {0, LayerCount(model), true, true}; }
+
+std::vector<StageRange> StagesOf(const ModelSpec& model, const std::vector<int64_t>& balance) {
+  WT_CHECK_EQ(std::accumulate(balance.begin(), balance.end(), int64_t{0}), LayerCount(model));
+  std::vector<StageRange> stages;
+  int64_t first = 0;
+  for (size_t i = 0; i < balance.size(); ++i) {
+    stages.push_back({first, first + balance[i], i == 0, i + 1 == balance.size()});
+    first += balance[i];
+  }
+  return stages;
+}
+
+namespace {
+
+// Costs of the layers [first, end), by sums from the first on.
+class StageCosts {
+ public:
+  explicit StageCosts(const LayerCosts& costs) : input_(costs.input), output_(costs.output), sums_(1) {
+    for (double cost : costs.layers) sums_.push_back(sums_.back() + cost);
+  }
+  int64_t layers() const { return static_cast<int64_t>(sums_.size()) - 1; }
+  double Of(int64_t first, int64_t end) const {
+    return sums_[end] - sums_[first] + (first == 0 ? input_ : 0) + (end == layers() ? output_ : 0);
+  }
+
+ private:
+  double input_, output_;
+  std::vector<double> sums_;
+};
+
+// The dearest stage's cost, then the sum of squares.
+struct Dearness {
+  double dearest = std::numeric_limits<double>::infinity(), squares = 0;
+  // Costs are sums of products: differences in the last digits are none.
+  bool operator<(const Dearness& other) const {
+    const double slack = 1e-9 * std::max(1.0, other.dearest);
+    if (dearest < other.dearest - slack) return true;
+    if (dearest > other.dearest + slack) return false;
+    return squares < other.squares * (1 - 1e-9);
+  }
+};
+
+}  // namespace
+
+std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages) {
+  const StageCosts of(costs);
+  const int64_t layers = of.layers();
+  WT_CHECK(stages >= 1 && stages <= layers);
+  // best[s][n]: the first n layers in s stages, and where the last of those begins.
+  std::vector<std::vector<Dearness>> best(stages + 1, std::vector<Dearness>(layers + 1));
+  std::vector<std::vector<int64_t>> begin(stages + 1, std::vector<int64_t>(layers + 1, -1));
+  best[0][0] = {0, 0};
+  for (int s = 1; s <= stages; ++s) {
+    for (int64_t n = s; n <= layers - (stages - s); ++n) {
+      for (int64_t first = n - 1; first >= s - 1; --first) {
+        const Dearness& before = best[s - 1][first];
+        const double cost = of.Of(first, n);
+        const Dearness now{std::max(before.dearest, cost), before.squares + cost * cost};
+        if (begin[s][n] >= 0 && !(now < best[s][n])) continue;
+        best[s][n] = now;
+        begin[s][n] = first;
+      }
+    }
+  }
+  std::vector<int64_t> balance(stages);
+  int64_t end = layers;
+  for (int s = stages; s > 0; --s) {
+    balance[s - 1] = end - begin[s][end];
+    end = begin[s][end];
+  }
+  return balance;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,112 @@
+// A pipeline changes where layers are and when they run, not what is computed: every schedule, and every combination with data
+// parallelism, gives the losses and the weights of one device with the same global batch.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+using Change = std::function<void(Scenario&)>;
+
+Scenario Pipelined(Scenario s, const char* schedule, int64_t ranks, int64_t virtual_stages = 1,
+                   const Change& change = nullptr) {
+  s.parallel.pipeline.size = ranks;
+  s.parallel.pipeline.schedule = schedule;
+  s.parallel.pipeline.virtual_stages = virtual_stages;
+  s.model.layers = std::max<int64_t>(s.model.layers, ranks * virtual_stages);
+  s.batch.accumulate = 2 * ranks;
+  s.batch.micro = 1;
+  s.cluster.devices_per_node = ranks * s.parallel.data.size;
+  if (change) change(s);
+  return s;
+}
+
+void Tied(Scenario& s) { s.model.tie_embeddings = true; }
+void Clipped(Scenario& s) { s.optimizer.clip_norm = 0.5; }
+void TiedAndClipped(Scenario& s) {
+  Tied(s);
+  Clipped(s);
+}
+Change With(DataParallelKind kind, const Change& more = nullptr) {
+  return [=](Scenario& s) {
+    s.parallel.data.kind = kind;
+    s.parallel.data.size = 2;
+    s.parallel.data.bucket_cap_mb = 0.02;
+    s.cluster.devices_per_node *= 2;
+    if (more) more(s);
+  };
+}
+Scenario ThreeLayers(Scenario s) {
+  s.model.widths = {10, 100, 50, 10};
+  return s;
+}
+
+class PipelineParity : public testing::TestWithParam<ParityCase> {};
+TEST_P(PipelineParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
+TEST_P(PipelineParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
+
+std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, PipelineParity,
+    testing::Values(ParityCase{"None", Pipelined(TinyGpt(), "none", 2)},
+                    ParityCase{"GPipe", Pipelined(TinyGpt(), "gpipe", 2)},
+                    ParityCase{"OneFOneB", Pipelined(TinyGpt(), "1f1b", 2)},
+                    ParityCase{"OneFOneBOfFour", Pipelined(TinyGpt(), "1f1b", 4, 1, TiedAndClipped)},
+                    ParityCase{"Interleaved", Pipelined(TinyGpt(), "interleaved", 2, 2)},
+                    ParityCase{"InterleavedOfThree", Pipelined(TinyGpt(), "interleaved", 3, 2)},
+                    ParityCase{"LoopedBfs", Pipelined(TinyGpt(), "looped_bfs", 2, 2, Tied)},
+                    ParityCase{"ZbH1", Pipelined(TinyGpt(), "zb_h1", 2, 1, Clipped)},
+                    ParityCase{"ZbH1OfThree", Pipelined(TinyGpt(), "zb_h1", 3, 1, Tied)},
+                    ParityCase{"ZbV", Pipelined(TinyGpt(), "zb_v", 2, 2, TiedAndClipped)},
+                    ParityCase{"ZbVOfThree", Pipelined(TinyGpt(), "zb_v", 3, 2)},
+                    ParityCase{"DualPipeV", Pipelined(TinyGpt(), "dualpipe_v", 2, 2, Tied)},
+                    ParityCase{"Llama", Pipelined(TinyLlama(), "1f1b", 2)},
+                    ParityCase{"LlamaZbH1Recomputed",
+                               Pipelined(TinyLlama(), "zb_h1", 2, 1,
+                                         [](Scenario& s) { s.recompute = Recompute::kFull; })},
+                    ParityCase{"Mlp", Pipelined(ThreeLayers(TinyMlp()), "1f1b", 3)},
+                    ParityCase{"MlpZbH1", Pipelined(ThreeLayers(TinyMlp()), "zb_h1", 3)}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Hybrids, PipelineParity,
+    testing::Values(
+        ParityCase{"Ddp", Pipelined(TinyGpt(), "1f1b", 2, 1, With(DataParallelKind::kDdp))},
+        ParityCase{"DdpTiedClipped",
+                   Pipelined(TinyGpt(), "gpipe", 2, 1, With(DataParallelKind::kDdp, TiedAndClipped))},
+        ParityCase{"DdpInView", Pipelined(TinyGpt(), "1f1b", 2, 1,
+                                          With(DataParallelKind::kDdp,
+                                               [](Scenario& s) {
+                                                 Tied(s);
+                                                 s.parallel.data.gradient_as_bucket_view = true;
+                                               }))},
+        ParityCase{"DdpInterleaved", Pipelined(TinyGpt(), "interleaved", 2, 2, With(DataParallelKind::kDdp))},
+        ParityCase{"DdpZbH1", Pipelined(TinyGpt(), "zb_h1", 2, 1, With(DataParallelKind::kDdp, Tied))},
+        ParityCase{"DdpZbV", Pipelined(TinyGpt(), "zb_v", 2, 2, With(DataParallelKind::kDdp, Tied))},
+        ParityCase{"Zero1",
+                   Pipelined(TinyGpt(), "1f1b", 2, 1, With(DataParallelKind::kZero1, TiedAndClipped))},
+        ParityCase{"Zero1ZbH1", Pipelined(TinyGpt(), "zb_h1", 2, 1, With(DataParallelKind::kZero1, Tied))},
+        ParityCase{"Zero1Interleaved",
+                   Pipelined(TinyGpt(), "interleaved", 2, 2, With(DataParallelKind::kZero1))},
+        ParityCase{"Fsdp", Pipelined(TinyGpt(), "1f1b", 2, 1, With(DataParallelKind::kFsdp, TiedAndClipped))},
+        ParityCase{"FsdpVersion1", Pipelined(TinyGpt(), "gpipe", 2, 1,
+                                             With(DataParallelKind::kFsdp,
+                                                  [](Scenario& s) { s.parallel.data.version = 1; }))},
+        ParityCase{"FsdpKeepsParameters",
+                   Pipelined(TinyGpt(), "1f1b", 2, 1,
+                             With(DataParallelKind::kFsdp,
+                                  [](Scenario& s) { s.parallel.data.sharding = Sharding::kShardGradOp; }))},
+        ParityCase{"FsdpInterleaved",
+                   Pipelined(TinyGpt(), "interleaved", 2, 2, With(DataParallelKind::kFsdp, Tied))},
+        ParityCase{"FsdpLlama", Pipelined(TinyLlama(), "1f1b", 2, 1, With(DataParallelKind::kFsdp))}),
+    NameOf);
+
+}  // namespace
+}  // namespace windtunnel
