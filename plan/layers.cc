@@ -119,18 +119,18 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
 Slice LayerContext::GatherTokens(Slice own, const std::string& name) const {
   if (!tensor.splits_tokens()) return own;
   const Slice all = Activation(name + ".gathered", own.elements * tensor.ranks());
-  b.WaitBeforeUse(all, tensor.stream->AllGather(b, own, all, name, {b.LastCompute()}));
+  b.WaitBeforeUse(all, tensor.stream->AllGather(b, own, all, name, b.BeforeNextCompute()));
   return all;
 }
 
 Slice LayerContext::SumOverRanks(Slice partial, const std::string& name) const {
   if (!tensor.splits()) return partial;
   if (!tensor.sequence) {
-    b.WaitBeforeUse(partial, tensor.stream->AllReduce(b, partial, name, {b.LastCompute()}));
+    b.WaitBeforeUse(partial, tensor.stream->AllReduce(b, partial, name, b.BeforeNextCompute()));
     return partial;
   }
   const Slice own = Activation(name + ".scattered", partial.elements / tensor.ranks());
-  b.WaitBeforeUse(own, tensor.stream->ReduceScatter(b, partial, own, name, {b.LastCompute()}));
+  b.WaitBeforeUse(own, tensor.stream->ReduceScatter(b, partial, own, name, b.BeforeNextCompute()));
   return own;
 }
 

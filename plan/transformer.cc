@@ -430,7 +430,7 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
     return c.b.Temporary(name + what, tokens_, Category::kActivations);
   };
   const auto reduce = [&](Slice x, Reduction reduction) {
-    c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, {c.b.LastCompute()}, reduction));
+    c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, c.b.BeforeNextCompute(), reduction));
   };
   const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
   c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.storage}, name, {logits}, {maximum});
