@@ -60,20 +60,26 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 
+// A message from one rank to another of a pair is a broadcast between the two: one step, over which all of it goes.
+Collective AsCollective(const OpKind& kind) {
+  if (const auto* send = std::get_if<Send>(&kind))
+    return {CollectiveKind::kBroadcast, send->dtype, send->elements};
+  if (const auto* receive = std::get_if<Receive>(&kind))
+    return {CollectiveKind::kBroadcast, receive->dtype, receive->elements};
+  return std::get<Collective>(kind);
+}
+
 // The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
 Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
-  const auto* collective = std::get_if<Collective>(&op.kind);
-  if (collective == nullptr)
-    return Unsupported("send and receive ('{}') are not modelled yet for a profile without hardware",
-                       op.name);
+  const Collective collective = AsCollective(op.kind);
   WT_ASSIGN_OR_RETURN(RingLayout ring, LayOutRing(group, cluster_, device_));
-  WT_ASSIGN_OR_RETURN(Duration time, RingTime(*collective, ring, device_.collectives));
+  WT_ASSIGN_OR_RETURN(Duration time, RingTime(collective, ring, device_.collectives));
   const int channels =
       ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
   const double taken = static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
   CommunicationCost cost{.time = Distribution::Constant(time), .source = CostSource::kModelled};
-  if (collective->kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;
+  if (collective.kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;
   return cost;
 }
 

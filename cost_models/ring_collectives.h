@@ -17,6 +17,9 @@
 //   All-gather of 64 MiB among 8 A100s of a node (230 GB/s, start 28 us): Simple is 32.2 + 255.3 + 28 = 315.5 us, LL128 27.3 +
 //   277.5 + 28 = 332.8 us.
 //
+// A send with its receive is taken as a broadcast between two ranks, which moves the same bytes over the same links: NCCL's own model has
+// no time for them.
+//
 // NCCL's trees and in-switch reductions (all-reduce only) are not modelled: rings are what FSDP's collectives use.
 #pragma once
 

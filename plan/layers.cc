@@ -49,7 +49,7 @@ void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
   auto deferred = deferred_.extract(micro_batch);
   WT_CHECK(!deferred.empty());
   builder.SetMicroBatch(micro_batch);
-  builder.SetPhase(Phase::kBackward);
+  builder.SetPhase(Phase::kBackwardWeights);
   for (const auto& [layer, add] : deferred.mapped()) {
     builder.SetLayer(layer);
     add();

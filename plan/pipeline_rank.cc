@@ -127,7 +127,11 @@ PipelineRank::Walk::Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& st
 }
 
 void PipelineRank::Walk::Run() {
-  for (const Action& action : rank_.schedule_.ranks[rank_.rank_]) Add(action);
+  for (const Action& action : rank_.schedule_.ranks[rank_.rank_]) {
+    b_.SetStage(action.stage);
+    Add(action);
+  }
+  b_.SetStage(-1);
   for (const Sent& sent : sent_) b_.WaitBeforeNextCompute(sent.op);
 }
 

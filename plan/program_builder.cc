@@ -46,7 +46,8 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
                             layer_,
                             micro_batch_,
                             std::move(name),
-                            {}});
+                            {},
+                            stage_});
   if (stream == kComputeStream) last_compute_ = index;
   return index;
 }

@@ -22,6 +22,7 @@ class ProgramBuilder {
   void SetPhase(Phase phase) { phase_ = phase; }
   void SetLayer(int layer) { layer_ = layer; }  // -1: outside the blocks
   int layer() const { return layer_; }
+  void SetStage(int stage) { stage_ = stage; }  // -1: outside the stages
   void SetMicroBatch(int micro_batch) { micro_batch_ = micro_batch; }
 
   // A buffer that lives from its first use in this program to its last; memory that an operator of another stream uses lives
@@ -79,6 +80,7 @@ class ProgramBuilder {
   Program program_;
   Phase phase_ = Phase::kForward;
   int layer_ = -1;
+  int stage_ = -1;
   int micro_batch_ = -1;
   OpIndex last_compute_ = -1;
   std::vector<OpIndex> awaited_;  // by the next operator on the compute stream

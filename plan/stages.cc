@@ -1,7 +1,6 @@
 #include "plan/stages.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -45,7 +44,7 @@ class StageCosts {
 
 // The dearest stage's cost, then the sum of squares.
 struct Dearness {
-  double dearest = std::numeric_limits<double>::infinity(), squares = 0;
+  double dearest = 0, squares = 0;
   // Costs are sums of products: differences in the last digits are none.
   bool operator<(const Dearness& other) const {
     const double slack = 1e-9 * std::max(1.0, other.dearest);
@@ -64,10 +63,10 @@ std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages) {
   // best[s][n]: the first n layers in s stages, and where the last of those begins.
   std::vector<std::vector<Dearness>> best(stages + 1, std::vector<Dearness>(layers + 1));
   std::vector<std::vector<int64_t>> begin(stages + 1, std::vector<int64_t>(layers + 1, -1));
-  best[0][0] = {0, 0};
   for (int s = 1; s <= stages; ++s) {
     for (int64_t n = s; n <= layers - (stages - s); ++n) {
       for (int64_t first = n - 1; first >= s - 1; --first) {
+        if (s > 1 ? begin[s - 1][first] < 0 : first > 0) continue;  // cannot be reached
         const Dearness& before = best[s - 1][first];
         const double cost = of.Of(first, n);
         const Dearness now{std::max(before.dearest, cost), before.squares + cost * cost};

@@ -102,6 +102,8 @@ std::string_view Name(Phase phase) {
       return "recompute";
     case Phase::kBackward:
       return "backward";
+    case Phase::kBackwardWeights:
+      return "backward_weights";
     case Phase::kGradientSync:
       return "gradient_sync";
     case Phase::kOptimizer:

@@ -105,7 +105,8 @@ enum class Phase : uint8_t {
   kForward,
   kLoss,
   kRecompute,
-  kBackward,
+  kBackward,         // of inputs and weights, or of inputs alone
+  kBackwardWeights,  // what a backward of inputs alone left for later
   kGradientSync,
   kOptimizer,
   kEnd
@@ -122,7 +123,8 @@ struct Op {
   int32_t micro_batch = -1;  // -1: once a step
   std::string name;          // "blocks.0.mlp.up", "bucket 1"
   std::vector<int32_t> parameters =
-      {};  // communication: whose values or gradients it carries, in the message's order
+      {};              // communication: whose values or gradients it carries, in the message's order
+  int32_t stage = -1;  // of the pipeline, whose forward or backward it belongs to; -1: none
 };
 
 struct Program {

@@ -78,7 +78,8 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
     }
   });
   for (const Span& span : timeline.spans) {
-    if (role.streams[span.stream].kind == StreamKind::kCommunication)
+    if (role.streams[span.stream].kind == StreamKind::kCommunication &&
+        !std::holds_alternative<Receive>(program.ops[span.op].kind))
       result.communication += span.end - span.start;
   }
   return result;

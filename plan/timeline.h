@@ -47,8 +47,10 @@ struct StepBreakdown {
   Duration exposed_communication;  // the compute stream waits for communication
   Duration
       bubble;  // it waits for another pipeline stage (Stream::between_stages): messages, and what all stages do together
-  Duration host;           // nothing runs and nothing is waited for: dispatch
-  Duration communication;  // busy time of the communication streams, hidden or not (not part of the sum)
+  Duration host;  // nothing runs and nothing is waited for: dispatch
+  // Busy time of the communication streams, hidden or not (not part of the sum). A message counts where it is sent: a receive may
+  // stand ready long before.
+  Duration communication;
 };
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);
 

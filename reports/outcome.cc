@@ -15,7 +15,8 @@ Bytes Magnitude(Bytes bytes) { return Bytes(std::llabs(bytes.count())); }
 void CompareMemory(const Outcome& outcome, Comparison& comparison) {
   const Prediction& prediction = *outcome.prediction;
   for (const MeasuredMemory& measured : outcome.measurement->memory) {
-    const MemoryPeak& peak = PredictedMemoryOf(prediction, measured.rank);
+    const PredictedMemory& memory = PredictedMemoryOf(prediction, measured.rank);
+    const MemoryPeak& peak = memory.steady;
     Bytes predicted = peak.allocated;
     comparison.ranks.push_back({measured.rank, predicted, measured.steady.allocated});
     Bytes difference = Magnitude(predicted - measured.steady.allocated);
@@ -26,8 +27,8 @@ void CompareMemory(const Outcome& outcome, Comparison& comparison) {
     comparison.peak_host =
         std::max(comparison.peak_host, Magnitude(peak.host_allocated - measured.steady.host_allocated));
     comparison.initial_peak =
-        std::max(comparison.initial_peak, Magnitude(prediction.initial_peak - measured.initial_peak));
-    Bytes resident = PredictedResident(prediction) - measured.resident_growth;
+        std::max(comparison.initial_peak, Magnitude(memory.initial_peak - measured.initial_peak));
+    Bytes resident = PredictedResident(prediction, measured.rank) - measured.resident_growth;
     if (Magnitude(resident) > Magnitude(comparison.resident)) comparison.resident = resident;
   }
 }
@@ -106,13 +107,14 @@ std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
   return rows;
 }
 
-Bytes PredictedResident(const Prediction& prediction) {
-  return prediction.peak_reserved + prediction.host_reserved + prediction.outside_allocator;
+Bytes PredictedResident(const Prediction& prediction, int rank) {
+  const PredictedMemory& memory = PredictedMemoryOf(prediction, rank);
+  return memory.reserved + memory.host_reserved + prediction.outside_allocator;
 }
 
-const MemoryPeak& PredictedMemoryOf(const Prediction& prediction, int rank) {
+const PredictedMemory& PredictedMemoryOf(const Prediction& prediction, int rank) {
   for (const PredictedMemory& memory : prediction.memory)
-    if (std::find(memory.ranks.begin(), memory.ranks.end(), rank) != memory.ranks.end()) return memory.steady;
+    if (std::find(memory.ranks.begin(), memory.ranks.end(), rank) != memory.ranks.end()) return memory;
   internal::CheckFailed(__FILE__, __LINE__, fmt::format("no role has rank {}", rank));
 }
 

@@ -85,9 +85,9 @@ Comparison Compare(const Outcome& outcome);
 
 // What the process of a rank is predicted to hold at most: the allocators' segments, of the device (which is the process's own
 // memory on a CPU) and of the host, and what lies outside them.
-Bytes PredictedResident(const Prediction& prediction);
+Bytes PredictedResident(const Prediction& prediction, int rank);
 
 // Memory that `rank` is predicted to use in the steady step. REQUIRES: a rank of the plan.
-const MemoryPeak& PredictedMemoryOf(const Prediction& prediction, int rank);
+const PredictedMemory& PredictedMemoryOf(const Prediction& prediction, int rank);
 
 }  // namespace windtunnel

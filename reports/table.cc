@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/format.h"
 #include "reports/words.h"
@@ -156,7 +157,7 @@ void AddRankMemory(Table& table, const Outcome& outcome) {
   for (const MeasuredMemory& memory : outcome.measurement->memory) {
     if (listed == kListedRanks) break;
     Bytes predicted;
-    if (outcome.prediction) predicted = PredictedMemoryOf(*outcome.prediction, memory.rank).allocated;
+    if (outcome.prediction) predicted = PredictedMemoryOf(*outcome.prediction, memory.rank).steady.allocated;
     table.Row(fmt::format("  rank {}", memory.rank), FormatBytes(predicted),
               FormatBytes(memory.steady.allocated),
               fmt::format("{:>10}", Difference(predicted - memory.steady.allocated)));
@@ -166,14 +167,28 @@ void AddRankMemory(Table& table, const Outcome& outcome) {
     table.Note(fmt::format("… and {} more ranks", outcome.measurement->memory.size() - kListedRanks));
 }
 
-// Of the measured values, the one furthest from `predicted`: the comparison is over the worst rank.
-Bytes FurthestFrom(Bytes predicted, const Outcome& outcome, Bytes MeasuredMemory::*member) {
-  Bytes furthest = predicted;
-  if (outcome.measurement)
-    for (const MeasuredMemory& memory : outcome.measurement->memory)
-      if (std::llabs((memory.*member - predicted).count()) > std::llabs((furthest - predicted).count()))
-        furthest = memory.*member;
-  return furthest;
+// A quantity of single ranks, where it is largest; compared, where prediction and measurement are furthest apart.
+struct OfRank {
+  Bytes predicted, measured;
+};
+OfRank FurthestApart(const Outcome& outcome, const std::function<Bytes(int rank)>& predicted,
+                     Bytes MeasuredMemory::*member) {
+  OfRank result;
+  if (!outcome.measurement) {
+    for (const PredictedMemory& memory : outcome.prediction->memory)
+      result.predicted = std::max(result.predicted, predicted(memory.ranks.front()));
+    return result;
+  }
+  Bytes furthest(-1);
+  for (const MeasuredMemory& memory : outcome.measurement->memory) {
+    const OfRank one{outcome.prediction ? predicted(memory.rank) : Bytes(), memory.*member};
+    const Bytes apart(outcome.prediction ? std::llabs((one.measured - one.predicted).count())
+                                         : one.measured.count());
+    const bool is_larger = apart == furthest && one.measured > result.measured;
+    if (apart > furthest || is_larger) result = one;
+    furthest = std::max(furthest, apart);
+  }
+  return result;
 }
 
 // The largest host peak of all ranks; no row where there is none.
@@ -194,18 +209,18 @@ void AddMemory(Table& table, const Outcome& outcome) {
   table.Heading("peak memory", "difference");
   AddRankMemory(table, outcome);
   AddHostMemory(table, outcome);
-  auto row = [&](const char* label, Bytes predicted, Bytes MeasuredMemory::*member) {
-    Bytes measured = FurthestFrom(predicted, outcome, member);
-    table.Row(label, FormatBytes(predicted), FormatBytes(measured),
-              fmt::format("{:>10}", Difference(predicted - measured)));
+  auto row = [&](const char* label, const std::function<Bytes(int rank)>& predicted,
+                 Bytes MeasuredMemory::*member) {
+    const OfRank value = FurthestApart(outcome, predicted, member);
+    table.Row(label, FormatBytes(value.predicted), FormatBytes(value.measured),
+              fmt::format("{:>10}", Difference(value.predicted - value.measured)));
   };
-  Bytes initial, resident;
-  if (outcome.prediction) {
-    initial = outcome.prediction->initial_peak;
-    resident = PredictedResident(*outcome.prediction);
-  }
-  row("  start-up", initial, &MeasuredMemory::initial_peak);
-  row("  whole process", resident, &MeasuredMemory::resident_growth);
+  row(
+      "  start-up", [&](int rank) { return PredictedMemoryOf(*outcome.prediction, rank).initial_peak; },
+      &MeasuredMemory::initial_peak);
+  row(
+      "  whole process", [&](int rank) { return PredictedResident(*outcome.prediction, rank); },
+      &MeasuredMemory::resident_growth);
   if (!outcome.prediction) return;
   if (auto fits = FitsInDevice(*outcome.prediction)) {
     const std::string memory = FormatBytes(outcome.prediction->device_memory);

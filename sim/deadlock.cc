@@ -14,7 +14,8 @@ class Reporter {
     std::string text;
     for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) {
       const RankSnapshot& snapshot = ranks_[rank];
-      if (snapshot.is_waiting) text += fmt::format("\n  rank {} waits for {}", rank, AwaitedBy(rank));
+      if (snapshot.is_waiting)
+        text += fmt::format("\n  rank {} waits for {}", schedule_.ranks[rank].rank, AwaitedBy(rank));
       for (size_t queue = 0; queue < snapshot.queues.size(); ++queue) {
         if (snapshot.queues[queue].issued > snapshot.queues[queue].done) text += HeadOf(rank, queue);
       }
@@ -40,7 +41,8 @@ class Reporter {
     const int32_t transfer = schedule_.transfer_of_position[layout.first_transfer + position];
     const OpIndex op = schedule_.RoleOf(rank).queues[queue].ops[position];
     const bool has_arrived = ranks_[rank].queues[queue].has_arrived;
-    return fmt::format("\n  rank {} is in {}, which waits for {}", rank, Describe(rank, op),
+    return fmt::format("\n  rank {} is in {}, which waits for {}", schedule_.ranks[rank].rank,
+                       Describe(rank, op),
                        has_arrived ? Absent(rank, op, transfer) : Missing(rank, queue, position));
   }
 
@@ -57,9 +59,10 @@ class Reporter {
   // The ranks that have not come to a transfer.
   std::string Absent(int32_t rank, OpIndex op, int32_t transfer) const {
     std::string text;
-    for (int32_t peer : PeersOf(rank, op, schedule_.transfers[transfer])) {
-      if (peer == rank || peer >= static_cast<int32_t>(ranks_.size()) || HasArrived(peer, transfer)) continue;
-      text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", peer, WhyNot(peer, transfer));
+    for (int world_rank : PeersOf(rank, op, schedule_.transfers[transfer])) {
+      const int32_t peer = schedule_.PositionOf(world_rank);
+      if (peer < 0 || peer == rank || HasArrived(peer, transfer)) continue;
+      text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", world_rank, WhyNot(peer, transfer));
     }
     return text;
   }

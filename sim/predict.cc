@@ -126,24 +126,24 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions s
   return work;
 }
 
-// One rank's work where it stands for all, else every rank's. (Ranks that share cores are always told apart.)
+// That of one rank of each role where it stands for all, else every rank's. (Ranks that share cores are always told apart.)
 Result<Work> WorkFor(const Plan& plan, const CostModel& model, int replicates) {
   ScheduleOptions options{.host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues};
-  if (model.cores_per_node() == 0 && OneRankStandsForAll(plan)) {
-    options.one_rank_only = true;
-    WT_ASSIGN_OR_RETURN(Work one_rank, WorkFor(plan, model, options, replicates));
-    if (one_rank.is_constant) return one_rank;
-    options.one_rank_only = false;
+  if (model.cores_per_node() == 0) options.representatives = RepresentativesOf(plan);
+  if (!options.representatives.empty()) {
+    WT_ASSIGN_OR_RETURN(Work of_roles, WorkFor(plan, model, options, replicates));
+    if (of_roles.is_constant) return of_roles;
+    options.representatives.clear();
   }
   return WorkFor(plan, model, options, replicates);
 }
 
 void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
   for (size_t role = 0; role < plan.roles.size(); ++role) {
-    prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady});
+    prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady, memory[role].initial_peak,
+                                 memory[role].reserved, memory[role].host_reserved});
     prediction.initial_peak = std::max(prediction.initial_peak, memory[role].initial_peak);
     prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].reserved);
-    prediction.host_reserved = std::max(prediction.host_reserved, memory[role].host_reserved);
   }
 }
 

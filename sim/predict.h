@@ -23,21 +23,21 @@ struct PredictOptions {
 struct PredictedMemory {
   std::vector<int> ranks;  // the role's
   MemoryPeak steady;
+  Bytes initial_peak;             // start-up: initialisation and the first steps
+  Bytes reserved, host_reserved;  // at the end of the first steady step
 };
 
 struct Prediction {
   std::vector<Duration> step_times;  // one a replicate, ascending
   Duration p10, p50, p90;
-  // By rank, of the replicate whose step time is the median. Of rank 0 alone where it stands for all (sim/symmetry.h).
+  // By rank, of the replicate whose step time is the median. Of one rank of each role where it stands for all (sim/symmetry.h).
   std::vector<Timeline> timelines;
   StepBreakdown breakdown;  // of those, averaged over ranks
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and
   // over the replicates between p25 and p75. Adds up to their mean step time. (AttributeTime of plan/timeline.h.)
   std::map<std::string, Duration> by_operator;
   std::vector<PredictedMemory> memory;  // by role
-  Bytes initial_peak;                   // start-up: initialisation and the first steps
-  Bytes peak_reserved;                  // largest over roles, at the end of the first steady step
-  Bytes host_reserved;                  // the same of host memory
+  Bytes initial_peak, peak_reserved;    // the largest of those over roles
   Bytes outside_allocator;
   Bytes device_memory;                                                    // for both of them; 0: not known
   double measured_share = 0, interpolated_share = 0, modelled_share = 0;  // of the busy time

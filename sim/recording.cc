@@ -79,7 +79,7 @@ void StepRecording::AddTransferSpans(int32_t rank, Timeline& timeline) const {
 
 Timeline StepRecording::TimelineOf(int32_t rank, const RoleMemory* memory) const {
   Timeline timeline;
-  timeline.rank = rank;
+  timeline.rank = schedule_.ranks[rank].rank;
   timeline.host_computes = schedule_.options.host == HostRole::kComputes;
   AddHostSpans(rank, memory, timeline);
   AddTransferSpans(rank, timeline);

@@ -204,7 +204,7 @@ void StepSampler::DrawItems(int32_t rank, int replicate, StepWork& work) const {
   const std::vector<int32_t>& costs = costs_.cost_of_item[layout.role];
   const double jitter = schedule_.plan->scenario.cluster.jitter;
   const double common = costs_.common_mode[replicate];
-  const double kernel_factor = common * SlowdownOf(rank);
+  const double kernel_factor = common * SlowdownOf(layout.rank);
   for (size_t i = 0; i < items.size(); ++i) {
     Duration& time = work.items[layout.first_item + i];
     if (costs[i] == StepCosts::kNothing) {
@@ -231,7 +231,8 @@ void StepSampler::DrawTransfers(int replicate, StepWork& work) const {
         stream.At(CounterOf(first.rank, first.op, is_kernel ? Draw::kKernel : Draw::kTransfer));
     const int32_t cost = costs_.cost_of_transfer[i];
     const Distribution& time = is_kernel ? costs_.kernels[cost].time : costs_.communications[cost].time;
-    const double common = is_kernel ? costs_.common_mode[replicate] * SlowdownOf(first.rank) : 1;
+    const double common =
+        is_kernel ? costs_.common_mode[replicate] * SlowdownOf(schedule_.ranks[first.rank].rank) : 1;
     work.transfers[i] = time.Quantile(ToUniform(bits)).Scaled(common * JitterFactor(bits, jitter));
   }
 }

@@ -1,6 +1,7 @@
 #include "sim/step_schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "sim/transfer_matching.h"
@@ -107,10 +108,16 @@ class RoleScheduler {
 };
 
 void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
-  const int ranks = schedule.options.one_rank_only ? 1 : plan.world_size;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int32_t role = plan.role_of_rank[rank];
-    schedule.ranks.push_back({role, schedule.items, static_cast<int32_t>(schedule.queues.size())});
+  std::vector<int> ranks = schedule.options.representatives;
+  if (ranks.empty()) {
+    ranks.resize(plan.world_size);
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  for (int world_rank : ranks) {
+    const int32_t role = plan.role_of_rank[world_rank];
+    const int32_t rank = static_cast<int32_t>(schedule.ranks.size());
+    schedule.ranks.push_back(
+        {world_rank, role, schedule.items, static_cast<int32_t>(schedule.queues.size())});
     schedule.items += static_cast<int32_t>(schedule.roles[role].items.size());
     for (const RoleQueue& queue : schedule.roles[role].queues) {
       const int32_t first = static_cast<int32_t>(schedule.transfer_of_position.size());
@@ -121,6 +128,13 @@ void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
 }
 
 }  // namespace
+
+int32_t StepSchedule::PositionOf(int world_rank) const {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].rank == world_rank) return static_cast<int32_t>(i);
+  }
+  return -1;
+}
 
 Result<StepSchedule> MakeStepSchedule(const Plan& plan, const ScheduleOptions& options) {
   WT_CHECK_EQ(plan.role_of_rank.size(), static_cast<size_t>(plan.world_size));

@@ -27,8 +27,9 @@ enum class HostRole : uint8_t { kComputes, kIssues };
 
 struct ScheduleOptions {
   HostRole host = HostRole::kComputes;
-  // Only rank 0 is laid out, and its transfers begin when it arrives. REQUIRES: OneRankStandsForAll (sim/symmetry.h).
-  bool one_rank_only = false;
+  // Ranks that stand for all (sim/symmetry.h): only they are laid out, and transfers begin when those of them that take part have
+  // arrived. Empty: every rank is.
+  std::vector<int> representatives = {};
 };
 
 // A piece of a segment.
@@ -102,6 +103,8 @@ struct RankQueue {
 };
 
 struct RankLayout {
+  int32_t rank =
+      0;  // in the world; elsewhere "rank" is a position in StepSchedule::ranks, the same where all are laid out
   int32_t role = 0;
   int32_t first_item = 0;   // of all ranks' items in a row
   int32_t first_queue = 0;  // into StepSchedule::queues
@@ -119,7 +122,9 @@ struct StepSchedule {
   ScheduleOptions options;
 
   const RoleSchedule& RoleOf(int rank) const { return roles[ranks[rank].role]; }
-  const Op& OpOf(int rank, OpIndex op) const { return plan->RoleOf(rank).steady.ops[op]; }
+  const Op& OpOf(int rank, OpIndex op) const { return plan->roles[ranks[rank].role].steady.ops[op]; }
+  // Where a rank of the world is laid out; -1: it is not.
+  int32_t PositionOf(int world_rank) const;
 };
 
 // `plan` must outlive the schedule. Errors: Failed when two ranks' operators that should meet differ in kind or size (names

@@ -17,9 +17,11 @@ std::vector<int> RanksByNode(const Group& group, int devices_per_node) {
   return counts;
 }
 
-bool SendsToPeers(const Program& program) {
-  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    return std::holds_alternative<Send>(op.kind) || std::holds_alternative<Receive>(op.kind);
+// Whether all ranks of the representative's group are represented within it.
+bool IsClosed(const Plan& plan, const Group& group, const std::vector<int>& representatives) {
+  return std::all_of(group.ranks.begin(), group.ranks.end(), [&](int rank) {
+    const int representative = representatives[plan.role_of_rank[rank]];
+    return std::find(group.ranks.begin(), group.ranks.end(), representative) != group.ranks.end();
   });
 }
 
@@ -31,15 +33,20 @@ bool GroupsLieAlike(const Axis& axis, int devices_per_node) {
                      [&](const Group& group) { return RanksByNode(group, devices_per_node) == first; });
 }
 
-bool OneRankStandsForAll(const Plan& plan) {
+std::vector<int> RepresentativesOf(const Plan& plan) {
   const ClusterSpec& cluster = plan.scenario.cluster;
-  if (plan.roles.size() != 1 || cluster.jitter != 0 || cluster.straggler || cluster.slow_link) return false;
+  if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link) return {};
   const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
-  const Role& role = plan.roles.front();
-  for (const Stream& stream : role.streams) {
-    if (stream.axis >= 0 && !GroupsLieAlike(plan.axes[stream.axis], devices)) return false;
+  std::vector<int> representatives;
+  for (const Role& role : plan.roles) representatives.push_back(role.ranks.front());
+  for (const Role& role : plan.roles) {
+    for (const Stream& stream : role.streams) {
+      if (stream.axis < 0) continue;
+      if (!GroupsLieAlike(plan.axes[stream.axis], devices)) return {};
+      if (!IsClosed(plan, plan.GroupOf(role.ranks.front(), stream), representatives)) return {};
+    }
   }
-  return !SendsToPeers(role.steady);
+  return representatives;
 }
 
 }  // namespace windtunnel

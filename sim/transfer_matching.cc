@@ -84,9 +84,10 @@ class Matcher {
 
   Key KeyOf(int32_t rank, OpIndex index, StreamId stream) const {
     const Op& op = schedule_.OpOf(rank, index);
-    const AxisId id = schedule_.plan->RoleOf(rank).streams[stream].axis;
+    const RankLayout& layout = schedule_.ranks[rank];
+    const AxisId id = schedule_.plan->roles[layout.role].streams[stream].axis;
     const Axis& axis = schedule_.plan->axes[id];
-    const int32_t group = axis.group_of_rank[rank], position = axis.position_of_rank[rank];
+    const int32_t group = axis.group_of_rank[layout.rank], position = axis.position_of_rank[layout.rank];
     if (const auto* send = std::get_if<Send>(&op.kind)) return {id, group, true, position, send->peer, 0};
     if (const auto* receive = std::get_if<Receive>(&op.kind))
       return {id, group, true, receive->peer, position, 0};
@@ -95,12 +96,10 @@ class Matcher {
 
   Status Add(AxisId axis, int32_t group, bool is_pair, const std::vector<Part>& parts) {
     const int32_t transfer = static_cast<int32_t>(schedule_.transfers.size());
-    const int group_size = schedule_.plan->axes[axis].size();
+    const int32_t needed = is_pair ? 2 : RanksLaidOut(schedule_.plan->axes[axis].groups[group]);
     schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
                                    .participants = static_cast<int32_t>(parts.size()),
-                                   .needed = schedule_.options.one_rank_only ? 1
-                                             : is_pair                       ? 2
-                                                                             : group_size,
+                                   .needed = needed,
                                    .axis = axis,
                                    .group = group});
     for (const Part& part : parts) {
@@ -111,6 +110,14 @@ class Matcher {
     return Ok();
   }
 
+  int32_t RanksLaidOut(const Group& group) const {
+    const std::vector<int>& representatives = schedule_.options.representatives;
+    if (representatives.empty()) return static_cast<int32_t>(group.ranks.size());
+    return static_cast<int32_t>(std::count_if(representatives.begin(), representatives.end(), [&](int rank) {
+      return std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
+    }));
+  }
+
   Status CheckSame(const Participant& a, const Participant& b) const {
     if (a.op == b.op && schedule_.ranks[a.rank].role == schedule_.ranks[b.rank].role) return Ok();
     const Op& first = schedule_.OpOf(a.rank, a.op);
@@ -118,7 +125,7 @@ class Matcher {
     const std::string x = Fingerprint(first), y = Fingerprint(second);
     if (x == y) return Ok();
     return Failed("rank {} calls '{}' ({}) where rank {} calls '{}' ({}): operators that meet must agree",
-                  a.rank, first.name, x, b.rank, second.name, y);
+                  schedule_.ranks[a.rank].rank, first.name, x, schedule_.ranks[b.rank].rank, second.name, y);
   }
 
   StepSchedule& schedule_;

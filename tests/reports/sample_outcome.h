@@ -126,7 +126,7 @@ inline Prediction SamplePrediction() {
                             {"copy", Milliseconds(1)},
                             {"optimizer", Milliseconds(1)},
                             {"wait all_reduce", Milliseconds(1.5)}};
-  prediction.memory = {{{0, 1}, SamplePeak()}};
+  prediction.memory = {{{0, 1}, SamplePeak(), /*initial_peak=*/MiB(30), /*reserved=*/MiB(40), Bytes()}};
   prediction.initial_peak = MiB(30);
   prediction.peak_reserved = MiB(40);
   prediction.outside_allocator = MiB(10);
