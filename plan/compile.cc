@@ -111,8 +111,8 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
       MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
   if (!schedule) {
     return tl::unexpected(
-        Error{schedule.error().kind, fmt::format("parallel.pipeline.schedule: {} {} (batch.accumulate)",
-                                                 pipeline.schedule, schedule.error().message)});
+        Error{schedule.error().kind,
+              fmt::format("parallel.pipeline.schedule: {} (batch.accumulate)", schedule.error().message)});
   }
   return schedule;
 }
