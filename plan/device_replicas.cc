@@ -45,7 +45,9 @@ class DeviceRole : public ModelHooks {
 
  private:
   struct Main {
-    explicit Main(Role& role, const Scenario& scenario) : parameters(role, scenario) {}
+    Main(Role& role, const Scenario& scenario)
+        : alone(role, kWorldAxis, 1, ""), parameters(role, scenario, alone, {}) {}
+    CollectiveStream alone;
     WholeParameters parameters;
     std::vector<Slice> sums;       // .grad, by chunk of the reduction
     std::vector<Slice> gradients;  // the same by parameter

@@ -42,7 +42,7 @@ class Replicated : public DataParallel {
 };
 
 Replicated::Replicated(const StrategyContext& context)
-    : role_(context.role), parameters_(context.role, context.scenario, context.model_parts) {
+    : role_(context.role), parameters_(context.role, context.scenario, context.tensor, context.model_parts) {
   if (context.data.ranks() > 1) {
     reducer_ = std::make_unique<DdpReducer>(role_, context.scenario.parallel.data, context.data,
                                             parameters_.values(), TypeOf(context.scenario.precision.reduce));

@@ -4,11 +4,12 @@
 
 namespace windtunnel {
 
-WholeParameters::WholeParameters(Role& role, const Scenario& scenario,
+WholeParameters::WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor,
                                  std::vector<CollectiveStream*> model_parts)
     : role_(role),
       spec_(scenario.optimizer),
       type_(TypesOf(scenario.precision).storage),
+      tensor_(tensor),
       model_parts_(std::move(model_parts)) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
@@ -42,9 +43,7 @@ std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
       gradient = b.Temporary(name + ".grad.fp32", values_[i].elements, Category::kGradients);
       b.Add(Copy{.elements = values_[i].elements, .from = type_}, name, {gradients[i]}, {gradient});
     }
-    OptimizerTarget target{name, has_masters() ? masters_[i] : values_[i], gradient};
-    if (role_.parameters[i].is_copy) target.counted = {};
-    targets.push_back(std::move(target));
+    targets.push_back({name, has_masters() ? masters_[i] : values_[i], gradient});
   }
   return targets;
 }
@@ -52,8 +51,9 @@ std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
 void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients) {
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets(b, gradients);
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, targets);
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets);
   optimizer_->SetTargets(std::move(targets));
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, model_parts_);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; i < masters_.size(); ++i) {

@@ -12,8 +12,10 @@ namespace windtunnel {
 
 class WholeParameters {
  public:
-  // Sets the parameters' placements. `model_parts`: the axes over which the parts of one model are spread (StrategyContext).
-  WholeParameters(Role& role, const Scenario& scenario, std::vector<CollectiveStream*> model_parts = {});
+  // Sets the parameters' placements. `tensor` and `model_parts`: the tensor axis, and all axes over which the parts of one model are
+  // spread (StrategyContext).
+  WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor,
+                  std::vector<CollectiveStream*> model_parts);
 
   // As the model computes with them, by parameter.
   const std::vector<Slice>& values() const { return values_; }
@@ -29,6 +31,7 @@ class WholeParameters {
   Role& role_;
   OptimizerSpec spec_;
   DType type_;
+  CollectiveStream& tensor_;
   std::vector<CollectiveStream*> model_parts_;
   std::vector<Slice> values_, masters_;
   std::unique_ptr<OptimizerSteps> optimizer_;  // made by the first Update

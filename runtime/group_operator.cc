@@ -40,10 +40,10 @@ std::string RootText(const Fingerprint& fingerprint) {
   switch (fingerprint.operation) {
     case GroupOperation::kBroadcast:
     case GroupOperation::kScatter:
-      return fmt::format(" from root {}", fingerprint.root);
+      return fmt::format(" from root {}", fingerprint.root & ~Fingerprint::kOfMaximum);
     case GroupOperation::kReduce:
     case GroupOperation::kGather:
-      return fmt::format(" to root {}", fingerprint.root);
+      return fmt::format(" to root {}", fingerprint.root & ~Fingerprint::kOfMaximum);
     default:
       return "";
   }
@@ -120,12 +120,12 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
   const bool is_root = rank == collective.root;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce: {
-      WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
+      WT_RETURN_IF_ERROR(CheckReducible(collective.dtype));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "x", elements));
       return LocateScratch(collective, writes, size, op);
     }
     case CollectiveKind::kReduceScatter: {
-      WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
+      WT_RETURN_IF_ERROR(CheckReducible(collective.dtype));
       WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "whole", elements));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "shard", part));
       return LocateScratch(collective, writes, size, op);
@@ -136,7 +136,7 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
       return Ok();
     }
     case CollectiveKind::kReduce: {
-      WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
+      WT_RETURN_IF_ERROR(CheckReducible(collective.dtype));
       WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "x", elements));
       if (is_root) {
         WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "sum", elements));
@@ -181,7 +181,9 @@ Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
     op.dtype = collective->dtype;
     op.elements = collective->elements;
     op.peer = HasRoot(collective->kind) ? collective->root : 0;
+    op.reduction = collective->reduction;
     root = static_cast<uint16_t>(op.peer);
+    if (op.reduction == Reduction::kMax) root |= Fingerprint::kOfMaximum;
   } else if (const auto* send = std::get_if<Send>(&kind)) {
     op.operation = GroupOperation::kSend;
     op.dtype = send->dtype;

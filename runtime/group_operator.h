@@ -32,10 +32,13 @@ std::string_view Name(GroupOperation operation);
 // What ranks must agree on about one operator. Sent in front of small messages and hashed into the tags of
 // large ones, so that ranks which disagree get an error and never each other's data.
 struct Fingerprint {
+  static constexpr uint16_t kOfMaximum = 0x8000;
+
   uint32_t number = 0;  // of the group's collectives, or of the messages from one rank to another
   GroupOperation operation = GroupOperation::kBarrier;  // kSend for both ends of a message
   DType dtype = DType::kFloat32;
-  uint16_t root = 0;  // HasRoot(kind): the root; send and receive: the sender
+  uint16_t root =
+      0;  // HasRoot(kind): the root; send and receive: the sender; with kOfMaximum: maxima instead of sums
   int64_t elements = 0;
 
   bool operator==(const Fingerprint&) const = default;
@@ -49,7 +52,8 @@ struct GroupOperator {
   GroupOperation operation = GroupOperation::kBarrier;
   DType dtype = DType::kFloat32;
   int64_t elements = 0;  // of the whole message (Collective::elements)
-  int peer = 0;          // the root where there is one, other end of a send or receive
+  Reduction reduction = Reduction::kSum;
+  int peer = 0;  // the root where there is one, other end of a send or receive
   const void* in = nullptr;
   void* out = nullptr;
   void* scratch = nullptr;
@@ -81,7 +85,7 @@ class OperatorNumbers {
 };
 
 // Fills everything but the fingerprint's number. Errors: Unsupported (not an operator of a group, a type that
-// cannot be summed), Failed (operands that are missing or too small, a peer outside the group).
+// cannot be reduced), Failed (operands that are missing or too small, a peer outside the group).
 Status DescribeOperator(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, std::string_view name, int rank, int size,
                         GroupOperator& op);

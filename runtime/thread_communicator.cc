@@ -25,17 +25,17 @@ void CopyElements(char* to, const char* from, int64_t elements, const GroupOpera
   if (elements > 0 && to != from) memmove(to, from, static_cast<size_t>(elements * op.element_bytes()));
 }
 
-// out = the sum over ranks in their order, of `elements` elements from `first` on of each input. Block by block, each of which is read
+// out = the sum (or the maximum) over ranks in their order, of `elements` elements from `first` on of each input. Block by block, each of which is read
 // whole before it is written, so `out` may be in an input.
-void Sum(const std::vector<const void*>& inputs, int64_t first, int64_t elements, char* out,
-         const GroupOperator& op) {
+void ReduceOverRanks(const std::vector<const void*>& inputs, int64_t first, int64_t elements, char* out,
+                     const GroupOperator& op) {
   alignas(64) std::array<char, 16384> block;
   const int64_t most = static_cast<int64_t>(block.size()) / op.element_bytes();
   for (int64_t done = 0; done < elements; done += most) {
     const int64_t count = std::min(most, elements - done);
     memcpy(block.data(), At(inputs[0], first + done, op), static_cast<size_t>(count * op.element_bytes()));
     for (size_t rank = 1; rank < inputs.size(); ++rank)
-      AddInto(op.dtype, block.data(), At(inputs[rank], first + done, op), count);
+      ReduceInto(op.reduction, op.dtype, block.data(), At(inputs[rank], first + done, op), count);
     CopyElements(out + done * op.element_bytes(), block.data(), count, op);
   }
 }
@@ -88,11 +88,12 @@ void ThreadRunner::Work(const GroupOperator& op, const Meeting& meeting) const {
   const Part own = PartOf(op.elements, size_, rank_);
   switch (op.operation) {
     case GroupOperation::kAllReduce:  // its part of the sum, in its own memory
-      return Sum(Inputs(meeting), own.begin, own.elements, At(op.out, own.begin, op), op);
+      return ReduceOverRanks(Inputs(meeting), own.begin, own.elements, At(op.out, own.begin, op), op);
     case GroupOperation::kReduceScatter:
-      return Sum(Inputs(meeting), own.begin, own.elements, At(op.out, 0, op), op);
+      return ReduceOverRanks(Inputs(meeting), own.begin, own.elements, At(op.out, 0, op), op);
     case GroupOperation::kReduce:  // its part of the sum, in the root's memory
-      return Sum(Inputs(meeting), own.begin, own.elements, At(of(op.peer).out, own.begin, op), op);
+      return ReduceOverRanks(Inputs(meeting), own.begin, own.elements, At(of(op.peer).out, own.begin, op),
+                             op);
     case GroupOperation::kAllGather:
       for (int rank = 0; rank < size_; ++rank) {
         const Part part = PartOf(op.elements, size_, rank);
