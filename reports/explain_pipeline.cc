@@ -105,7 +105,7 @@ std::string DescribeBalance(const Plan& plan, const PipelineUse& use) {
   for (Duration one : work) sum += one;
   const auto slowest = std::max_element(work.begin(), work.end());
   const double excess = sum > Duration() ? *slowest / (sum / static_cast<int64_t>(work.size())) - 1 : 0;
-  return fmt::format("  balance: {} works longest on a micro-batch, {}, which is {:.1f} % above the mean\n",
+  return fmt::format("  slowest: {}, {} a micro-batch, {:.1f} % above the mean of the ranks\n",
                      plan.roles[slowest - work.begin()].name, Time(*slowest), 100 * excess);
 }
 

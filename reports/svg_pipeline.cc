@@ -91,6 +91,14 @@ struct Block {
   double width() const { return right - left; }
 };
 
+// Whether a collective sums gradients, of shards or whole.
+bool IsOfGradients(const Op& op) {
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  return collective && op.phase != Phase::kForward && op.phase != Phase::kRecompute &&
+         (collective->kind == CollectiveKind::kAllReduce ||
+          collective->kind == CollectiveKind::kReduceScatter);
+}
+
 // When the compute stream waited for communication that is not between stages.
 std::vector<Span> ExposedCommunication(const Role& role, const Timeline& timeline) {
   std::vector<const Span*> span_of(role.steady.ops.size());
@@ -296,8 +304,7 @@ class PipelineDrawing {
       Fill fill = kSync;
       if (std::holds_alternative<Send>(kind)) fill = kMessage;
       if (OperatorName(kind) == "barrier") fill = kBarrier;
-      if (fill == kSync && role.steady.ops[span.op].phase != Phase::kGradientSync)
-        has_other_collectives_ = true;
+      if (fill == kSync && !IsOfGradients(role.steady.ops[span.op])) has_other_collectives_ = true;
       blocks[fill].push_back({{fill}, canvas_.X(span.start), canvas_.X(span.end)});
       used_.insert(fill);
     }

@@ -71,18 +71,34 @@ std::string ShareDifference(Duration difference, Duration step) {
   return fmt::format("{:>10}", step > Duration() ? fmt::format("{:+.1f} pp", 100 * (difference / step)) : "");
 }
 
+// Columns of a text that has no wide characters: its code points.
+size_t ColumnsOf(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
+}
+
+// As many parts in a line as fit.
+void AddParts(Table& table, const std::vector<std::string>& parts) {
+  constexpr size_t kColumns = 100;
+  std::string line;
+  for (const std::string& part : parts) {
+    if (!line.empty() && 2 + ColumnsOf(line) + 3 + ColumnsOf(part) > kColumns) {
+      table.Line("  " + line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " · ") + part;
+  }
+  table.Line("  " + line);
+}
+
 void AddHeader(Table& table, const Outcome& outcome) {
   const Ink& ink = table.ink();
   const Scenario& scenario = outcome.plan.scenario;
   table.Line(ink.Bold(ink.Cyan(scenario.name)) +
              (scenario.description.empty() ? "" : "  " + scenario.description));
   table.Line("  " + ModelInWords(outcome.plan));
-  if (outcome.plan.pipeline) {
-    table.Line("  " + ParallelismInWords(scenario));
-    table.Line("  " + PipelineInWords(outcome.plan) + " · " + BatchInWords(outcome.plan));
-  } else {
-    table.Line("  " + ParallelismInWords(scenario) + " · " + BatchInWords(outcome.plan));
-  }
+  std::vector<std::string> parts = {ParallelismInWords(scenario), BatchInWords(outcome.plan)};
+  if (outcome.plan.pipeline) parts.insert(parts.begin() + 1, PipelineInWords(outcome.plan));
+  AddParts(table, parts);
   std::string device = "  device " + scenario.cluster.device;
   if (outcome.prediction) device += " · profile " + outcome.profile.name;
   if (outcome.measurement)
