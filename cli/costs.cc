@@ -9,6 +9,7 @@
 #include "cli/paths.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
+#include "plan/balance.h"
 #include "runtime/live.h"
 
 namespace windtunnel {
@@ -137,6 +138,27 @@ Status SaveCosts(const Costs& costs) {
   if (!directory.empty()) fs::create_directories(directory, error);
   if (error) return Failed("{}: cannot create the directory: {}", directory.string(), error.message());
   return SaveProfile(costs.profile, costs.path);
+}
+
+Scenario WithBalance(Scenario scenario, const Costs& costs) {
+  PipelineSpec& pipeline = scenario.parallel.pipeline;
+  if (pipeline.size == 1 || !pipeline.balance.empty()) return scenario;
+  Plan plan;  // as far as costs depend on it
+  plan.scenario = scenario;
+  plan.mesh = DeviceMesh(scenario.parallel);
+  plan.world_size = plan.mesh.world_size();
+  const auto model = MakeProfileCostModel(costs.profile, plan);
+  bool all_known = true;
+  const OperatorTime time = [&](const Op& op) {
+    auto cost = model->Kernel(op);
+    all_known = all_known && cost.has_value();
+    return cost ? ToSeconds(cost->time.p50()) : 0.0;
+  };
+  const Bytes memory = model->DeviceMemory();
+  const Bytes capacity = memory > Bytes(0) ? memory - model->OutsideAllocator(plan) : Bytes::Max();
+  const auto balance = BalanceByCost(scenario, time, capacity);
+  if (balance && all_known) pipeline.balance = *balance;
+  return scenario;
 }
 
 Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan) {

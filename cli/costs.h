@@ -44,6 +44,10 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine);
 // Creates the directory of `costs.path` and writes the profile.
 Status SaveCosts(const Costs& costs);
 
+// The scenario with the pipeline's layers balanced by these costs, and by the device's memory where that is known. As it is: without a
+// pipeline, with a balance of its own, or where costs of its operators are missing.
+Scenario WithBalance(Scenario scenario, const Costs& costs);
+
 // Predict, with an error that says how to come by the costs that are missing.
 Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan);
 

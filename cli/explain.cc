@@ -29,7 +29,7 @@ Result<int> ExplainCommand(const Options& options) {
     fmt::print("{}", ResolvedYaml(scenario));
     return 0;
   }
-  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
+  WT_ASSIGN_OR_RETURN(Plan plan, CompileBalanced(options, scenario));
   Ink ink = StandardInk();
   WT_ASSIGN_OR_RETURN(std::string memory, ExplainMemory(plan, ink));
   if (options.memory) {

@@ -46,9 +46,20 @@ Result<Scenario> LoadWithOverrides(const Options& options, const std::string& fi
   return LoadScenario(file, overrides);
 }
 
+Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
+  Plan uncompiled;
+  uncompiled.scenario = scenario;
+  // Ranks that others start must agree without having the same costs at hand.
+  if (scenario.parallel.pipeline.size > 1 && !IsRankOfJob()) {
+    if (const auto costs = FindCosts(options, uncompiled))
+      scenario = WithBalance(std::move(scenario), *costs);
+  }
+  return CompilePlan(scenario);
+}
+
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
-  return CompilePlan(scenario);
+  return CompileBalanced(options, std::move(scenario));
 }
 
 Status CheckReports(const Options& options) {

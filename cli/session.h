@@ -19,8 +19,10 @@ namespace windtunnel {
 
 // --set and --seed.
 Result<std::vector<Override>> OverridesOf(const Options& options);
-// The scenario of `file` with --set and --seed applied, compiled.
+// The scenario of `file` with --set and --seed applied; and compiled.
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file);
+// A pipeline's layers are balanced by the costs that the options name, where they are known already.
+Result<Plan> CompileBalanced(const Options& options, Scenario scenario);
 Result<Plan> LoadPlan(const Options& options, const std::string& file);
 
 // InvalidInput or Unsupported when the options ask for a report that cannot be made of `scenarios` scenarios.

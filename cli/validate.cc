@@ -106,8 +106,10 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
 Result<std::vector<ValidatedValue>> Evaluate(const SourcedRow& row, const std::vector<Override>& overrides,
                                              ProfileShelf& profiles) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(row.row.scenario, row.row.place, ".", overrides));
-  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
-  WT_ASSIGN_OR_RETURN(const Costs* costs, profiles.Find(plan));
+  Plan uncompiled;
+  uncompiled.scenario = scenario;
+  WT_ASSIGN_OR_RETURN(const Costs* costs, profiles.Find(uncompiled));
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(WithBalance(std::move(scenario), *costs)));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictFrom(*costs, plan));
   std::vector<ValidatedValue> values = ValuesOf(row, plan, costs->profile, prediction);
   if (values.empty()) return InvalidInput("nothing that was measured can be predicted");

@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "base/check.h"
+#include "plan/balance.h"
 #include "plan/fsdp_units.h"
 #include "plan/role_compiler.h"
-#include "plan/schedule_csv.h"
 
 namespace windtunnel {
 namespace {
@@ -50,71 +50,6 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   }
 }
 
-// What a layer costs, where nothing is measured: its arithmetic and its memory traffic, at a balance of 50 operations a byte
-// that is between a CPU's and a GPU's.
-double RoughTime(const Op& op) {
-  constexpr double kFlopsPerByte = 50;
-  return FlopsOf(op.kind).count() + kFlopsPerByte * static_cast<double>(TrafficOf(op.kind).count());
-}
-
-// Every parameter whole, in a buffer of its own: for a look at the model's operators.
-class BareHooks : public ModelHooks {
- public:
-  explicit BareHooks(Role& role) {
-    for (const Parameter& parameter : role.parameters) {
-      values_.push_back(NewBuffer(role, parameter.name, parameter.elements, Category::kParameters));
-    }
-  }
-  Slice Values(int index) override { return values_[index]; }
-  Slice Gradient(int index) override { return values_[index]; }
-  bool HoldsValue(int) const override { return true; }
-  void Ready(int) override {}
-  void Wrote(int) override {}
-
- private:
-  std::vector<Slice> values_;
-};
-
-LayerCosts CostsOf(const Scenario& scenario, const OperatorTime& time) {
-  const StageRange whole = WholeModel(scenario.model);
-  Role role;
-  role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
-  const std::unique_ptr<Model> model = MakeModel(scenario, whole);
-  model->Register(role);
-  BareHooks hooks(role);
-  const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);
-  ProgramBuilder builder(role, "layers");
-  const Slice output = model->Forward(builder, hooks, 0, {}, loss, 1.0);
-  model->Backward(builder, hooks, 0, output);
-  LayerCosts costs{std::vector<double>(whole.end), 0, 0};
-  const Program program = builder.Finish();
-  for (const Op& op : program.ops) {
-    if (IsMemory(op.kind)) continue;
-    const bool is_input = std::holds_alternative<LoadBatch>(op.kind) ||
-                          std::holds_alternative<EmbeddingForward>(op.kind) ||
-                          std::holds_alternative<EmbeddingBackward>(op.kind);
-    (op.layer >= 0 ? costs.layers[op.layer] : is_input ? costs.input : costs.output) += time(op);
-  }
-  return costs;
-}
-
-Result<Schedule> ScheduleOf(const Scenario& scenario) {
-  const PipelineSpec& pipeline = scenario.parallel.pipeline;
-  const int ranks = static_cast<int>(pipeline.size);
-  const int64_t micro_batches = scenario.batch.accumulate;
-  if (pipeline.schedule.ends_with(".csv")) {
-    return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
-  }
-  auto schedule =
-      MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
-  if (!schedule) {
-    return tl::unexpected(
-        Error{schedule.error().kind, fmt::format("parallel.pipeline.schedule: {} {} (batch.accumulate)",
-                                                 pipeline.schedule, schedule.error().message)});
-  }
-  return schedule;
-}
-
 bool SplitsBackward(const Schedule& schedule) {
   for (const std::vector<Action>& actions : schedule.ranks) {
     for (const Action& action : actions) {
@@ -134,17 +69,14 @@ Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule)
   return Ok();
 }
 
-Result<PipelinePlan> PlanPipeline(const Scenario& scenario, const OperatorTime& time) {
+Result<PipelinePlan> PlanPipeline(const Scenario& scenario) {
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
   WT_RETURN_IF_ERROR(CheckPipelineWithData(scenario, schedule));
   std::vector<int64_t> balance = scenario.parallel.pipeline.balance;
   const int stages = schedule.stages();
-  if (stages > LayerCount(scenario.model)) {
-    return InvalidInput(
-        "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
-        scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
+  if (balance.empty()) {
+    WT_ASSIGN_OR_RETURN(balance, BalanceByCost(scenario, RoughTime));
   }
-  if (balance.empty()) balance = BalanceStages(CostsOf(scenario, time ? time : RoughTime), stages);
   if (static_cast<int>(balance.size()) != stages) {
     return InvalidInput("parallel.pipeline.balance has {} entries, expected {}, the stages of {}",
                         balance.size(), stages, scenario.parallel.pipeline.schedule);
@@ -183,7 +115,7 @@ Status AddRoles(Plan& plan, const PlanAxes& axes) {
 
 }  // namespace
 
-Result<Plan> CompilePlan(const Scenario& scenario, const OperatorTime& time) {
+Result<Plan> CompilePlan(const Scenario& scenario) {
   WT_RETURN_IF_ERROR(CheckSupported(scenario));
   Plan plan;
   plan.scenario = scenario;
@@ -191,7 +123,7 @@ Result<Plan> CompilePlan(const Scenario& scenario, const OperatorTime& time) {
   plan.world_size = plan.mesh.world_size();
   if (scenario.parallel.pipeline.size > 1) {
     WT_RETURN_IF_ERROR(CheckWrapNames(scenario));
-    WT_ASSIGN_OR_RETURN(plan.pipeline, PlanPipeline(scenario, time));
+    WT_ASSIGN_OR_RETURN(plan.pipeline, PlanPipeline(scenario));
   }
   WT_ASSIGN_OR_RETURN(const PlanAxes axes, AddAxes(plan));
   WT_RETURN_IF_ERROR(AddRoles(plan, axes));

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -105,12 +104,9 @@ struct Plan {
   const Group& GroupOf(int rank, const Stream& stream) const { return axes[stream.axis].GroupOf(rank); }
 };
 
-// What an operator takes, in any unit.
-using OperatorTime = std::function<double(const Op&)>;
-
-// `time` balances the stages of a pipeline that has no parallel.pipeline.balance; without it, a rough estimate does.
+// A pipeline without parallel.pipeline.balance is balanced by a rough estimate (plan/balance.h can do better where costs are known).
 // Errors: Unsupported for what the step programs do not cover yet (names the key and its value), InvalidInput for
 // combinations that cannot be.
-Result<Plan> CompilePlan(const Scenario& scenario, const OperatorTime& time = {});
+Result<Plan> CompilePlan(const Scenario& scenario);
 
 }  // namespace windtunnel

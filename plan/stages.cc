@@ -56,7 +56,7 @@ struct Dearness {
 
 }  // namespace
 
-std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages) {
+std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const StageFits& fits) {
   const StageCosts of(costs);
   const int64_t layers = of.layers();
   WT_CHECK(stages >= 1 && stages <= layers);
@@ -67,6 +67,7 @@ std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages) {
     for (int64_t n = s; n <= layers - (stages - s); ++n) {
       for (int64_t first = n - 1; first >= s - 1; --first) {
         if (s > 1 ? begin[s - 1][first] < 0 : first > 0) continue;  // cannot be reached
+        if (fits && !fits(s - 1, first, n)) continue;
         const Dearness& before = best[s - 1][first];
         const double cost = of.Of(first, n);
         const Dearness now{std::max(before.dearest, cost), before.squares + cost * cost};
@@ -76,6 +77,7 @@ std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages) {
       }
     }
   }
+  if (begin[stages][layers] < 0) return {};
   std::vector<int64_t> balance(stages);
   int64_t end = layers;
   for (int s = stages; s > 0; --s) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "scenarios/scenario.h"
@@ -29,9 +30,11 @@ struct LayerCosts {
 };
 
 // Layers for each of `stages` stages, such that the most expensive stage is as cheap as can be; among such balances the one with the
-// least sum of squares, and of those the one with the fewest layers in the last stages. Every stage has a layer at least.
+// least sum of squares, and of those the one with the fewest layers in the last stages. Every stage has a layer at least, and none
+// is as `fits` (a stage's number and its layers [first, end)) forbids; empty, when that forbids all.
 // REQUIRES: 1 <= stages <= layers.
 // Worked example: six layers of 1 before an output of 2, in two stages: {4, 2}.
-std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages);
+using StageFits = std::function<bool(int stage, int64_t first, int64_t end)>;
+std::vector<int64_t> BalanceStages(const LayerCosts& costs, int stages, const StageFits& fits = {});
 
 }  // namespace windtunnel

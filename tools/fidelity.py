@@ -17,7 +17,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEFAULT = ["mlp_1rank", "gpt_1rank", "ddp_mlp_2rank", "ddp_mlp_wide_2rank", "ddp_gpt_2rank",
            "ddp_gpt_2rank_accumulate", "ddp_gpt_4rank_oversubscribed", "zero1_gpt_2rank", "zero2_gpt_2rank",
-           "fsdp_gpt_2rank", "fsdp_gpt_2rank_offload", "fsdp_gpt_2rank_recompute", "fsdp_gpt_4rank_hybrid"]
+           "fsdp_gpt_2rank", "fsdp_gpt_2rank_offload", "fsdp_gpt_2rank_recompute", "fsdp_gpt_4rank_hybrid",
+           "mp_gpt_2rank", "gpipe_gpt_2rank", "1f1b_gpt_2rank", "interleaved_gpt_2rank", "zb_h1_gpt_2rank",
+           "1f1b_gpt_4rank_oversubscribed", "pp2_dp2_gpt_4rank", "tp2_gpt_2rank", "dp_gpt_2threads"]
 
 
 def compare(binary, scenario):
@@ -38,9 +40,12 @@ def row(name, results):
     memory = max(result["error"]["peak_memory_bytes"] for result in results)
     initial = max(result["error"].get("initial_peak_bytes", 0) for result in results)
     resident = max(abs(result["error"].get("resident_bytes", 0)) for result in results) / 2**20
+    bubbles = sorted(abs(result["error"]["bubble_fraction"]) for result in results)
+    has_bubble = any(result["measured"]["bubble_fraction"] > 0 for result in results)
+    bubble = f"{statistics.median(bubbles):.3f} / {bubbles[-1]:.3f}" if has_bubble else "–"
     return (f"| `{name}` | {len(results)} | {1e3 * statistics.median(measured):.3g} ms | "
             f"{100 * statistics.median(sizes):.1f} % | {100 * sizes[-1]:.1f} % | {100 * statistics.mean(errors):+.1f} % | "
-            f"{covered}/{len(results)} | {memory} B | {initial} B | {resident:.1f} MiB |")
+            f"{covered}/{len(results)} | {bubble} | {memory} B | {initial} B | {resident:.1f} MiB |")
 
 
 def main():
@@ -74,8 +79,8 @@ def main():
                   file=sys.stderr, flush=True)
 
     print("| scenario | runs | measured step (median) | median \\|error\\| | worst | mean error | within p10-p90 | "
-          "peak memory error | start-up peak error | resident error |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+          "bubble error (median / worst) | peak memory error | start-up peak error | resident error |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for scenario in arguments.scenarios:
         print(row(names[scenario], results[names[scenario]]))
 

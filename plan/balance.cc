@@ -1,0 +1,175 @@
+#include "plan/balance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plan/model.h"
+#include "plan/schedule_check.h"
+#include "plan/schedule_csv.h"
+
+namespace windtunnel {
+namespace {
+
+// Every parameter whole, in a buffer of its own: for a look at the model's operators.
+class BareHooks : public ModelHooks {
+ public:
+  explicit BareHooks(Role& role) {
+    for (const Parameter& parameter : role.parameters) {
+      values_.push_back(NewBuffer(role, parameter.name, parameter.elements, Category::kParameters));
+    }
+  }
+  Slice Values(int index) override { return values_[index]; }
+  Slice Gradient(int index) override { return values_[index]; }
+  bool HoldsValue(int) const override { return true; }
+  void Ready(int) override {}
+  void Wrote(int) override {}
+
+ private:
+  std::vector<Slice> values_;
+};
+
+// The parts of a model that are divided among stages: layers, what is before the first (embedding), what is behind the last (head).
+struct Parts {
+  LayerCosts time, states, activations;  // of one micro-batch; bytes
+};
+
+double& PartOf(LayerCosts& costs, int layer, bool is_input) {
+  return layer >= 0 ? costs.layers[layer] : is_input ? costs.input : costs.output;
+}
+
+double CostOf(const LayerCosts& costs, int64_t first, int64_t end) {
+  double cost = first == 0 ? costs.input : 0;
+  for (int64_t layer = first; layer < end; ++layer) cost += costs.layers[layer];
+  return end == static_cast<int64_t>(costs.layers.size()) ? cost + costs.output : cost;
+}
+
+// Bytes that a rank keeps for a parameter between steps and in the backward.
+double StateBytes(const Scenario& scenario) {
+  const double gradients = 4, values = 4, moments = scenario.optimizer.kind == OptimizerKind::kSgd ? 0 : 8;
+  const DataParallelSpec& data = scenario.parallel.data;
+  const double ranks = static_cast<double>(std::max<int64_t>(data.size, 1));
+  if (data.kind == DataParallelKind::kFsdp) return (values + gradients + moments) / ranks;
+  if (data.kind == DataParallelKind::kZero1) return values + gradients + moments / ranks;
+  return values + gradients * (data.kind == DataParallelKind::kDdp ? 2 : 1) + moments;
+}
+
+class PartsOfModel {
+ public:
+  PartsOfModel(const Scenario& scenario, const OperatorTime& time) : scenario_(scenario), time_(time) {
+    const size_t layers = static_cast<size_t>(LayerCount(scenario.model));
+    for (LayerCosts* costs : {&parts_.time, &parts_.states, &parts_.activations})
+      costs->layers.resize(layers);
+  }
+
+  Parts Measure() {
+    Role role;
+    role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
+    const std::unique_ptr<Model> model = MakeModel(scenario_, WholeModel(scenario_.model));
+    model->Register(role);
+    BareHooks hooks(role);
+    const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);
+    ProgramBuilder builder(role, "parts");
+    const Slice output = model->Forward(builder, hooks, 0, {}, loss, 1.0);
+    model->Backward(builder, hooks, 0, output);
+    const Program program = builder.Finish();
+    AddTimes(program);
+    AddActivations(program, role);
+    AddStates(program, role);
+    return std::move(parts_);
+  }
+
+ private:
+  static bool IsInput(const OpKind& kind) {
+    return std::holds_alternative<LoadBatch>(kind) || std::holds_alternative<EmbeddingForward>(kind) ||
+           std::holds_alternative<EmbeddingBackward>(kind);
+  }
+
+  void AddTimes(const Program& program) {
+    for (const Op& op : program.ops) {
+      if (!IsMemory(op.kind)) PartOf(parts_.time, op.layer, IsInput(op.kind)) += time_(op);
+    }
+  }
+
+  // What forward makes and backward frees.
+  void AddActivations(const Program& program, const Role& role) {
+    std::map<BufferId, int> layer_of;
+    for (const Op& op : program.ops) {
+      if (!IsMemory(op.kind)) continue;
+      const BufferId id = op.writes[0].buffer;
+      if (std::holds_alternative<Alloc>(op.kind) && op.phase == Phase::kForward) layer_of[id] = op.layer;
+      const auto born = layer_of.find(id);
+      if (!std::holds_alternative<Free>(op.kind) || op.phase == Phase::kForward || born == layer_of.end())
+        continue;
+      PartOf(parts_.activations, born->second, false) += static_cast<double>(role.buffers[id].bytes.count());
+    }
+  }
+
+  // A parameter belongs to where it is used first; tied weights to both ends.
+  void AddStates(const Program& program, const Role& role) {
+    std::map<std::pair<BufferId, int>, bool> seen;  // by buffer and layer
+    for (const Op& op : program.ops) {
+      if (IsMemory(op.kind) || op.phase != Phase::kForward) continue;
+      for (const Slice& slice : op.reads) {
+        if (role.buffers[slice.buffer].category != Category::kParameters) continue;
+        const int place = op.layer >= 0 ? op.layer : IsInput(op.kind) ? -1 : -2;
+        if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
+        PartOf(parts_.states, op.layer, IsInput(op.kind)) +=
+            StateBytes(scenario_) * static_cast<double>(slice.elements);
+      }
+    }
+  }
+
+  const Scenario& scenario_;
+  const OperatorTime& time_;
+  Parts parts_;
+};
+
+}  // namespace
+
+double RoughTime(const Op& op) {
+  constexpr double kFlopsPerByte = 50;
+  return FlopsOf(op.kind).count() + kFlopsPerByte * static_cast<double>(TrafficOf(op.kind).count());
+}
+
+Result<Schedule> ScheduleOf(const Scenario& scenario) {
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  const int ranks = static_cast<int>(pipeline.size);
+  const int64_t micro_batches = scenario.batch.accumulate;
+  if (pipeline.schedule.ends_with(".csv")) {
+    return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
+  }
+  auto schedule =
+      MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
+  if (!schedule) {
+    return tl::unexpected(
+        Error{schedule.error().kind,
+              fmt::format("parallel.pipeline.schedule: {} (batch.accumulate)", schedule.error().message)});
+  }
+  return schedule;
+}
+
+Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const OperatorTime& time,
+                                           Bytes capacity) {
+  WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
+  const int stages = schedule.stages();
+  if (stages > LayerCount(scenario.model)) {
+    return InvalidInput(
+        "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
+        scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
+  }
+  const Parts parts = PartsOfModel(scenario, time).Measure();
+  if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
+    const std::vector<int64_t> held = ActivationsInFlight(schedule);
+    const StageFits fits = [&](int stage, int64_t first, int64_t end) {
+      const double activations = static_cast<double>(held[schedule.rank_of_stage[stage]]);
+      return CostOf(parts.states, first, end) + activations * CostOf(parts.activations, first, end) <=
+             static_cast<double>(capacity.count());
+    };
+    if (auto balance = BalanceStages(parts.time, stages, fits); !balance.empty()) return balance;
+  }
+  return BalanceStages(parts.time, stages);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,32 @@
+// Which layers are in which stage of a pipeline, by what layers cost.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "plan/op.h"
+#include "plan/schedule.h"
+#include "plan/stages.h"
+#include "plan/step_program.h"
+
+namespace windtunnel {
+
+// What an operator takes, in any unit.
+using OperatorTime = std::function<double(const Op&)>;
+// Where nothing is measured: arithmetic and memory traffic, at a balance of 50 operations a byte that is between a CPU's and a GPU's.
+double RoughTime(const Op& op);
+
+// The schedule that the scenario names, made or read, without communication. REQUIRES: parallel.pipeline.size > 1.
+// Errors: InvalidInput for a number of micro-batches or virtual stages that it does not run with, or a faulty file.
+Result<Schedule> ScheduleOf(const Scenario& scenario);
+
+// Layers for each stage, by the time of a micro-batch's forward and backward in them (BalanceStages): embedding and head count where they are.
+// Where `capacity`, of a device, is known and each rank has one stage, no stage is given more than fits, as far as states of
+// parameters and activations in flight tell, and as long as anything fits at all.
+// Errors: those of ScheduleOf; InvalidInput for more stages than layers.
+Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const OperatorTime& time,
+                                           Bytes capacity = Bytes::Max());
+
+}  // namespace windtunnel

@@ -1,0 +1,166 @@
+// Pipelines as programs: who sends what, and what is refused.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario Pipelined(const char* schedule, int64_t ranks = 2, int64_t virtual_stages = 1,
+                   int64_t micro_batches = 4) {
+  Scenario s = TinyGpt();
+  s.model.layers = std::max<int64_t>(2, ranks * virtual_stages);
+  s.batch.accumulate = micro_batches;
+  s.parallel.pipeline.size = ranks;
+  s.parallel.pipeline.schedule = schedule;
+  s.parallel.pipeline.virtual_stages = virtual_stages;
+  s.cluster.devices_per_node = ranks;
+  return s;
+}
+
+std::string ErrorOf(const Scenario& s) {
+  const auto plan = CompilePlan(s);
+  return plan ? "" : plan.error().message;
+}
+
+template <typename Kind>
+int64_t Count(const Role& role) {
+  int64_t count = 0;
+  for (const Op& op : role.steady.ops) count += std::holds_alternative<Kind>(op.kind) ? 1 : 0;
+  return count;
+}
+
+TEST(Pipeline, HasARoleForEveryRankOfItWithItsReplicas) {
+  Scenario s = Pipelined("1f1b", 4);
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.parallel.data.size = 2;
+  const Plan plan = *CompilePlan(s);
+  ASSERT_EQ(plan.roles.size(), 4u);
+  EXPECT_EQ(plan.roles[1].name, "stage 1");
+  EXPECT_EQ(plan.roles[1].ranks, (std::vector<int>{2, 3}));
+  EXPECT_EQ(CompilePlan(Pipelined("interleaved", 2, 2))->roles[1].name, "stages 1, 3");
+  EXPECT_EQ(CompilePlan(Pipelined("zb_v", 2, 2))->roles[0].name, "stages 0, 3");
+}
+
+TEST(Pipeline, SendsEveryMicroBatchOnceOverEachBoundaryInEachDirection) {
+  const Plan plan = *CompilePlan(Pipelined("1f1b", 3, 1, 6));
+  EXPECT_EQ(Count<Send>(plan.roles[0]), 6);
+  EXPECT_EQ(Count<Send>(plan.roles[1]), 12);
+  EXPECT_EQ(Count<Receive>(plan.roles[1]), 12);
+  EXPECT_EQ(Count<Send>(plan.roles[2]), 6);
+  // v times 1F1B's: p v - 1 boundaries instead of p - 1.
+  const Plan interleaved = *CompilePlan(Pipelined("interleaved", 2, 2));
+  EXPECT_EQ(Count<Send>(interleaved.roles[0]) + Count<Send>(interleaved.roles[1]), 2 * 3 * 4);
+  // A V turns around on its last rank, where nothing is sent.
+  const Plan v = *CompilePlan(Pipelined("zb_v", 2, 2));
+  EXPECT_EQ(Count<Send>(v.roles[0]) + Count<Send>(v.roles[1]), 2 * 2 * 4);
+}
+
+TEST(Pipeline, TheWholeModelsParametersAreCountedOnce) {
+  Scenario s = Pipelined("1f1b");
+  s.model.tie_embeddings = true;
+  Scenario alone = s;
+  alone.parallel.pipeline = {};
+  EXPECT_EQ(CompilePlan(s)->model.parameters, CompilePlan(alone)->model.parameters);
+  EXPECT_EQ(CompilePlan(s)->model.flops_per_token.count(), CompilePlan(alone)->model.flops_per_token.count());
+}
+
+TEST(Pipeline, ASplitBackwardHasAsManyOperatorsAsAWholeOne) {
+  const Plan whole = *CompilePlan(Pipelined("1f1b")), split = *CompilePlan(Pipelined("zb_h1"));
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(Count<Gemm>(split.roles[rank]), Count<Gemm>(whole.roles[rank]));
+    EXPECT_EQ(Count<ColumnSum>(split.roles[rank]), Count<ColumnSum>(whole.roles[rank]));
+    EXPECT_EQ(Count<NormBackward>(split.roles[rank]), Count<NormBackward>(whole.roles[rank]));
+  }
+}
+
+TEST(Pipeline, LayersAreBalancedByWhatTheyCostUnlessTheScenarioSays) {
+  Scenario s = Pipelined("1f1b");
+  s.model.layers = 8;
+  s.model.vocab = 32 * 64;  // the head costs as much as some blocks
+  const Plan automatic = *CompilePlan(s);
+  EXPECT_GT(automatic.pipeline->stages[0].end, 4);
+  s.parallel.pipeline.balance = {3, 5};
+  EXPECT_EQ(CompilePlan(s)->pipeline->stages[0].end, 3);
+}
+
+TEST(Pipeline, SaysWhatAScheduleNeeds) {
+  EXPECT_EQ(ErrorOf(Pipelined("1f1b", 4, 1, 2)),
+            "parallel.pipeline.schedule: pipeline schedule 1f1b needs at least as many micro-batches as "
+            "pipeline ranks, 4, but "
+            "there are 2 "
+            "(batch.accumulate)");
+  EXPECT_NE(ErrorOf(Pipelined("dualpipe_v", 2, 2, 3)).find("two micro-batches per pipeline rank"),
+            std::string::npos);
+}
+
+TEST(Pipeline, RefusesWhatDataParallelismCannotDoInIt) {
+  Scenario fsdp = Pipelined("zb_h1");
+  fsdp.parallel.data.kind = DataParallelKind::kFsdp;
+  fsdp.parallel.data.size = 2;
+  EXPECT_NE(
+      ErrorOf(fsdp).find("parallel.data.kind: fsdp with a schedule that makes gradients of weights apart"),
+      std::string::npos)
+      << ErrorOf(fsdp);
+  Scenario version1 = Pipelined("1f1b");
+  version1.model.tie_embeddings = true;
+  version1.parallel.data.kind = DataParallelKind::kFsdp;
+  version1.parallel.data.version = 1;
+  version1.parallel.data.size = 2;
+  EXPECT_NE(ErrorOf(version1).find("parallel.data.version: 1"), std::string::npos) << ErrorOf(version1);
+  Scenario wrap = Pipelined("1f1b");
+  wrap.parallel.data.kind = DataParallelKind::kFsdp;
+  wrap.parallel.data.size = 2;
+  wrap.parallel.data.wrap = {WrapPolicy::Kind::kModules, 0, {"head"}};
+  EXPECT_EQ(ErrorOf(wrap), "");  // which the first stage does not have
+  wrap.parallel.data.wrap.modules = {"block.0"};
+  EXPECT_NE(ErrorOf(wrap).find("no module is named 'block.0'"), std::string::npos) << ErrorOf(wrap);
+}
+
+class ScheduleFile : public testing::Test {
+ protected:
+  std::string ErrorOfFile(const std::string& rows) {
+    const std::string path = testing::TempDir() + "/schedule.csv";
+    std::ofstream(path) << rows;
+    return ErrorOf(Pipelined(path.c_str(), 2, 1, 2));
+  }
+};
+
+TEST_F(ScheduleFile, IsFollowed) { EXPECT_EQ(ErrorOfFile("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n"), ""); }
+
+TEST_F(ScheduleFile, ThatSkipsAMicroBatchIsRefused) {
+  const std::string error = ErrorOfFile("0F0,0F1,0B0\n1F0,1F1,1B0,1B1\n");
+  EXPECT_NE(error.find("stage 0"), std::string::npos) << error;
+  EXPECT_NE(error.find("micro-batch 1"), std::string::npos) << error;
+}
+
+TEST_F(ScheduleFile, ThatDeadlocksIsRefused) {
+  const std::string error = ErrorOfFile("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
+  EXPECT_NE(error.find("schedule.csv"), std::string::npos) << error;
+  EXPECT_NE(error.find("stage"), std::string::npos) << error;
+  EXPECT_NE(error.find("deadlock: rank 0 cannot run 0B0"), std::string::npos) << error;
+}
+
+TEST(DeviceMesh, PutsTensorRanksClosestAndStagesFarthest) {
+  ParallelSpec parallel;
+  parallel.tensor.size = 2;
+  parallel.data.size = 3;
+  parallel.pipeline.size = 4;
+  const DeviceMesh mesh(parallel);
+  EXPECT_EQ(mesh.world_size(), 24);
+  for (int rank = 0; rank < 24; ++rank) EXPECT_EQ(mesh.RankAt(mesh.PlaceOf(rank)), rank);
+  EXPECT_EQ(mesh.TensorAxis().GroupOf(7).ranks, (std::vector<int>{6, 7}));
+  EXPECT_EQ(mesh.DataAxis().GroupOf(7).ranks, (std::vector<int>{7, 9, 11}));
+  EXPECT_EQ(mesh.PipelineAxis().GroupOf(7).ranks, (std::vector<int>{1, 7, 13, 19}));
+  const Axis pairs = mesh.PairAxis("pairs", 2, 1);
+  EXPECT_EQ(pairs.GroupOf(7).ranks, (std::vector<int>{13, 7}));
+  EXPECT_EQ(pairs.position_of_rank[7], 1);
+  EXPECT_FALSE(pairs.Contains(0));
+}
+
+}  // namespace
+}  // namespace windtunnel

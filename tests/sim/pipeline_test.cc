@@ -1,0 +1,150 @@
+// Compiled pipelines, executed in virtual time with equal stages and free messages, take as long as their schedule says, whether the
+// host computes or a device does, and hold as many activations.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cost_models/device_spec.h"
+#include "plan/schedule_bubble.h"
+#include "plan/schedule_check.h"
+#include "sim/predict.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+// One block a stage, of which three operators take time: one of the forward, one of the gradient of the input, one of the weights'.
+class EqualStages : public CostModel {
+ public:
+  EqualStages(StageTimes times, bool host_computes) : times_(times), host_computes_(host_computes) {}
+
+  Result<KernelCost> Kernel(const Op& op) const override {
+    Duration time;
+    if (std::holds_alternative<AttentionForward>(op.kind)) time = times_.forward;
+    if (std::holds_alternative<AttentionBackward>(op.kind)) time = times_.input_gradient;
+    if (op.name.ends_with("mlp.up.weight")) time = times_.weight_gradient;
+    return KernelCost{.time = Distribution::Constant(time)};
+  }
+  Result<CommunicationCost> Communication(const Op&, const Group&) const override {
+    return CommunicationCost{.time = Distribution::Constant(Duration())};
+  }
+  Distribution Dispatch() const override { return Distribution::Constant(Duration()); }
+  bool host_computes() const override { return host_computes_; }
+  int cores_per_node() const override { return 0; }
+  double CommonMode(double) const override { return 1; }
+  Bytes OutsideAllocator(const Plan&) const override { return Bytes(0); }
+
+ private:
+  StageTimes times_;
+  bool host_computes_;
+};
+
+Scenario OneBlockAStage(const ScheduleRequest& request) {
+  Scenario s = TinyGpt();
+  s.model.layers = int64_t{request.ranks} * request.virtual_stages;
+  s.batch = {1, request.micro_batches};
+  s.parallel.pipeline = {request.ranks, request.name, request.virtual_stages,
+                         std::vector<int64_t>(s.model.layers, 1)};
+  s.cluster.devices_per_node = request.ranks;
+  return s;
+}
+
+// The most micro-batches of single stages whose input of mlp.up, which the gradient of its weight needs, is alive at once.
+int64_t MostHeld(const Role& role) {
+  int64_t held = 0, most = 0;
+  for (const Op& op : role.steady.ops) {
+    if (!IsMemory(op.kind) || !role.buffers[op.writes[0].buffer].name.ends_with(".norm2")) continue;
+    held += std::holds_alternative<Alloc>(op.kind) ? 1 : -1;
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+void Check(const ScheduleRequest& request, const StageTimes& times) {
+  const auto schedule =
+      MakeSchedule(request.name, request.ranks, request.virtual_stages, request.micro_batches);
+  if (!schedule) return;  // not for so many micro-batches
+  SCOPED_TRACE(fmt::format("{} p={} v={} m={}", request.name, request.ranks, request.virtual_stages,
+                           request.micro_batches));
+  const auto plan = CompilePlan(OneBlockAStage(request));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const Duration expected = RunSchedule(*schedule, times).makespan;
+  const Duration own = times.all() * request.micro_batches * request.virtual_stages;
+  for (bool host_computes : {true, false}) {
+    const auto prediction = Predict(*plan, EqualStages(times, host_computes), {.replicates = 1});
+    ASSERT_TRUE(prediction) << prediction.error().message;
+    EXPECT_EQ(prediction->p50, expected) << "host computes: " << host_computes;
+    EXPECT_EQ(prediction->breakdown.bubble, expected - own) << "host computes: " << host_computes;
+  }
+  const auto bubble = ClosedFormBubble(request, times);
+  EXPECT_EQ(expected - own, bubble.value_or(expected - own));
+  const std::vector<int64_t> in_flight = ActivationsInFlight(*schedule);
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    EXPECT_EQ(MostHeld(plan->roles[rank]), in_flight[rank]) << "rank " << rank;
+    EXPECT_EQ(in_flight[rank], PromisedActivationsInFlight(request, rank)) << "rank " << rank;
+  }
+}
+
+class SimulatedPipeline : public testing::TestWithParam<const char*> {};
+
+TEST_P(SimulatedPipeline, TakesAsLongAndHoldsAsMuchAsItsSchedule) {
+  const std::string name = GetParam();
+  const bool is_single = name == "none" || name == "gpipe" || name == "1f1b" || name == "zb_h1";
+  const std::vector<int> virtual_stages = is_single                                ? std::vector<int>{1}
+                                          : name == "zb_v" || name == "dualpipe_v" ? std::vector<int>{2}
+                                                                                   : std::vector<int>{2, 3};
+  const StageTimes equal{Microseconds(10), Microseconds(10), Microseconds(10)};
+  const StageTimes unequal{Microseconds(10), Microseconds(13), Microseconds(7)};
+  for (int ranks : {2, 3, 4, 7, 16}) {
+    for (int v : virtual_stages) {
+      for (int64_t m : {int64_t{1}, int64_t{2}, int64_t{ranks}, int64_t{2 * ranks}, int64_t{3 * ranks + 1},
+                        int64_t{64}}) {
+        if (ranks == 16 && m == 64 && v > 1) continue;  // for the test's time
+        Check({name, ranks, v, m}, equal);
+        Check({name, ranks, v, m}, unequal);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, SimulatedPipeline,
+                         testing::Values("none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1",
+                                         "zb_v", "dualpipe_v"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           return name == "1f1b" ? "OneFOneB" : name;
+                         });
+
+TEST(SimulatedPipeline, OneRankOfEachStageStandsForItsReplicas) {
+  Scenario s = TinyGpt();
+  s.model.layers = 4;
+  s.model.tie_embeddings = true;
+  s.batch = {1, 4};
+  s.optimizer.clip_norm = 1;
+  s.parallel.pipeline.size = 4;
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.parallel.data.size = 4;
+  s.cluster = {};
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.nodes = 2;
+  s.cluster.devices_per_node = 8;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  s.cluster.network.nics_per_node = 8;
+  const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
+  ASSERT_TRUE(profile) << profile.error().message;
+  const auto plan = CompilePlan(s);
+  ASSERT_TRUE(plan) << plan.error().message;
+  const auto folded = Predict(*plan, *MakeProfileCostModel(*profile, *plan), {});
+  s.cluster.straggler = {3, 1.0};  // no slower than the others, but told apart
+  const auto unfolded_plan = CompilePlan(s);
+  const auto unfolded = Predict(*unfolded_plan, *MakeProfileCostModel(*profile, *unfolded_plan), {});
+  ASSERT_TRUE(folded && unfolded);
+  EXPECT_EQ(folded->timelines.size(), 4u);
+  EXPECT_EQ(unfolded->timelines.size(), 16u);
+  EXPECT_EQ(folded->p50, unfolded->p50);
+  EXPECT_EQ(folded->breakdown.bubble, unfolded->breakdown.bubble);
+  EXPECT_EQ(folded->breakdown.exposed_communication, unfolded->breakdown.exposed_communication);
+}
+
+}  // namespace
+}  // namespace windtunnel
