@@ -18,7 +18,10 @@ int EagerKernels(const OpKind& kind) {
   if (const auto* a = std::get_if<ActivationBackward>(&kind))
     return a->kind == ActivationKind::kSwiglu ? 3 : 1;
   // Two look-ups and their sum.
-  if (const auto* e = std::get_if<EmbeddingForward>(&kind)) return e->learned_positions ? 3 : 1;
+  // (Megatron's vocab-parallel one also masks foreign ids, before and after: two comparisons, their disjunction, a difference, two
+  // fills.)
+  if (const auto* e = std::get_if<EmbeddingForward>(&kind))
+    return (e->learned_positions ? 3 : 1) + (e->vocab_parallel ? 6 : 0);
   if (const auto* e = std::get_if<EmbeddingBackward>(&kind)) return e->learned_positions ? 2 : 1;
   // Flash: one; backwards its row sums come first and the query gradient is converted at the end. Eager: scores, scale,
   // mask, softmax, values.
@@ -26,6 +29,11 @@ int EagerKernels(const OpKind& kind) {
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return a->kind == AttentionKind::kFlash ? 3 : 8;
   // log_softmax and nll_loss, each forwards and backwards.
   if (std::holds_alternative<CrossEntropy>(kind)) return 4;
+  // Megatron's, function by function: conversion and maximum; difference, the mask of foreign targets (three), the targets' logits (six),
+  // exponential and sum; logarithm, loss, mean, quotient, and backwards the gradient at the targets (four) and its scale.
+  if (std::holds_alternative<VocabParallelMaximum>(kind)) return 2;
+  if (std::holds_alternative<VocabParallelSums>(kind)) return 12;
+  if (std::holds_alternative<VocabParallelLoss>(kind)) return 9;
   return 1;
 }
 

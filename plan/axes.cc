@@ -81,6 +81,9 @@ Result<PlanAxes> AddAxes(Plan& plan) {
   PlanAxes axes;
   axes.world = Add(plan, MakeAxis("world", plan.world_size, plan.world_size, 1));
   WT_RETURN_IF_ERROR(AddDataAxes(plan, axes));
+  const DeviceMesh& mesh = plan.mesh;
+  if (mesh.tensor() > 1)
+    axes.tensor = mesh.tensor() == mesh.world_size() ? axes.world : Add(plan, mesh.TensorAxis());
   AddPipelineAxes(plan, axes);
   return axes;
 }

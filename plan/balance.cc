@@ -66,7 +66,10 @@ class PartsOfModel {
   Parts Measure() {
     Role role;
     role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
-    const std::unique_ptr<Model> model = MakeModel(scenario_, WholeModel(scenario_.model));
+    const TensorParallelSpec& spec = scenario_.parallel.tensor;
+    CollectiveStream tensor(role, 0, static_cast<int>(spec.size), "tensor");
+    const std::unique_ptr<Model> model =
+        MakeModel(scenario_, WholeModel(scenario_.model), {&tensor, spec.sequence});
     model->Register(role);
     BareHooks hooks(role);
     const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);
@@ -88,7 +91,9 @@ class PartsOfModel {
 
   void AddTimes(const Program& program) {
     for (const Op& op : program.ops) {
-      if (!IsMemory(op.kind)) PartOf(parts_.time, op.layer, IsInput(op.kind)) += time_(op);
+      // The tensor axis's collectives are the same for every layer.
+      if (IsMemory(op.kind) || IsCommunication(op.kind)) continue;
+      PartOf(parts_.time, op.layer, IsInput(op.kind)) += time_(op);
     }
   }
 
@@ -152,6 +157,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
 
 Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const OperatorTime& time,
                                            Bytes capacity) {
+  WT_RETURN_IF_ERROR(CheckTensorParallel(scenario));
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
   const int stages = schedule.stages();
   if (stages > LayerCount(scenario.model)) {

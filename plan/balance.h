@@ -25,7 +25,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario);
 // Layers for each stage, by the time of a micro-batch's forward and backward in them (BalanceStages): embedding and head count where they are.
 // Where `capacity`, of a device, is known and each rank has one stage, no stage is given more than fits, as far as states of
 // parameters and activations in flight tell, and as long as anything fits at all.
-// Errors: those of ScheduleOf; InvalidInput for more stages than layers.
+// Errors: those of ScheduleOf and CheckTensorParallel; InvalidInput for more stages than layers.
 Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const OperatorTime& time,
                                            Bytes capacity = Bytes::Max());
 

@@ -35,8 +35,9 @@ OpIndex CollectiveStream::Add(ProgramBuilder& b, Collective op, std::string name
 }
 
 OpIndex CollectiveStream::AllReduce(ProgramBuilder& b, Slice data, std::string name,
-                                    std::vector<OpIndex> after) {
-  const Collective op{CollectiveKind::kAllReduce, role_.buffers[data.buffer].dtype, data.elements};
+                                    std::vector<OpIndex> after, Reduction reduction) {
+  Collective op{CollectiveKind::kAllReduce, role_.buffers[data.buffer].dtype, data.elements};
+  op.reduction = reduction;
   return Add(b, op, std::move(name), {data}, {data}, std::move(after));
 }
 

@@ -19,7 +19,8 @@ class CollectiveStream {
   StreamId stream() const { return stream_; }
 
   // Each starts after `after` (operators of any stream; -1 is ignored) and the stream's earlier ones. Types are the buffers'.
-  OpIndex AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
+  OpIndex AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after,
+                    Reduction reduction = Reduction::kSum);
   OpIndex AllGather(ProgramBuilder& b, Slice shard, Slice whole, std::string name,
                     std::vector<OpIndex> after);
   OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,

@@ -30,7 +30,7 @@ Status CheckPrecision(const PrecisionSpec& p) {
 Status CheckSupported(const Scenario& s) {
   const auto& parallel = s.parallel;
   if (parallel.data.kind == DataParallelKind::kDp) return UnsupportedKey("parallel.data.kind", "dp");
-  if (parallel.tensor.size > 1) return UnsupportedKey("parallel.tensor.size", "tensor parallelism");
+  WT_RETURN_IF_ERROR(CheckTensorParallel(s));
   if (parallel.context.size > 1) return UnsupportedKey("parallel.context.size", "context parallelism");
   if (parallel.expert.size > 1) return UnsupportedKey("parallel.expert.size", "expert parallelism");
   if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
@@ -102,7 +102,7 @@ Status AddRoles(Plan& plan, const PlanAxes& axes) {
     WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
     for (int member : role.ranks) plan.role_of_rank[member] = rank;
     for (const Parameter& parameter : role.parameters) {
-      if (!parameter.is_copy) parameters += parameter.elements;
+      if (!parameter.is_copy) parameters += WholeElements(parameter);
     }
     plan.roles.push_back(std::move(role));
     if (rank + 1 == plan.mesh.pipeline()) plan.model = compiler.model().Statistics(parameters);

@@ -17,6 +17,7 @@ struct StrategyContext {
   CollectiveStream& data;       // all data-parallel ranks
   CollectiveStream& shard;      // those that one copy of the states is sharded over
   CollectiveStream& replicate;  // those that hold the same shard
+  CollectiveStream& tensor;     // those that have parts of the same weights
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>

@@ -14,6 +14,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       micro_batches_(context.scenario.batch.accumulate),
       shard_(context.shard),
       replicate_(context.replicate),
+      tensor_(context.tensor),
       norm_axes_(context.model_parts),
       copies_(context.copies),
       host_(context.host) {
@@ -156,16 +157,7 @@ Slice Fsdp::ReducedGradient(int index) {
 std::vector<OptimizerTarget> Fsdp::Targets() {
   std::vector<OptimizerTarget> targets;
   for (const UnitState& unit : units_) {
-    OptimizerTarget target{unit.name, unit.master.buffer >= 0 ? unit.master : unit.values, unit.gradient};
-    const bool has_copy = std::any_of(unit.parameters.begin(), unit.parameters.end(),
-                                      [&](int index) { return role_.parameters[index].is_copy; });
-    if (has_copy) {
-      target.counted.clear();
-      for (int index : unit.parameters) {
-        if (!role_.parameters[index].is_copy) target.counted.push_back(ReducedGradient(index));
-      }
-    }
-    targets.push_back(std::move(target));
+    targets.push_back({unit.name, unit.master.buffer >= 0 ? unit.master : unit.values, unit.gradient});
   }
   return targets;
 }
@@ -181,8 +173,9 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
         AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
                 units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
   }
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, targets);
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets);
   optimizer_->SetTargets(targets);
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, norm_axes_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; from_host && i < units_.size(); ++i) {

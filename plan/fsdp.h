@@ -114,7 +114,7 @@ class Fsdp : public DataParallel {
   OptimizerSpec optimizer_spec_;
   DType type_, reduce_;
   int64_t micro_batches_;
-  CollectiveStream &shard_, &replicate_;
+  CollectiveStream &shard_, &replicate_, &tensor_;
   std::vector<CollectiveStream*> norm_axes_;
   StreamId copies_, host_;
   bool reshards_after_forward_;

@@ -20,30 +20,46 @@ struct LayerContext {
   // Where a backward puts what makes gradients of weights alone, to be added later; null: added at once, in its place. What it
   // reads must then stay as it is: backward does not write over gradients that it has passed through a layer.
   DeferredOps* deferred = nullptr;
+  TensorParallel tensor = {};
 
   // Adds the operators that `add` (a function of a LayerContext) makes, or defers them.
   template <typename Add>
   void AddOrDefer(Add add) const {
     if (deferred == nullptr) return add(*this);
-    deferred->push_back({b.layer(), [add, c = LayerContext{b, hooks, types}] { add(c); }});
+    deferred->push_back({b.layer(), [add, c = LayerContext{b, hooks, types, nullptr, tensor}] { add(c); }});
   }
 
   Slice Activation(std::string name, int64_t elements) const {
     return b.Temporary(std::move(name), elements, Category::kActivations, types.storage);
   }
+  // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
+  Slice GatherTokens(Slice own, const std::string& name) const;
+  // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it
+  // but what uses it.
+  Slice SumOverRanks(Slice partial, const std::string& name) const;
 };
 
-// y[T,out] = x[T,in] weight[out,in]^T (+ bias[out]).
+// How tensor ranks share a linear layer. Column-parallel: each has a part of the outputs, from whole inputs. Row-parallel: each has a
+// part of the inputs, and the outputs are sums over ranks, to which the bias is added.
+enum class LinearSplit : uint8_t { kNone, kColumnParallel, kRowParallel };
+
+// y[T,out] = x[T,in] weight[out,in]^T (+ bias[out]). Where it is split, `in` and `out` are the rank's; x of a column-parallel layer and
+// y of a row-parallel one have the rank's own tokens where tokens are split, of `rows` in all.
 struct Linear {
   std::string name;
   int64_t in = 0, out = 0;
   int weight = -1, bias = -1;  // parameter indices; -1: no bias
+  LinearSplit split = LinearSplit::kNone;
 
   Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
   // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
-  // (buffer -1 if not).
+  // (buffer -1 if not). The sum of a column-parallel layer's dx goes over ranks while the weight's gradient is computed; so does
+  // the gathering of its input, which is not kept, while dx is.
   Slice Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx = true,
                  bool weight_ready = true) const;
+
+ private:
+  void AddBiasGradient(const LayerContext& c, Slice dy) const;
 };
 
 // Layer norm or RMS norm over `columns`.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "plan/collectives.h"
 #include "plan/model_hooks.h"
 #include "plan/program_builder.h"
 #include "plan/stages.h"
@@ -22,8 +23,30 @@ using DeferredOps = std::vector<DeferredOp>;
 // Whether a backward makes the gradients of weights along with those of inputs, or leaves them for later (zero-bubble pipelines).
 enum class WeightGradients : uint8_t { kWithInput, kDeferred };
 
+// Tensor parallelism (Megatron's): every rank of the stream's axis has a part of the weights and works on all tokens with it. With
+// `sequence`, what is between the parts of layers (norms, residual stream) is split as well, by tokens: rank r has the r-th of equal
+// parts of the rows [sequence, token] of the micro-batch.
+struct TensorParallel {
+  CollectiveStream* stream = nullptr;  // null: one rank
+  bool sequence = false;
+
+  int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
+  bool splits() const { return ranks() > 1; }
+  bool splits_tokens() const { return splits() && sequence; }
+};
+// Unsupported or InvalidInput, with the key, for a model that `parallel.tensor` cannot split.
+Status CheckTensorParallel(const Scenario& scenario);
+
+// How tensor ranks share a parameter: in equal parts of each of some blocks of rows, or of the columns.
+struct ParameterSplit {
+  enum class By : uint8_t { kNothing, kRows, kColumns } by = By::kNothing;
+  std::vector<int64_t> blocks = {};  // rows of each: of queries, keys and values; of gate and up
+  bool is_partial_gradient = false;  // not split, but each rank's gradient comes from its own tokens only
+};
+
 class Model {
  public:
+  explicit Model(const TensorParallel& tensor = {}) : tensor_(tensor) {}
   virtual ~Model() = default;
   // Adds the stage's parameters to the role, in registration order. Once.
   virtual void Register(Role& role) = 0;
@@ -59,13 +82,15 @@ class Model {
   // Adds a module; parents before children, in forward order. -1 outside the stage.
   ModuleId AddModule(std::string name, ModuleId parent);
   // Adds a parameter of a module to the role; its index. Outside the stage it is only counted, and -1.
+  // `shape` is the whole's; the role gets the tensor rank's part, as `split` says.
   int AddParameter(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape,
-                   ParameterInit init);
+                   ParameterInit init, const ParameterSplit& split = {});
 
   // A parameter that another stage has too, as number `ordinal`: that stage's where the role has it, else a copy.
   int AddTied(Role& role, ModuleId module, std::string name, std::vector<int64_t> shape, ParameterInit init,
-              int64_t ordinal);
+              int64_t ordinal, const ParameterSplit& split = {});
 
+  TensorParallel tensor_;
   std::vector<Module> modules_;
   std::vector<int> parameters_;
   bool is_in_stage_ = true;  // what is added next
@@ -83,8 +108,11 @@ struct ModelTypes {
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);
 
-std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage);
-std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage);
+// `tensor.stream` outlives the model. REQUIRES: CheckTensorParallel, where it splits.
+std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
+                                 const TensorParallel& tensor = {});
+std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
+                                       const TensorParallel& tensor);
 std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage);
 
 }  // namespace windtunnel

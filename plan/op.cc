@@ -105,6 +105,10 @@ std::string KeyOf(const ColumnSum& c) {
                      Flag(c.accumulate, " accumulate"), TypeSuffix(c.dtype));
 }
 
+std::string KeyOf(const AddBias& a) {
+  return fmt::format("add_bias rows={} columns={}{}", a.rows, a.columns, TypeSuffix(a.dtype));
+}
+
 std::string KeyOf(const NormForward& n) {
   return fmt::format("norm_forward {} rows={} columns={}{}{}{}", NameOf(n.kind), n.rows, n.columns,
                      Flag(n.bias, " bias"), Flag(n.residual, " residual"), TypeSuffix(n.dtype));
@@ -136,20 +140,33 @@ std::string KeyOf(const ActivationBackward& a) {
 }
 
 std::string KeyOf(const EmbeddingForward& e) {
-  return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}{}", e.tokens, e.seq, e.vocab,
-                     e.hidden, Flag(e.learned_positions, " positions"), TypeSuffix(e.dtype));
+  return fmt::format("embedding_forward tokens={} seq={} vocab={} hidden={}{}{}{}", e.tokens, e.seq, e.vocab,
+                     e.hidden, Flag(e.learned_positions, " positions"),
+                     Flag(e.vocab_parallel, " vocab_parallel"), TypeSuffix(e.dtype));
 }
 
 std::string KeyOf(const EmbeddingBackward& e) {
-  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}", e.tokens, e.seq,
+  return fmt::format("embedding_backward tokens={} seq={} vocab={} hidden={}{}{}{}{}{}", e.tokens, e.seq,
                      e.vocab, e.hidden, Flag(e.learned_positions, " positions"),
                      Flag(e.accumulate_table, " accumulate_table"),
-                     Flag(e.accumulate_positions, " accumulate_positions"), TypeSuffix(e.dtype));
+                     Flag(e.accumulate_positions, " accumulate_positions"),
+                     Flag(e.vocab_parallel, " vocab_parallel"), TypeSuffix(e.dtype));
 }
 
 std::string KeyOf(const CrossEntropy& c) {
   return fmt::format("cross_entropy {} rows={} vocab={}", Name(c.dtype), c.rows, c.vocab);
 }
+
+template <typename VocabParallel>
+std::string VocabParallelKey(std::string_view pass, const VocabParallel& v) {
+  return fmt::format("vocab_parallel_{} {} rows={} vocab={}", pass, Name(v.dtype), v.rows, v.vocab);
+}
+
+std::string KeyOf(const VocabParallelMaximum& v) { return VocabParallelKey("maximum", v); }
+
+std::string KeyOf(const VocabParallelSums& v) { return VocabParallelKey("sums", v); }
+
+std::string KeyOf(const VocabParallelLoss& v) { return VocabParallelKey("loss", v); }
 
 std::string KeyOf(const MeanSquaredError& m) {
   return fmt::format("mean_squared_error rows={} columns={}{}", m.rows, m.columns, TypeSuffix(m.dtype));
@@ -172,6 +189,10 @@ std::string KeyOf(const UnpackShards& u) {
                      u.ranks * Sum(u.shard_elements), u.shard_elements.size());
 }
 
+std::string KeyOf(const CopyTensors& c) {
+  return fmt::format("copy_tensors {} n={} tensors={}", Name(c.dtype), c.elements, c.tensors);
+}
+
 std::string KeyOf(const Fill& f) { return fmt::format("fill {} n={}", Name(f.dtype), f.elements); }
 
 std::string KeyOf(const GradientNorm& g) {
@@ -190,7 +211,8 @@ std::string KeyOf(const OptimizerUpdate& o) {
 }
 
 std::string KeyOf(const InitializeParameter& i) {
-  return fmt::format("initialize {} n={}", static_cast<int>(i.distribution), i.elements);
+  return fmt::format("initialize {} n={}{}", static_cast<int>(i.distribution), i.elements,
+                     Flag(!i.part.empty(), " part"));
 }
 
 std::string KeyOf(const LoadBatch& l) {
@@ -240,6 +262,7 @@ Bytes MessageBytes(const Collective& collective) { return SizeOf(collective.dtyp
 std::string_view OperatorName(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
                                [](const ColumnSum&) { return std::string_view("bias_gradient"); },
+                               [](const AddBias&) { return std::string_view("add_bias"); },
                                [](const NormForward&) { return std::string_view("norm"); },
                                [](const NormBackward&) { return std::string_view("norm"); },
                                [](const AttentionForward&) { return std::string_view("attention"); },
@@ -250,11 +273,15 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const EmbeddingForward&) { return std::string_view("embedding"); },
                                [](const EmbeddingBackward&) { return std::string_view("embedding"); },
                                [](const CrossEntropy&) { return std::string_view("loss"); },
+                               [](const VocabParallelMaximum&) { return std::string_view("loss"); },
+                               [](const VocabParallelSums&) { return std::string_view("loss"); },
+                               [](const VocabParallelLoss&) { return std::string_view("loss"); },
                                [](const MeanSquaredError&) { return std::string_view("loss"); },
                                [](const Copy&) { return std::string_view("copy"); },
                                [](const Scale&) { return std::string_view("scale"); },
                                [](const PackShards&) { return std::string_view("copy"); },
                                [](const UnpackShards&) { return std::string_view("copy"); },
+                               [](const CopyTensors&) { return std::string_view("copy"); },
                                [](const Fill&) { return std::string_view("fill"); },
                                [](const GradientNorm&) { return std::string_view("gradient_norm"); },
                                [](const SquareRoot&) { return std::string_view("gradient_norm"); },
@@ -269,6 +296,12 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const Alloc&) { return std::string_view("alloc"); },
                                [](const Free&) { return std::string_view("free"); }},
                     kind);
+}
+
+int64_t ElementsOf(const TensorPart& part) {
+  int64_t elements = 0;
+  for (const StridedRuns& runs : part) elements += runs.length * runs.count;
+  return elements;
 }
 
 std::string CostKey(const OpKind& kind) {
@@ -294,6 +327,7 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const ColumnSum& c) {
             return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
           },
+          [](const AddBias& a) { return SizeOf(a.dtype) * (2 * a.rows * a.columns + a.columns); },
           [](const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); },
           [](const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); },
           [](const AttentionForward& a) {
@@ -316,6 +350,11 @@ Bytes TrafficOf(const OpKind& kind) {
             return SizeOf(e.dtype) * (3 * e.tokens * e.hidden + e.vocab * e.hidden);
           },
           [](const CrossEntropy& c) { return SizeOf(c.dtype) * (2 * c.rows * c.vocab); },
+          [](const VocabParallelMaximum& v) { return SizeOf(v.dtype) * (v.rows * v.vocab) + F32(v.rows); },
+          [](const VocabParallelSums& v) { return SizeOf(v.dtype) * (v.rows * v.vocab) + F32(4 * v.rows); },
+          [](const VocabParallelLoss& v) {
+            return SizeOf(v.dtype) * (2 * v.rows * v.vocab) + F32(4 * v.rows);
+          },
           [](const MeanSquaredError& m) { return SizeOf(m.dtype) * (3 * m.rows * m.columns); },
           [](const Copy& c) {
             return SizeOf(c.from) * c.elements + SizeOf(c.to) * (c.elements * (c.accumulate ? 2 : 1));
@@ -325,6 +364,7 @@ Bytes TrafficOf(const OpKind& kind) {
             return (SizeOf(p.from) + SizeOf(p.to)) * (p.ranks * Sum(p.shard_elements));
           },
           [](const UnpackShards& u) { return SizeOf(u.dtype) * (2 * u.ranks * Sum(u.shard_elements)); },
+          [](const CopyTensors& c) { return SizeOf(c.dtype) * (2 * c.elements); },
           [](const Fill& f) { return SizeOf(f.dtype) * f.elements; },
           [](const GradientNorm& g) { return F32(g.elements); },
           [](const SquareRoot&) { return Bytes(8); },

@@ -7,6 +7,7 @@
 // gradients alike); arithmetic within an operator is fp32 whatever it is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,6 +35,13 @@ struct Gemm {
 struct ColumnSum {
   int64_t rows = 0, columns = 0;
   bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+
+// y[rows,columns] += bias[columns] in place: a row-parallel layer's bias, once the sum over ranks is there. reads: y, bias;
+// writes: y.
+struct AddBias {
+  int64_t rows = 0, columns = 0;
   DType dtype = DType::kFloat32;
 };
 
@@ -105,10 +113,13 @@ struct ActivationBackward {
 
 // x[T,hidden] = table[ids] (+ positions[t mod seq]). reads: ids (int32 [T]), table[vocab,hidden],
 // (positions[seq,hidden]); writes: x.
+// vocab_parallel, here and below: the table is the tensor rank's part of a larger one, whose rows begin with its own at
+// (position on the tensor axis) * vocab. Rows of x whose id is another rank's are zero, so that the ranks' x add up to the whole.
 struct EmbeddingForward {
   int64_t tokens = 0, seq = 0, vocab = 0, hidden = 0;
   bool learned_positions = false;
   DType dtype = DType::kFloat32;
+  bool vocab_parallel = false;
 };
 // reads: ids, dx; writes: dtable (acc), (dpositions (acc)). Without accumulate, rows not hit become zero.
 // table_accumulate and position accumulate differ with tied embeddings (the head has already written the table's).
@@ -118,11 +129,34 @@ struct EmbeddingBackward {
   bool accumulate_table = false;
   bool accumulate_positions = false;
   DType dtype = DType::kFloat32;
+  bool vocab_parallel = false;
 };
 
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
 // reads: logits[rows,vocab], targets (int32 [rows]); writes: loss (fp32 scalar), logits (the gradient).
 struct CrossEntropy {
+  int64_t rows = 0, vocab = 0;
+  double gradient_scale = 1.0;
+  DType dtype = DType::kFloat32;
+};
+
+// Cross-entropy over logits[rows,vocab] that are a tensor rank's columns of larger ones, from (position on the tensor axis) * vocab
+// on, as Megatron's vocab-parallel cross-entropy: three passes over the part, with an all-reduce after each of the first two, of
+// `rows` fp32 each, so that no rank ever has a whole row.
+//   maximum  reads: logits; writes: maximum[rows] of the part, to be maximised over ranks
+//   sums     reads: logits, targets, maximum; writes: target[rows], the target's logit less the maximum (0 where it is another
+//            rank's), and sum[rows] of the exponentials of the logits less the maximum, both to be summed over ranks
+//   loss     reads: logits, targets, maximum, target, sum; writes: loss (fp32 scalar, mean over rows, the same on all ranks),
+//            logits (the gradient, times gradient_scale)
+struct VocabParallelMaximum {
+  int64_t rows = 0, vocab = 0;
+  DType dtype = DType::kFloat32;
+};
+struct VocabParallelSums {
+  int64_t rows = 0, vocab = 0;
+  DType dtype = DType::kFloat32;
+};
+struct VocabParallelLoss {
   int64_t rows = 0, vocab = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
@@ -171,6 +205,14 @@ struct UnpackShards {
   DType dtype = DType::kFloat32;
 };
 
+// writes[i] = reads[i] for every i, of one type (torch._foreach_copy_). `elements` is their number where a rank has all of every
+// tensor; of those cut into shards it has fewer.
+struct CopyTensors {
+  int64_t elements = 0;
+  int64_t tensors = 0;
+  DType dtype = DType::kFloat32;
+};
+
 // All elements become `value`. writes: x.
 struct Fill {
   int64_t elements = 0;
@@ -179,11 +221,15 @@ struct Fill {
 };
 
 // norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that hold shards.
+// The last `replicated` of the gradients are the same on each of `replicas` ranks that the sum will go over, which therefore
+// count a share of them each.
 // reads: every gradient; writes: norm (fp32 scalar).
 struct GradientNorm {
   int64_t elements = 0;
   int64_t tensors = 0;
   bool squared = false;
+  int64_t replicated = 0;
+  int replicas = 1;
 };
 
 // x = sqrt(x) of one fp32 scalar in place. reads: x; writes: x.
@@ -207,13 +253,35 @@ struct OptimizerUpdate {
   int state_tensors = 0;  // per parameter: 0, 1 or 2
 };
 
-// A parameter's first values: a pure function of (run.seed, stream, element index), so that any rank can make any part.
-// writes: x.
+// `count` runs of `length` elements, whose beginnings are `stride` apart in the whole tensor and which follow each other without
+// gaps in the part of a rank: the rank at `position` on the tensor axis has those from first + position * length on.
+struct StridedRuns {
+  int64_t first = 0, length = 0, count = 1, stride = 0;
+};
+// A rank's part of a tensor, in the order in which it lies; empty: the whole tensor. Blocks of rows (queries, keys, values) are a
+// run each, columns are a run for each row.
+using TensorPart = std::vector<StridedRuns>;
+int64_t ElementsOf(const TensorPart& part);
+// Calls f(element of the part, element of the whole tensor, elements) for each run, cut to elements [begin, end) of the part.
+template <typename F>
+void ForEachRun(const TensorPart& part, int position, int64_t begin, int64_t end, F f) {
+  int64_t local = 0;
+  for (const StridedRuns& runs : part) {
+    for (int64_t i = 0; i < runs.count; ++i, local += runs.length) {
+      const int64_t from = std::max(local, begin), to = std::min(local + runs.length, end);
+      if (from < to) f(from, runs.first + position * runs.length + i * runs.stride + from - local, to - from);
+    }
+  }
+}
+
+// A parameter's first values: a pure function of (run.seed, stream, element index), so that any rank can make any part. With
+// `part`, x is that part of the parameter. writes: x.
 struct InitializeParameter {
   enum class Distribution { kNormal, kUniform, kOnes, kZeros } distribution = Distribution::kZeros;
   int64_t elements = 0;
   double scale = 0.0;   // standard deviation, or half width of the uniform
   uint64_t stream = 0;  // the parameter's position in registration order
+  TensorPart part = {};
 };
 
 // The data loader's next micro-batch of this rank into the step's input buffers.
@@ -234,9 +302,12 @@ enum class CollectiveKind : uint8_t {
   kBarrier
 };
 
+// What an all-reduce or reduce-scatter makes of the ranks' elements.
+enum class Reduction : uint8_t { kSum, kMax };
+
 // A collective of the group that its stream belongs to. `elements` counts the whole message: what is reduced or broadcast,
 // what all ranks together gather or scatter.
-// all-reduce (sum): reads and writes x in place, writes scratch. broadcast: reads/writes x. barrier: nothing.
+// all-reduce: reads and writes x in place, writes scratch. broadcast: reads/writes x. barrier: nothing.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
 // reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.
 struct Collective {
@@ -244,6 +315,7 @@ struct Collective {
   DType dtype = DType::kFloat32;
   int64_t elements = 0;
   int root = 0;  // broadcast: rank within the group
+  Reduction reduction = Reduction::kSum;
 };
 
 // Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv: writes x.
@@ -273,11 +345,12 @@ struct Free {
   int32_t recorded_stream = -1;
 };
 
-using OpKind = std::variant<Gemm, ColumnSum, NormForward, NormBackward, AttentionForward, AttentionBackward,
-                            Rope, ActivationForward, ActivationBackward, EmbeddingForward, EmbeddingBackward,
-                            CrossEntropy, MeanSquaredError, Copy, Scale, PackShards, UnpackShards, Fill,
-                            GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter,
-                            LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+using OpKind = std::variant<Gemm, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
+                            AttentionBackward, Rope, ActivationForward, ActivationBackward, EmbeddingForward,
+                            EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
+                            VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards,
+                            CopyTensors, Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
+                            InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace windtunnel {
 namespace {
 
@@ -12,9 +14,13 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 
 }  // namespace
 
-OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec,
+OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
                                const std::vector<OptimizerTarget>& targets)
-    : role_(role), spec_(spec), targets_(targets), states_per_target_(StatesPerTarget(spec)) {
+    : role_(role),
+      spec_(spec),
+      tensor_(tensor),
+      targets_(targets),
+      states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
   for (int state = 0; state < states_per_target_; ++state) {
     const char* name = spec.kind == OptimizerKind::kSgd ? ".momentum" : kNames[state];
@@ -28,30 +34,105 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec,
   }
 }
 
+// Where a parameter's gradient, or the rank's shard of it, is: in its target's gradient as the values are in the target's values.
+Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
+  const Placement& place = parameter.values;
+  const auto target = std::find_if(targets_.begin(), targets_.end(),
+                                   [&](const OptimizerTarget& t) { return t.values.buffer == place.buffer; });
+  WT_CHECK(target != targets_.end());
+  const Slice &values = target->values, &gradient = target->gradient;
+  const int64_t within = place.offset - values.offset;
+  Slice slice{gradient.buffer, gradient.offset, parameter.elements, gradient.per_rank};
+  if (place.per_rank > 0) {  // cut by its placement
+    slice.offset += within;
+    slice.axis = place.axis;
+    slice.shard = place.per_rank;
+    slice.start = place.start;
+  } else if (values.per_rank > 0) {  // whole, of which the target is a part
+    slice.axis = values.axis;
+    slice.shard = values.per_rank;
+    slice.start = within;
+  } else {
+    slice.offset += within;
+  }
+  return slice;
+}
+
+void OptimizerSteps::AddTensorSums(ProgramBuilder& b) {
+  b.SetPhase(Phase::kGradientSync);
+  std::vector<Slice> gradients;
+  int64_t elements = 0;
+  bool sharded = false;
+  for (const Parameter& parameter : role_.parameters) {
+    if (!parameter.is_partial_gradient) continue;
+    gradients.push_back(GradientOf(parameter));
+    elements += parameter.elements;
+    sharded |= gradients.back().shard > 0;
+  }
+  if (gradients.empty()) return;
+  const std::string name = "tensor sums";
+  const Slice all = b.Temporary(name, elements, Category::kCommunication);
+  std::vector<Slice> parts;
+  int64_t offset = 0;
+  for (const Slice& gradient : gradients) {
+    Slice& part = parts.emplace_back(gradient);
+    part.buffer = all.buffer;
+    // Element e of the flat tensor that the gradient is cut from is element e - start of the gradient.
+    part.offset = offset - gradient.start;
+    part.per_rank = gradient.shard;
+    offset += gradient.elements;
+  }
+  if (sharded) b.Add(Fill{elements}, name, {}, {all});  // what the rank has not is summed as well, to no use
+  const CopyTensors copy{elements, static_cast<int64_t>(gradients.size())};
+  b.Add(copy, name, gradients, parts);
+  const OpIndex sum = tensor_.AllReduce(b, all, name, {b.LastCompute()});
+  b.Add(copy, name, parts, gradients, {sum});
+}
+
+// The norm of what the rank counts, and the gradients in the order that its operator wants: those that all tensor ranks have last.
+// Where all counts alike, targets need not be taken apart.
+GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
+  GradientNorm norm;
+  for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
+  const bool has_copies = std::any_of(role_.parameters.begin(), role_.parameters.end(),
+                                      [](const Parameter& parameter) { return parameter.is_copy; });
+  if (tensor_.ranks() == 1 && !has_copies) {
+    for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
+  } else {
+    std::vector<Slice> replicated;
+    for (const Parameter& parameter : role_.parameters) {
+      if (parameter.is_copy) continue;
+      const bool is_replicated = tensor_.ranks() > 1 && parameter.part.empty();
+      (is_replicated ? replicated : gradients).push_back(GradientOf(parameter));
+    }
+    gradients.insert(gradients.end(), replicated.begin(), replicated.end());
+    norm.replicated = static_cast<int64_t>(replicated.size());
+    norm.replicas = tensor_.ranks();
+  }
+  norm.tensors = static_cast<int64_t>(gradients.size());
+  return norm;
+}
+
 void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
                                  const std::vector<CollectiveStream*>& sum_over) {
   if (spec_.clip_norm <= 0) return;
   b.SetPhase(Phase::kOptimizer);
   const Slice norm{role_.gradient_norm, 0, 1};
-  const bool in_parts = std::any_of(sum_over.begin(), sum_over.end(),
-                                    [](const CollectiveStream* axis) { return axis->ranks() > 1; });
   std::vector<Slice> gradients, counted;
-  int64_t elements = 0, counted_elements = 0;
+  int64_t elements = 0;
   for (const OptimizerTarget& target : targets_) {
     gradients.push_back(target.gradient);
     elements += target.gradient.elements;
-    for (const Slice& part : target.counted) {
-      counted.push_back(part);
-      counted_elements += part.elements;
-    }
   }
+  GradientNorm local = NormOf(counted);
+  local.squared = std::any_of(sum_over.begin(), sum_over.end(),
+                              [](const CollectiveStream* axis) { return axis->ranks() > 1; });
   if (first) b.Alloc(norm.buffer);
-  const int64_t tensors = static_cast<int64_t>(counted.size());
-  OpIndex sum = b.Add(GradientNorm{counted_elements, tensors, in_parts}, "gradient_norm", counted, {norm});
+  OpIndex sum = b.Add(local, "gradient_norm", counted, {norm});
   for (CollectiveStream* axis : sum_over) {
     if (axis->ranks() > 1) sum = axis->AllReduce(b, norm, "gradient_norm", {sum});
   }
-  if (in_parts) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
+  if (local.squared) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
   b.Add(ClipGradients{elements, targets(), spec_.clip_norm}, "clip", {norm}, gradients);
 }
 

@@ -1,4 +1,5 @@
-// The optimizer's part of a step: clipping by the global norm, lazily made state, the update.
+// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, clipping by the global norm,
+// lazily made state, the update.
 #pragma once
 
 #include <vector>
@@ -12,19 +13,22 @@ namespace windtunnel {
 struct OptimizerTarget {
   std::string name;
   Slice values, gradient;
-  // What of the gradient counts in the norm: all of it, unless parts are copies that are counted elsewhere.
-  std::vector<Slice> counted = {gradient};
 };
 
 class OptimizerSteps {
  public:
-  // The states lie in the memory of the values that they belong to.
-  OptimizerSteps(Role& role, const OptimizerSpec& spec, const std::vector<OptimizerTarget>& targets);
+  // The states lie in the memory of the values that they belong to. `tensor`: the axis whose ranks have parts of the parameters.
+  OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
+                 const std::vector<OptimizerTarget>& targets);
 
   // Other gradients than before (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
 
-  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. Nothing without clip_norm.
+  // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
+  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part.
+  void AddTensorSums(ProgramBuilder& b);
+  // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
+  // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has. Nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
   // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
@@ -32,8 +36,12 @@ class OptimizerSteps {
   int targets() const { return static_cast<int>(targets_.size()); }
 
  private:
+  Slice GradientOf(const Parameter& parameter) const;
+  GradientNorm NormOf(std::vector<Slice>& gradients) const;
+
   Role& role_;
   OptimizerSpec spec_;
+  CollectiveStream& tensor_;
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments

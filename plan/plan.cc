@@ -1,8 +1,15 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace windtunnel {
+
+int64_t WholeElements(const Parameter& parameter) {
+  return std::accumulate(parameter.whole_shape.begin(), parameter.whole_shape.end(), int64_t{1},
+                         std::multiplies<>());
+}
 
 LocalPart PartOn(const Placement& placement, int64_t tensor_elements, int position) {
   if (placement.per_rank == 0) return {0, tensor_elements, placement.offset};

@@ -54,7 +54,14 @@ struct Parameter {
   // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed. The copy counts
   // neither in the model's size nor in the gradients' norm.
   bool is_shared = false, is_copy = false;
+  // With tensor parallelism all else here is of the rank's part, which lies in a tensor of `whole_shape` as `part` says; where `part`
+  // is empty every tensor rank has the whole. Is its gradient then a sum over the tensor axis, to be made before the update?
+  std::vector<int64_t> whole_shape = {};
+  TensorPart part = {};
+  bool is_partial_gradient = false;
 };
+// Of the whole tensor.
+int64_t WholeElements(const Parameter& parameter);
 
 // Ranks that execute the same programs.
 struct Role {

@@ -1,7 +1,6 @@
 #include "plan/program_builder.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -27,6 +26,14 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
     dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
     awaited_.clear();
   }
+  for (const auto* slices : {&reads, &writes}) {
+    for (const Slice& slice : *slices) {
+      const auto awaited = awaited_by_use_.find(slice.buffer);
+      if (awaited == awaited_by_use_.end() || program_.ops[awaited->second].stream == stream) continue;
+      dependencies.push_back(awaited->second);
+      if (stream == kComputeStream) awaited_by_use_.erase(awaited);
+    }
+  }
   std::sort(dependencies.begin(), dependencies.end());
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   const OpIndex index = static_cast<OpIndex>(program_.ops.size());
@@ -51,6 +58,10 @@ void ProgramBuilder::Carries(OpIndex op, const std::vector<int>& parameters) {
 
 void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
   if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_.push_back(op);
+}
+
+void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
+  if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
 }
 
 std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {

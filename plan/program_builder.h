@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "plan/plan.h"
@@ -42,6 +43,10 @@ class ProgramBuilder {
 
   // The next operator on the compute stream also waits for `op` of another stream; nothing when it is -1.
   void WaitBeforeNextCompute(OpIndex op);
+
+  // What uses `slice`'s buffer next, on the compute stream or before that on others, waits for `op` of another stream; nothing when
+  // that is -1.
+  void WaitBeforeUse(const Slice& slice, OpIndex op);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
   void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id); }
@@ -79,6 +84,7 @@ class ProgramBuilder {
   int micro_batch_ = -1;
   OpIndex last_compute_ = -1;
   std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
+  std::unordered_map<BufferId, OpIndex> awaited_by_use_;
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
 };

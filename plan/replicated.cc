@@ -42,7 +42,7 @@ class Replicated : public DataParallel {
   DataParallelSpec spec_;
   OptimizerSpec optimizer_spec_;
   DType type_;
-  CollectiveStream& data_;
+  CollectiveStream &data_, &tensor_;
   std::vector<CollectiveStream*> model_parts_;
   std::vector<Slice> values_, masters_;
   std::vector<Slice> converted_;                   // gradients in fp32, of the program being built
@@ -57,6 +57,7 @@ Replicated::Replicated(const StrategyContext& context)
       optimizer_spec_(context.scenario.optimizer),
       type_(TypesOf(context.scenario.precision).storage),
       data_(context.data),
+      tensor_(context.tensor),
       model_parts_(context.model_parts) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
@@ -103,9 +104,7 @@ std::vector<OptimizerTarget> Replicated::Targets() {
   std::vector<OptimizerTarget> targets;
   for (size_t i = 0; i < values_.size(); ++i) {
     const Slice gradient = has_masters() ? converted_[i] : GradientPlace(static_cast<int>(i));
-    OptimizerTarget target{role_.parameters[i].name, has_masters() ? masters_[i] : values_[i], gradient};
-    if (role_.parameters[i].is_copy) target.counted = {};
-    targets.push_back(std::move(target));
+    targets.push_back({role_.parameters[i].name, has_masters() ? masters_[i] : values_[i], gradient});
   }
   return targets;
 }
@@ -121,8 +120,9 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
             {GradientPlace(static_cast<int>(i))}, {converted_[i]});
     }
   }
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, Targets());
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, model_parts_);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   for (size_t i = 0; i < masters_.size(); ++i) {

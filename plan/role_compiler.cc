@@ -59,13 +59,15 @@ void RoleCompiler::AddStreams() {
   auto add = [&](AxisId axis, const char* name, bool between_stages) {
     return axis >= 0 ? AddCollectives(axis, name, between_stages) : alone_.get();
   };
-  world_ = add(axes_.world, is_all_data ? "data" : "world", has_stages);
+  const bool is_all_tensor = plan_.mesh.tensor() == plan_.world_size && !is_all_data;
+  world_ = add(axes_.world, is_all_data ? "data" : is_all_tensor ? "tensor" : "world", has_stages);
   data_ = is_all_data ? world_ : add(axes_.data, "data", false);
   const bool shards_over_data = ShardRanks(scenario_) == plan_.mesh.data();
   shard_ = axes_.shard >= 0 ? add(axes_.shard, "shard", false) : shards_over_data ? data_ : alone_.get();
   replicate_ = axes_.replicate >= 0 ? add(axes_.replicate, "replicate", false)
                : shards_over_data   ? alone_.get()
                                     : data_;
+  tensor_ = is_all_tensor ? world_ : add(axes_.tensor, "tensor", false);
   pipeline_ = add(axes_.pipeline, "pipeline", true);
   const bool has_embedding =
       axes_.embedding >= 0 && plan_.axes[axes_.embedding].Contains(role_.ranks.front());
@@ -73,10 +75,11 @@ void RoleCompiler::AddStreams() {
 }
 
 void RoleCompiler::AddStages() {
+  const TensorParallel tensor{tensor_, scenario_.parallel.tensor.sequence};
   for (int index = 0; index < schedule_.stages(); ++index) {
     if (schedule_.rank_of_stage[index] != pipeline_rank_) continue;
     const StageRange range = plan_.pipeline ? plan_.pipeline->stages[index] : WholeModel(scenario_.model);
-    Stage stage{index, MakeModel(scenario_, range), static_cast<ModuleId>(modules_.size())};
+    Stage stage{index, MakeModel(scenario_, range, tensor), static_cast<ModuleId>(modules_.size())};
     stage.model->Register(role_);
     for (Module module : stage.model->modules()) {
       if (!module.is_root()) module.parent += stage.first_module;
@@ -92,8 +95,8 @@ void RoleCompiler::AddStages() {
 Status RoleCompiler::MakeStrategy() {
   const bool is_sharded = scenario_.parallel.data.kind != DataParallelKind::kNone &&
                           scenario_.parallel.data.kind != DataParallelKind::kDdp;
-  StrategyContext context{scenario_,   role_,          modules_, *data_,     *shard_,
-                          *replicate_, kComputeStream, -1,       {pipeline_}};
+  StrategyContext context{scenario_,   role_,    modules_,       *data_, *shard_,
+                          *replicate_, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = AddStream(StreamKind::kHost, "host");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace windtunnel {
@@ -15,11 +17,14 @@ std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, c
   const Buffer& buffer = buffers[slice.buffer];
   if (!alive[slice.buffer]) return fmt::format("uses '{}', which is not allocated", buffer.name);
   const int64_t capacity = buffer.bytes.count() / SizeOf(buffer.dtype).count();
-  const int64_t last_rank = slice.per_rank == 0 ? 0 : axes[slice.axis].size() - 1;
-  const int64_t furthest = slice.offset + last_rank * slice.per_rank;
-  if (slice.offset < 0 || slice.elements < 0 || slice.per_rank < 0 || furthest + slice.elements > capacity) {
-    return fmt::format("uses elements {}+{} of '{}', which has {}", furthest, slice.elements, buffer.name,
-                       capacity);
+  // Where ranks' slices are equally far apart, those of the first and the last say it for all.
+  const int last = slice.per_rank == 0 && slice.shard == 0 ? 0 : axes[slice.axis].size() - 1;
+  const int step = slice.shard == 0 ? std::max(last, 1) : 1;
+  for (int rank = 0; rank <= last; rank += step) {
+    const auto [first, elements] = Locate(slice, rank);
+    if (first < 0 || elements < 0 || first + elements > capacity) {
+      return fmt::format("uses elements {}+{} of '{}', which has {}", first, elements, buffer.name, capacity);
+    }
   }
   return {};
 }
@@ -107,6 +112,16 @@ std::string_view Name(Phase phase) {
       return "end";
   }
   return "?";
+}
+
+Located Locate(const Slice& slice, int position) {
+  const int64_t place = slice.offset + position * slice.per_rank;
+  if (slice.shard == 0) return {place, slice.elements};
+  const int64_t own = position * slice.shard;
+  const int64_t begin = std::max(slice.start, own);
+  const int64_t end = std::min(slice.start + slice.elements, own + slice.shard);
+  if (begin >= end) return {};
+  return {place + begin - own, end - begin};
 }
 
 Axis MakeAxis(std::string name, int world_size, int size, int stride) {

@@ -47,13 +47,23 @@ struct Buffer {
 
 // `elements` elements of a buffer, from element `offset` on (elements of the buffer's type); of rank r of its group on
 // `axis`, from element offset + r * per_rank on. So one program serves ranks that each work on a shard of their own.
+// With `shard`: what the rank has of a tensor of `elements` elements that lies from element `start` on in a flat one, of which rank r
+// has the elements [r shard, (r + 1) shard), the first of them in the slice's place. That may be a part of the tensor, or nothing.
 struct Slice {
   BufferId buffer = -1;
   int64_t offset = 0;
   int64_t elements = 0;
   int64_t per_rank = 0;
   AxisId axis = 0;
+  int64_t shard = 0;
+  int64_t start = 0;
 };
+
+// Where a slice's elements are for the rank at `position` of its group on the slice's axis.
+struct Located {
+  int64_t first = 0, elements = 0;
+};
+Located Locate(const Slice& slice, int position);
 
 // Ranks that talk together, in the order of their group rank.
 struct Group {

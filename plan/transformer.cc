@@ -5,10 +5,12 @@
 //   full          keeps the block's input (the sum that its first norm makes) and runs everything after it again
 //   selective     runs the attention core again, for the probabilities (eager) or log-sum-exps (flash) alone
 //   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between
+// Its collectives come with what is run again.
 // What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
 // windtunnel are taken to run the whole block again.
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "plan/layers.h"
 #include "plan/model.h"
@@ -18,6 +20,9 @@ namespace {
 
 using Distribution = InitializeParameter::Distribution;
 constexpr double kInitDeviation = 0.02;  // GPT-2 and Llama: weights from N(0, 0.02^2)
+
+// Whole on every tensor rank, with gradients from the tokens that it has.
+const ParameterSplit kOfOwnTokens{ParameterSplit::By::kNothing, {}, true};
 
 struct Block {
   ModuleId module, attention_module, mlp_module;
@@ -45,30 +50,40 @@ struct Pass {
 
 class Transformer : public Model {
  public:
-  Transformer(const Scenario& scenario, const StageRange& stage)
-      : spec_(scenario.model),
+  Transformer(const Scenario& scenario, const StageRange& stage, const TensorParallel& tensor)
+      : Model(tensor),
+        spec_(scenario.model),
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
         stops_early_(scenario.framework == Framework::kWindtunnel),
         batch_(scenario.batch.micro),
-        tokens_(batch_ * spec_.seq_len) {}
+        tokens_(batch_ * spec_.seq_len),
+        rows_(tensor.splits_tokens() ? tokens_ / tensor.ranks() : tokens_),
+        heads_(spec_.heads / tensor.ranks()),
+        kv_heads_(spec_.kv_heads / tensor.ranks()),
+        ffn_(spec_.ffn / tensor.ranks()),
+        vocab_(spec_.vocab / tensor.ranks()) {}
 
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                 double gradient_scale) override;
-  int64_t InputElements() const override { return tokens_ * spec_.hidden; }
-  int64_t OutputElements() const override { return tokens_ * spec_.hidden; }
+  int64_t InputElements() const override { return rows_ * spec_.hidden; }
+  int64_t OutputElements() const override { return rows_ * spec_.hidden; }
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                     DeferredOps* deferred) override;
-  Linear RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out,
-                        bool bias, double deviation);
+  Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
+                                const std::vector<int64_t>& outputs, bool bias);
+  Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
   Block RegisterBlock(Role& role, int64_t layer);
 
+  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred = nullptr) const {
+    return LayerContext{b, hooks, types_, deferred, tensor_};
+  }
   Slice Embed(const LayerContext& c, Slice ids);
   Slice BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch,
                      BlockActivations& saved);
@@ -88,15 +103,17 @@ class Transformer : public Model {
   void Load(const LayerContext& c, int micro_batch, Pass& pass);
   Slice ForwardLayers(const LayerContext& c, Slice input, Pass& pass);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
+  void AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss, double gradient_scale);
+  void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
+                            double gradient_scale);
   Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
   void EmbedBackward(const LayerContext& c, Slice ids, Slice dx);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
-  int64_t qkv_columns() const { return (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim(); }
+  int64_t qkv_columns() const { return (heads_ + 2 * kv_heads_) * spec_.head_dim(); }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_,           spec_.seq_len, spec_.heads,   spec_.kv_heads,
-                spec_.head_dim(), backward,      types_.storage};
+    return Rope{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), backward, types_.storage};
   }
 
   ModelSpec spec_;
@@ -105,6 +122,8 @@ class Transformer : public Model {
   Recompute recompute_;
   bool stops_early_;
   int64_t batch_, tokens_;
+  int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
+  int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<Block> blocks_;
@@ -113,41 +132,57 @@ class Transformer : public Model {
   std::map<int, Pass> passes_;  // by micro-batch, from its forward to its backward
 };
 
-Linear Transformer::RegisterLinear(Role& role, ModuleId module, const std::string& name, int64_t in,
-                                   int64_t out, bool bias, double deviation) {
-  Linear linear{name, in, out};
-  linear.weight = AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, deviation});
-  if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {});
+// From the residual stream to `outputs` side by side, of each of which tensor ranks have equal parts.
+Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
+                                           const std::vector<int64_t>& outputs, bool bias) {
+  const int64_t out = std::accumulate(outputs.begin(), outputs.end(), int64_t{0});
+  const ParameterSplit split{ParameterSplit::By::kRows, outputs};
+  Linear linear{name, spec_.hidden, out / tensor_.ranks()};
+  linear.weight = AddParameter(role, module, name + ".weight", {out, spec_.hidden},
+                               {Distribution::kNormal, kInitDeviation}, split);
+  if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {}, split);
+  if (tensor_.splits()) linear.split = LinearSplit::kColumnParallel;
+  return linear;
+}
+
+// Back into the residual stream. GPT-2: these projections are scaled down by the number of residual layers.
+Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in) {
+  const double deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
+  Linear linear{name, in / tensor_.ranks(), spec_.hidden};
+  linear.weight = AddParameter(role, module, name + ".weight", {spec_.hidden, in},
+                               {Distribution::kNormal, deviation}, {ParameterSplit::By::kColumns});
+  if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
+  if (tensor_.splits()) linear.split = LinearSplit::kRowParallel;
   return linear;
 }
 
 Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name) {
   Norm norm{name, spec_.norm, spec_.hidden};
-  norm.gamma = AddParameter(role, module, name + ".weight", {spec_.hidden}, {Distribution::kOnes, 0});
+  norm.gamma =
+      AddParameter(role, module, name + ".weight", {spec_.hidden}, {Distribution::kOnes, 0}, kOfOwnTokens);
   if (spec_.bias && spec_.norm == NormKind::kLayerNorm) {
-    norm.beta = AddParameter(role, module, name + ".bias", {spec_.hidden}, {});
+    norm.beta = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
   }
   return norm;
 }
 
 Block Transformer::RegisterBlock(Role& role, int64_t layer) {
-  // GPT-2: the projections into the residual stream are scaled down by the number of residual layers.
-  const double residual = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
+  const int64_t queries = spec_.heads * spec_.head_dim(), keys = spec_.kv_heads * spec_.head_dim();
   const std::string name = fmt::format("blocks.{}", layer), prefix = name + ".";
   Block block;
   block.module = AddModule(name, kRootModule);
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);
   block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
-  block.qkv = RegisterLinear(role, block.attention_module, prefix + "attn.qkv", spec_.hidden, qkv_columns(),
-                             spec_.bias, kInitDeviation);
-  block.projection = RegisterLinear(role, block.attention_module, prefix + "attn.proj",
-                                    spec_.heads * spec_.head_dim(), spec_.hidden, spec_.bias, residual);
+  block.qkv = RegisterColumnParallel(role, block.attention_module, prefix + "attn.qkv", {queries, keys, keys},
+                                     spec_.bias);
+  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
-  block.up = RegisterLinear(role, block.mlp_module, prefix + (gated() ? "mlp.gate_up" : "mlp.up"),
-                            spec_.hidden, spec_.ffn * (gated() ? 2 : 1), spec_.bias, kInitDeviation);
-  block.down = RegisterLinear(role, block.mlp_module, prefix + "mlp.down", spec_.ffn, spec_.hidden,
-                              spec_.bias, residual);
+  block.up = gated()
+                 ? RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.gate_up",
+                                          {spec_.ffn, spec_.ffn}, spec_.bias)
+                 : RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.up", {spec_.ffn}, spec_.bias);
+  block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
   return block;
 }
 
@@ -156,7 +191,9 @@ void Transformer::Register(Role& role) {
   is_in_stage_ = stage_.is_first;
   embedding_module_ = AddModule("embedding", kRootModule);
   const ParameterInit weight{Distribution::kNormal, kInitDeviation};
-  table_ = AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight);
+  const ParameterSplit by_vocabulary{ParameterSplit::By::kRows, {spec_.vocab}};
+  table_ =
+      AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, by_vocabulary);
   const int64_t table_ordinal = next_ordinal_ - 1;
   if (learned_positions()) {
     positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
@@ -172,10 +209,12 @@ void Transformer::Register(Role& role) {
   head_module_ = AddModule("head", kRootModule);
   if (spec_.tie_embeddings) {
     if (stage_.is_last && !stage_.is_first)
-      table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal);
-    head_ = Linear{"head", spec_.hidden, spec_.vocab, table_, -1};
+      table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal,
+                       by_vocabulary);
+    head_ = Linear{"head", spec_.hidden, vocab_, table_, -1};
+    if (tensor_.splits()) head_.split = LinearSplit::kColumnParallel;
   } else {
-    head_ = RegisterLinear(role, head_module_, "head", spec_.hidden, spec_.vocab, false, kInitDeviation);
+    head_ = RegisterColumnParallel(role, head_module_, "head", {spec_.vocab}, false);
   }
 }
 
@@ -184,10 +223,10 @@ Slice Transformer::Embed(const LayerContext& c, Slice ids) {
   Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
   std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions(),
-                           types_.storage},
+  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions(), types_.storage,
+                           tensor_.splits()},
           "embedding", reads, {x});
-  return x;
+  return c.SumOverRanks(x, "embedding");
 }
 
 void Transformer::ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved) {
@@ -197,15 +236,15 @@ void Transformer::ProjectQkv(const LayerContext& c, const Block& block, BlockAct
 
 void Transformer::Attend(const LayerContext& c, const Block& block, BlockActivations& saved) {
   const std::string name = AttentionName(block);
-  const int64_t rows = batch_ * spec_.heads * spec_.seq_len;
-  saved.attention = c.Activation(name + ".out", tokens_ * spec_.heads * spec_.head_dim());
+  const int64_t rows = batch_ * heads_ * spec_.seq_len;
+  saved.attention = c.Activation(name + ".out", tokens_ * heads_ * spec_.head_dim());
   saved.attention_saved = spec_.attention == AttentionKind::kEager
                               ? c.Activation(name + ".probabilities", rows * spec_.seq_len)
                               : c.b.Temporary(name + ".log_sum_exp", rows, Category::kActivations);
   Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false),
                                   Category::kWorkspace);
-  c.b.Add(AttentionForward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(),
-                           spec_.attention, types_.storage},
+  c.b.Add(AttentionForward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
+                           types_.storage},
           name, {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
 }
 
@@ -218,8 +257,8 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block
 
 void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
   const std::string name = ActivationName(block);
-  saved.activated = c.Activation(name, tokens_ * spec_.ffn);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name, {saved.up},
+  saved.activated = c.Activation(name, tokens_ * ffn_);
+  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.storage}, name, {saved.up},
           {saved.activated});
 }
 
@@ -234,9 +273,9 @@ Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, Bloc
 Slice Transformer::BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch,
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
-  saved.norm1 = block.norm1.Forward(c, x, branch, tokens_);
+  saved.norm1 = block.norm1.Forward(c, x, branch, rows_);
   Slice attention = AttentionForwardOps(c, block, saved);
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, tokens_);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   return MlpForwardOps(c, block, saved);
 }
 
@@ -281,9 +320,9 @@ void Transformer::RunAgain(const LayerContext& c, const Block& block, BlockActiv
 }
 
 void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, BlockActivations& saved) {
-  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, tokens_);
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
   Slice attention = AttentionForwardOps(c, block, saved);
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, tokens_);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   ForwardScope scope(c.hooks, block.mlp_module);
   saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
   Activate(c, block, saved);
@@ -294,13 +333,13 @@ void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, Bloc
 // projection, whose output nobody needs.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block& block,
                                              BlockActivations& saved) {
-  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, tokens_);
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
     attention = block.projection.Forward(c, saved.attention, tokens_);
   }
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, tokens_);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   Activate(c, block, saved);
 }
 
@@ -309,9 +348,9 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, con
   BackwardScope scope(c.hooks, block.mlp_module);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
-  Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * spec_.ffn) : dactivated;
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, spec_.ffn, types_.storage}, name,
-          {dactivated, saved.up}, {dup});
+  Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * ffn_) : dactivated;
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.storage}, name, {dactivated, saved.up},
+          {dup});
   return block.up.Backward(c, dup, saved.norm2.y, tokens_);
 }
 
@@ -323,8 +362,8 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& bloc
   Slice dqkv = c.Activation(name + ".dqkv", tokens_ * qkv_columns());
   Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true),
                                   Category::kWorkspace);
-  c.b.Add(AttentionBackward{batch_, spec_.seq_len, spec_.heads, spec_.kv_heads, spec_.head_dim(),
-                            spec_.attention, types_.storage},
+  c.b.Add(AttentionBackward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
+                            types_.storage},
           name, {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
@@ -336,9 +375,9 @@ Slice Transformer::BlockBackward(const LayerContext& c, const Block& block, Bloc
   BackwardScope scope(c.hooks, block.module);
   RunAgain(c, block, saved);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
-  dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, tokens_);
+  dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dx);
-  return block.norm1.Backward(c, dnorm1, saved.norm1, dx, tokens_);
+  return block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
 }
 
 void Transformer::Load(const LayerContext& c, int micro_batch, Pass& pass) {
@@ -370,10 +409,38 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Pass& pass)
   if (!stage_.is_last) return SumAtBoundary(c, x, branch);
   {
     ForwardScope norm(c.hooks, norm_module_);
-    pass.final_norm = final_norm_.Forward(c, x, branch, tokens_);
+    pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
   }
   ForwardScope head(c.hooks, head_module_);
   return head_.Forward(c, pass.final_norm.y, tokens_);
+}
+
+// The gradient takes the logits' place.
+void Transformer::AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
+                          double gradient_scale) {
+  if (tensor_.splits()) return AddVocabParallelLoss(c, logits, targets, loss, gradient_scale);
+  c.b.Add(CrossEntropy{tokens_, vocab_, gradient_scale, types_.storage}, "cross_entropy", {logits, targets},
+          {loss, logits});
+}
+
+void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
+                                       double gradient_scale) {
+  const std::string name = "cross_entropy";
+  const auto of_rows = [&](const char* what) {
+    return c.b.Temporary(name + what, tokens_, Category::kActivations);
+  };
+  const auto reduce = [&](Slice x, Reduction reduction) {
+    c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, c.b.BeforeNextCompute(), reduction));
+  };
+  const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
+  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.storage}, name, {logits}, {maximum});
+  reduce(maximum, Reduction::kMax);
+  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.storage}, name, {logits, targets, maximum},
+          {target, sum});
+  reduce(target, Reduction::kSum);
+  reduce(sum, Reduction::kSum);
+  c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.storage}, name,
+          {logits, targets, maximum, target, sum}, {loss, logits});
 }
 
 // Back to the gradient of the residual stream's end.
@@ -386,14 +453,16 @@ Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, 
                         /*weight_ready=*/!spec_.tie_embeddings || !stage_.is_first);
   }
   BackwardScope scope(c.hooks, norm_module_);
-  return final_norm_.Backward(c, dy, norm, kNoSlice, tokens_);
+  return final_norm_.Backward(c, dy, norm, kNoSlice, rows_);
 }
 
 void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
   BackwardScope scope(c.hooks, embedding_module_);
-  c.AddOrDefer([this, ids, dx](const LayerContext& c) {
-    EmbeddingBackward op{tokens_, spec_.seq_len, spec_.vocab, spec_.hidden, learned_positions()};
+  c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
+    const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
+    EmbeddingBackward op{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions()};
     op.dtype = types_.storage;
+    op.vocab_parallel = tensor_.splits();
     op.accumulate_table = c.hooks.HoldsValue(table_);
     std::vector<Slice> writes = {c.hooks.Gradient(table_)};
     if (learned_positions()) {
@@ -408,7 +477,7 @@ void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
 
 Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                            double gradient_scale) {
-  const LayerContext c{b, hooks, types_};
+  const LayerContext c = Context(b, hooks);
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kForward);
   Pass& pass = passes_[micro_batch] = {};
@@ -417,8 +486,7 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   const Slice output = ForwardLayers(c, input, pass);
   if (stage_.is_last) {
     b.SetPhase(Phase::kLoss);
-    b.Add(CrossEntropy{tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy",
-          {output, pass.targets}, {loss, output});
+    AddLoss(c, output, pass.targets, loss, gradient_scale);
   }
   b.SetMicroBatch(-1);
   return output;
@@ -426,7 +494,7 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
 
 Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                                DeferredOps* deferred) {
-  const LayerContext c{b, hooks, types_, deferred};
+  const LayerContext c = Context(b, hooks, deferred);
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kBackward);
   Pass& pass = passes_.at(micro_batch);
@@ -460,8 +528,43 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
 
 }  // namespace
 
-std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage) {
-  return std::make_unique<Transformer>(scenario, stage);
+Status CheckTensorParallel(const Scenario& scenario) {
+  const TensorParallelSpec& tensor = scenario.parallel.tensor;
+  const ModelSpec& model = scenario.model;
+  if (tensor.size == 1) return Ok();
+  if (model.kind == ModelKind::kMlp) {
+    return Unsupported("parallel.tensor.size: tensor parallelism of kind: mlp is not supported yet");
+  }
+  const struct {
+    const char* key;
+    int64_t value;
+  } split[] = {{"model.heads", model.heads},
+               {"model.kv_heads", model.kv_heads},
+               {"model.ffn", model.ffn},
+               {"model.vocab", model.vocab}};
+  for (const auto& [key, value] : split) {
+    if (value % tensor.size == 0) continue;
+    return InvalidInput("{} is {}, expected a multiple of parallel.tensor.size ({}), whose ranks share it",
+                        key, value, tensor.size);
+  }
+  if (!tensor.sequence) return Ok();
+  const int64_t tokens = scenario.batch.micro * model.seq_len;
+  if (tokens % tensor.size != 0) {
+    return InvalidInput(
+        "parallel.tensor.sequence is true, expected parallel.tensor.size ({}) to divide the tokens of a "
+        "micro-batch "
+        "(batch.micro x model.seq_len: {})",
+        tensor.size, tokens);
+  }
+  if (scenario.parallel.data.offload != Offload::kNone) {
+    return Unsupported("parallel.data.offload: with parallel.tensor.sequence it is not supported yet");
+  }
+  return Ok();
+}
+
+std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
+                                       const TensorParallel& tensor) {
+  return std::make_unique<Transformer>(scenario, stage, tensor);
 }
 
 }  // namespace windtunnel

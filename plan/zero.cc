@@ -73,7 +73,7 @@ class Zero : public DataParallel {
   DType type_, reduce_;
   bool keeps_whole_, overlaps_, offloads_;
   MemorySpace space_;  // of the optimizer's
-  CollectiveStream &data_, &shard_, &replicate_;
+  CollectiveStream &data_, &shard_, &replicate_, &tensor_;
   std::vector<CollectiveStream*> norm_axes_;
   StreamId copies_;
   std::vector<Bucket> buckets_;
@@ -96,6 +96,7 @@ Zero::Zero(const StrategyContext& context)
       data_(context.data),
       shard_(context.shard),
       replicate_(context.replicate),
+      tensor_(context.tensor),
       norm_axes_(context.model_parts),
       copies_(context.copies) {
   norm_axes_.insert(norm_axes_.begin(), &shard_);
@@ -339,9 +340,7 @@ std::vector<OptimizerTarget> Zero::Targets() {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     const Slice values = bucket.master.buffer >= 0 ? bucket.master : bucket.own_values;
-    OptimizerTarget target{fmt::format("bucket {}", i), values, bucket.for_update};
-    if (role_.parameters[bucket.parameters.front()].is_copy) target.counted = {};
-    targets.push_back(std::move(target));
+    targets.push_back({fmt::format("bucket {}", i), values, bucket.for_update});
   }
   return targets;
 }
@@ -366,8 +365,9 @@ void Zero::PrepareGradients() {
 void Zero::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   PrepareGradients();
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, Targets());
+  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
+  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, norm_axes_);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];

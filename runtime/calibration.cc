@@ -211,9 +211,8 @@ void Calibrator::LayOutOperands() {
         auto [at, is_new] = place.emplace(slice.buffer, memory + used);
         if (is_new) used += buffer.bytes.RoundedUpTo(Bytes(kPage)).count();
         const Plan& plan = session_.plan();
-        const int64_t first =
-            slice.offset + slice.per_rank * plan.axes[slice.axis].position_of_rank[session_.rank()];
-        refs.push_back({at->second + first * SizeOf(buffer.dtype).count(), slice.elements});
+        const auto [first, elements] = Locate(slice, plan.axes[slice.axis].position_of_rank[session_.rank()]);
+        refs.push_back({at->second + first * SizeOf(buffer.dtype).count(), elements});
       }
     }
     most = std::max(most, used);

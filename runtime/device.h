@@ -23,10 +23,16 @@ struct TensorRef {
   int32_t* i32() const { return static_cast<int32_t*>(data); }
 };
 
+// Where the rank is in its tensor-parallel group.
+struct TensorPosition {
+  int rank = 0, ranks = 1;
+};
+
 // What an operator may know beside its operands.
 struct KernelContext {
   int64_t step = 0;   // optimizer steps taken before this one: Adam's bias correction uses step + 1
   uint64_t seed = 0;  // run.seed, for InitializeParameter
+  TensorPosition tensor = {};
 };
 
 class Device {

@@ -147,7 +147,7 @@ class Exchange {
     if (bytes > 0) memcpy(const_cast<char*>(target.data) + piece * kPiece, data, static_cast<size_t>(bytes));
   }
 
-  // Sums in the order of ranks, ((x0 + x1) + x2) + …, on every rank: so all ranks get the same bits.
+  // Reduces in the order of ranks, ((x0 + x1) + x2) + …, on every rank: so all ranks get the same bits.
   void Reduce(int piece) {
     const int64_t offset = piece * kPiece, element = op_.element_bytes();
     const bool scatters = op_.operation == GroupOperation::kReduceScatter;
@@ -156,11 +156,12 @@ class Exchange {
     if (elements <= 0) return;
     char* out = static_cast<char*>(op_.out) + offset;
     const char* own = scatters ? PartOfMemory(op_.in, rank_).data + offset : out;
-    for (int peer = 1; peer < rank_; ++peer) AddInto(op_.dtype, received_[0], received_[peer], elements);
+    for (int peer = 1; peer < rank_; ++peer)
+      ReduceInto(op_.reduction, op_.dtype, received_[0], received_[peer], elements);
     int next = rank_ + 1;
     const void* other = rank_ > 0 ? received_[0] : received_[next++];
-    Add(op_.dtype, out, own, other, elements);
-    for (; next < size_; ++next) AddInto(op_.dtype, out, received_[next], elements);
+    windtunnel::Reduce(op_.reduction, op_.dtype, out, own, other, elements);
+    for (; next < size_; ++next) ReduceInto(op_.reduction, op_.dtype, out, received_[next], elements);
   }
 
   const GroupOperator& op_;

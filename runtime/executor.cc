@@ -135,9 +135,9 @@ Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
 void Executor::Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const {
   refs.clear();
   for (const Slice& slice : slices) {
-    const int64_t first = slice.offset + slice.per_rank * plan_.axes[slice.axis].position_of_rank[rank_];
+    const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
     const uint64_t address = pool_.address(slice.buffer) + first * element_size_[slice.buffer].count();
-    refs.push_back(TensorRef{reinterpret_cast<void*>(address), slice.elements});
+    refs.push_back(TensorRef{reinterpret_cast<void*>(address), elements});
   }
 }
 
@@ -183,7 +183,8 @@ Status Executor::Compute(Run_& run, OpIndex index) {
   if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
     loader_.Load(*load, run.step, writes_);
   } else {
-    const KernelContext context{run.step, plan_.scenario.run.seed};
+    const KernelContext context{
+        run.step, plan_.scenario.run.seed, {plan_.mesh.PlaceOf(rank_).tensor, plan_.mesh.tensor()}};
     WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, context));
   }
   run.now = run.Time();
@@ -211,8 +212,8 @@ Status Executor::Finish(Run_& run) {
 
 std::span<const float> Executor::Values(const Slice& slice) const {
   const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
-  const int64_t first = slice.offset + slice.per_rank * plan_.axes[slice.axis].position_of_rank[rank_];
-  return {data + first, static_cast<size_t>(slice.elements)};
+  const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  return {data + first, static_cast<size_t>(elements)};
 }
 
 std::optional<double> Executor::Loss() const {

@@ -72,6 +72,7 @@ class Executor {
   Status WaitFor(Run_& run, OpIndex communication);
   Status Finish(Run_& run);
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
+  int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }
   Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].axis]; }
 
   const Plan& plan_;

@@ -90,12 +90,12 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
   const int64_t elements = collective.elements, part = PartOf(elements, size, rank).elements;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce: {
-      WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
+      WT_RETURN_IF_ERROR(CheckReducible(collective.dtype));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "x", elements));
       return LocateScratch(collective, writes, size, op);
     }
     case CollectiveKind::kReduceScatter: {
-      WT_RETURN_IF_ERROR(CheckSummable(collective.dtype));
+      WT_RETURN_IF_ERROR(CheckReducible(collective.dtype));
       WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "whole", elements));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "shard", part));
       return LocateScratch(collective, writes, size, op);
@@ -129,7 +129,8 @@ Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
     op.dtype = collective->dtype;
     op.elements = collective->elements;
     op.peer = collective->kind == CollectiveKind::kBroadcast ? collective->root : 0;
-    root = static_cast<uint16_t>(op.peer);
+    op.reduction = collective->reduction;
+    root = static_cast<uint16_t>(op.peer + static_cast<int>(collective->reduction));
   } else if (const auto* send = std::get_if<Send>(&kind)) {
     op.operation = GroupOperation::kSend;
     op.dtype = send->dtype;

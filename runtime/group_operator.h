@@ -32,7 +32,7 @@ struct Fingerprint {
   uint32_t number = 0;  // of the group's collectives, or of the messages from one rank to another
   GroupOperation operation = GroupOperation::kBarrier;  // kSend for both ends of a message
   DType dtype = DType::kFloat32;
-  uint16_t root = 0;  // broadcast: the root; send and receive: the sender
+  uint16_t root = 0;  // broadcast: the root; send and receive: the sender; reductions: which
   int64_t elements = 0;
 
   bool operator==(const Fingerprint&) const = default;
@@ -46,7 +46,8 @@ struct GroupOperator {
   GroupOperation operation = GroupOperation::kBarrier;
   DType dtype = DType::kFloat32;
   int64_t elements = 0;  // of the whole message (Collective::elements)
-  int peer = 0;          // root of a broadcast, other end of a send or receive
+  Reduction reduction = Reduction::kSum;
+  int peer = 0;  // root of a broadcast, other end of a send or receive
   const void* in = nullptr;
   void* out = nullptr;
   void* scratch = nullptr;
@@ -78,7 +79,7 @@ class OperatorNumbers {
 };
 
 // Fills everything but the fingerprint's number. Errors: Unsupported (not an operator of a group, a type that
-// cannot be summed), Failed (operands that are missing or too small, a peer outside the group).
+// cannot be reduced), Failed (operands that are missing or too small, a peer outside the group).
 Status DescribeOperator(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, std::string_view name, int rank, int size,
                         GroupOperator& op);

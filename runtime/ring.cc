@@ -111,8 +111,8 @@ class PassingRing {
       const Part segment = SegmentOf(PartAt(part), segment_, j);
       if (step < summing_) {
         WT_RETURN_IF_ERROR(channel_.WaitReceived(*scratch_, ring_.left));
-        AddInto(op_.dtype, At(op_.out, segment.begin * op_.element_bytes()),
-                At(op_.scratch, added_ % Slots() * segment_ * op_.element_bytes()), segment.elements);
+        ReduceInto(op_.reduction, op_.dtype, At(op_.out, segment.begin * op_.element_bytes()),
+                   At(op_.scratch, added_ % Slots() * segment_ * op_.element_bytes()), segment.elements);
         ++added_;
         PostScratch();
       } else {
@@ -236,9 +236,9 @@ class ScatteringRing {
     const char* own = At(op_.in, BytesOf(segment.begin));
     if (IsLast(item)) {
       const int64_t offset = segment.begin - PartOf(op_.elements, ring_.size, ring_.rank).begin;
-      return Add(op_.dtype, At(op_.out, BytesOf(offset)), sum, own, segment.elements);
+      return Reduce(op_.reduction, op_.dtype, At(op_.out, BytesOf(offset)), sum, own, segment.elements);
     }
-    AddInto(op_.dtype, sum, own, segment.elements);
+    ReduceInto(op_.reduction, op_.dtype, sum, own, segment.elements);
     channel_.PostSend(scratch_, ring_.right, Tag(item + 1), Slot(item), BytesOf(segment.elements));
     ++unsent_;
   }

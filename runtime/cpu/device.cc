@@ -78,7 +78,11 @@ class CpuDevice : public Device {
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
       return Run(op, context.step, operands);
     } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {
-      return Run(op, context.seed, operands);
+      return Run(op, context.seed, context.tensor, operands);
+    } else if constexpr (requires { Run(scratch_, op, context.tensor, operands); }) {
+      return Run(scratch_, op, context.tensor, operands);
+    } else if constexpr (requires { Run(op, context.tensor, operands); }) {
+      return Run(op, context.tensor, operands);
     } else if constexpr (requires { Run(op, operands); }) {
       return Run(op, operands);
     } else {

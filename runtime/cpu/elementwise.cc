@@ -1,5 +1,7 @@
 #include "runtime/cpu/elementwise.h"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "runtime/cpu/convert.h"
@@ -32,6 +34,15 @@ WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const T* in, float* ou
 }
 
 template <typename T>
+WT_CPU_KERNEL void AddToRows(int64_t rows, int64_t n, const T* bias, T* y) {
+  for (int64_t row = 0; row < rows; ++row) {
+    T* out = y + row * n;
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) out[j] = FromFloat<T>(ToFloat(out[j]) + ToFloat(bias[j]));
+  }
+}
+
+template <typename T>
 WT_CPU_KERNEL void FillWith(int64_t n, T value, T* out) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = value;
@@ -48,6 +59,25 @@ Status Run(Scratch& scratch, const ColumnSum& op, const Operands& operands) {
     AddColumnSums(op.rows, op.columns, operands.In<T>(0, op.rows * op.columns), sums.data());
     sums.Store();
   });
+  return Ok();
+}
+
+Status Run(const AddBias& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    AddToRows(op.rows, op.columns, operands.In<T>(1, op.columns), operands.Out<T>(0, op.rows * op.columns));
+  });
+  return Ok();
+}
+
+Status Run(const CopyTensors& op, const Operands& operands) {
+  WT_CHECK_EQ(operands.reads.size(), operands.writes.size());
+  for (size_t i = 0; i < operands.reads.size(); ++i) {
+    const int64_t elements = operands.reads[i].elements;
+    WT_CHECK_EQ(operands.writes[i].elements, elements);
+    memcpy(operands.writes[i].data, operands.reads[i].data,
+           static_cast<size_t>(elements * SizeOf(op.dtype).count()));
+  }
   return Ok();
 }
 

@@ -9,14 +9,31 @@
 namespace windtunnel::cpu {
 namespace {
 
+// The rows of the vocabulary that a table holds.
+struct Rows {
+  int64_t first, count, all;
+
+  bool Hold(int64_t id) const { return id >= first && id < first + count; }
+};
+
+template <typename Embedding>
+Rows RowsOf(const Embedding& op, const TensorPosition& tensor) {
+  if (!op.vocab_parallel) return {0, op.vocab, op.vocab};
+  return {tensor.rank * op.vocab, op.vocab, tensor.ranks * op.vocab};
+}
+
 // `positions` may be null. Row t of x is that of token t mod seq within its sequence.
 template <typename T>
-WT_CPU_KERNEL void Gather(const EmbeddingForward& op, const int32_t* ids, const T* table, const T* positions,
-                          T* x) {
+WT_CPU_KERNEL void Gather(const EmbeddingForward& op, Rows rows, const int32_t* ids, const T* table,
+                          const T* positions, T* x) {
   const int64_t n = op.hidden;
   for (int64_t t = 0; t < op.tokens; ++t) {
-    const T* row = table + ids[t] * n;
     T* out = x + t * n;
+    if (!rows.Hold(ids[t])) {
+      std::fill_n(out, n, T());
+      continue;
+    }
+    const T* row = table + (ids[t] - rows.first) * n;
     if (positions == nullptr) {
       std::copy(row, row + n, out);
       continue;
@@ -53,14 +70,18 @@ void SumOverSequences(Scratch& scratch, const EmbeddingBackward& op, const T* dx
 }
 
 // In the order of tokens: the gradients stream once, and their sums are where they belong.
-void SumUses(Scratch&, const EmbeddingBackward& op, const int32_t* ids, const float* dx, float* dtable) {
+void SumUses(Scratch&, const EmbeddingBackward& op, Rows rows, const int32_t* ids, const float* dx,
+             float* dtable) {
   if (!op.accumulate_table) std::fill_n(dtable, op.vocab * op.hidden, 0.0f);
-  for (int64_t t = 0; t < op.tokens; ++t) AddRow(op.hidden, dx + t * op.hidden, dtable + ids[t] * op.hidden);
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    if (rows.Hold(ids[t])) AddRow(op.hidden, dx + t * op.hidden, dtable + (ids[t] - rows.first) * op.hidden);
+  }
 }
 
 // In the order of ids, so that one row's sum at a time is in fp32; within an id in the order of tokens.
 template <typename T>
-void SumUses(Scratch& scratch, const EmbeddingBackward& op, const int32_t* ids, const T* dx, T* dtable) {
+void SumUses(Scratch& scratch, const EmbeddingBackward& op, Rows rows, const int32_t* ids, const T* dx,
+             T* dtable) {
   if (!op.accumulate_table) std::fill_n(dtable, op.vocab * op.hidden, T());
   float* place = scratch.Floats(op.hidden);
   int32_t* uses = scratch.Integers(op.tokens);
@@ -69,7 +90,11 @@ void SumUses(Scratch& scratch, const EmbeddingBackward& op, const int32_t* ids, 
             [ids](int32_t a, int32_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
   for (int64_t i = 0; i < op.tokens;) {
     const int32_t id = ids[uses[i]];
-    Sums<T> sums(op.hidden, dtable + id * op.hidden, place);
+    if (!rows.Hold(id)) {
+      ++i;
+      continue;
+    }
+    Sums<T> sums(op.hidden, dtable + (id - rows.first) * op.hidden, place);
     sums.Start(op.accumulate_table);
     for (; i < op.tokens && ids[uses[i]] == id; ++i) AddRow(op.hidden, dx + uses[i] * op.hidden, sums.data());
     sums.Store();
@@ -89,25 +114,28 @@ Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t
   return Ok();
 }
 
-Status Run(const EmbeddingForward& op, const Operands& operands) {
+Status Run(const EmbeddingForward& op, const TensorPosition& tensor, const Operands& operands) {
+  const Rows rows = RowsOf(op, tensor);
   const int32_t* ids = operands.InIntegers(0, op.tokens);
-  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, op.vocab));
+  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* table = operands.In<T>(1, op.vocab * op.hidden);
     const T* positions = op.learned_positions ? operands.In<T>(2, op.seq * op.hidden) : nullptr;
-    Gather(op, ids, table, positions, operands.Out<T>(0, op.tokens * op.hidden));
+    Gather(op, rows, ids, table, positions, operands.Out<T>(0, op.tokens * op.hidden));
   });
   return Ok();
 }
 
-Status Run(Scratch& scratch, const EmbeddingBackward& op, const Operands& operands) {
+Status Run(Scratch& scratch, const EmbeddingBackward& op, const TensorPosition& tensor,
+           const Operands& operands) {
+  const Rows rows = RowsOf(op, tensor);
   const int32_t* ids = operands.InIntegers(0, op.tokens);
-  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, op.vocab));
+  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* dx = operands.In<T>(1, op.tokens * op.hidden);
-    SumUses(scratch, op, ids, dx, operands.Out<T>(0, op.vocab * op.hidden));
+    SumUses(scratch, op, rows, ids, dx, operands.Out<T>(0, op.vocab * op.hidden));
     if (op.learned_positions) SumOverSequences(scratch, op, dx, operands.Out<T>(1, op.seq * op.hidden));
   });
   return Ok();

@@ -9,8 +9,9 @@
 
 namespace windtunnel::cpu {
 
-Status Run(const EmbeddingForward& op, const Operands& operands);
-Status Run(Scratch& scratch, const EmbeddingBackward& op, const Operands& operands);
+Status Run(const EmbeddingForward& op, const TensorPosition& tensor, const Operands& operands);
+Status Run(Scratch& scratch, const EmbeddingBackward& op, const TensorPosition& tensor,
+           const Operands& operands);
 
 // Failed unless every id is in [0, bound); `what` names them in the message: "token id".
 Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t bound);

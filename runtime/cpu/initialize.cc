@@ -28,12 +28,29 @@ WT_INLINE float NormalValue(const RandomStream& stream, double scale, int64_t in
   return static_cast<float>(static_cast<double>(sum - kMean) * 0x1p-16 * scale);
 }
 
-WT_CPU_KERNEL void FillUniform(int64_t n, RandomStream stream, double scale, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = UniformValue(stream, scale, i);
+// Elements [first, first + n) of the parameter.
+WT_CPU_KERNEL void FillUniform(int64_t first, int64_t n, RandomStream stream, double scale, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = UniformValue(stream, scale, first + i);
 }
 
-WT_CPU_KERNEL void FillNormal(int64_t n, RandomStream stream, double scale, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = NormalValue(stream, scale, i);
+WT_CPU_KERNEL void FillNormal(int64_t first, int64_t n, RandomStream stream, double scale, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = NormalValue(stream, scale, first + i);
+}
+
+void FillRun(const InitializeParameter& op, uint64_t seed, int64_t first, int64_t n, float* out) {
+  const RandomStream stream(seed, op.stream);
+  switch (op.distribution) {
+    case InitializeParameter::Distribution::kNormal:
+      return FillNormal(first, n, stream, op.scale, out);
+    case InitializeParameter::Distribution::kUniform:
+      return FillUniform(first, n, stream, op.scale, out);
+    case InitializeParameter::Distribution::kOnes:
+      std::fill_n(out, n, 1.0f);
+      return;
+    case InitializeParameter::Distribution::kZeros:
+      std::fill_n(out, n, 0.0f);
+      return;
+  }
 }
 
 }  // namespace
@@ -53,23 +70,17 @@ float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index) 
   return 0.0f;
 }
 
-Status Run(const InitializeParameter& op, uint64_t seed, const Operands& operands) {
+Status Run(const InitializeParameter& op, uint64_t seed, const TensorPosition& tensor,
+           const Operands& operands) {
   float* out = operands.Out(0, op.elements);
-  const RandomStream stream(seed, op.stream);
-  switch (op.distribution) {
-    case InitializeParameter::Distribution::kNormal:
-      FillNormal(op.elements, stream, op.scale, out);
-      break;
-    case InitializeParameter::Distribution::kUniform:
-      FillUniform(op.elements, stream, op.scale, out);
-      break;
-    case InitializeParameter::Distribution::kOnes:
-      std::fill_n(out, op.elements, 1.0f);
-      break;
-    case InitializeParameter::Distribution::kZeros:
-      std::fill_n(out, op.elements, 0.0f);
-      break;
+  if (op.part.empty()) {
+    FillRun(op, seed, 0, op.elements, out);
+    return Ok();
   }
+  WT_CHECK_EQ(ElementsOf(op.part), op.elements);
+  ForEachRun(op.part, tensor.rank, 0, op.elements, [&](int64_t local, int64_t whole, int64_t elements) {
+    FillRun(op, seed, whole, elements, out + local);
+  });
   return Ok();
 }
 

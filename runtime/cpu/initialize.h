@@ -17,7 +17,9 @@
 
 namespace windtunnel::cpu {
 
-Status Run(const InitializeParameter& op, uint64_t seed, const Operands& operands);
+// With op.part, what is written are the elements of the whole parameter that `tensor`'s rank has.
+Status Run(const InitializeParameter& op, uint64_t seed, const TensorPosition& tensor,
+           const Operands& operands);
 
 // One element of the above.
 float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index);

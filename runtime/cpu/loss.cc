@@ -70,6 +70,81 @@ WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* ta
   return loss;
 }
 
+// ---- over the columns of the logits that a tensor rank has
+
+// A row in fp32: itself, or in `place`.
+WT_INLINE const float* InFloats(int64_t, const float* row, float*) { return row; }
+template <typename T>
+const float* InFloats(int64_t n, const T* row, float* place) {
+  Convert(n, 1.0f, row, place);
+  return place;
+}
+
+// Rows fit the cache or come from memory three times: nothing is kept between the passes.
+WT_INLINE double SumOfExponentials(int64_t n, float maximum, const float* x) {
+  double sum = 0.0;
+  for (int64_t first = 0; first < n; first += kSmallestBlock) {
+    const int64_t length = std::min(kSmallestBlock, n - first);
+    const float* part = x + first;
+    float block_sum = 0.0f;
+#pragma omp simd reduction(+ : block_sum)
+    for (int64_t i = 0; i < length; ++i) block_sum += Exp(part[i] - maximum);
+    sum += block_sum;
+  }
+  return sum;
+}
+
+template <typename T>
+WT_CPU_KERNEL void RowMaxima(int64_t rows, int64_t n, const T* logits, float* maximum, float* place) {
+  for (int64_t row = 0; row < rows; ++row) maximum[row] = Maximum(n, InFloats(n, logits + row * n, place));
+}
+
+// What the three passes work on: a rank's columns, from `first` of the vocabulary on, and what each row's are reduced to.
+struct VocabPart {
+  int64_t rows, columns, first;
+  const int32_t* targets;
+  const float* maximum;
+
+  bool HoldsTarget(int64_t row) const { return targets[row] >= first && targets[row] < first + columns; }
+};
+
+template <typename T>
+WT_CPU_KERNEL void RowSums(const VocabPart& part, const T* logits, float* target, float* sum, float* place) {
+  for (int64_t row = 0; row < part.rows; ++row) {
+    const float* x = InFloats(part.columns, logits + row * part.columns, place);
+    const float maximum = part.maximum[row];
+    target[row] = part.HoldsTarget(row) ? x[part.targets[row] - part.first] - maximum : 0.0f;
+    sum[row] = static_cast<float>(SumOfExponentials(part.columns, maximum, x));
+  }
+}
+
+WT_INLINE void ScaledExponentials(int64_t n, float maximum, float factor, float* x) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = Exp(x[i] - maximum) * factor;
+}
+
+// Returns the sum of the rows' losses.
+template <typename T>
+WT_CPU_KERNEL double VocabParallelRows(const VocabPart& part, const float* target, const float* sum,
+                                       float scale, T* logits, float* place) {
+  double loss = 0.0;
+  for (int64_t row = 0; row < part.rows; ++row) {
+    Sums<T> x(part.columns, logits + row * part.columns, place);
+    x.Load();
+    ScaledExponentials(part.columns, part.maximum[row], scale / sum[row], x.data());
+    if (part.HoldsTarget(row)) x.data()[part.targets[row] - part.first] -= scale;
+    x.Store();
+    loss += std::log(static_cast<double>(sum[row])) - target[row];
+  }
+  return loss;
+}
+
+template <typename Op>
+VocabPart PartOf(const Op& op, const TensorPosition& tensor, const Operands& operands) {
+  return {op.rows, op.vocab, tensor.rank * op.vocab, operands.InIntegers(1, op.rows),
+          operands.In(2, op.rows)};
+}
+
 // Returns the sum of squared differences; the gradient becomes `scale` times the differences.
 template <typename T>
 WT_CPU_KERNEL double SquaredErrors(int64_t n, const T* prediction, const float* target, float scale,
@@ -97,6 +172,44 @@ Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands) {
     float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
     return CrossEntropyRows(op.rows, op.vocab, targets, static_cast<float>(op.gradient_scale / rows), logits,
                             place);
+  });
+  *operands.Out(0, 1) = static_cast<float>(sum / rows);
+  return Ok();
+}
+
+Status Run(Scratch& scratch, const VocabParallelMaximum& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
+    RowMaxima(op.rows, op.vocab, operands.In<T>(0, op.rows * op.vocab), operands.Out(0, op.rows), place);
+  });
+  return Ok();
+}
+
+Status Run(Scratch& scratch, const VocabParallelSums& op, const TensorPosition& tensor,
+           const Operands& operands) {
+  const VocabPart part = PartOf(op, tensor, operands);
+  WT_RETURN_IF_ERROR(CheckIndices("target", part.targets, op.rows, tensor.ranks * op.vocab));
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
+    RowSums(part, operands.In<T>(0, op.rows * op.vocab), operands.Out(0, op.rows), operands.Out(1, op.rows),
+            place);
+  });
+  return Ok();
+}
+
+Status Run(Scratch& scratch, const VocabParallelLoss& op, const TensorPosition& tensor,
+           const Operands& operands) {
+  const VocabPart part = PartOf(op, tensor, operands);
+  const double rows = static_cast<double>(op.rows);
+  const double sum = WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    T* logits = operands.Out<T>(1, op.rows * op.vocab);
+    WT_CHECK(logits == operands.In<T>(0, op.rows * op.vocab));  // the gradient takes the logits' place
+    float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
+    return VocabParallelRows(part, operands.In(3, op.rows), operands.In(4, op.rows),
+                             static_cast<float>(op.gradient_scale / rows), logits, place);
   });
   *operands.Out(0, 1) = static_cast<float>(sum / rows);
   return Ok();

@@ -97,8 +97,13 @@ AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step) {
 }  // namespace
 
 Status Run(const GradientNorm& op, const Operands& operands) {
-  double sum = 0.0;
-  for (const TensorRef& gradient : operands.reads) sum += SumOfSquares(gradient.elements, gradient.f32());
+  const size_t whole = operands.reads.size() - static_cast<size_t>(op.replicated);
+  double sum = 0.0, replicated = 0.0;
+  for (size_t i = 0; i < operands.reads.size(); ++i) {
+    const TensorRef& gradient = operands.reads[i];
+    (i < whole ? sum : replicated) += SumOfSquares(gradient.elements, gradient.f32());
+  }
+  sum += replicated / op.replicas;
   *operands.Out(0, 1) = static_cast<float>(op.squared ? sum : std::sqrt(sum));
   return Ok();
 }

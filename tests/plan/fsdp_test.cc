@@ -214,5 +214,19 @@ TEST(PartOn, CutsATensorWhereShardsMeet) {
   EXPECT_EQ(PartOn(place, 15, 3).elements, 0);
 }
 
+// The same cut as a slice, of which shards lie 100 elements apart in the buffer from element 3 on.
+TEST(Locate, FindsWhatARankHasOfACutTensor) {
+  const Slice slice{
+      .buffer = 0, .offset = 3, .elements = 15, .per_rank = 100, .axis = 0, .shard = 10, .start = 8};
+  const auto at = [&](int rank) {
+    const Located located = Locate(slice, rank);
+    return std::array{located.first, located.elements};
+  };
+  EXPECT_EQ(at(0), (std::array<int64_t, 2>{3 + 8, 2}));
+  EXPECT_EQ(at(1), (std::array<int64_t, 2>{103, 10}));
+  EXPECT_EQ(at(2), (std::array<int64_t, 2>{203, 3}));
+  EXPECT_EQ(at(3)[1], 0);
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace windtunnel {
 namespace {
 
@@ -16,6 +18,16 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
   EXPECT_EQ(CostKey(Copy{.elements = 10, .scale = 0.5}), "copy fp32 fp32 n=10 scaled");
   EXPECT_EQ(CostKey(Collective{CollectiveKind::kAllReduce, DType::kFloat32, 256}),
             "all_reduce fp32 bytes=1024");
+  EXPECT_EQ(CostKey(AddBias{.rows = 8, .columns = 4, .dtype = DType::kBFloat16}),
+            "add_bias rows=8 columns=4 bf16");
+  EXPECT_EQ(CostKey(VocabParallelMaximum{.rows = 8, .vocab = 4}),
+            "vocab_parallel_maximum fp32 rows=8 vocab=4");
+  EXPECT_EQ(CostKey(VocabParallelSums{.rows = 8, .vocab = 4}), "vocab_parallel_sums fp32 rows=8 vocab=4");
+  EXPECT_EQ(CostKey(VocabParallelLoss{.rows = 8, .vocab = 4}), "vocab_parallel_loss fp32 rows=8 vocab=4");
+  EXPECT_EQ(
+      CostKey(EmbeddingForward{.tokens = 8, .seq = 4, .vocab = 16, .hidden = 2, .vocab_parallel = true}),
+      "embedding_forward tokens=8 seq=4 vocab=16 hidden=2 vocab_parallel");
+  EXPECT_EQ(CostKey(CopyTensors{.elements = 10, .tensors = 2}), "copy_tensors fp32 n=10 tensors=2");
   EXPECT_EQ(CostKey(Alloc{}), "");
 }
 
@@ -30,6 +42,21 @@ TEST(FlopsOf, CountsAMultiplyAddAsTwo) {
   // Causal: 4 positions see 1 + 2 + 3 + 4 = 10 keys; two products of head_dim 8, one head: 2 * 2 * 10 * 8.
   EXPECT_DOUBLE_EQ(
       FlopsOf(AttentionForward{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8}).count(), 320);
+}
+
+TEST(TensorPart, RunsFollowEachOtherInThePartAndAreApartInTheWhole) {
+  // Two runs of 3 elements, 10 apart, then one of 4; rank 1's begin a run's length further on.
+  const TensorPart part = {{0, 3, 2, 10}, {20, 4}};
+  EXPECT_EQ(ElementsOf(part), 10);
+  std::vector<std::array<int64_t, 3>> runs;
+  const auto note = [&](int64_t local, int64_t whole, int64_t elements) {
+    runs.push_back({local, whole, elements});
+  };
+  ForEachRun(part, /*position=*/1, 0, 10, note);
+  EXPECT_EQ(runs, (std::vector<std::array<int64_t, 3>>{{0, 3, 3}, {3, 13, 3}, {6, 24, 4}}));
+  runs.clear();
+  ForEachRun(part, /*position=*/0, 2, 8, note);
+  EXPECT_EQ(runs, (std::vector<std::array<int64_t, 3>>{{2, 2, 1}, {3, 10, 3}, {6, 20, 2}}));
 }
 
 TEST(TrafficOf, CountsWhatMustMoveAtLeast) {

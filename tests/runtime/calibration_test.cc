@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "plan/plan.h"
@@ -47,6 +48,27 @@ TEST(MeasureCosts, MeasuresEachCollectiveAloneAndUnderComputation) {
     for (size_t i = 0; i < collective.done.size(); ++i) EXPECT_LT(collective.arrived[i], collective.done[i]);
   }
   EXPECT_EQ(seen, (std::set<std::string>{"all_reduce", "barrier"}));
+}
+
+// Two groups of two tensor ranks, whose collectives run side by side, and two of data-parallel ranks across them.
+TEST(MeasureCosts, MeasuresTheCollectivesOfEveryAxis) {
+  Scenario s = TinyGpt(2);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  const Plan plan = *CompilePlan(s);
+  const auto samples = CalibrateRanks(plan);
+  ASSERT_EQ(samples.size(), 4u);
+  const Role& role = plan.roles[0];
+  for (const Op& op : role.steady.ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective == nullptr) continue;
+    const int ranks = plan.axes[role.streams[op.stream].axis].size();
+    for (const auto& of_rank : samples) {
+      EXPECT_TRUE(std::any_of(of_rank.collectives.begin(), of_rank.collectives.end(), [&](const auto& c) {
+        return c.op == Name(collective->kind) && c.bytes == MessageBytes(*collective).count() &&
+               c.ranks == ranks;
+      })) << CostKey(op.kind);
+    }
+  }
 }
 
 TEST(MeasureCosts, RanksAgreeOnTheRepetitions) {

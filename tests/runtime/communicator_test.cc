@@ -54,6 +54,19 @@ TEST_P(Collectives, AllReduceSumsOverRanks) {
   });
 }
 
+TEST_P(Collectives, AllReduceOfMaximaFindsTheLargestOfEachElement) {
+  const auto [size, elements] = GetParam();
+  WithGroup(size, [&, elements = elements](Communicator& group) {
+    // Every rank has the largest of some elements.
+    std::vector<float> x(static_cast<size_t>(elements));
+    for (int64_t i = 0; i < elements; ++i) x[i] = -static_cast<float>((i + group.rank()) % group.size());
+    Collective op = AllReduceOf(elements);
+    op.reduction = Reduction::kMax;
+    EXPECT_OK(RunCollective(group, op, Ref(x), Ref(x)));
+    EXPECT_EQ(x, std::vector<float>(static_cast<size_t>(elements), 0.0f));
+  });
+}
+
 TEST_P(Collectives, ReduceScatterLeavesEachRankItsPartOfTheSumAndTheInputAlone) {
   const auto [size, elements] = GetParam();
   WithGroup(size, [&, elements = elements](Communicator& group) {

@@ -48,7 +48,17 @@ inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>
     const LocalPart part = PartOn(place, role.parameters[i].elements, position);
     if (part.elements == 0) continue;
     const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
-    std::copy(values.begin(), values.end(), weights[role.parameters[i].ordinal].begin() + part.first);
+    const Parameter& parameter = role.parameters[i];
+    std::vector<float>& whole = weights[parameter.ordinal];
+    if (parameter.part.empty()) {
+      std::copy(values.begin(), values.end(), whole.begin() + part.first);
+      continue;
+    }
+    const int tensor_rank = session.plan().mesh.PlaceOf(session.rank()).tensor;
+    ForEachRun(parameter.part, tensor_rank, part.first, part.first + part.elements,
+               [&](int64_t local, int64_t first, int64_t elements) {
+                 std::copy_n(values.begin() + local - part.first, elements, whole.begin() + first);
+               });
   }
 }
 
@@ -65,7 +75,7 @@ inline Trained Train(const Plan& plan, int steps) {
   for (const Role& role : plan.roles) {
     for (const Parameter& parameter : role.parameters) {
       result.weights.resize(std::max<size_t>(result.weights.size(), parameter.ordinal + 1));
-      result.weights[parameter.ordinal].assign(parameter.elements, NAN);
+      result.weights[parameter.ordinal].assign(WholeElements(parameter), NAN);
     }
   }
   WithRanks(plan, [&](RankSession& session, Store&) -> Status {

@@ -189,5 +189,54 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
     NameOf);
 
+// ---- tensor parallelism
+
+class TensorPeakMemory : public testing::TestWithParam<std::tuple<Strategy, Recompute>> {};
+
+TEST_P(TensorPeakMemory, IsPredictedToTheByteOnEveryRank) {
+  const auto& [strategy, recompute] = GetParam();
+  for (bool sequence : {false, true}) {
+    for (const Scenario& model : {TinyGpt(strategy.ranks), TinyLlama(strategy.ranks)}) {
+      Scenario s = model;
+      s.model.hidden = 64;
+      s.model.ffn = 256;
+      s.model.seq_len = 64;
+      s.parallel.data = strategy.data;
+      s.parallel.data.size = strategy.ranks;
+      s.parallel.tensor = {.size = 2, .sequence = sequence};
+      s.cluster.devices_per_node = s.WorldSize();
+      s.recompute = recompute;
+      s.optimizer.clip_norm = 1.0;
+      ExpectExactPeaks(*CompilePlan(s), fmt::format("{}, sequence {}", s.name, sequence));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TensorPeakMemory,
+    testing::Combine(testing::Values(Strategy{"Alone", Of(DataParallelKind::kNone), 1},
+                                     Strategy{"Ddp", Of(DataParallelKind::kDdp)},
+                                     Strategy{"Zero1", Of(DataParallelKind::kZero1)},
+                                     Strategy{"FullShard2", Of(DataParallelKind::kFsdp, 2)}),
+                     testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kFull)),
+    NameOf);
+
+// Sequence parallelism divides what tensor parallelism leaves whole: the residual stream and the norms.
+TEST(TensorPeakMemory, IsSmallerWithSequence) {
+  const auto activations = [](int64_t ranks, bool sequence) {
+    Scenario s = TinyGpt();
+    s.model.heads = s.model.kv_heads = 4;
+    s.model.seq_len = 64;
+    s.batch.micro = 8;
+    s.parallel.tensor = {.size = ranks, .sequence = sequence};
+    const auto memory = SimulateMemory(CompilePlan(s)->roles[0]);
+    return memory->steady.by_category[static_cast<int>(Category::kActivations)];
+  };
+  EXPECT_LT(activations(4, false), activations(1, false));
+  EXPECT_LT(activations(4, true), activations(4, false));
+  // All but what is gathered for a moment is divided by four.
+  EXPECT_LT(activations(4, true).count(), activations(1, false).count() * 0.4);
+}
+
 }  // namespace
 }  // namespace windtunnel

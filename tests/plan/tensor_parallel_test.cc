@@ -1,0 +1,260 @@
+// What tensor parallelism sends, by Megatron's table (per layer: an all-reduce of the residual stream's X after each of two halves,
+// forward and backward; with sequence parallelism its two halves, and the gathering of inputs again for weights), what waits for it, and
+// which part of the model a rank has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario Tensor(Scenario s, int64_t ranks, bool sequence, bool tied = false) {
+  s.parallel.tensor = {.size = ranks, .sequence = sequence};
+  s.model.tie_embeddings = tied;
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+
+// Elements of the residual stream of a micro-batch: 2 x 16 tokens of 32.
+constexpr int64_t kTokens = 32, kX = kTokens * 32;
+
+// Collectives of the steady step that `take` says, by kind: how often, and whether all are of `elements`.
+template <typename Take>
+std::map<CollectiveKind, int> Count(const Plan& plan, int64_t elements, Take take) {
+  std::map<CollectiveKind, int> count;
+  for (const Op& op : plan.roles[0].steady.ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective == nullptr || collective->kind == CollectiveKind::kBarrier || !take(op)) continue;
+    EXPECT_EQ(collective->elements, elements) << op.name;
+    ++count[collective->kind];
+  }
+  return count;
+}
+
+using Counts = std::map<CollectiveKind, int>;
+constexpr auto kAllReduce = CollectiveKind::kAllReduce, kAllGather = CollectiveKind::kAllGather,
+               kReduceScatter = CollectiveKind::kReduceScatter;
+
+Counts OfLayer(const Plan& plan, Phase phase) {
+  return Count(plan, kX, [&](const Op& op) { return op.layer == 0 && op.phase == phase; });
+}
+
+TEST(TensorParallel, ALayerReducesItsStreamTwiceForwardAndTwiceBackward) {
+  for (const Scenario& model : {TinyGpt(), TinyLlama()}) {
+    const Plan plan = *CompilePlan(Tensor(model, 2, false));
+    EXPECT_EQ(OfLayer(plan, Phase::kForward), (Counts{{kAllReduce, 2}}));
+    EXPECT_EQ(OfLayer(plan, Phase::kBackward), (Counts{{kAllReduce, 2}}));
+  }
+}
+
+TEST(TensorParallel, WithSequenceItScattersAndGathersAndGathersInputsAgain) {
+  for (const Scenario& model : {TinyGpt(), TinyLlama()}) {
+    const Plan plan = *CompilePlan(Tensor(model, 2, true));
+    EXPECT_EQ(OfLayer(plan, Phase::kForward), (Counts{{kAllGather, 2}, {kReduceScatter, 2}}));
+    EXPECT_EQ(OfLayer(plan, Phase::kBackward), (Counts{{kAllGather, 4}, {kReduceScatter, 2}}));
+  }
+}
+
+// The embedding's sum; the head's gradient, and with sequence its input, forward and for the weight, and the embedding's gradient.
+TEST(TensorParallel, EmbeddingAndHeadShareTheVocabulary) {
+  const auto outside = [](Phase phase) {
+    return [phase](const Op& op) { return op.layer < 0 && op.phase == phase; };
+  };
+  const Plan plan = *CompilePlan(Tensor(TinyGpt(), 2, false));
+  EXPECT_EQ(Count(plan, kX, outside(Phase::kForward)), (Counts{{kAllReduce, 1}}));
+  EXPECT_EQ(Count(plan, kX, outside(Phase::kBackward)), (Counts{{kAllReduce, 1}}));
+  const Plan sequence = *CompilePlan(Tensor(TinyGpt(), 2, true));
+  EXPECT_EQ(Count(sequence, kX, outside(Phase::kForward)), (Counts{{kAllGather, 1}, {kReduceScatter, 1}}));
+  EXPECT_EQ(Count(sequence, kX, outside(Phase::kBackward)), (Counts{{kAllGather, 2}, {kReduceScatter, 1}}));
+}
+
+TEST(TensorParallel, TheLossTakesThreeNumbersATokenAndNeverWholeLogits) {
+  for (bool sequence : {false, true}) {
+    Scenario s = Tensor(TinyGpt(), 2, sequence);
+    s.model.vocab = 4096;  // so that nothing else is as large as the logits
+    const Plan plan = *CompilePlan(s);
+    EXPECT_EQ(Count(plan, kTokens, [](const Op& op) { return op.phase == Phase::kLoss; }),
+              (Counts{{kAllReduce, 3}}));
+    int maxima = 0;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      const auto* collective = std::get_if<Collective>(&op.kind);
+      maxima += collective != nullptr && collective->reduction == Reduction::kMax;
+    }
+    EXPECT_EQ(maxima, 1);
+    for (const Buffer& buffer : plan.roles[0].buffers)
+      EXPECT_LT(buffer.bytes, Bytes(4) * (kTokens * s.model.vocab)) << buffer.name;
+  }
+}
+
+TEST(TensorParallel, RecomputingABlockRepeatsItsCollectivesUpToWhatBackwardNeeds) {
+  Scenario s = Tensor(TinyGpt(), 2, true);
+  s.recompute = Recompute::kFull;
+  // The down projection's output is needed by nobody.
+  EXPECT_EQ(OfLayer(*CompilePlan(s), Phase::kRecompute), (Counts{{kAllGather, 2}, {kReduceScatter, 1}}));
+  s.framework = Framework::kMegatron;  // runs the whole block again
+  EXPECT_EQ(OfLayer(*CompilePlan(s), Phase::kRecompute), (Counts{{kAllGather, 2}, {kReduceScatter, 2}}));
+}
+
+TEST(TensorParallel, GradientsOfWhatSeesOwnTokensOnlyAreSummedOnceAStep) {
+  Scenario s = Tensor(TinyGpt(), 2, true);
+  s.batch.accumulate = 3;
+  const auto sums = [](const Op& op) { return op.name == "tensor sums"; };
+  // Two layers of two norms (weight, bias) and two row-parallel biases, and the final norm: (2 (2 2 + 2) + 2) 32.
+  EXPECT_EQ(Count(*CompilePlan(s), 14 * 32, sums), (Counts{{kAllReduce, 1}}));
+  s.parallel.tensor.sequence = false;  // every rank has seen all tokens
+  EXPECT_EQ(Count(*CompilePlan(s), 0, sums), Counts{});
+}
+
+// ---- overlap
+
+OpIndex Find(const Program& program, const std::string& name, auto is_kind) {
+  for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
+    if (program.ops[i].name == name && is_kind(program.ops[i].kind)) return i;
+  }
+  ADD_FAILURE() << "no operator " << name;
+  return -1;
+}
+bool IsGemm(const OpKind& kind) { return std::holds_alternative<Gemm>(kind); }
+bool IsNormBackward(const OpKind& kind) { return std::holds_alternative<NormBackward>(kind); }
+auto Is(CollectiveKind wanted) {
+  return [wanted](const OpKind& kind) {
+    const auto* collective = std::get_if<Collective>(&kind);
+    return collective != nullptr && collective->kind == wanted;
+  };
+}
+bool WaitsFor(const Program& program, OpIndex op, OpIndex dependency) {
+  const auto& all = program.ops[op].dependencies;
+  return std::find(all.begin(), all.end(), dependency) != all.end();
+}
+
+TEST(TensorParallel, TheWeightsGradientIsComputedWhileTheInputsIsSummed) {
+  for (bool sequence : {false, true}) {
+    const Plan plan = *CompilePlan(Tensor(TinyGpt(), 2, sequence));
+    const Program& program = plan.roles[0].steady;
+    const std::string up = "blocks.0.mlp.up";
+    const OpIndex input = Find(program, up + ".input", IsGemm),
+                  weight = Find(program, up + ".weight", IsGemm);
+    const OpIndex sum = Find(program, up + ".dx", Is(sequence ? kReduceScatter : kAllReduce));
+    EXPECT_LT(input, sum);
+    EXPECT_LT(sum, weight);
+    EXPECT_FALSE(WaitsFor(program, weight, sum));
+    EXPECT_TRUE(WaitsFor(program, Find(program, "blocks.0.norm2", IsNormBackward), sum));
+    if (!sequence) continue;
+    // The input is gathered while its gradient is computed.
+    const OpIndex gather = Find(program, up + ".x", Is(kAllGather));
+    EXPECT_LT(gather, input);
+    EXPECT_FALSE(WaitsFor(program, input, gather));
+    EXPECT_TRUE(WaitsFor(program, weight, gather));
+  }
+}
+
+// ---- parts
+
+TEST(TensorParallel, NormsWorkOnOwnTokensWithSequenceOnly) {
+  for (bool sequence : {false, true}) {
+    const Plan plan = *CompilePlan(Tensor(TinyGpt(), 2, sequence));
+    for (const Op& op : plan.roles[0].steady.ops) {
+      if (const auto* norm = std::get_if<NormForward>(&op.kind)) {
+        EXPECT_EQ(norm->rows, sequence ? kTokens / 2 : kTokens) << op.name;
+      }
+      if (const auto* attention = std::get_if<AttentionForward>(&op.kind)) {
+        EXPECT_EQ(attention->heads, 1);
+        EXPECT_EQ(attention->seq, 16);
+      }
+    }
+  }
+}
+
+TEST(TensorParallel, RanksPartsMakeUpEveryParameterOnce) {
+  for (const Scenario& model : {TinyGpt(), TinyLlama()}) {
+    const Plan plan = *CompilePlan(Tensor(model, 2, false)), alone = *CompilePlan(model);
+    EXPECT_EQ(plan.model.parameters, alone.model.parameters);
+    const auto& parameters = plan.roles[0].parameters;
+    ASSERT_EQ(parameters.size(), alone.roles[0].parameters.size());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter &parameter = parameters[i], &whole = alone.roles[0].parameters[i];
+      EXPECT_EQ(parameter.name, whole.name);
+      EXPECT_EQ(parameter.whole_shape, whole.shape);
+      EXPECT_EQ(parameter.ordinal, whole.ordinal);
+      if (parameter.part.empty()) {
+        EXPECT_EQ(parameter.elements, whole.elements);
+        continue;
+      }
+      EXPECT_EQ(parameter.elements, whole.elements / 2);
+      std::vector<int> times(whole.elements);
+      for (int rank = 0; rank < 2; ++rank) {
+        ForEachRun(parameter.part, rank, 0, parameter.elements,
+                   [&](int64_t, int64_t first, int64_t elements) {
+                     for (int64_t e = first; e < first + elements; ++e) ++times[e];
+                   });
+      }
+      EXPECT_EQ(times, std::vector<int>(whole.elements, 1)) << parameter.name;
+    }
+  }
+}
+
+// Queries, keys and values lie one after the other; each rank has heads of all three.
+TEST(TensorParallel, ARankHasHeadsOfQueriesKeysAndValues) {
+  const Plan plan = *CompilePlan(Tensor(TinyLlama(), 2, false));  // 4 heads and 2 key heads of 8
+  const auto& parameters = plan.roles[0].parameters;
+  const auto qkv = std::find_if(parameters.begin(), parameters.end(),
+                                [](const Parameter& p) { return p.name == "blocks.0.attn.qkv.weight"; });
+  ASSERT_NE(qkv, parameters.end());
+  std::vector<std::array<int64_t, 3>> rows;
+  ForEachRun(qkv->part, /*position=*/1, 0, qkv->elements,
+             [&](int64_t local, int64_t whole, int64_t elements) {
+               rows.push_back({local / 32, whole / 32, elements / 32});
+             });
+  EXPECT_EQ(rows, (std::vector<std::array<int64_t, 3>>{{0, 16, 16}, {16, 32 + 8, 8}, {24, 48 + 8, 8}}));
+}
+
+TEST(TensorParallel, TheWorkIsShared) {
+  const auto flops = [](const Plan& plan) {
+    double sum = 0;
+    for (const Op& op : plan.roles[0].steady.ops) sum += FlopsOf(op.kind).count();
+    return sum;
+  };
+  const double alone = flops(*CompilePlan(TinyGpt()));
+  for (bool sequence : {false, true})
+    EXPECT_DOUBLE_EQ(flops(*CompilePlan(Tensor(TinyGpt(), 2, sequence))), alone / 2);
+}
+
+// ---- what cannot be
+
+void ExpectRefused(const Scenario& s, const std::string& key) {
+  const auto plan = CompilePlan(s);
+  ASSERT_FALSE(plan) << key;
+  EXPECT_NE(plan.error().message.find(key), std::string::npos) << plan.error().message;
+}
+
+TEST(TensorParallel, RefusesWhatDoesNotDivideByItsKey) {
+  Scenario s = Tensor(TinyLlama(), 4, false);
+  ExpectRefused(s, "model.kv_heads");
+  s = Tensor(TinyGpt(), 4, false);
+  ExpectRefused(s, "model.heads");
+  s = Tensor(TinyGpt(), 2, false);
+  s.model.vocab = 63;
+  ExpectRefused(s, "model.vocab");
+  s = Tensor(TinyGpt(), 2, false);
+  s.model.ffn = 127;
+  ExpectRefused(s, "model.ffn");
+  s = Tensor(TinyMlp(), 2, false);
+  ExpectRefused(s, "parallel.tensor.size");
+}
+
+TEST(TensorParallel, RefusesTokensThatDoNotDivideWithSequenceOnly) {
+  Scenario s = Tensor(TinyGpt(), 2, true);
+  s.model.seq_len = 15;
+  s.batch.micro = 1;
+  ExpectRefused(s, "parallel.tensor.sequence");
+  s.parallel.tensor.sequence = false;
+  EXPECT_TRUE(CompilePlan(s));
+}
+
+}  // namespace
+}  // namespace windtunnel

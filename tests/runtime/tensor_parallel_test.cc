@@ -1,0 +1,175 @@
+// Tensor parallelism changes who computes what, not what is computed: with and without sequence parallelism, alone and with data
+// parallelism, it gives the losses and the weights of one device with the same global batch.
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario Tensor(Scenario s, int64_t ranks, bool sequence) {
+  s.parallel.tensor = {.size = ranks, .sequence = sequence};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario TiedGpt(int64_t data = 1) {
+  Scenario s = TinyGpt(data);
+  s.model.tie_embeddings = true;
+  return s;
+}
+Scenario Clipped(Scenario s) {
+  s.optimizer.clip_norm = 0.5;
+  return s;
+}
+Scenario Recomputed(Scenario s, Recompute recompute) {
+  s.recompute = recompute;
+  return s;
+}
+
+Scenario FourHeads(Scenario s) {
+  s.model.heads = s.model.kv_heads = 4;
+  return s;
+}
+// Llama with T ranks: as many keys' heads.
+Scenario WithKeyHeads(Scenario s, int64_t kv_heads) {
+  s.model.heads = 2 * kv_heads;
+  s.model.kv_heads = kv_heads;
+  return s;
+}
+Scenario With(Scenario s, DataParallelKind kind, int version = 2) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.version = version;
+  s.parallel.data.bucket_cap_mb = 0.02;  // several buckets
+  return s;
+}
+Scenario Staged(Scenario s, const char* schedule, int64_t micro_batches) {
+  s.parallel.pipeline.size = 2;
+  s.parallel.pipeline.schedule = schedule;
+  s.batch.accumulate = micro_batches;
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Accumulated(Scenario s) {
+  s.batch.accumulate = 2;
+  return s;
+}
+
+class TensorParity : public testing::TestWithParam<ParityCase> {};
+
+TEST_P(TensorParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
+TEST_P(TensorParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario); }
+
+std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Alone, TensorParity,
+    testing::Values(ParityCase{"Gpt", Tensor(TiedGpt(), 2, false)},
+                    ParityCase{"GptSequence", Tensor(TiedGpt(), 2, true)},
+                    ParityCase{"GptUntiedSequence", Tensor(TinyGpt(), 2, true)},
+                    ParityCase{"GptClipped", Clipped(Tensor(TiedGpt(), 2, false))},
+                    ParityCase{"GptSequenceClipped", Clipped(Tensor(TiedGpt(), 2, true))},
+                    ParityCase{"GptSequenceAccumulated", Accumulated(Tensor(TiedGpt(), 2, true))},
+                    ParityCase{"Gpt4", FourHeads(Tensor(TiedGpt(), 4, false))},
+                    ParityCase{"Gpt4SequenceClipped", Clipped(FourHeads(Tensor(TiedGpt(), 4, true)))},
+                    ParityCase{"Llama", Tensor(TinyLlama(), 2, false)},
+                    ParityCase{"LlamaSequence", Tensor(TinyLlama(), 2, true)},
+                    ParityCase{"LlamaSequenceClipped", Clipped(Tensor(TinyLlama(), 2, true))},
+                    ParityCase{"Llama4Sequence", WithKeyHeads(Tensor(TinyLlama(), 4, true), 4)}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Recompute, TensorParity,
+    testing::Values(
+        ParityCase{"Full", Recomputed(Tensor(TiedGpt(), 2, false), Recompute::kFull)},
+        ParityCase{"FullSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kFull)},
+        ParityCase{"FullLlamaSequence", Recomputed(Tensor(TinyLlama(), 2, true), Recompute::kFull)},
+        ParityCase{"Selective", Recomputed(Tensor(TiedGpt(), 2, false), Recompute::kSelective)},
+        ParityCase{"SelectiveSequence", Recomputed(Tensor(TinyLlama(), 2, true), Recompute::kSelective)},
+        ParityCase{"SelectiveOpSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kSelectiveOp)}),
+    NameOf);
+
+constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
+               kZero2 = DataParallelKind::kZero2, kFsdp = DataParallelKind::kFsdp;
+
+INSTANTIATE_TEST_SUITE_P(
+    WithData, TensorParity,
+    testing::Values(
+        ParityCase{"Ddp", With(Tensor(TiedGpt(2), 2, false), kDdp)},
+        ParityCase{"DdpSequenceClipped", Clipped(With(Tensor(TiedGpt(2), 2, true), kDdp))},
+        ParityCase{"DdpSequenceLlama", With(Tensor(TinyLlama(2), 2, true), kDdp)},
+        ParityCase{"Zero1Clipped", Clipped(With(Tensor(TiedGpt(2), 2, false), kZero1))},
+        ParityCase{"Zero1SequenceClipped", Clipped(With(Tensor(TiedGpt(2), 2, true), kZero1))},
+        ParityCase{"Zero1SequenceAccumulated", Accumulated(With(Tensor(TinyLlama(2), 2, true), kZero1))},
+        ParityCase{"Zero2SequenceClipped", Clipped(With(Tensor(TiedGpt(2), 2, true), kZero2))},
+        ParityCase{"Fsdp1SequenceClipped", Clipped(With(Tensor(TiedGpt(2), 2, true), kFsdp, 1))},
+        ParityCase{"Fsdp2Clipped", Clipped(With(Tensor(TiedGpt(2), 2, false), kFsdp))},
+        ParityCase{"Fsdp2SequenceClipped", Clipped(With(Tensor(TiedGpt(2), 2, true), kFsdp))},
+        ParityCase{"Fsdp2SequenceAccumulated", Accumulated(With(Tensor(TinyLlama(2), 2, true), kFsdp))},
+        ParityCase{"Fsdp2SequenceRecomputed",
+                   Recomputed(With(Tensor(TinyLlama(2), 2, true), kFsdp), Recompute::kFull)}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    WithStages, TensorParity,
+    testing::Values(
+        ParityCase{"OneForwardOneBackward", Clipped(Staged(Tensor(TiedGpt(), 2, false), "1f1b", 4))},
+        ParityCase{"OneForwardOneBackwardSequence", Clipped(Staged(Tensor(TiedGpt(), 2, true), "1f1b", 4))},
+        ParityCase{"ZeroBubbleSequence", Staged(Tensor(TinyLlama(), 2, true), "zb_h1", 4)},
+        ParityCase{"ZeroBubble", Staged(Tensor(TiedGpt(), 2, false), "zb_h1", 4)},
+        ParityCase{"WithData", Clipped(With(Staged(Tensor(TiedGpt(2), 2, true), "1f1b", 4), kDdp))},
+        ParityCase{"WithShards", Clipped(With(Staged(Tensor(TiedGpt(2), 2, true), "1f1b", 4), kZero1))}),
+    NameOf);
+
+// ---- bf16
+
+// A sum over ranks is rounded where one device's is not: losses differ by bf16's 8 bits, and training goes on.
+TEST(TensorParallelBf16, TrainsAlongOneDevice) {
+  for (bool sequence : {false, true}) {
+    Scenario s = Tensor(TinyLlama(), 2, sequence);
+    s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kFp32};
+    s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
+    const Trained ranks = Train(*CompilePlan(s), kParitySteps);
+    const Trained one = Train(*CompilePlan(OnOneDevice(s)), kParitySteps);
+    for (int step = 0; step < kParitySteps; ++step)
+      EXPECT_NEAR(ranks.losses[step], one.losses[step], 2e-3 * one.losses[step]) << "step " << step;
+    EXPECT_LT(ranks.losses.back(), ranks.losses.front());
+  }
+}
+
+// ---- what every rank must agree on
+
+// The optimizer updates whole parameters on every tensor rank on its own: they stay the same bits.
+TEST(TensorParallelRanks, KeepWhatTheyAllHaveEqual) {
+  for (bool sequence : {false, true}) {
+    const Scenario s = Clipped(With(Tensor(TiedGpt(2), 2, sequence), kDdp));
+    const Plan plan = *CompilePlan(s);
+    std::mutex mutex;
+    std::vector<std::vector<std::vector<float>>> of_rank(plan.world_size);
+    std::vector<double> losses(plan.world_size), norms(plan.world_size);
+    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+      for (int step = 0; step < 5; ++step) WT_RETURN_IF_ERROR(session.Step());
+      std::lock_guard lock(mutex);
+      losses[session.rank()] = *session.executor().Loss();
+      norms[session.rank()] = session.executor().GradientNormValue();
+      for (const Parameter& parameter : plan.roles[0].parameters) {
+        if (!parameter.part.empty()) continue;
+        const auto values = session.executor().Values(
+            Slice{parameter.values.buffer, parameter.values.offset, parameter.elements});
+        of_rank[session.rank()].emplace_back(values.begin(), values.end());
+      }
+      return Ok();
+    });
+    for (int rank = 1; rank < plan.world_size; ++rank) {
+      EXPECT_EQ(of_rank[rank], of_rank[0]) << "rank " << rank;
+      EXPECT_EQ(norms[rank], norms[0]);
+    }
+    EXPECT_EQ(losses[0], losses[1]) << "one replica";
+    EXPECT_NE(losses[0], losses[2]) << "two replicas";
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel
