@@ -79,10 +79,10 @@ std::string SegmentLabel(const Plan& plan, const PathSegment& segment) {
   if (segment.op < 0) return "";
   const Role& role = plan.RoleOf(segment.rank);
   const Op& op = role.steady.ops[segment.op];
-  std::string what = IsCommunication(op.kind) ? Label(op) : std::string(Name(op.phase));
   Action action;
   if (plan.pipeline && ActionLookup(plan, plan.mesh.PlaceOf(segment.rank).pipeline).Find(op, action))
-    what = FormatAction(action);
+    return fmt::format("rank {}: {}", segment.rank, FormatAction(action));
+  std::string what = IsCommunication(op.kind) ? Label(op) : std::string(Name(op.phase));
   return fmt::format("rank {} {}: {}", segment.rank, role.streams[op.stream].name, what);
 }
 

@@ -17,7 +17,9 @@ ActionLookup::ActionLookup(const Plan& plan, int pipeline_rank) {
 }
 
 bool ActionLookup::Find(const Op& op, Action& action) const {
-  if (op.stage < 0 || op.micro_batch < 0 || op.stream != kComputeStream || IsMemory(op.kind)) return false;
+  const bool is_message = std::holds_alternative<Send>(op.kind) || std::holds_alternative<Receive>(op.kind);
+  const bool is_of_parameters = IsCommunication(op.kind) && !op.parameters.empty();
+  if (op.stage < 0 || op.micro_batch < 0 || is_message || is_of_parameters || IsMemory(op.kind)) return false;
   action.stage = op.stage;
   action.micro_batch = op.micro_batch;
   switch (op.phase) {
@@ -49,7 +51,7 @@ std::vector<ActionSpan> ActionSpans(const Plan& plan, const Timeline& timeline) 
   const Program& program = plan.RoleOf(timeline.rank).steady;
   for (const Span& span : timeline.spans) {
     Action action;
-    if (!lookup.Find(program.ops.at(span.op), action)) continue;
+    if (span.stream != kComputeStream || !lookup.Find(program.ops.at(span.op), action)) continue;
     if (spans.empty() || spans.back().action != action) spans.push_back({action, span.start, span.end});
     spans.back().end = span.end;
   }

@@ -27,7 +27,7 @@ class ActionLookup {
  public:
   // REQUIRES: plan.pipeline. The role is that of pipeline rank `pipeline_rank`.
   ActionLookup(const Plan& plan, int pipeline_rank);
-  // False: none, such as the optimizer's and gradient synchronisation's, and communication.
+  // False: none, such as the optimizer's, and communication but for that of activations among tensor-parallel ranks.
   bool Find(const Op& op, Action& action) const;
 
  private:

@@ -99,27 +99,36 @@ bool IsOfGradients(const Op& op) {
           collective->kind == CollectiveKind::kReduceScatter);
 }
 
-// When the compute stream waited for communication that is not between stages.
+// When the compute stream waited for communication that is not between stages, before an operator or at the end of the step
+// (BreakDown's exposed communication, plan/timeline.h).
 std::vector<Span> ExposedCommunication(const Role& role, const Timeline& timeline) {
   std::vector<const Span*> span_of(role.steady.ops.size());
   for (const Span& span : timeline.spans) span_of[span.op] = &span;
   std::vector<Span> exposed;
   Duration now;
+  auto wait = [&](std::vector<const Span*> awaited, Duration to) {
+    std::sort(awaited.begin(), awaited.end(), [](const Span* a, const Span* b) { return a->end < b->end; });
+    for (const Span* one : awaited) {
+      const Duration until = std::min(one->end, to);
+      if (until <= now) continue;
+      if (!role.streams[one->stream].between_stages) exposed.push_back({one->op, one->stream, now, until});
+      now = until;
+    }
+  };
   for (const Span& span : timeline.spans) {
     if (span.stream != kComputeStream) continue;
     std::vector<const Span*> awaited;
-    for (OpIndex dependency : role.steady.ops[span.op].dependencies)
-      if (span_of[dependency]) awaited.push_back(span_of[dependency]);
-    std::sort(awaited.begin(), awaited.end(), [](const Span* a, const Span* b) { return a->end < b->end; });
-    for (const Span* one : awaited) {
-      const Duration until = std::min(one->end, span.start);
-      if (until <= now) continue;
-      if (one->stream != kComputeStream && !role.streams[one->stream].between_stages)
-        exposed.push_back({one->op, kComputeStream, now, until});
-      now = until;
+    for (OpIndex dependency : role.steady.ops[span.op].dependencies) {
+      const Span* one = span_of[dependency];
+      if (one && one->stream != kComputeStream) awaited.push_back(one);
     }
+    wait(std::move(awaited), span.start);
     now = span.end;
   }
+  std::vector<const Span*> last;
+  for (const Span& span : timeline.spans)
+    if (span.stream != kComputeStream) last.push_back(&span);
+  wait(std::move(last), timeline.end);
   return exposed;
 }
 
@@ -295,12 +304,15 @@ class PipelineDrawing {
   }
 
   // The thin lane: what this rank sends, and collectives, from when this rank is ready for them. (A receive stands ready long before
-  // its message is made, so it would say little.)
+  // its message is made, so it would say little; and what tensor-parallel ranks exchange is part of the blocks above.)
   void Communication(const Timeline& timeline, const Role& role) {
+    const ActionLookup lookup(plan_, plan_.mesh.PlaceOf(timeline.rank).pipeline);
     std::map<Fill, std::vector<Block>> blocks;
     for (const Span& span : timeline.spans) {
       const OpKind& kind = role.steady.ops.at(span.op).kind;
+      Action action;
       if (!IsCommunication(kind) || std::holds_alternative<Receive>(kind)) continue;
+      if (lookup.Find(role.steady.ops[span.op], action)) continue;
       Fill fill = kSync;
       if (std::holds_alternative<Send>(kind)) fill = kMessage;
       if (OperatorName(kind) == "barrier") fill = kBarrier;

@@ -78,8 +78,17 @@ TEST(CriticalPath, FollowsMessagesToTheStageThatMadeThem) {
 TEST(ExplainTime, NamesActionsOnTheCriticalPathAndBytesOfMessages) {
   const Outcome outcome = PipelineOutcome({});
   const std::string text = ExplainTime(outcome.plan, *outcome.prediction, Ink(false));
-  EXPECT_TRUE(Has(text, "rank 0 compute: 0F0\n"));
+  EXPECT_TRUE(Has(text, "rank 0: 0F0\n"));
   EXPECT_TRUE(Has(text, "send activations             32.0 KiB"));
+}
+
+// What tensor-parallel ranks gather and reduce within a forward is part of it.
+TEST(ExplainTime, CountsTensorCommunicationToItsAction) {
+  const Outcome outcome = PipelineOutcome({.tensor = 2});
+  const std::string text = ExplainTime(outcome.plan, *outcome.prediction, Ink(false));
+  const std::string path = text.substr(text.find("critical path"));
+  EXPECT_TRUE(Has(path, "rank 0: 0F0\n"));
+  EXPECT_FALSE(Has(path.substr(0, path.find("longest path")), "rank 0 tensor"));
 }
 
 }  // namespace

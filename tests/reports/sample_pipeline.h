@@ -15,6 +15,7 @@ struct SamplePipeline {
   std::string schedule = "1f1b";
   int64_t ranks = 2, virtual_stages = 1, micro_batches = 4, layers = 8;
   int64_t data = 1;  // ranks, under DDP
+  int64_t tensor = 1;
 };
 
 inline Scenario PipelineScenario(const SamplePipeline& sample) {
@@ -28,7 +29,8 @@ inline Scenario PipelineScenario(const SamplePipeline& sample) {
   s.parallel.pipeline.schedule = sample.schedule;
   s.parallel.pipeline.virtual_stages = sample.virtual_stages;
   s.cluster.device = "a100-sxm-80g";
-  s.cluster.devices_per_node = sample.ranks * sample.data;
+  s.cluster.devices_per_node = sample.ranks * sample.data * sample.tensor;
+  s.parallel.tensor.size = sample.tensor;
   s.cluster.network.intra_node.kind = "nvlink3";
   return s;
 }

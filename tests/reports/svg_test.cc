@@ -51,6 +51,13 @@ TEST(TimelineSvg, OfAPipelineHasALanePerPipelineRank) {
   EXPECT_EQ(Count(svg, "weight gradient"), 0u);
 }
 
+TEST(TimelineSvg, OfAPipelineIsOfTheFirstTensorRank) {
+  const std::string svg = TimelineSvg(PipelineOutcome({.data = 2, .tensor = 2}));
+  EXPECT_EQ(Count(svg, ">rank 0<"), 1u);
+  EXPECT_EQ(Count(svg, ">rank 4<"), 1u);
+  EXPECT_EQ(Count(svg, ">rank "), 2u);
+}
+
 TEST(TimelineSvg, NumbersEachMicroBatchOfAPipeline) {
   const std::string svg = TimelineSvg(PipelineOutcome({}));
   for (const char* number : {">0</text>", ">1</text>", ">2</text>", ">3</text>"})
