@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "reports/explain_pipeline.h"
 #include "reports/questions.h"
 #include "reports/units.h"
 #include "scenarios/load.h"
@@ -38,8 +39,8 @@ Result<int> ExplainCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
   const PredictPlan predict = [&costs](const Plan& variant) { return PredictFrom(costs, variant); };
-  fmt::print("{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainUnits(plan, prediction, ink),
-             ExplainBuckets(plan, ink), memory);
+  fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
+             ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
   fmt::print("{}", AnswerQuestions(plan, prediction, CapacityOf(plan, costs, prediction), predict, ink));
   return 0;
 }

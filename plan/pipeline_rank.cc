@@ -52,11 +52,6 @@ class PipelineRank::Walk {
 
  private:
   using Key = std::pair<int, int64_t>;  // stage, micro-batch
-  // What a computation made, and the last operator of it.
-  struct Made {
-    Slice data;
-    OpIndex op = -1;
-  };
   struct Received {
     Slice data;
     OpIndex op = -1;
@@ -74,7 +69,8 @@ class PipelineRank::Walk {
   void Backward(const Action& action);
   void Send(const Action& action);
   void Receive(const Action& action);
-  Slice TakeInput(const Key& key, int from_stage, std::map<Key, Made>& local);
+  Slice TakeInput(const Key& key, int from_stage, std::map<Key, Slice>& local);
+  void EndBackward();
   struct Part {  // a stage, with its hooks, which operators that are deferred refer to
     const Stage& stage;
     StageHooks hooks;
@@ -90,7 +86,8 @@ class PipelineRank::Walk {
   const std::vector<Slice>& losses_;
   ReadyCounts counts_;
   std::map<int, Part> parts_;  // by stage
-  std::map<Key, Made> outputs_, input_gradients_;
+  std::map<Key, Slice> outputs_, input_gradients_;
+  bool in_backward_ = false;
   std::map<std::pair<bool, Key>, Received> received_;  // forward; for which stage
   std::vector<Sent> sent_;
 };
@@ -132,10 +129,18 @@ void PipelineRank::Walk::Run() {
     Add(action);
   }
   b_.SetStage(-1);
+  EndBackward();
   for (const Sent& sent : sent_) b_.WaitBeforeNextCompute(sent.op);
 }
 
+// Only when the next computation begins: what the strategy waits for then must not hold up the message that comes first.
+void PipelineRank::Walk::EndBackward() {
+  if (in_backward_) strategy_.EndBackward();
+  in_backward_ = false;
+}
+
 void PipelineRank::Walk::Add(const Action& action) {
+  if (!IsCommunication(action.kind)) EndBackward();
   switch (action.kind) {
     case ActionKind::kForward:
       return Forward(action);
@@ -144,7 +149,8 @@ void PipelineRank::Walk::Add(const Action& action) {
       return Backward(action);
     case ActionKind::kWeightGradient:
       PartAt(action.stage).stage.model->BackwardWeights(b_, static_cast<int>(action.micro_batch));
-      return strategy_.EndBackward();
+      in_backward_ = true;
+      return;
     case ActionKind::kSendActivation:
     case ActionKind::kSendGradient:
       return Send(action);
@@ -179,11 +185,11 @@ bool PipelineRank::Walk::IsLastBackward(const Action& action) const {
 }
 
 // What stage `from_stage` made for `key`'s stage: on this rank, or received.
-Slice PipelineRank::Walk::TakeInput(const Key& key, int from_stage, std::map<Key, Made>& local) {
+Slice PipelineRank::Walk::TakeInput(const Key& key, int from_stage, std::map<Key, Slice>& local) {
   if (rank_.schedule_.rank_of_stage[from_stage] == rank_.rank_) {
     auto made = local.extract(Key{from_stage, key.second});
     WT_CHECK(!made.empty());
-    return made.mapped().data;
+    return made.mapped();
   }
   auto found = received_.extract({from_stage < key.first, key});
   WT_CHECK(!found.empty());
@@ -208,21 +214,21 @@ void PipelineRank::Walk::Forward(const Action& action) {
   const Slice output =
       part.stage.model->Forward(b_, part.hooks, static_cast<int>(action.micro_batch), input, loss,
                                 1.0 / static_cast<double>(rank_.schedule_.micro_batches));
-  outputs_[key] = {output, b_.LastCompute()};
+  outputs_[key] = output;
 }
 
 void PipelineRank::Walk::Backward(const Action& action) {
   const Key key{action.stage, action.micro_batch};
   const bool is_last = action.stage + 1 == rank_.schedule_.stages();
-  const Slice doutput = is_last ? outputs_.at(key).data : TakeInput(key, action.stage + 1, input_gradients_);
+  const Slice doutput = is_last ? outputs_.at(key) : TakeInput(key, action.stage + 1, input_gradients_);
   outputs_.erase(key);
   Part& part = PartAt(action.stage);
   strategy_.BeginBackward(IsLastBackward(action));
   const Slice dinput = part.stage.model->Backward(
       b_, part.hooks, static_cast<int>(action.micro_batch), doutput,
       action.kind == ActionKind::kBackward ? WeightGradients::kWithInput : WeightGradients::kDeferred);
-  strategy_.EndBackward();
-  if (action.stage > 0) input_gradients_[key] = {dinput, b_.LastCompute()};
+  in_backward_ = true;
+  if (action.stage > 0) input_gradients_[key] = dinput;
 }
 
 void PipelineRank::Walk::Send(const Action& action) {
@@ -230,11 +236,12 @@ void PipelineRank::Walk::Send(const Action& action) {
   const Action receive = Counterpart(action);
   const int to = ReceiverOf(rank_.schedule_, action);
   const Key key{action.stage, action.micro_batch};
-  const Made& made = (forward ? outputs_ : input_gradients_).at(key);
+  const Slice data = (forward ? outputs_ : input_gradients_).at(key);
   b_.SetPhase(forward ? Phase::kForward : Phase::kBackward);
   b_.SetMicroBatch(static_cast<int>(action.micro_batch));
-  const OpIndex op = rank_.messages_.at({rank_.rank_, to})
-                         .Send(b_, made.data, forward ? "activations" : "gradients", {made.op});
+  const OpIndex op =
+      rank_.messages_.at({rank_.rank_, to})
+          .Send(b_, data, forward ? "activations" : "gradients", {b_.LastWriterOf(data.buffer)});
   b_.SetMicroBatch(-1);
   sent_.push_back({op, to, PositionIn(forward, receive.stage, action.micro_batch)});
   if (!forward) input_gradients_.erase(key);

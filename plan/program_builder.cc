@@ -89,6 +89,17 @@ OpIndex ProgramBuilder::LastOn(StreamId stream) const {
   return -1;
 }
 
+OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
+  OpIndex index = static_cast<OpIndex>(program_.ops.size()) - 1;
+  auto writes = [&](const Op& op) {
+    return !IsMemory(op.kind) && std::any_of(op.writes.begin(), op.writes.end(),
+                                             [&](const Slice& slice) { return slice.buffer == buffer; });
+  };
+  while (index >= 0 && !writes(program_.ops[index])) --index;
+  WT_CHECK_GE(index, 0);
+  return index;
+}
+
 OpIndex ProgramBuilder::WaitedForBy(OpIndex op) const {
   // By stream: the first operator from which on all of the stream comes after `op`; the stream's operators run in order.
   std::unordered_map<StreamId, OpIndex> after = {{program_.ops[op].stream, op}};

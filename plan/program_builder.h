@@ -61,6 +61,8 @@ class ProgramBuilder {
   // The last operator added on the compute stream; -1: none yet.
   OpIndex LastCompute() const { return last_compute_; }
   OpIndex LastOn(StreamId stream) const;
+  // The last operator that writes the buffer. REQUIRES: there is one.
+  OpIndex LastWriterOf(BufferId buffer) const;
   StreamId StreamOf(OpIndex op) const { return program_.ops[op].stream; }
 
   // Places the temporaries' Alloc and Free operators. The builder is spent.

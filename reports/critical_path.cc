@@ -20,6 +20,16 @@ class RankSpans {
     return index >= 0 && index < static_cast<OpIndex>(span_of_.size()) ? span_of_[index] : nullptr;
   }
 
+  // The operator that meets `index` of `other`, a communication operator: of the same stream, and as many in. -1: none.
+  OpIndex Counterpart(const RankSpans& other, OpIndex index) const {
+    const Stream& theirs = other.role().streams[other.op(index).stream];
+    int64_t before = 0;
+    for (OpIndex i = 0; i < index; ++i) before += other.Carries(i, theirs);
+    for (OpIndex i = 0; i < static_cast<OpIndex>(span_of_.size()); ++i)
+      if (Carries(i, theirs) && before-- == 0) return i;
+    return -1;
+  }
+
   // What `span` waited for last; null when it waited for nothing.
   const Span* Predecessor(const Span& span) const {
     const Span* last = nullptr;
@@ -34,6 +44,11 @@ class RankSpans {
   }
 
  private:
+  bool Carries(OpIndex index, const Stream& stream) const {
+    const Stream& mine = role_->streams[op(index).stream];
+    return IsCommunication(op(index).kind) && mine.axis == stream.axis && mine.name == stream.name;
+  }
+
   // The last span of `stream` before `index` in the program.
   const Span* Before(OpIndex index, StreamId stream) const {
     for (OpIndex i = index - 1; i >= 0; --i)
@@ -68,23 +83,32 @@ class Walk {
   }
 
  private:
-  // Ranks of other roles have other programs; a hop to one of them is not followed.
+  // What is waited for is the last arrival: of a collective's ranks, or of a message's two ends. Ranks of another role without a
+  // timeline are stood for by one of that role.
   void HopToLastArrival(int& rank, const Span*& span) {
     const RankSpans& here = ranks_[rank];
     const Op& op = here.op(span->op);
-    if (!std::holds_alternative<Collective>(op.kind)) return;
+    if (!IsCommunication(op.kind)) return;
     const Stream& stream = here.role().streams[op.stream];
     if (stream.axis < 0) return;
-    OpIndex index = span->op;
+    const OpIndex index = span->op;
     for (int member : plan_.GroupOf(rank, stream).ranks) {
-      auto other = ranks_.find(member);
-      if (other == ranks_.end() || &other->second.role() != &here.role()) continue;
-      const Span* theirs = other->second.Find(index);
+      const auto other = RankFor(member, here.role());
+      if (other == ranks_.end()) continue;
+      const Span* theirs = other->second.Find(other->second.Counterpart(here, index));
       if (theirs && theirs->start > span->start) {
-        rank = member;
+        rank = other->first;
         span = theirs;
       }
     }
+  }
+
+  std::map<int, RankSpans>::iterator RankFor(int member, const Role& role) {
+    const auto found = ranks_.find(member);
+    const Role& theirs = plan_.RoleOf(member);
+    if (found != ranks_.end() || &theirs == &role) return found;
+    return std::find_if(ranks_.begin(), ranks_.end(),
+                        [&](const auto& entry) { return &entry.second.role() == &theirs; });
   }
 
   const Plan& plan_;

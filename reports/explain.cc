@@ -9,15 +9,28 @@
 #include "plan/program_graph.h"
 #include "reports/communication.h"
 #include "reports/critical_path.h"
+#include "reports/pipeline_actions.h"
 #include "reports/words.h"
 
 namespace windtunnel {
 namespace {
 
 constexpr size_t kListedCommunications = 40;
+constexpr size_t kListedStretches = 80;  // of the critical path
 
 std::string Share(Duration part, Duration whole) {
   return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
+}
+
+// Of a collective's whole message, or of what is sent or received.
+std::string BytesOf(const Op& op) {
+  if (const auto* collective = std::get_if<Collective>(&op.kind))
+    return FormatBytes(MessageBytes(*collective));
+  if (const auto* send = std::get_if<Send>(&op.kind))
+    return FormatBytes(SizeOf(send->dtype) * send->elements);
+  if (const auto* receive = std::get_if<Receive>(&op.kind))
+    return FormatBytes(SizeOf(receive->dtype) * receive->elements);
+  return "";
 }
 
 // "all_reduce bucket 1"; an operator named after its kind is named once.
@@ -66,6 +79,9 @@ std::string SegmentLabel(const Plan& plan, const PathSegment& segment) {
   if (segment.op < 0) return "";
   const Role& role = plan.RoleOf(segment.rank);
   const Op& op = role.steady.ops[segment.op];
+  Action action;
+  if (plan.pipeline && ActionLookup(plan, plan.mesh.PlaceOf(segment.rank).pipeline).Find(op, action))
+    return fmt::format("rank {}: {}", segment.rank, FormatAction(action));
   std::string what = IsCommunication(op.kind) ? Label(op) : std::string(Name(op.phase));
   return fmt::format("rank {} {}: {}", segment.rank, role.streams[op.stream].name, what);
 }
@@ -100,7 +116,14 @@ std::string DescribeCriticalPath(const Plan& plan, const Prediction& prediction,
   text += ink.Dim(fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}", "from", "time", "share", "ops",
                               "dispatch", "where")) +
           "\n";
-  for (const PathStretch& stretch : Stretches(plan, path)) {
+  const std::vector<PathStretch> stretches = Stretches(plan, path);
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    if (stretches.size() > kListedStretches && i == kListedStretches / 2) {
+      const size_t left_out = stretches.size() - kListedStretches;
+      text += fmt::format("  … and {} more\n", left_out);
+      i += left_out;
+    }
+    const PathStretch& stretch = stretches[i];
     Duration time = stretch.end - stretch.start;
     text += fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}\n", FormatDuration(stretch.start),
                         FormatDuration(time), Share(time, path.back().end), stretch.operators,
@@ -122,11 +145,9 @@ std::string DescribeCommunication(const Plan& plan, const Timeline& timeline, In
           "\n";
   for (const CommunicationUse& use : uses) {
     const Op& op = role.steady.ops[use.op];
-    const auto* collective = std::get_if<Collective>(&op.kind);
     Duration time = use.end - use.start;
-    text += fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}\n", Label(op),
-                        collective ? FormatBytes(MessageBytes(*collective)) : "", FormatDuration(use.ready),
-                        FormatDuration(use.start), FormatDuration(use.end),
+    text += fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}\n", Label(op), BytesOf(op),
+                        FormatDuration(use.ready), FormatDuration(use.start), FormatDuration(use.end),
                         time > Duration() ? fmt::format("{:.0f} %", 100 * (use.hidden / time)) : "",
                         FormatDuration(time - use.hidden));
   }
@@ -136,7 +157,8 @@ std::string DescribeCommunication(const Plan& plan, const Timeline& timeline, In
 std::string DescribeBreakdown(const Plan& plan, const Prediction& prediction, Ink ink) {
   const StepBreakdown& b = prediction.breakdown;
   std::string text = ink.Bold(ink.Cyan(plan.scenario.name)) + "  " + ModelInWords(plan) + ", " +
-                     ParallelismInWords(plan.scenario) + "\n";
+                     ParallelismInWords(plan.scenario) + (plan.pipeline ? ", " + PipelineInWords(plan) : "") +
+                     "\n";
   text += fmt::format("step {} (p10 – p90: {} – {})\n", FormatDuration(prediction.p50),
                       FormatDuration(prediction.p10), FormatDuration(prediction.p90));
   auto row = [&](const char* label, Duration part) {

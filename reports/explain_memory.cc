@@ -113,14 +113,23 @@ std::string ExplainBuckets(const Plan& plan, Ink ink) {
 }
 
 Result<std::string> ExplainMemory(const Plan& plan, Ink ink) {
-  std::string text;
+  std::string text, same;  // roles whose peaks are the last one's
+  std::vector<Bytes> last;
   for (const Role& role : plan.roles) {
     WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers, plan.scenario.allocator));
     std::string title = RoleTitle(role);
+    const std::vector<Bytes> peaks = {memory.steady.memory.allocated, memory.startup.memory.allocated};
+    if (peaks == last) {
+      same += (same.empty() ? "\nas much: " : ", ") + title;
+      continue;
+    }
+    if (!same.empty()) text += same + "\n";
+    same.clear();
+    last = peaks;
     text += DescribePeaks("the steady step, " + title, role, memory.steady, ink);
     text += DescribePeaks("start-up, " + title, role, memory.startup, ink);
   }
-  return text;
+  return same.empty() ? text : text + same + "\n";
 }
 
 }  // namespace windtunnel

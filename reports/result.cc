@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "reports/by_role.h"
 #include "reports/version.h"
 #include "reports/words.h"
 #include "scenarios/load.h"
@@ -59,9 +60,23 @@ Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
   return json;
 }
 
+Json RoleTimesJson(const std::vector<RoleTime>& times) {
+  Json json = Json::array();
+  for (const RoleTime& time : times)
+    json.push_back({{"ranks", RankRanges(time.ranks)},
+                    {"name", time.name},
+                    {"compute_s", ToSeconds(time.breakdown.compute)},
+                    {"exposed_communication_s", ToSeconds(time.breakdown.exposed_communication)},
+                    {"bubble_s", ToSeconds(time.breakdown.bubble)},
+                    {"host_s", ToSeconds(time.breakdown.host)},
+                    {"bubble_fraction", time.bubble_fraction()}});
+  return json;
+}
+
 Json PredictedJson(const Outcome& outcome) {
   const Prediction& prediction = *outcome.prediction;
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(prediction), prediction.breakdown);
+  json["by_role"] = RoleTimesJson(TimeByRole(outcome.plan, prediction.timelines));
   json["memory"] = Json::array();
   for (const PredictedMemory& memory : prediction.memory)
     json["memory"].push_back(MemoryJson(RankRanges(memory.ranks), memory.steady));
@@ -82,6 +97,7 @@ Json PredictedJson(const Outcome& outcome) {
 Json MeasuredJson(const Outcome& outcome) {
   const Measurement& measurement = *outcome.measurement;
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(measurement), measurement.breakdown);
+  json["by_rank"] = RoleTimesJson(TimeByRank(outcome.plan, measurement.timelines));
   Bytes initial_peak, outside;
   json["memory"] = Json::array();
   for (const MeasuredMemory& memory : measurement.memory) {

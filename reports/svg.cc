@@ -4,21 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/format.h"
+#include "reports/svg_canvas.h"
+#include "reports/svg_pipeline.h"
 #include "reports/words.h"
 
 namespace windtunnel {
 namespace {
 
 // Measures in pixels.
-constexpr double kWidth = 1200, kLabels = 120, kMargin = 24, kLane = 20, kLaneGap = 4, kHeader = 62,
-                 kPanelTitle = 26;
-constexpr double kPlot = kWidth - kLabels - 2 * kMargin;
+constexpr double kLane = 20, kLaneGap = 4;
 // Neighbours of one colour closer than this are drawn as one rectangle: it keeps the file small.
 constexpr double kMergeBelow = 0.35;
 
@@ -64,103 +63,43 @@ std::string_view FillOf(std::string_view group) {
   return kColours.back().fill;
 }
 
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
-  }
-  return out;
-}
-
-// The largest of 1, 2, 5 times a power of ten that gives at least five ticks.
-double TickMilliseconds(double total) {
-  double step = std::pow(10, std::floor(std::log10(total)));
-  for (double factor : {1.0, 0.5, 0.2, 0.1})
-    if (total / (step * factor) >= 5) return step * factor;
-  return step * 0.1;
-}
-
 class Drawing {
  public:
-  Drawing(const Plan& plan, Duration total) : plan_(plan), total_(total) {}
+  Drawing(const Plan& plan, Duration total)
+      : plan_(plan),
+        canvas_({plan.scenario.name, ModelInWords(plan) + " · " + ParallelismInWords(plan.scenario)}, total) {
+  }
 
   void Panel(std::string_view title, const std::vector<Timeline>& timelines, int max_ranks) {
-    double top = y_;
-    Text(kMargin, y_ + 17, fmt::format("{}: {}", title, FormatDuration(Longest(timelines))), "class=\"t\"");
-    y_ += kPanelTitle;
+    const double top = canvas_.y();
+    const Duration end = LongestOf(timelines);
+    canvas_.PanelTitle(fmt::format("{}: {}", title, FormatDuration(end)));
     for (size_t i = 0; i < timelines.size() && static_cast<int>(i) < max_ranks; ++i) Rank(timelines[i]);
-    double x = X(Longest(timelines));
-    body_ += fmt::format("<line class=\"e\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", x,
-                         x, top + kPanelTitle - 4, y_);
-    y_ += 8;
+    canvas_.EndLine(end, top);
+    canvas_.Down(8);
   }
 
-  void Axis() {
-    double total = total_ / Milliseconds(1);
-    double tick = TickMilliseconds(total);
-    for (int i = 0; i * tick <= total; ++i) {
-      double x = X(Milliseconds(i * tick));
-      body_ += fmt::format(
-          "<line class=\"g\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x, y_, y_ + 5);
-      Text(x, y_ + 18, fmt::format("{:g}{}", i * tick, i == 0 ? " ms" : ""), "text-anchor=\"middle\"");
-    }
-    y_ += 30;
-  }
-
-  void Legend() {
-    double x = kLabels + kMargin;
+  std::string Finish() {
+    canvas_.Axis();
+    canvas_.BeginLegend();
     for (const Colour& colour : kColours) {
       if (!used_.contains(colour.group)) continue;
-      body_ +=
-          fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{}\"/>\n",
-                      x, y_, colour.fill);
-      Text(x + 17, y_ + 10, colour.group, "");
-      x += 38 + 7 * static_cast<double>(colour.group.size());
+      canvas_.LegendEntry({fmt::format("rx=\"2\" fill=\"{}\"", colour.fill)}, colour.group);
     }
-    y_ += 30;
-  }
-
-  std::string Finish() const {
-    std::string head = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"Helvetica, "
-        "Arial, "
-        "sans-serif\" font-size=\"12\">\n<style>.t{{font-size:14px;font-weight:bold}}.h{{font-size:18px;"
-        "font-weight:bold}}.e{{stroke:#333;stroke-dasharray:4 3}}.g{{stroke:#999}}text{{fill:#222}}</style>\n"
-        "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n",
-        kWidth, y_);
-    head += fmt::format("<text x=\"{:.0f}\" y=\"30\" class=\"h\">{}</text>\n", kMargin,
-                        Escape(plan_.scenario.name));
-    head += fmt::format("<text x=\"{:.0f}\" y=\"50\">{} · {}</text>\n", kMargin, Escape(ModelInWords(plan_)),
-                        Escape(ParallelismInWords(plan_.scenario)));
-    return head + body_ + "</svg>\n";
+    canvas_.EndLegend();
+    return canvas_.Finish();
   }
 
  private:
-  static Duration Longest(const std::vector<Timeline>& timelines) {
-    Duration end;
-    for (const Timeline& timeline : timelines) end = std::max(end, timeline.end);
-    return end;
-  }
-
-  double X(Duration time) const { return kLabels + kMargin + kPlot * (time / total_); }
-
-  void Text(double x, double y, std::string_view text, std::string_view attributes) {
-    body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes, Escape(text));
-  }
-
   void Rank(const Timeline& timeline) {
     const Role& role = plan_.RoleOf(timeline.rank);
     for (size_t stream = 0; stream < role.streams.size(); ++stream) {
-      body_ += fmt::format(
-          "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f4f4f4\"/>\n",
-          X(Duration()), y_, X(timeline.end) - X(Duration()), kLane);
-      Text(kMargin, y_ + 14, fmt::format("rank {} {}", timeline.rank, role.streams[stream].name), "");
+      const double left = canvas_.X(Duration());
+      canvas_.Rect(left, canvas_.y(), canvas_.X(timeline.end) - left, kLane, "fill=\"#f4f4f4\"");
+      canvas_.Text(SvgCanvas::kMargin, canvas_.y() + 14,
+                   fmt::format("rank {} {}", timeline.rank, role.streams[stream].name), "");
       Lane(timeline, role.steady, static_cast<StreamId>(stream));
-      y_ += kLane + kLaneGap;
+      canvas_.Down(kLane + kLaneGap);
     }
   }
 
@@ -170,48 +109,43 @@ class Drawing {
     double left = 0, right = 0;
     auto flush = [&] {
       if (!group.empty())
-        body_ +=
+        canvas_.Append(
             fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"/>\n",
-                        left, y_, std::max(right - left, 0.2), kLane, FillOf(group));
+                        left, canvas_.y(), std::max(right - left, 0.2), kLane, FillOf(group)));
     };
     for (const Span& span : timeline.spans) {
       if (span.stream != stream) continue;
       std::string_view next = GroupOf(program.ops.at(span.op).kind);
       used_.insert(next);
-      if (next != group || X(span.start) - right > kMergeBelow) {
+      if (next != group || canvas_.X(span.start) - right > kMergeBelow) {
         flush();
         group = next;
-        left = X(span.start);
+        left = canvas_.X(span.start);
       }
-      right = X(span.end);
+      right = canvas_.X(span.end);
     }
     flush();
   }
 
   const Plan& plan_;
-  Duration total_;
-  double y_ = kHeader;
-  std::string body_;
+  SvgCanvas canvas_;
   std::set<std::string_view> used_;
 };
 
 Duration LongestStep(const Outcome& outcome) {
   Duration end = Picoseconds(1);
-  if (outcome.prediction)
-    for (const Timeline& timeline : outcome.prediction->timelines) end = std::max(end, timeline.end);
-  if (outcome.measurement)
-    for (const Timeline& timeline : outcome.measurement->timelines) end = std::max(end, timeline.end);
+  if (outcome.prediction) end = std::max(end, LongestOf(outcome.prediction->timelines));
+  if (outcome.measurement) end = std::max(end, LongestOf(outcome.measurement->timelines));
   return end;
 }
 
 }  // namespace
 
 std::string TimelineSvg(const Outcome& outcome, int max_ranks) {
+  if (outcome.plan.pipeline) return PipelineSvg(outcome, LongestStep(outcome));
   Drawing drawing(outcome.plan, LongestStep(outcome));
   if (outcome.prediction) drawing.Panel("predicted", outcome.prediction->timelines, max_ranks);
   if (outcome.measurement) drawing.Panel("measured", outcome.measurement->timelines, max_ranks);
-  drawing.Axis();
-  drawing.Legend();
   return drawing.Finish();
 }
 

@@ -7,6 +7,8 @@
 #include <functional>
 
 #include "base/format.h"
+#include "reports/by_role.h"
+#include "reports/pipeline_actions.h"
 #include "reports/words.h"
 
 namespace windtunnel {
@@ -69,13 +71,34 @@ std::string ShareDifference(Duration difference, Duration step) {
   return fmt::format("{:>10}", step > Duration() ? fmt::format("{:+.1f} pp", 100 * (difference / step)) : "");
 }
 
+// Columns of a text that has no wide characters: its code points.
+size_t ColumnsOf(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0) != 0x80; });
+}
+
+// As many parts in a line as fit.
+void AddParts(Table& table, const std::vector<std::string>& parts) {
+  constexpr size_t kColumns = 100;
+  std::string line;
+  for (const std::string& part : parts) {
+    if (!line.empty() && 2 + ColumnsOf(line) + 3 + ColumnsOf(part) > kColumns) {
+      table.Line("  " + line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " · ") + part;
+  }
+  table.Line("  " + line);
+}
+
 void AddHeader(Table& table, const Outcome& outcome) {
   const Ink& ink = table.ink();
   const Scenario& scenario = outcome.plan.scenario;
   table.Line(ink.Bold(ink.Cyan(scenario.name)) +
              (scenario.description.empty() ? "" : "  " + scenario.description));
   table.Line("  " + ModelInWords(outcome.plan));
-  table.Line("  " + ParallelismInWords(scenario) + " · " + BatchInWords(outcome.plan));
+  std::vector<std::string> parts = {ParallelismInWords(scenario), BatchInWords(outcome.plan)};
+  if (outcome.plan.pipeline) parts.insert(parts.begin() + 1, PipelineInWords(outcome.plan));
+  AddParts(table, parts);
   std::string device = "  device " + scenario.cluster.device;
   if (outcome.prediction) device += " · profile " + outcome.profile.name;
   if (outcome.measurement)
@@ -105,6 +128,64 @@ void AddStepTime(Table& table, const Outcome& outcome) {
     table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
 }
 
+// A pipeline rank's bubble on both sides, or the mean of neighbours'; what a side lacks is zero.
+struct BubbleRow {
+  size_t first = 0, last = 0;  // roles
+  StepBreakdown predicted, measured;
+
+  static double Share(const StepBreakdown& breakdown) {
+    return breakdown.step > Duration() ? breakdown.bubble / breakdown.step : 0;
+  }
+  bool IsWithin(double tolerance, const BubbleRow& other) const {
+    return std::fabs(Share(predicted) - Share(other.predicted)) <= tolerance &&
+           std::fabs(Share(measured) - Share(other.measured)) <= tolerance;
+  }
+};
+
+constexpr size_t kBubbleRows = 8;
+
+// Neighbours whose bubbles are within `tolerance` (a share of the step) of the first of them share a row.
+std::vector<BubbleRow> Folded(const std::vector<BubbleRow>& rows, double tolerance) {
+  std::vector<BubbleRow> folded;
+  for (size_t first = 0, end; first < rows.size(); first = end) {
+    BubbleRow sum = rows[first];
+    for (end = first + 1; end < rows.size() && rows[end].IsWithin(tolerance, rows[first]); ++end) {
+      sum.predicted = sum.predicted + rows[end].predicted;
+      sum.measured = sum.measured + rows[end].measured;
+    }
+    const auto count = static_cast<int64_t>(end - first);
+    folded.push_back({first, end - 1, sum.predicted / count, sum.measured / count});
+  }
+  return folded;
+}
+
+// Of every role; roles without a timeline on a side have zeros there.
+std::vector<BubbleRow> BubbleRows(const Outcome& outcome) {
+  const Plan& plan = outcome.plan;
+  std::vector<BubbleRow> rows(plan.roles.size());
+  for (size_t role = 0; role < rows.size(); ++role) rows[role].first = rows[role].last = role;
+  auto fill = [&](const std::vector<Timeline>& timelines, StepBreakdown BubbleRow::*side) {
+    for (const RoleTime& time : TimeByRole(plan, timelines))
+      rows[plan.role_of_rank[time.ranks.front()]].*side = time.breakdown;
+  };
+  if (outcome.prediction) fill(outcome.prediction->timelines, &BubbleRow::predicted);
+  if (outcome.measurement) fill(outcome.measurement->timelines, &BubbleRow::measured);
+  std::vector<BubbleRow> folded = rows;
+  for (double tolerance = 0.005; folded.size() > kBubbleRows; tolerance *= 2)
+    folded = Folded(rows, tolerance);
+  return folded;
+}
+
+std::string BubbleLabel(const Plan& plan, const BubbleRow& row) {
+  if (row.first == row.last) return "    bubble of " + ShortRoleName(plan.roles[row.first], 12);
+  if (plan.pipeline->schedule.rank_of_stage.size() == plan.roles.size())
+    return fmt::format("    bubble of stages {}-{}", row.first, row.last);
+  std::vector<int> ranks;
+  for (size_t role = row.first; role <= row.last; ++role)
+    ranks.insert(ranks.end(), plan.roles[role].ranks.begin(), plan.roles[role].ranks.end());
+  return "    bubble of ranks " + RankRanges(ranks);
+}
+
 // Where a step's time goes; the last column is the difference as a share of the measured step.
 void AddBreakdown(Table& table, const Outcome& outcome) {
   StepBreakdown predicted = outcome.prediction ? outcome.prediction->breakdown : StepBreakdown();
@@ -120,17 +201,19 @@ void AddBreakdown(Table& table, const Outcome& outcome) {
   row("  compute", &StepBreakdown::compute);
   row("  exposed communication", &StepBreakdown::exposed_communication);
   row("  bubble", &StepBreakdown::bubble);
+  if (outcome.plan.pipeline) {
+    for (const BubbleRow& stage : BubbleRows(outcome))
+      table.Row(BubbleLabel(outcome.plan, stage), cell(stage.predicted.bubble, stage.predicted.step),
+                cell(stage.measured.bubble, stage.measured.step),
+                ShareDifference(stage.predicted.bubble - stage.measured.bubble, stage.measured.step));
+  }
   row("  host", &StepBreakdown::host);
   row("  (communication in all)", &StepBreakdown::communication);
 }
 
-// What the peak of the first rank consists of.
-void AddCategories(Table& table, const Outcome& outcome) {
-  MemoryPeak predicted, measured;
-  if (outcome.prediction && !outcome.prediction->memory.empty())
-    predicted = outcome.prediction->memory.front().steady;
-  if (outcome.measurement && !outcome.measurement->memory.empty())
-    measured = outcome.measurement->memory.front().steady;
+// What a peak consists of.
+void AddCategories(Table& table, const Outcome& outcome, const MemoryPeak& predicted,
+                   const MemoryPeak& measured) {
   for (int i = 0; i < kCategories; ++i) {
     Bytes p = predicted.by_category[i], m = measured.by_category[i];
     if (p == Bytes(0) && m == Bytes(0)) continue;
@@ -145,27 +228,48 @@ void AddCategories(Table& table, const Outcome& outcome) {
 
 constexpr size_t kListedRanks = 16;  // more than a person compares
 
-void AddRankMemory(Table& table, const Outcome& outcome) {
-  if (!outcome.measurement) {
-    for (const PredictedMemory& memory : outcome.prediction->memory) {
-      table.Row(fmt::format("  rank{} {}", memory.ranks.size() > 1 ? "s" : "", RankRanges(memory.ranks)),
-                FormatBytes(memory.steady.allocated), "");
-      if (&memory == &outcome.prediction->memory.front()) AddCategories(table, outcome);
+void AddMoreRanks(Table& table, size_t ranks) {
+  if (ranks > 0) table.Note(fmt::format("… and {} more ranks", ranks));
+}
+
+// Neighbouring roles with equal peaks share a row; below the largest stands what it consists of.
+void AddPredictedMemory(Table& table, const Outcome& outcome) {
+  const std::vector<PredictedMemory>& memory = outcome.prediction->memory;
+  const auto largest =
+      std::max_element(memory.begin(), memory.end(), [](const PredictedMemory& a, const PredictedMemory& b) {
+        return a.steady.allocated < b.steady.allocated;
+      });
+  size_t rows = 0, left_out = 0;
+  for (auto first = memory.begin(), end = first; first != memory.end(); first = end) {
+    std::vector<int> ranks;
+    for (end = first; end != memory.end() && end->steady.allocated == first->steady.allocated; ++end)
+      ranks.insert(ranks.end(), end->ranks.begin(), end->ranks.end());
+    std::sort(ranks.begin(), ranks.end());
+    if (rows >= kListedRanks && largest != first) {
+      left_out += ranks.size();
+      continue;
     }
-    return;
+    ++rows;
+    table.Row(fmt::format("  rank{} {}", ranks.size() > 1 ? "s" : "", RankRanges(ranks)),
+              FormatBytes(first->steady.allocated), "");
+    if (largest == first) AddCategories(table, outcome, first->steady, {});
   }
+  AddMoreRanks(table, left_out);
+}
+
+void AddRankMemory(Table& table, const Outcome& outcome) {
+  if (!outcome.measurement) return AddPredictedMemory(table, outcome);
   size_t listed = 0;
   for (const MeasuredMemory& memory : outcome.measurement->memory) {
     if (listed == kListedRanks) break;
-    Bytes predicted;
-    if (outcome.prediction) predicted = PredictedMemoryOf(*outcome.prediction, memory.rank).steady.allocated;
-    table.Row(fmt::format("  rank {}", memory.rank), FormatBytes(predicted),
+    MemoryPeak predicted;
+    if (outcome.prediction) predicted = PredictedMemoryOf(*outcome.prediction, memory.rank).steady;
+    table.Row(fmt::format("  rank {}", memory.rank), FormatBytes(predicted.allocated),
               FormatBytes(memory.steady.allocated),
-              fmt::format("{:>10}", Difference(predicted - memory.steady.allocated)));
-    if (listed++ == 0) AddCategories(table, outcome);
+              fmt::format("{:>10}", Difference(predicted.allocated - memory.steady.allocated)));
+    if (listed++ == 0) AddCategories(table, outcome, predicted, memory.steady);
   }
-  if (outcome.measurement->memory.size() > kListedRanks)
-    table.Note(fmt::format("… and {} more ranks", outcome.measurement->memory.size() - kListedRanks));
+  AddMoreRanks(table, outcome.measurement->memory.size() - listed);
 }
 
 // A quantity of single ranks, where it is largest; compared, where prediction and measurement are furthest apart.

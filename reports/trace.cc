@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "reports/pipeline_actions.h"
 #include "reports/version.h"
 
 namespace windtunnel {
@@ -30,6 +31,7 @@ class TraceWriter {
     int process = 2 * timeline.rank + (side == Side::kMeasured ? 1 : 0);
     NameTracks(timeline, role, process, side);
     AddStep(timeline, process);
+    for (const ActionSpan& span : ActionSpans(plan_, timeline)) AddAction(span, process, ActionTrack(role));
     for (const Span& span : timeline.spans) AddSpan(span, role.steady.ops.at(span.op), process);
     AddArrows(timeline, role.steady, process);
     for (const MemorySample& sample : timeline.memory) AddMemory(sample, process);
@@ -52,6 +54,9 @@ class TraceWriter {
     Emit({{"name", name}, {"ph", "M"}, {"pid", process}, {"tid", track}, {"args", arguments}});
   }
 
+  // Of a pipeline: what the schedule says, behind the streams' tracks and shown above them.
+  static int ActionTrack(const Role& role) { return static_cast<int>(role.streams.size()) + 1; }
+
   // Track 0 is the step as a whole; stream s is track s + 1.
   void NameTracks(const Timeline& timeline, const Role& role, int process, Side side) {
     const char* what = side == Side::kPredicted ? "predicted" : "measured";
@@ -59,10 +64,15 @@ class TraceWriter {
     Metadata("process_sort_index", process, 0, {{"sort_index", process}});
     Metadata("thread_name", process, 0, {{"name", "step"}});
     Metadata("thread_sort_index", process, 0, {{"sort_index", 0}});
+    int sort_index = 1;
+    if (plan_.pipeline) {
+      Metadata("thread_name", process, ActionTrack(role), {{"name", role.name}});
+      Metadata("thread_sort_index", process, ActionTrack(role), {{"sort_index", sort_index++}});
+    }
     for (size_t stream = 0; stream < role.streams.size(); ++stream) {
       int track = static_cast<int>(stream) + 1;
       Metadata("thread_name", process, track, {{"name", role.streams[stream].name}});
-      Metadata("thread_sort_index", process, track, {{"sort_index", track}});
+      Metadata("thread_sort_index", process, track, {{"sort_index", sort_index++}});
     }
   }
 
@@ -74,6 +84,17 @@ class TraceWriter {
           {"dur", ToMicroseconds(timeline.end)},
           {"pid", process},
           {"tid", 0}});
+  }
+
+  void AddAction(const ActionSpan& span, int process, int track) {
+    Emit({{"name", FormatAction(span.action)},
+          {"cat", ActionLetters(span.action.kind)},
+          {"ph", "X"},
+          {"ts", ToMicroseconds(span.start)},
+          {"dur", ToMicroseconds(span.end - span.start)},
+          {"pid", process},
+          {"tid", track},
+          {"args", {{"stage", span.action.stage}, {"micro_batch", span.action.micro_batch}}}});
   }
 
   void AddSpan(const Span& span, const Op& op, int process) {

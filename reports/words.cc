@@ -16,6 +16,24 @@ void AppendAxis(std::string& text, std::string_view axis, int64_t size, std::str
   if (!how.empty()) text += fmt::format(" ({})", how);
 }
 
+std::string ScheduleInWords(const PipelineSpec& pipeline) {
+  if (pipeline.virtual_stages <= 1) return pipeline.schedule;
+  return fmt::format("{}, {}", pipeline.schedule, Counted(pipeline.virtual_stages, "virtual stage"));
+}
+
+// Layers of the stages in turn, of equal neighbours once: "7, 14 × 6, 5"; "12" where all are equal.
+std::string Balance(const std::vector<StageRange>& stages) {
+  std::string text;
+  for (size_t first = 0, end; first < stages.size(); first = end) {
+    const int64_t layers = stages[first].end - stages[first].first;
+    for (end = first; end < stages.size() && stages[end].end - stages[end].first == layers;) ++end;
+    if (first == 0 && end == stages.size()) return Counted(layers, "layer");
+    if (!text.empty()) text += ", ";
+    text += end - first > 1 ? fmt::format("{} × {}", end - first, layers) : std::to_string(layers);
+  }
+  return text + " layers";
+}
+
 std::string Dimensions(const ModelSpec& model) {
   if (model.kind == ModelKind::kMlp) {
     std::string widths;
@@ -38,11 +56,18 @@ std::string ParallelismInWords(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
   std::string text = Counted(scenario.WorldSize(), "rank");
   AppendAxis(text, "data", parallel.data.size, WordOf(parallel.data.kind));
-  AppendAxis(text, "pipeline", parallel.pipeline.size, parallel.pipeline.schedule);
+  AppendAxis(text, "pipeline", parallel.pipeline.size, ScheduleInWords(parallel.pipeline));
   AppendAxis(text, "tensor", parallel.tensor.size, parallel.tensor.sequence ? "sequence" : "");
   AppendAxis(text, "context", parallel.context.size, WordOf(parallel.context.kind));
   AppendAxis(text, "expert", parallel.expert.size, "");
   return text;
+}
+
+std::string PipelineInWords(const Plan& plan) {
+  const Schedule& schedule = plan.pipeline->schedule;
+  const size_t a_rank = schedule.rank_of_stage.size() / schedule.ranks.size();
+  return fmt::format("{} of {}{}", Counted(schedule.stages(), "stage"), Balance(plan.pipeline->stages),
+                     a_rank > 1 ? fmt::format(", {} a rank", a_rank) : "");
 }
 
 std::string BatchInWords(const Plan& plan) {

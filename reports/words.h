@@ -10,8 +10,10 @@ namespace windtunnel {
 
 // "transformer, 4 layers × 256, 4 heads, vocab 8192 · 5.3M parameters", "mlp 10-100-10 · 2.11K parameters"
 std::string ModelInWords(const Plan& plan);
-// "1 rank", "2 ranks, data 2 (ddp)"
+// "1 rank", "2 ranks, data 2 (ddp)", "8 ranks, pipeline 4 (interleaved, 2 virtual stages), data 2 (zero1)"
 std::string ParallelismInWords(const Scenario& scenario);
+// "8 stages of 12 layers", "16 stages of 7, 14 × 6, 5 layers, 2 a rank" (14 stages of 6). REQUIRES: plan.pipeline.
+std::string PipelineInWords(const Plan& plan);
 // "2 × 128 tokens a micro-batch, 4 micro-batches a step, 2.05K tokens over all ranks"
 std::string BatchInWords(const Plan& plan);
 // Ranks as a text of ranges: {0, 1, 2, 5} is "0-2,5". REQUIRES: ascending.

@@ -69,6 +69,29 @@ TEST(Pipeline, TheWholeModelsParametersAreCountedOnce) {
   EXPECT_EQ(CompilePlan(s)->model.flops_per_token.count(), CompilePlan(alone)->model.flops_per_token.count());
 }
 
+// The stage before waits for it, so it must not wait for the reduction of the last micro-batch's gradients.
+TEST(Pipeline, TheLastGradientIsSentBeforeAnyoneWaitsForDdp) {
+  Scenario s = Pipelined("1f1b");
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.parallel.data.size = 2;
+  const Plan plan = *CompilePlan(s);
+  const Role& role = plan.roles[1];
+  size_t last_send = 0, first_wait = role.steady.ops.size();
+  for (size_t i = 0; i < role.steady.ops.size(); ++i) {
+    const Op& op = role.steady.ops[i];
+    if (std::holds_alternative<Send>(op.kind)) last_send = i;
+    if (op.stream != kComputeStream) continue;
+    for (OpIndex dependency : op.dependencies) {
+      if (std::holds_alternative<Collective>(role.steady.ops[dependency].kind))
+        first_wait = std::min(first_wait, i);
+    }
+  }
+  EXPECT_LT(last_send, first_wait);
+  for (OpIndex dependency : role.steady.ops[last_send].dependencies) {
+    EXPECT_FALSE(std::holds_alternative<Copy>(role.steady.ops[dependency].kind));
+  }
+}
+
 TEST(Pipeline, ASplitBackwardHasAsManyOperatorsAsAWholeOne) {
   const Plan whole = *CompilePlan(Pipelined("1f1b")), split = *CompilePlan(Pipelined("zb_h1"));
   for (int rank : {0, 1}) {

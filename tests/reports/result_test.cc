@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/reports/sample_outcome.h"
+#include "tests/reports/sample_pipeline.h"
 
 namespace windtunnel {
 namespace {
@@ -110,6 +111,32 @@ TEST(ResultJson, SurvivesANameThatIsNotUtf8) {
   Outcome outcome = SampleOutcome();
   outcome.plan.scenario.name = "caf\xe9";
   EXPECT_TRUE(Parsed(outcome)["scenario"].is_string());
+}
+
+TEST(ResultJson, SaysByRoleAndByRankWhereTimeGoes) {
+  Json json = Parsed(SampleOutcome());
+  EXPECT_EQ(json["predicted"]["by_role"].size(), 1u);
+  EXPECT_EQ(json["predicted"]["by_role"][0]["ranks"], "0-1");
+  EXPECT_EQ(json["predicted"]["by_role"][0]["exposed_communication_s"], 0.0015);
+  EXPECT_EQ(json["measured"]["by_rank"].size(), 2u);
+  EXPECT_EQ(json["measured"]["by_rank"][1]["ranks"], "1");
+  EXPECT_EQ(json["measured"]["by_rank"][1]["exposed_communication_s"], 0.001);
+}
+
+TEST(ResultJson, HasTheBubbleOfEveryStage) {
+  Json predicted = Parsed(PipelineOutcome({.data = 2}))["predicted"];
+  ASSERT_EQ(predicted["by_role"].size(), 2u);
+  const Json& last = predicted["by_role"][1];
+  EXPECT_EQ(last["ranks"], "2-3");
+  EXPECT_EQ(last["name"], "stage 1");
+  double sum = 0;
+  for (const Json& role : predicted["by_role"]) {
+    const double step = role["compute_s"].get<double>() + role["exposed_communication_s"].get<double>() +
+                        role["bubble_s"].get<double>() + role["host_s"].get<double>();
+    EXPECT_NEAR(role["bubble_s"].get<double>() / step, role["bubble_fraction"].get<double>(), 1e-9);
+    sum += role["bubble_fraction"].get<double>();
+  }
+  EXPECT_NEAR(sum / 2, predicted["bubble_fraction"].get<double>(), 1e-6);
 }
 
 }  // namespace

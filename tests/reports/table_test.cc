@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/reports/sample_outcome.h"
+#include "tests/reports/sample_pipeline.h"
 
 namespace windtunnel {
 namespace {
@@ -73,6 +74,69 @@ TEST(OutcomeTable, HasARowOfHostMemoryOnlyWhereThereIsAny) {
   EXPECT_FALSE(Has(OutcomeTable(outcome, Ink(false)), "host memory"));
   outcome.prediction->memory[0].steady.host_allocated = MiB(24);
   EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), "host memory of a rank"));
+}
+
+TEST(OutcomeTable, HasTheBubbleOfEveryStage) {
+  const std::string table = OutcomeTable(PipelineOutcome({}), Ink(false));
+  EXPECT_TRUE(Has(table, "2 ranks, pipeline 2 (1f1b) · 2 stages of 4 layers\n  2 × 16 tokens a micro-batch"));
+  EXPECT_TRUE(Has(table, "    bubble of stage 0"));
+  EXPECT_TRUE(Has(table, "    bubble of stage 1"));
+  EXPECT_FALSE(Has(OutcomeTable(SampleOutcome(), Ink(false)), "bubble of"));
+}
+
+TEST(OutcomeTable, ComparesTheBubbleOfEveryStage) {
+  Outcome outcome = PipelineOutcome({});
+  Measurement measurement;
+  measurement.step_times.assign(10, outcome.prediction->p50);
+  measurement.timelines = outcome.prediction->timelines;
+  measurement.breakdown = outcome.prediction->breakdown;
+  outcome.measurement = measurement;
+  const std::string table = OutcomeTable(outcome, Ink(false));
+  const std::string row = table.substr(table.find("    bubble of stage 1"));
+  EXPECT_TRUE(Has(row.substr(0, row.find('\n')), "+0.0 pp"));
+}
+
+size_t BubbleRows(const std::string& table) {
+  size_t rows = 0;
+  for (size_t at = table.find("bubble of"); at != std::string::npos; at = table.find("bubble of", at + 1))
+    ++rows;
+  return rows;
+}
+
+TEST(OutcomeTable, FoldsManyStages) {
+  const std::string table =
+      OutcomeTable(PipelineOutcome({.ranks = 16, .micro_batches = 32, .layers = 16}), Ink(false));
+  EXPECT_LE(BubbleRows(table), 8u) << table;
+  EXPECT_TRUE(Has(table, "    bubble of stages "));
+  const std::string looped = OutcomeTable(
+      PipelineOutcome(
+          {.schedule = "interleaved", .ranks = 12, .virtual_stages = 2, .micro_batches = 24, .layers = 24}),
+      Ink(false));
+  EXPECT_LE(BubbleRows(looped), 8u) << looped;
+  std::istringstream lines(table + looped);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(Columns(line), 100u) << line;
+}
+
+// Peaks 20, 28, 28, 24: the middle ones share a row, and what they consist of stands below it.
+TEST(OutcomeTable, JoinsRolesOfEqualMemoryAndDetailsTheLargest) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement.reset();
+  const PredictedMemory one = outcome.prediction->memory[0];
+  outcome.prediction->memory = {one, one, one, one};
+  const int64_t mebibytes[] = {20, 28, 28, 24};
+  for (int role = 0; role < 4; ++role) {
+    outcome.prediction->memory[role].ranks = {2 * role, 2 * role + 1};
+    outcome.prediction->memory[role].steady.allocated = MiB(mebibytes[role]);
+  }
+  outcome.prediction->memory[0].steady.by_category[static_cast<int>(Category::kActivations)] = MiB(8);
+  const std::string table = OutcomeTable(outcome, Ink(false));
+  const size_t first = table.find("  ranks 0-1 "), joined = table.find("  ranks 2-5 "),
+               detail = table.find("    activations "), last = table.find("  ranks 6-7 ");
+  ASSERT_NE(last, std::string::npos) << table;
+  EXPECT_LT(first, joined);
+  EXPECT_LT(joined, detail);
+  EXPECT_LT(detail, last);
+  EXPECT_TRUE(Has(table.substr(detail, 60), "16.0 MiB"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/reports/sample_outcome.h"
+#include "tests/reports/sample_pipeline.h"
 
 namespace windtunnel {
 namespace {
@@ -77,6 +78,31 @@ TEST(TraceJson, CountsMemoryInMebibytes) {
       return;
     }
   FAIL() << "no counter";
+}
+
+// Every computation of the schedule once, on a track between the step's and the streams'.
+TEST(TraceJson, HasASlicePerActionOfAPipeline) {
+  const Outcome outcome = PipelineOutcome({.schedule = "zb_h1"});
+  std::map<std::string, int> tracks, order;
+  std::multiset<std::string> actions;
+  const Json events = Json::parse(TraceJson(outcome))["traceEvents"];
+  for (const Json& event : events) {
+    if (event["pid"] != 2) continue;  // rank 1
+    if (event["name"] == "thread_name") tracks[event["args"]["name"]] = event["tid"];
+  }
+  ASSERT_TRUE(tracks.contains("stage 1"));
+  for (const Json& event : events) {
+    if (event["pid"] != 2) continue;
+    if (event["name"] == "thread_sort_index")
+      for (const auto& [name, track] : tracks)
+        if (event["tid"] == track) order[name] = event["args"]["sort_index"];
+    if (event["ph"] == "X" && event["tid"] == tracks["stage 1"])
+      actions.insert(event["name"].get<std::string>());
+  }
+  EXPECT_EQ(actions, (std::multiset<std::string>{"1F0", "1F1", "1F2", "1F3", "1I0", "1I1", "1I2", "1I3",
+                                                 "1W0", "1W1", "1W2", "1W3"}));
+  EXPECT_LT(order["step"], order["stage 1"]);
+  EXPECT_LT(order["stage 1"], order["compute"]);
 }
 
 }  // namespace

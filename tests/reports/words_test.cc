@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/reports/sample_outcome.h"
+#include "tests/reports/sample_pipeline.h"
 
 namespace windtunnel {
 namespace {
@@ -32,6 +33,21 @@ TEST(BatchInWords, CountsAStepOfAllRanks) {
   plan.scenario.batch = {.micro = 4, .accumulate = 2};
   EXPECT_EQ(BatchInWords(plan),
             "4 samples a micro-batch, 2 micro-batches a step, 8.19K samples over all ranks");
+}
+
+TEST(ParallelismInWords, NamesTheScheduleAndItsVirtualStages) {
+  Scenario scenario;
+  scenario.parallel.pipeline = {.size = 4, .schedule = "interleaved", .virtual_stages = 2, .balance = {}};
+  EXPECT_EQ(ParallelismInWords(scenario), "4 ranks, pipeline 4 (interleaved, 2 virtual stages)");
+}
+
+TEST(PipelineInWords, SaysHowLayersAreDividedAmongStages) {
+  EXPECT_EQ(PipelineInWords(PipelinePlanOf({.ranks = 4})), "4 stages of 2 layers");
+  EXPECT_EQ(PipelineInWords(PipelinePlanOf({.schedule = "interleaved", .virtual_stages = 2})),
+            "4 stages of 2 layers, 2 a rank");
+  Scenario scenario = PipelineScenario({.ranks = 4});
+  scenario.parallel.pipeline.balance = {3, 2, 2, 1};
+  EXPECT_EQ(PipelineInWords(*CompilePlan(scenario)), "4 stages of 3, 2 × 2, 1 layers");
 }
 
 }  // namespace

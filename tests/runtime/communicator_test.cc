@@ -131,8 +131,9 @@ TEST_P(Collectives, AllReduceSumsOverRanks) {
 }
 
 TEST_P(Collectives, AllReduceOfMaximaFindsTheLargestOfEachElement) {
-  const auto [size, elements] = GetParam();
-  WithGroup(size, [&, elements = elements](Communicator& group) {
+  const auto [transport, shape] = GetParam();
+  const auto [size, elements] = shape;
+  WithGroup(transport, size, [&, elements = elements](Communicator& group) {
     // Every rank has the largest of some elements.
     std::vector<float> x(static_cast<size_t>(elements));
     for (int64_t i = 0; i < elements; ++i) x[i] = -static_cast<float>((i + group.rank()) % group.size());

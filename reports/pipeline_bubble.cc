@@ -1,0 +1,210 @@
+#include "reports/pipeline_bubble.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/schedule_bubble.h"
+#include "reports/pipeline_actions.h"
+
+namespace windtunnel {
+namespace {
+
+Duration Mean(const std::vector<Duration>& values) {
+  Duration sum;
+  for (Duration value : values) sum += value;
+  return values.empty() ? sum : sum / static_cast<int64_t>(values.size());
+}
+
+// What the rank does after its last action apart from waiting for other stages and from nothing at all.
+Duration TailOf(const Plan& plan, const Timeline& timeline) {
+  const std::vector<ActionSpan> actions = ActionSpans(plan, timeline);
+  const Role& role = plan.RoleOf(timeline.rank);
+  Timeline tail = timeline;
+  const Duration from = actions.empty() ? Duration() : actions.back().end;
+  std::erase_if(tail.spans, [&](const Span& span) { return span.end <= from; });
+  for (Span& span : tail.spans) {
+    span.start = std::max(span.start - from, Duration());
+    span.end -= from;
+  }
+  tail.end -= from;
+  const StepBreakdown breakdown = BreakDown(tail, role, role.steady);
+  return breakdown.compute + breakdown.exposed_communication;
+}
+
+MessageUse MessagesOf(const Plan& plan, const std::vector<const Timeline*>& timelines) {
+  MessageUse use;
+  std::vector<Duration> times;
+  for (const Timeline* timeline : timelines) {
+    if (!timeline) continue;
+    const Program& program = plan.RoleOf(timeline->rank).steady;
+    for (const Span& span : timeline->spans) {
+      const auto* send = std::get_if<Send>(&program.ops[span.op].kind);
+      if (!send) continue;
+      use.bytes = std::max(use.bytes, SizeOf(send->dtype) * send->elements);
+      times.push_back(span.end - span.start);
+    }
+  }
+  use.count = static_cast<int64_t>(times.size());
+  std::sort(times.begin(), times.end());
+  if (!times.empty()) use.time = times[times.size() / 2];
+  return use;
+}
+
+// By (kind, stage): sum and number of actions.
+using ActionTimes = std::map<std::pair<ActionKind, int>, std::pair<Duration, int64_t>>;
+
+Duration MeanOf(const ActionTimes& times, ActionKind kind, int stage) {
+  const auto found = times.find({kind, stage});
+  return found == times.end() ? Duration() : found->second.first / found->second.second;
+}
+
+StageUse StageUseOf(const ActionTimes& times, int stage) {
+  StageUse use;
+  use.has_backward = times.contains({ActionKind::kBackward, stage});
+  use.has_split = times.contains({ActionKind::kInputGradient, stage});
+  use.times.forward = MeanOf(times, ActionKind::kForward, stage);
+  use.times.input_gradient = MeanOf(times, ActionKind::kInputGradient, stage);
+  use.times.weight_gradient = MeanOf(times, ActionKind::kWeightGradient, stage);
+  // A schedule with both kinds of backward is described by its split ones.
+  if (!use.has_split) use.times.input_gradient = MeanOf(times, ActionKind::kBackward, stage);
+  return use;
+}
+
+StageTimes MeanTimes(const std::vector<StageUse>& stages) {
+  StageTimes sum;
+  for (const StageUse& stage : stages) {
+    sum.forward += stage.times.forward;
+    sum.input_gradient += stage.times.input_gradient;
+    sum.weight_gradient += stage.times.weight_gradient;
+  }
+  const auto count = static_cast<int64_t>(stages.size());
+  return {sum.forward / count, sum.input_gradient / count, sum.weight_gradient / count};
+}
+
+// A rank waits from the end of its own work until all are done; in between, for what it needs.
+Duration MeanBubble(const RankTimes& times, const std::vector<Duration>& tail) {
+  std::vector<Duration> work = times.work;
+  Duration end;
+  for (size_t rank = 0; rank < work.size(); ++rank) {
+    const Duration after = tail.empty() ? Duration() : tail[rank];
+    end = std::max(end, times.done[rank] + after);
+    work[rank] += after;
+  }
+  return end - Mean(work);
+}
+
+class Run {
+ public:
+  Run(const Schedule& schedule, const std::function<Duration(const Action&)>& time, Duration message)
+      : schedule_(schedule), time_(time), message_(message), next_(schedule.ranks.size()) {
+    times_.work.resize(schedule.ranks.size());
+    times_.done.resize(schedule.ranks.size());
+  }
+
+  RankTimes ToEnd() {
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
+        while (Step(rank)) progress = true;
+    }
+    for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
+      WT_CHECK_EQ(next_[rank], schedule_.ranks[rank].size());
+    return std::move(times_);
+  }
+
+ private:
+  // Of the direction (forward: true), stage and micro-batch that made it.
+  using Key = std::pair<bool, std::pair<int, int64_t>>;
+
+  // When what `stage` made is on `rank`; nothing while it is not made.
+  std::optional<Duration> Arrival(const Key& key, size_t rank) const {
+    const auto made = made_.find(key);
+    if (made == made_.end()) return std::nullopt;
+    const bool is_here = schedule_.rank_of_stage[key.second.first] == static_cast<int>(rank);
+    return is_here ? made->second : made->second + message_;
+  }
+
+  std::optional<Duration> InputOf(const Action& action, size_t rank) const {
+    const bool is_forward = action.kind == ActionKind::kForward;
+    const int from = action.stage + (is_forward ? -1 : 1);
+    if (action.kind == ActionKind::kWeightGradient || from < 0 || from == schedule_.stages())
+      return Duration();
+    return Arrival({is_forward, {from, action.micro_batch}}, rank);
+  }
+
+  bool Step(size_t rank) {
+    if (next_[rank] == schedule_.ranks[rank].size()) return false;
+    const Action& action = schedule_.ranks[rank][next_[rank]];
+    const std::optional<Duration> input = InputOf(action, rank);
+    if (!input) return false;
+    const Duration length = time_(action);
+    times_.done[rank] = std::max(*input, times_.done[rank]) + length;
+    times_.work[rank] += length;
+    if (action.kind != ActionKind::kWeightGradient)
+      made_[{action.kind == ActionKind::kForward, {action.stage, action.micro_batch}}] = times_.done[rank];
+    ++next_[rank];
+    return true;
+  }
+
+  const Schedule& schedule_;
+  const std::function<Duration(const Action&)>& time_;
+  const Duration message_;
+  std::vector<size_t> next_;
+  std::map<Key, Duration> made_;
+  RankTimes times_;
+};
+
+}  // namespace
+
+RankTimes RunPipeline(const Schedule& schedule, const std::function<Duration(const Action&)>& time,
+                      Duration message) {
+  return Run(schedule, time, message).ToEnd();
+}
+
+PipelineUse PipelineUseOf(const Plan& plan, const std::vector<Timeline>& timelines) {
+  const std::vector<const Timeline*> of_ranks = TimelinesByPipelineRank(plan, timelines);
+  PipelineUse use;
+  ActionTimes times;
+  for (const Timeline* timeline : of_ranks) {
+    use.tail.push_back(timeline ? TailOf(plan, *timeline) : Duration());
+    if (!timeline) continue;
+    for (const ActionSpan& span : ActionSpans(plan, *timeline)) {
+      auto& [sum, count] = times[{span.action.kind, span.action.stage}];
+      sum += span.end - span.start;
+      ++count;
+    }
+  }
+  for (int stage = 0; stage < plan.pipeline->schedule.stages(); ++stage)
+    use.stages.push_back(StageUseOf(times, stage));
+  use.messages = MessagesOf(plan, of_ranks);
+  return use;
+}
+
+std::optional<ScheduleRequest> RequestOf(const Plan& plan) {
+  const Schedule& schedule = plan.pipeline->schedule;
+  const std::vector<std::string>& names = ScheduleNames();
+  if (std::find(names.begin(), names.end(), schedule.name) == names.end()) return std::nullopt;
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  return ScheduleRequest{schedule.name, ranks, schedule.stages() / ranks, schedule.micro_batches};
+}
+
+BubbleParts BubblePartsOf(const Plan& plan, const Prediction& prediction, const PipelineUse& use) {
+  const Schedule schedule = ComputationsOf(plan);
+  const StageTimes mean = MeanTimes(use.stages);
+  const auto equal = [&](const Action& action) { return mean.Of(action.kind); };
+  const auto own = [&](const Action& action) { return use.stages[action.stage].times.Of(action.kind); };
+  BubbleParts parts;
+  if (const auto request = RequestOf(plan)) parts.closed_form = ClosedFormBubble(*request, mean);
+  parts.equal_stages = MeanBubble(RunPipeline(schedule, equal, Duration()), {});
+  parts.own_times = MeanBubble(RunPipeline(schedule, own, Duration()), {});
+  const RankTimes with_messages = RunPipeline(schedule, own, use.messages.time);
+  parts.with_messages = MeanBubble(with_messages, {});
+  parts.with_end = MeanBubble(with_messages, use.tail);
+  parts.predicted = prediction.breakdown.bubble;
+  return parts;
+}
+
+}  // namespace windtunnel
