@@ -147,6 +147,19 @@ TEST(PipelineMemory, IsPredictedToTheByteOnEveryRank) {
   }
 }
 
+TEST(PipelineMemory, IsPredictedToTheByteWithTensorParallelStages) {
+  for (bool sequence : {false, true}) {
+    for (const char* schedule : {"1f1b", "zb_h1"}) {
+      SCOPED_TRACE(fmt::format("{} sequence {}", schedule, sequence));
+      ExpectExactPeaks(*CompilePlan(Pipelined(TinyGpt(), schedule, 2, 1, [&](Scenario& s) {
+        TiedAndClipped(s);
+        s.parallel.tensor = {2, sequence};
+        s.cluster.devices_per_node *= 2;
+      })));
+    }
+  }
+}
+
 // A rank holds at most as many micro-batches' activations as its schedule promises, so 1F1B peaks below GPipe.
 TEST(PipelineMemory, OneFOneBHoldsFewerActivationsThanGPipe) {
   auto peak = [](const char* schedule) {
