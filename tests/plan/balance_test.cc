@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/balance.h"
 #include "plan/stages.h"
+#include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
 namespace {
@@ -19,6 +21,35 @@ TEST(BalanceStages, GivesTheHeadsStageFewerLayers) {
 TEST(BalanceStages, OfEquallyGoodOnesTakesTheOneWithFewestLayersInTheLast) {
   EXPECT_EQ(BalanceStages({{1, 1, 1}, 0, 0}, 2), (std::vector<int64_t>{2, 1}));
   EXPECT_EQ(BalanceStages({{1, 1, 1, 1, 1}, 0, 0}, 4), (std::vector<int64_t>{2, 1, 1, 1}));
+}
+
+TEST(BalanceStages, TakesNoDivisionThatDoesNotFit) {
+  const LayerCosts costs{{1, 1, 1, 1, 1, 1}, 0, 0};
+  const StageFits small_first = [](int stage, int64_t first, int64_t end) {
+    return stage > 0 || end - first <= 2;
+  };
+  EXPECT_EQ(BalanceStages(costs, 2, small_first), (std::vector<int64_t>{2, 4}));
+  const StageFits none = [](int, int64_t, int64_t) { return false; };
+  EXPECT_TRUE(BalanceStages(costs, 2, none).empty());
+}
+
+// Under 1F1B the first of four stages holds four micro-batches' activations and the last one, so with little memory the first gets
+// fewer layers than time alone would give it.
+TEST(BalanceByCost, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.model.seq_len = 64;
+  s.batch = {4, 8};
+  s.parallel.pipeline.size = 4;
+  const std::vector<int64_t> by_time = *BalanceByCost(s, RoughTime);
+  EXPECT_EQ(by_time, (std::vector<int64_t>{4, 4, 4, 4}));
+  std::vector<int64_t> tight = by_time;
+  for (int64_t kib = 20'000; kib > 500 && tight == by_time; kib -= 100)
+    tight = *BalanceByCost(s, RoughTime, KiB(kib));
+  EXPECT_LT(tight.front(), 4);
+  EXPECT_EQ(std::accumulate(tight.begin(), tight.end(), int64_t{0}), 16);
+  // Where nothing fits, time decides.
+  EXPECT_EQ(*BalanceByCost(s, RoughTime, KiB(1)), by_time);
 }
 
 double DearestOf(const LayerCosts& costs, const std::vector<int64_t>& balance) {
