@@ -8,6 +8,7 @@
 #include "plan/model.h"
 #include "plan/schedule_check.h"
 #include "plan/schedule_csv.h"
+#include "plan/schedules/generators.h"
 
 namespace windtunnel {
 namespace {
@@ -145,6 +146,11 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   if (pipeline.schedule.ends_with(".csv")) {
     return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
   }
+  // Megatron runs 1F1B with any number of micro-batches, and DeepSpeed likewise; torch's schedules refuse fewer than stages.
+  const bool is_megatron =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
+  if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks && is_megatron)
+    return schedules::OneForwardOneBackward(ranks, micro_batches);
   auto schedule =
       MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
   if (!schedule) {

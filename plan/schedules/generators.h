@@ -13,7 +13,7 @@ Schedule None(int ranks, int64_t micro_batches);
 Schedule GPipe(int ranks, int64_t micro_batches);
 
 // p-r-1 forwards ahead, then forward and backward in turn (Narayanan et al. 2021, PipeDream-flush). torch counts the first
-// steady forward as warm-up, Megatron does not; the lists are the same. REQUIRES: m >= p.
+// steady forward as warm-up, Megatron does not; the lists are the same. torch demands m >= p; with fewer, ranks run all forwards first.
 Schedule OneForwardOneBackward(int ranks, int64_t micro_batches);
 
 // 1F1B over v stages per rank, depth first: groups of `group` micro-batches go through a rank's first stage, then its second, …

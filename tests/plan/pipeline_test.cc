@@ -117,6 +117,9 @@ TEST(Pipeline, SaysWhatAScheduleNeeds) {
             "pipeline ranks, 4, but "
             "there are 2 "
             "(batch.accumulate)");
+  Scenario megatron = Pipelined("1f1b", 4, 1, 2);
+  megatron.framework = Framework::kMegatron;
+  EXPECT_EQ(ErrorOf(megatron), "");
   EXPECT_NE(ErrorOf(Pipelined("dualpipe_v", 2, 2, 3)).find("two micro-batches per pipeline rank"),
             std::string::npos);
 }
