@@ -29,13 +29,9 @@ std::string OutsideAllocatorBackend(const Plan& plan) {
 }
 
 TransferKey TransferKeyOf(const Op& op) {
-  if (const auto* collective = std::get_if<Collective>(&op.kind)) {
-    return {std::string(Name(collective->kind)), MessageBytes(*collective)};
-  }
-  if (const auto* send = std::get_if<Send>(&op.kind)) return {"send", SizeOf(send->dtype) * send->elements};
-  const auto* receive = std::get_if<Receive>(&op.kind);
-  WT_CHECK(receive != nullptr);
-  return {"send", SizeOf(receive->dtype) * receive->elements};
+  WT_CHECK(IsCommunication(op.kind));
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  return {collective ? std::string(Name(collective->kind)) : "send", MessageBytes(op.kind)};
 }
 
 }  // namespace windtunnel

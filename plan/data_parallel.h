@@ -24,20 +24,10 @@ struct StrategyContext {
       model_parts;  // over which the parts of one model are spread: pipeline stages
 };
 
-// Its hooks are those of ModelHooks, for the parameters and modules of all stages of the rank; Ready also says whether this was
-// the parameter's last micro-batch of the step (in all of the rank's stages that use it).
-class DataParallel {
+// Its hooks are for the parameters and modules of all stages of the rank.
+class DataParallel : public ParameterHooks {
  public:
-  virtual ~DataParallel() = default;
-
-  virtual void BeforeForward(ModuleId) {}
-  virtual void AfterForward(ModuleId) {}
-  virtual void BeforeBackward(ModuleId) {}
-  virtual void AfterBackward(ModuleId) {}
-  virtual Slice Values(int index) = 0;
-  virtual Slice Gradient(int index) = 0;
-  virtual bool HoldsValue(int index) const = 0;
-  virtual void Wrote(int index) = 0;
+  // As ModelHooks::Ready; `is_last`: this was the parameter's last micro-batch of the step, in all of the rank's stages that use it.
   virtual void Ready(int index, bool is_last) = 0;
 
   // Allocates what lives from the start, gives parameters their first values and makes ranks agree on them.

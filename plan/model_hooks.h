@@ -22,9 +22,10 @@ struct Module {
   bool is_root() const { return parent < 0; }
 };
 
-class ModelHooks {
+// What a model's hooks and a strategy's have in common.
+class ParameterHooks {
  public:
-  virtual ~ModelHooks() = default;
+  virtual ~ParameterHooks() = default;
 
   // A module's part of a micro-batch begins, or is over; nested as the modules are. What recomputes in backward calls the forward
   // pair again, inside the backward pair.
@@ -39,10 +40,14 @@ class ModelHooks {
   virtual Slice Gradient(int index) = 0;
   // Whether the gradient already holds a value of this step, to be added to.
   virtual bool HoldsValue(int index) const = 0;
-  // The last operator that writes this gradient in this micro-batch has been added.
-  virtual void Ready(int index) = 0;
   // It holds a value, and another operator of this micro-batch will add to it.
   virtual void Wrote(int index) = 0;
+};
+
+class ModelHooks : public ParameterHooks {
+ public:
+  // The last operator that writes this gradient in this micro-batch has been added.
+  virtual void Ready(int index) = 0;
 };
 
 // Calls the hooks of a module's forward around a scope.

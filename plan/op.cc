@@ -270,6 +270,13 @@ bool HasRoot(CollectiveKind kind) {
 
 Bytes MessageBytes(const Collective& collective) { return SizeOf(collective.dtype) * collective.elements; }
 
+Bytes MessageBytes(const OpKind& kind) {
+  if (const auto* collective = std::get_if<Collective>(&kind)) return MessageBytes(*collective);
+  if (const auto* send = std::get_if<Send>(&kind)) return SizeOf(send->dtype) * send->elements;
+  if (const auto* receive = std::get_if<Receive>(&kind)) return SizeOf(receive->dtype) * receive->elements;
+  return Bytes(0);
+}
+
 std::string_view OperatorName(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
                                [](const ColumnSum&) { return std::string_view("bias_gradient"); },
@@ -385,9 +392,9 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const LoadBatch& l) {
             return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : l.columns)));
           },
-          [](const Collective& c) { return MessageBytes(c); },
-          [](const Send& s) { return SizeOf(s.dtype) * s.elements; },
-          [](const Receive& r) { return SizeOf(r.dtype) * r.elements; },
+          [&](const Collective&) { return MessageBytes(kind); },
+          [&](const Send&) { return MessageBytes(kind); },
+          [&](const Receive&) { return MessageBytes(kind); },
           [](const HostWait&) { return Bytes(0); },
           [](const Alloc&) { return Bytes(0); },
           [](const Free&) { return Bytes(0); }},

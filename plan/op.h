@@ -381,5 +381,7 @@ std::string_view Name(CollectiveKind kind);
 // Whether one rank of the group is told apart: broadcast, reduce, gather, scatter.
 bool HasRoot(CollectiveKind kind);
 Bytes MessageBytes(const Collective& collective);
+// Of what is sent or received, too; 0 where nothing is communicated.
+Bytes MessageBytes(const OpKind& kind);
 
 }  // namespace windtunnel

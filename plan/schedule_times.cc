@@ -11,13 +11,15 @@ namespace {
 
 class Run {
  public:
-  Run(const Schedule& schedule, const StageTimes& times)
+  Run(const Schedule& schedule, const ActionTime& time, Duration message)
       : schedule_(schedule),
-        times_(times),
+        time_(time),
+        message_(message),
         activations_(static_cast<size_t>(schedule.stages()) * schedule.micro_batches),
-        gradients_(activations_.size()),
-        free_at_(schedule.ranks.size()) {
+        gradients_(activations_.size()) {
     result_.starts.resize(schedule.ranks.size());
+    result_.work.resize(schedule.ranks.size());
+    result_.done.resize(schedule.ranks.size());
   }
 
   ScheduleTimes ToEnd() {
@@ -30,7 +32,7 @@ class Run {
     }
     for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       WT_CHECK_EQ(result_.starts[rank].size(), schedule_.ranks[rank].size());
-      result_.makespan = std::max(result_.makespan, free_at_[rank]);
+      result_.makespan = std::max(result_.makespan, result_.done[rank]);
     }
     return std::move(result_);
   }
@@ -42,15 +44,24 @@ class Run {
     return ends[static_cast<size_t>(stage) * schedule_.micro_batches + micro_batch];
   }
 
-  // When the input of `action` exists; nothing while that is not known yet.
+  // When what stage `from` made is where stage `to` is; nothing while it is not made.
+  EndTime Arrival(const EndTime& made, int from, int to) const {
+    if (!made || schedule_.rank_of_stage[from] == schedule_.rank_of_stage[to]) return made;
+    return *made + message_;
+  }
+
+  // When the input of `action` is there; nothing while that is not known yet.
   EndTime InputAt(const Action& action) {
     const bool is_first = action.stage == 0, is_last = action.stage == schedule_.stages() - 1;
     switch (action.kind) {
       case ActionKind::kForward:
-        return is_first ? Duration() : At(activations_, action.stage - 1, action.micro_batch);
+        if (is_first) return Duration();
+        return Arrival(At(activations_, action.stage - 1, action.micro_batch), action.stage - 1,
+                       action.stage);
       case ActionKind::kBackward:
       case ActionKind::kInputGradient:
-        return is_last ? Duration() : At(gradients_, action.stage + 1, action.micro_batch);
+        if (is_last) return Duration();
+        return Arrival(At(gradients_, action.stage + 1, action.micro_batch), action.stage + 1, action.stage);
       case ActionKind::kWeightGradient:
         return Duration();  // its input gradient came before it on this rank
       default:
@@ -66,21 +77,23 @@ class Run {
     const Action& action = schedule_.ranks[rank][starts.size()];
     const EndTime input = InputAt(action);
     if (!input) return false;
-    starts.push_back(std::max(*input, free_at_[rank]));
-    free_at_[rank] = starts.back() + times_.Of(action.kind);
-    if (action.kind == ActionKind::kForward)
-      At(activations_, action.stage, action.micro_batch) = free_at_[rank];
+    Duration& done = result_.done[rank];
+    const Duration length = time_(action);
+    starts.push_back(std::max(*input, done));
+    done = starts.back() + length;
+    result_.work[rank] += length;
+    if (action.kind == ActionKind::kForward) At(activations_, action.stage, action.micro_batch) = done;
     if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient) {
-      At(gradients_, action.stage, action.micro_batch) = free_at_[rank];
+      At(gradients_, action.stage, action.micro_batch) = done;
     }
     return true;
   }
 
   const Schedule& schedule_;
-  const StageTimes& times_;
+  const ActionTime& time_;
+  const Duration message_;
   std::vector<EndTime> activations_,
       gradients_;  // when each stage's output and input gradient of a micro-batch is made
-  std::vector<Duration> free_at_;
   ScheduleTimes result_;
 };
 
@@ -101,8 +114,12 @@ Duration StageTimes::Of(ActionKind kind) const {
   }
 }
 
+ScheduleTimes RunSchedule(const Schedule& schedule, const ActionTime& time, Duration message) {
+  return Run(schedule, time, message).ToEnd();
+}
+
 ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times) {
-  return Run(schedule, times).ToEnd();
+  return RunSchedule(schedule, [&](const Action& action) { return times.Of(action.kind); });
 }
 
 Duration Bubble(const Schedule& schedule, const StageTimes& times) {

@@ -1,7 +1,7 @@
-// How long a schedule takes when every stage takes the same time and communication is free: each rank runs its list in order,
-// and an action starts once the rank is free and its input exists.
+// How long a schedule takes: each rank runs its list in order, and an action starts once the rank is free and its input is there.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "base/units.h"
@@ -22,10 +22,15 @@ struct StageTimes {
 
 struct ScheduleTimes {
   std::vector<std::vector<Duration>> starts;  // by rank and position in its list
+  std::vector<Duration> work, done;           // by rank: of its actions; the end of the last
   Duration makespan;
 };
 
-// REQUIRES: computation only, and no fault (plan/schedule_check.h).
+// With a time for every action, and `message` for what one rank makes and another needs. REQUIRES: computation only, and no fault
+// (plan/schedule_check.h).
+using ActionTime = std::function<Duration(const Action&)>;
+ScheduleTimes RunSchedule(const Schedule& schedule, const ActionTime& time, Duration message = {});
+// Every stage takes the same time, and messages are free.
 ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times);
 
 // The makespan less one rank's own work: what a rank idles, waiting for others, before its first action, between its actions

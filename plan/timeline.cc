@@ -63,6 +63,16 @@ void ForEachStretch(const Timeline& timeline, const Role& role, const Program& p
 
 }  // namespace
 
+StepBreakdown operator+(const StepBreakdown& a, const StepBreakdown& b) {
+  return {a.step + b.step,     a.compute + b.compute, a.exposed_communication + b.exposed_communication,
+          a.bubble + b.bubble, a.host + b.host,       a.communication + b.communication};
+}
+
+StepBreakdown operator/(const StepBreakdown& sum, int64_t count) {
+  return {sum.step / count,   sum.compute / count, sum.exposed_communication / count,
+          sum.bubble / count, sum.host / count,    sum.communication / count};
+}
+
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program) {
   StepBreakdown result;
   result.step = timeline.end;

@@ -52,6 +52,9 @@ struct StepBreakdown {
   // stand ready long before.
   Duration communication;
 };
+// Part by part, for means.
+StepBreakdown operator+(const StepBreakdown& a, const StepBreakdown& b);
+StepBreakdown operator/(const StepBreakdown& sum, int64_t count);
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);
 
 // Where the compute stream's time goes, by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait all_reduce" (and

@@ -2,16 +2,6 @@
 
 namespace windtunnel {
 
-StepBreakdown operator+(const StepBreakdown& a, const StepBreakdown& b) {
-  return {a.step + b.step,     a.compute + b.compute, a.exposed_communication + b.exposed_communication,
-          a.bubble + b.bubble, a.host + b.host,       a.communication + b.communication};
-}
-
-StepBreakdown operator/(const StepBreakdown& sum, int64_t count) {
-  return {sum.step / count,   sum.compute / count, sum.exposed_communication / count,
-          sum.bubble / count, sum.host / count,    sum.communication / count};
-}
-
 std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<Timeline>& timelines) {
   std::vector<RoleTime> times;
   for (const Timeline& timeline : timelines) {

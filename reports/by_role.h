@@ -24,8 +24,4 @@ std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<Timeline>& 
 // A timeline each, in their order.
 std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<Timeline>& timelines);
 
-// Sums and means of breakdowns, part by part.
-StepBreakdown operator+(const StepBreakdown& a, const StepBreakdown& b);
-StepBreakdown operator/(const StepBreakdown& sum, int64_t count);
-
 }  // namespace windtunnel

@@ -22,17 +22,6 @@ std::string Share(Duration part, Duration whole) {
   return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
 }
 
-// Of a collective's whole message, or of what is sent or received.
-std::string BytesOf(const Op& op) {
-  if (const auto* collective = std::get_if<Collective>(&op.kind))
-    return FormatBytes(MessageBytes(*collective));
-  if (const auto* send = std::get_if<Send>(&op.kind))
-    return FormatBytes(SizeOf(send->dtype) * send->elements);
-  if (const auto* receive = std::get_if<Receive>(&op.kind))
-    return FormatBytes(SizeOf(receive->dtype) * receive->elements);
-  return "";
-}
-
 // "all_reduce bucket 1"; an operator named after its kind is named once.
 std::string Label(const Op& op) {
   std::string name(OperatorName(op.kind));
@@ -146,8 +135,9 @@ std::string DescribeCommunication(const Plan& plan, const Timeline& timeline, In
   for (const CommunicationUse& use : uses) {
     const Op& op = role.steady.ops[use.op];
     Duration time = use.end - use.start;
-    text += fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}\n", Label(op), BytesOf(op),
-                        FormatDuration(use.ready), FormatDuration(use.start), FormatDuration(use.end),
+    text += fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}\n", Label(op),
+                        FormatBytes(MessageBytes(op.kind)), FormatDuration(use.ready),
+                        FormatDuration(use.start), FormatDuration(use.end),
                         time > Duration() ? fmt::format("{:.0f} %", 100 * (use.hidden / time)) : "",
                         FormatDuration(time - use.hidden));
   }

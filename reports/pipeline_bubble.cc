@@ -41,9 +41,9 @@ MessageUse MessagesOf(const Plan& plan, const std::vector<const Timeline*>& time
     if (!timeline) continue;
     const Program& program = plan.RoleOf(timeline->rank).steady;
     for (const Span& span : timeline->spans) {
-      const auto* send = std::get_if<Send>(&program.ops[span.op].kind);
-      if (!send) continue;
-      use.bytes = std::max(use.bytes, SizeOf(send->dtype) * send->elements);
+      const OpKind& kind = program.ops[span.op].kind;
+      if (!std::holds_alternative<Send>(kind)) continue;
+      use.bytes = std::max(use.bytes, MessageBytes(kind));
       times.push_back(span.end - span.start);
     }
   }
@@ -85,7 +85,7 @@ StageTimes MeanTimes(const std::vector<StageUse>& stages) {
 }
 
 // A rank waits from the end of its own work until all are done; in between, for what it needs.
-Duration MeanBubble(const RankTimes& times, const std::vector<Duration>& tail) {
+Duration MeanBubble(const ScheduleTimes& times, const std::vector<Duration>& tail) {
   std::vector<Duration> work = times.work;
   Duration end;
   for (size_t rank = 0; rank < work.size(); ++rank) {
@@ -96,73 +96,7 @@ Duration MeanBubble(const RankTimes& times, const std::vector<Duration>& tail) {
   return end - Mean(work);
 }
 
-class Run {
- public:
-  Run(const Schedule& schedule, const std::function<Duration(const Action&)>& time, Duration message)
-      : schedule_(schedule), time_(time), message_(message), next_(schedule.ranks.size()) {
-    times_.work.resize(schedule.ranks.size());
-    times_.done.resize(schedule.ranks.size());
-  }
-
-  RankTimes ToEnd() {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
-        while (Step(rank)) progress = true;
-    }
-    for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
-      WT_CHECK_EQ(next_[rank], schedule_.ranks[rank].size());
-    return std::move(times_);
-  }
-
- private:
-  // Of the direction (forward: true), stage and micro-batch that made it.
-  using Key = std::pair<bool, std::pair<int, int64_t>>;
-
-  // When what `stage` made is on `rank`; nothing while it is not made.
-  std::optional<Duration> Arrival(const Key& key, size_t rank) const {
-    const auto made = made_.find(key);
-    if (made == made_.end()) return std::nullopt;
-    const bool is_here = schedule_.rank_of_stage[key.second.first] == static_cast<int>(rank);
-    return is_here ? made->second : made->second + message_;
-  }
-
-  std::optional<Duration> InputOf(const Action& action, size_t rank) const {
-    const bool is_forward = action.kind == ActionKind::kForward;
-    const int from = action.stage + (is_forward ? -1 : 1);
-    if (action.kind == ActionKind::kWeightGradient || from < 0 || from == schedule_.stages())
-      return Duration();
-    return Arrival({is_forward, {from, action.micro_batch}}, rank);
-  }
-
-  bool Step(size_t rank) {
-    if (next_[rank] == schedule_.ranks[rank].size()) return false;
-    const Action& action = schedule_.ranks[rank][next_[rank]];
-    const std::optional<Duration> input = InputOf(action, rank);
-    if (!input) return false;
-    const Duration length = time_(action);
-    times_.done[rank] = std::max(*input, times_.done[rank]) + length;
-    times_.work[rank] += length;
-    if (action.kind != ActionKind::kWeightGradient)
-      made_[{action.kind == ActionKind::kForward, {action.stage, action.micro_batch}}] = times_.done[rank];
-    ++next_[rank];
-    return true;
-  }
-
-  const Schedule& schedule_;
-  const std::function<Duration(const Action&)>& time_;
-  const Duration message_;
-  std::vector<size_t> next_;
-  std::map<Key, Duration> made_;
-  RankTimes times_;
-};
-
 }  // namespace
-
-RankTimes RunPipeline(const Schedule& schedule, const std::function<Duration(const Action&)>& time,
-                      Duration message) {
-  return Run(schedule, time, message).ToEnd();
-}
 
 PipelineUse PipelineUseOf(const Plan& plan, const std::vector<Timeline>& timelines) {
   const std::vector<const Timeline*> of_ranks = TimelinesByPipelineRank(plan, timelines);
@@ -194,13 +128,12 @@ std::optional<ScheduleRequest> RequestOf(const Plan& plan) {
 BubbleParts BubblePartsOf(const Plan& plan, const Prediction& prediction, const PipelineUse& use) {
   const Schedule schedule = ComputationsOf(plan);
   const StageTimes mean = MeanTimes(use.stages);
-  const auto equal = [&](const Action& action) { return mean.Of(action.kind); };
-  const auto own = [&](const Action& action) { return use.stages[action.stage].times.Of(action.kind); };
+  const ActionTime own = [&](const Action& action) { return use.stages[action.stage].times.Of(action.kind); };
   BubbleParts parts;
   if (const auto request = RequestOf(plan)) parts.closed_form = ClosedFormBubble(*request, mean);
-  parts.equal_stages = MeanBubble(RunPipeline(schedule, equal, Duration()), {});
-  parts.own_times = MeanBubble(RunPipeline(schedule, own, Duration()), {});
-  const RankTimes with_messages = RunPipeline(schedule, own, use.messages.time);
+  parts.equal_stages = MeanBubble(RunSchedule(schedule, mean), {});
+  parts.own_times = MeanBubble(RunSchedule(schedule, own), {});
+  const ScheduleTimes with_messages = RunSchedule(schedule, own, use.messages.time);
   parts.with_messages = MeanBubble(with_messages, {});
   parts.with_end = MeanBubble(with_messages, use.tail);
   parts.predicted = prediction.breakdown.bubble;

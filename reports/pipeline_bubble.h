@@ -2,7 +2,6 @@
 // and the end of the step add to it. Each of these is the schedule run again with one more thing that it has in the prediction.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -45,14 +44,6 @@ struct BubbleParts {
   Duration predicted;
 };
 BubbleParts BubblePartsOf(const Plan& plan, const Prediction& prediction, const PipelineUse& use);
-
-// How long each rank has computed and when it is done, in a schedule of computations. `time` of an action, `message` from one rank to
-// another. REQUIRES: no fault (plan/schedule_check.h).
-struct RankTimes {
-  std::vector<Duration> work, done;
-};
-RankTimes RunPipeline(const Schedule& schedule, const std::function<Duration(const Action&)>& time,
-                      Duration message);
 
 // The arguments that made the plan's schedule, where a named generator did. REQUIRES: plan.pipeline.
 struct ScheduleRequest;

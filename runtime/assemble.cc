@@ -38,21 +38,6 @@ std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<
   return mean;
 }
 
-StepBreakdown Mean(const std::vector<StepBreakdown>& all) {
-  StepBreakdown sum;
-  for (const StepBreakdown& one : all) {
-    sum.step += one.step;
-    sum.compute += one.compute;
-    sum.exposed_communication += one.exposed_communication;
-    sum.bubble += one.bubble;
-    sum.host += one.host;
-    sum.communication += one.communication;
-  }
-  const int64_t count = static_cast<int64_t>(all.size());
-  return StepBreakdown{sum.step / count,   sum.compute / count, sum.exposed_communication / count,
-                       sum.bubble / count, sum.host / count,    sum.communication / count};
-}
-
 // Mean over ranks and over the steps between the quartiles of step time.
 std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs,
                                            const std::vector<size_t>& ranking) {
@@ -85,17 +70,17 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
   result.by_operator = ByOperator(plan, runs, ranking);
-  std::vector<StepBreakdown> breakdowns;
+  StepBreakdown breakdowns;
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
                                            run.resident_growth, run.outside_allocator});
     Timeline& median = run.timelines[ranking[(ranking.size() - 1) / 2]];
     const Role& role = plan.RoleOf(static_cast<int>(rank));
-    breakdowns.push_back(BreakDown(median, role, role.steady));
+    breakdowns = breakdowns + BreakDown(median, role, role.steady);
     result.timelines.push_back(std::move(median));
   }
-  result.breakdown = Mean(breakdowns);
+  result.breakdown = breakdowns / static_cast<int64_t>(runs.size());
   return result;
 }
 

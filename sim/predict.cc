@@ -80,17 +80,9 @@ StepBreakdown MeanBreakdown(const Plan& plan, const std::vector<Timeline>& timel
   StepBreakdown sum;
   for (const Timeline& timeline : timelines) {
     const Role& role = plan.RoleOf(timeline.rank);
-    StepBreakdown one = BreakDown(timeline, role, role.steady);
-    sum.step += one.step;
-    sum.compute += one.compute;
-    sum.exposed_communication += one.exposed_communication;
-    sum.bubble += one.bubble;
-    sum.host += one.host;
-    sum.communication += one.communication;
+    sum = sum + BreakDown(timeline, role, role.steady);
   }
-  const int64_t n = static_cast<int64_t>(timelines.size());
-  return {sum.step / n,   sum.compute / n, sum.exposed_communication / n,
-          sum.bubble / n, sum.host / n,    sum.communication / n};
+  return sum / static_cast<int64_t>(timelines.size());
 }
 
 // Means over the replicates between p25 and p75, and over ranks.

@@ -161,19 +161,30 @@ WT_CPU_KERNEL double SquaredErrors(int64_t n, const T* prediction, const float* 
 
 }  // namespace
 
-Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands) {
-  const int32_t* targets = operands.InIntegers(1, op.rows);
-  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab));
+namespace {
+
+// The mean over rows of what `sum_rows` (of the gradient's scale, the logits and a place for a row) adds up.
+template <typename Op, typename SumRows>
+void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows sum_rows) {
   const double rows = static_cast<double>(op.rows);
   const double sum = WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     T* logits = operands.Out<T>(1, op.rows * op.vocab);
     WT_CHECK(logits == operands.In<T>(0, op.rows * op.vocab));  // the gradient takes the logits' place
     float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
-    return CrossEntropyRows(op.rows, op.vocab, targets, static_cast<float>(op.gradient_scale / rows), logits,
-                            place);
+    return sum_rows(static_cast<float>(op.gradient_scale / rows), logits, place);
   });
   *operands.Out(0, 1) = static_cast<float>(sum / rows);
+}
+
+}  // namespace
+
+Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands) {
+  const int32_t* targets = operands.InIntegers(1, op.rows);
+  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab));
+  MeanLoss(scratch, op, operands, [&](float scale, auto* logits, float* place) {
+    return CrossEntropyRows(op.rows, op.vocab, targets, scale, logits, place);
+  });
   return Ok();
 }
 
@@ -202,16 +213,9 @@ Status Run(Scratch& scratch, const VocabParallelSums& op, const TensorPosition& 
 Status Run(Scratch& scratch, const VocabParallelLoss& op, const TensorPosition& tensor,
            const Operands& operands) {
   const VocabPart part = PartOf(op, tensor, operands);
-  const double rows = static_cast<double>(op.rows);
-  const double sum = WithElement(op.dtype, [&](auto element) {
-    using T = decltype(element);
-    T* logits = operands.Out<T>(1, op.rows * op.vocab);
-    WT_CHECK(logits == operands.In<T>(0, op.rows * op.vocab));  // the gradient takes the logits' place
-    float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
-    return VocabParallelRows(part, operands.In(3, op.rows), operands.In(4, op.rows),
-                             static_cast<float>(op.gradient_scale / rows), logits, place);
+  MeanLoss(scratch, op, operands, [&](float scale, auto* logits, float* place) {
+    return VocabParallelRows(part, operands.In(3, op.rows), operands.In(4, op.rows), scale, logits, place);
   });
-  *operands.Out(0, 1) = static_cast<float>(sum / rows);
   return Ok();
 }
 

@@ -18,6 +18,28 @@ namespace {
 
 using Graph = boost::compressed_sparse_row_graph<boost::directedS>;
 
+// One micro-batch, F = 1, B = 2, messages of 0.5:   0F0 0-1, 1F0 1.5-2.5, 1B0 2.5-4.5, 0B0 5-7.
+TEST(RunSchedule, LetsMessagesTakeTheirTime) {
+  const Schedule schedule{"",
+                          1,
+                          {0, 1},
+                          {{{ActionKind::kForward, 0, 0}, {ActionKind::kBackward, 0, 0}},
+                           {{ActionKind::kForward, 1, 0}, {ActionKind::kBackward, 1, 0}}}};
+  const auto time = [](const Action& action) { return Seconds(action.kind == ActionKind::kForward ? 1 : 2); };
+  const ScheduleTimes times = RunSchedule(schedule, time, Seconds(0.5));
+  EXPECT_EQ(times.done, (std::vector<Duration>{Seconds(7), Seconds(4.5)}));
+  EXPECT_EQ(times.work, (std::vector<Duration>{Seconds(3), Seconds(3)}));
+  EXPECT_EQ(times.makespan, Seconds(7));
+}
+
+// Stages that share a rank hand over without a message.
+TEST(RunSchedule, HandsOverWithinARankForNothing) {
+  const Schedule schedule{"", 1, {0, 0}, {{{ActionKind::kForward, 0, 0}, {ActionKind::kForward, 1, 0}}}};
+  const ScheduleTimes times = RunSchedule(
+      schedule, [](const Action&) { return Seconds(1); }, Seconds(10));
+  EXPECT_EQ(times.done[0], Seconds(2));
+}
+
 StageTimes Times(int64_t forward, int64_t input_gradient, int64_t weight_gradient) {
   return {Picoseconds(forward), Picoseconds(input_gradient), Picoseconds(weight_gradient)};
 }

@@ -9,39 +9,6 @@
 namespace windtunnel {
 namespace {
 
-// One micro-batch, F = 1, B = 2, messages of 0.5:   0F0 0-1, 1F0 1.5-2.5, 1B0 2.5-4.5, 0B0 5-7.
-TEST(RunPipeline, LetsMessagesTakeTheirTime) {
-  const Schedule schedule{"",
-                          1,
-                          {0, 1},
-                          {{{ActionKind::kForward, 0, 0}, {ActionKind::kBackward, 0, 0}},
-                           {{ActionKind::kForward, 1, 0}, {ActionKind::kBackward, 1, 0}}}};
-  const auto time = [](const Action& action) { return Seconds(action.kind == ActionKind::kForward ? 1 : 2); };
-  const RankTimes times = RunPipeline(schedule, time, Seconds(0.5));
-  EXPECT_EQ(times.done, (std::vector<Duration>{Seconds(7), Seconds(4.5)}));
-  EXPECT_EQ(times.work, (std::vector<Duration>{Seconds(3), Seconds(3)}));
-}
-
-// Stages that share a rank hand over without a message.
-TEST(RunPipeline, HandsOverWithinARankForNothing) {
-  const Schedule schedule{"", 1, {0, 0}, {{{ActionKind::kForward, 0, 0}, {ActionKind::kForward, 1, 0}}}};
-  const RankTimes times = RunPipeline(
-      schedule, [](const Action&) { return Seconds(1); }, Seconds(10));
-  EXPECT_EQ(times.done[0], Seconds(2));
-}
-
-TEST(RunPipeline, AgreesWithRunScheduleWhereMessagesAreFree) {
-  const StageTimes times{Seconds(2), Seconds(3), Seconds(1)};
-  for (const SamplePipeline& sample : EverySchedule()) {
-    const Schedule schedule =
-        *MakeSchedule(sample.schedule, 2, static_cast<int>(sample.virtual_stages), sample.micro_batches);
-    const RankTimes ran = RunPipeline(
-        schedule, [&](const Action& action) { return times.Of(action.kind); }, Duration());
-    EXPECT_EQ(*std::max_element(ran.done.begin(), ran.done.end()), RunSchedule(schedule, times).makespan)
-        << sample.schedule;
-  }
-}
-
 TEST(PipelineUse, CountsMessagesOfOneReplica) {
   const Outcome outcome = PipelineOutcome({.ranks = 4, .micro_batches = 6, .data = 2});
   const PipelineUse use = PipelineUseOf(outcome.plan, outcome.prediction->timelines);

@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
-#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/exact_peaks.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -14,11 +14,6 @@ namespace {
 
 Scenario Dp(Scenario s) {
   s.parallel.data.kind = DataParallelKind::kDp;
-  return s;
-}
-
-Scenario With(Scenario s, const std::function<void(Scenario&)>& change) {
-  change(s);
   return s;
 }
 
@@ -69,19 +64,7 @@ TEST_P(DpMemory, PeaksArePredictedToTheByteInBothRoles) {
     s.allocator = allocator;
     const auto plan = CompilePlan(s);
     ASSERT_TRUE(plan) << plan.error().message;
-    std::vector<RoleMemory> predicted;
-    for (const Role& role : plan->roles)
-      predicted.push_back(*SimulateMemory(role, {.allocator = plan->scenario.allocator}));
-    std::mutex mutex;
-    WithRanks(*plan, [&](RankSession& session, Store&) -> Status {
-      for (int step = 0; step < 4; ++step) WT_RETURN_IF_ERROR(session.Step());
-      std::lock_guard lock(mutex);
-      const RoleMemory& role = predicted[plan->role_of_rank[session.rank()]];
-      EXPECT_EQ(session.steady_peak().allocated, role.steady.allocated) << "rank " << session.rank();
-      EXPECT_EQ(session.steady_peak().reserved, role.steady.reserved) << "rank " << session.rank();
-      EXPECT_EQ(session.initial_peak().allocated, role.initial_peak) << "rank " << session.rank();
-      return Ok();
-    });
+    ExpectExactPeaks(*plan);
   }
 }
 

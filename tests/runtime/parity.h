@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ struct ParityCase {
   Scenario scenario;
 };
 inline void PrintTo(const ParityCase& c, std::ostream* out) { *out << c.name; }
+inline std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
+
+inline Scenario With(Scenario s, const std::function<void(Scenario&)>& change) {
+  change(s);
+  return s;
+}
 
 // The scenario on one device, plainly, with the batch of all its ranks.
 inline Scenario OnOneDevice(Scenario s) {

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <mutex>
 
 #include "plan/plan.h"
-#include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
-#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/exact_peaks.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -52,8 +50,6 @@ Scenario ThreeLayers(Scenario s) {
 class PipelineParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(PipelineParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(PipelineParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
-
-std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(
     Schedules, PipelineParity,
@@ -111,25 +107,6 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 // ---- memory -----------------------------------------------------------------------------------------------------------
-
-void ExpectExactPeaks(const Plan& plan) {
-  std::vector<RoleMemory> predicted;
-  for (const Role& role : plan.roles) {
-    auto memory = SimulateMemory(role);
-    ASSERT_TRUE(memory) << memory.error().message;
-    predicted.push_back(std::move(*memory));
-  }
-  std::mutex mutex;
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-    for (size_t step = 0; step < plan.roles[0].startup.size() + 2; ++step) WT_RETURN_IF_ERROR(session.Step());
-    const RoleMemory& memory = predicted[plan.role_of_rank[session.rank()]];
-    std::lock_guard lock(mutex);
-    EXPECT_EQ(session.steady_peak().allocated, memory.steady.allocated) << "rank " << session.rank();
-    EXPECT_EQ(session.steady_peak().reserved, memory.steady.reserved) << "rank " << session.rank();
-    EXPECT_EQ(session.initial_peak().allocated, memory.initial_peak) << "rank " << session.rank();
-    return Ok();
-  });
-}
 
 TEST(PipelineMemory, IsPredictedToTheByteOnEveryRank) {
   const std::pair<const char*, int64_t> schedules[] = {{"none", 1},        {"gpipe", 1}, {"1f1b", 1},

@@ -7,7 +7,7 @@
 #include "plan/plan.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
-#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/exact_peaks.h"
 
 namespace windtunnel {
 namespace {
@@ -124,23 +124,6 @@ constexpr std::pair<int, GradientSync> kAccumulations[] = {{1, GradientSync::kLa
                                                            {2, GradientSync::kLastMicroBatch},
                                                            {2, GradientSync::kEveryMicroBatch}};
 
-void ExpectExactPeaks(const Plan& plan, const std::string& what) {
-  const auto predicted = SimulateMemory(plan.roles[0]);
-  ASSERT_TRUE(predicted) << what;
-  std::mutex mutex;
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-    for (size_t step = 0; step < plan.roles[0].startup.size() + 2; ++step) WT_RETURN_IF_ERROR(session.Step());
-    std::lock_guard lock(mutex);
-    EXPECT_EQ(session.steady_peak().allocated, predicted->steady.allocated)
-        << what << ", rank " << session.rank();
-    EXPECT_EQ(session.steady_peak().reserved, predicted->steady.reserved)
-        << what << ", rank " << session.rank();
-    EXPECT_EQ(session.initial_peak().allocated, predicted->initial_peak)
-        << what << ", rank " << session.rank();
-    return Ok();
-  });
-}
-
 class PeakMemory : public testing::TestWithParam<std::tuple<Strategy, Recompute>> {};
 
 TEST_P(PeakMemory, IsPredictedToTheByteOnEveryRank) {
@@ -157,9 +140,9 @@ TEST_P(PeakMemory, IsPredictedToTheByteOnEveryRank) {
       s.parallel.data.sync = sync;
       s.recompute = recompute;
       s.batch.accumulate = micro_batches;
-      ExpectExactPeaks(*CompilePlan(s),
-                       fmt::format("offload {}, {} micro-batches, sync {}", static_cast<int>(offload),
-                                   micro_batches, static_cast<int>(sync)));
+      SCOPED_TRACE(fmt::format("offload {}, {} micro-batches, sync {}", static_cast<int>(offload),
+                               micro_batches, static_cast<int>(sync)));
+      ExpectExactPeaks(*CompilePlan(s));
     }
   }
 }
@@ -207,7 +190,8 @@ TEST_P(TensorPeakMemory, IsPredictedToTheByteOnEveryRank) {
       s.cluster.devices_per_node = s.WorldSize();
       s.recompute = recompute;
       s.optimizer.clip_norm = 1.0;
-      ExpectExactPeaks(*CompilePlan(s), fmt::format("{}, sequence {}", s.name, sequence));
+      SCOPED_TRACE(fmt::format("{}, sequence {}", s.name, sequence));
+      ExpectExactPeaks(*CompilePlan(s));
     }
   }
 }

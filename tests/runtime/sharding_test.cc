@@ -69,7 +69,6 @@ TEST_P(ShardingParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(G
 TEST_P(ShardingParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
 
 constexpr auto kZero1 = DataParallelKind::kZero1, kZero2 = DataParallelKind::kZero2;
-std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(
     Zero, ShardingParity,

@@ -62,8 +62,6 @@ class TensorParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(TensorParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(TensorParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario); }
 
-std::string NameOf(const testing::TestParamInfo<ParityCase>& info) { return info.param.name; }
-
 INSTANTIATE_TEST_SUITE_P(
     Alone, TensorParity,
     testing::Values(ParityCase{"Gpt", Tensor(TiedGpt(), 2, false)},

@@ -13,11 +13,6 @@
 namespace windtunnel {
 namespace {
 
-Scenario With(Scenario s, const std::function<void(Scenario&)>& change) {
-  change(s);
-  return s;
-}
-
 class DdpParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(DdpParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(DdpParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }

@@ -60,19 +60,22 @@ int64_t MostHeld(const Role& role) {
   return most;
 }
 
-void Check(const ScheduleRequest& request, const StageTimes& times) {
+// Whether the schedule runs with so many micro-batches; if so, checks it.
+bool Check(const ScheduleRequest& request, const StageTimes& times) {
   const auto schedule =
       MakeSchedule(request.name, request.ranks, request.virtual_stages, request.micro_batches);
-  if (!schedule) return;  // not for so many micro-batches
+  if (!schedule) return false;
   SCOPED_TRACE(fmt::format("{} p={} v={} m={}", request.name, request.ranks, request.virtual_stages,
                            request.micro_batches));
   const auto plan = CompilePlan(OneBlockAStage(request));
-  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_TRUE(plan) << plan.error().message;
+  if (!plan) return true;
   const Duration expected = RunSchedule(*schedule, times).makespan;
   const Duration own = times.all() * request.micro_batches * request.virtual_stages;
   for (bool host_computes : {true, false}) {
     const auto prediction = Predict(*plan, EqualStages(times, host_computes), {.replicates = 1});
-    ASSERT_TRUE(prediction) << prediction.error().message;
+    EXPECT_TRUE(prediction) << prediction.error().message;
+    if (!prediction) return true;
     EXPECT_EQ(prediction->p50, expected) << "host computes: " << host_computes;
     EXPECT_EQ(prediction->breakdown.bubble, expected - own) << "host computes: " << host_computes;
   }
@@ -83,6 +86,7 @@ void Check(const ScheduleRequest& request, const StageTimes& times) {
     EXPECT_EQ(MostHeld(plan->roles[rank]), in_flight[rank]) << "rank " << rank;
     EXPECT_EQ(in_flight[rank], PromisedActivationsInFlight(request, rank)) << "rank " << rank;
   }
+  return true;
 }
 
 class SimulatedPipeline : public testing::TestWithParam<const char*> {};
@@ -95,16 +99,17 @@ TEST_P(SimulatedPipeline, TakesAsLongAndHoldsAsMuchAsItsSchedule) {
                                                                                    : std::vector<int>{2, 3};
   const StageTimes equal{Microseconds(10), Microseconds(10), Microseconds(10)};
   const StageTimes unequal{Microseconds(10), Microseconds(13), Microseconds(7)};
+  int checked = 0;
   for (int ranks : {2, 3, 4, 7, 16}) {
     for (int v : virtual_stages) {
       for (int64_t m : {int64_t{1}, int64_t{2}, int64_t{ranks}, int64_t{2 * ranks}, int64_t{3 * ranks + 1},
                         int64_t{64}}) {
         if (ranks == 16 && m == 64 && v > 1) continue;  // for the test's time
-        Check({name, ranks, v, m}, equal);
-        Check({name, ranks, v, m}, unequal);
+        checked += Check({name, ranks, v, m}, equal) && Check({name, ranks, v, m}, unequal) ? 1 : 0;
       }
     }
   }
+  EXPECT_GE(checked, 10);  // the rest are numbers of micro-batches that the schedule refuses
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, SimulatedPipeline,
