@@ -208,6 +208,8 @@ class Driver {
       if (IsMemory(op.kind)) continue;
       const int32_t number = number_[i] = static_cast<int32_t>(result_.ops.size());
       AddOp(op);
+      result_.adds_to_first |=
+          std::holds_alternative<Fill>(op.kind) && (op.stage == kBefore || op.stage == kAfter);
       if (op.stage != kMarker) WT_RETURN_IF_ERROR(Cost(op, result_.ops.back()));
       switch (op.stage) {
         case kBefore:
@@ -234,8 +236,6 @@ class Driver {
     result_.first.assign(groups.begin(), last);
     result_.last.assign(last, groups.end());
     if (result_.first.empty()) result_.first = result_.last;  // one micro-batch
-    for (const RankStrategy::Group& group : result_.first)
-      result_.adds_to_first |= group.begin < group.marker;
     return Ok();
   }
 
@@ -283,16 +283,16 @@ class Driver {
     AddResident(is_temporary);
     int64_t level = 0, peak = 0;
     bool is_awaited = false;
-    int32_t number = -1;
-    std::vector<RankStrategy::Group*> by_marker(result_.ops.size(), nullptr);
-    for (RankStrategy::Group& group : result_.first) by_marker[group.marker] = &group;
-    int64_t pending = 0;  // allocated for the next marker
+    int32_t number = -1, conversions = 0;
+    size_t group = 0;  // after the last marker's; of `first`
     for (size_t i = 0; i < ops.size(); ++i) {
       if (number_[i] >= 0) {
         number = number_[i];
         if (result_.ops[number].is_marker) {
-          if (by_marker[number] != nullptr) by_marker[number]->allocates = pending;
-          pending = 0;
+          ++group;
+          conversions = 0;
+        } else if (!std::holds_alternative<Fill>(ops[i].kind)) {
+          ++conversions;
         }
         continue;
       }
@@ -305,7 +305,7 @@ class Driver {
       }
       const bool is_after = number >= result_.after_backwards || NextNumber(i) >= result_.after_backwards;
       if (!is_after) {
-        if (!is_temporary[id]) pending += bytes;
+        if (!is_temporary[id]) AddAllocation(bytes, i, group, conversions);
         continue;
       }
       // The messages' memory is freed before what the operator that waits for them allocates.
@@ -326,6 +326,20 @@ class Driver {
     } else {
       result_.net_before = level;
       result_.peak_before = peak;
+    }
+  }
+
+  // In the first backwards: before the marker that comes next, or behind the last one when something of its group is still to come.
+  void AddAllocation(int64_t bytes, size_t i, size_t group, int32_t conversions) {
+    const int32_t next = NextNumber(i);
+    const bool is_late = group > 0 && group <= result_.first.size() && next < result_.first[group - 1].end;
+    if (is_late) {
+      RankStrategy::Group& late = result_.first[group - 1];
+      if (late.lates++ == 0) late.first_late = static_cast<int32_t>(result_.late_allocations.size());
+      result_.late_allocations.push_back({conversions, bytes});
+    } else {
+      WT_CHECK_LT(group, result_.first.size());
+      result_.first[group].allocates += bytes;
     }
   }
 

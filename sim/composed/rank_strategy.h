@@ -28,11 +28,18 @@ struct RankStrategy {
   // Around one operator of the model that writes gradients: [begin, marker), the operator, (marker, end).
   struct Group {
     int32_t begin = 0, marker = 0, end = 0;
-    int64_t allocates = 0;  // bytes that stay until the next step
+    int64_t allocates = 0;              // before the operator, bytes that stay until the next step
+    int32_t first_late = 0, lates = 0;  // into `late_allocations`
   };
+  // The same after the operator: once so many conversions of gradients have followed it.
+  struct LateAllocation {
+    int32_t conversions = 0;
+    int64_t bytes = 0;
+  };
+  std::vector<LateAllocation> late_allocations;
   // Of the backwards of each of the rank's stages in turn, the last stage first. With one micro-batch both are the same.
   std::vector<Group> first, last;
-  bool adds_to_first = false;   // operators before the markers of `first`
+  bool adds_to_first = false;   // operators that the templates' first backward does not have: padding
   int32_t after_backwards = 0;  // the first operator behind them
   // Operators [sends_from, sends_awaited] wait for all that the rank has sent; the last of them is the first of the compute stream.
   int32_t sends_from = 0, sends_awaited = 0;

@@ -151,22 +151,38 @@ void AddGradientMemory(const StageAction& action, const RankStrategy& strategy, 
                        MemoryPass& lead, MemoryPass& rest) {
   lead = rest = {};
   bool has_begun = false;
+  const auto add = [&](int64_t bytes) { (has_begun ? rest : lead).Add(bytes); };
   for (const StageAction::Run& run : action.runs) {
     for (int64_t i = 0; i < run.count; ++i) {
       const Part& part = *run.part;
+      const int32_t ops = static_cast<int32_t>(part.ops.size());
       size_t change = 0;
-      for (int32_t op = 0; op <= static_cast<int32_t>(part.ops.size()); ++op) {
-        if (op < static_cast<int32_t>(part.ops.size()) && part.ops[op].has_gradients)
-          (has_begun ? rest : lead).Add(strategy.first[group++].allocates);
-        const bool begins = op < static_cast<int32_t>(part.ops.size()) && part.ops[op].stream == kCompute;
+      const RankStrategy::Group* around = nullptr;  // the last one
+      int32_t conversions = 0, late = 0;
+      for (int32_t op = 0; op <= ops; ++op) {
+        if (op < ops && part.ops[op].is_strategy && around != nullptr) {
+          for (; late < around->lates; ++late) {
+            const RankStrategy::LateAllocation& allocation =
+                strategy.late_allocations[around->first_late + late];
+            if (allocation.conversions > conversions) break;
+            add(allocation.bytes);
+          }
+          ++conversions;
+        }
+        if (op < ops && part.ops[op].has_gradients) {
+          around = &strategy.first[group++];
+          conversions = late = 0;
+          add(around->allocates);
+        }
+        const bool begins = op < ops && part.ops[op].stream == kCompute;
         for (; change < part.memory.size() && part.memory[change].op == op && !part.memory[change].is_after;
              ++change) {
-          if (begins && part.memory[change].bytes > 0) has_begun = true;
-          (has_begun ? rest : lead).Add(part.memory[change].bytes);
+          has_begun |= begins && part.memory[change].bytes > 0;
+          add(part.memory[change].bytes);
         }
         has_begun |= begins;
         for (; change < part.memory.size() && part.memory[change].op == op; ++change)
-          (has_begun ? rest : lead).Add(part.memory[change].bytes);
+          add(part.memory[change].bytes);
       }
     }
   }

@@ -8,6 +8,7 @@
 #include "cost_models/device_spec.h"
 #include "cost_models/profile.h"
 #include "plan/plan.h"
+#include "scenarios/load.h"
 #include "sim/predict.h"
 #include "sim/search/space.h"
 #include "tests/plan/scenarios_for_tests.h"
@@ -128,6 +129,76 @@ TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   s.search->virtual_stages = {1, 2};
   s.search->schedule = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs"};
   ExpectSameInSpace(s);
+}
+
+template <typename T>
+T Any(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+// Anything that is composed: models, batches, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
+// padding, one micro-batch or many.
+Scenario AnyScenario() {
+  Scenario s = Base(false);
+  ModelSpec& model = s.model;
+  model.hidden = Any<int64_t>({32, 96, 1024});
+  model.seq_len = Any<int64_t>({16, 24, 1024});
+  model.heads = 4;
+  model.kv_heads = Any<int64_t>({2, 4});
+  model.ffn = model.hidden * Any<int64_t>({2, 4});
+  model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu});
+  model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
+  model.position = Any({PositionKind::kLearned, PositionKind::kRope});
+  model.bias = Any({true, false});
+  model.tie_embeddings = Any({true, false});
+  model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
+  s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp32});
+  s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
+  s.optimizer.clip_norm = Any({0.0, 1.0});
+  s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kPytorch});
+  s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
+  s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
+  s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
+  ParallelSpec& parallel = s.parallel;
+  parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
+  parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
+  parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
+  parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1
+                                   ? Any<std::string>({"1f1b", "gpipe", "none"})
+                                   : Any<std::string>({"interleaved", "looped_bfs"});
+  const int64_t stages = parallel.pipeline.size * parallel.pipeline.virtual_stages;
+  const int64_t layers = Any<int64_t>({1, 2, 3, 5});
+  model.layers = stages * layers;
+  if (stages > 1) parallel.pipeline.balance.assign(static_cast<size_t>(stages), layers);
+  DataParallelSpec& data = parallel.data;
+  data.size = Any<int64_t>({1, 2, 3});
+  data.kind = data.size == 1
+                  ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
+                  : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
+  data.overlap = Any({true, false});
+  data.bucket_cap_mb = Any({0.05, 1.0, 25.0});
+  const bool may_view = s.precision.param == Precision::kFp32;
+  data.gradient_as_bucket_view = may_view && Any({true, false});
+  data.find_unused_parameters = Any({true, false, false});
+  // All on one node, or a node for each stage.
+  const bool one_node = Any({true, false});
+  s.cluster.devices_per_node = parallel.tensor.size * data.size * (one_node ? parallel.pipeline.size : 1);
+  s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
+  return s;
+}
+
+RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
+  const Scenario scenario = AnyScenario();
+  RC_PRE(CompilePlan(scenario).has_value());
+  ComposedSteps steps;
+  const auto both = Compare(steps, scenario);
+  const std::string yaml = ResolvedYaml(scenario);
+  if (!both) RC_FAIL(both.error().message + "\n" + yaml);
+  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
+    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
+                        both->predicted_time.picoseconds(), both->composed_memory.count(),
+                        both->predicted_memory.count(), yaml));
+  }
 }
 
 }  // namespace
