@@ -60,6 +60,15 @@ std::string StageKey(const Scenario& s, const StageKind& kind) {
                      s.parallel.tensor.sequence ? "s" : "", s.batch.micro, static_cast<int>(s.recompute),
                      s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
 }
+std::string ShapeKey(const Scenario& s, const StageKind& kind) {
+  return fmt::format("{} t{}{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size,
+                     s.parallel.tensor.sequence ? "s" : "", s.parallel.data.kind == DataParallelKind::kZero1,
+                     kind.is_first, kind.is_last);
+}
+std::string MeshKey(const Scenario& s) {
+  return fmt::format("{} t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.data.size,
+                     s.parallel.pipeline.size);
+}
 std::string StrategyKey(const Scenario& s, const RankShape& shape, int64_t layers) {
   return fmt::format("{} t{}{} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), s.parallel.tensor.size,
                      s.parallel.tensor.sequence ? "s" : "", s.parallel.data.size, s.parallel.pipeline.size,
@@ -117,7 +126,6 @@ struct ComposedSteps::Step::Content {
   int64_t message_time = 0,
           message_between = 0;  // picoseconds: to the next rank, and from the last to the first
   int64_t send_host = 0, receive_host = 0;
-  bool is_single = false;  // micro-batch
   int64_t peak = 0;
 
   int stages() const { return walk->ranks * walk->stages_per_rank; }
@@ -315,33 +323,34 @@ class ComposedSteps::Parts {
  public:
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity) {
     WT_RETURN_IF_ERROR(CheckComposable(scenario, model));
-    WT_ASSIGN_OR_RETURN(const MeshGroups groups, MeshGroupsOf(scenario));
+    WT_ASSIGN_OR_RETURN(const auto groups,
+                        groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
     auto content = std::make_unique<Step::Content>();
-    WT_ASSIGN_OR_RETURN(content->walk,
-                        walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
-    content->is_single = scenario.batch.accumulate == 1;
-    const int stages = content->stages();
+    const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
+    const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
+    const int stages = ranks * chunks;
     const int64_t layers = scenario.model.layers / stages;
     // Memory that stays comes first: most configurations have too much of it.
     for (int kind = 0; kind < 3; ++kind) {
-      if (kind > 0 && (stages == 1 || (kind == 1 && stages == 2))) continue;
-      const StageKind of_stage{kind == 0, stages == 1 || kind == 2};
-      WT_ASSIGN_OR_RETURN(content->actions[kind], FindActions(scenario, of_stage, layers, groups, costs));
-    }
-    for (int kind = 0; kind < 3; ++kind) {
-      const int ranks = content->walk->ranks;
       if (kind > 0 && (ranks == 1 || (kind == 1 && ranks == 2))) continue;
-      WT_ASSIGN_OR_RETURN(const bool fits,
-                          AddRank(scenario, kind, layers, groups, costs, capacity, *content));
-      if (fits) continue;
+      WT_RETURN_IF_ERROR(AddStrategy(scenario, kind, chunks, layers, *groups, costs, capacity, *content));
+      if (content->resident[kind] <= capacity.count()) continue;
       content->peak = content->resident[kind];
       return Step(std::move(content));
     }
-    if (content->walk->ranks > 1) content->message = content->actions[0]->stage->message;
+    for (int kind = 0; kind < 3; ++kind) {
+      if (kind > 0 && (stages == 1 || (kind == 1 && stages == 2))) continue;
+      const StageKind of_stage{kind == 0, stages == 1 || kind == 2};
+      WT_ASSIGN_OR_RETURN(content->actions[kind], FindActions(scenario, of_stage, layers, *groups, costs));
+    }
+    WT_ASSIGN_OR_RETURN(content->walk,
+                        walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
+    AddOtherMemory(scenario, *content);
+    if (ranks > 1) content->message = content->actions[0]->stage->message;
     content->FindPeak();
     if (content->peak > capacity.count()) return Step(std::move(content));
-    WT_RETURN_IF_ERROR(AddMessages(scenario, groups, costs, *content));
+    WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
     return Step(std::move(content));
   }
 
@@ -358,35 +367,58 @@ class ComposedSteps::Parts {
     });
   }
 
-  // False: what stays is more than the capacity, and all there is to know.
-  Result<bool> AddRank(const Scenario& scenario, int kind, int64_t layers, const MeshGroups& groups,
-                       composed::Costs& costs, Bytes capacity, Step::Content& content) {
-    const int ranks = content.walk->ranks, chunks = content.walk->stages_per_rank;
-    const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
+  // What parameters and gradients a stage has is the same for every micro-batch and recomputation: any such template will do.
+  Result<std::shared_ptr<const StageTemplate>> FindShape(const Scenario& scenario, const StageKind& kind,
+                                                         const MeshGroups& groups, composed::Costs& costs) {
+    return shapes_.Find(ShapeKey(scenario, kind), [&]() -> Result<StageTemplate> {
+      WT_ASSIGN_OR_RETURN(const auto stage, stages_.Find(StageKey(scenario, kind), [&] {
+        return MakeStageTemplate(scenario, kind, groups, costs);
+      }));
+      return *stage;
+    });
+  }
+
+  Status AddStrategy(const Scenario& scenario, int kind, int chunks, int64_t layers, const MeshGroups& groups,
+                     composed::Costs& costs, Bytes capacity, Step::Content& content) {
+    const int ranks = static_cast<int>(scenario.parallel.pipeline.size), stages = ranks * chunks;
     RankShape shape;
     shape.layers = layers;
-    int64_t tensor_scratch = 0;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      const auto& actions = content.actions[Step::Content::KindOf(chunk * ranks + rank, content.stages())];
-      shape.stages.push_back(actions->stage.get());
-      shape.has_first |= actions->stage->is_first;
-      shape.has_last |= actions->stage->is_last;
-      tensor_scratch = std::max(tensor_scratch, actions->stage->tensor_scratch);
+    shape.has_first = kind == 0;
+    shape.has_last = kind == 2 || ranks == 1;
+    WT_ASSIGN_OR_RETURN(
+        content.strategies[kind],
+        strategies_.Find(StrategyKey(scenario, shape, layers * chunks), [&]() -> Result<RankStrategy> {
+          std::vector<std::shared_ptr<const StageTemplate>> of_stages;
+          const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
+          for (int stage = rank; stage < stages; stage += ranks) {
+            const StageKind of_stage{stage == 0, stage + 1 == stages};
+            WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, of_stage, groups, costs));
+            of_stages.push_back(std::move(found));
+            shape.stages.push_back(of_stages.back().get());
+          }
+          return MakeRankStrategy(scenario, shape, groups, costs, capacity.count());
+        }));
+    content.resident[kind] = content.strategies[kind]->resident;
+    return Ok();
+  }
+
+  // The scratch of the tensor axis's collectives, and the losses.
+  static void AddOtherMemory(const Scenario& scenario, Step::Content& content) {
+    const int ranks = content.walk->ranks;
+    for (int kind = 0; kind < 3; ++kind) {
+      if (content.strategies[kind] == nullptr) continue;
+      int64_t tensor_scratch = content.strategies[kind]->tensor_scratch;
+      const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
+      for (int stage = rank; stage < content.stages(); stage += ranks) {
+        const StageActions& of = *content.actions[Step::Content::KindOf(stage, content.stages())];
+        tensor_scratch = std::max(tensor_scratch, of.stage->tensor_scratch);
+      }
+      if (scenario.parallel.tensor.size > 1)
+        content.resident[kind] += Rounded(Bytes(tensor_scratch), scenario.allocator);
+      if (kind == 2 || ranks == 1)
+        content.resident[kind] +=
+            Rounded(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator);
     }
-    const std::string key = StrategyKey(scenario, shape, layers * chunks);
-    WT_ASSIGN_OR_RETURN(content.strategies[kind], strategies_.Find(key, [&] {
-      return MakeRankStrategy(scenario, shape, groups, costs, capacity.count());
-    }));
-    const RankStrategy& strategy = *content.strategies[kind];
-    content.resident[kind] = strategy.resident;
-    if (strategy.resident > capacity.count()) return false;
-    if (scenario.parallel.tensor.size > 1)
-      content.resident[kind] +=
-          Rounded(Bytes(std::max(tensor_scratch, strategy.tensor_scratch)), scenario.allocator);
-    if (shape.has_last)
-      content.resident[kind] +=
-          Rounded(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator);
-    return true;
   }
 
   Status AddMessages(const Scenario& scenario, const MeshGroups& groups, composed::Costs& costs,
@@ -409,8 +441,9 @@ class ComposedSteps::Parts {
     return Ok();
   }
 
+  Shelf<MeshGroups> groups_;
   Shelf<PipelineWalk> walks_;
-  Shelf<StageTemplate> stages_;
+  Shelf<StageTemplate> stages_, shapes_;
   Shelf<StageActions> actions_;
   Shelf<RankStrategy> strategies_;
 };

@@ -49,7 +49,9 @@ Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profi
 class Evaluator::State {
  public:
   State(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)
-      : base_(base), profile_(profile), options_(options) {}
+      : base_(base), profile_(profile), options_(options) {
+    base_.search.reset();
+  }
 
   Evaluation Evaluate(const Configuration& configuration) {
     const Scenario scenario = ScenarioOf(base_, configuration);
@@ -76,7 +78,7 @@ class Evaluator::State {
     return Evaluation{Evaluation::Outcome::kFeasible, step.Time(), memory, {}};
   }
 
-  const Scenario& base_;
+  Scenario base_;  // without the ranges
   const Profile& profile_;
   const EvaluatorOptions options_;
   ComposedSteps steps_;
