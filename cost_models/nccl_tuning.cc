@@ -230,11 +230,12 @@ double TreeCorrection(NcclProtocol protocol, Bytes bytes, bool interpolated) {
   const auto& table = kTreeCorrection[static_cast<size_t>(protocol)];
   if (bytes.count() < kSmallestCorrected) return interpolated ? table.front() : 1;
   const size_t below = std::bit_width(static_cast<uint64_t>(bytes.count() / kSmallestCorrected)) - 1;
-  if (below >= table.size()) return interpolated ? table.back() : 1;
-  if (!interpolated || below + 1 == table.size()) return table[below];
+  if (below >= table.size()) return 1;
+  if (!interpolated) return table[below];
   const double share =
       static_cast<double>(bytes.count()) / static_cast<double>(kSmallestCorrected << below) - 1;
-  return table[below] + (table[below + 1] - table[below]) * share;
+  const double above = below + 1 < table.size() ? table[below + 1] : 1;
+  return table[below] + (above - table[below]) * share;
 }
 
 double LatencyFactor(CollectiveKind kind, const NcclEntry& entry, Bytes bytes,

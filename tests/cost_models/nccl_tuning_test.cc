@@ -112,7 +112,8 @@ TEST(TreeCorrection, IsOfThePowerOfTwoBelowOrLinearInBetween) {
   EXPECT_EQ(TreeCorrection(NcclProtocol::kLl, KiB(96), false), 0.6);
   EXPECT_NEAR(TreeCorrection(NcclProtocol::kLl, KiB(96), true), 0.55, 1e-12);
   EXPECT_EQ(TreeCorrection(NcclProtocol::kSimple, GiB(1), false), 1);
-  EXPECT_EQ(TreeCorrection(NcclProtocol::kSimple, GiB(1), true), 0.9);
+  EXPECT_EQ(TreeCorrection(NcclProtocol::kSimple, MiB(256), true), 0.9);
+  EXPECT_NEAR(TreeCorrection(NcclProtocol::kSimple, MiB(384), true), 0.95, 1e-12);
 }
 
 }  // namespace
