@@ -74,6 +74,7 @@ class Parser {
     CLI::App* predict = AddCommand(app_, "predict", Command::kPredict, "Simulate the scenario's step.");
     AddFiles(*predict, "SCENARIO", "A scenario file");
     AddCommon(*predict);
+    AddFolding(*predict);
     AddReports(*predict);
 
     CLI::App* run =
@@ -88,6 +89,7 @@ class Parser {
     AddFiles(*compare, "SCENARIO", "Scenario files");
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
+    AddFolding(*compare);
     AddReports(*compare);
 
     CLI::App* calibrate = AddCommand(app_, "calibrate", Command::kCalibrate,
@@ -115,6 +117,7 @@ class Parser {
     explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
+    AddFolding(*explain);
   }
 
   // Understood, but not built yet: their arguments are taken as they come.
@@ -151,6 +154,11 @@ class Parser {
     command.add_flag("-v,--verbose", options_.verbose, "Log losses and other detail to standard error");
     command.add_flag_callback(
         "--no-progress", [this] { options_.progress = false; }, "No line of progress");
+  }
+
+  void AddFolding(CLI::App& command) {
+    command.add_flag_callback(
+        "--no-fold", [this] { options_.fold = false; }, "Simulate every rank, alike or not");
   }
 
   void AddReports(CLI::App& command) {

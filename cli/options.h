@@ -34,6 +34,7 @@ struct Options {
   std::vector<std::string> sets;       // KEY=VALUE
   std::optional<uint64_t> seed;
   bool recalibrate = false;
+  bool fold = true;                       // predict, compare, explain: alike ranks are simulated once
   bool resolved = false, memory = false;  // explain
   bool quiet = false, verbose = false, progress = true;
 };

@@ -113,7 +113,7 @@ class StepExecutor {
   bool IsComplete() const;
   std::vector<RankSnapshot> Snapshot() const;
 
-  bool HostComputes() const { return schedule_.options.host == HostRole::kComputes; }
+  bool HostComputes() const { return schedule_.host == HostRole::kComputes; }
   int32_t FirstQueueOf(int32_t rank) const { return schedule_.ranks[rank].first_queue; }
   int32_t EndQueueOf(int32_t rank) const;
 

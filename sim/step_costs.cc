@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "base/random.h"
-#include "sim/symmetry.h"
 
 namespace windtunnel {
 namespace {
@@ -84,7 +83,7 @@ class Resolver {
     return costs.kernel;
   }
 
-  // A transfer is costed by its first rank's operator, and like those of the axis's other groups that lie alike.
+  // A transfer is costed by its first rank's operator, and like those of the axis's other groups that lie as its own does.
   Status AddTransfer(const Transfer& transfer) {
     const Participant& first = schedule_.participants[transfer.first_participant];
     if (transfer.engine != Engine::kLinks) {
@@ -93,10 +92,10 @@ class Resolver {
       return Ok();
     }
     const Axis& axis = schedule_.plan->axes[transfer.axis];
-    const int32_t pattern = LieAlike(transfer.axis) ? 0 : transfer.group;
+    const int32_t alike = schedule_.folding.lies_like[transfer.axis][transfer.group];
     const Op& op = schedule_.OpOf(first.rank, first.op);
     auto [entry, is_new] = communication_of_key_.try_emplace(
-        {transfer.axis, pattern, CostKey(op.kind)}, static_cast<int32_t>(costs_.communications.size()));
+        {transfer.axis, alike, CostKey(op.kind)}, static_cast<int32_t>(costs_.communications.size()));
     if (is_new) {
       WT_ASSIGN_OR_RETURN(CommunicationCost cost, model_.Communication(op, axis.groups[transfer.group]));
       costs_.communications.push_back(cost);
@@ -105,22 +104,12 @@ class Resolver {
     return Ok();
   }
 
-  bool LieAlike(AxisId axis) {
-    auto [entry, is_new] = lie_alike_.try_emplace(axis, false);
-    const int64_t devices = schedule_.plan->scenario.cluster.devices_per_node;
-    if (is_new)
-      entry->second =
-          GroupsLieAlike(schedule_.plan->axes[axis], static_cast<int>(std::max<int64_t>(devices, 1)));
-    return entry->second;
-  }
-
   const StepSchedule& schedule_;
   const CostModel& model_;
   StepCosts costs_;
   std::unordered_map<std::string, OpCosts> of_key_;  // nodes stay where they are
   std::vector<std::vector<OpCosts*>> of_op_;         // by role and operator
   std::map<std::tuple<AxisId, int32_t, std::string>, int32_t> communication_of_key_;
-  std::map<AxisId, bool> lie_alike_;
 };
 
 bool IsConstant(const Distribution& distribution) {

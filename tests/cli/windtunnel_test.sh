@@ -70,6 +70,7 @@ expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
 # A device that is not at hand, from its datasheet: predicted on any machine. The MLP takes milliseconds, not a second.
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g --no-fold
 expect 0 'NVIDIA H100 SXM5' profile show h100-sxm-80g
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
 row() {
