@@ -192,6 +192,9 @@ void Describe(V& v, NetworkSpec& network) {
   v.TextOrBlock("inter_node", "kind", network.inter_node.kind, LinkKinds(), network.inter_node,
                 "the link between nodes");
   v.Integer("nics_per_node", network.nics_per_node, kRanks, "default 1");
+  v.Word("algorithm", network.algorithm,
+         "of collectives that have it where they run (default auto: as NCCL chooses)");
+  v.Word("protocol", network.protocol, "the same of NCCL's protocols (default auto)");
 }
 
 template <typename V>

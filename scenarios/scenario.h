@@ -169,11 +169,17 @@ struct LinkSpec {
   bool operator==(const LinkSpec&) const = default;
 };
 
+// What collectives run by where a group has it; elsewhere, and with kAuto, as NCCL chooses.
+enum class CollectiveAlgorithm { kAuto, kRing, kTree, kNvls, kPat, kHierarchical };
+enum class CollectiveProtocol { kAuto, kLl, kLl128, kSimple };
+
 struct NetworkSpec {
   std::string preset;
   LinkSpec intra_node;
   LinkSpec inter_node;
   int64_t nics_per_node = 1;
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
+  CollectiveProtocol protocol = CollectiveProtocol::kAuto;
   bool operator==(const NetworkSpec&) const = default;
 };
 
