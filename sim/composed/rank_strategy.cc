@@ -291,7 +291,7 @@ class Driver {
         if (result_.ops[number].is_marker) {
           ++group;
           conversions = 0;
-        } else if (!std::holds_alternative<Fill>(ops[i].kind)) {
+        } else if (std::holds_alternative<Copy>(ops[i].kind)) {
           ++conversions;
         }
         continue;
