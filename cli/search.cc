@@ -150,8 +150,8 @@ class SearchRun {
   double seconds_ = 0;
 };
 
-// The configurations that the report names, each predicted in full: what the evaluator said is held against it, and what its
-// allocator's fragments do not let into the device is struck off.
+// The configurations that the report names. Those of the Pareto front are predicted in full: what the evaluator said is held against
+// it, and what its allocator's fragments do not let into the device is struck off.
 class Selection {
  public:
   Selection(const Options& options, const Scenario& scenario, const SearchSpace& space, const Costs& costs,
@@ -167,15 +167,15 @@ class Selection {
 
   // Errors: of the predictions; Failed when interrupted.
   Status Select(SearchReport& report) {
-    std::vector<Choice> front, top;
-    for (bool changes = true; changes;) {
+    std::vector<Choice> front = ParetoFront(choices_);
+    for (bool changes = !options_.quick; changes;) {
+      WT_ASSIGN_OR_RETURN(changes, Verify(front));
       front = ParetoFront(choices_);
-      top = choices_;
-      const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
-      std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
-      top.resize(count);
-      WT_ASSIGN_OR_RETURN(changes, Verify(front, top));
     }
+    std::vector<Choice> top = choices_;
+    const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
+    std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
+    top.resize(count);
     for (const Choice& choice : front) report.pareto.push_back(Found(choice));
     for (const Choice& choice : top) report.top.push_back(Found(choice));
     report.fragmented = fragmented_;
@@ -191,12 +191,10 @@ class Selection {
   };
 
   // Whether anything turned out otherwise.
-  Result<bool> Verify(const std::vector<Choice>& front, const std::vector<Choice>& top) {
+  Result<bool> Verify(const std::vector<Choice>& choices) {
     std::vector<int64_t> open;
-    for (const std::vector<Choice>* choices : {&front, &top})
-      for (const Choice& choice : *choices)
-        if (!verified_.contains(choice.id) && std::find(open.begin(), open.end(), choice.id) == open.end())
-          open.push_back(choice.id);
+    for (const Choice& choice : choices)
+      if (!verified_.contains(choice.id)) open.push_back(choice.id);
     std::vector<std::optional<Result<Verified>>> results(open.size());
     Progress progress(ShowsProgress(options_));
     std::atomic<size_t> done = 0;
@@ -320,8 +318,9 @@ Result<int> SearchCommand(const Options& options) {
   Count(space, run.evaluations(), report);
   report.resumed = run.resumed();
   report.configurations_per_s = run.configurations_per_s();
-  WT_RETURN_IF_ERROR(Selection(options, scenario, space, costs, run.evaluations()).Select(report));
   report.wall_s = SecondsSince(begin);
+  WT_RETURN_IF_ERROR(Selection(options, scenario, space, costs, run.evaluations()).Select(report));
+  report.full_s = SecondsSince(begin) - report.wall_s;
   if (options.json != "-") {
     const Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));

@@ -106,6 +106,7 @@ std::string SearchJson(const SearchReport& report) {
   json["resumed"] = report.resumed;
   json["configurations_per_s"] = report.configurations_per_s;
   json["wall_s"] = report.wall_s;
+  json["full_s"] = report.full_s;
   json["reasons"] = {{"illegal", CountsJson(report.illegal)}, {"refused", CountsJson(report.refused)}};
   json["pareto"] = Json::array();
   for (const FoundConfiguration& found : report.pareto) json["pareto"].push_back(FoundJson(found));
