@@ -275,10 +275,11 @@ Duration ComposedSteps::Step::Time() const {
   const Content& c = *content_;
   const PipelineWalk& walk = *c.walk;
   std::vector<const RankStrategy*> strategies;
+  KnownEnds known;
   std::vector<RankWalk> ranks(walk.ranks);
   for (int rank = 0; rank < walk.ranks; ++rank) {
     strategies.push_back(c.strategies[c.KindOfRank(rank)].get());
-    ranks[rank].Reset(strategies.back());
+    ranks[rank].Reset(strategies.back(), &known);
   }
   std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks);
   std::vector<size_t> next_first(walk.ranks), next_last(walk.ranks);  // groups

@@ -190,7 +190,8 @@ void AddGradientMemory(const StageAction& action, const RankStrategy& strategy, 
 
 // ---- time ------------------------------------------------------------------------------------------------------------
 
-void RankWalk::Reset(const RankStrategy* strategy) {
+void RankWalk::Reset(const RankStrategy* strategy, KnownEnds* known) {
+  known_ = known;
   host_ = 0;
   ends_ = {};
   history_ = {};
@@ -361,7 +362,7 @@ int32_t RankWalk::RunTail(int64_t sends_arrived, int64_t& arrival) {
     if (op.stream == kCopies) {
       int32_t end = tail_;
       while (end < size && !strategy_->ops[end].meets_ranks) ++end;
-      RunAlone(tail_, end);
+      RunCopies(tail_, end);
       tail_ = end - 1;
       continue;
     }
@@ -374,6 +375,30 @@ void RankWalk::Met(int32_t op, int64_t start) {
   const StrategyOp& met = strategy_->ops[op];
   strategy_ends_[op] = Begin(met.stream, met.work, met.efficiency, start);
   tail_ = op + 1;
+}
+
+// Operators [begin, end), the first of them on the queue for copies: from what is known, where the rank is in the state that it is known for.
+void RankWalk::RunCopies(int32_t begin, int32_t end) {
+  const int64_t base = ends_[kCompute];
+  int64_t host = host_;
+  for (int32_t i = begin; i < end; ++i) host += strategy_->ops[i].host;
+  const bool is_idle = host <= base && *std::max_element(ends_.begin(), ends_.end()) <= base && IsQuiet(base);
+  if (known_ == nullptr || !is_idle) return RunAlone(begin, end);
+  for (const KnownEnds::Ends& known : known_->ends) {
+    if (known.strategy != strategy_ || known.begin != begin) continue;
+    host_ = host;
+    for (int32_t i = begin; i < end; ++i)
+      strategy_ends_[i] = base + known.of_ops[static_cast<size_t>(i - begin)];
+    for (size_t i = 0; i < ends_.size(); ++i)
+      if (known.of_streams[i] > 0) ends_[i] = base + known.of_streams[i];
+    return;
+  }
+  RunAlone(begin, end);
+  KnownEnds::Ends& known = known_->ends.emplace_back();
+  known.strategy = strategy_;
+  known.begin = begin;
+  for (int32_t i = begin; i < end; ++i) known.of_ops.push_back(strategy_ends_[i] - base);
+  for (int64_t at : ends_) known.of_streams.push_back(std::max<int64_t>(at - base, 0));
 }
 
 // Operators [begin, end), with kernels on two queues, which share the device evenly: event by event.

@@ -55,9 +55,20 @@ StageAction MakeBackward(const StagePass& pass, int64_t layers);
 void AddGradientMemory(const StageAction& action, const RankStrategy& strategy, size_t group,
                        MemoryPass& lead, MemoryPass& rest);
 
+// How the end of the step went on a rank, from the moment on when its device was idle and all had been issued: on every rank of the same
+// strategy it goes the same way.
+struct KnownEnds {
+  struct Ends {
+    const RankStrategy* strategy = nullptr;
+    int32_t begin = 0;                        // operator
+    std::vector<int64_t> of_ops, of_streams;  // since that moment
+  };
+  std::vector<Ends> ends;
+};
+
 class RankWalk {
  public:
-  void Reset(const RankStrategy* strategy);
+  void Reset(const RankStrategy* strategy, KnownEnds* known = nullptr);
 
   int64_t host() const { return host_; }
   int64_t compute() const { return ends_[kCompute]; }
@@ -96,6 +107,7 @@ class RankWalk {
   int64_t ArrivalOf(const StrategyOp& op) const;
   int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
   int64_t KernelEnd(int64_t start, int64_t work);
+  void RunCopies(int32_t begin, int32_t end);
   void RunAlone(int32_t begin, int32_t end);
 
   static constexpr int kHistory = 8;
@@ -107,6 +119,7 @@ class RankWalk {
   std::array<Lane, kLocalStreams> lanes_;
   uint32_t busy_lanes_ = 0;  // bits
   const RankStrategy* strategy_ = nullptr;
+  KnownEnds* known_ = nullptr;
   std::vector<int64_t> strategy_ends_;
   int32_t tail_ = -1;
   // Without a host: the least of (when an operator begins - the host's time until then).
