@@ -150,8 +150,8 @@ class SearchRun {
   double seconds_ = 0;
 };
 
-// The configurations that the report names. Those of the Pareto front are predicted in full: what the evaluator said is held against
-// it, and what its allocator's fragments do not let into the device is struck off.
+// The configurations that the report names. The best one (with --full the whole Pareto front) is predicted in full: what the evaluator
+// said is held against it, and what its allocator's fragments do not let into the device is struck off.
 class Selection {
  public:
   Selection(const Options& options, const Scenario& scenario, const SearchSpace& space, const Costs& costs,
@@ -168,8 +168,9 @@ class Selection {
   // Errors: of the predictions; Failed when interrupted.
   Status Select(SearchReport& report) {
     std::vector<Choice> front = ParetoFront(choices_);
-    for (bool changes = !options_.quick; changes;) {
-      WT_ASSIGN_OR_RETURN(changes, Verify(front));
+    for (bool changes = !options_.quick; changes && !front.empty();) {
+      const size_t count = options_.full ? front.size() : 1;
+      WT_ASSIGN_OR_RETURN(changes, Verify({front.begin(), front.begin() + static_cast<ptrdiff_t>(count)}));
       front = ParetoFront(choices_);
     }
     std::vector<Choice> top = choices_;
@@ -188,6 +189,7 @@ class Selection {
     Duration step_time;
     Bytes memory;
     bool fits = true;
+    ModelStatistics model;
   };
 
   // Whether anything turned out otherwise.
@@ -253,14 +255,23 @@ class Selection {
     verified.memory += outcome.prediction->outside_allocator;
     verified.fits = FitsInDevice(*outcome.prediction).value_or(true);
     verified.predicted = PredictedBlock(outcome);
+    verified.model = outcome.plan.model;
     return verified;
   }
 
   FoundConfiguration Found(const Choice& choice) const {
     const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-    const auto verified = verified_.find(choice.id);
-    return {choice, configuration, ScenarioOf(scenario_, configuration),
-            verified == verified_.end() ? "" : verified->second.predicted};
+    FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), ""};
+    if (const auto verified = verified_.find(choice.id); verified != verified_.end()) {
+      found.predicted = verified->second.predicted;
+    } else if (!verified_.empty()) {
+      Plan plan;  // as far as throughput depends on it; the model and the batch are everywhere the same
+      plan.scenario = found.scenario;
+      plan.world_size = static_cast<int>(choice.devices);
+      plan.model = verified_.begin()->second.model;
+      found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
+    }
+    return found;
   }
 
   const Options& options_;

@@ -89,6 +89,19 @@ std::string PredictedBlock(const Outcome& outcome) {
   return Json::parse(ResultJson({outcome})).at("predicted").dump();
 }
 
+std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step) {
+  const double seconds = ToSeconds(step);
+  const Throughput throughput = ThroughputOf(plan, step);
+  Json json;
+  json["step_time_s"] = {{"p10", seconds}, {"p50", seconds}, {"p90", seconds}};
+  json["tokens_per_s"] = throughput.tokens_per_s;
+  const auto mfu = MfuOf(plan, profile, step);
+  json["mfu"] = mfu ? Json(*mfu) : Json();
+  json["mfu_convention"] = "palm";
+  json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
+  return json.dump();
+}
+
 std::string SearchJson(const SearchReport& report) {
   Json json;
   json["schema"] = kSearchSchema;
