@@ -118,6 +118,7 @@ std::string SearchJson(const SearchReport& report) {
   json["refused"] = Sum(report.refused);
   json["resumed"] = report.resumed;
   json["configurations_per_s"] = report.configurations_per_s;
+  json["configurations_per_cpu_s"] = report.configurations_per_cpu_s;
   json["wall_s"] = report.wall_s;
   json["full_s"] = report.full_s;
   json["reasons"] = {{"illegal", CountsJson(report.illegal)}, {"refused", CountsJson(report.refused)}};
@@ -142,7 +143,8 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
                       report.combinations, report.legal, report.evaluated, report.infeasible);
   if (report.fragmented > 0) text += fmt::format(" ({} more for fragments)", report.fragmented);
   if (!report.refused.empty()) text += fmt::format(", {} cannot be predicted", Sum(report.refused));
-  text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s", report.wall_s, report.configurations_per_s);
+  text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s ({:.4g}/s of processor time)", report.wall_s,
+                      report.configurations_per_s, report.configurations_per_cpu_s);
   if (report.resumed > 0) text += fmt::format(", {} known before", report.resumed);
   text += "\n";
   if (report.pareto.empty()) {
