@@ -28,7 +28,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "cost_models/device_spec.h"
-#include "cost_models/link_rates.h"
+#include "topology/link_rates.h"
 #include "cost_models/nccl_tuning.h"
 #include "plan/step_program.h"
 #include "scenarios/scenario.h"
