@@ -18,7 +18,7 @@ const std::vector<std::string>& Commands() {
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kRank;
+         command == Command::kSearch || command == Command::kRank;
 }
 
 class Parser {
@@ -34,7 +34,7 @@ class Parser {
         "Exit status: 0 success, 1 the work failed, 2 wrong usage or a bad file, 3 outside the tolerance.\n"
         "docs/contract.md describes the files; `windtunnel COMMAND --help` the options of a command.");
     AddScenarioCommands();
-    AddLaterCommands();
+    AddSearch();
     AddProfileCommands();
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
@@ -120,10 +120,24 @@ class Parser {
     AddFolding(*explain);
   }
 
-  // Understood, but not built yet: their arguments are taken as they come.
-  void AddLaterCommands() {
-    AddCommand(app_, "search", Command::kSearch, "Find the best parallel configuration (not supported yet).")
-        ->allow_extras();
+  void AddSearch() {
+    CLI::App* search =
+        AddCommand(app_, "search", Command::kSearch,
+                   "Find the best parallel configuration within the scenario's `search:` ranges.");
+    AddFiles(*search, "SCENARIO", "A scenario file with ranges");
+    search->add_option("--top", options_.top, "How many of the fastest to show (default 10)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1'000'000));
+    search
+        ->add_option("--state", options_.state,
+                     "Keep what is found in FILE, and go on from what is there after an interruption")
+        ->type_name("FILE");
+    search->add_option("--threads", options_.threads, "Threads (default: one for each core)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 4096));
+    AddCommon(*search);
+    search->add_option("--json", options_.json, "Write the result as JSON; - is standard output")
+        ->type_name("FILE");
   }
 
   void AddProfileCommands() {

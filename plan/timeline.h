@@ -86,6 +86,9 @@ struct MemoryPeak {
   // set began that more memory was reserved for although as much was reserved and free.
   Bytes allocated_at_reserved{};
   Bytes largest_unserved{};
+  // What was asked for, rounded as the allocator rounds requests, at its own peak: what `allocated` would be if every block fitted.
+  // Of the program alone, whatever the allocator's policy.
+  Bytes requested{};
 };
 
 }  // namespace windtunnel

@@ -293,6 +293,9 @@ void Describe(V& v, SearchSpec& search) {
   v.Words("sharding", search.sharding, "parallel.data.sharding");
   v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
   v.Words("recompute", search.recompute, "recompute");
+  v.Integers("devices", search.devices, kRanks, "of the whole cluster, in nodes of cluster.devices_per_node");
+  v.Flags("overlap", search.overlap, "parallel.data.overlap");
+  v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
 }
 
 template <typename V>

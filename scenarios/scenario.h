@@ -248,6 +248,8 @@ struct SearchSpec {
   std::vector<Sharding> sharding;
   std::vector<std::string> schedule;
   std::vector<Recompute> recompute;
+  std::vector<int64_t> devices;  // data x pipeline x tensor x context
+  std::vector<bool> overlap, sequence;
   bool operator==(const SearchSpec&) const = default;
 };
 

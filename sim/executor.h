@@ -51,6 +51,9 @@ struct TransferTraits {
 struct StepWork {
   std::vector<Duration> items;  // of all ranks, in StepSchedule's order
   std::vector<Duration> transfers;
+  // By transfer: how long after its prerequisites on the ranks that are laid out the last of the ranks that these stand for arrives
+  // (sim/lateness.h). Empty: none is late.
+  std::vector<Duration> lateness = {};
 };
 
 class StepExecutor {
@@ -92,9 +95,9 @@ class StepExecutor {
     bool is_dirty = false;
     double link_limit = 1;  // what its links leave it
   };
-  struct Finish {  // the engine's event: an activity's work is done
-    bool is_transfer;
-    int32_t index;  // transfer or rank
+  struct Happening {  // the engine's event
+    enum class Kind : uint8_t { kSegmentEnds, kTransferBegins, kTransferEnds } kind;
+    int32_t index;  // rank or transfer
   };
 
   void Reset();
@@ -104,7 +107,9 @@ class StepExecutor {
   void FinishSegment(int32_t rank);
   void ArriveIfReady(int32_t queue);
   bool HasPrerequisites(int32_t queue) const;
+  Duration WaitForTheLate(int32_t transfer) const;
   void StartTransfer(int32_t transfer);
+  void BeginTransfer(int32_t transfer);
   void FinishTransfer(int32_t transfer);
 
   void MarkCoreOf(int32_t rank);
@@ -118,7 +123,7 @@ class StepExecutor {
   void SetHostSpeed(int32_t rank, double speed);
   void LimitTransfer(QueueState& queue, double speed);
   void SetTransferSpeed(int32_t transfer);
-  bool SetSpeed(Activity& activity, double speed, Finish finish);
+  bool SetSpeed(Activity& activity, double speed, Happening end);
   bool IsComplete() const;
   std::vector<RankSnapshot> Snapshot() const;
 
@@ -137,10 +142,11 @@ class StepExecutor {
   // State of a run.
   const StepWork* work_ = nullptr;
   StepRecording* recording_ = nullptr;
-  EventQueue<Finish> queue_;
+  EventQueue<Happening> queue_;
   std::vector<RankState> ranks_;
   std::vector<QueueState> queues_;
   std::vector<TransferState> transfers_;
+  std::vector<Duration> done_at_;  // by queue and position; only where somebody may be late
   Duration end_;
 
   // Scratch, kept for its memory.

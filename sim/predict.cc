@@ -145,15 +145,30 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions s
   return work;
 }
 
+// Where costs have spread, a rank that stands for others stands for their distribution only: up to so many, each has its own draws.
+constexpr int kRanksDrawnOneByOne = 64;
+
 // One rank of each class, unless folding is off. (Ranks that share cores are always told apart, and a slow link's are.)
 Result<Work> WorkFor(const Plan& plan, const CostModel& model, const PredictOptions& options) {
   const HostRole host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues;
   if (options.fold && model.cores_per_node() == 0 && !plan.scenario.cluster.slow_link) {
     WT_ASSIGN_OR_RETURN(Work folded,
                         WorkFor(plan, model, {.host = host, .folding = Fold(plan)}, options.replicates));
-    if (folded.is_constant || !folded.schedule.folding.is_folded()) return folded;
+    const bool draws_all = !folded.is_constant && plan.world_size <= kRanksDrawnOneByOne;
+    if (!draws_all || !folded.schedule.folding.is_folded()) return folded;
   }
   return WorkFor(plan, model, {.host = host}, options.replicates);
+}
+
+// One where all would be the same; fewer than asked for where a step has so many operators that its time hardly varies.
+int RunsOf(const Work& work, int replicates) {
+  constexpr int64_t kDraws = 5'000'000;  // in all runs
+  constexpr int kLeast = 5;
+  if (work.is_constant) return 1;
+  const int64_t draws = work.schedule.items + static_cast<int64_t>(work.schedule.transfers.size());
+  const int affordable =
+      static_cast<int>(std::min<int64_t>(kDraws / std::max<int64_t>(draws, 1), replicates));
+  return std::min(replicates, std::max(affordable, kLeast));
 }
 
 void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
@@ -184,8 +199,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
   MonteCarlo monte_carlo(work.schedule, work.costs, CoresOf(plan, model), options.seed);
-  WT_ASSIGN_OR_RETURN(Replicates replicates,
-                      RunReplicates(monte_carlo, work.is_constant ? 1 : options.replicates));
+  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, RunsOf(work, options.replicates)));
   const int runs = static_cast<int>(replicates.times.size());
   prediction.events = monte_carlo.events();
   prediction.p10 = replicates.times[NearestRank(10, runs)];

@@ -17,7 +17,8 @@ namespace windtunnel {
 struct PredictOptions {
   uint64_t seed = 0;
   int replicates =
-      101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread.
+      101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread, and fewer (at least
+            // five) where a step has more than 50,000 operators.
   bool fold = true;  // ranks that cannot be told apart are simulated once (sim/folding.h)
 };
 

@@ -7,23 +7,11 @@
 #include <unordered_map>
 
 #include "base/random.h"
+#include "sim/draws.h"
+#include "sim/lateness.h"
 
 namespace windtunnel {
 namespace {
-
-// Streams of random numbers: each (rank, operator) owns three numbers of its replicate's stream.
-enum class Draw : uint64_t { kKernel, kDispatch, kTransfer };
-constexpr uint64_t CounterOf(int32_t rank, OpIndex op, Draw what) {
-  return (static_cast<uint64_t>(rank) << 34) + (static_cast<uint64_t>(op) << 2) + static_cast<uint64_t>(what);
-}
-
-constexpr double ToUniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
-
-// A factor with mean 1 and relative standard deviation `jitter`; what would be next to nothing or negative is cut.
-double JitterFactor(uint64_t bits, double jitter) {
-  constexpr double kLeast = 0.05;
-  return jitter == 0 ? 1 : std::max(kLeast, 1 + jitter * RandomStream(bits, 1).Normal());
-}
 
 class Resolver {
  public:
@@ -181,6 +169,14 @@ SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs)
   return {shares.measured / total, shares.interpolated / total, shares.modelled / total};
 }
 
+StepSampler::StepSampler(const StepSchedule& schedule, const StepCosts& costs, uint64_t seed)
+    : schedule_(schedule), costs_(costs), seed_(seed) {
+  if (schedule.folding.is_folded() && !AreConstant(schedule, costs))
+    lateness_ = std::make_unique<Lateness>(schedule, costs);
+}
+
+StepSampler::~StepSampler() = default;
+
 double StepSampler::SlowdownOf(int32_t rank) const {
   const auto& straggler = schedule_.plan->scenario.cluster.straggler;
   return straggler && straggler->rank == rank ? straggler->slowdown : 1;
@@ -232,6 +228,9 @@ void StepSampler::Draw(int replicate, StepWork& work) const {
   for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
     DrawItems(static_cast<int32_t>(rank), replicate, work);
   DrawTransfers(replicate, work);
+  if (lateness_)
+    lateness_->Draw(RandomStream(seed_, static_cast<uint64_t>(replicate)), costs_.common_mode[replicate],
+                    work);
 }
 
 }  // namespace windtunnel
