@@ -16,18 +16,6 @@ std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int dev
   return nodes;
 }
 
-// A binary tree over 0 … n - 1 with root 0 in which half of the nodes, the odd ones, are leaves: a node hangs from the next that has its
-// lowest set bit clear and the one above set, as far as there is one (NCCL, src/graph/trees.cc).
-int ParentInTree(int node, int n) {
-  if (node == 0) return -1;
-  const int bit = node & -node;
-  const int parent = (node ^ bit) | (bit << 1);
-  return parent < n ? parent : node ^ bit;
-}
-
-// In the second tree leaves and inner nodes change places: mirrored, or shifted by one where n is odd.
-int InSecondTree(int node, int n) { return n % 2 == 0 ? n - 1 - node : (node + 1) % n; }
-
 }  // namespace
 
 TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position) {
@@ -115,17 +103,14 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
   const int last = static_cast<int>(nodes.size());
   for (size_t i = 0; i < p; ++i) {
     for (int node = 0; node < last; ++node) {
-      if (key.shape == Shape::kRing || key.shape == Shape::kHierarchical) {
-        const double part = key.shape == Shape::kRing ? 1 / parts : 2 * (count - 1) / (count * parts);
-        messages.push_back({nodes[node][i], nodes[(node + 1) % last][i], part});
-        continue;
-      }
-      const int parent = ParentInTree(node, last);
-      if (parent < 0) continue;
-      for (const auto& [below, above] :
-           {std::pair(node, parent), std::pair(InSecondTree(node, last), InSecondTree(parent, last))}) {
-        messages.push_back({nodes[below][i], nodes[above][i], 0.5 / parts});
-        messages.push_back({nodes[above][i], nodes[below][i], 0.5 / parts});
+      const int next = nodes[(node + 1) % last][i];
+      if (key.shape == Shape::kRing) {
+        messages.push_back({nodes[node][i], next, 1 / parts});
+      } else if (key.shape == Shape::kHierarchical) {
+        messages.push_back({nodes[node][i], next, 2 * (count - 1) / (count * parts)});
+      } else {
+        messages.push_back({nodes[node][i], next, (count - 1) / (count * parts)});
+        messages.push_back({next, nodes[node][i], (count - 1) / (count * parts)});
       }
     }
   }

@@ -4,7 +4,9 @@
 // each of N nodes; between nodes each of the p ranks' cards is one way (a channel of the ring, a tree) and takes its part:
 //
 //   ring           within a node each rank to the next, (p-1)/p (one node: 1); each rank to its like in the next node, 1/p
-//   tree           within a node each rank to the next and back, (p-1)/p; between nodes two binary trees, up and down, 1/2p each
+//   tree           within a node each rank to the next and back, (p-1)/p; between nodes each to its like in the next and back, (N-1)/(N p):
+//                  two binary trees load all cards alike but the root's (a node that is inner in one is a leaf in the other: 2/p in all), and
+//                  few of their edges leave a unit of nodes that follow each other, as few do of a ring
 //   nvls           to the switch and back, 1 + 1/p; nvls tree: beside the trees between nodes
 //   pat            rank i to i + 2^k: min(2^k, n - 2^k)/n
 //   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its like in the next node, 2 (N-1)/(N p)

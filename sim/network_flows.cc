@@ -58,7 +58,8 @@ class LinkRefinement {
     for (size_t a = 0; a < plan_.axes.size(); ++a) {
       for (const Group& group : plan_.axes[a].groups) {
         Node& node = nodes_.emplace_back();
-        for (size_t i = 0; i < operators[a].size(); ++i) WT_RETURN_IF_ERROR(Add(operators[a][i], i, group, node));
+        for (size_t i = 0; i < operators[a].size(); ++i)
+          WT_RETURN_IF_ERROR(Add(operators[a][i], i, group, node));
       }
     }
     return Ok();
@@ -94,7 +95,7 @@ class LinkRefinement {
     int32_t link = -1;
     uint64_t how = 0;  // by which operator, and how much
   };
-  struct Node {  // a group
+  struct Node {          // a group
     uint64_t fixed = 0;  // what its operators cost
     std::vector<Use> uses;
   };
@@ -106,7 +107,8 @@ class LinkRefinement {
     const int positions = op.is_pair ? static_cast<int>(group.ranks.size()) : 1;
     for (int position = 0; position < positions; ++position) {
       if (op.is_pair && plan_.role_of_rank[group.ranks[position]] != op.role) continue;
-      WT_ASSIGN_OR_RETURN(const std::shared_ptr<const LinkDemands> links, model_.Links(*op.op, group, position));
+      WT_ASSIGN_OR_RETURN(const std::shared_ptr<const LinkDemands> links,
+                          model_.Links(*op.op, group, position));
       if (!links) continue;
       // The same links as another operator's say nothing new.
       const uint64_t how = Mix(index + 1);
