@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cost_models/collective_traffic.h"
 #include "cost_models/framework_host.h"
 #include "cost_models/kernel_roofline.h"
 #include "cost_models/nccl_collectives.h"
@@ -16,10 +17,15 @@ class DeviceCostModel : public CostModel {
         cluster_(plan.scenario.cluster),
         framework_(plan.scenario.framework),
         tf32_(plan.scenario.precision.compute == Precision::kTf32),
-        offload_(plan.scenario.parallel.data.offload) {}
+        offload_(plan.scenario.parallel.data.offload) {
+    if (cluster_.topology.is_given()) usable_ = ReadTopology();
+  }
 
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
+  bool has_links() const override { return traffic_ != nullptr; }
+  Result<std::shared_ptr<const LinkDemands>> Links(const Op& op, const Group& group,
+                                                   int position) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
     return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch)),
@@ -34,14 +40,27 @@ class DeviceCostModel : public CostModel {
   Bytes DeviceMemory() const override { return device_.memory; }
 
  private:
+  Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
+  Result<GroupLayout> LayOut(const Group& group) const;
+  Result<CollectiveTime> ModelOf(const OpKind& kind, const GroupLayout& layout) const;
 
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
   const Framework framework_;
   const bool tf32_;
   const Offload offload_;
+  Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
+  std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
 };
+
+Status DeviceCostModel::ReadTopology() {
+  WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster_, device_.intra_node));
+  WT_ASSIGN_OR_RETURN(const LinkShares shares, SharesOf(cluster_, device_, topology));
+  traffic_ = std::make_unique<TrafficModel>(std::move(topology), static_cast<int>(cluster_.devices_per_node),
+                                            shares);
+  return Ok();
+}
 
 // What offload leaves to the host: it streams its operands through memory that the hosts of all the node's devices share.
 bool WorksOnOptimizerState(const OpKind& kind) {
@@ -55,6 +74,7 @@ KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
 }
 
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
+  WT_RETURN_IF_ERROR(usable_);
   if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, KernelTime(op.kind, device_, tf32_));
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
@@ -94,19 +114,41 @@ CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Durati
   return cost;
 }
 
+Result<GroupLayout> DeviceCostModel::LayOut(const Group& group) const {
+  WT_RETURN_IF_ERROR(usable_);
+  return traffic_ ? LayOutGroup(group, cluster_, device_, *traffic_) : LayOutGroup(group, cluster_, device_);
+}
+
+Result<CollectiveTime> DeviceCostModel::ModelOf(const OpKind& kind, const GroupLayout& layout) const {
+  return CollectiveTimeOf(kind, layout, device_.collectives, cluster_.network.algorithm,
+                          cluster_.network.protocol);
+}
+
+// A rank that may send to, or receive from, the operator's peer.
+int SomeonesPosition(const OpKind& kind) {
+  const auto* send = std::get_if<Send>(&kind);
+  const auto* receive = std::get_if<Receive>(&kind);
+  const int peer = send ? send->peer : receive ? receive->peer : 1;
+  return peer == 0 ? 1 : 0;
+}
+
 // The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
 Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
   const CollectiveSpec& spec = device_.collectives;
-  WT_ASSIGN_OR_RETURN(GroupLayout layout, LayOutGroup(group, cluster_, device_));
-  WT_ASSIGN_OR_RETURN(
-      CollectiveTime model,
-      CollectiveTimeOf(op.kind, layout, spec, cluster_.network.algorithm, cluster_.network.protocol));
+  WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOut(group));
+  WT_ASSIGN_OR_RETURN(CollectiveTime model, ModelOf(op.kind, layout));
+  if (traffic_) {
+    WT_ASSIGN_OR_RETURN(const Traffic* traffic,
+                        traffic_->Of(model.pattern, op.kind, group, SomeonesPosition(op.kind)));
+    model.time =
+        std::max(model.time, model.latency + LeastMoving(op.kind, model.pattern, layout.ranks, *traffic));
+  }
   CommunicationCost cost{.time = Distribution::Constant(model.time), .source = CostSource::kModelled};
-  const bool is_chosen = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
-                         cluster_.network.protocol != CollectiveProtocol::kAuto;
-  if (const MeasuredCollective* measured = FindMeasured(op.kind, layout, device_); measured && !is_chosen)
-    cost = CostAt(MessageBytes(op.kind), *measured, model.time);
+  const bool is_given = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
+                        cluster_.network.protocol != CollectiveProtocol::kAuto || cluster_.slow_link;
+  const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, layout, device_);
+  if (measured) cost = CostAt(MessageBytes(op.kind), *measured, model.time);
   int channels = layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
   if (model.pattern == Pattern::kNvls || model.pattern == Pattern::kNvlsTree) channels = spec.channels_nvls;
   // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
@@ -116,6 +158,15 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
     cost.compute_efficiency =
         1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
   return cost;
+}
+
+Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, const Group& group,
+                                                                  int position) const {
+  if (traffic_ == nullptr || group.ranks.size() <= 1) return std::shared_ptr<const LinkDemands>();
+  WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOut(group));
+  WT_ASSIGN_OR_RETURN(const CollectiveTime model, ModelOf(op.kind, layout));
+  WT_ASSIGN_OR_RETURN(const Traffic* traffic, traffic_->Of(model.pattern, op.kind, group, position));
+  return traffic->demands;
 }
 
 }  // namespace
