@@ -201,8 +201,10 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   if (measured) cost = CostAt(MessageBytes(op.kind), *measured, model.time);
   int channels = layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
   if (model.pattern == Pattern::kNvls || model.pattern == Pattern::kNvlsTree) channels = spec.channels_nvls;
+  // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
+  // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);
-  if (collective == nullptr || collective->kind != CollectiveKind::kBarrier)
+  if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
     cost.compute_efficiency =
         1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
   return cost;

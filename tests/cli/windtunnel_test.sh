@@ -55,7 +55,7 @@ expect_line 2 'search.tensor is .0., expected at least 1' search "$work/mlp.yaml
 expect_line 2 'top' search "$work/mlp.yaml" --top 0
 expect_line 2 'missing.jsonl: cannot be read' validate "$work/missing.jsonl"
 expect_line 2 "^$work/mlp.yaml:1:1: is not a JSON object" validate "$work/mlp.yaml"
-expect_line 2 '--html is not supported yet' predict "$work/mlp.yaml" --html out.html
+expect_line 2 'only one of --json, --html' predict "$work/mlp.yaml" --html - --json -
 expect_line 2 '--trace and --svg take one scenario' compare "$work/mlp.yaml" "$work/mlp.yaml" --trace t.json
 expect_line 2 'missing.yaml' predict "$work/missing.yaml"
 expect_line 2 "^$work/unknown_key.yaml:3:1: .*bach.*batch" predict "$work/unknown_key.yaml"
