@@ -53,7 +53,12 @@ class DeviceCostModel : public CostModel {
     std::map<std::tuple<Pattern, int, int>, const Traffic*>
         traffic;  // by pattern, and of pairs by what tells them apart
   };
+  struct Alone {
+    GroupLayout layout;
+    CollectiveTime model;
+  };
   Result<KnownGroup*> Know(const Group& group) const;
+  Result<Alone> AloneOnLinks(const Op& op, const Group& group) const;
   Result<CollectiveTime> ModelOf(const OpKind& kind, int32_t layout) const;
   Result<const Traffic*> CrossedBy(Pattern pattern, const OpKind& kind, const Group& group, int position,
                                    KnownGroup& known) const;
@@ -66,7 +71,7 @@ class DeviceCostModel : public CostModel {
   Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
   std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
 
-  // Found once.
+  // Found once. Used with a topology only, so that without one a model serves several threads at once.
   mutable std::unordered_map<const Group*, KnownGroup> groups_;
   mutable std::vector<GroupLayout> layouts_;  // distinct ones
   mutable std::map<std::tuple<int32_t, size_t, int, int64_t>, CollectiveTime>
@@ -135,11 +140,9 @@ CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Durati
 
 // Groups stay where they are in their plan; another at the same place is told apart by its ranks.
 Result<DeviceCostModel::KnownGroup*> DeviceCostModel::Know(const Group& group) const {
-  WT_RETURN_IF_ERROR(usable_);
   KnownGroup& known = groups_[&group];
   if (known.layout >= 0 && known.ranks == group.ranks) return &known;
-  WT_ASSIGN_OR_RETURN(const GroupLayout layout, traffic_ ? LayOutGroup(group, cluster_, device_, *traffic_)
-                                                         : LayOutGroup(group, cluster_, device_));
+  WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOutGroup(group, cluster_, device_, *traffic_));
   const auto found = std::find(layouts_.begin(), layouts_.end(), layout);
   known = {group.ranks, static_cast<int32_t>(found - layouts_.begin()), {}};
   if (found == layouts_.end()) layouts_.push_back(layout);
@@ -181,26 +184,40 @@ int SomeonesPosition(const OpKind& kind) {
   return peer == 0 ? 1 : 0;
 }
 
+// What is in the way of a transfer that has the links to itself.
+Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const Group& group) const {
+  WT_RETURN_IF_ERROR(usable_);
+  if (!traffic_) {
+    WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOutGroup(group, cluster_, device_));
+    WT_ASSIGN_OR_RETURN(const CollectiveTime time,
+                        CollectiveTimeOf(op.kind, layout, device_.collectives, cluster_.network.algorithm,
+                                         cluster_.network.protocol));
+    return Alone{layout, time};
+  }
+  WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
+  Alone alone{layouts_[known->layout], {}};
+  WT_ASSIGN_OR_RETURN(alone.model, ModelOf(op.kind, known->layout));
+  WT_ASSIGN_OR_RETURN(const Traffic* traffic,
+                      CrossedBy(alone.model.pattern, op.kind, group, SomeonesPosition(op.kind), *known));
+  alone.model.time =
+      std::max(alone.model.time,
+               alone.model.latency + LeastMoving(op.kind, alone.model.pattern, alone.layout.ranks, *traffic));
+  return alone;
+}
+
 // The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
 Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
   const CollectiveSpec& spec = device_.collectives;
-  WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
-  const GroupLayout& layout = layouts_[known->layout];
-  WT_ASSIGN_OR_RETURN(CollectiveTime model, ModelOf(op.kind, known->layout));
-  if (traffic_) {
-    WT_ASSIGN_OR_RETURN(const Traffic* traffic,
-                        CrossedBy(model.pattern, op.kind, group, SomeonesPosition(op.kind), *known));
-    model.time =
-        std::max(model.time, model.latency + LeastMoving(op.kind, model.pattern, layout.ranks, *traffic));
-  }
-  CommunicationCost cost{.time = Distribution::Constant(model.time), .source = CostSource::kModelled};
+  WT_ASSIGN_OR_RETURN(const Alone alone, AloneOnLinks(op, group));
+  CommunicationCost cost{.time = Distribution::Constant(alone.model.time), .source = CostSource::kModelled};
   const bool is_given = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
                         cluster_.network.protocol != CollectiveProtocol::kAuto || cluster_.slow_link;
-  const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, layout, device_);
-  if (measured) cost = CostAt(MessageBytes(op.kind), *measured, model.time);
-  int channels = layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
-  if (model.pattern == Pattern::kNvls || model.pattern == Pattern::kNvlsTree) channels = spec.channels_nvls;
+  const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, device_);
+  if (measured) cost = CostAt(MessageBytes(op.kind), *measured, alone.model.time);
+  int channels = alone.layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
+  if (alone.model.pattern == Pattern::kNvls || alone.model.pattern == Pattern::kNvlsTree)
+    channels = spec.channels_nvls;
   // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
   // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);
