@@ -45,6 +45,8 @@ struct GroupLayout {
   int cards = 0;
   Bandwidth cards_nominal, cards_achieved;
   Duration net_latency;
+
+  bool operator==(const GroupLayout&) const = default;
 };
 // Without a topology (that is cost_models/collective_traffic.h's). Errors: those of the rates, InvalidInput for a slow link.
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device);

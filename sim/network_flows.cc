@@ -98,19 +98,22 @@ class LinkRefinement {
   struct Node {          // a group
     uint64_t fixed = 0;  // what its operators cost
     std::vector<Use> uses;
+    std::vector<const LinkDemands*> known;
   };
 
+  // Operators that cross the same links by the same pattern differ in bytes alone, and say nothing new.
   Status Add(const AxisOp& op, size_t index, const Group& group, Node& node) {
     if (group.ranks.size() <= 1) return Ok();
-    WT_ASSIGN_OR_RETURN(const CommunicationCost cost, model_.Communication(*op.op, group));
-    node.fixed = Mix(node.fixed, static_cast<uint64_t>(cost.time.p50().picoseconds()));
     const int positions = op.is_pair ? static_cast<int>(group.ranks.size()) : 1;
     for (int position = 0; position < positions; ++position) {
       if (op.is_pair && plan_.role_of_rank[group.ranks[position]] != op.role) continue;
       WT_ASSIGN_OR_RETURN(const std::shared_ptr<const LinkDemands> links,
                           model_.Links(*op.op, group, position));
-      if (!links) continue;
-      // The same links as another operator's say nothing new.
+      if (!links || std::find(node.known.begin(), node.known.end(), links.get()) != node.known.end())
+        continue;
+      node.known.push_back(links.get());
+      WT_ASSIGN_OR_RETURN(const CommunicationCost cost, model_.Communication(*op.op, group));
+      node.fixed = Mix(node.fixed, static_cast<uint64_t>(cost.time.p50().picoseconds()));
       const uint64_t how = Mix(index + 1);
       for (const LinkDemand& demand : *links) {
         node.uses.push_back({demand.link, Mix(how, Rounded(demand.share))});
@@ -120,9 +123,12 @@ class LinkRefinement {
     return Ok();
   }
 
+  static size_t DistinctOf(std::vector<uint64_t> colours) {
+    std::sort(colours.begin(), colours.end());
+    return static_cast<size_t>(std::unique(colours.begin(), colours.end()) - colours.begin());
+  }
   size_t Distinct(const std::vector<uint64_t>& links) const {
-    return std::set<uint64_t>(colours_.begin(), colours_.end()).size() +
-           std::set<uint64_t>(links.begin(), links.end()).size();
+    return DistinctOf(colours_) + DistinctOf(links);
   }
 
   std::vector<std::vector<int32_t>> FirstAlike() const {
@@ -168,12 +174,15 @@ class FlowBuilder {
     const Participant& first = schedule_.participants[transfer.first_participant];
     const Op& op = schedule_.OpOf(first.rank, first.op);
     const bool is_pair = !std::holds_alternative<Collective>(op.kind);
-    std::string key = CostKey(op.kind);
-    if (const auto* send = std::get_if<Send>(&op.kind)) key += std::to_string(send->peer);
-    if (const auto* receive = std::get_if<Receive>(&op.kind)) key += std::to_string(receive->peer);
-    auto [entry, is_new] =
-        known_.try_emplace({transfer.axis, transfer.group, is_pair ? first.rank : -1, std::move(key)},
-                           static_cast<int32_t>(flows_.demands.size()));
+    // Of the class's first group; what crosses the same links there does so in all of them.
+    const Axis& axis = schedule_.plan->axes[transfer.axis];
+    const int position = is_pair ? axis.position_of_rank[schedule_.ranks[first.rank].rank] : 0;
+    const Group& group =
+        is_pair ? axis.GroupOf(schedule_.ranks[first.rank].rank) : axis.groups[transfer.group];
+    WT_ASSIGN_OR_RETURN(const std::shared_ptr<const LinkDemands> links, model_.Links(op, group, position));
+    if (!links) return -1;
+    auto [entry, is_new] = known_.try_emplace({transfer.axis, transfer.group, links.get()},
+                                              static_cast<int32_t>(flows_.demands.size()));
     if (is_new) {
       WT_ASSIGN_OR_RETURN(LinkDemands together, Together(op, transfer, is_pair ? first.rank : -1));
       flows_.demands.push_back(std::move(together));
@@ -183,7 +192,7 @@ class FlowBuilder {
 
   // Over all groups of the transfer's class; of pairs, over all ranks there of the class of `rank`.
   Result<LinkDemands> Together(const Op& op, const Transfer& transfer, int32_t rank) const {
-    std::map<int32_t, double> sum;
+    LinkDemands all;
     const Axis& axis = schedule_.plan->axes[transfer.axis];
     const int32_t of_class = schedule_.folding.class_of_group[transfer.axis][transfer.group];
     for (int32_t g : groups_of_class_[transfer.axis].at(of_class)) {
@@ -193,11 +202,16 @@ class FlowBuilder {
         WT_ASSIGN_OR_RETURN(const std::shared_ptr<const LinkDemands> links,
                             model_.Links(op, group, static_cast<int>(position)));
         if (!links) continue;
-        for (const LinkDemand& demand : *links) sum[demand.link] += demand.share;
+        all.insert(all.end(), links->begin(), links->end());
       }
     }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const LinkDemand& a, const LinkDemand& b) { return a.link < b.link; });
     LinkDemands together;
-    for (const auto& [link, share] : sum) together.push_back({link, share});
+    for (const LinkDemand& demand : all) {
+      if (together.empty() || together.back().link != demand.link) together.push_back({demand.link, 0});
+      together.back().share += demand.share;
+    }
     return together;
   }
 
@@ -226,7 +240,7 @@ class FlowBuilder {
   const CostModel& model_;
   NetworkFlows flows_;
   std::vector<std::map<int32_t, std::vector<int32_t>>> groups_of_class_;  // by axis
-  std::map<std::tuple<AxisId, int32_t, int32_t, std::string>, int32_t> known_;
+  std::map<std::tuple<AxisId, int32_t, const LinkDemands*>, int32_t> known_;
 };
 
 }  // namespace

@@ -101,75 +101,117 @@ bool Topology::IsOfCard(int32_t link) const {
 }
 
 RouteFinder::RouteFinder(const Topology& topology)
-    : topology_(topology),
-      distance_(topology.vertices().size(), 0),
-      seen_in_(topology.vertices().size(), -1),
-      share_(topology.vertices().size(), 0) {}
-
-bool RouteFinder::IsTransit(int32_t vertex) const {
-  return topology_.vertices_[vertex].kind != VertexKind::kDevice;
+    : topology_(topology), on_way_(topology.vertices().size(), -1), share_(topology.vertices().size(), 0) {
+  for (Side* side : {&from_, &to_}) {
+    side->distance.assign(topology.vertices().size(), 0);
+    side->seen_in.assign(topology.vertices().size(), -1);
+  }
 }
 
-// Breadth first from `to` until `from` is reached; every link leads both ways.
-bool RouteFinder::Measure(int32_t from, int32_t to) {
+bool RouteFinder::CanPass(int32_t vertex, int32_t end) const {
+  return vertex == end || topology_.vertices_[vertex].kind != VertexKind::kDevice;
+}
+
+void RouteFinder::Begin(Side& side, int32_t vertex) {
+  side.queue.assign(1, vertex);
+  side.seen_in[vertex] = search_;
+  side.distance[vertex] = 0;
+  side.level = 0;
+  side.edges = 1;
+}
+
+// One level further from this end, `end` being the other. True when that meets the other side's.
+bool RouteFinder::Widen(Side& side, const Side& other, int32_t end) {
   const auto& graph = topology_.graph_->csr;
-  ++search_;
-  queue_.assign(1, to);
-  seen_in_[to] = search_;
-  distance_[to] = 0;
-  for (size_t next = 0; next < queue_.size(); ++next) {
-    const int32_t vertex = queue_[next];
-    if (vertex == from) return true;
-    if (vertex != to && !IsTransit(vertex)) continue;
-    for (auto [edge, end] = boost::out_edges(vertex, graph); edge != end; ++edge) {
+  const size_t last = side.queue.size();
+  bool meets = false;
+  side.edges = 0;
+  for (; side.level < last; ++side.level) {
+    const int32_t vertex = side.queue[side.level];
+    for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge) {
       const int32_t neighbour = boost::target(*edge, graph);
-      if (seen_in_[neighbour] == search_) continue;
-      seen_in_[neighbour] = search_;
-      distance_[neighbour] = distance_[vertex] + 1;
-      queue_.push_back(neighbour);
+      if (IsSeen(side, neighbour) || !CanPass(neighbour, end)) continue;
+      side.seen_in[neighbour] = search_;
+      side.distance[neighbour] = side.distance[vertex] + 1;
+      side.queue.push_back(neighbour);
+      side.edges += static_cast<int64_t>(boost::out_degree(neighbour, graph));
+      meets = meets || IsSeen(other, neighbour);
     }
   }
+  return meets;
+}
+
+// Breadth first from both ends, from the one that has less before it; every link leads both ways.
+bool RouteFinder::Meet(int32_t from, int32_t to) {
+  ++search_;
+  Begin(from_, from);
+  Begin(to_, to);
+  while (from_.level < from_.queue.size() && to_.level < to_.queue.size()) {
+    if (from_.edges <= to_.edges ? Widen(from_, to_, to) : Widen(to_, from_, from)) return true;
+  }
   return false;
+}
+
+// Of the vertices seen from the sender, those on a way to where the sides meet, outermost first.
+void RouteFinder::MarkWays() {
+  const auto& graph = topology_.graph_->csr;
+  const int32_t outermost = from_.distance[from_.queue.back()];
+  const int32_t innermost = to_.distance[to_.queue.back()];
+  for (auto it = from_.queue.rbegin(); it != from_.queue.rend(); ++it) {
+    const int32_t vertex = *it;
+    if (from_.distance[vertex] == outermost) {
+      if (IsSeen(to_, vertex) && to_.distance[vertex] == innermost) on_way_[vertex] = search_;
+      continue;
+    }
+    for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge) {
+      const int32_t next = boost::target(*edge, graph);
+      if (IsSeen(from_, next) && from_.distance[next] == from_.distance[vertex] + 1 &&
+          on_way_[next] == search_)
+        on_way_[vertex] = search_;
+    }
+  }
 }
 
 Result<Route> RouteFinder::Between(int from_device, int to_device) {
   const auto& graph = topology_.graph_->csr;
   const int32_t from = topology_.device_vertices_[from_device], to = topology_.device_vertices_[to_device];
-  if (!Measure(from, to)) {
+  if (from == to) return Route{};
+  if (!Meet(from, to)) {
     return InvalidInput(
         "cluster.topology: every way from '{}' to '{}' leads through another device, expected links between "
         "switches that join them",
         topology_.vertices_[from].name, topology_.vertices_[to].name);
   }
+  MarkWays();
+  const int32_t outermost = from_.distance[from_.queue.back()];
   // Forwards along every shortest way, level by level.
   Route route;
   std::vector<int32_t> level = {from}, closer;
   share_[from] = 1;
-  while (level.front() != to) {
+  for (int32_t done = 0; level.front() != to; ++done) {
+    auto leads = [&](int32_t vertex, int32_t next) {
+      if (done < outermost)
+        return on_way_[next] == search_ && IsSeen(from_, next) && from_.distance[next] == done + 1;
+      return IsSeen(to_, next) && to_.distance[next] == to_.distance[vertex] - 1;
+    };
     closer.clear();
     Duration slowest;
     for (int32_t vertex : level) {
-      auto leads = [&](int32_t neighbour) {
-        return seen_in_[neighbour] == search_ && distance_[neighbour] == distance_[vertex] - 1 &&
-               (neighbour == to || IsTransit(neighbour));
-      };
       int ways = 0;
-      for (auto [edge, end] = boost::out_edges(vertex, graph); edge != end; ++edge)
-        ways += leads(boost::target(*edge, graph)) ? 1 : 0;
-      const int32_t first =
-          static_cast<int32_t>(boost::get(boost::edge_index, graph, *boost::out_edges(vertex, graph).first));
-      int32_t link = first;
-      for (auto [edge, end] = boost::out_edges(vertex, graph); edge != end; ++edge, ++link) {
-        const int32_t neighbour = boost::target(*edge, graph);
-        if (!leads(neighbour)) continue;
+      for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge)
+        ways += leads(vertex, boost::target(*edge, graph)) ? 1 : 0;
+      for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge) {
+        const int32_t next = boost::target(*edge, graph);
+        if (!leads(vertex, next)) continue;
+        const int32_t link = static_cast<int32_t>(boost::get(boost::edge_index, graph, *edge));
         const double share = share_[vertex] / ways;
         route.hops.push_back({link, share});
         slowest = std::max(slowest, topology_.links_[link].latency);
-        if (std::find(closer.begin(), closer.end(), neighbour) == closer.end()) {
-          closer.push_back(neighbour);
-          share_[neighbour] = 0;
+        if (std::find(closer.begin(), closer.end(), next) == closer.end()) {
+          closer.push_back(next);
+          share_[next] = 0;
         }
-        share_[neighbour] += share;
+        share_[next] += share;
       }
     }
     route.latency += slowest;

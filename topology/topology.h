@@ -99,14 +99,26 @@ class RouteFinder {
   Result<Route> Between(int from_device, int to_device);
 
  private:
-  bool IsTransit(int32_t vertex) const;
-  bool Measure(int32_t from, int32_t to);
+  // A search from one end, level by level.
+  struct Side {
+    std::vector<int32_t> distance,
+        seen_in;  // of vertices seen in this search, and the search in which a vertex was seen last
+    std::vector<int32_t> queue;
+    size_t level = 0;   // where the outermost level begins in the queue
+    int64_t edges = 0;  // that leave it
+  };
+
+  bool CanPass(int32_t vertex, int32_t end) const;
+  void Begin(Side& side, int32_t vertex);
+  bool Widen(Side& side, const Side& other, int32_t end);
+  bool Meet(int32_t from, int32_t to);
+  void MarkWays();
+  bool IsSeen(const Side& side, int32_t vertex) const { return side.seen_in[vertex] == search_; }
 
   const Topology& topology_;
-  std::vector<int32_t> distance_;  // to the target; of vertices seen in this search
-  std::vector<int32_t> seen_in_;   // the search in which a vertex was seen last
+  Side from_, to_;
+  std::vector<int32_t> on_way_;  // the search in which a vertex near the sender was found on a shortest way
   std::vector<double> share_;
-  std::vector<int32_t> queue_;
   int32_t search_ = 0;
 };
 

@@ -73,6 +73,15 @@ expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g --no-fold
+topology='{nodes: [{name: a, kind: device}, {name: b, kind: device}], links: [{from: a, to: b, gbytes_per_s: 10}]}'
+unconnected="${topology%%\], links*}, {name: c, kind: switch}], links${topology#*\], links}"
+two="--set parallel.data.size=2 --set cluster.device=a100-sxm-80g"
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" $two --set "cluster.topology=$topology"
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" $two --set cluster.topology=dgx-a100
+expect 2 "not connected: no links lead from 'a' to 'c'" predict "$work/mlp.yaml" $two --set "cluster.topology=$unconnected"
+expect 2 'has 2 devices, expected 4' predict "$work/mlp.yaml" $two --set parallel.data.size=4 --set "cluster.topology=$topology"
+expect 2 'dgx-h100, rail-fat-tree' predict "$work/mlp.yaml" $two --set cluster.topology=dgx
+expect 2 'cluster.slow_link is given without cluster.topology' predict "$work/mlp.yaml" $two --set 'cluster.slow_link={from: a, to: b, factor: 0.5}'
 expect 0 'NVIDIA H100 SXM5' profile show h100-sxm-80g
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
 # A search: what can be trained, the same after an interruption as without one, and nothing where nothing can be.
