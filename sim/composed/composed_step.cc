@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -134,8 +134,8 @@ struct ComposedSteps::Step::Content {
   const StageActions& ActionsOf(const PipelineEvent& event) const {
     return *actions[KindOf(event.chunk * walk->ranks + event.rank, stages())];
   }
-  // Groups before those of a chunk's backward: chunks come from the last to the first.
-  size_t FirstGroup(int kind_of_rank, int chunk, bool first) const;
+  // Groups before those of a chunk's first backward: chunks come from the last to the first.
+  size_t FirstGroup(int rank, int chunk) const;
   size_t GroupsOf(const StageAction& action) const;
 
   void FindPeak();
@@ -143,16 +143,16 @@ struct ComposedSteps::Step::Content {
 
 size_t ComposedSteps::Step::Content::GroupsOf(const StageAction& action) const {
   size_t groups = 0;
-  for (const StageAction::Run& run : action.runs)
+  for (const PartRun& run : action.runs)
     groups += run.part->gradients.size() * static_cast<size_t>(run.count);
   return groups;
 }
 
-size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk, bool first) const {
+size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk) const {
   size_t group = 0;
   for (int other = walk->stages_per_rank; --other > chunk;) {
     const StageActions& of = *actions[KindOf(other * walk->ranks + rank, stages())];
-    group += GroupsOf(first ? of.first_backward : of.backward);
+    group += GroupsOf(of.first_backward);
   }
   return group;
 }
@@ -174,34 +174,27 @@ void ComposedSteps::Step::Content::FindPeak() {
     held[rank].now = resident[kind] - strategies[kind]->freed;
   }
   // First backwards, by kind of rank and chunk.
-  std::vector<std::pair<MemoryPass, MemoryPass>> firsts(static_cast<size_t>(3 * walk->stages_per_rank));
-  std::vector<bool> is_known(firsts.size());
+  std::vector<std::optional<ActionMemory>> firsts(static_cast<size_t>(3 * walk->stages_per_rank));
+  const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
+    const StageActions& of = ActionsOf(event);
+    if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
+    if (!event.is_first) return of.backward.memory;
+    const int kind = KindOfRank(event.rank);
+    auto& first = firsts[static_cast<size_t>(kind * walk->stages_per_rank + event.chunk)];
+    if (!first)
+      first = MemoryOfFirst(of.first_backward.runs, *strategies[kind], FirstGroup(event.rank, event.chunk));
+    return *first;
+  };
   for (const PipelineEvent& event : walk->events) {
-    Held& rank = held[event.rank];
     if (event.kind == PipelineEvent::Kind::kMessage) {
       held[event.receiver].Add({message, message});
       continue;
     }
-    const StageActions& of = ActionsOf(event);
-    const bool is_forward = event.kind == PipelineEvent::Kind::kForward;
-    MemoryPass lead, rest;
-    if (is_forward || !event.is_first) {
-      const StageAction& action = is_forward ? of.forward : of.backward;
-      lead = action.lead;
-      rest = action.rest;
-    } else {
-      const int kind = KindOfRank(event.rank);
-      const size_t place = static_cast<size_t>(kind * walk->stages_per_rank + event.chunk);
-      if (!is_known[place]) {
-        AddGradientMemory(of.first_backward, *strategies[kind], FirstGroup(event.rank, event.chunk, true),
-                          firsts[place].first, firsts[place].second);
-        is_known[place] = true;
-      }
-      std::tie(lead, rest) = firsts[place];
-    }
-    rank.Add(lead);
+    const ActionMemory& memory = memory_of(event);
+    Held& rank = held[event.rank];
+    rank.Add(memory.lead);
     rank.now -= event.released * message;
-    rank.Add(rest);
+    rank.Add(memory.rest);
   }
   peak = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -275,10 +268,11 @@ Duration ComposedSteps::Step::Time() const {
   const Content& c = *content_;
   const PipelineWalk& walk = *c.walk;
   std::vector<const RankStrategy*> strategies;
+  KnownEnds known;
   std::vector<RankWalk> ranks(walk.ranks);
   for (int rank = 0; rank < walk.ranks; ++rank) {
     strategies.push_back(c.strategies[c.KindOfRank(rank)].get());
-    ranks[rank].Reset(strategies.back());
+    ranks[rank].Reset(strategies.back(), &known);
   }
   std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks);
   std::vector<size_t> next_first(walk.ranks), next_last(walk.ranks);  // groups

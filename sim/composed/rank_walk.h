@@ -1,9 +1,10 @@
 // One rank's device in virtual time, operator by operator, as StepExecutor runs it where hosts issue; but in the order of the program, without
 // an event queue: all that can be in flight beside a kernel was issued before it.
 //
-// An StageAction is a stage's forward or backward of a micro-batch. Where the host is far enough ahead, nothing but the action's own
-// collectives is in flight and the tensor queue is idle when it begins, it takes the same time whenever it begins: that is worked out
-// once, and layers in the middle are not even walked.
+//   RankWalk rank;
+//   rank.Reset(&strategy);
+//   const int64_t made = rank.Do(forward, arrived);   // each action of the schedule in turn, whole where it is regular
+//   while ((op = rank.RunTail(sent, arrival)) >= 0) rank.Met(op, latest arrival of all ranks);
 #pragma once
 
 #include <array>
@@ -11,56 +12,27 @@
 #include <vector>
 
 #include "sim/composed/rank_strategy.h"
-#include "sim/composed/stage_template.h"
+#include "sim/composed/shared_device.h"
+#include "sim/composed/stage_action.h"
 
 namespace windtunnel::composed {
 
-// A change of memory and the highest level on the way to it, bytes.
-struct MemoryPass {
-  int64_t net = 0, peak = 0;
-
-  void Add(int64_t bytes) {
-    net += bytes;
-    peak = peak > net ? peak : net;
-  }
-  MemoryPass Then(const MemoryPass& next) const { return {net + next.net, std::max(peak, net + next.peak)}; }
-  MemoryPass Times(int64_t count) const {
-    return count == 0 ? MemoryPass{}
-                      : MemoryPass{count * net, peak + std::max<int64_t>((count - 1) * net, 0)};
-  }
-};
-
-struct StageAction {
-  struct Run {
-    const Part* part = nullptr;
-    int64_t count = 0;
+// How the end of the step went on a rank, from the moment on when its device was idle and all had been issued: on every rank of the same
+// strategy it goes the same way.
+struct KnownEnds {
+  struct Ends {
+    const RankStrategy* strategy = nullptr;
+    int32_t begin = 0;                        // operator
+    std::vector<int64_t> of_ops, of_streams;  // since that moment
   };
-  std::array<Run, 4> runs;
-  int32_t made_at = -1;  // the model's operator that makes the message; -1: none does
-  int64_t host = 0;      // picoseconds of all its operators
-  // When it begins at 0 in the way that is said above; else it has to be walked.
-  bool is_regular = false;
-  int64_t duration = 0, made = 0;
-  int64_t slack = 0;  // how much earlier than the action the host has to be at its first operator
-  // Until the messages that are known to have arrived are freed, and from then on.
-  MemoryPass lead, rest;
+  std::vector<Ends> ends;
 };
-
-// The k-layer action of a pass.
-StageAction MakeForward(const StageTemplate& stage, int64_t layers);
-StageAction MakeBackward(const StagePass& pass, int64_t layers);
-
-// The memory of a step's first backward, with what the strategy allocates for gradients: groups of the rank's strategy from
-// `group` on. Messages as in StageAction.
-void AddGradientMemory(const StageAction& action, const RankStrategy& strategy, size_t group,
-                       MemoryPass& lead, MemoryPass& rest);
 
 class RankWalk {
  public:
-  void Reset(const RankStrategy* strategy);
+  void Reset(const RankStrategy* strategy, KnownEnds* known = nullptr);
 
   int64_t host() const { return host_; }
-  int64_t compute() const { return ends_[kCompute]; }
   void AddHost(int64_t time) { host_ += time; }
 
   // Begins when all that it waits for has arrived (`arrived`); returns when its message is made.
@@ -76,26 +48,26 @@ class RankWalk {
   // The latest end of anything.
   int64_t End() const;
 
+  // An action on an idle device, as if its host had issued everything long ago.
+  struct Rehearsed {
+    int64_t compute = 0, tensor = 0;  // when the queues have done
+    int64_t made = 0;
+    int64_t slack =
+        0;  // the least, over operators, of when one begins less the action's host time until it is issued
+  };
+  static Rehearsed Rehearse(const StageAction& action);
+
  private:
-  friend StageAction MakeAction(std::array<StageAction::Run, 4> runs, int32_t made_by);
-
-  struct Interval {
-    int64_t start, end;
-    double efficiency;
-  };
-  struct Lane {  // communication that may be in flight beside kernels
-    std::vector<Interval> intervals;
-    size_t head = 0;
-  };
-
+  void Clear(int stream);
   bool IsQuiet(int64_t begin);
-  int64_t Walk(const StageAction& action, int64_t arrived, const std::vector<RankStrategy::Group>* groups,
-               size_t* group);
+  int64_t Walk(const StageAction& action, int64_t arrived);
   int64_t Issue(const TimedOp& op, int64_t arrived);
   void Issue(int32_t strategy_op, int64_t arrived);
   int64_t ArrivalOf(const StrategyOp& op) const;
   int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
   int64_t KernelEnd(int64_t start, int64_t work);
+  double SpeedAt(int64_t now, int64_t& change);
+  void RunCopies(int32_t begin, int32_t end);
   void RunAlone(int32_t begin, int32_t end);
 
   static constexpr int kHistory = 8;
@@ -104,13 +76,13 @@ class RankWalk {
   std::array<std::array<int64_t, kHistory>, 2>
       history_{};  // of compute and tensor: ends of the last operators
   std::array<uint32_t, 2> issued_{};
-  std::array<Lane, kLocalStreams> lanes_;
+  Lanes lanes_;
   uint32_t busy_lanes_ = 0;  // bits
   const RankStrategy* strategy_ = nullptr;
+  KnownEnds* known_ = nullptr;
   std::vector<int64_t> strategy_ends_;
   int32_t tail_ = -1;
-  // Without a host: the least of (when an operator begins - the host's time until then).
-  bool ignores_host_ = false;
+  bool ignores_host_ = false;  // rehearses
   int64_t slack_ = 0;
 };
 

@@ -93,10 +93,10 @@ parallel: {data: {size: 4, kind: ddp}}
 cluster: {device: a100-sxm-80g, devices_per_node: 4, network: {intra_node: nvlink3}}
 search: {tensor: [1, 2], pipeline: [1, 2, 4], recompute: [none, full], kind: [ddp, zero1]}
 SCENARIO
-expect 0 'the fastest' search "$work/search.yaml" --top 3
+expect 0 'the fastest' search "$work/search.yaml" --top 3 --quick
 expect 1 'none of 20 legal configurations can be trained' search "$work/search.yaml" -q \
   --set model.seq_len=65536 --set batch.micro=1024 --set model.layers=4
-without_times() { grep -v -e '"wall_s"' -e '"configurations_per_s"' -e '"resumed"' "$1"; }
+without_times() { grep -v -e '"wall_s"' -e '"configurations_per.*s"' -e '"resumed"' -e '"full_s"' "$1"; }
 "$windtunnel" search "$work/search.yaml" -q --json "$work/whole.json" --state "$work/state" > /dev/null
 head -c "$(($(wc -c < "$work/state") / 2))" "$work/state" > "$work/half"
 "$windtunnel" search "$work/search.yaml" -q --json "$work/resumed.json" --state "$work/half" > /dev/null
@@ -104,6 +104,16 @@ without_times "$work/whole.json" > "$work/whole.txt"
 without_times "$work/resumed.json" > "$work/resumed.txt"
 cmp "$work/whole.txt" "$work/resumed.txt" || failures=$((failures + 1))
 grep -q '"resumed": 0,' "$work/resumed.json" && { echo "FAILED: nothing was resumed"; failures=$((failures + 1)); }
+# Two processes of a job, each with its share; the second one says nothing.
+as_rank() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 "$windtunnel" search "$work/search.yaml" -q --state "$work/shared" --json "$2"; }
+as_rank 1 - > "$work/second.txt" &
+as_rank 0 "$work/gathered.json" > /dev/null
+wait
+without_times "$work/gathered.json" > "$work/gathered.txt"
+cmp "$work/whole.txt" "$work/gathered.txt" || failures=$((failures + 1))
+if [ -s "$work/second.txt" ]; then echo "FAILED: the second process reported"; failures=$((failures + 1)); fi
+printf 'not a state' > "$work/other"
+expect_line 2 "$work/other:1:1: is the state of another search" search "$work/search.yaml" -q --state "$work/other"
 expect_line 2 "$work/state:1:1: is the state of another search" search "$work/search.yaml" -q \
   --state "$work/state" --set model.layers=8
 
