@@ -12,6 +12,9 @@ int EagerKernels(const OpKind& kind) {
   // The residual stream's addition is an operator of its own.
   if (const auto* norm = std::get_if<NormForward>(&kind)) return norm->residual ? 2 : 1;
   if (const auto* norm = std::get_if<NormBackward>(&kind)) return norm->residual ? 2 : 1;
+  // Magnitudes and their reduction; product with the scale, clamp and conversion (and, compiled, one each).
+  if (std::holds_alternative<Fp8Amax>(kind)) return 2;
+  if (std::holds_alternative<Fp8Cast>(kind)) return 3;
   // SwiGLU: silu and a product; backwards, both factors.
   if (const auto* a = std::get_if<ActivationForward>(&kind))
     return a->kind == ActivationKind::kSwiglu ? 2 : 1;

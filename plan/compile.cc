@@ -15,11 +15,18 @@ Status UnsupportedKey(std::string_view key, std::string_view what) {
 }
 
 Status CheckPrecision(const PrecisionSpec& p) {
-  const bool tf32 = p.param == Precision::kFp32 && p.compute == Precision::kTf32;
-  if (p.compute != p.param && !tf32) {
-    return UnsupportedKey("precision.compute", "another type than precision.param (or tf32 on fp32)");
+  if (p.param == Precision::kFp8) {
+    return InvalidInput(
+        "precision.param is fp8, expected fp32, bf16 or fp16: parameters are stored in those, and products "
+        "of "
+        "precision.compute fp8 convert them");
   }
-  if (p.param == Precision::kFp8 || p.reduce == Precision::kFp8) return UnsupportedKey("precision", "fp8");
+  const bool is_narrower = p.param == Precision::kFp32 || p.compute == Precision::kFp8;
+  if (p.compute != p.param && !is_narrower) {
+    return InvalidInput(
+        "precision.compute has as many bits as precision.param or more, expected precision.param itself or "
+        "fewer bits");
+  }
   if (p.param == Precision::kTf32 || p.reduce == Precision::kTf32) {
     return InvalidInput("precision: tf32 is a type of matrix products only (precision.compute); store fp32");
   }

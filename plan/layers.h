@@ -30,8 +30,12 @@ struct LayerContext {
   }
 
   Slice Activation(std::string name, int64_t elements) const {
-    return b.Temporary(std::move(name), elements, Category::kActivations, types.storage);
+    return b.Temporary(std::move(name), elements, Category::kActivations, types.activations);
   }
+  // A parameter's values as products take them: converted, where parameters are stored in another type.
+  Slice OperandOf(int parameter, const std::string& name) const;
+  // Adds a product into a parameter's gradient.
+  void AddWeightGradient(Gemm gemm, const std::string& name, Slice a, Slice x, int parameter) const;
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
   Slice GatherTokens(Slice own, const std::string& name) const;
   // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it
@@ -50,6 +54,7 @@ struct Linear {
   int64_t in = 0, out = 0;
   int weight = -1, bias = -1;  // parameter indices; -1: no bias
   LinearSplit split = LinearSplit::kNone;
+  bool is_fp8 = false;  // its products take fp8 (plan/fp8.h)
 
   Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
   // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
@@ -60,6 +65,9 @@ struct Linear {
 
  private:
   void AddBiasGradient(const LayerContext& c, Slice dy) const;
+  Slice ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const;
+  Slice InputGradient(const LayerContext& c, Slice dy, int64_t rows) const;
+  void AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const;
 };
 
 // Layer norm or RMS norm over `columns`.

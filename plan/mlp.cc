@@ -72,8 +72,8 @@ class Mlp : public Model {
   Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
              double gradient_scale) const override {
     b.SetPhase(Phase::kLoss);
-    const Slice dy = b.Temporary("dprediction", output.elements, Category::kActivations, types_.storage);
-    b.Add(MeanSquaredError{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.storage},
+    const Slice dy = b.Temporary("dprediction", output.elements, Category::kActivations, types_.activations);
+    b.Add(MeanSquaredError{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.activations},
           "mean_squared_error", {output, targets}, {loss, dy});
     return dy;
   }
@@ -103,9 +103,10 @@ class Mlp : public Model {
   static ModuleId ModuleOf(size_t layer) { return static_cast<ModuleId>(layer) + 1; }
 
   Slice InComputeType(const LayerContext& c, Slice features) const {
-    if (types_.storage == DType::kFloat32) return features;
+    if (types_.activations == DType::kFloat32) return features;
     Slice converted = c.Activation("features.converted", features.elements);
-    c.b.Add(Copy{.elements = features.elements, .to = types_.storage}, "features", {features}, {converted});
+    c.b.Add(Copy{.elements = features.elements, .to = types_.activations}, "features", {features},
+            {converted});
     return converted;
   }
 
@@ -140,14 +141,14 @@ class Mlp : public Model {
   }
 
   void ActivationGradient(const LayerContext& c, const Linear& layer, Slice sum, Slice dy) {
-    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.storage},
+    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.activations},
             layer.name + ".activation", {dy, sum}, {dy});
   }
 
   Slice Activate(const LayerContext& c, const Linear& layer, Slice sum) {
     Slice activated = c.Activation(layer.name + ".activation", rows_ * layer.out);
-    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation",
-            {sum}, {activated});
+    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.activations},
+            layer.name + ".activation", {sum}, {activated});
     return activated;
   }
 

@@ -110,8 +110,11 @@ class Model {
 
 // The types that the model's operators work in.
 struct ModelTypes {
-  DType storage = DType::kFloat32;  // activations, parameters as gathered, their gradients
-  DType gemm = DType::kFloat32;     // the same, or tf32
+  DType storage = DType::kFloat32;  // parameters as gathered, their gradients
+  DType activations =
+      DType::kFloat32;  // the same; or 16 bits with parameters of 32, which products then convert (autocast)
+  DType gemm = DType::kFloat32;      // of products: the activations', or tf32
+  Fp8Recipe fp8 = Fp8Recipe::kNone;  // of the products of blocks
 };
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);

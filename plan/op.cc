@@ -100,6 +100,30 @@ std::string KeyOf(const Gemm& g) {
                      Flag(g.accumulate, " accumulate"));
 }
 
+std::string KeyOf(const Fp8Amax& a) {
+  return fmt::format("fp8_amax {} rows={} columns={}{}", Name(a.dtype), a.rows, a.columns,
+                     Flag(a.by_column, " by_column"));
+}
+
+std::string_view NameOf(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kNone:
+      return "none";
+    case Fp8Recipe::kTensorwise:
+      return "tensorwise";
+    case Fp8Recipe::kRowwise:
+      return "rowwise";
+    case Fp8Recipe::kBlock:
+      return "block";
+  }
+  return "?";
+}
+
+std::string KeyOf(const Fp8Cast& c) {
+  return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), NameOf(c.recipe), c.rows,
+                     c.columns, Flag(c.transposed, " transposed"));
+}
+
 std::string KeyOf(const ColumnSum& c) {
   return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns,
                      Flag(c.accumulate, " accumulate"), TypeSuffix(c.dtype));
@@ -279,6 +303,8 @@ Bytes MessageBytes(const OpKind& kind) {
 
 std::string_view OperatorName(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
+                               [](const Fp8Amax&) { return std::string_view("fp8_cast"); },
+                               [](const Fp8Cast&) { return std::string_view("fp8_cast"); },
                                [](const ColumnSum&) { return std::string_view("bias_gradient"); },
                                [](const AddBias&) { return std::string_view("add_bias"); },
                                [](const NormForward&) { return std::string_view("norm"); },
@@ -340,8 +366,11 @@ Bytes TrafficOf(const OpKind& kind) {
   return std::visit(
       Overloaded{
           [](const Gemm& g) {
-            return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1));
+            const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
+            return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
           },
+          [](const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns); },
+          [](const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns); },
           [](const ColumnSum& c) {
             return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
           },

@@ -22,6 +22,7 @@ namespace windtunnel {
 
 // C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
+// Of fp8 factors C has two bytes an element.
 // reads: A, B, (bias); writes: C.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
@@ -29,6 +30,25 @@ struct Gemm {
   bool bias = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+};
+
+// The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, or of each column. reads: x; writes: amax (fp32,
+// one number or `columns`).
+struct Fp8Amax {
+  int64_t rows = 0, columns = 0;
+  bool by_column = false;
+  DType dtype = DType::kFloat32;
+};
+
+// x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise), of each row or each
+// column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as it lies, or transposed: the
+// units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the
+// way. reads: x, (amax, unless the scale is a known number or found on the way); writes: y.
+struct Fp8Cast {
+  int64_t rows = 0, columns = 0;
+  Fp8Recipe recipe = Fp8Recipe::kTensorwise;
+  bool transposed = false;
+  DType dtype = DType::kFloat32;  // of x
 };
 
 // bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out.
@@ -351,12 +371,13 @@ struct Free {
   int32_t recorded_stream = -1;
 };
 
-using OpKind = std::variant<Gemm, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
-                            AttentionBackward, Rope, ActivationForward, ActivationBackward, EmbeddingForward,
-                            EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
-                            VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards,
-                            CopyTensors, Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
-                            InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+using OpKind =
+    std::variant<Gemm, Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
+                 AttentionBackward, Rope, ActivationForward, ActivationBackward, EmbeddingForward,
+                 EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss,
+                 MeanSquaredError, Copy, Scale, PackShards, UnpackShards, CopyTensors, Fill, GradientNorm,
+                 SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send,
+                 Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

@@ -37,7 +37,7 @@ RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_
   AddStages();
   role_.name = RoleName(plan, stages_);
   work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes,
-                                         TypesOf(scenario_.precision).storage);
+                                         TypesOf(scenario_.precision).activations);
 }
 
 StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {

@@ -116,7 +116,7 @@ class Transformer : public Model {
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   int64_t qkv_columns() const { return (heads_ + 2 * kv_heads_) * spec_.head_dim(); }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), backward, types_.storage};
+    return Rope{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations};
   }
 
   ModelSpec spec_;
@@ -186,6 +186,8 @@ Block Transformer::RegisterBlock(Role& role, int64_t layer) {
                                           {spec_.ffn, spec_.ffn}, spec_.bias)
                  : RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.up", {spec_.ffn}, spec_.bias);
   block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
+  for (Linear* linear : {&block.qkv, &block.projection, &block.up, &block.down})
+    linear->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   return block;
 }
 
@@ -226,8 +228,8 @@ Slice Transformer::Embed(const LayerContext& c, Slice ids) {
   Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
   std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions(), types_.storage,
-                           tensor_.splits()},
+  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions(),
+                           types_.activations, tensor_.splits()},
           "embedding", reads, {x});
   return c.SumOverRanks(x, "embedding");
 }
@@ -247,7 +249,7 @@ void Transformer::Attend(const LayerContext& c, const Block& block, BlockActivat
   Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false),
                                   Category::kWorkspace);
   c.b.Add(AttentionForward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
-                           types_.storage},
+                           types_.activations},
           name, {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
 }
 
@@ -261,7 +263,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block
 void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
   const std::string name = ActivationName(block);
   saved.activated = c.Activation(name, tokens_ * ffn_);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.storage}, name, {saved.up},
+  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.activations}, name, {saved.up},
           {saved.activated});
 }
 
@@ -352,8 +354,8 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, con
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
   Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * ffn_) : dactivated;
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.storage}, name, {dactivated, saved.up},
-          {dup});
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.activations}, name,
+          {dactivated, saved.up}, {dup});
   return block.up.Backward(c, dup, saved.norm2.y, tokens_);
 }
 
@@ -366,7 +368,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& bloc
   Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true),
                                   Category::kWorkspace);
   c.b.Add(AttentionBackward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
-                            types_.storage},
+                            types_.activations},
           name, {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
@@ -397,8 +399,8 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
 Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                         double gradient_scale) const {
   b.SetPhase(Phase::kLoss);
-  b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy",
-        {output, targets}, {loss, output});
+  b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.activations},
+        "cross_entropy", {output, targets}, {loss, output});
   return output;
 }
 
@@ -406,8 +408,9 @@ Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, 
 // branch's place, which no backward needs.
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
-  c.b.Add(Copy{.elements = x.elements, .from = types_.storage, .to = types_.storage, .accumulate = true},
-          "stage.output", {x}, {branch});
+  c.b.Add(
+      Copy{.elements = x.elements, .from = types_.activations, .to = types_.activations, .accumulate = true},
+      "stage.output", {x}, {branch});
   return branch;
 }
 
@@ -448,13 +451,13 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
     c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, c.b.BeforeNextCompute(), reduction));
   };
   const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
-  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.storage}, name, {logits}, {maximum});
+  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.activations}, name, {logits}, {maximum});
   reduce(maximum, Reduction::kMax);
-  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.storage}, name, {logits, targets, maximum},
+  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations}, name, {logits, targets, maximum},
           {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
-  c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.storage}, name,
+  c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.activations}, name,
           {logits, targets, maximum, target, sum}, {loss, logits});
 }
 
@@ -476,7 +479,7 @@ void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
   c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
     const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
     EmbeddingBackward op{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions()};
-    op.dtype = types_.storage;
+    op.dtype = types_.activations;
     op.vocab_parallel = tensor_.splits();
     op.accumulate_table = c.hooks.HoldsValue(table_);
     std::vector<Slice> writes = {c.hooks.Gradient(table_)};
