@@ -30,6 +30,9 @@ int EagerKernels(const OpKind& kind) {
   // mask, softmax, values.
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return a->kind == AttentionKind::kFlash ? 1 : 5;
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return a->kind == AttentionKind::kFlash ? 3 : 8;
+  // Of blocks as of flash. Merging: differences and exponentials of both, the sums' logarithm, two products and their sum.
+  if (std::holds_alternative<ContextAttentionBackward>(kind)) return 3;
+  if (std::holds_alternative<MergeAttention>(kind)) return 6;
   // log_softmax and nll_loss, each forwards and backwards.
   if (std::holds_alternative<CrossEntropy>(kind)) return 4;
   // Megatron's, function by function: conversion and maximum; difference, the mask of foreign targets (three), the targets' logits (six),

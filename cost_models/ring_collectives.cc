@@ -61,6 +61,8 @@ RingWork WorkOf(CollectiveKind kind, const RingLayout& ring) {
     work.crossing = ring.nodes > 1 ? 1 : 0;
     work.steps = 1;
   }
+  // One message to the next rank, and one from the one before, at once.
+  if (kind == CollectiveKind::kShift) work = {1, ring.nodes > 1 ? 1 : 0, 1};
   return work;
 }
 

@@ -69,8 +69,11 @@ class PartsOfModel {
     role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
     const TensorParallelSpec& spec = scenario_.parallel.tensor;
     CollectiveStream tensor(role, 0, static_cast<int>(spec.size), "tensor");
+    const ContextParallelSpec& context_spec = scenario_.parallel.context;
+    CollectiveStream context(role, 0, static_cast<int>(context_spec.size), "context");
     const std::unique_ptr<Model> model =
-        MakeModel(scenario_, WholeModel(scenario_.model), {&tensor, spec.sequence});
+        MakeModel(scenario_, WholeModel(scenario_.model),
+                  {.tensor = {&tensor, spec.sequence}, .context = {&context, context_spec.kind}});
     model->Register(role);
     BareHooks hooks(role);
     const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);

@@ -38,7 +38,7 @@ Status CheckPrecision(const PrecisionSpec& p) {
 Status CheckSupported(const Scenario& s) {
   const auto& parallel = s.parallel;
   WT_RETURN_IF_ERROR(CheckTensorParallel(s));
-  if (parallel.context.size > 1) return UnsupportedKey("parallel.context.size", "context parallelism");
+  WT_RETURN_IF_ERROR(CheckContextParallel(s));
   if (parallel.expert.size > 1) return UnsupportedKey("parallel.expert.size", "expert parallelism");
   if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
   if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");

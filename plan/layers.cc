@@ -35,8 +35,8 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
 }
 
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
-                                 const TensorParallel& tensor) {
-  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage, tensor)
+                                 const ModelParallel& parallel) {
+  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage, parallel)
                                                         : MakeMlp(scenario, stage);
 }
 

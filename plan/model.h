@@ -37,6 +37,24 @@ struct TensorParallel {
 // Unsupported or InvalidInput, with the key, for a model that `parallel.tensor` cannot split.
 Status CheckTensorParallel(const Scenario& scenario);
 
+// Context parallelism: every rank of the stream's axis has some tokens of each sequence (TokenSplit), and attention brings together what
+// it needs (plan/context_attention.h).
+struct ContextParallel {
+  CollectiveStream* stream = nullptr;  // null: one rank
+  ContextKind kind = ContextKind::kRing;
+
+  int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
+  bool splits() const { return ranks() > 1; }
+  TokenSplit tokens() const { return {ranks(), splits() && kind != ContextKind::kUlysses}; }
+};
+Status CheckContextParallel(const Scenario& scenario);
+
+// How ranks share one replica's model.
+struct ModelParallel {
+  TensorParallel tensor = {};
+  ContextParallel context = {};
+};
+
 // How tensor ranks share a parameter: in equal parts of each of some blocks of rows, or of the columns.
 struct ParameterSplit {
   enum class By : uint8_t { kNothing, kRows, kColumns } by = By::kNothing;
@@ -119,11 +137,11 @@ struct ModelTypes {
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);
 
-// `tensor.stream` outlives the model. REQUIRES: CheckTensorParallel, where it splits.
+// The streams in `parallel` outlive the model. REQUIRES: CheckTensorParallel and CheckContextParallel, where they split.
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
-                                 const TensorParallel& tensor = {});
+                                 const ModelParallel& parallel = {});
 std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
-                                       const TensorParallel& tensor);
+                                       const ModelParallel& parallel);
 std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage);
 
 }  // namespace windtunnel

@@ -69,6 +69,24 @@ Bytes AttentionSaved(const Attention& a) {
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
 }
 
+// Queries of half a rank's tokens each see, of the keys of a rank's two halves: in its own, half of one square for each of the two and all
+// of one beside (n^2 / 2 + n / 2 for n tokens); of another rank's, two whole squares of the four.
+template <typename Attention>
+double ContextProduct(const Attention& a) {
+  const double n = static_cast<double>(a.seq);
+  const bool has_own = a.blocks > 1 || a.step == 0;
+  const double pairs = a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
+  return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
+}
+template <typename Attention>
+Bytes QueriesOf(const Attention& a) {
+  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
+}
+template <typename Attention>
+Bytes KeysAndValuesOf(const Attention& a) {
+  return SizeOf(a.dtype) * (2 * a.blocks * a.batch * a.seq * a.kv_heads * a.head_dim);
+}
+
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
 // fp32 is not written.
@@ -147,6 +165,38 @@ std::string KeyOf(const NormBackward& n) {
 std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
 
 std::string KeyOf(const AttentionBackward& a) { return AttentionKey("backward", a); }
+
+template <typename Attention>
+std::string ContextAttentionKey(std::string_view direction, const Attention& a) {
+  const std::string_view place = a.blocks > 1 ? "all" : a.step == 0 ? "own" : "other";
+  return fmt::format("context_attention_{} {} b={} s={} h={} kv={} d={} blocks={} {}", direction,
+                     Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.blocks, place);
+}
+
+std::string KeyOf(const ContextAttentionForward& a) { return ContextAttentionKey("forward", a); }
+
+std::string KeyOf(const ContextAttentionBackward& a) {
+  return ContextAttentionKey("backward", a) + std::string(Flag(a.accumulate, " accumulate"));
+}
+
+std::string KeyOf(const MergeAttention& m) {
+  return fmt::format("merge_attention {} b={} s={} h={} d={}", Name(m.dtype), m.batch, m.seq, m.heads,
+                     m.head_dim);
+}
+
+std::string KeyOf(const CopyColumns& c) {
+  return fmt::format("copy_columns {} rows={} columns={} from={} to={}", Name(c.dtype), c.rows, c.columns,
+                     c.from_stride, c.to_stride);
+}
+
+std::string KeyOf(const SplitColumns& s) {
+  return fmt::format("{}_columns {} ranks={} rows={} columns={}", s.join ? "join" : "split", Name(s.dtype),
+                     s.ranks, s.rows, Sum(s.columns));
+}
+
+std::string KeyOf(const SwapBlocks& s) {
+  return fmt::format("swap_blocks {} outer={} inner={} length={}", Name(s.dtype), s.outer, s.inner, s.length);
+}
 
 std::string KeyOf(const Rope& r) {
   return fmt::format("rope b={} s={} h={} kv={} d={}{}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
@@ -281,6 +331,8 @@ std::string_view Name(CollectiveKind kind) {
       return "scatter";
     case CollectiveKind::kAllToAll:
       return "all_to_all";
+    case CollectiveKind::kShift:
+      return "shift";
     case CollectiveKind::kBarrier:
       return "barrier";
   }
@@ -311,6 +363,12 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const NormBackward&) { return std::string_view("norm"); },
                                [](const AttentionForward&) { return std::string_view("attention"); },
                                [](const AttentionBackward&) { return std::string_view("attention"); },
+                               [](const ContextAttentionForward&) { return std::string_view("attention"); },
+                               [](const ContextAttentionBackward&) { return std::string_view("attention"); },
+                               [](const MergeAttention&) { return std::string_view("attention"); },
+                               [](const CopyColumns&) { return std::string_view("copy"); },
+                               [](const SplitColumns&) { return std::string_view("copy"); },
+                               [](const SwapBlocks&) { return std::string_view("copy"); },
                                [](const Rope&) { return std::string_view("rope"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },
                                [](const ActivationBackward&) { return std::string_view("activation"); },
@@ -342,6 +400,12 @@ std::string_view OperatorName(const OpKind& kind) {
                     kind);
 }
 
+int64_t WholePosition(const TokenSplit& split, int rank, int64_t tokens, int64_t token) {
+  if (!split.zigzag) return rank * tokens + token;
+  const int64_t half = tokens / 2;
+  return token < half ? rank * half + token : (2 * split.ranks - 1 - rank) * half + token - half;
+}
+
 int64_t ElementsOf(const TensorPart& part) {
   int64_t elements = 0;
   for (const StridedRuns& runs : part) elements += runs.length * runs.count;
@@ -358,6 +422,8 @@ Flops FlopsOf(const OpKind& kind) {
                                [](const AttentionBackward& a) {
                                  return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
                                },
+                               [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
+                               [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },
                                [](const auto&) { return Flops(0); }},
                     kind);
 }
@@ -383,6 +449,20 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const AttentionBackward& a) {
             return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
           },
+          [](const ContextAttentionForward& a) {
+            return QueriesOf(a) * 2 + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);
+          },
+          [](const ContextAttentionBackward& a) {
+            return QueriesOf(a) * (a.accumulate ? 5 : 4) + KeysAndValuesOf(a) * 2 +
+                   F32(a.batch * a.heads * a.seq);
+          },
+          [](const MergeAttention& m) {
+            return SizeOf(m.dtype) * (3 * m.batch * m.seq * m.heads * m.head_dim) +
+                   F32(3 * m.batch * m.heads * m.seq);
+          },
+          [](const CopyColumns& c) { return SizeOf(c.dtype) * (2 * c.rows * c.columns); },
+          [](const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Sum(s.columns)); },
+          [](const SwapBlocks& s) { return SizeOf(s.dtype) * (2 * s.outer * s.inner * s.length); },
           [](const Rope& r) {
             return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
           },

@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 
+#include "plan/context_attention.h"
 #include "plan/layers.h"
 #include "plan/model.h"
 
@@ -33,7 +34,10 @@ struct Block {
 // What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2;
-  Slice qkv, attention, attention_saved, up, activated;
+  Slice qkv;                    // as attention's core takes it
+  ContextAttention::Core core;  // and what that made
+  Slice attention;              // its output as the projection takes it
+  Slice up, activated;
 };
 
 std::string AttentionName(const Block& block) { return block.qkv.name.substr(0, block.qkv.name.size() - 4); }
@@ -50,20 +54,22 @@ struct Pass {
 
 class Transformer : public Model {
  public:
-  Transformer(const Scenario& scenario, const StageRange& stage, const TensorParallel& tensor)
-      : Model(tensor),
+  Transformer(const Scenario& scenario, const StageRange& stage, const ModelParallel& parallel)
+      : Model(parallel.tensor),
+        context_(parallel.context),
         spec_(scenario.model),
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
         stops_early_(scenario.framework == Framework::kWindtunnel),
         batch_(scenario.batch.micro),
-        tokens_(batch_ * spec_.seq_len),
-        rows_(tensor.splits_tokens() ? tokens_ / tensor.ranks() : tokens_),
-        heads_(spec_.heads / tensor.ranks()),
-        kv_heads_(spec_.kv_heads / tensor.ranks()),
-        ffn_(spec_.ffn / tensor.ranks()),
-        vocab_(spec_.vocab / tensor.ranks()) {}
+        seq_(spec_.seq_len / context_.ranks()),
+        tokens_(batch_ * seq_),
+        rows_(tensor_.splits_tokens() ? tokens_ / tensor_.ranks() : tokens_),
+        heads_(spec_.heads / tensor_.ranks()),
+        kv_heads_(spec_.kv_heads / tensor_.ranks()),
+        ffn_(spec_.ffn / tensor_.ranks()),
+        vocab_(spec_.vocab / tensor_.ranks()) {}
 
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
@@ -114,17 +120,23 @@ class Transformer : public Model {
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
-  int64_t qkv_columns() const { return (heads_ + 2 * kv_heads_) * spec_.head_dim(); }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations};
+    return Rope{batch_,           seq_, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations,
+                context_.tokens()};
+  }
+  ContextAttention AttentionOf(const LayerContext& c, const Block& block) const {
+    const AttentionDims dims{
+        batch_, seq_, heads_, kv_heads_, spec_.head_dim(), spec_.attention, types_.activations};
+    return ContextAttention(c, dims, context_, AttentionName(block));
   }
 
+  ContextParallel context_;
   ModelSpec spec_;
   StageRange stage_;
   ModelTypes types_;
   Recompute recompute_;
   bool stops_early_;
-  int64_t batch_, tokens_;
+  int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
   int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
@@ -228,35 +240,27 @@ Slice Transformer::Embed(const LayerContext& c, Slice ids) {
   Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
   std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions(),
-                           types_.activations, tensor_.splits()},
+  c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.activations,
+                           tensor_.splits(), context_.tokens()},
           "embedding", reads, {x});
   return c.SumOverRanks(x, "embedding");
 }
 
 void Transformer::ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved) {
-  saved.qkv = block.qkv.Forward(c, saved.norm1.y, tokens_);
-  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+  const Slice qkv = block.qkv.Forward(c, saved.norm1.y, tokens_);
+  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
+  saved.qkv = AttentionOf(c, block).Enter(qkv);
 }
 
 void Transformer::Attend(const LayerContext& c, const Block& block, BlockActivations& saved) {
-  const std::string name = AttentionName(block);
-  const int64_t rows = batch_ * heads_ * spec_.seq_len;
-  saved.attention = c.Activation(name + ".out", tokens_ * heads_ * spec_.head_dim());
-  saved.attention_saved = spec_.attention == AttentionKind::kEager
-                              ? c.Activation(name + ".probabilities", rows * spec_.seq_len)
-                              : c.b.Temporary(name + ".log_sum_exp", rows, Category::kActivations);
-  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false),
-                                  Category::kWorkspace);
-  c.b.Add(AttentionForward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
-                           types_.activations},
-          name, {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
+  saved.core = AttentionOf(c, block).Forward(saved.qkv);
 }
 
 Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.attention_module);
   ProjectQkv(c, block, saved);
   Attend(c, block, saved);
+  saved.attention = AttentionOf(c, block).Leave(saved.core.out);
   return block.projection.Forward(c, saved.attention, tokens_);
 }
 
@@ -290,7 +294,7 @@ void Transformer::DropActivations(BlockActivations& saved) const {
     case Recompute::kNone:
       return;
     case Recompute::kSelective:
-      saved.attention_saved = kNoSlice;
+      saved.core.saved = kNoSlice;
       return;
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = kNoSlice;
@@ -364,12 +368,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& bloc
   BackwardScope scope(c.hooks, block.attention_module);
   const std::string name = AttentionName(block);
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
-  Slice dqkv = c.Activation(name + ".dqkv", tokens_ * qkv_columns());
-  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true),
-                                  Category::kWorkspace);
-  c.b.Add(AttentionBackward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
-                            types_.activations},
-          name, {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
+  Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
 }
@@ -391,7 +390,7 @@ Slice Transformer::MakeInputs(ProgramBuilder& b, int64_t micro_batches) const {
 
 Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const {
   const Slice targets = b.Temporary("targets", inputs.elements, Category::kActivations, DType::kInt32);
-  b.Add(LoadBatch{micro_batch, micro_batches * batch_, spec_.seq_len, 0}, "load_batch", {},
+  b.Add(LoadBatch{micro_batch, micro_batches * batch_, seq_, 0, context_.tokens()}, "load_batch", {},
         {inputs, targets});
   return targets;
 }
@@ -478,9 +477,10 @@ void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
   BackwardScope scope(c.hooks, embedding_module_);
   c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
     const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
-    EmbeddingBackward op{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions()};
+    EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
     op.dtype = types_.activations;
     op.vocab_parallel = tensor_.splits();
+    op.context = context_.tokens();
     op.accumulate_table = c.hooks.HoldsValue(table_);
     std::vector<Slice> writes = {c.hooks.Gradient(table_)};
     if (learned_positions()) {
@@ -585,9 +585,41 @@ Status CheckTensorParallel(const Scenario& scenario) {
   return Ok();
 }
 
+Status CheckContextParallel(const Scenario& scenario) {
+  const ContextParallelSpec& context = scenario.parallel.context;
+  const ModelSpec& model = scenario.model;
+  if (context.size == 1) return Ok();
+  if (model.kind == ModelKind::kMlp)
+    return InvalidInput("parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
+                        context.size);
+  if (context.kind == ContextKind::kUlysses) {
+    const int64_t ranks = context.size * scenario.parallel.tensor.size;
+    if (model.kv_heads % ranks == 0 && model.seq_len % context.size == 0) return Ok();
+    return InvalidInput(
+        "parallel.context: ulysses gives each rank some heads; model.kv_heads is {}, expected a multiple of "
+        "context "
+        "x tensor ({}), and model.seq_len ({}) one of context",
+        model.kv_heads, ranks, model.seq_len);
+  }
+  if (model.seq_len % (2 * context.size) != 0) {
+    return InvalidInput(
+        "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a "
+        "chunk from "
+        "either end",
+        context.size, model.seq_len);
+  }
+  if (model.attention != AttentionKind::kFlash) {
+    return InvalidInput(
+        "model.attention is eager, expected flash for parallel.context.kind: ring and all_gather, which "
+        "merge "
+        "log-sum-exps");
+  }
+  return Ok();
+}
+
 std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
-                                       const TensorParallel& tensor) {
-  return std::make_unique<Transformer>(scenario, stage, tensor);
+                                       const ModelParallel& parallel) {
+  return std::make_unique<Transformer>(scenario, stage, parallel);
 }
 
 }  // namespace windtunnel

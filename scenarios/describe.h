@@ -114,7 +114,7 @@ void Describe(V& v, OptimizerSpec& optimizer) {
 
 template <typename V>
 void Describe(V& v, DataParallelSpec& data) {
-  v.Word("kind", data.kind, "default none for size 1, else ddp");
+  v.Word("kind", data.kind, "default none for one rank of data x context, else ddp");
   v.Integer("size", data.size, kRanks, "replicas (default 1)");
   v.Word("sharding", data.sharding, "fsdp (default full_shard)");
   v.Integer("version", data.version, From(1, 2), "fsdp (default 2)");
