@@ -30,6 +30,11 @@ int EagerKernels(const OpKind& kind) {
   // mask, softmax, values.
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return a->kind == AttentionKind::kFlash ? 1 : 5;
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return a->kind == AttentionKind::kFlash ? 3 : 8;
+  // Softmax, top-k, and what counts and sorts tokens by expert (Megatron's permutation: a map, its sum, two index selections);
+  // grouped products, permutations and their sums are a kernel each.
+  if (std::holds_alternative<Route>(kind)) return 6;
+  if (std::holds_alternative<RouteBackward>(kind)) return 3;
+  if (std::holds_alternative<CombineBackward>(kind)) return 3;
   // Of blocks as of flash. Merging: differences and exponentials of both, the sums' logarithm, two products and their sum.
   if (std::holds_alternative<ContextAttentionBackward>(kind)) return 3;
   if (std::holds_alternative<MergeAttention>(kind)) return 6;

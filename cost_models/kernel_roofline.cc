@@ -61,6 +61,9 @@ Duration BlockTime(const Attention& a, Flops flops, const DeviceSpec& device) {
 
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, bool tf32) {
   if (const auto* g = std::get_if<Gemm>(&kind)) return GemmTime(*g, device, tf32);
+  // Tiles of all groups fill the multiprocessors together.
+  if (const auto* g = std::get_if<GroupedGemm>(&kind))
+    return GemmTime(Gemm{.m = g->m, .n = g->groups * g->n, .k = g->k, .dtype = g->dtype}, device, tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return AttentionTime(*a, FlopsOf(kind), device);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return AttentionTime(*a, FlopsOf(kind), device);
   // As flash attention of the tokens whose keys are at hand.

@@ -61,6 +61,14 @@ RingWork WorkOf(CollectiveKind kind, const RingLayout& ring) {
     work.crossing = ring.nodes > 1 ? 1 : 0;
     work.steps = 1;
   }
+  // Of an all-to-all each rank sends all but its own part; across nodes what leaves shares the node's cards.
+  if (kind == CollectiveKind::kAllToAll) {
+    work.steps = 1;
+    work.crossing = ring.nodes > 1 ? 1 : 0;
+    const int local = std::max(ring.ranks / ring.nodes, 1);
+    work.moved = ring.nodes > 1 ? static_cast<double>(local) * (ring.ranks - local) / ring.ranks
+                                : static_cast<double>(ring.ranks - 1) / ring.ranks;
+  }
   // One message to the next rank, and one from the one before, at once.
   if (kind == CollectiveKind::kShift) work = {1, ring.nodes > 1 ? 1 : 0, 1};
   return work;
@@ -148,8 +156,6 @@ Result<RingLayout> LayOutRing(const Group& group, const ClusterSpec& cluster, co
 }
 
 Result<Duration> RingTime(const Collective& collective, const RingLayout& ring, const CollectiveSpec& spec) {
-  if (collective.kind == CollectiveKind::kAllToAll)
-    return Unsupported("all-to-all is not modelled yet for a profile without hardware");
   Duration least = Duration::Max();
   for (const Protocol& protocol : kProtocols) {
     if (protocol.is_ll128 && !ring.has_nvlink) continue;

@@ -88,6 +88,11 @@ Result<PlanAxes> AddAxes(Plan& plan) {
   if (mesh.tensor() > 1)
     axes.tensor = mesh.tensor() == mesh.world_size() ? axes.world : Add(plan, mesh.TensorAxis());
   if (mesh.context() > 1) axes.context = Add(plan, mesh.ContextAxis());
+  if (const int experts = static_cast<int>(plan.scenario.parallel.expert.size); experts > 1) {
+    axes.expert = Add(plan, mesh.ExpertAxis(experts));
+    const int same = mesh.copies() / experts;
+    if (same > 1) axes.expert_data = Add(plan, mesh.DataAxis("expert data", same, experts));
+  }
   AddPipelineAxes(plan, axes);
   return axes;
 }

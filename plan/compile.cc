@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/device_replicas.h"
 #include "plan/fsdp_units.h"
@@ -34,13 +35,28 @@ Status CheckPrecision(const PrecisionSpec& p) {
   return Ok();
 }
 
+// Where ranks hold different experts.
+Status CheckShardsOfExperts(const Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  if (s.parallel.expert.size == 1) return Ok();
+  if (data.kind == DataParallelKind::kFsdp) {
+    return UnsupportedKey("parallel.data.kind", "fsdp with parallel.expert.size > 1");
+  }
+  if (ShardRanks(s) > 1 && ShardRanks(s) != data.size * s.parallel.context.size) {
+    return UnsupportedKey("parallel.data.shard_size", "a part of the ranks with parallel.expert.size > 1");
+  }
+  if (data.find_unused_parameters) {
+    return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
+  }
+  return Ok();
+}
+
 // What the step programs do not cover yet, by the scenario's key.
 Status CheckSupported(const Scenario& s) {
-  const auto& parallel = s.parallel;
   WT_RETURN_IF_ERROR(CheckTensorParallel(s));
   WT_RETURN_IF_ERROR(CheckContextParallel(s));
-  if (parallel.expert.size > 1) return UnsupportedKey("parallel.expert.size", "expert parallelism");
-  if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
+  WT_RETURN_IF_ERROR(CheckExperts(s));
+  WT_RETURN_IF_ERROR(CheckShardsOfExperts(s));
   if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");
   return CheckPrecision(s.precision);
 }

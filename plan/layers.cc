@@ -67,22 +67,32 @@ void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
 
 namespace {
 
-// Makes the parameter that of one of `ranks` tensor ranks.
+// Makes the parameter that of one of `ranks` expert ranks.
+void TakeExperts(const ParameterSplit& split, int ranks, Parameter& parameter) {
+  if (split.experts == 0 || ranks == 1) return;
+  parameter.shape[0] /= ranks;
+  parameter.elements /= ranks;
+  parameter.expert_stride = parameter.elements;
+  parameter.part = {{0, parameter.elements}};
+}
+
+// Makes it that of one of `ranks` tensor ranks.
 void SplitParameter(const ParameterSplit& split, int ranks, Parameter& parameter) {
   const int64_t rows = parameter.shape[0], columns = parameter.elements / rows;
+  if (split.by == ParameterSplit::By::kNothing || ranks == 1) return;
+  parameter.part.clear();
   if (split.by == ParameterSplit::By::kColumns) {
     parameter.part = {{0, columns / ranks, rows, columns}};
     parameter.shape[1] /= ranks;
-  } else if (split.by == ParameterSplit::By::kRows) {
-    int64_t first = 0;
-    for (int64_t block : split.blocks) {
-      parameter.part.push_back({first * columns, block / ranks * columns});
-      first += block;
-    }
-    WT_CHECK_EQ(first, rows);
-    parameter.shape[0] /= ranks;
   } else {
-    return;
+    for (int64_t first = 0; first < rows;) {
+      for (int64_t block : split.blocks) {
+        parameter.part.push_back({first * columns, block / ranks * columns});
+        first += block;
+      }
+      WT_CHECK(first == rows || split.experts > 0);
+    }
+    parameter.shape[0] /= ranks;
   }
   parameter.elements /= ranks;
   WT_CHECK_EQ(ElementsOf(parameter.part), parameter.elements);
@@ -100,8 +110,10 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   parameter.init = init;
   parameter.ordinal = ordinal;
   parameter.elements = WholeElements(parameter);
-  if (tensor_.splits()) SplitParameter(split, tensor_.ranks(), parameter);
-  parameter.is_partial_gradient = tensor_.splits_tokens() && split.is_partial_gradient;
+  TakeExperts(split, expert_.ranks(), parameter);
+  SplitParameter(split, tensor_.ranks(), parameter);
+  parameter.is_partial_gradient =
+      (tensor_.splits_tokens() && split.is_partial_gradient) || (tensor_.splits() && split.sees_partial_sums);
   const int index = static_cast<int>(role.parameters.size());
   role.parameters.push_back(std::move(parameter));
   modules_[module].parameters.push_back(index);
@@ -150,21 +162,6 @@ Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
   b.Add(Copy{.elements = values.elements, .from = types.storage, .to = types.activations}, name, {values},
         {converted});
   return converted;
-}
-
-void LayerContext::AddWeightGradient(Gemm gemm, const std::string& name, Slice dy, Slice x,
-                                     int parameter) const {
-  const bool holds = hooks.HoldsValue(parameter);
-  if (types.activations == types.storage) {
-    gemm.accumulate = holds;
-    b.Add(gemm, name, {dy, x}, {hooks.Gradient(parameter)});
-    return;
-  }
-  const Slice product = Activation(name + ".grad", gemm.m * gemm.n);
-  b.Add(gemm, name, {dy, x}, {product});
-  b.Add(
-      Copy{.elements = product.elements, .from = types.activations, .to = types.storage, .accumulate = holds},
-      name, {product}, {hooks.Gradient(parameter)});
 }
 
 Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
@@ -225,7 +222,7 @@ void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t
     gemm.transpose_a = false;
     gemm.transpose_b = true;
   }
-  c.AddWeightGradient(gemm, name + ".weight", dy, x, weight);
+  c.AddWeightGradient(gemm, name + ".weight", out * in, dy, x, weight);
 }
 
 Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx,

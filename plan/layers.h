@@ -34,8 +34,22 @@ struct LayerContext {
   }
   // A parameter's values as products take them: converted, where parameters are stored in another type.
   Slice OperandOf(int parameter, const std::string& name) const;
-  // Adds a product into a parameter's gradient.
-  void AddWeightGradient(Gemm gemm, const std::string& name, Slice a, Slice x, int parameter) const;
+  // Adds a product (a Gemm or a GroupedGemm) of `elements` elements into a parameter's gradient.
+  template <typename Product>
+  void AddWeightGradient(Product product, const std::string& name, int64_t elements, Slice dy, Slice x,
+                         int parameter) const {
+    const bool holds = hooks.HoldsValue(parameter);
+    if (types.activations == types.storage) {
+      product.accumulate = holds;
+      b.Add(product, name, {dy, x}, {hooks.Gradient(parameter)});
+      return;
+    }
+    const Slice result = Activation(name + ".grad", elements);
+    b.Add(product, name, {dy, x}, {result});
+    const Copy copy{
+        .elements = elements, .from = types.activations, .to = types.storage, .accumulate = holds};
+    b.Add(copy, name, {result}, {hooks.Gradient(parameter)});
+  }
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
   Slice GatherTokens(Slice own, const std::string& name) const;
   // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it

@@ -23,6 +23,7 @@ int DeviceMesh::RankAt(const MeshPlace& place) const {
 
 Axis DeviceMesh::TensorAxis() const { return MakeAxis("tensor", world_size(), tensor_, 1); }
 Axis DeviceMesh::ContextAxis() const { return MakeAxis("context", world_size(), context_, tensor_); }
+Axis DeviceMesh::ExpertAxis(int size) const { return DataAxis("expert", size, 1); }
 Axis DeviceMesh::PipelineAxis() const {
   return MakeAxis("pipeline", world_size(), pipeline_, tensor_ * copies());
 }

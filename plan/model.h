@@ -49,10 +49,20 @@ struct ContextParallel {
 };
 Status CheckContextParallel(const Scenario& scenario);
 
-// How ranks share one replica's model.
+// Expert parallelism: every rank of the stream's axis has equal parts of the experts (plan/experts.h).
+struct ExpertParallel {
+  CollectiveStream* stream = nullptr;  // null: one rank
+
+  int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
+  bool splits() const { return ranks() > 1; }
+};
+Status CheckExperts(const Scenario& scenario);
+
+// How ranks share the model.
 struct ModelParallel {
   TensorParallel tensor = {};
   ContextParallel context = {};
+  ExpertParallel expert = {};
 };
 
 // How tensor ranks share a parameter: in equal parts of each of some blocks of rows, or of the columns.
@@ -60,11 +70,13 @@ struct ParameterSplit {
   enum class By : uint8_t { kNothing, kRows, kColumns } by = By::kNothing;
   std::vector<int64_t> blocks = {};  // rows of each: of queries, keys and values; of gate and up
   bool is_partial_gradient = false;  // not split, but each rank's gradient comes from its own tokens only
+  bool sees_partial_sums = false;  // not split, but each rank's gradient comes from its part of the sums only
+  int experts = 0;                 // that follow each other in the rows, each of which is split as said
 };
 
 class Model {
  public:
-  explicit Model(const TensorParallel& tensor = {}) : tensor_(tensor) {}
+  explicit Model(const ModelParallel& parallel = {}) : tensor_(parallel.tensor), expert_(parallel.expert) {}
   virtual ~Model() = default;
   // Adds the stage's parameters to the role, in registration order. Once.
   virtual void Register(Role& role) = 0;
@@ -117,6 +129,7 @@ class Model {
               int64_t ordinal, const ParameterSplit& split = {});
 
   TensorParallel tensor_;
+  ExpertParallel expert_;
   std::vector<Module> modules_;
   std::vector<int> parameters_;
   bool is_in_stage_ = true;  // what is added next

@@ -118,6 +118,35 @@ std::string KeyOf(const Gemm& g) {
                      Flag(g.accumulate, " accumulate"));
 }
 
+std::string KeyOf(const GroupedGemm& g) {
+  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}", Name(g.dtype),
+                     g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.groups, g.m, g.n, g.k,
+                     Flag(g.accumulate, " accumulate"));
+}
+
+template <typename R>
+std::string RouteKey(std::string_view name, const R& r) {
+  return fmt::format("{} {} tokens={} experts={} top_k={}", name, Name(r.dtype), r.tokens, r.experts,
+                     r.top_k);
+}
+
+std::string KeyOf(const Route& r) { return RouteKey("route", r); }
+
+std::string KeyOf(const RouteBackward& r) { return RouteKey("route_backward", r); }
+
+std::string TokenRowsKey(std::string_view name, const TokenRows& t) {
+  return fmt::format("{} {} tokens={} hidden={} top_k={} rows={}", name, Name(t.dtype), t.tokens, t.hidden,
+                     t.top_k, t.rows);
+}
+
+std::string KeyOf(const DispatchTokens& d) { return TokenRowsKey("dispatch_tokens", d); }
+
+std::string KeyOf(const CombineTokens& c) {
+  return TokenRowsKey("combine_tokens", c) + std::string(Flag(c.weighted, " weighted"));
+}
+
+std::string KeyOf(const CombineBackward& c) { return TokenRowsKey("combine_backward", c); }
+
 std::string KeyOf(const Fp8Amax& a) {
   return fmt::format("fp8_amax {} rows={} columns={}{}", Name(a.dtype), a.rows, a.columns,
                      Flag(a.by_column, " by_column"));
@@ -355,6 +384,12 @@ Bytes MessageBytes(const OpKind& kind) {
 
 std::string_view OperatorName(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
+                               [](const GroupedGemm&) { return std::string_view("gemm"); },
+                               [](const Route&) { return std::string_view("route"); },
+                               [](const RouteBackward&) { return std::string_view("route"); },
+                               [](const DispatchTokens&) { return std::string_view("dispatch_tokens"); },
+                               [](const CombineTokens&) { return std::string_view("combine_tokens"); },
+                               [](const CombineBackward&) { return std::string_view("combine_tokens"); },
                                [](const Fp8Amax&) { return std::string_view("fp8_cast"); },
                                [](const Fp8Cast&) { return std::string_view("fp8_cast"); },
                                [](const ColumnSum&) { return std::string_view("bias_gradient"); },
@@ -418,6 +453,7 @@ std::string CostKey(const OpKind& kind) {
 
 Flops FlopsOf(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
+                               [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
                                [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
                                [](const AttentionBackward& a) {
                                  return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
@@ -434,6 +470,23 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const Gemm& g) {
             const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
             return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
+          },
+          [](const GroupedGemm& g) {
+            return SizeOf(g.dtype) *
+                   (g.groups * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1)));
+          },
+          [](const Route& r) {
+            return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
+          },
+          [](const RouteBackward& r) {
+            return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
+          },
+          [](const DispatchTokens& d) {
+            return SizeOf(d.dtype) * ((d.tokens * d.top_k + d.rows) * d.hidden);
+          },
+          [](const CombineTokens& c) { return SizeOf(c.dtype) * (c.tokens * (c.top_k + 1) * c.hidden); },
+          [](const CombineBackward& c) {
+            return SizeOf(c.dtype) * ((2 * c.tokens * c.top_k + c.rows) * c.hidden);
           },
           [](const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns); },
           [](const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns); },

@@ -51,6 +51,44 @@ struct Fp8Amax {
   DType dtype = DType::kFloat32;
 };
 
+// C[g] = op(A[g]) op(B[g]) (+ C[g] when accumulate) for every g of `groups` that follow each other without gaps, each as a Gemm.
+// reads: A, B; writes: C.
+struct GroupedGemm {
+  int64_t groups = 0, m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+
+// ---- mixture of experts (plan/experts.h). A slot is where a token's copy for one of its top_k experts lies among rows [expert, capacity]:
+// expert x capacity + place, or -1 - expert where the expert has no room left. Tokens are given room in their order. With capacity 0
+// there is room for all, and rows follow each other expert by expert.
+
+// reads: logits[tokens,experts]; writes: probabilities (fp32 [tokens,experts]: softmax of the top_k largest, zero elsewhere; of all where
+// top_k is 1), weights (fp32 [tokens,top_k]: those of the chosen), slots (int32 [tokens,top_k]). Of equal logits the first is larger.
+struct Route {
+  int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
+  DType dtype = DType::kFloat32;
+};
+// reads: dweights, probabilities, slots; writes: dlogits.
+struct RouteBackward {
+  int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
+  DType dtype = DType::kFloat32;
+};
+// Tokens [tokens,hidden] and the `rows` rows of slots.
+struct TokenRows {
+  int64_t tokens = 0, hidden = 0, top_k = 0, rows = 0;
+  DType dtype = DType::kFloat32;
+};
+// Every token into its slots; empty ones become zero. reads: x, slots; writes: y[rows,hidden].
+struct DispatchTokens : TokenRows {};
+// y = sum over the token's slots of its rows, times the weights with `weighted`. reads: x[rows,hidden], slots, (weights); writes: y.
+struct CombineTokens : TokenRows {
+  bool weighted = false;
+};
+// Of the weighted one. reads: dy, x, slots, weights; writes: dx[rows,hidden] (empty slots zero), dweights (fp32 [tokens,top_k]).
+struct CombineBackward : TokenRows {};
+
 // x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise), of each row or each
 // column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as it lies, or transposed: the
 // units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the
@@ -303,15 +341,13 @@ struct Fill {
 };
 
 // norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that hold shards.
-// The last `replicated` of the gradients are the same on each of `replicas` ranks that the sum will go over, which therefore
-// count a share of them each.
+// A gradient that is the same on each of `replicas` ranks that the sum will go over counts a share on each. Empty: 1 for all.
 // reads: every gradient; writes: norm (fp32 scalar).
 struct GradientNorm {
   int64_t elements = 0;
   int64_t tensors = 0;
   bool squared = false;
-  int64_t replicated = 0;
-  int replicas = 1;
+  std::vector<int> replicas = {};  // by gradient
 };
 
 // x = sqrt(x) of one fp32 scalar in place. reads: x; writes: x.
@@ -364,6 +400,7 @@ struct InitializeParameter {
   double scale = 0.0;   // standard deviation, or half width of the uniform
   uint64_t stream = 0;  // the parameter's position in registration order
   TensorPart part = {};
+  int64_t expert_stride = 0;  // by how much the part begins further for each rank of the expert axis
 };
 
 // The data loader's next micro-batch of this rank into the step's input buffers.
@@ -438,7 +475,8 @@ struct Free {
 };
 
 using OpKind =
-    std::variant<Gemm, Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
+    std::variant<Gemm, GroupedGemm, Route, RouteBackward, DispatchTokens, CombineTokens, CombineBackward,
+                 Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
                  AttentionBackward, ContextAttentionForward, ContextAttentionBackward, MergeAttention,
                  CopyColumns, SplitColumns, SwapBlocks, Rope, ActivationForward, ActivationBackward,
                  EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,

@@ -69,6 +69,8 @@ void RoleCompiler::AddStreams() {
                                     : data_;
   tensor_ = is_all_tensor ? world_ : add(axes_.tensor, "tensor", false);
   context_ = add(axes_.context, "context", false);
+  expert_ = add(axes_.expert, "expert", false);
+  expert_data_ = add(axes_.expert_data, "expert data", false);
   pipeline_ = add(axes_.pipeline, "pipeline", true);
   const bool has_embedding =
       axes_.embedding >= 0 && plan_.axes[axes_.embedding].Contains(role_.ranks.front());
@@ -77,7 +79,8 @@ void RoleCompiler::AddStreams() {
 
 void RoleCompiler::AddStages() {
   const ModelParallel parallel{.tensor = {tensor_, scenario_.parallel.tensor.sequence},
-                               .context = {context_, scenario_.parallel.context.kind}};
+                               .context = {context_, scenario_.parallel.context.kind},
+                               .expert = {expert_}};
   for (int index = 0; index < schedule_.stages(); ++index) {
     if (schedule_.rank_of_stage[index] != pipeline_rank_) continue;
     const StageRange range = plan_.pipeline ? plan_.pipeline->stages[index] : WholeModel(scenario_.model);
@@ -98,8 +101,8 @@ Status RoleCompiler::MakeStrategy() {
   const DataParallelKind kind = scenario_.parallel.data.kind;
   const bool is_sharded =
       kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2 || kind == DataParallelKind::kFsdp;
-  StrategyContext context{scenario_,   role_,    modules_,       *data_, *shard_,
-                          *replicate_, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
+  StrategyContext context{scenario_, role_,    modules_,      *data_,         *shard_, *replicate_,
+                          *tensor_,  *expert_, *expert_data_, kComputeStream, -1,      {tensor_, pipeline_}};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = AddStream(StreamKind::kHost, "host");

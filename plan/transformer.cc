@@ -11,8 +11,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "plan/context_attention.h"
+#include "plan/experts.h"
 #include "plan/layers.h"
 #include "plan/model.h"
 
@@ -29,6 +31,7 @@ struct Block {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
   Linear qkv, projection, up, down;  // up is gate and up side by side for SwiGLU
+  std::optional<ExpertMlp> experts;  // instead of up and down
 };
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
@@ -38,11 +41,12 @@ struct BlockActivations {
   ContextAttention::Core core;  // and what that made
   Slice attention;              // its output as the projection takes it
   Slice up, activated;
+  ExpertMlp::Saved experts;
 };
 
 std::string AttentionName(const Block& block) { return block.qkv.name.substr(0, block.qkv.name.size() - 4); }
 std::string ActivationName(const Block& block) {
-  return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
+  return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";  // not of experts
 }
 
 // A micro-batch on its way.
@@ -55,7 +59,7 @@ struct Pass {
 class Transformer : public Model {
  public:
   Transformer(const Scenario& scenario, const StageRange& stage, const ModelParallel& parallel)
-      : Model(parallel.tensor),
+      : Model(parallel),
         context_(parallel.context),
         spec_(scenario.model),
         stage_(stage),
@@ -89,6 +93,8 @@ class Transformer : public Model {
                                 const std::vector<int64_t>& outputs, bool bias);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
+  void RegisterMlp(Role& role, const std::string& prefix, Block& block);
+  ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   Block RegisterBlock(Role& role, int64_t layer);
 
   LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred = nullptr) const {
@@ -193,14 +199,53 @@ Block Transformer::RegisterBlock(Role& role, int64_t layer) {
                                      spec_.bias);
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
+  RegisterMlp(role, prefix, block);
+  // (Products of experts stay in 16 bits.)
+  for (Linear* linear : {&block.qkv, &block.projection, &block.up, &block.down})
+    linear->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  return block;
+}
+
+void Transformer::RegisterMlp(Role& role, const std::string& prefix, Block& block) {
+  if (spec_.experts) {
+    block.experts = RegisterExperts(role, prefix, block.mlp_module);
+    return;
+  }
   block.up = gated()
                  ? RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.gate_up",
                                           {spec_.ffn, spec_.ffn}, spec_.bias)
                  : RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.up", {spec_.ffn}, spec_.bias);
   block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
-  for (Linear* linear : {&block.qkv, &block.projection, &block.up, &block.down})
-    linear->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
-  return block;
+}
+
+ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp) {
+  const ExpertsSpec& spec = *spec_.experts;
+  const int count = spec.count;
+  const int64_t columns = gated() ? 2 * spec_.ffn : spec_.ffn, own = count / expert_.ranks();
+  const ParameterInit into{Distribution::kNormal, kInitDeviation};
+  const ParameterInit out_of{Distribution::kNormal,
+                             kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers))};
+  ExpertMlp experts{
+      .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
+  experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
+  ParameterSplit whole;
+  whole.sees_partial_sums = true;
+  experts.router.weight =
+      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into, whole);
+  experts.module = AddModule(prefix + "mlp.experts", mlp);
+  ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
+  if (gated()) by_rows.blocks.push_back(spec_.ffn);
+  by_rows.experts = count;
+  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / tensor_.ranks()};
+  experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
+                                   {count * columns, spec_.hidden}, into, by_rows);
+  ParameterSplit by_columns{ParameterSplit::By::kColumns};
+  by_columns.experts = count;
+  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, ffn_, spec_.hidden};
+  experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
+                                     {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
+  experts.load = ExpertLoad::Of(spec, tokens_, expert_.ranks());
+  return experts;
 }
 
 void Transformer::Register(Role& role) {
@@ -265,6 +310,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block
 }
 
 void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  if (block.experts) return block.experts->Activate(c, saved.experts);
   const std::string name = ActivationName(block);
   saved.activated = c.Activation(name, tokens_ * ffn_);
   c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.activations}, name, {saved.up},
@@ -273,6 +319,7 @@ void Transformer::Activate(const LayerContext& c, const Block& block, BlockActiv
 
 Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
+  if (block.experts) return block.experts->Forward(c, saved.norm2.y, saved.experts);
   saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
   Activate(c, block, saved);
   return block.down.Forward(c, saved.activated, tokens_);
@@ -297,7 +344,7 @@ void Transformer::DropActivations(BlockActivations& saved) const {
       saved.core.saved = kNoSlice;
       return;
     case Recompute::kSelectiveOp:
-      saved.norm1.y = saved.norm1.statistics = saved.activated = kNoSlice;
+      saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
       saved.norm2 = {};
       return;
     case Recompute::kFull: {
@@ -333,6 +380,10 @@ void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, Bloc
   Slice attention = AttentionForwardOps(c, block, saved);
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   ForwardScope scope(c.hooks, block.mlp_module);
+  if (block.experts) {  // what comes back from the experts is needed for the weights' gradient
+    block.experts->Forward(c, saved.norm2.y, saved.experts);
+    return;
+  }
   saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
   Activate(c, block, saved);
   if (!stops_early_) block.down.Forward(c, saved.activated, tokens_);
@@ -355,6 +406,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block&
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved,
                                   Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
+  if (block.experts) return block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
   Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * ffn_) : dactivated;
@@ -542,9 +594,14 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
   statistics.parameters = parameters;
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
+  const int64_t matrices = gated() ? 3 : 2;
+  const int64_t unseen =  // parameters of experts that a token does not go to
+      spec_.experts
+          ? spec_.layers * (spec_.experts->count - spec_.experts->top_k) * matrices * spec_.hidden * spec_.ffn
+          : 0;
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token.
   statistics.flops_per_token =
-      Flops(6.0 * static_cast<double>(statistics.parameters_without_positions) +
+      Flops(6.0 * static_cast<double>(statistics.parameters_without_positions - unseen) +
             12.0 * static_cast<double>(spec_.layers * spec_.heads * spec_.head_dim() * spec_.seq_len));
   return statistics;
 }
@@ -583,6 +640,20 @@ Status CheckTensorParallel(const Scenario& scenario) {
     return Unsupported("parallel.data.offload: with parallel.tensor.sequence it is not supported yet");
   }
   return Ok();
+}
+
+Status CheckExperts(const Scenario& scenario) {
+  const int64_t ranks = scenario.parallel.expert.size;
+  if (!scenario.model.experts) {
+    if (ranks == 1) return Ok();
+    return InvalidInput("parallel.expert.size is {}, expected 1 for a model without model.experts", ranks);
+  }
+  const int64_t copies = scenario.parallel.data.size * scenario.parallel.context.size;
+  const int count = scenario.model.experts->count;
+  if (count % ranks == 0 && copies % ranks == 0) return Ok();
+  return InvalidInput(
+      "parallel.expert.size is {}, expected a divisor of model.experts.count ({}) and of data x context ({})",
+      ranks, count, copies);
 }
 
 Status CheckContextParallel(const Scenario& scenario) {

@@ -27,8 +27,11 @@ struct TensorRef {
 struct TensorPosition {
   int rank = 0, ranks = 1;
 };
-// And in its context-parallel group.
+// And in its context-parallel and its expert-parallel group.
 struct ContextPosition {
+  int rank = 0;
+};
+struct ExpertPosition {
   int rank = 0;
 };
 
@@ -38,6 +41,7 @@ struct KernelContext {
   uint64_t seed = 0;  // run.seed, for InitializeParameter
   TensorPosition tensor = {};
   ContextPosition context = {};
+  ExpertPosition expert = {};
 };
 
 class Device {

@@ -159,8 +159,11 @@ Status Executor::Compute(Run_& run, OpIndex index) {
     loader_.Load(*load, run.step, plan_.mesh.PlaceOf(rank_).context, writes_);
   } else {
     const MeshPlace place = plan_.mesh.PlaceOf(rank_);
-    const KernelContext context{
-        run.step, plan_.scenario.run.seed, {place.tensor, plan_.mesh.tensor()}, {place.context}};
+    const KernelContext context{run.step,
+                                plan_.scenario.run.seed,
+                                {place.tensor, plan_.mesh.tensor()},
+                                {place.context},
+                                {plan_.ExpertRankOf(rank_)}};
     WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, context));
   }
   run.now = run.Time();

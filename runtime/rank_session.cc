@@ -42,6 +42,13 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported(
         "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
   }
+  const auto& experts = plan.scenario.model.experts;
+  if (experts && experts->capacity_factor == 0) {
+    return Unsupported(
+        "model.experts.capacity_factor: 0 (no limit, and rows as many as there are) is predicted only; live "
+        "runs keep "
+        "room for a number of tokens that is known beforehand");
+  }
   if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
   return Ok();
 }

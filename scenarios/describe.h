@@ -38,9 +38,11 @@ template <typename V>
 void Describe(V& v, ExpertsSpec& experts) {
   v.Integer("count", experts.count, From(2, 65536), "experts per layer");
   v.Integer("top_k", experts.top_k, From(1, 65536), "experts per token (default 1)");
-  v.Number("capacity_factor", experts.capacity_factor, MoreThan(0),
-           "room of an expert over its even share (default 1)");
-  v.Number("imbalance", experts.imbalance, AtLeast(1), "the busiest expert's load over the mean (default 1)");
+  v.Number("capacity_factor", experts.capacity_factor, AtLeast(0),
+           "room of an expert over its even share, padded (default 1); 0: no limit and no padding, predicted "
+           "only");
+  v.Number("imbalance", experts.imbalance, AtLeast(1),
+           "capacity_factor 0: the busiest expert's load over the mean (default 1)");
   v.Require("count");
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"
+#include "runtime/cpu/experts.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_operator.h"
 #include "runtime/cpu/initialize.h"
@@ -80,7 +81,7 @@ class CpuDevice : public Device {
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
       return Run(op, context.step, operands);
     } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {
-      return Run(op, context.seed, context.tensor, operands);
+      return Run(op, context, operands);
     } else if constexpr (requires { Run(scratch_, op, context.tensor, operands); }) {
       return Run(scratch_, op, context.tensor, operands);
     } else if constexpr (requires { Run(gemms_, scratch_, op, context.context, operands); }) {
