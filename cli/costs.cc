@@ -161,9 +161,9 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   return scenario;
 }
 
-Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan) {
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold) {
   auto model = MakeProfileCostModel(costs.profile, plan);
-  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed});
+  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed, .fold = fold});
   if (prediction || prediction.error().kind != ErrorKind::kInvalidInput) return prediction;
   MissingCosts missing = FindMissingCosts(costs.profile, plan);
   if (missing.empty()) return prediction;

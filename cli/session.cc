@@ -74,7 +74,7 @@ Status CheckReports(const Options& options) {
 Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   Outcome outcome;
   outcome.plan = std::move(plan);

@@ -4,7 +4,7 @@
 
 #include "cost_models/framework_host.h"
 #include "cost_models/kernel_roofline.h"
-#include "cost_models/ring_collectives.h"
+#include "cost_models/nccl_collectives.h"
 
 namespace windtunnel {
 namespace {
@@ -60,26 +60,59 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 
-// A message from one rank to another of a pair is a broadcast between the two: one step, over which all of it goes.
-Collective AsCollective(const OpKind& kind) {
-  if (const auto* send = std::get_if<Send>(&kind))
-    return {CollectiveKind::kBroadcast, send->dtype, send->elements};
-  if (const auto* receive = std::get_if<Receive>(&kind))
-    return {CollectiveKind::kBroadcast, receive->dtype, receive->elements};
-  return std::get<Collective>(kind);
+// nccl-tests' output for the collective in a group that lies as measured; nothing where there is none.
+const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& layout,
+                                       const DeviceSpec& device) {
+  const auto* collective = std::get_if<Collective>(&kind);
+  if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) return nullptr;
+  for (const MeasuredCollective& measured : device.measured_collectives) {
+    if (measured.op == Name(collective->kind) && measured.ranks == layout.ranks &&
+        measured.nodes == layout.nodes)
+      return &measured;
+  }
+  return nullptr;
+}
+
+// Linear between two measured sizes; beyond the largest at its bandwidth; below the smallest what the model says, but no more than that
+// took.
+CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Duration modelled) {
+  const auto& rows = measured.rows;
+  const auto above = std::lower_bound(rows.begin(), rows.end(), std::pair(bytes, Duration()));
+  CommunicationCost cost{.source = CostSource::kModelled};
+  if (above == rows.end()) {
+    cost.time = Distribution::Constant(rows.back().second.Scaled(bytes / rows.back().first));
+  } else if (above->first == bytes) {
+    cost.time = Distribution::Constant(above->second);
+    cost.source = CostSource::kMeasured;
+  } else if (above == rows.begin()) {
+    cost.time = Distribution::Constant(std::min(modelled, above->second));
+  } else {
+    const auto& [b0, t0] = *(above - 1);
+    cost.time = Distribution::Constant(t0 + (above->second - t0).Scaled((bytes - b0) / (above->first - b0)));
+    cost.source = CostSource::kInterpolated;
+  }
+  return cost;
 }
 
 // The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
 Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
-  const Collective collective = AsCollective(op.kind);
-  WT_ASSIGN_OR_RETURN(RingLayout ring, LayOutRing(group, cluster_, device_));
-  WT_ASSIGN_OR_RETURN(Duration time, RingTime(collective, ring, device_.collectives));
-  const int channels =
-      ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
-  const double taken = static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
-  CommunicationCost cost{.time = Distribution::Constant(time), .source = CostSource::kModelled};
-  if (collective.kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;
+  const CollectiveSpec& spec = device_.collectives;
+  WT_ASSIGN_OR_RETURN(GroupLayout layout, LayOutGroup(group, cluster_, device_));
+  WT_ASSIGN_OR_RETURN(
+      CollectiveTime model,
+      CollectiveTimeOf(op.kind, layout, spec, cluster_.network.algorithm, cluster_.network.protocol));
+  CommunicationCost cost{.time = Distribution::Constant(model.time), .source = CostSource::kModelled};
+  const bool is_chosen = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
+                         cluster_.network.protocol != CollectiveProtocol::kAuto;
+  if (const MeasuredCollective* measured = FindMeasured(op.kind, layout, device_); measured && !is_chosen)
+    cost = CostAt(MessageBytes(op.kind), *measured, model.time);
+  int channels = layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
+  if (model.pattern == Pattern::kNvls || model.pattern == Pattern::kNvlsTree) channels = spec.channels_nvls;
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  if (collective == nullptr || collective->kind != CollectiveKind::kBarrier)
+    cost.compute_efficiency =
+        1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
   return cost;
 }
 

@@ -1,5 +1,5 @@
-// Costs of a plan on a device that is not at hand: kernels by roofline, collectives by rings, host times by framework. Every cost is
-// `modelled` and a constant.
+// Costs of a plan on a device that is not at hand: kernels by roofline, collectives by NCCL's model (or measured, where
+// the device has nccl-tests' output for them), host times by framework. Every cost is a constant.
 #pragma once
 
 #include <memory>

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cost_models/nccl_tuning.h"
 #include "plan/dtype.h"
 
 namespace windtunnel {
@@ -33,12 +34,21 @@ struct AttentionRate {
   FlopRate rate;
 };
 
-// What NCCL's formulas ask for (cost_models/ring_collectives.h).
+// What NCCL's formulas ask for (cost_models/nccl_collectives.h).
 struct CollectiveSpec {
-  int channels_intra = 0, channels_inter = 0;  // blocks of the communication kernel, on one node and beyond
-  Bandwidth ll_one_node, ll_two_nodes, ll_more_nodes;  // ceilings of the low-latency protocol
-  Duration net_overhead;                               // of the host for each message to another node
-  Duration start, start_inter;                         // what a collective takes beyond NCCL's own latencies
+  GpuGeneration generation = GpuGeneration::kAmpere;
+  HostCpu cpu = HostCpu::kIntel;
+  // Blocks of the communication kernel: on one node, beyond, and where the switches reduce.
+  int channels_intra = 0, channels_inter = 0, channels_nvls = 0;
+  Bandwidth nvls;               // to and from the switches when these reduce; 0: they do not
+  Duration start, start_inter;  // what a collective takes beyond NCCL's own latencies
+};
+
+// nccl-tests' output of one collective: what is measured is not modelled.
+struct MeasuredCollective {
+  std::string op;  // "all_reduce", as nccl-tests names them
+  int ranks = 0, nodes = 0;
+  std::vector<std::pair<Bytes, Duration>> rows;  // by bytes of the whole message, ascending
 };
 
 struct DeviceSpec {
@@ -57,6 +67,7 @@ struct DeviceSpec {
   Bandwidth host_link;     // to the host, one way
   Bandwidth host_memory;   // of a node's processors, which its devices' hosts share
   CollectiveSpec collectives;
+  std::vector<MeasuredCollective> measured_collectives;
   Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank
   std::map<std::string, std::string> sources;  // by field: where its figure comes from
 

@@ -96,6 +96,8 @@ double Fields::Number(const std::string& key, double least, double most) {
   return value ? value->get<double>() : least;
 }
 
+bool Fields::Has(const std::string& key) const { return object_.is_object() && object_.contains(key); }
+
 double Fields::NumberOrNull(const std::string& key, double least, double most) {
   if (object_.is_object() && object_.contains(key) && object_.at(key).is_null()) {
     read_.insert(key);

@@ -32,6 +32,8 @@ class Fields {
  public:
   Fields(const nlohmann::json& object, std::string path, std::string& error);
 
+  // Whether there is such a field; reading it is another matter.
+  bool Has(const std::string& key) const;
   std::string String(const std::string& key);
   int64_t Integer(const std::string& key, int64_t least);
   int Ranks();

@@ -57,7 +57,6 @@ Status CheckSupported(const Scenario& s) {
   WT_RETURN_IF_ERROR(CheckContextParallel(s));
   WT_RETURN_IF_ERROR(CheckExperts(s));
   WT_RETURN_IF_ERROR(CheckShardsOfExperts(s));
-  if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");
   return CheckPrecision(s.precision);
 }
 

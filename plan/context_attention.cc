@@ -93,17 +93,31 @@ ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int s
   return core;
 }
 
+// As a pass of its own over eager's probabilities, of which both forms and the mask are kept (Korthikanti et al. 2022, table of
+// activations: 5 bytes of each in 16 bits).
+void ContextAttention::Drop(Core& core) const {
+  if (dims_.dropout == 0) return;
+  core.dropped = c_.Activation(name_ + ".dropped", core.saved.elements);
+  core.mask =
+      c_.b.Temporary(name_ + ".dropout.mask", core.saved.elements, Category::kActivations, DType::kUInt8);
+  c_.b.Add(Dropout{core.saved.elements, false, dims_.dtype}, name_ + ".dropout", {core.saved},
+           {core.dropped, core.mask});
+}
+
 ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
   if (is_plain()) {
     const AttentionDims d = CoreDims();
     const int64_t rows = d.batch * d.heads * d.seq;
-    const Core core = {c_.Activation(name_ + ".out", d.tokens() * d.query_columns()),
-                       d.kind == AttentionKind::kEager
-                           ? c_.Activation(name_ + ".probabilities", rows * d.seq)
-                           : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations)};
+    Core core = {c_.Activation(name_ + ".out", d.tokens() * d.query_columns()),
+                 d.kind == AttentionKind::kEager
+                     ? c_.Activation(name_ + ".probabilities", rows * d.seq)
+                     : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations),
+                 {},
+                 {}};
     const Slice workspace = Workspace(false);
     c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype}, name_, {qkv},
              {core.out, core.saved, workspace});
+    if (d.kind == AttentionKind::kEager) Drop(core);
     return core;
   }
   Slice kv = KeysAndValues(qkv);
@@ -140,6 +154,10 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
     if (exchanges_heads()) dout = ToHeads(dout, {dims_.query_columns()}, name_ + ".dout");
     const Slice dqkv = c_.Activation(name_ + ".dqkv", d.tokens() * d.packed_columns());
     const Slice workspace = Workspace(true);
+    if (core.mask.buffer >= 0) {
+      c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
+               {core.dropped});
+    }
     c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype}, name_,
              {dout, qkv, core.out, core.saved}, {dqkv, workspace});
     const int64_t keys = dims_.kv_heads * dims_.head_dim;

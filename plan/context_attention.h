@@ -22,6 +22,7 @@ struct AttentionDims {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
+  double dropout = 0;  // of eager's probabilities; flash drops within its kernel, from the seed
 
   int64_t tokens() const { return batch * seq; }
   int64_t query_columns() const { return heads * head_dim; }
@@ -39,7 +40,8 @@ class ContextAttention {
   // What the core works on, of the rank's qkv (rotated): the same, or with ulysses all tokens of some heads.
   Slice Enter(Slice qkv) const;
   struct Core {
-    Slice out, saved;  // log-sum-exps, or eager's probabilities
+    Slice out = {}, saved = {};     // log-sum-exps, or eager's probabilities
+    Slice dropped = {}, mask = {};  // of those, where some are dropped
   };
   Core Forward(Slice qkv) const;
   // The rank's tokens of all heads, of the core's out.
@@ -62,6 +64,7 @@ class ContextAttention {
   Slice Gathered(Slice kv) const;
   Slice Shifted(Slice x, const std::string& name) const;
   Slice Workspace(bool backward) const;
+  void Drop(Core& core) const;
   Core ForwardBlock(Slice qkv, Slice kv, int step) const;
   Slice BackwardBlock(Slice dout, Slice qkv, Slice kv, const Core& core, int step, Slice dqkv) const;
 

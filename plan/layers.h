@@ -50,6 +50,20 @@ struct LayerContext {
         .elements = elements, .from = types.activations, .to = types.storage, .accumulate = holds};
     b.Add(copy, name, {result}, {hooks.Gradient(parameter)});
   }
+  // Drops elements of x, in place; returns the mask, which backward wants. Nothing (no slice) where nothing is dropped.
+  Slice Drop(Slice x, double share, const std::string& name) const {
+    if (share == 0) return {};
+    const Slice mask = b.Temporary(name + ".mask", x.elements, Category::kActivations, DType::kUInt8);
+    b.Add(Dropout{x.elements, false, types.activations}, name, {x}, {x, mask});
+    return mask;
+  }
+  // The gradient of what was dropped from: dy itself where nothing was.
+  Slice DropGradient(Slice dy, Slice mask, const std::string& name) const {
+    if (mask.buffer < 0) return dy;
+    const Slice dx = Activation(name + ".dx", dy.elements);
+    b.Add(Dropout{dy.elements, true, types.activations}, name, {dy, mask}, {dx});
+    return dx;
+  }
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
   Slice GatherTokens(Slice own, const std::string& name) const;
   // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it

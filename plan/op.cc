@@ -227,6 +227,10 @@ std::string KeyOf(const SwapBlocks& s) {
   return fmt::format("swap_blocks {} outer={} inner={} length={}", Name(s.dtype), s.outer, s.inner, s.length);
 }
 
+std::string KeyOf(const Dropout& d) {
+  return fmt::format("dropout {} n={}{}", Name(d.dtype), d.elements, Flag(d.backward, " backward"));
+}
+
 std::string KeyOf(const Rope& r) {
   return fmt::format("rope b={} s={} h={} kv={} d={}{}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
                      Flag(r.backward, " backward"), TypeSuffix(r.dtype));
@@ -404,6 +408,7 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const CopyColumns&) { return std::string_view("copy"); },
                                [](const SplitColumns&) { return std::string_view("copy"); },
                                [](const SwapBlocks&) { return std::string_view("copy"); },
+                               [](const Dropout&) { return std::string_view("dropout"); },
                                [](const Rope&) { return std::string_view("rope"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },
                                [](const ActivationBackward&) { return std::string_view("activation"); },
@@ -516,6 +521,7 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const CopyColumns& c) { return SizeOf(c.dtype) * (2 * c.rows * c.columns); },
           [](const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Sum(s.columns)); },
           [](const SwapBlocks& s) { return SizeOf(s.dtype) * (2 * s.outer * s.inner * s.length); },
+          [](const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.elements; },
           [](const Rope& r) {
             return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
           },

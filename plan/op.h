@@ -214,6 +214,14 @@ struct Rope {
   TokenSplit context = {};
 };
 
+// y = x with a share of its elements zero and the rest scaled up; the mask (uint8) says which are left. backward: the same of the
+// gradient. Which share is no part of the cost. forward: reads x; writes y (may be x), mask. backward: reads dy, mask; writes dx (may be dy).
+struct Dropout {
+  int64_t elements = 0;
+  bool backward = false;
+  DType dtype = DType::kFloat32;
+};
+
 // GELU (tanh-free, erf form, as torch's default), ReLU: out[rows,columns] = f(in[rows,columns]).
 // SwiGLU: in is [rows, 2*columns] (gate, then up), out[rows,columns] = silu(gate) * up.
 // forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout for GELU and ReLU).
@@ -478,7 +486,7 @@ using OpKind =
     std::variant<Gemm, GroupedGemm, Route, RouteBackward, DispatchTokens, CombineTokens, CombineBackward,
                  Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
                  AttentionBackward, ContextAttentionForward, ContextAttentionBackward, MergeAttention,
-                 CopyColumns, SplitColumns, SwapBlocks, Rope, ActivationForward, ActivationBackward,
+                 CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward, ActivationBackward,
                  EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
                  VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards, CopyTensors,
                  Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter,

@@ -42,9 +42,9 @@ Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
                                    [&](const OptimizerTarget& t) { return t.values.buffer == place.buffer; });
   WT_CHECK(target != targets_.end());
   const Slice &values = target->values, &gradient = target->gradient;
-  const int64_t within = place.offset - values.offset;
+  const int64_t within = (place.in_whole ? place.start : place.offset) - values.offset;
   Slice slice{gradient.buffer, gradient.offset, parameter.elements, gradient.per_rank};
-  if (place.per_rank > 0) {  // cut by its placement
+  if (place.per_rank > 0 && !place.in_whole) {  // cut by its placement
     slice.offset += within;
     slice.axis = place.axis;
     slice.shard = place.per_rank;

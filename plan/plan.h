@@ -34,6 +34,8 @@ struct Placement {
   int64_t per_rank = 0;
   int64_t start = 0;
   AxisId axis = 0;
+  bool in_whole =
+      false;  // sharded, but each rank's part is where it belongs in a buffer of the whole flat tensor
 };
 
 // The part of a sharded tensor that rank `position` of its group holds: elements [first, first + elements) of the tensor,

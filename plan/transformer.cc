@@ -37,21 +37,24 @@ struct Block {
 // What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2;
-  Slice qkv;                    // as attention's core takes it
-  ContextAttention::Core core;  // and what that made
-  Slice attention;              // its output as the projection takes it
+  Slice qkv;                       // as attention's core takes it
+  ContextAttention::Core core;     // and what that made
+  Slice attention;                 // its output as the projection takes it
+  Slice attention_mask, mlp_mask;  // of dropout, behind either half
   Slice up, activated;
   ExpertMlp::Saved experts;
 };
 
 std::string AttentionName(const Block& block) { return block.qkv.name.substr(0, block.qkv.name.size() - 4); }
-std::string ActivationName(const Block& block) {
-  return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";  // not of experts
+std::string MlpName(const Block& block) {
+  return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);
 }
+std::string ActivationName(const Block& block) { return MlpName(block) + ".activation"; }
 
 // A micro-batch on its way.
 struct Pass {
   Slice ids, targets;
+  Slice embedding_mask;
   std::vector<BlockActivations> saved;
   Norm::Saved final_norm;
 };
@@ -100,12 +103,14 @@ class Transformer : public Model {
   LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred = nullptr) const {
     return LayerContext{b, hooks, types_, deferred, tensor_};
   }
-  Slice Embed(const LayerContext& c, Slice ids);
+  Slice Embed(const LayerContext& c, Pass& pass);
   Slice BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch,
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved);
   void Attend(const LayerContext& c, const Block& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice Project(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice ProjectDown(const LayerContext& c, const Block& block, BlockActivations& saved);
   void Activate(const LayerContext& c, const Block& block, BlockActivations& saved);
   Slice MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
   void DropActivations(BlockActivations& saved) const;
@@ -122,7 +127,7 @@ class Transformer : public Model {
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
                             double gradient_scale);
   Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
-  void EmbedBackward(const LayerContext& c, Slice ids, Slice dx);
+  void EmbedBackward(const LayerContext& c, const Pass& pass, Slice dx);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
@@ -132,7 +137,8 @@ class Transformer : public Model {
   }
   ContextAttention AttentionOf(const LayerContext& c, const Block& block) const {
     const AttentionDims dims{
-        batch_, seq_, heads_, kv_heads_, spec_.head_dim(), spec_.attention, types_.activations};
+        batch_,       seq_, heads_, kv_heads_, spec_.head_dim(), spec_.attention, types_.activations,
+        spec_.dropout};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
 
@@ -280,15 +286,17 @@ void Transformer::Register(Role& role) {
   }
 }
 
-Slice Transformer::Embed(const LayerContext& c, Slice ids) {
+Slice Transformer::Embed(const LayerContext& c, Pass& pass) {
   ForwardScope scope(c.hooks, embedding_module_);
   Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
-  std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
+  std::vector<Slice> reads = {pass.ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
   c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.activations,
                            tensor_.splits(), context_.tokens()},
           "embedding", reads, {x});
-  return c.SumOverRanks(x, "embedding");
+  x = c.SumOverRanks(x, "embedding");
+  pass.embedding_mask = c.Drop(x, spec_.dropout, "embedding.dropout");
+  return x;
 }
 
 void Transformer::ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved) {
@@ -306,7 +314,13 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block
   ProjectQkv(c, block, saved);
   Attend(c, block, saved);
   saved.attention = AttentionOf(c, block).Leave(saved.core.out);
-  return block.projection.Forward(c, saved.attention, tokens_);
+  return Project(c, block, saved);
+}
+
+Slice Transformer::Project(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  const Slice out = block.projection.Forward(c, saved.attention, tokens_);
+  saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
+  return out;
 }
 
 void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
@@ -319,10 +333,19 @@ void Transformer::Activate(const LayerContext& c, const Block& block, BlockActiv
 
 Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
-  if (block.experts) return block.experts->Forward(c, saved.norm2.y, saved.experts);
-  saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
-  Activate(c, block, saved);
-  return block.down.Forward(c, saved.activated, tokens_);
+  if (!block.experts) {
+    saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+    Activate(c, block, saved);
+  }
+  return ProjectDown(c, block, saved);
+}
+
+// All of it, with experts.
+Slice Transformer::ProjectDown(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  const Slice out = block.experts ? block.experts->Forward(c, saved.norm2.y, saved.experts)
+                                  : block.down.Forward(c, saved.activated, tokens_);
+  saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
+  return out;
 }
 
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
@@ -341,7 +364,7 @@ void Transformer::DropActivations(BlockActivations& saved) const {
     case Recompute::kNone:
       return;
     case Recompute::kSelective:
-      saved.core.saved = kNoSlice;
+      saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
       return;
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
@@ -380,13 +403,12 @@ void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, Bloc
   Slice attention = AttentionForwardOps(c, block, saved);
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   ForwardScope scope(c.hooks, block.mlp_module);
-  if (block.experts) {  // what comes back from the experts is needed for the weights' gradient
-    block.experts->Forward(c, saved.norm2.y, saved.experts);
-    return;
+  if (!block.experts) {
+    saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+    Activate(c, block, saved);
   }
-  saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
-  Activate(c, block, saved);
-  if (!stops_early_) block.down.Forward(c, saved.activated, tokens_);
+  // What comes back from experts is needed for their weights, and the mask of what comes out.
+  if (!stops_early_ || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
 }
 
 // Kept: qkv, attention and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
@@ -397,7 +419,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block&
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
-    attention = block.projection.Forward(c, saved.attention, tokens_);
+    attention = Project(c, block, saved);
   }
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   Activate(c, block, saved);
@@ -406,6 +428,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block&
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved,
                                   Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
+  dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
   if (block.experts) return block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
@@ -419,6 +442,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& bloc
                                         const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.attention_module);
   const std::string name = AttentionName(block);
+  dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
@@ -468,7 +492,7 @@ Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
 // The logits, or the end of the stage's residual stream.
 Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Pass& pass) {
   ForwardScope scope(c.hooks, kRootModule);
-  Slice x = stage_.is_first ? Embed(c, pass.ids) : input, branch = kNoSlice;
+  Slice x = stage_.is_first ? Embed(c, pass) : input, branch = kNoSlice;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
@@ -525,8 +549,10 @@ Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, 
   return final_norm_.Backward(c, dy, norm, kNoSlice, rows_);
 }
 
-void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
+void Transformer::EmbedBackward(const LayerContext& c, const Pass& pass, Slice dx) {
   BackwardScope scope(c.hooks, embedding_module_);
+  const Slice ids = pass.ids;
+  dx = c.DropGradient(dx, pass.embedding_mask, "embedding.dropout");
   c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
     const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
     EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
@@ -582,7 +608,7 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
       dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);
     }
     b.SetLayer(-1);
-    if (stage_.is_first) EmbedBackward(c, pass.ids, dx);
+    if (stage_.is_first) EmbedBackward(c, pass, dx);
   }
   b.SetMicroBatch(-1);
   passes_.erase(micro_batch);

@@ -6,6 +6,8 @@
 //   zero1  keeps whole gradients until the step is over; the shard is summed in place. Micro-batches add to them before, and only
 //          the last one reduces; with sync: every_micro_batch each reduces, and gradients are handled as in zero2
 //   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
+// overlap_param_gather: the all-gathers are left to the next step's forward (Megatron's --overlap-param-gather): the first bucket's
+// begins with the step, each other one's when the values of the bucket before it are first needed.
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
 // host memory: the gradients' shard goes there, the new values come back.
 #include <algorithm>
@@ -31,6 +33,8 @@ struct Bucket {
   Slice arriving;        // what the reduction under way writes
   Slice for_update;      // own_gradient as the optimizer reads it: fp32, on the host with offload
   bool whole_alive = false, own_alive = false, own_holds = false;
+  bool is_gathered = true;  // this step; else its values are awaited where they are first needed
+  OpIndex gather = -1;
   int pending = 0;
   OpIndex reduced = -1;  // the last operator of the reduction under way
 };
@@ -46,7 +50,10 @@ class Zero : public DataParallel {
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
 
-  Slice Values(int index) override { return SliceOf(Of(index).values, index); }
+  Slice Values(int index) override {
+    AwaitValues(bucket_of_[index]);
+    return SliceOf(Of(index).values, index);
+  }
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
   void Ready(int index, bool is_last) override;
@@ -63,6 +70,8 @@ class Zero : public DataParallel {
   void MakeBuckets(const DataParallelSpec& spec);
   void MakeBuffers(Bucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
+  void Gather(int index, std::vector<OpIndex> after);
+  void AwaitValues(int index);
   Slice WholeGradient(Bucket& bucket);
   void BeginReduction();
   void LaunchReady();
@@ -74,7 +83,7 @@ class Zero : public DataParallel {
   Role& role_;
   OptimizerSpec optimizer_spec_;
   DType type_, reduce_;
-  bool keeps_whole_, overlaps_, offloads_;
+  bool keeps_whole_, overlaps_, gathers_late_, offloads_;
   MemorySpace space_;  // of the optimizer's
   CollectiveStream &data_, &shard_, &replicate_, &tensor_, &experts_;
   std::vector<CollectiveStream*> norm_axes_;
@@ -107,6 +116,7 @@ Zero::Zero(const StrategyContext& context)
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
   overlaps_ = spec.overlap;
+  gathers_late_ = spec.overlap_param_gather;
   offloads_ = spec.offload != Offload::kNone;
   space_ = offloads_ ? MemorySpace::kHost : MemorySpace::kDevice;
   const size_t parameters = role_.parameters.size();
@@ -183,7 +193,11 @@ void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
   }
   for (int parameter : bucket.parameters) {
     Placement& place = role_.parameters[parameter].values;
-    if (bucket.master.buffer < 0) place = {bucket.values.buffer, offset_[parameter], 0, 0, 0};
+    const bool is_stale =
+        gathers_late_ && bucket.shard_axis->ranks() > 1;  // between steps, but for the own part
+    if (bucket.master.buffer < 0 && is_stale)
+      place = {bucket.values.buffer, 0, bucket.shard, offset_[parameter], bucket.shard_axis->axis(), true};
+    else if (bucket.master.buffer < 0) place = {bucket.values.buffer, offset_[parameter], 0, 0, 0};
     else if (bucket.shard_axis->ranks() == 1) place = {bucket.master.buffer, offset_[parameter], 0, 0, 0};
     else place = {bucket.master.buffer, 0, bucket.shard, offset_[parameter], bucket.shard_axis->axis()};
   }
@@ -222,7 +236,11 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   for (Bucket& bucket : buckets_) {
     if (step > 0) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
     bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
+    bucket.is_gathered = !gathers_late_ || step == 0;
+    bucket.gather = -1;
   }
+  // Forward begins with the last bucket's parameters.
+  if (!buckets_.back().is_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
   holds_.assign(holds_.size(), false);
   slot_holds_.assign(slot_holds_.size(), false);
 }
@@ -230,6 +248,26 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
 void Zero::BeginReduction() {
   next_ = 0;
   for (Bucket& bucket : buckets_) bucket.pending = static_cast<int>(bucket.parameters.size());
+}
+
+void Zero::Gather(int index, std::vector<OpIndex> after) {
+  Bucket& bucket = buckets_[index];
+  bucket.gather = bucket.shard_axis->AllGather(*b_, bucket.own_values, bucket.values,
+                                               fmt::format("bucket {}", index), std::move(after));
+  b_->Carries(bucket.gather, bucket.parameters);
+}
+
+// Before the next operator of the compute stream; the next bucket's are on their way from then on.
+void Zero::AwaitValues(int index) {
+  Bucket& bucket = buckets_[index];
+  if (bucket.is_gathered) return;
+  bucket.is_gathered = true;
+  if (bucket.gather < 0) Gather(index, {});
+  b_->WaitBeforeNextCompute(bucket.gather);
+  for (int next = index; next-- > 0;) {
+    if (buckets_[next].is_gathered || buckets_[next].gather >= 0) continue;
+    return Gather(next, {});
+  }
 }
 
 // The bucket's gradients before the reduction, made when first written, with zeros for padding.
@@ -389,8 +427,7 @@ void Zero::Update(ProgramBuilder& b, bool first) {
       ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name,
                       bucket.master, bucket.own_values, {ready});
     }
-    const OpIndex gather = bucket.shard_axis->AllGather(b, bucket.own_values, bucket.values, name, {ready});
-    b.Carries(gather, bucket.parameters);
+    if (!gathers_late_) Gather(target, {ready});
   }
 }
 

@@ -167,6 +167,10 @@ void CheckData(const ParallelSpec& parallel, Checker& check) {
                {"parallel.data.shard_size", "parallel.data.size"},
                "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies,
                copies);
+  check.Expect(
+      !data.overlap_param_gather || (zero && data.overlap), {"parallel.data.overlap_param_gather"},
+      "parallel.data.overlap_param_gather is true, expected false unless kind is zero1 or zero2 with "
+      "overlap: true");
   if (data.kind != DataParallelKind::kFsdp) return;
   bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
   check.Expect(

@@ -133,6 +133,9 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Word("sync", data.sync,
          "when accumulated gradients are reduced (default last_micro_batch; fsdp: every_micro_batch)");
   v.Flag("overlap", data.overlap, "default true; false: gradients are reduced after backward");
+  v.Flag(
+      "overlap_param_gather", data.overlap_param_gather,
+      "zero1, zero2 (default false): parameters are gathered in the next step's forward, bucket by bucket");
   v.Wrap("wrap", data.wrap, "fsdp unit: block (default), root, size:BYTES or a list of module names");
   v.Word("prefetch", data.prefetch, "fsdp (default backward_pre)");
   v.Flag("limit_all_gathers", data.limit_all_gathers, "fsdp (default true)");
@@ -194,6 +197,9 @@ void Describe(V& v, NetworkSpec& network) {
   v.TextOrBlock("inter_node", "kind", network.inter_node.kind, LinkKinds(), network.inter_node,
                 "the link between nodes");
   v.Integer("nics_per_node", network.nics_per_node, kRanks, "default 1");
+  v.Word("algorithm", network.algorithm,
+         "of collectives that have it where they run (default auto: as NCCL chooses)");
+  v.Word("protocol", network.protocol, "the same of NCCL's protocols (default auto)");
 }
 
 template <typename V>
@@ -283,6 +289,9 @@ void Describe(V& v, SearchSpec& search) {
   v.Words("sharding", search.sharding, "parallel.data.sharding");
   v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
   v.Words("recompute", search.recompute, "recompute");
+  v.Integers("devices", search.devices, kRanks, "of the whole cluster, in nodes of cluster.devices_per_node");
+  v.Flags("overlap", search.overlap, "parallel.data.overlap");
+  v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
 }
 
 template <typename V>

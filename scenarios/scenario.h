@@ -116,6 +116,7 @@ struct DataParallelSpec {
   bool gradient_as_bucket_view = false;
   GradientSync sync = GradientSync::kLastMicroBatch;
   bool overlap = true;
+  bool overlap_param_gather = false;
   WrapPolicy wrap;
   Prefetch prefetch = Prefetch::kBackwardPre;
   bool limit_all_gathers = true;
@@ -169,11 +170,17 @@ struct LinkSpec {
   bool operator==(const LinkSpec&) const = default;
 };
 
+// What collectives run by where a group has it; elsewhere, and with kAuto, as NCCL chooses.
+enum class CollectiveAlgorithm { kAuto, kRing, kTree, kNvls, kPat, kHierarchical };
+enum class CollectiveProtocol { kAuto, kLl, kLl128, kSimple };
+
 struct NetworkSpec {
   std::string preset;
   LinkSpec intra_node;
   LinkSpec inter_node;
   int64_t nics_per_node = 1;
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
+  CollectiveProtocol protocol = CollectiveProtocol::kAuto;
   bool operator==(const NetworkSpec&) const = default;
 };
 
@@ -238,6 +245,8 @@ struct SearchSpec {
   std::vector<Sharding> sharding;
   std::vector<std::string> schedule;
   std::vector<Recompute> recompute;
+  std::vector<int64_t> devices;  // data x pipeline x tensor x context
+  std::vector<bool> overlap, sequence;
   bool operator==(const SearchSpec&) const = default;
 };
 

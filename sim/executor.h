@@ -47,6 +47,9 @@ struct TransferTraits {
 struct StepWork {
   std::vector<Duration> items;  // of all ranks, in StepSchedule's order
   std::vector<Duration> transfers;
+  // By transfer: how long after its prerequisites on the ranks that are laid out the last of the ranks that these stand for arrives
+  // (sim/lateness.h). Empty: none is late.
+  std::vector<Duration> lateness = {};
 };
 
 class StepExecutor {
@@ -86,9 +89,9 @@ class StepExecutor {
     int32_t arrived = 0;
     bool is_dirty = false;
   };
-  struct Finish {  // the engine's event: an activity's work is done
-    bool is_transfer;
-    int32_t index;  // transfer or rank
+  struct Happening {  // the engine's event
+    enum class Kind : uint8_t { kSegmentEnds, kTransferBegins, kTransferEnds } kind;
+    int32_t index;  // rank or transfer
   };
 
   void Reset();
@@ -98,7 +101,9 @@ class StepExecutor {
   void FinishSegment(int32_t rank);
   void ArriveIfReady(int32_t queue);
   bool HasPrerequisites(int32_t queue) const;
+  Duration WaitForTheLate(int32_t transfer) const;
   void StartTransfer(int32_t transfer);
+  void BeginTransfer(int32_t transfer);
   void FinishTransfer(int32_t transfer);
 
   void MarkCoreOf(int32_t rank);
@@ -109,11 +114,11 @@ class StepExecutor {
   void SetHostSpeed(int32_t rank, double speed);
   void LimitTransfer(QueueState& queue, double speed);
   void SetTransferSpeed(int32_t transfer);
-  bool SetSpeed(Activity& activity, double speed, Finish finish);
+  bool SetSpeed(Activity& activity, double speed, Happening end);
   bool IsComplete() const;
   std::vector<RankSnapshot> Snapshot() const;
 
-  bool HostComputes() const { return schedule_.options.host == HostRole::kComputes; }
+  bool HostComputes() const { return schedule_.host == HostRole::kComputes; }
   int32_t FirstQueueOf(int32_t rank) const { return schedule_.ranks[rank].first_queue; }
   int32_t EndQueueOf(int32_t rank) const;
 
@@ -126,10 +131,11 @@ class StepExecutor {
   // State of a run.
   const StepWork* work_ = nullptr;
   StepRecording* recording_ = nullptr;
-  EventQueue<Finish> queue_;
+  EventQueue<Happening> queue_;
   std::vector<RankState> ranks_;
   std::vector<QueueState> queues_;
   std::vector<TransferState> transfers_;
+  std::vector<Duration> done_at_;  // by queue and position; only where somebody may be late
   Duration end_;
 
   // Scratch, kept for its memory.
