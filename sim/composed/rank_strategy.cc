@@ -24,8 +24,8 @@ class Driver {
     const bool is_zero = kind == DataParallelKind::kZero1;
     CollectiveStream& shard = is_zero ? *data_ : *alone_;
     CollectiveStream& replicate = is_zero ? *alone_ : *data_;
-    StrategyContext context{scenario_, role_,    modules_,       *data_, shard,
-                            replicate, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
+    StrategyContext context{scenario_, role_,   modules_, *data_,         shard, replicate,
+                            *tensor_,  *alone_, *data_,   kComputeStream, -1,    {tensor_, pipeline_}};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
       context.host = AddStream(StreamKind::kHost, "host", kCompute);

@@ -70,9 +70,9 @@ class SmallStage {
     model_ = MakeModel(scenario_, range_, {tensor_.get(), spec.sequence});
     model_->Register(role_);
     parameters_ = role_.parameters;
-    const StrategyContext context{
-        scenario_, role_,    modules_,       *alone_, *alone_,
-        *alone_,   *tensor_, kComputeStream, -1,      {tensor_.get(), alone_.get()}};
+    const StrategyContext context{scenario_, role_,          modules_, *alone_,
+                                  *alone_,   *alone_,        *tensor_, *alone_,
+                                  *alone_,   kComputeStream, -1,       {tensor_.get(), alone_.get()}};
     const bool is_zero = scenario_.parallel.data.kind == DataParallelKind::kZero1;
     strategy_ = is_zero ? MakeZero(context) : MakeReplicated(context);
     loss_ = NewBuffer(role_, "loss", 1, Category::kActivations);
