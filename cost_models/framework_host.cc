@@ -12,6 +12,9 @@ int EagerKernels(const OpKind& kind) {
   // The residual stream's addition is an operator of its own.
   if (const auto* norm = std::get_if<NormForward>(&kind)) return norm->residual ? 2 : 1;
   if (const auto* norm = std::get_if<NormBackward>(&kind)) return norm->residual ? 2 : 1;
+  // Magnitudes and their reduction; product with the scale, clamp and conversion (and, compiled, one each).
+  if (std::holds_alternative<Fp8Amax>(kind)) return 2;
+  if (std::holds_alternative<Fp8Cast>(kind)) return 3;
   // SwiGLU: silu and a product; backwards, both factors.
   if (const auto* a = std::get_if<ActivationForward>(&kind))
     return a->kind == ActivationKind::kSwiglu ? 2 : 1;
@@ -27,6 +30,14 @@ int EagerKernels(const OpKind& kind) {
   // mask, softmax, values.
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return a->kind == AttentionKind::kFlash ? 1 : 5;
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return a->kind == AttentionKind::kFlash ? 3 : 8;
+  // Softmax, top-k, and what counts and sorts tokens by expert (Megatron's permutation: a map, its sum, two index selections);
+  // grouped products, permutations and their sums are a kernel each.
+  if (std::holds_alternative<Route>(kind)) return 6;
+  if (std::holds_alternative<RouteBackward>(kind)) return 3;
+  if (std::holds_alternative<CombineBackward>(kind)) return 3;
+  // Of blocks as of flash. Merging: differences and exponentials of both, the sums' logarithm, two products and their sum.
+  if (std::holds_alternative<ContextAttentionBackward>(kind)) return 3;
+  if (std::holds_alternative<MergeAttention>(kind)) return 6;
   // log_softmax and nll_loss, each forwards and backwards.
   if (std::holds_alternative<CrossEntropy>(kind)) return 4;
   // Megatron's, function by function: conversion and maximum; difference, the mask of foreign targets (three), the targets' logits (six),

@@ -52,10 +52,25 @@ Duration AttentionTime(const Attention& a, Flops flops, const DeviceSpec& device
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
 }
 
+template <typename Attention>
+Duration BlockTime(const Attention& a, Flops flops, const DeviceSpec& device) {
+  return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
+                                        AttentionKind::kFlash, a.dtype},
+                       flops, device);
+}
+
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, bool tf32) {
   if (const auto* g = std::get_if<Gemm>(&kind)) return GemmTime(*g, device, tf32);
+  // Tiles of all groups fill the multiprocessors together.
+  if (const auto* g = std::get_if<GroupedGemm>(&kind))
+    return GemmTime(Gemm{.m = g->m, .n = g->groups * g->n, .k = g->k, .dtype = g->dtype}, device, tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return AttentionTime(*a, FlopsOf(kind), device);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return AttentionTime(*a, FlopsOf(kind), device);
+  // As flash attention of the tokens whose keys are at hand.
+  if (const auto* a = std::get_if<ContextAttentionForward>(&kind))
+    return BlockTime(*a, FlopsOf(kind), device);
+  if (const auto* a = std::get_if<ContextAttentionBackward>(&kind))
+    return BlockTime(*a, FlopsOf(kind), device);
   return Duration();
 }
 

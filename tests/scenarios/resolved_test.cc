@@ -33,7 +33,7 @@ parallel:
          limit_all_gathers: false, offload: param}
   pipeline: {size: 2, schedule: steps/one.csv, virtual_stages: 2, balance: [1, 2, 3, 2]}
   tensor: {size: 2, sequence: true}
-  context: {size: 2, kind: all_gather}
+  context: {size: 2, kind: ulysses}
   expert: {size: 4}
 cluster:
   device: h200-sxm-141g
