@@ -125,7 +125,7 @@ Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages) {
   std::map<int32_t, Load> loads;
   Traffic traffic;
   for (const Message& message : messages) {
-    WT_ASSIGN_OR_RETURN(Route route, finder_.Between(message.from, message.to));
+    WT_ASSIGN_OR_RETURN(NetworkRoute route, finder_.Between(message.from, message.to));
     const bool leaves = message.from / devices_per_node_ != message.to / devices_per_node_;
     for (const Hop& hop : route.hops) {
       Load& load = loads[hop.link];

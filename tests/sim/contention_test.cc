@@ -199,7 +199,7 @@ TEST(Contention, WhatIsNotConnectedIsAnErrorOfThePrediction) {
 
 // Folded or not, a step takes as long, and its time goes where it goes.
 TEST(Contention, FoldingChangesNoPrediction) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     Scenario s = Cluster(*rc::gen::element(TinyGpt(), TinyLlama()), *rc::gen::element(1, 2),
                          *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));
     if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
@@ -228,12 +228,12 @@ TEST(Contention, FoldingChangesNoPrediction) {
     const double difference = std::abs(folded->p50 / unfolded->p50 - 1);
     if (difference >= 1e-9)
       RC_FAIL(fmt::format("{} and {} us", folded->p50 / Microseconds(1), unfolded->p50 / Microseconds(1)));
-  });
+  }));
 }
 
 // With the algorithm held fixed and nothing to share, more bandwidth never makes a step slower.
 TEST(Contention, MoreBandwidthNeverMakesAStepSlower) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     Scenario s =
         Cluster(TinyGpt(), *rc::gen::element(1, 2), *rc::gen::element(1, 2), *rc::gen::element(1, 2, 4));
     if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
@@ -247,7 +247,7 @@ TEST(Contention, MoreBandwidthNeverMakesAStepSlower) {
     s.cluster.network.intra_node.gbytes_per_s += *rc::gen::inRange(0, 500);
     s.cluster.network.inter_node.gbits_per_nic += *rc::gen::inRange(0, 500);
     RC_ASSERT(PredictOn(Compile(s)).p50 <= before);
-  });
+  }));
 }
 
 }  // namespace
