@@ -199,6 +199,7 @@ Duration LeastMoving(const OpKind& kind, Pattern pattern, int ranks, const Traff
         collective->kind == CollectiveKind::kAllGather || collective->kind == CollectiveKind::kReduceScatter;
     if (pattern == Pattern::kRing && parts) passes = (n - 1) / n;
     if (pattern == Pattern::kRing && collective->kind == CollectiveKind::kAllReduce) passes = 2 * (n - 1) / n;
+    if (pattern == Pattern::kHierarchical && parts) passes = 0.5;
     if (pattern == Pattern::kNvls && parts) passes = (n - 1) / (n + 1);
   }
   return Seconds(traffic.achieved * static_cast<double>(MessageBytes(kind).count()) * passes);

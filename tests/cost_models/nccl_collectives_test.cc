@@ -127,6 +127,15 @@ TEST(NcclCollectives, AHierarchicalAllReduceIsThreeCollectives) {
       sum, 1e-3);
 }
 
+// 8 MiB of 64 MiB come from the other node over each card, then all of them from the neighbours.
+TEST(NcclCollectives, AHierarchicalAllGatherGathersBetweenNodesFirst) {
+  const GroupLayout between = LayoutOf(MakeAxis("replicate", 16, 2, 8).groups[0], 2);
+  const double sum = MicrosecondsOf(Of(CollectiveKind::kAllGather, MiB(8)), between) +
+                     MicrosecondsOf(Of(CollectiveKind::kAllGather, MiB(64)), OneNode());
+  for (CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
+    EXPECT_NEAR(MicrosecondsOf(Of(kind, MiB(64)), TwoNodes(), CollectiveAlgorithm::kHierarchical), sum, 1e-3);
+}
+
 TEST(NcclCollectives, NoBandwidthBetweenNodesIsAnError) {
   ClusterSpec cluster = Nodes(2);
   cluster.network.inter_node = {};
