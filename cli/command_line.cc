@@ -132,6 +132,10 @@ class Parser {
         ->add_option("--state", options_.state,
                      "Keep what is found in FILE, and go on from what is there after an interruption")
         ->type_name("FILE");
+    CLI::Option* full = search->add_flag(
+        "--full", options_.full, "Predict the whole Pareto front in full, not only the best (takes long)");
+    search->add_flag("--quick", options_.quick, "Predict nothing in full: step times and memory are the same")
+        ->excludes(full);
     search->add_option("--threads", options_.threads, "Threads (default: one for each core)")
         ->type_name("N")
         ->check(CLI::Range(1, 4096));
@@ -181,7 +185,7 @@ class Parser {
     command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
         ->type_name("FILE");
     command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command.add_option("--html", options_.html, "Write an HTML report (not supported yet)")
+    command.add_option("--html", options_.html, "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 

@@ -2,6 +2,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -12,6 +14,7 @@
 #include "cli/session.h"
 #include "plan/plan.h"
 #include "reports/search_report.h"
+#include "reports/version.h"
 #include "scenarios/load.h"
 #include "sim/search/state_file.h"
 
@@ -72,6 +75,58 @@ void RunOnThreads(int threads, size_t count, Work work, Idle idle) {
   for (std::thread& thread : pool) thread.join();
 }
 
+// The processes of one search, each with a share of it, and the files in which they meet: the state file for the first, with the number
+// of each other one behind its name.
+class SharedState {
+ public:
+  // Errors: StateFile's; InvalidInput for several processes without a file.
+  static Result<SharedState> Open(const Options& options, const std::string& key) {
+    SharedState shared{options.state, key, ThisJobProcess(), std::nullopt, {}};
+    if (options.state.empty()) {
+      if (shared.process_.count == 1) return shared;
+      return InvalidInput(
+          "{} processes were started: --state FILE is missing, in a file system that all of them see, where "
+          "they meet",
+          shared.process_.count);
+    }
+    WT_ASSIGN_OR_RETURN(StateFile own, StateFile::Open(shared.PathOf(shared.process_.rank), key));
+    shared.own_.emplace(std::move(own));
+    WT_RETURN_IF_ERROR(shared.ReadAll());
+    return shared;
+  }
+
+  const JobProcess& process() const { return process_; }
+  bool is_kept() const { return own_.has_value(); }
+  bool IsOwn(int64_t id) const { return id % process_.count == process_.rank; }
+  const std::map<int64_t, Evaluation>& known() const { return known_; }
+  Status Append(int64_t id, const Evaluation& evaluation) { return own_->Append(id, evaluation); }
+
+  // What the others have found by now.
+  Status ReadAll() {
+    for (int rank = 0; rank < process_.count; ++rank) {
+      WT_ASSIGN_OR_RETURN(const auto known, StateFile::Read(PathOf(rank), key_));
+      known_.insert(known.begin(), known.end());
+    }
+    return Ok();
+  }
+
+ private:
+  SharedState(std::string path, std::string key, JobProcess process, std::optional<StateFile> own,
+              std::map<int64_t, Evaluation> known)
+      : path_(std::move(path)),
+        key_(std::move(key)),
+        process_(process),
+        own_(std::move(own)),
+        known_(std::move(known)) {}
+
+  std::string PathOf(int rank) const { return rank == 0 ? path_ : fmt::format("{}.{}", path_, rank); }
+
+  std::string path_, key_;
+  JobProcess process_;
+  std::optional<StateFile> own_;
+  std::map<int64_t, Evaluation> known_;
+};
+
 // The evaluation of all legal configurations.
 class SearchRun {
  public:
@@ -83,27 +138,52 @@ class SearchRun {
         progress_(ShowsProgress(options)),
         evaluations_(space.legal.size()) {}
 
-  // Errors: Failed when interrupted, or the state file cannot be written.
-  Status Run(StateFile* state) {
-    std::vector<size_t> open;
+  // Of this process's share. Errors: Failed when interrupted, or the state file cannot be written.
+  Status Run(SharedState& state) {
+    std::vector<int64_t> open;
     for (size_t i = 0; i < evaluations_.size(); ++i) {
-      const auto known = state == nullptr ? nullptr : Find(state->known(), static_cast<int64_t>(i));
-      if (known != nullptr) evaluations_[i] = *known;
-      else open.push_back(i);
+      const int64_t id = static_cast<int64_t>(i);
+      if (const auto known = state.known().find(id); known != state.known().end())
+        evaluations_[i] = known->second;
+      else if (state.IsOwn(id)) open.push_back(id);
     }
-    resumed_ = static_cast<int64_t>(evaluations_.size() - open.size());
+    resumed_ = static_cast<int64_t>(state.known().size());
     begin_ = Clock::now();
+    const std::clock_t cpu = std::clock();
     RunOnThreads(
-        ThreadsFor(options_), open.size(), [&](size_t i) { Evaluate(static_cast<int64_t>(open[i]), state); },
+        ThreadsFor(options_), open.size(), [&](size_t i) { Evaluate(open[i], state); },
         [&] { ShowProgress(static_cast<int64_t>(open.size())); });
     seconds_ = SecondsSince(begin_);
+    cpu_seconds_ = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
     progress_.Clear();
     WT_RETURN_IF_ERROR(status_);
     if (done_ == static_cast<int64_t>(open.size())) return Ok();
-    const std::string how =
-        state != nullptr ? "the same command goes on" : "with --state FILE it could go on";
+    const std::string how = state.is_kept() ? "the same command goes on" : "with --state FILE it could go on";
     return Failed("interrupted after {} of {} configurations; {}", resumed_ + done_, evaluations_.size(),
                   how);
+  }
+
+  // Waits for the other processes' shares. Errors: Failed when interrupted, or nothing has come for long.
+  Status Gather(SharedState& state) {
+    constexpr double kPatience = 600;  // seconds
+    auto last_news = Clock::now();
+    for (size_t before = 0; state.process().count > 1;
+         std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+      WT_RETURN_IF_ERROR(state.ReadAll());
+      if (state.known().size() == evaluations_.size()) break;
+      if (interrupted != 0) return Failed("interrupted; the same command goes on");
+      if (state.known().size() > before) last_news = Clock::now();
+      before = state.known().size();
+      if (SecondsSince(last_news) > kPatience)
+        return Failed("{} of {} configurations are missing, and no other process has found any for {} s",
+                      evaluations_.size() - before, evaluations_.size(), kPatience);
+      progress_.Show("waiting for the other processes",
+                     static_cast<double>(before) / static_cast<double>(evaluations_.size()));
+    }
+    progress_.Clear();
+    for (const auto& [id, evaluation] : state.known())
+      if (id < static_cast<int64_t>(evaluations_.size())) evaluations_[static_cast<size_t>(id)] = evaluation;
+    return Ok();
   }
 
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
@@ -112,20 +192,19 @@ class SearchRun {
     return seconds_ > 0 ? static_cast<double>(simulated_) / seconds_ : 0;
   }
 
- private:
-  static const Evaluation* Find(const std::map<int64_t, Evaluation>& known, int64_t id) {
-    const auto found = known.find(id);
-    return found == known.end() ? nullptr : &found->second;
+  double configurations_per_cpu_s() const {
+    return cpu_seconds_ > 0 ? static_cast<double>(simulated_) / cpu_seconds_ : 0;
   }
 
-  void Evaluate(int64_t id, StateFile* state) {
+ private:
+  void Evaluate(int64_t id, SharedState& state) {
     Evaluation& evaluation = evaluations_[static_cast<size_t>(id)];
     evaluation = evaluator_.Evaluate(space_.legal[static_cast<size_t>(id)]);
     if (evaluation.outcome == Evaluation::Outcome::kFeasible) ++simulated_;
     ++done_;
-    if (state == nullptr) return;
+    if (!state.is_kept()) return;
     std::lock_guard lock(mutex_);
-    if (status_) status_ = state->Append(id, evaluation);
+    if (status_) status_ = state.Append(id, evaluation);
   }
 
   void ShowProgress(int64_t all) {
@@ -147,11 +226,11 @@ class SearchRun {
   std::atomic<int64_t> done_ = 0, simulated_ = 0;
   int64_t resumed_ = 0;
   Clock::time_point begin_;
-  double seconds_ = 0;
+  double seconds_ = 0, cpu_seconds_ = 0;
 };
 
-// The configurations that the report names, each predicted in full: what the evaluator said is held against it, and what its
-// allocator's fragments do not let into the device is struck off.
+// The configurations that the report names. The best one (with --full the whole Pareto front) is predicted in full: what the evaluator
+// said is held against it, and what its allocator's fragments do not let into the device is struck off.
 class Selection {
  public:
   Selection(const Options& options, const Scenario& scenario, const SearchSpace& space, const Costs& costs,
@@ -167,15 +246,16 @@ class Selection {
 
   // Errors: of the predictions; Failed when interrupted.
   Status Select(SearchReport& report) {
-    std::vector<Choice> front, top;
-    for (bool changes = true; changes;) {
+    std::vector<Choice> front = ParetoFront(choices_);
+    for (bool changes = !options_.quick; changes && !front.empty();) {
+      const size_t count = options_.full ? front.size() : 1;
+      WT_ASSIGN_OR_RETURN(changes, Verify({front.begin(), front.begin() + static_cast<ptrdiff_t>(count)}));
       front = ParetoFront(choices_);
-      top = choices_;
-      const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
-      std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
-      top.resize(count);
-      WT_ASSIGN_OR_RETURN(changes, Verify(front, top));
     }
+    std::vector<Choice> top = choices_;
+    const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
+    std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
+    top.resize(count);
     for (const Choice& choice : front) report.pareto.push_back(Found(choice));
     for (const Choice& choice : top) report.top.push_back(Found(choice));
     report.fragmented = fragmented_;
@@ -188,15 +268,14 @@ class Selection {
     Duration step_time;
     Bytes memory;
     bool fits = true;
+    ModelStatistics model;
   };
 
   // Whether anything turned out otherwise.
-  Result<bool> Verify(const std::vector<Choice>& front, const std::vector<Choice>& top) {
+  Result<bool> Verify(const std::vector<Choice>& choices) {
     std::vector<int64_t> open;
-    for (const std::vector<Choice>* choices : {&front, &top})
-      for (const Choice& choice : *choices)
-        if (!verified_.contains(choice.id) && std::find(open.begin(), open.end(), choice.id) == open.end())
-          open.push_back(choice.id);
+    for (const Choice& choice : choices)
+      if (!verified_.contains(choice.id)) open.push_back(choice.id);
     std::vector<std::optional<Result<Verified>>> results(open.size());
     Progress progress(ShowsProgress(options_));
     std::atomic<size_t> done = 0;
@@ -255,14 +334,23 @@ class Selection {
     verified.memory += outcome.prediction->outside_allocator;
     verified.fits = FitsInDevice(*outcome.prediction).value_or(true);
     verified.predicted = PredictedBlock(outcome);
+    verified.model = outcome.plan.model;
     return verified;
   }
 
   FoundConfiguration Found(const Choice& choice) const {
     const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-    const auto verified = verified_.find(choice.id);
-    return {choice, configuration, ScenarioOf(scenario_, configuration),
-            verified == verified_.end() ? "" : verified->second.predicted};
+    FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), ""};
+    if (const auto verified = verified_.find(choice.id); verified != verified_.end()) {
+      found.predicted = verified->second.predicted;
+    } else if (!verified_.empty()) {
+      Plan plan;  // as far as throughput depends on it; the model and the batch are everywhere the same
+      plan.scenario = found.scenario;
+      plan.world_size = static_cast<int>(choice.devices);
+      plan.model = verified_.begin()->second.model;
+      found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
+    }
+    return found;
   }
 
   const Options& options_;
@@ -308,20 +396,21 @@ Result<int> SearchCommand(const Options& options) {
   report.profile = costs.profile.name;
   report.profile_digest = ProfileDigest(costs.profile);
 
-  std::optional<StateFile> state;
-  if (!options.state.empty()) {
-    WT_ASSIGN_OR_RETURN(StateFile opened,
-                        StateFile::Open(options.state, report.scenario_digest + " " + report.profile_digest));
-    state.emplace(std::move(opened));
-  }
+  WT_ASSIGN_OR_RETURN(SharedState state,
+                      SharedState::Open(options, fmt::format("{} {} {}", report.scenario_digest,
+                                                             report.profile_digest, kVersion)));
   InterruptGuard guard;
   SearchRun run(options, scenario, space, costs.profile);
-  WT_RETURN_IF_ERROR(run.Run(state ? &*state : nullptr));
+  WT_RETURN_IF_ERROR(run.Run(state));
+  if (state.process().rank > 0) return 0;  // the first one reports
+  WT_RETURN_IF_ERROR(run.Gather(state));
   Count(space, run.evaluations(), report);
   report.resumed = run.resumed();
   report.configurations_per_s = run.configurations_per_s();
-  WT_RETURN_IF_ERROR(Selection(options, scenario, space, costs, run.evaluations()).Select(report));
+  report.configurations_per_cpu_s = run.configurations_per_cpu_s();
   report.wall_s = SecondsSince(begin);
+  WT_RETURN_IF_ERROR(Selection(options, scenario, space, costs, run.evaluations()).Select(report));
+  report.full_s = SecondsSince(begin) - report.wall_s;
   if (options.json != "-") {
     const Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));

@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// `device` must outlive the model.
+// `device` must outlive the model, which with cluster.topology serves one thread.
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan);
 
 }  // namespace windtunnel

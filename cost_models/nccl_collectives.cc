@@ -173,9 +173,8 @@ class Model {
       : layout_(layout), spec_(spec), algorithm_(algorithm), protocol_(protocol) {}
 
   CollectiveTime TimeOf(const OpKind& op) const {
-    if (const auto* send = std::get_if<Send>(&op)) return Pairs(SizeOf(send->dtype) * send->elements, 1, 0);
-    if (const auto* receive = std::get_if<Receive>(&op))
-      return Pairs(SizeOf(receive->dtype) * receive->elements, 1, 0);
+    if (!std::holds_alternative<Collective>(op))
+      return Pairs(MessageBytes(op), layout_.nodes > 1 ? 0 : 1, layout_.nodes > 1 ? 1 : 0);
     const auto& collective = std::get<Collective>(op);
     switch (collective.kind) {
       case CollectiveKind::kGather:
@@ -268,7 +267,6 @@ class Model {
 
   // A rank's messages: `within` of the bytes over its link, `beyond` of them over its card.
   CollectiveTime Pairs(Bytes bytes, double within, double beyond) const {
-    if (layout_.nodes == layout_.ranks) std::swap(within, beyond);
     CollectiveTime best{Pattern::kPairs, Duration::Max(), {}};
     for (const PairProtocol& protocol : {kPairLl, kPairSimple}) {
       const bool is_ll = protocol.net == 0;
@@ -293,7 +291,6 @@ class Model {
 
   CollectiveTime ToAllOthers(Bytes bytes) const {
     const double n = layout_.ranks, p = layout_.ranks_per_node;
-    if (layout_.nodes == layout_.ranks) return Pairs(bytes, (n - 1) / n, 0);  // swapped there
     return Pairs(bytes, (p - 1) / n, layout_.nodes > 1 ? (n - p) / n : 0);
   }
 
@@ -304,11 +301,8 @@ class Model {
 };
 
 Status CheckNetwork(const ClusterSpec& cluster) {
-  const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
-  if (has_topology)
-    return Unsupported("cluster.topology is not supported yet with a profile without hardware");
   if (cluster.slow_link)
-    return Unsupported("cluster.slow_link is not supported yet with a profile without hardware");
+    return InvalidInput("cluster.slow_link is given without cluster.topology, which names the links");
   if (!cluster.network.preset.empty())
     return Unsupported("cluster.network: no preset '{}' is known yet; give its parts",
                        cluster.network.preset);

@@ -28,10 +28,10 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "cost_models/device_spec.h"
-#include "cost_models/link_rates.h"
 #include "cost_models/nccl_tuning.h"
 #include "plan/step_program.h"
 #include "scenarios/scenario.h"
+#include "topology/link_rates.h"
 
 namespace windtunnel {
 
@@ -45,8 +45,10 @@ struct GroupLayout {
   int cards = 0;
   Bandwidth cards_nominal, cards_achieved;
   Duration net_latency;
+
+  bool operator==(const GroupLayout&) const = default;
 };
-// Errors: those of the rates, Unsupported for what-ifs that need a topology.
+// Without a topology (that is cost_models/collective_traffic.h's). Errors: those of the rates, InvalidInput for a slow link.
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device);
 
 // What NCCL's search finds for the group, by the systems in tests/cost_models/data/nccl_tuning.json: 8 cards on 2 or more nodes are 8 rings

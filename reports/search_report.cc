@@ -89,6 +89,19 @@ std::string PredictedBlock(const Outcome& outcome) {
   return Json::parse(ResultJson({outcome})).at("predicted").dump();
 }
 
+std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step) {
+  const double seconds = ToSeconds(step);
+  const Throughput throughput = ThroughputOf(plan, step);
+  Json json;
+  json["step_time_s"] = {{"p10", seconds}, {"p50", seconds}, {"p90", seconds}};
+  json["tokens_per_s"] = throughput.tokens_per_s;
+  const auto mfu = MfuOf(plan, profile, step);
+  json["mfu"] = mfu ? Json(*mfu) : Json();
+  json["mfu_convention"] = "palm";
+  json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
+  return json.dump();
+}
+
 std::string SearchJson(const SearchReport& report) {
   Json json;
   json["schema"] = kSearchSchema;
@@ -105,7 +118,9 @@ std::string SearchJson(const SearchReport& report) {
   json["refused"] = Sum(report.refused);
   json["resumed"] = report.resumed;
   json["configurations_per_s"] = report.configurations_per_s;
+  json["configurations_per_cpu_s"] = report.configurations_per_cpu_s;
   json["wall_s"] = report.wall_s;
+  json["full_s"] = report.full_s;
   json["reasons"] = {{"illegal", CountsJson(report.illegal)}, {"refused", CountsJson(report.refused)}};
   json["pareto"] = Json::array();
   for (const FoundConfiguration& found : report.pareto) json["pareto"].push_back(FoundJson(found));
@@ -128,7 +143,8 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
                       report.combinations, report.legal, report.evaluated, report.infeasible);
   if (report.fragmented > 0) text += fmt::format(" ({} more for fragments)", report.fragmented);
   if (!report.refused.empty()) text += fmt::format(", {} cannot be predicted", Sum(report.refused));
-  text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s", report.wall_s, report.configurations_per_s);
+  text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s ({:.4g}/s of processor time)", report.wall_s,
+                      report.configurations_per_s, report.configurations_per_cpu_s);
   if (report.resumed > 0) text += fmt::format(", {} known before", report.resumed);
   text += "\n";
   if (report.pareto.empty()) {

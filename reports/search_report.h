@@ -30,7 +30,8 @@ struct SearchReport {
   int64_t evaluated = 0, infeasible = 0;
   int64_t fragmented = 0;  // evaluated, but the allocator's segments do not fit (Predict's `fits` is false)
   int64_t resumed = 0;     // of the evaluated, infeasible and refused: known from the state file
-  double configurations_per_s = 0, wall_s = 0;
+  double configurations_per_s = 0, configurations_per_cpu_s = 0, wall_s = 0;
+  double full_s = 0;                       // spent on predicting the best in full; wall_s is without
   std::vector<FoundConfiguration> pareto;  // the best first
   std::vector<FoundConfiguration> top;     // the fastest, as many as were asked for
 };
@@ -46,5 +47,7 @@ std::string SearchVerdict(const SearchReport& report, Ink ink);
 
 // The `predicted` block of an outcome's result, as JSON text.
 std::string PredictedBlock(const Outcome& outcome);
+// What of it is known of a step time alone. Of the plan: scenario, world size and statistics of the model.
+std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step);
 
 }  // namespace windtunnel

@@ -29,6 +29,11 @@ inline TextRule LinkKinds() {
                     "ethernet", "omnipath", "efa"}};
 }
 
+inline TextRule TopologyPresets() {
+  return {.other = TextRule::Other::kNothing,
+          .words = {"dgx-a100", "dgx-h100", "rail-fat-tree", "ethernet-4x100g", "omnipath-4x100g"}};
+}
+
 inline TextRule Schedules() {
   return {.other = TextRule::Other::kCsvFile,
           .words = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_v", "dualpipe_v"}};
@@ -223,7 +228,11 @@ void Describe(V& v, TopologyLink& link) {
 
 template <typename V>
 void Describe(V& v, TopologySpec& topology) {
-  v.Text("preset", topology.preset, TextRule{}, "a known topology; empty by default");
+  v.Text("preset", topology.preset, TopologyPresets(), "a known topology; empty by default");
+  v.Number("oversubscription", topology.oversubscription, AtLeast(1),
+           "presets: a leaf switch's links to nodes over its links to the spine (default 1)");
+  v.Integer("nodes_per_leaf", topology.nodes_per_leaf, From(0, kRanks.max),
+            "presets: nodes that share leaf switches; 0 (default): the preset's own number");
   v.Blocks("nodes", topology.nodes, "devices, NICs and switches");
   v.Blocks("links", topology.links, "edges between nodes");
 }
@@ -257,7 +266,7 @@ void Describe(V& v, ClusterSpec& cluster) {
             "default 1; without nodes and devices_per_node: one node with the whole world");
   v.TextOrBlock("network", "preset", cluster.network.preset, TextRule{}, cluster.network,
                 "a known network or its parts");
-  v.TextOrBlock("topology", "preset", cluster.topology.preset, TextRule{}, cluster.topology,
+  v.TextOrBlock("topology", "preset", cluster.topology.preset, TopologyPresets(), cluster.topology,
                 "a known topology, or nodes and links spelled out");
   v.OptionalBlock("straggler", cluster.straggler, "what if one rank is slow");
   v.OptionalBlock("slow_link", cluster.slow_link, "what if one link is slow");

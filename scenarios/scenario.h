@@ -197,8 +197,12 @@ struct TopologyLink {
 // Empty, a preset's name, or nodes (devices, nics and switches) and links spelled out.
 struct TopologySpec {
   std::string preset;
+  double oversubscription =
+      1;  // presets: what a leaf switch's links to nodes carry over what its links to the spine do
+  int64_t nodes_per_leaf = 0;  // presets: nodes that share leaf switches; 0: the preset's own number
   std::vector<TopologyNode> nodes;
   std::vector<TopologyLink> links;
+  bool is_given() const { return !preset.empty() || !nodes.empty() || !links.empty(); }
   bool operator==(const TopologySpec&) const = default;
 };
 

@@ -20,9 +20,15 @@ Duration TimeFor(Duration work, double speed) {
 
 }  // namespace
 
-StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits)
-    : schedule_(schedule), cores_(cores), traits_(std::move(traits)) {
+StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits,
+                           NetworkFlows flows)
+    : schedule_(schedule),
+      cores_(cores),
+      traits_(std::move(traits)),
+      flow_of_transfer_(std::move(flows.flow_of_transfer)),
+      links_(std::move(flows.demands), flows.links) {
   WT_CHECK_EQ(traits_.size(), schedule.transfers.size());
+  WT_CHECK(flow_of_transfer_.empty() || flow_of_transfer_.size() == schedule.transfers.size());
   WT_CHECK(HostComputes() || cores.cores_per_node == 0);
   const int32_t ranks = static_cast<int32_t>(schedule.ranks.size());
   const int32_t per_node = std::max(cores.ranks_per_node, 1);
@@ -70,6 +76,7 @@ Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recordin
 
 void StepExecutor::Reset() {
   queue_.Reset();
+  links_.Reset();
   ranks_.assign(schedule_.ranks.size(), {});
   queues_.assign(schedule_.queues.size(), {});
   transfers_.assign(schedule_.transfers.size(), {});
@@ -210,6 +217,7 @@ void StepExecutor::StartTransfer(int32_t transfer) {
 
 void StepExecutor::BeginTransfer(int32_t transfer) {
   const Transfer& layout = schedule_.transfers[transfer];
+  if (const int32_t flow = FlowOf(transfer); flow >= 0) links_.Start(transfer, flow);
   transfers_[transfer].work = {
       .remaining = work_->transfers[transfer], .since = queue_.now(), .speed = 0, .finish = {}};
   for (int32_t i = 0; i < layout.participants; ++i) {
@@ -221,6 +229,7 @@ void StepExecutor::BeginTransfer(int32_t transfer) {
 
 void StepExecutor::FinishTransfer(int32_t transfer) {
   const Transfer& layout = schedule_.transfers[transfer];
+  if (const int32_t flow = FlowOf(transfer); flow >= 0) links_.Finish(transfer, flow);
   end_ = std::max(end_, queue_.now());
   for (int32_t i = 0; i < layout.participants; ++i) {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
@@ -259,6 +268,12 @@ void StepExecutor::UpdateSpeeds() {
     is_dirty_core_[core] = false;
   }
   dirty_cores_.clear();
+  for (const LinkSharing::Change& change : links_.Solve()) {
+    TransferState& transfer = transfers_[change.transfer];
+    transfer.link_limit = change.speed;
+    if (!transfer.is_dirty) dirty_transfers_.push_back(change.transfer);
+    transfer.is_dirty = true;
+  }
   for (int32_t transfer : dirty_transfers_) {
     SetTransferSpeed(transfer);
     transfers_[transfer].is_dirty = false;
@@ -332,7 +347,7 @@ void StepExecutor::SetHostSpeed(int32_t rank, double speed) {
 
 void StepExecutor::SetTransferSpeed(int32_t transfer) {
   const Transfer& layout = schedule_.transfers[transfer];
-  double speed = 1;
+  double speed = transfers_[transfer].link_limit;
   for (int32_t i = 0; i < layout.participants; ++i) {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
     speed = std::min(speed, queues_[participant.queue].speed_limit);

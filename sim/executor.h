@@ -10,6 +10,9 @@
 //
 //   kernel    the efficiency of every communication in flight on its rank / kernels in flight there (on several streams)
 //
+// Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h): such a transfer's speed is at most what
+// its links leave it.
+//
 // Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far is settled,
 // and the finish events of the activities whose speed changed are rescheduled.
 //
@@ -24,6 +27,7 @@
 #include "sim/core_sharing.h"
 #include "sim/deadlock.h"
 #include "sim/event_queue.h"
+#include "sim/link_sharing.h"
 #include "sim/recording.h"
 #include "sim/step_schedule.h"
 
@@ -55,7 +59,8 @@ struct StepWork {
 class StepExecutor {
  public:
   // `traits` is by transfer. The schedule must outlive the executor.
-  StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits);
+  StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits,
+               NetworkFlows flows = {});
 
   // The step's time: the latest end over ranks. Fills in `recording` unless it is null.
   // Errors: Failed when ranks wait for each other for ever; lists who waits for what.
@@ -88,6 +93,7 @@ class StepExecutor {
     Activity work;
     int32_t arrived = 0;
     bool is_dirty = false;
+    double link_limit = 1;  // what its links leave it
   };
   struct Happening {  // the engine's event
     enum class Kind : uint8_t { kSegmentEnds, kTransferBegins, kTransferEnds } kind;
@@ -108,6 +114,9 @@ class StepExecutor {
 
   void MarkCoreOf(int32_t rank);
   void UpdateSpeeds();
+  int32_t FlowOf(int32_t transfer) const {
+    return flow_of_transfer_.empty() ? -1 : flow_of_transfer_[transfer];
+  }
   void ShareCoreAmong(int32_t core);
   void ShareDeviceOf(int32_t rank);
   double EfficiencyOn(int32_t rank) const;
@@ -125,6 +134,8 @@ class StepExecutor {
   const StepSchedule& schedule_;
   const CoreLayout cores_;
   const std::vector<TransferTraits> traits_;
+  const std::vector<int32_t> flow_of_transfer_;
+  LinkSharing links_;
   std::vector<std::vector<int32_t>> ranks_of_core_;
   std::vector<int32_t> core_of_rank_;
 

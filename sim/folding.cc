@@ -43,16 +43,11 @@ std::vector<int32_t> FirstAlike(const Axis& axis, int devices_per_node) {
   return first;
 }
 
-std::vector<std::vector<int32_t>> LieAlike(const Plan& plan) {
-  const int devices = static_cast<int>(std::max<int64_t>(plan.scenario.cluster.devices_per_node, 1));
-  std::vector<std::vector<int32_t>> alike;
-  for (const Axis& axis : plan.axes) alike.push_back(FirstAlike(axis, devices));
-  return alike;
-}
-
 class Refinement {
  public:
-  explicit Refinement(const Plan& plan) : plan_(plan) { folding_.lies_like = LieAlike(plan); }
+  Refinement(const Plan& plan, std::vector<std::vector<int32_t>> lies_like) : plan_(plan) {
+    folding_.lies_like = std::move(lies_like);
+  }
 
   Folding Run() {
     Begin();
@@ -147,7 +142,17 @@ class Refinement {
 
 }  // namespace
 
-Folding Fold(const Plan& plan) { return Refinement(plan).Run(); }
+std::vector<std::vector<int32_t>> LieAlike(const Plan& plan) {
+  const int devices = static_cast<int>(std::max<int64_t>(plan.scenario.cluster.devices_per_node, 1));
+  std::vector<std::vector<int32_t>> alike;
+  for (const Axis& axis : plan.axes) alike.push_back(FirstAlike(axis, devices));
+  return alike;
+}
+
+Folding Fold(const Plan& plan) { return Fold(plan, LieAlike(plan)); }
+Folding Fold(const Plan& plan, std::vector<std::vector<int32_t>> lies_like) {
+  return Refinement(plan, std::move(lies_like)).Run();
+}
 
 Folding Unfolded(const Plan& plan) {
   Folding folding;

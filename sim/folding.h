@@ -32,8 +32,12 @@ struct Folding {
   bool is_folded() const { return representatives.size() < class_of_rank.size(); }
 };
 
-// The coarsest such partition.
+// How groups lie, by axis and group: the first group of the axis that has as many ranks on each of the nodes it touches.
+std::vector<std::vector<int32_t>> LieAlike(const Plan& plan);
+
+// The coarsest such partition; of groups that lie as they are said to, where that is finer.
 Folding Fold(const Plan& plan);
+Folding Fold(const Plan& plan, std::vector<std::vector<int32_t>> lies_like);
 // Every rank and every group a class of its own.
 Folding Unfolded(const Plan& plan);
 

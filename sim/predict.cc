@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "sim/executor.h"
 #include "sim/folding.h"
+#include "sim/network_flows.h"
 #include "sim/recording.h"
 #include "sim/role_memory.h"
 #include "sim/step_costs.h"
@@ -25,10 +26,11 @@ CoreLayout CoresOf(const Plan& plan, const CostModel& costs) {
 // Draws and runs replicates.
 class MonteCarlo {
  public:
-  MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, CoreLayout cores, uint64_t seed)
+  MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, const NetworkFlows& flows,
+             CoreLayout cores, uint64_t seed)
       : schedule_(schedule),
         sampler_(schedule, costs, seed),
-        executor_(schedule, cores, TraitsOf(schedule, costs)) {}
+        executor_(schedule, cores, TraitsOf(schedule, costs), flows) {}
 
   Result<Duration> StepTime(int replicate) {
     sampler_.Draw(replicate, work_);
@@ -134,6 +136,7 @@ Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCa
 struct Work {
   StepSchedule schedule;
   StepCosts costs;
+  NetworkFlows flows;
   bool is_constant = false;
 };
 
@@ -141,6 +144,7 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions s
   Work work;
   WT_ASSIGN_OR_RETURN(work.schedule, MakeStepSchedule(plan, std::move(schedule)));
   WT_ASSIGN_OR_RETURN(work.costs, ResolveCosts(work.schedule, model, replicates));
+  WT_ASSIGN_OR_RETURN(work.flows, FlowsOf(work.schedule, model));
   work.is_constant = AreConstant(work.schedule, work.costs);
   return work;
 }
@@ -148,16 +152,19 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions s
 // Where costs have spread, a rank that stands for others stands for their distribution only: up to so many, each has its own draws.
 constexpr int kRanksDrawnOneByOne = 64;
 
-// One rank of each class, unless folding is off. (Ranks that share cores are always told apart, and a slow link's are.)
+// One rank of each class, unless folding is off. (Ranks that share cores are always told apart.)
 Result<Work> WorkFor(const Plan& plan, const CostModel& model, const PredictOptions& options) {
   const HostRole host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues;
-  if (options.fold && model.cores_per_node() == 0 && !plan.scenario.cluster.slow_link) {
-    WT_ASSIGN_OR_RETURN(Work folded,
-                        WorkFor(plan, model, {.host = host, .folding = Fold(plan)}, options.replicates));
+  if (options.fold && model.cores_per_node() == 0) {
+    WT_ASSIGN_OR_RETURN(Folding folding, model.has_links() ? FoldWithLinks(plan, model) : Fold(plan));
+    WT_ASSIGN_OR_RETURN(
+        Work folded, WorkFor(plan, model, {.host = host, .folding = std::move(folding)}, options.replicates));
     const bool draws_all = !folded.is_constant && plan.world_size <= kRanksDrawnOneByOne;
     if (!draws_all || !folded.schedule.folding.is_folded()) return folded;
   }
-  return WorkFor(plan, model, {.host = host}, options.replicates);
+  Folding folding = Unfolded(plan);
+  if (model.has_links()) folding.lies_like = folding.class_of_group;  // each group has links of its own
+  return WorkFor(plan, model, {.host = host, .folding = std::move(folding)}, options.replicates);
 }
 
 // One where all would be the same; fewer than asked for where a step has so many operators that its time hardly varies.
@@ -198,7 +205,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
 
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
-  MonteCarlo monte_carlo(work.schedule, work.costs, CoresOf(plan, model), options.seed);
+  MonteCarlo monte_carlo(work.schedule, work.costs, work.flows, CoresOf(plan, model), options.seed);
   WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, RunsOf(work, options.replicates)));
   const int runs = static_cast<int>(replicates.times.size());
   prediction.events = monte_carlo.events();

@@ -4,6 +4,7 @@
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
+#include "sim/composed/composed_step.h"
 #include "sim/predict.h"
 #include "sim/role_memory.h"
 
@@ -48,18 +49,39 @@ Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profi
 class Evaluator::State {
  public:
   State(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)
-      : base_(base), profile_(profile), options_(options) {}
+      : base_(base), profile_(profile), options_(options) {
+    base_.search.reset();
+  }
 
   Evaluation Evaluate(const Configuration& configuration) {
     const Scenario scenario = ScenarioOf(base_, configuration);
+    if (options_.composes) {
+      if (auto composed = Composed(scenario)) return *composed;
+      else if (composed.error().kind != ErrorKind::kUnsupported) return Refused(composed.error());
+    }
     auto evaluation = EvaluateInFull(scenario, profile_);
     return evaluation ? *evaluation : Refused(evaluation.error());
   }
 
  private:
-  const Scenario& base_;
+  Result<Evaluation> Composed(const Scenario& scenario) {
+    Plan plan;  // as far as costs depend on it
+    plan.scenario = scenario;
+    plan.mesh = DeviceMesh(scenario.parallel);
+    plan.world_size = plan.mesh.world_size();
+    const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan);
+    const Bytes outside = model->OutsideAllocator(plan), device = model->DeviceMemory();
+    const Bytes capacity = device > Bytes(0) ? device - outside : Bytes::Max();
+    WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps_.Compose(scenario, *model, capacity));
+    const Bytes memory = step.memory() + outside;
+    if (step.memory() > capacity) return Infeasible(memory);
+    return Evaluation{Evaluation::Outcome::kFeasible, step.Time(), memory, {}};
+  }
+
+  Scenario base_;  // without the ranges
   const Profile& profile_;
   const EvaluatorOptions options_;
+  ComposedSteps steps_;
 };
 
 Evaluator::Evaluator(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)

@@ -37,7 +37,7 @@ bool TakeNumber(std::string_view& line, int64_t& value) {
 }
 
 bool ParseLine(std::string_view line, int64_t& id, Evaluation& evaluation) {
-  if (!TakeNumber(line, id) || line.size() < 2 || line[1] != ' ') return false;
+  if (!TakeNumber(line, id) || id < 0 || line.size() < 2 || line[1] != ' ') return false;
   const char letter = line[0];
   line.remove_prefix(2);
   int64_t time = 0, memory = 0;
@@ -52,39 +52,59 @@ bool ParseLine(std::string_view line, int64_t& id, Evaluation& evaluation) {
   return true;
 }
 
-}  // namespace
+// What of a file is a search's state.
+struct Contents {
+  std::map<int64_t, Evaluation> known;
+  size_t whole = 0;  // bytes of complete lines
+};
 
-Result<StateFile> StateFile::Open(const std::string& path, const std::string& key) {
-  StateFile state;
-  state.path_ = path;
+Result<Contents> ReadContents(const std::string& path, const std::string& header) {
   std::string text;
   if (std::ifstream in(path, std::ios::binary); in)
     text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-  const std::string header = fmt::format("{}{}\n", kHeader, key);
-  size_t whole = 0;  // bytes of complete lines
-  // A header that was cut short says nothing.
-  if (text.size() >= header.size() || text.find('\n') != std::string::npos) {
-    if (!text.starts_with(header))
+  Contents contents;
+  if (header.starts_with(text)) return contents;  // a header that was cut short says nothing
+  if (!text.starts_with(header))
+    return InvalidInput(
+        "{}:1:1: is the state of another search (or of none), expected '{}': name another file", path,
+        header.substr(0, header.size() - 1));
+  contents.whole = header.size();
+  int line = 2;
+  for (size_t end; (end = text.find('\n', contents.whole)) != std::string::npos;
+       contents.whole = end + 1, ++line) {
+    int64_t id = 0;
+    Evaluation evaluation;
+    if (!ParseLine(std::string_view(text).substr(contents.whole, end - contents.whole), id, evaluation))
       return InvalidInput(
-          "{}:1:1: is the state of another search (or of none), expected '{}': name another file", path,
-          header.substr(0, header.size() - 1));
-    whole = header.size();
-    int line = 2;
-    for (size_t end; (end = text.find('\n', whole)) != std::string::npos; whole = end + 1, ++line) {
-      int64_t id = 0;
-      Evaluation evaluation;
-      if (!ParseLine(std::string_view(text).substr(whole, end - whole), id, evaluation))
-        return InvalidInput(
-            "{}:{}:1: is no line of a search's state, expected a number, f, i or r, and two numbers", path,
-            line);
-      state.known_[id] = std::move(evaluation);
-    }
+          "{}:{}:1: is no line of a search's state, expected a number, f, i or r, and two numbers", path,
+          line);
+    contents.known[id] = std::move(evaluation);
   }
+  return contents;
+}
+
+std::string HeaderOf(const std::string& key) { return fmt::format("{}{}\n", kHeader, key); }
+
+}  // namespace
+
+Result<std::map<int64_t, Evaluation>> StateFile::Read(const std::string& path, const std::string& key) {
+  WT_ASSIGN_OR_RETURN(Contents contents, ReadContents(path, HeaderOf(key)));
+  return std::move(contents.known);
+}
+
+Result<StateFile> StateFile::Open(const std::string& path, const std::string& key) {
+  const std::string header = HeaderOf(key);
+  WT_ASSIGN_OR_RETURN(Contents contents, ReadContents(path, header));
+  StateFile state;
+  state.path_ = path;
+  state.known_ = std::move(contents.known);
+  const size_t whole = contents.whole;
   state.file_ = std::fopen(path.c_str(), whole == 0 ? "wb" : "r+b");
   if (state.file_ == nullptr) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
-  const bool is_ready = whole == 0 ? std::fputs(header.c_str(), state.file_) >= 0
-                                   : ftruncate(fileno(state.file_), static_cast<off_t>(whole)) == 0 &&
-                                         std::fseek(state.file_, 0, SEEK_END) == 0;
+  const bool is_ready = whole == 0
+                            ? std::fputs(header.c_str(), state.file_) >= 0 && std::fflush(state.file_) == 0
+                            : ftruncate(fileno(state.file_), static_cast<off_t>(whole)) == 0 &&
+                                  std::fseek(state.file_, 0, SEEK_END) == 0;
   if (!is_ready) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
   return state;
 }

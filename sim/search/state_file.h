@@ -16,7 +16,9 @@ namespace windtunnel {
 
 class StateFile {
  public:
-  // Opens `path`, or makes it. Errors: InvalidInput for a file of another search, Failed where it cannot be read or written.
+  // What a file has, which another process may be writing; nothing where there is none. Errors: InvalidInput for a file of another search.
+  static Result<std::map<int64_t, Evaluation>> Read(const std::string& path, const std::string& key);
+  // Opens `path`, or makes it. Errors: those of Read; Failed where it cannot be written.
   static Result<StateFile> Open(const std::string& path, const std::string& key);
   StateFile(StateFile&& other) noexcept;
   StateFile& operator=(StateFile&&) = delete;

@@ -1,4 +1,4 @@
-#include "cost_models/link_rates.h"
+#include "topology/link_rates.h"
 
 #include <algorithm>
 #include <array>

@@ -13,6 +13,8 @@ namespace windtunnel {
 struct LinkRates {
   Bandwidth nominal, ring;
   bool is_nvlink = false;
+
+  bool operator==(const LinkRates&) const = default;
 };
 // Errors: InvalidInput for a kind that devices of a node are not linked by, or no link at all.
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind);
