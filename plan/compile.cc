@@ -7,6 +7,7 @@
 #include "plan/device_replicas.h"
 #include "plan/fsdp_units.h"
 #include "plan/role_compiler.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
@@ -82,11 +83,13 @@ bool SplitsBackward(const Schedule& schedule) {
 }
 
 Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule) {
-  if (scenario.parallel.data.kind == DataParallelKind::kFsdp && SplitsBackward(schedule)) {
+  const DataParallelKind kind = scenario.parallel.data.kind;
+  const bool reduces_each = kind == DataParallelKind::kFsdp || kind == DataParallelKind::kZero2;
+  if (reduces_each && SplitsBackward(schedule)) {
     return Unsupported(
-        "parallel.data.kind: fsdp with a schedule that makes gradients of weights apart from those of inputs "
+        "parallel.data.kind: {} with a schedule that makes gradients of weights apart from those of inputs "
         "({}) is not supported yet",
-        schedule.name);
+        WordOf(kind), schedule.name);
   }
   return Ok();
 }

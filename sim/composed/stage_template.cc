@@ -192,7 +192,7 @@ class Dissection {
 
  private:
   struct Seen {
-    const StagePass* pass = nullptr;
+    StagePass* pass = nullptr;
     int32_t number = 0;  // among the pass's operators of the model
   };
 
@@ -305,8 +305,8 @@ class Dissection {
     for (OpIndex dependency : op.dependencies) {
       const auto made = seen_.find(dependency);
       if (made == seen_.end()) continue;
-      const StagePass* pass = made->second.pass;
-      const_cast<StagePass*>(pass)->made_by = sizes_.at(pass) - 1 - made->second.number;
+      StagePass& pass = *made->second.pass;
+      pass.made_by = sizes_.at(&pass) - 1 - made->second.number;
     }
   }
 

@@ -95,11 +95,7 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {network: {preset: n, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
-<<<<<<< HEAD
       "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
-=======
-      "          topology: {preset: dgx-a100, nodes: [{name: a, kind: nic}]}}\n";
->>>>>>> main
   for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets}) {
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);
