@@ -50,6 +50,10 @@ TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const
     key.to = group.ranks[position];
   } else {
     const auto& collective = std::get<Collective>(kind);
+    if (collective.kind == CollectiveKind::kShift) {
+      key.shape = Shape::kShift;
+      return key;
+    }
     key.shape = collective.kind == CollectiveKind::kAllToAll ? Shape::kAllToAll : Shape::kRoot;
     const int root = key.shape == Shape::kRoot ? group.ranks[collective.root] : -1;
     (collective.kind == CollectiveKind::kGather ? key.to : key.from) = root;
@@ -68,6 +72,11 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
         if (from != to && is_one) messages.push_back({from, to, 1 / n});
       }
     }
+    return messages;
+  }
+  if (key.shape == Shape::kShift) {
+    for (size_t i = 0; i < key.ranks.size(); ++i)
+      messages.push_back({key.ranks[i], key.ranks[(i + 1) % key.ranks.size()], 1});
     return messages;
   }
   if (key.shape == Shape::kPat) {

@@ -62,7 +62,18 @@ class TrafficModel {
 
  private:
   // What determines the messages: of pairs, which ranks they go between.
-  enum class Shape : uint8_t { kRing, kTree, kNvls, kNvlsTree, kPat, kHierarchical, kSend, kRoot, kAllToAll };
+  enum class Shape : uint8_t {
+    kRing,
+    kTree,
+    kNvls,
+    kNvlsTree,
+    kPat,
+    kHierarchical,
+    kSend,
+    kRoot,
+    kAllToAll,
+    kShift
+  };
   struct Key {
     Shape shape;
     int from = -1, to = -1;

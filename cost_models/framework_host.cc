@@ -32,8 +32,8 @@ int EagerKernels(const OpKind& kind) {
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return a->kind == AttentionKind::kFlash ? 3 : 8;
   // Softmax, top-k, and what counts and sorts tokens by expert (Megatron's permutation: a map, its sum, two index selections);
   // grouped products, permutations and their sums are a kernel each.
-  if (std::holds_alternative<Route>(kind)) return 6;
-  if (std::holds_alternative<RouteBackward>(kind)) return 3;
+  if (std::holds_alternative<RouteTokens>(kind)) return 6;
+  if (std::holds_alternative<RouteTokensBackward>(kind)) return 3;
   if (std::holds_alternative<CombineBackward>(kind)) return 3;
   // Of blocks as of flash. Merging: differences and exponentials of both, the sums' logarithm, two products and their sum.
   if (std::holds_alternative<ContextAttentionBackward>(kind)) return 3;

@@ -87,8 +87,8 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
   saved.weights = c.b.Temporary(name + ".weights", load.tokens * spec.top_k, Category::kActivations);
   saved.slots =
       c.b.Temporary(name + ".slots", load.tokens * spec.top_k, Category::kActivations, DType::kInt32);
-  c.b.Add(Route{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations}, name + ".route",
-          {logits}, {saved.probabilities, saved.weights, saved.slots});
+  c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
+          name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
   const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
   const TokenRows rows{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
   c.b.Add(DispatchTokens{rows}, name + ".dispatch", {x, saved.slots}, {dispatched});
@@ -127,7 +127,7 @@ Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved&
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
   c.b.Add(CombineTokens{rows, /*weighted=*/false}, name + ".ddispatch", {dspread, saved.slots}, {dx});
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
-  c.b.Add(RouteBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
+  c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
   const Slice dx_router = router.Backward(c, dlogits, c.GatherTokens(x, name + ".x"), load.tokens);
   c.b.Add(Copy{.elements = dx.elements,

@@ -130,9 +130,9 @@ std::string RouteKey(std::string_view name, const R& r) {
                      r.top_k);
 }
 
-std::string KeyOf(const Route& r) { return RouteKey("route", r); }
+std::string KeyOf(const RouteTokens& r) { return RouteKey("route", r); }
 
-std::string KeyOf(const RouteBackward& r) { return RouteKey("route_backward", r); }
+std::string KeyOf(const RouteTokensBackward& r) { return RouteKey("route_backward", r); }
 
 std::string TokenRowsKey(std::string_view name, const TokenRows& t) {
   return fmt::format("{} {} tokens={} hidden={} top_k={} rows={}", name, Name(t.dtype), t.tokens, t.hidden,
@@ -389,8 +389,8 @@ Bytes MessageBytes(const OpKind& kind) {
 std::string_view OperatorName(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
                                [](const GroupedGemm&) { return std::string_view("gemm"); },
-                               [](const Route&) { return std::string_view("route"); },
-                               [](const RouteBackward&) { return std::string_view("route"); },
+                               [](const RouteTokens&) { return std::string_view("route"); },
+                               [](const RouteTokensBackward&) { return std::string_view("route"); },
                                [](const DispatchTokens&) { return std::string_view("dispatch_tokens"); },
                                [](const CombineTokens&) { return std::string_view("combine_tokens"); },
                                [](const CombineBackward&) { return std::string_view("combine_tokens"); },
@@ -480,10 +480,10 @@ Bytes TrafficOf(const OpKind& kind) {
             return SizeOf(g.dtype) *
                    (g.groups * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1)));
           },
-          [](const Route& r) {
+          [](const RouteTokens& r) {
             return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
           },
-          [](const RouteBackward& r) {
+          [](const RouteTokensBackward& r) {
             return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
           },
           [](const DispatchTokens& d) {

@@ -66,12 +66,12 @@ struct GroupedGemm {
 
 // reads: logits[tokens,experts]; writes: probabilities (fp32 [tokens,experts]: softmax of the top_k largest, zero elsewhere; of all where
 // top_k is 1), weights (fp32 [tokens,top_k]: those of the chosen), slots (int32 [tokens,top_k]). Of equal logits the first is larger.
-struct Route {
+struct RouteTokens {
   int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
   DType dtype = DType::kFloat32;
 };
 // reads: dweights, probabilities, slots; writes: dlogits.
-struct RouteBackward {
+struct RouteTokensBackward {
   int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
   DType dtype = DType::kFloat32;
 };
@@ -483,14 +483,14 @@ struct Free {
 };
 
 using OpKind =
-    std::variant<Gemm, GroupedGemm, Route, RouteBackward, DispatchTokens, CombineTokens, CombineBackward,
-                 Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
-                 AttentionBackward, ContextAttentionForward, ContextAttentionBackward, MergeAttention,
-                 CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward, ActivationBackward,
-                 EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
-                 VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards, CopyTensors,
-                 Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate, InitializeParameter,
-                 LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+    std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
+                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward,
+                 AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
+                 MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward,
+                 ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,
+                 VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards,
+                 UnpackShards, CopyTensors, Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
+                 InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

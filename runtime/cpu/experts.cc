@@ -25,7 +25,7 @@ void SoftmaxAmong(const T* logits, const int32_t* among, int64_t count, int64_t 
 }
 
 template <typename T>
-void RouteAll(Scratch& scratch, const Route& op, const T* logits, float* probabilities, float* weights,
+void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* probabilities, float* weights,
               int32_t* slots) {
   int32_t* order = scratch.Integers(2 * op.experts);
   int32_t* taken = order + op.experts;
@@ -51,7 +51,7 @@ void RouteAll(Scratch& scratch, const Route& op, const T* logits, float* probabi
 
 // d softmax: p (g - sum p g), with the gradients g of the chosen experts' weights; a dropped one has none.
 template <typename T>
-void RouteAllBackward(const RouteBackward& op, const float* dweights, const float* probabilities,
+void RouteAllBackward(const RouteTokensBackward& op, const float* dweights, const float* probabilities,
                       const int32_t* slots, T* dlogits) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     const float* p = probabilities + t * op.experts;
@@ -91,7 +91,7 @@ WT_CPU_KERNEL float Dot(int64_t n, const T* a, const T* b) {
 
 }  // namespace
 
-Status Run(Scratch& scratch, const Route& op, const Operands& operands) {
+Status Run(Scratch& scratch, const RouteTokens& op, const Operands& operands) {
   if (op.capacity == 0) {
     return Unsupported(
         "model.experts.capacity_factor: 0 (no capacity) is predicted only; live runs need room that is "
@@ -105,7 +105,7 @@ Status Run(Scratch& scratch, const Route& op, const Operands& operands) {
   return Ok();
 }
 
-Status Run(const RouteBackward& op, const Operands& operands) {
+Status Run(const RouteTokensBackward& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     RouteAllBackward(op, operands.In(0, op.tokens * op.top_k), operands.In(1, op.tokens * op.experts),
                      operands.InIntegers(2, op.tokens * op.top_k),

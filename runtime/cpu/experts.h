@@ -9,8 +9,8 @@
 namespace windtunnel::cpu {
 
 // Errors: Unsupported without a capacity, whose rows have no place of their own.
-Status Run(Scratch& scratch, const Route& op, const Operands& operands);
-Status Run(const RouteBackward& op, const Operands& operands);
+Status Run(Scratch& scratch, const RouteTokens& op, const Operands& operands);
+Status Run(const RouteTokensBackward& op, const Operands& operands);
 Status Run(const DispatchTokens& op, const Operands& operands);
 Status Run(Scratch& scratch, const CombineTokens& op, const Operands& operands);
 Status Run(const CombineBackward& op, const Operands& operands);

@@ -25,7 +25,7 @@ class Driver {
     CollectiveStream& shard = is_zero ? *data_ : *alone_;
     CollectiveStream& replicate = is_zero ? *alone_ : *data_;
     StrategyContext context{scenario_, role_,   modules_, *data_,         shard, replicate,
-                            *tensor_,  *alone_, *data_,   kComputeStream, -1,    {tensor_, pipeline_}};
+                            *tensor_,  *alone_, *alone_,  kComputeStream, -1,    {tensor_, pipeline_}};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
       context.host = AddStream(StreamKind::kHost, "host", kCompute);

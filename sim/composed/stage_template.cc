@@ -67,7 +67,7 @@ class SmallStage {
     const TensorParallelSpec& spec = scenario_.parallel.tensor;
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
     tensor_ = std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.size), "tensor");
-    model_ = MakeModel(scenario_, range_, {tensor_.get(), spec.sequence});
+    model_ = MakeModel(scenario_, range_, {.tensor = {tensor_.get(), spec.sequence}});
     model_->Register(role_);
     parameters_ = role_.parameters;
     const StrategyContext context{scenario_, role_,          modules_, *alone_,

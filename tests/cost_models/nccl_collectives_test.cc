@@ -77,6 +77,13 @@ TEST(NcclCollectives, AnAllToAllIsBoundByWhatLeavesTheNode) {
               8.4 + 14 + 1e9 / 21.2e3 + 33, 0.1);
 }
 
+// Around a ring each rank's message is one to its neighbour; on two nodes some leave theirs, whom the others wait for.
+TEST(NcclCollectives, AShiftIsAMessageFromEachToTheNext) {
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(2'000'000'000)), TwoNodes()),
+              8.4 + 14 + 2e9 / 21.2e3 + 33, 0.1);
+}
+
 // Hybrid sharding on two nodes: each of the 8 groups of replicas has one card of its own.
 TEST(NcclCollectives, GroupsSideBySideShareTheCards) {
   const Axis replicas = MakeAxis("replicate", 16, 2, 8);

@@ -19,8 +19,9 @@ using test::ValuesOf;
 TEST(RouteKernel, ChoosesTheLargestAndGivesRoomInOrder) {
   Tensor logits = Values{3, 1, 2, 3, 3, 0, 5, 1, 4}, probabilities(9), weights(6);
   std::vector<int32_t> slots(6);
-  ASSERT_EQ(Launch(Route{3, 3, 2, 2}, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}),
-            "");
+  ASSERT_EQ(
+      Launch(RouteTokens{3, 3, 2, 2}, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}),
+      "");
   // Token 0: experts 0 and 2; token 1: 0 (the first of equals) and 1; token 2: 0, which is full, and 2.
   EXPECT_EQ(slots, (std::vector<int32_t>{0, 4, 1, 2, -1, 5}));
   const double p = 1 / (1 + std::exp(-1.0));
@@ -31,8 +32,9 @@ TEST(RouteKernel, ChoosesTheLargestAndGivesRoomInOrder) {
 TEST(RouteKernel, WeighsASingleExpertAmongAll) {
   Tensor logits = Values{0, std::log(3.0)}, probabilities(2), weights(1);
   std::vector<int32_t> slots(1);
-  ASSERT_EQ(Launch(Route{1, 2, 1, 1}, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}),
-            "");
+  ASSERT_EQ(
+      Launch(RouteTokens{1, 2, 1, 1}, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}),
+      "");
   EXPECT_EQ(slots[0], 1);
   EXPECT_NEAR(weights[0], 0.75, 1e-6);
 }
@@ -40,9 +42,10 @@ TEST(RouteKernel, WeighsASingleExpertAmongAll) {
 TEST(RouteKernel, RefusesRowsWithoutAPlace) {
   Tensor logits = Values{0, 1}, probabilities(2), weights(1);
   std::vector<int32_t> slots(1);
-  EXPECT_NE(Launch(Route{1, 2, 1, 0}, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)})
-                .find("capacity_factor"),
-            std::string::npos);
+  EXPECT_NE(
+      Launch(RouteTokens{1, 2, 1, 0}, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)})
+          .find("capacity_factor"),
+      std::string::npos);
 }
 
 // The gradient of sum(dweights . weights), by finite differences.
@@ -53,7 +56,7 @@ TEST(RouteKernel, BackwardIsTheDerivativeOfTheWeights) {
     const auto objective = [&](const Values& at) {
       Tensor x = at, probabilities(tokens * experts), weights(tokens * top_k);
       std::vector<int32_t> slots(static_cast<size_t>(tokens * top_k));
-      EXPECT_EQ(Launch(Route{tokens, experts, top_k, tokens}, {x.ref()},
+      EXPECT_EQ(Launch(RouteTokens{tokens, experts, top_k, tokens}, {x.ref()},
                        {probabilities.ref(), weights.ref(), RefOf(slots)}),
                 "");
       double sum = 0;
@@ -63,10 +66,10 @@ TEST(RouteKernel, BackwardIsTheDerivativeOfTheWeights) {
     Tensor x = logits, probabilities(tokens * experts), weights(tokens * top_k), g = dweights,
            dlogits(tokens * experts);
     std::vector<int32_t> slots(static_cast<size_t>(tokens * top_k));
-    ASSERT_EQ(Launch(Route{tokens, experts, top_k, tokens}, {x.ref()},
+    ASSERT_EQ(Launch(RouteTokens{tokens, experts, top_k, tokens}, {x.ref()},
                      {probabilities.ref(), weights.ref(), RefOf(slots)}),
               "");
-    ASSERT_EQ(Launch(RouteBackward{tokens, experts, top_k, tokens},
+    ASSERT_EQ(Launch(RouteTokensBackward{tokens, experts, top_k, tokens},
                      {g.ref(), probabilities.ref(), RefOf(slots)}, {dlogits.ref()}),
               "");
     Values expected;
