@@ -62,7 +62,7 @@ std::optional<std::string> FindFile(const std::string& name, std::string& looked
 Result<Costs> FindByName(const std::string& name) {
   std::string looked;
   if (auto path = FindFile(name, looked)) return LoadNamedCosts(*path);
-  if (auto json = EmbeddedProfile(name)) {
+  if (auto json = EmbeddedProfileJson(name)) {
     WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
     return Costs{.profile = std::move(profile), .path = name + " (built in)"};
   }

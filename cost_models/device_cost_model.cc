@@ -2,28 +2,31 @@
 
 #include <algorithm>
 
-#include "cost_models/framework_host.h"
-#include "cost_models/kernel_roofline.h"
+#include "cost_models/framework_kernels.h"
 #include "cost_models/ring_collectives.h"
+#include "plan/model.h"
 
 namespace windtunnel {
 namespace {
 
 class DeviceCostModel : public CostModel {
  public:
-  DeviceCostModel(const DeviceSpec& device, const Plan& plan)
+  DeviceCostModel(const DeviceSpec& device, const Plan& plan,
+                  const std::optional<FrameworkProfile>& framework)
       : device_(device),
         cluster_(plan.scenario.cluster),
-        framework_(plan.scenario.framework),
-        tf32_(plan.scenario.precision.compute == Precision::kTf32),
+        framework_(framework ? *framework : FrameworkOf(plan.scenario)),
+        arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
+                    .parameters = TypesOf(plan.scenario.precision).storage},
         offload_(plan.scenario.parallel.data.offload) {}
 
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch)),
-            CostSource::kModelled};
+    return {
+        Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch, arithmetic_.parameters)),
+        CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
   int cores_per_node() const override { return 0; }
@@ -38,8 +41,8 @@ class DeviceCostModel : public CostModel {
 
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
-  const Framework framework_;
-  const bool tf32_;
+  const FrameworkProfile framework_;
+  const ArithmeticContext arithmetic_;
   const Offload offload_;
 };
 
@@ -56,7 +59,7 @@ KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
 
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
-  WT_ASSIGN_OR_RETURN(Duration time, KernelTime(op.kind, device_, tf32_));
+  WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 
@@ -78,15 +81,17 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   const int channels =
       ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
   const double taken = static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
-  CommunicationCost cost{.time = Distribution::Constant(time), .source = CostSource::kModelled};
+  CommunicationCost cost{.time = Distribution::Constant(time.Scaled(framework_.residuals.link)),
+                         .source = CostSource::kModelled};
   if (collective.kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;
   return cost;
 }
 
 }  // namespace
 
-std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan) {
-  return std::make_unique<DeviceCostModel>(device, plan);
+std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
+                                               const std::optional<FrameworkProfile>& framework) {
+  return std::make_unique<DeviceCostModel>(device, plan, framework);
 }
 
 }  // namespace windtunnel

@@ -19,7 +19,7 @@ Plan EightDevices() {
   return *CompilePlan(s);
 }
 
-DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
+DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "a100").value(); }
 
 TEST(DeviceReplicas, OneReplicaStandsForAll) {
   const DeviceSpec device = A100();

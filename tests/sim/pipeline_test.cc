@@ -135,7 +135,7 @@ TEST(SimulatedPipeline, OneRankOfEachStageStandsForItsReplicas) {
   s.cluster.devices_per_node = 8;
   s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
   s.cluster.network.nics_per_node = 8;
-  const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
+  const auto profile = ParseProfile(*EmbeddedProfileJson("a100-sxm-80g"), "a100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;
   const auto plan = CompilePlan(s);
   ASSERT_TRUE(plan) << plan.error().message;
