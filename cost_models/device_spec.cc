@@ -28,7 +28,8 @@ GemmSpec ReadGemm(Fields& fields) {
           .tile_m = fields.Integer("tile_m", 1),
           .tile_n = fields.Integer("tile_n", 1),
           .k_overhead = fields.Integer("k_overhead", 0),
-          .edge_overhead = fields.Number("edge_overhead", 0, 1e4)};
+          .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
+          .batched_factor = fields.Number("batched_factor", 1, 100)};
 }
 
 std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {

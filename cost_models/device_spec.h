@@ -27,6 +27,8 @@ struct GemmSpec {
   int64_t tile_m = 0, tile_n = 0;
   int64_t k_overhead = 0;    // a tile's start and end, in steps of k
   double edge_overhead = 0;  // of a tile's edges, in elements
+  double batched_factor =
+      1;  // how much longer the batched products of attention take, whose operands are strided
 };
 
 // Causal attention as a kernel of one head size and sequence length achieves it; where it was measured forward and backward together, both

@@ -37,22 +37,25 @@ class Shaper {
     Says("accumulate", g.accumulate);
     Says("bias", g.bias);
     Says("weight_gradient", g.transpose_a);
-    shape.is_backward = !g.transpose_b;
+    Issued(/*is_backward=*/!g.transpose_b);
   }
   void operator()(const ColumnSum& c) {
     Main("input", Product(c.rows, c.columns), c.dtype);
     shape.tensors["bias"] = static_cast<double>(c.columns);
     Says("accumulate", c.accumulate);
-    shape.is_backward = true;
+    Issued(/*is_backward=*/true);
   }
-  void operator()(const AddBias& a) { Main("input", Product(a.rows, a.columns), a.dtype); }
+  void operator()(const AddBias& a) {
+    Main("input", Product(a.rows, a.columns), a.dtype);
+    Issued(/*is_backward=*/false);
+  }
   void operator()(const NormForward& n) { OfNorm(n, false); }
   void operator()(const NormBackward& n) { OfNorm(n, true); }
   void operator()(const AttentionForward& a) { OfAttention(a, false); }
   void operator()(const AttentionBackward& a) { OfAttention(a, true); }
   void operator()(const Rope& r) {
     Main("rotated", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.head_dim), r.dtype);
-    shape.is_backward = r.backward;
+    Issued(r.backward);
   }
   void operator()(const ActivationForward& a) { OfActivation(a, false); }
   void operator()(const ActivationBackward& a) { OfActivation(a, true); }
@@ -85,6 +88,9 @@ class Shaper {
     shape.tensors[name] = elements;
     shape.dtype = dtype;
   }
+  void Issued(bool is_backward) {
+    shape.issuer = is_backward ? OperatorShape::Issuer::kEngine : OperatorShape::Issuer::kModel;
+  }
   void Says(std::string_view what, bool holds = true) {
     if (holds) shape.holds.emplace_back(what);
   }
@@ -95,7 +101,7 @@ class Shaper {
     Says(Word(n.kind));
     Says("residual", n.residual);
     Says("bias", n.bias);
-    shape.is_backward = is_backward;
+    Issued(is_backward);
   }
   template <typename Attention>
   void OfAttention(const Attention& a, bool is_backward) {
@@ -105,13 +111,13 @@ class Shaper {
     Says(Word(a.kind));
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
-    shape.is_backward = is_backward;
+    Issued(is_backward);
   }
   template <typename Activation>
   void OfActivation(const Activation& a, bool is_backward) {
     Main("output", Product(a.rows, a.columns), a.dtype);
     Says(Word(a.kind));
-    shape.is_backward = is_backward;
+    Issued(is_backward);
   }
   template <typename Embedding>
   void OfEmbedding(const Embedding& e, bool is_backward) {
@@ -119,11 +125,12 @@ class Shaper {
     shape.tensors["table"] = Product(e.vocab, e.hidden);
     Says("positions", e.learned_positions);
     Says("vocab_parallel", e.vocab_parallel);
-    shape.is_backward = is_backward;
+    Issued(is_backward);
   }
   template <typename Loss>
   void OfLogits(const Loss& l) {
     Main("logits", Product(l.rows, l.vocab), l.dtype);
+    Issued(/*is_backward=*/false);
     shape.tensors["rows"] = static_cast<double>(l.rows);
   }
 
@@ -155,7 +162,9 @@ Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpe
   const auto product = [&](const auto& a) -> Result<Duration> {
     const BatchedGemm scores{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
     const BatchedGemm context{a.batch * a.heads, a.seq, a.head_dim, a.seq, a.dtype};
-    return GemmTime(work == Work::kScores ? scores : context, device, /*tf32=*/false);
+    WT_ASSIGN_OR_RETURN(const Duration one,
+                        GemmTime(work == Work::kScores ? scores : context, device, /*tf32=*/false));
+    return one.Scaled(device.gemm.batched_factor);
   };
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return product(*a);
@@ -172,6 +181,18 @@ Result<Duration> MovingTime(const FrameworkKernel& kernel, const OperatorShape& 
   const double an_element =
       kernel.values * static_cast<double>(SizeOf(shape.dtype).count()) + 4 * kernel.fp32 + kernel.bytes;
   return MemoryTime(Bytes(static_cast<int64_t>(tensor->second * an_element)), device);
+}
+
+double BeyondLaunch(const FrameworkProfile& framework, OperatorShape::Issuer issuer) {
+  switch (issuer) {
+    case OperatorShape::Issuer::kModel:
+      return framework.forward_us;
+    case OperatorShape::Issuer::kEngine:
+      return framework.backward_us;
+    case OperatorShape::Issuer::kLoop:
+      return framework.plain_us;
+  }
+  return 0;
 }
 
 double ResidualOf(const FrameworkKernel& kernel, const OpKind& kind, const ResidualFactors& factors) {
@@ -226,8 +247,7 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
   if (IsCommunication(kind))
     return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
   const OperatorShape shape = ShapeOf(kind, parameters);
-  const Duration each =
-      launch + Microseconds(shape.is_backward ? framework.backward_us : framework.forward_us);
+  const Duration each = launch + Microseconds(BeyondLaunch(framework, shape.issuer));
   Duration total;
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
     if (Holds(kernel, shape))

@@ -2,7 +2,7 @@
 // after the other.
 //
 //   device time = sum over kernels of (work + launches x minimum)
-//   host time   = sum over kernels of launches x (launch + forward or backward time of the framework) + what the host does besides
+//   host time   = sum over kernels of launches x (launch + the framework's time of its issuer) + what the host does besides
 //
 //   A norm that adds the residual stream, 2,048 x 4,096 in bf16, in eager PyTorch on an A100 (1,794 GB/s reached, minimum 3 us): the sum
 //   moves 3 x 16.8 MB, 28.1 us, the norm 2 x 16.8 MB, 18.7 us: 46.8 + 2 x 3 us.
@@ -26,8 +26,8 @@ struct OperatorShape {
   std::string main;                       // the one that kernels are of when they name none
   std::vector<std::string> holds;         // "residual", "layernorm", …
   DType dtype = DType::kFloat32;
-  bool is_backward = false;  // issued by the framework's backward engine
-  double count = 1;          // tensors that one operator works on
+  enum class Issuer { kModel, kEngine, kLoop } issuer = Issuer::kLoop;  // FrameworkProfile::forward_us, …
+  double count = 1;                                                     // tensors that one operator works on
 };
 // `parameters`: the type that a model's parameters are held in beside the optimizer's.
 OperatorShape ShapeOf(const OpKind& kind, DType parameters);

@@ -84,6 +84,7 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   profile.description = fields.StringOr("description", profile.description);
   profile.forward_us = fields.NumberOr("forward_us", profile.forward_us, 0, kMostMicroseconds);
   profile.backward_us = fields.NumberOr("backward_us", profile.backward_us, 0, kMostMicroseconds);
+  profile.plain_us = fields.NumberOr("plain_us", profile.plain_us, 0, kMostMicroseconds);
   profile.collective_us = fields.NumberOr("collective_us", profile.collective_us, 0, kMostMicroseconds);
   profile.flash = fields.StringOr("flash", profile.flash);
   if (fields.Has("operators")) {
