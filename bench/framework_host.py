@@ -13,6 +13,7 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 SEQ, BATCH, HIDDEN, HEADS = 4, 1, 16, 2
 
@@ -197,10 +198,20 @@ def measure(make, layers=4):
         with torch.no_grad():
             blocks(x)
 
+    def checkpointed():
+        y = x
+        for block in blocks:
+            y = checkpoint(block, y)
+        y.sum().backward()
+        for parameter in blocks.parameters():
+            parameter.grad = None
+
     forward = microseconds(lambda: blocks(x)) / layers
+    without = microseconds(without_gradients) / layers
     backward = microseconds(step) / layers - forward
-    print(f"{make.__name__:14} forward {forward:6.0f}   without gradients "
-          f"{microseconds(without_gradients) / layers:6.0f}   backward {backward:6.0f} us")
+    around = microseconds(checkpointed) / layers - without - forward - backward
+    print(f"{make.__name__:14} forward {forward:6.0f}   without gradients {without:6.0f}   backward {backward:6.0f}   "
+          f"around a recomputed block {around:6.0f} us")
 
 
 if __name__ == "__main__":

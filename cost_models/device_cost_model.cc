@@ -17,16 +17,16 @@ class DeviceCostModel : public CostModel {
         cluster_(plan.scenario.cluster),
         framework_(framework ? *framework : FrameworkOf(plan.scenario)),
         arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
-                    .parameters = TypesOf(plan.scenario.precision).storage},
+                    .parameters = TypesOf(plan.scenario.precision).storage,
+                    .recomputes = plan.scenario.recompute == Recompute::kFull},
         offload_(plan.scenario.parallel.data.offload) {}
 
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    return {
-        Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch, arithmetic_.parameters)),
-        CostSource::kModelled};
+    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch, arithmetic_)),
+            CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
   int cores_per_node() const override { return 0; }

@@ -88,8 +88,9 @@ class Shaper {
     shape.tensors[name] = elements;
     shape.dtype = dtype;
   }
-  void Issued(bool is_backward) {
+  void Issued(bool is_backward, bool is_in_block = true) {
     shape.issuer = is_backward ? OperatorShape::Issuer::kEngine : OperatorShape::Issuer::kModel;
+    shape.is_in_block = is_in_block;
   }
   void Says(std::string_view what, bool holds = true) {
     if (holds) shape.holds.emplace_back(what);
@@ -125,12 +126,12 @@ class Shaper {
     shape.tensors["table"] = Product(e.vocab, e.hidden);
     Says("positions", e.learned_positions);
     Says("vocab_parallel", e.vocab_parallel);
-    Issued(is_backward);
+    Issued(is_backward, /*is_in_block=*/false);
   }
   template <typename Loss>
   void OfLogits(const Loss& l) {
     Main("logits", Product(l.rows, l.vocab), l.dtype);
-    Issued(/*is_backward=*/false);
+    Issued(/*is_backward=*/false, /*is_in_block=*/false);
     shape.tensors["rows"] = static_cast<double>(l.rows);
   }
 
@@ -183,10 +184,12 @@ Result<Duration> MovingTime(const FrameworkKernel& kernel, const OperatorShape& 
   return MemoryTime(Bytes(static_cast<int64_t>(tensor->second * an_element)), device);
 }
 
-double BeyondLaunch(const FrameworkProfile& framework, OperatorShape::Issuer issuer) {
-  switch (issuer) {
+double BeyondLaunch(const FrameworkProfile& framework, const OperatorShape& shape,
+                    const ArithmeticContext& context) {
+  switch (shape.issuer) {
     case OperatorShape::Issuer::kModel:
-      return framework.forward_us;
+      return context.recomputes && shape.is_in_block ? (framework.forward_us + framework.no_grad_us) / 2
+                                                     : framework.forward_us;
     case OperatorShape::Issuer::kEngine:
       return framework.backward_us;
     case OperatorShape::Issuer::kLoop:
@@ -243,16 +246,19 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
   return total;
 }
 
-Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch, DType parameters) {
+Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
+                  const ArithmeticContext& context) {
   if (IsCommunication(kind))
     return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
-  const OperatorShape shape = ShapeOf(kind, parameters);
-  const Duration each = launch + Microseconds(BeyondLaunch(framework, shape.issuer));
+  const OperatorShape shape = ShapeOf(kind, context.parameters);
+  const Duration each = launch + Microseconds(BeyondLaunch(framework, shape, context));
   Duration total;
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
     if (Holds(kernel, shape))
       total = total + each.Scaled(LaunchesOf(kernel, shape)) + Microseconds(kernel.host_us);
   }
+  if (context.recomputes && std::holds_alternative<AttentionBackward>(kind))
+    total = total + Microseconds(framework.checkpoint_us);
   return total.Scaled(framework.residuals.host);
 }
 

@@ -27,7 +27,8 @@ struct OperatorShape {
   std::vector<std::string> holds;         // "residual", "layernorm", …
   DType dtype = DType::kFloat32;
   enum class Issuer { kModel, kEngine, kLoop } issuer = Issuer::kLoop;  // FrameworkProfile::forward_us, …
-  double count = 1;                                                     // tensors that one operator works on
+  bool is_in_block = false;  // run twice where blocks are recomputed
+  double count = 1;          // tensors that one operator works on
 };
 // `parameters`: the type that a model's parameters are held in beside the optimizer's.
 OperatorShape ShapeOf(const OpKind& kind, DType parameters);
@@ -36,6 +37,7 @@ OperatorShape ShapeOf(const OpKind& kind, DType parameters);
 struct ArithmeticContext {
   bool tf32 = false;
   DType parameters = DType::kFloat32;
+  bool recomputes = false;  // whole blocks
 };
 
 // Errors: InvalidInput where the device has no arithmetic of the operator's type, or the profile speaks of a tensor that the operator
@@ -43,8 +45,10 @@ struct ArithmeticContext {
 Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framework, const DeviceSpec& device,
                             const ArithmeticContext& context);
 
-// Of any operator, communication too.
-Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch, DType parameters);
+// Of any operator, communication too. Where blocks are recomputed, the mean of both forwards; with the backward of its attention, what
+// the host does around a block.
+Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
+                  const ArithmeticContext& context);
 
 // Kernels that the framework launches for the operator.
 double LaunchesOf(const OpKind& kind, const FrameworkProfile& framework, DType parameters);

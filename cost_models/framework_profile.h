@@ -52,7 +52,9 @@ struct FrameworkProfile {
   // Of the host, for each kernel beyond its launch: issued by the model's code, by the framework's backward engine, or by a loop over
   // tensors that needs no gradients (optimizers, copies).
   double forward_us = 0, backward_us = 0, plain_us = 0;
-  double collective_us = 0;     // for each collective and message
+  double collective_us = 0;  // for each collective and message
+  // Activations recomputed in full: a kernel of the first forward, which records no gradients, and what is around each block.
+  double no_grad_us = 0, checkpoint_us = 0;
   std::string flash = "flash";  // which of the device's rates `attention: flash` has
   ResidualFactors residuals;
   std::map<std::string, std::string> sources;
