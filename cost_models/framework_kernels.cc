@@ -198,12 +198,19 @@ double BeyondLaunch(const FrameworkProfile& framework, const OperatorShape& shap
   return 0;
 }
 
+template <typename... Kinds>
+bool IsOneOf(const OpKind& kind) {
+  return (std::holds_alternative<Kinds>(kind) || ...);
+}
+
 double ResidualOf(const FrameworkKernel& kernel, const OpKind& kind, const ResidualFactors& factors) {
-  if (kernel.work == Work::kBytes) return factors.memory;
-  if (kernel.work != Work::kOwn || std::holds_alternative<AttentionForward>(kind) ||
-      std::holds_alternative<AttentionBackward>(kind))
-    return factors.attention;
-  return std::holds_alternative<Gemm>(kind) ? factors.gemm : factors.memory;
+  if (IsOneOf<AttentionForward, AttentionBackward>(kind)) return factors.attention;
+  if (IsOneOf<Gemm>(kind)) return kernel.work == Work::kOwn ? factors.gemm : factors.memory;
+  if (IsOneOf<CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, EmbeddingForward,
+              EmbeddingBackward>(kind))
+    return factors.loss;
+  if (IsOneOf<OptimizerUpdate, GradientNorm, ClipGradients>(kind)) return factors.optimizer;
+  return factors.memory;
 }
 
 Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, const OperatorShape& shape,

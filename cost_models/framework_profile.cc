@@ -67,6 +67,8 @@ double& Residual(ResidualFactors& factors, std::string_view name) {
   if (name == "host") return factors.host;
   if (name == "gemm") return factors.gemm;
   if (name == "attention") return factors.attention;
+  if (name == "loss") return factors.loss;
+  if (name == "optimizer") return factors.optimizer;
   if (name == "memory") return factors.memory;
   WT_CHECK(name == "link");
   return factors.link;

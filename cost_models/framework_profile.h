@@ -39,10 +39,17 @@ struct FrameworkKernel {
 
 // How much longer than predicted something takes: what `calibrate --steps` finds. 1 where nothing is known.
 struct ResidualFactors {
-  double host = 1, gemm = 1, attention = 1, memory = 1, link = 1;
+  double host = 1;
+  double gemm = 1;
+  double attention = 1;  // all its kernels
+  double loss = 1;       // and embeddings: what works on the vocabulary
+  double optimizer = 1;
+  double memory = 1;  // other kernels that move bytes
+  double link = 1;    // collectives and messages
 };
 // In the order of the JSON.
-inline constexpr const char* kResidualNames[] = {"host", "gemm", "attention", "memory", "link"};
+inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",
+                                                 "optimizer", "memory", "link"};
 double& Residual(ResidualFactors& factors, std::string_view name);
 
 struct FrameworkProfile {
