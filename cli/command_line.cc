@@ -18,7 +18,7 @@ const std::vector<std::string>& Commands() {
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kRank;
+         command == Command::kSearch || command == Command::kRank;
 }
 
 class Parser {
@@ -34,7 +34,7 @@ class Parser {
         "Exit status: 0 success, 1 the work failed, 2 wrong usage or a bad file, 3 outside the tolerance.\n"
         "docs/contract.md describes the files; `windtunnel COMMAND --help` the options of a command.");
     AddScenarioCommands();
-    AddLaterCommands();
+    AddSearch();
     AddProfileCommands();
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
@@ -74,6 +74,7 @@ class Parser {
     CLI::App* predict = AddCommand(app_, "predict", Command::kPredict, "Simulate the scenario's step.");
     AddFiles(*predict, "SCENARIO", "A scenario file");
     AddCommon(*predict);
+    AddFolding(*predict);
     AddReports(*predict);
 
     CLI::App* run =
@@ -88,6 +89,7 @@ class Parser {
     AddFiles(*compare, "SCENARIO", "Scenario files");
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
+    AddFolding(*compare);
     AddReports(*compare);
 
     CLI::App* calibrate = AddCommand(app_, "calibrate", Command::kCalibrate,
@@ -130,12 +132,31 @@ class Parser {
     explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
+    AddFolding(*explain);
   }
 
-  // Understood, but not built yet: their arguments are taken as they come.
-  void AddLaterCommands() {
-    AddCommand(app_, "search", Command::kSearch, "Find the best parallel configuration (not supported yet).")
-        ->allow_extras();
+  void AddSearch() {
+    CLI::App* search =
+        AddCommand(app_, "search", Command::kSearch,
+                   "Find the best parallel configuration within the scenario's `search:` ranges.");
+    AddFiles(*search, "SCENARIO", "A scenario file with ranges");
+    search->add_option("--top", options_.top, "How many of the fastest to show (default 10)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1'000'000));
+    search
+        ->add_option("--state", options_.state,
+                     "Keep what is found in FILE, and go on from what is there after an interruption")
+        ->type_name("FILE");
+    CLI::Option* full = search->add_flag(
+        "--full", options_.full, "Predict the whole Pareto front in full, not only the best (takes long)");
+    search->add_flag("--quick", options_.quick, "Predict nothing in full: step times and memory are the same")
+        ->excludes(full);
+    search->add_option("--threads", options_.threads, "Threads (default: one for each core)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 4096));
+    AddCommon(*search);
+    search->add_option("--json", options_.json, "Write the result as JSON; - is standard output")
+        ->type_name("FILE");
   }
 
   void AddProfileCommands() {
@@ -172,13 +193,18 @@ class Parser {
         "--no-progress", [this] { options_.progress = false; }, "No line of progress");
   }
 
+  void AddFolding(CLI::App& command) {
+    command.add_flag_callback(
+        "--no-fold", [this] { options_.fold = false; }, "Simulate every rank, alike or not");
+  }
+
   void AddReports(CLI::App& command) {
     command.add_option("--json", options_.json, "Write the result as JSON; - is standard output")
         ->type_name("FILE");
     command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
         ->type_name("FILE");
     command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command.add_option("--html", options_.html, "Write an HTML report (not supported yet)")
+    command.add_option("--html", options_.html, "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 

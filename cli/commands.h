@@ -13,6 +13,7 @@ Result<int> PredictCommand(const Options& options);
 Result<int> RunLiveCommand(const Options& options);
 Result<int> CompareCommand(const Options& options);
 Result<int> CalibrateCommand(const Options& options);
+Result<int> SearchCommand(const Options& options);
 Result<int> ExplainCommand(const Options& options);
 Result<int> ValidateCommand(const Options& options);
 Result<int> ProfileShowCommand(const Options& options);

@@ -48,7 +48,8 @@ Result<Outcome> CompareOne(const Options& options, Plan plan) {
   }
 
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictFrom(costs, plan));  // frozen before the live run
+  WT_ASSIGN_OR_RETURN(const Prediction prediction,
+                      PredictFrom(costs, plan, options.fold));  // frozen before the live run
   auto predicted = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(Measurement measurement, RunLive(plan, LiveOptionsFor(options, progress)));
   auto measured = std::chrono::steady_clock::now();

@@ -62,7 +62,7 @@ std::optional<std::string> FindFile(const std::string& name, std::string& looked
 Result<Costs> FindByName(const std::string& name) {
   std::string looked;
   if (auto path = FindFile(name, looked)) return LoadNamedCosts(*path);
-  if (auto json = EmbeddedProfileJson(name)) {
+  if (auto json = EmbeddedProfile(name)) {
     WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
     return Costs{.profile = std::move(profile), .path = name + " (built in)"};
   }
@@ -176,9 +176,9 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   return scenario;
 }
 
-Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan) {
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold) {
   auto model = MakeProfileCostModel(costs.profile, plan);
-  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed});
+  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed, .fold = fold});
   if (prediction || prediction.error().kind != ErrorKind::kInvalidInput) return prediction;
   MissingCosts missing = FindMissingCosts(costs.profile, plan);
   if (missing.empty()) return prediction;

@@ -49,6 +49,6 @@ Status SaveCosts(const Costs& costs);
 Scenario WithBalance(Scenario scenario, const Costs& costs);
 
 // Predict, with an error that says how to come by the costs that are missing.
-Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan);
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold = true);
 
 }  // namespace windtunnel

@@ -37,8 +37,8 @@ Result<int> ExplainCommand(const Options& options) {
     return 0;
   }
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
-  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
-  const PredictPlan predict = [&costs](const Plan& variant) { return PredictFrom(costs, variant); };
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold));
+  const PredictPlan predict = [&](const Plan& variant) { return PredictFrom(costs, variant, options.fold); };
   fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
              ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
   fmt::print("{}", AnswerQuestions(plan, prediction, CapacityOf(plan, costs, prediction), predict, ink));

@@ -38,6 +38,11 @@ struct Options {
   std::vector<std::string> sets;       // KEY=VALUE
   std::optional<uint64_t> seed;
   bool recalibrate = false;
+  int top = 10;                           // search: how many of the fastest
+  int threads = 0;                        // search; 0: one for each core
+  bool quick = false, full = false;       // search: nothing, or the whole front, is predicted in full
+  std::string state;                      // search: where it goes on from
+  bool fold = true;                       // predict, compare, explain: alike ranks are simulated once
   bool resolved = false, memory = false;  // explain
   bool quiet = false, verbose = false, progress = true;
 };

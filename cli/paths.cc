@@ -24,6 +24,20 @@ Status WriteAll(std::FILE* file, const std::string& path, const std::string& tex
 
 }  // namespace
 
+JobProcess ThisJobProcess() {
+  const struct {
+    const char *rank, *count;
+  } known[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+               {"PMI_RANK", "PMI_SIZE"},
+               {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+  for (const auto& variables : known) {
+    const int rank = std::atoi(Environment(variables.rank).c_str());
+    const int count = std::atoi(Environment(variables.count).c_str());
+    if (count > 1 && rank >= 0 && rank < count) return {rank, count};
+  }
+  return {};
+}
+
 Status EnterUserDirectory() {
   std::string directory = Environment("WINDTUNNEL_USER_DIRECTORY");
   if (directory.empty()) directory = Environment("BUILD_WORKING_DIRECTORY");

@@ -18,6 +18,12 @@ Result<std::string> CacheDirectory();
 // Directories that may hold cost_models/profiles/: runfiles and the directory of the binary.
 std::vector<std::string> InstallDirectories();
 
+// Which of several processes this one is that mpirun or srun started: Open MPI's, PMI's or a Slurm step's variables.
+struct JobProcess {
+  int rank = 0, count = 1;
+};
+JobProcess ThisJobProcess();
+
 // Writes `text` to `path` ("-": standard output). Failed when it cannot be written.
 Status WriteText(const std::string& path, const std::string& text);
 

@@ -23,7 +23,7 @@ Result<int> RunCommand(const Options& options) {
     case Command::kCalibrate:
       return CalibrateCommand(options);
     case Command::kSearch:
-      return Unsupported("search is not supported yet");
+      return SearchCommand(options);
     case Command::kValidate:
       return ValidateCommand(options);
     case Command::kExplain:

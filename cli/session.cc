@@ -5,7 +5,9 @@
 #include <string_view>
 
 #include "cli/paths.h"
+#include "reports/html/html_report.h"
 #include "reports/result.h"
+#include "reports/scaling.h"
 #include "reports/svg.h"
 #include "reports/table.h"
 #include "reports/trace.h"
@@ -15,7 +17,7 @@ namespace windtunnel {
 namespace {
 
 Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes) {
-  if (options.json == "-") return Ok();
+  if (options.json == "-" || options.html == "-") return Ok();
   Ink ink = StandardInk();
   if (!options.quiet)
     for (size_t i = 0; i < outcomes.size(); ++i)
@@ -27,6 +29,20 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
   }
   if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
   return Ok();
+}
+
+// From the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
+std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {
+  std::vector<Scaling> scalings;
+  for (const Outcome& outcome : outcomes) {
+    Scaling& scaling = scalings.emplace_back();
+    if (!outcome.prediction) continue;
+    Costs costs;
+    costs.profile = outcome.profile;
+    scaling =
+        PredictScaling(outcome.plan.scenario, [&](const Plan& plan) { return PredictFrom(costs, plan); });
+  }
+  return scalings;
 }
 
 }  // namespace
@@ -63,18 +79,19 @@ Result<Plan> LoadPlan(const Options& options, const std::string& file) {
 }
 
 Status CheckReports(const Options& options) {
-  if (!options.html.empty()) return Unsupported("--html is not supported yet; --json, --trace and --svg are");
   if (options.files.size() > 1 && !(options.trace.empty() && options.svg.empty()))
     return InvalidInput("--trace and --svg take one scenario, {} were given", options.files.size());
-  int to_stdout = (options.json == "-") + (options.trace == "-") + (options.svg == "-");
-  if (to_stdout > 1) return InvalidInput("only one of --json, --trace and --svg can go to standard output");
+  int to_stdout =
+      (options.json == "-") + (options.trace == "-") + (options.svg == "-") + (options.html == "-");
+  if (to_stdout > 1)
+    return InvalidInput("only one of --json, --html, --trace and --svg can go to standard output");
   return Ok();
 }
 
 Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan));
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   Outcome outcome;
   outcome.plan = std::move(plan);
@@ -89,6 +106,8 @@ Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
   if (!options.trace.empty()) WT_RETURN_IF_ERROR(WriteText(options.trace, TraceJson(outcomes.front())));
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(outcomes.front())));
+  if (!options.html.empty())
+    WT_RETURN_IF_ERROR(WriteText(options.html, HtmlReport(outcomes, ScalingsOf(outcomes))));
   return Ok();
 }
 

@@ -32,12 +32,27 @@ struct CommunicationCost {
   CostSource source = CostSource::kMeasured;
 };
 
+// What a transfer takes of a link of cluster.topology while it goes as fast as alone: a share of what is achieved of the link, up to 1 on
+// the busiest.
+struct LinkDemand {
+  int32_t link = -1;
+  double share = 0;
+};
+using LinkDemands = std::vector<LinkDemand>;
+
 class CostModel {
  public:
   virtual ~CostModel() = default;
   // Errors: InvalidInput naming the operator when there is no entry to take its cost from.
   virtual Result<KernelCost> Kernel(const Op& op) const = 0;
   virtual Result<CommunicationCost> Communication(const Op& op, const Group& group) const = 0;
+  // Whether transfers share links, which Links tells.
+  virtual bool has_links() const { return false; }
+  // The links that a transfer crosses, by link, ascending. `position` is that of the operator's rank in the group, where it matters (a send
+  // or receive). Null where transfers share none. Errors: as Communication.
+  virtual Result<std::shared_ptr<const LinkDemands>> Links(const Op&, const Group&, int /*position*/) const {
+    return std::shared_ptr<const LinkDemands>();
+  }
   // Host time before each operator.
   virtual Distribution Dispatch() const = 0;
   // The same before this one, where the model tells operators apart.

@@ -1,9 +1,13 @@
 #include "cost_models/device_cost_model.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
 
+#include "cost_models/collective_traffic.h"
 #include "cost_models/framework_kernels.h"
-#include "cost_models/ring_collectives.h"
+#include "cost_models/nccl_collectives.h"
 #include "plan/model.h"
 
 namespace windtunnel {
@@ -19,10 +23,15 @@ class DeviceCostModel : public CostModel {
         arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
                     .parameters = TypesOf(plan.scenario.precision).storage,
                     .recomputes = plan.scenario.recompute == Recompute::kFull},
-        offload_(plan.scenario.parallel.data.offload) {}
+        offload_(plan.scenario.parallel.data.offload) {
+    if (cluster_.topology.is_given()) usable_ = ReadTopology();
+  }
 
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
+  bool has_links() const override { return traffic_ != nullptr; }
+  Result<std::shared_ptr<const LinkDemands>> Links(const Op& op, const Group& group,
+                                                   int position) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
     return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch, arithmetic_)),
@@ -37,14 +46,48 @@ class DeviceCostModel : public CostModel {
   Bytes DeviceMemory() const override { return device_.memory; }
 
  private:
+  Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
+
+  // What is known of a group: its ranks, how it lies, and by traffic_ what it puts on links.
+  struct KnownGroup {
+    std::vector<int> ranks;
+    int32_t layout = -1;  // into layouts_
+    std::map<std::tuple<Pattern, int, int>, const Traffic*>
+        traffic;  // by pattern, and of pairs by what tells them apart
+  };
+  struct Alone {
+    GroupLayout layout;
+    CollectiveTime model;
+  };
+  Result<KnownGroup*> Know(const Group& group) const;
+  Result<Alone> AloneOnLinks(const Op& op, const Group& group) const;
+  Result<CollectiveTime> ModelOf(const OpKind& kind, int32_t layout) const;
+  Result<const Traffic*> CrossedBy(Pattern pattern, const OpKind& kind, const Group& group, int position,
+                                   KnownGroup& known) const;
 
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
   const FrameworkProfile framework_;
   const ArithmeticContext arithmetic_;
   const Offload offload_;
+  Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
+  std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
+
+  // Found once. Used with a topology only, so that without one a model serves several threads at once.
+  mutable std::unordered_map<const Group*, KnownGroup> groups_;
+  mutable std::vector<GroupLayout> layouts_;  // distinct ones
+  mutable std::map<std::tuple<int32_t, size_t, int, int64_t>, CollectiveTime>
+      times_;  // by layout, operator's kind, collective's kind, bytes
 };
+
+Status DeviceCostModel::ReadTopology() {
+  WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster_, device_.intra_node));
+  WT_ASSIGN_OR_RETURN(const LinkShares shares, SharesOf(cluster_, device_, topology));
+  traffic_ = std::make_unique<TrafficModel>(std::move(topology), static_cast<int>(cluster_.devices_per_node),
+                                            shares);
+  return Ok();
+}
 
 // What offload leaves to the host: it streams its operands through memory that the hosts of all the node's devices share.
 bool WorksOnOptimizerState(const OpKind& kind) {
@@ -58,33 +101,144 @@ KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
 }
 
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
+  WT_RETURN_IF_ERROR(usable_);
   if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 
-// A message from one rank to another of a pair is a broadcast between the two: one step, over which all of it goes.
-Collective AsCollective(const OpKind& kind) {
-  if (const auto* send = std::get_if<Send>(&kind))
-    return {CollectiveKind::kBroadcast, send->dtype, send->elements};
-  if (const auto* receive = std::get_if<Receive>(&kind))
-    return {CollectiveKind::kBroadcast, receive->dtype, receive->elements};
-  return std::get<Collective>(kind);
+// nccl-tests' output for the collective in a group that lies as measured; nothing where there is none.
+const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& layout,
+                                       const DeviceSpec& device) {
+  const auto* collective = std::get_if<Collective>(&kind);
+  if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) return nullptr;
+  for (const MeasuredCollective& measured : device.measured_collectives) {
+    if (measured.op == Name(collective->kind) && measured.ranks == layout.ranks &&
+        measured.nodes == layout.nodes)
+      return &measured;
+  }
+  return nullptr;
+}
+
+// Linear between two measured sizes; beyond the largest at its bandwidth; below the smallest what the model says, but no more than that
+// took.
+CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Duration modelled) {
+  const auto& rows = measured.rows;
+  const auto above = std::lower_bound(rows.begin(), rows.end(), std::pair(bytes, Duration()));
+  CommunicationCost cost{.source = CostSource::kModelled};
+  if (above == rows.end()) {
+    cost.time = Distribution::Constant(rows.back().second.Scaled(bytes / rows.back().first));
+  } else if (above->first == bytes) {
+    cost.time = Distribution::Constant(above->second);
+    cost.source = CostSource::kMeasured;
+  } else if (above == rows.begin()) {
+    cost.time = Distribution::Constant(std::min(modelled, above->second));
+  } else {
+    const auto& [b0, t0] = *(above - 1);
+    cost.time = Distribution::Constant(t0 + (above->second - t0).Scaled((bytes - b0) / (above->first - b0)));
+    cost.source = CostSource::kInterpolated;
+  }
+  return cost;
+}
+
+// Groups stay where they are in their plan; another at the same place is told apart by its ranks.
+Result<DeviceCostModel::KnownGroup*> DeviceCostModel::Know(const Group& group) const {
+  KnownGroup& known = groups_[&group];
+  if (known.layout >= 0 && known.ranks == group.ranks) return &known;
+  WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOutGroup(group, cluster_, device_, *traffic_));
+  const auto found = std::find(layouts_.begin(), layouts_.end(), layout);
+  known = {group.ranks, static_cast<int32_t>(found - layouts_.begin()), {}};
+  if (found == layouts_.end()) layouts_.push_back(layout);
+  return &known;
+}
+
+Result<CollectiveTime> DeviceCostModel::ModelOf(const OpKind& kind, int32_t layout) const {
+  const auto* collective = std::get_if<Collective>(&kind);
+  const auto key = std::tuple(layout, kind.index(), collective ? static_cast<int>(collective->kind) : -1,
+                              MessageBytes(kind).count());
+  if (auto found = times_.find(key); found != times_.end()) return found->second;
+  WT_ASSIGN_OR_RETURN(const CollectiveTime time,
+                      CollectiveTimeOf(kind, layouts_[layout], device_.collectives,
+                                       cluster_.network.algorithm, cluster_.network.protocol));
+  return times_.emplace(key, time).first->second;
+}
+
+Result<const Traffic*> DeviceCostModel::CrossedBy(Pattern pattern, const OpKind& kind, const Group& group,
+                                                  int position, KnownGroup& known) const {
+  const auto* send = std::get_if<Send>(&kind);
+  const auto* receive = std::get_if<Receive>(&kind);
+  const auto* collective = std::get_if<Collective>(&kind);
+  int from = -1, to = -1;
+  if (send) from = position, to = send->peer;
+  else if (receive) from = receive->peer, to = position;
+  else if (pattern == Pattern::kPairs) from = -2 - static_cast<int>(collective->kind), to = collective->root;
+  const Traffic*& traffic = known.traffic[{pattern, from, to}];
+  if (traffic == nullptr) {
+    WT_ASSIGN_OR_RETURN(traffic, traffic_->Of(pattern, kind, group, position));
+  }
+  return traffic;
+}
+
+// A rank that may send to, or receive from, the operator's peer.
+int SomeonesPosition(const OpKind& kind) {
+  const auto* send = std::get_if<Send>(&kind);
+  const auto* receive = std::get_if<Receive>(&kind);
+  const int peer = send ? send->peer : receive ? receive->peer : 1;
+  return peer == 0 ? 1 : 0;
+}
+
+// What is in the way of a transfer that has the links to itself.
+Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const Group& group) const {
+  WT_RETURN_IF_ERROR(usable_);
+  if (!traffic_) {
+    WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOutGroup(group, cluster_, device_));
+    WT_ASSIGN_OR_RETURN(const CollectiveTime time,
+                        CollectiveTimeOf(op.kind, layout, device_.collectives, cluster_.network.algorithm,
+                                         cluster_.network.protocol));
+    return Alone{layout, time};
+  }
+  WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
+  Alone alone{layouts_[known->layout], {}};
+  WT_ASSIGN_OR_RETURN(alone.model, ModelOf(op.kind, known->layout));
+  WT_ASSIGN_OR_RETURN(const Traffic* traffic,
+                      CrossedBy(alone.model.pattern, op.kind, group, SomeonesPosition(op.kind), *known));
+  alone.model.time =
+      std::max(alone.model.time,
+               alone.model.latency + LeastMoving(op.kind, alone.model.pattern, alone.layout.ranks, *traffic));
+  return alone;
 }
 
 // The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
 Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
-  const Collective collective = AsCollective(op.kind);
-  WT_ASSIGN_OR_RETURN(RingLayout ring, LayOutRing(group, cluster_, device_));
-  WT_ASSIGN_OR_RETURN(Duration time, RingTime(collective, ring, device_.collectives));
-  const int channels =
-      ring.nodes > 1 ? device_.collectives.channels_inter : device_.collectives.channels_intra;
-  const double taken = static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
-  CommunicationCost cost{.time = Distribution::Constant(time.Scaled(framework_.residuals.link)),
-                         .source = CostSource::kModelled};
-  if (collective.kind != CollectiveKind::kBarrier) cost.compute_efficiency = 1 - taken;
+  const CollectiveSpec& spec = device_.collectives;
+  WT_ASSIGN_OR_RETURN(const Alone alone, AloneOnLinks(op, group));
+  CommunicationCost cost{.time = Distribution::Constant(alone.model.time), .source = CostSource::kModelled};
+  const bool is_given = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
+                        cluster_.network.protocol != CollectiveProtocol::kAuto || cluster_.slow_link;
+  const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, device_);
+  if (measured) cost = CostAt(MessageBytes(op.kind), *measured, alone.model.time);
+  int channels = alone.layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
+  if (alone.model.pattern == Pattern::kNvls || alone.model.pattern == Pattern::kNvlsTree)
+    channels = spec.channels_nvls;
+  // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
+  // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
+    cost.compute_efficiency =
+        1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
+  if (framework_.residuals.link != 1)
+    cost.time = Distribution::Constant(cost.time.p50().Scaled(framework_.residuals.link));
   return cost;
+}
+
+Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, const Group& group,
+                                                                  int position) const {
+  if (traffic_ == nullptr || group.ranks.size() <= 1) return std::shared_ptr<const LinkDemands>();
+  WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
+  WT_ASSIGN_OR_RETURN(const CollectiveTime model, ModelOf(op.kind, known->layout));
+  WT_ASSIGN_OR_RETURN(const Traffic* traffic, CrossedBy(model.pattern, op.kind, group, position, *known));
+  return traffic->demands;
 }
 
 }  // namespace

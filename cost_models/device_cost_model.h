@@ -1,5 +1,5 @@
-// Costs of a plan on a device that is not at hand: the framework's kernels by roofline, collectives by rings, host times by framework. Every cost is
-// `modelled` and a constant.
+// Costs of a plan on a device that is not at hand: the framework's kernels by roofline, collectives by NCCL's model (or measured, where
+// the device has nccl-tests' output for them), host times by framework. Every cost is a constant.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace windtunnel {
 
-// `device` must outlive the model. Without `framework`: what is known of the scenario's.
+// `device` must outlive the model, which with cluster.topology serves one thread. Without `framework`: what is known of the scenario's.
 std::unique_ptr<CostModel> MakeDeviceCostModel(
     const DeviceSpec& device, const Plan& plan,
     const std::optional<FrameworkProfile>& framework = std::nullopt);

@@ -1,6 +1,7 @@
 #include "cost_models/device_spec.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -48,19 +49,54 @@ std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
   return rates;
 }
 
+// The value of `words` that the field names.
+template <typename E, size_t N>
+E ReadWord(Fields& fields, const std::string& key,
+           const std::array<std::pair<std::string_view, E>, N>& words) {
+  const std::string word = fields.String(key);
+  for (const auto& [name, value] : words) {
+    if (name == word) return value;
+  }
+  std::string expected;
+  for (const auto& [name, value] : words) expected += fmt::format(" {}", name);
+  fields.Fail("$.collectives." + key, fmt::format("is \"{}\", expected one of{}", word, expected));
+  return words.front().second;
+}
+
+int ReadChannels(Fields& fields, const std::string& key, int64_t least) {
+  return static_cast<int>(std::min<int64_t>(fields.Integer(key, least), 1024));
+}
+
 CollectiveSpec ReadCollectives(Fields& fields) {
+  using Generation = std::pair<std::string_view, GpuGeneration>;
+  using Cpu = std::pair<std::string_view, HostCpu>;
   CollectiveSpec spec;
-  spec.channels_intra = static_cast<int>(std::min<int64_t>(fields.Integer("channels_intra", 1), 1024));
-  spec.channels_inter = static_cast<int>(std::min<int64_t>(fields.Integer("channels_inter", 1), 1024));
-  fields.Object("ll_gbytes_per_s", [&](Fields& f) {
-    spec.ll_one_node = ReadGBps(f, "one_node");
-    spec.ll_two_nodes = ReadGBps(f, "two_nodes");
-    spec.ll_more_nodes = ReadGBps(f, "more_nodes");
-  });
-  spec.net_overhead = ReadMicroseconds(fields, "net_overhead_us");
+  spec.generation = ReadWord(fields, "generation",
+                             std::array<Generation, 4>{{{"volta", GpuGeneration::kVolta},
+                                                        {"ampere", GpuGeneration::kAmpere},
+                                                        {"hopper", GpuGeneration::kHopper},
+                                                        {"blackwell", GpuGeneration::kBlackwell}}});
+  spec.cpu =
+      ReadWord(fields, "host_cpu", std::array<Cpu, 2>{{{"intel", HostCpu::kIntel}, {"amd", HostCpu::kAmd}}});
+  spec.channels_intra = ReadChannels(fields, "channels_intra", 1);
+  spec.channels_inter = ReadChannels(fields, "channels_inter", 1);
+  spec.channels_nvls = ReadChannels(fields, "channels_nvls", 0);
+  spec.nvls = GBps(fields.NumberOrNull("nvls_gbytes_per_s", 1e-3, kMost));
   spec.start = ReadMicroseconds(fields, "start_us");
   spec.start_inter = ReadMicroseconds(fields, "start_inter_us");
   return spec;
+}
+
+MeasuredCollective ReadMeasured(Fields& fields) {
+  MeasuredCollective measured{.op = fields.String("op"), .ranks = fields.Ranks(), .rows = {}};
+  measured.nodes = static_cast<int>(fields.Integer("nodes", 1));
+  fields.List("rows", [&](Fields& f) {
+    const Bytes bytes(f.Integer("bytes", 1));
+    measured.rows.emplace_back(bytes, ReadMicroseconds(f, "time_us"));
+  });
+  std::sort(measured.rows.begin(), measured.rows.end());
+  if (measured.rows.empty()) fields.Fail("$.measured_collectives", "has an entry without rows");
+  return measured;
 }
 
 DeviceSpec ReadDevice(Fields& fields) {
@@ -84,6 +120,9 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.host_link = ReadGBps(fields, "host_gbytes_per_s");
   device.host_memory = ReadGBps(fields, "host_memory_gbytes_per_s");
   fields.Object("collectives", [&](Fields& f) { device.collectives = ReadCollectives(f); });
+  if (fields.Has("measured_collectives"))
+    fields.List("measured_collectives",
+                [&](Fields& f) { device.measured_collectives.push_back(ReadMeasured(f)); });
   fields.Object("outside", [&](Fields& f) {
     device.context = Bytes(f.Integer("context_bytes", 0));
     device.communicator = Bytes(f.Integer("communicator_bytes", 0));

@@ -2,7 +2,7 @@
 // are modelled from (cost_models/device_cost_model.h). JSON, schema "windtunnel/device/1" (cost_models/README.md); the
 // known ones are part of the program.
 //
-//   WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "a100-sxm-80g"));
+//   WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
 //   FlopRate peak = device.PeakFor(DType::kBFloat16);
 #pragma once
 
@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cost_models/nccl_tuning.h"
 #include "plan/dtype.h"
 
 namespace windtunnel {
@@ -38,12 +39,21 @@ struct AttentionRate {
   FlopRate forward, backward;
 };
 
-// What NCCL's formulas ask for (cost_models/ring_collectives.h).
+// What NCCL's formulas ask for (cost_models/nccl_collectives.h).
 struct CollectiveSpec {
-  int channels_intra = 0, channels_inter = 0;  // blocks of the communication kernel, on one node and beyond
-  Bandwidth ll_one_node, ll_two_nodes, ll_more_nodes;  // ceilings of the low-latency protocol
-  Duration net_overhead;                               // of the host for each message to another node
-  Duration start, start_inter;                         // what a collective takes beyond NCCL's own latencies
+  GpuGeneration generation = GpuGeneration::kAmpere;
+  HostCpu cpu = HostCpu::kIntel;
+  // Blocks of the communication kernel: on one node, beyond, and where the switches reduce.
+  int channels_intra = 0, channels_inter = 0, channels_nvls = 0;
+  Bandwidth nvls;               // to and from the switches when these reduce; 0: they do not
+  Duration start, start_inter;  // what a collective takes beyond NCCL's own latencies
+};
+
+// nccl-tests' output of one collective: what is measured is not modelled.
+struct MeasuredCollective {
+  std::string op;  // "all_reduce", as nccl-tests names them
+  int ranks = 0, nodes = 0;
+  std::vector<std::pair<Bytes, Duration>> rows;  // by bytes of the whole message, ascending
 };
 
 struct DeviceSpec {
@@ -63,6 +73,7 @@ struct DeviceSpec {
   Bandwidth host_link;     // to the host, one way
   Bandwidth host_memory;   // of a node's processors, which its devices' hosts share
   CollectiveSpec collectives;
+  std::vector<MeasuredCollective> measured_collectives;
   Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank
   std::map<std::string, std::string> sources;  // by field: where its figure comes from
 
@@ -76,7 +87,7 @@ struct DeviceSpec {
 Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& name);
 
 // The JSON of a known device; nothing for another name.
-std::optional<std::string> EmbeddedProfileJson(std::string_view name);
+std::optional<std::string> EmbeddedProfile(std::string_view name);
 std::vector<std::string> EmbeddedProfileNames();
 
 }  // namespace windtunnel

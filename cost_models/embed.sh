@@ -1,9 +1,10 @@
 #!/bin/sh
-# Prints a C++ source file that holds JSON files: embed.sh WHAT HEADER FILE... defines EmbeddedWHATJson and EmbeddedWHATNames.
+# Prints a C++ source file that holds JSON files: embed.sh FUNCTION NAMES HEADER FILE... defines FUNCTION(name), a file's text, and NAMES().
 set -eu
-what=$1
-header=$2
-shift 2
+function=$1
+names=$2
+header=$3
+shift 3
 cat <<END
 #include <array>
 #include <optional>
@@ -32,14 +33,14 @@ cat <<END
 
 }  // namespace
 
-std::optional<std::string> Embedded${what}Json(std::string_view name) {
+std::optional<std::string> ${function}(std::string_view name) {
   for (const Embedded& file : kFiles) {
     if (file.name == name) return std::string(file.json);
   }
   return std::nullopt;
 }
 
-std::vector<std::string> Embedded${what}Names() {
+std::vector<std::string> ${names}() {
   std::vector<std::string> names;
   for (const Embedded& file : kFiles) names.emplace_back(file.name);
   return names;

@@ -33,11 +33,12 @@ class Fields {
  public:
   Fields(const nlohmann::json& object, std::string path, std::string& error);
 
+  // Whether there is such a field; reading it is another matter.
+  bool Has(const std::string& key) const;
   std::string String(const std::string& key);
   // What stands in for a field that is not there.
   std::string StringOr(const std::string& key, const std::string& otherwise);
   double NumberOr(const std::string& key, double otherwise, double least, double most);
-  bool Has(const std::string& key) const;
   std::vector<std::string> AllKeys() const;
   int64_t Integer(const std::string& key, int64_t least);
   int Ranks();

@@ -8,13 +8,16 @@ namespace windtunnel {
 
 Result<Allocation> Allocator::Allocate(Bytes bytes, StreamId stream) {
   WT_CHECK_GE(bytes.count(), 0);
-  WT_ASSIGN_OR_RETURN(const Allocation allocation, Take(bytes, stream));
+  WT_ASSIGN_OR_RETURN(Allocation allocation, Take(bytes, stream));
+  allocation.requested = std::min(RoundedRequest(bytes), allocation.bytes);
   allocated_ += allocation.bytes;
+  requested_ += allocation.requested;
   return allocation;
 }
 
 void Allocator::Free(const Allocation& allocation, MemoryEvent until) {
   allocated_ -= allocation.bytes;
+  requested_ -= allocation.requested;
   GiveBack(allocation, until);
 }
 

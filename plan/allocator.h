@@ -30,8 +30,9 @@ namespace windtunnel {
 
 struct Allocation {
   uint64_t address = 0;
-  Bytes bytes;  // rounded
+  Bytes bytes;  // of the block: at least `requested`
   Place place = 0;
+  Bytes requested{};  // rounded
 };
 
 // Something that the host will know to have happened: numbered by the allocator's user. kNow has.
@@ -53,6 +54,7 @@ class Allocator {
   virtual void Complete(MemoryEvent event) = 0;
 
   Bytes allocated() const { return allocated_; }
+  Bytes requested() const { return requested_; }
   Bytes reserved() const { return reserved_; }
   // Fragmentation: the largest request so far that more memory was reserved for although as much was reserved and free.
   Bytes largest_unserved() const { return largest_unserved_; }
@@ -65,7 +67,7 @@ class Allocator {
   virtual Result<Allocation> Take(Bytes bytes, StreamId stream) = 0;
   virtual void GiveBack(const Allocation& allocation, MemoryEvent until) = 0;
 
-  Bytes allocated_, reserved_, largest_unserved_;
+  Bytes allocated_, requested_, reserved_, largest_unserved_;
 };
 
 // Windtunnel's policy. A request of no bytes takes a block of 512 B, so that every buffer has an address.

@@ -139,6 +139,7 @@ void BufferPool::NotePeak() {
   peak_.reserved = std::max(peak_.reserved, reserved);
   if (reserved == peak_.reserved)
     peak_.allocated_at_reserved = std::max(peak_.allocated_at_reserved, allocated);
+  peak_.requested = std::max(peak_.requested, device.allocator->requested());
   peak_.largest_unserved = device.allocator->largest_unserved();
   if (allocated > peak_.allocated) {
     peak_.allocated = allocated;

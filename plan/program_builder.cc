@@ -150,6 +150,7 @@ Program ProgramBuilder::Finish() {
     (lifetimes[i].ends_before ? dead : dying)[lifetimes[i].last].push_back(temporaries_[i]);
   }
   Program result{program_.name, {}};
+  result.ops.reserve(program_.ops.size() + 2 * temporaries_.size());
   std::vector<OpIndex> moved(program_.ops.size());
   auto memory_op = [&](OpKind kind, BufferId id, StreamId owner, const Op& beside) {
     result.ops.push_back(Op{std::move(kind),

@@ -63,14 +63,25 @@ void ForEachStretch(const Timeline& timeline, const Role& role, const Program& p
 
 }  // namespace
 
-StepBreakdown operator+(const StepBreakdown& a, const StepBreakdown& b) {
-  return {a.step + b.step,     a.compute + b.compute, a.exposed_communication + b.exposed_communication,
-          a.bubble + b.bubble, a.host + b.host,       a.communication + b.communication};
+namespace {
+
+constexpr Duration StepBreakdown::*kParts[] = {
+    &StepBreakdown::step,   &StepBreakdown::compute, &StepBreakdown::exposed_communication,
+    &StepBreakdown::bubble, &StepBreakdown::host,    &StepBreakdown::communication};
+
+}  // namespace
+
+void BreakdownMean::Add(const StepBreakdown& breakdown, int64_t ranks) {
+  for (size_t i = 0; i < std::size(kParts); ++i)
+    sums_[i] += static_cast<Wide>((breakdown.*kParts[i]).picoseconds()) * ranks;
+  ranks_ += ranks;
 }
 
-StepBreakdown operator/(const StepBreakdown& sum, int64_t count) {
-  return {sum.step / count,   sum.compute / count, sum.exposed_communication / count,
-          sum.bubble / count, sum.host / count,    sum.communication / count};
+StepBreakdown BreakdownMean::Mean() const {
+  StepBreakdown mean;
+  for (size_t i = 0; i < std::size(kParts); ++i)
+    mean.*kParts[i] = Picoseconds(static_cast<int64_t>(sums_[i] / ranks_));
+  return mean;
 }
 
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program) {

@@ -31,6 +31,7 @@ struct MemorySample {
 
 struct Timeline {
   int rank = 0;
+  int64_t stands_for = 1;   // ranks that did the same at every instant, itself included
   Duration end;             // the closing barrier's end (world size 1: the last operator's)
   std::vector<Span> spans;  // by stream in order; across streams by start
   std::vector<MemorySample> memory;
@@ -52,9 +53,21 @@ struct StepBreakdown {
   // stand ready long before.
   Duration communication;
 };
-// Part by part, for means.
-StepBreakdown operator+(const StepBreakdown& a, const StepBreakdown& b);
-StepBreakdown operator/(const StepBreakdown& sum, int64_t count);
+
+// The mean of breakdowns, part by part.
+class BreakdownMean {
+ public:
+  void Add(const StepBreakdown& breakdown, int64_t ranks = 1);
+  bool empty() const { return ranks_ == 0; }
+  // REQUIRES: not empty.
+  StepBreakdown Mean() const;
+
+ private:
+  __extension__ using Wide = __int128;  // 131,072 ranks of 70 s are more picoseconds than 64 bits hold
+  Wide sums_[6] = {};
+  int64_t ranks_ = 0;
+};
+
 StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Program& program);
 
 // Where the compute stream's time goes, by kind of operator: OperatorName of what ran ("gemm", "norm", …), "wait all_reduce" (and
@@ -73,6 +86,9 @@ struct MemoryPeak {
   // set began that more memory was reserved for although as much was reserved and free.
   Bytes allocated_at_reserved{};
   Bytes largest_unserved{};
+  // What was asked for, rounded as the allocator rounds requests, at its own peak: what `allocated` would be if every block fitted.
+  // Of the program alone, whatever the allocator's policy.
+  Bytes requested{};
 };
 
 }  // namespace windtunnel

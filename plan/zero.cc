@@ -184,7 +184,8 @@ void Zero::Initialize(ProgramBuilder& b) {
 }
 
 void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
-  const std::string& name = role_.buffers[bucket.values.buffer].name;
+  const std::string name =
+      role_.buffers[bucket.values.buffer].name;  // a copy: temporaries are added to the buffers
   b.Alloc(bucket.values.buffer);
   Slice first = bucket.values;  // fp32
   if (type_ != DType::kFloat32)

@@ -12,17 +12,15 @@ std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<Timeline>& 
 }
 
 std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<Timeline>& timelines) {
-  std::vector<StepBreakdown> sums(plan.roles.size());
-  std::vector<int64_t> counts(plan.roles.size());
-  for (const RoleTime& one : TimeByRank(plan, timelines)) {
-    const int role = plan.role_of_rank[one.ranks.front()];
-    sums[role] = sums[role] + one.breakdown;
-    ++counts[role];
+  std::vector<BreakdownMean> means(plan.roles.size());
+  for (const Timeline& timeline : timelines) {
+    const Role& role = plan.RoleOf(timeline.rank);
+    means[plan.role_of_rank[timeline.rank]].Add(BreakDown(timeline, role, role.steady), timeline.stands_for);
   }
   std::vector<RoleTime> times;
   for (size_t role = 0; role < plan.roles.size(); ++role)
-    if (counts[role] > 0)
-      times.push_back({plan.roles[role].name, plan.roles[role].ranks, sums[role] / counts[role]});
+    if (!means[role].empty())
+      times.push_back({plan.roles[role].name, plan.roles[role].ranks, means[role].Mean()});
   return times;
 }
 

@@ -48,6 +48,7 @@ Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
   Json json = {{"ranks", ranks},
                {"peak_allocated_bytes", peak.allocated.count()},
                {"peak_reserved_bytes", peak.reserved.count()},
+               {"peak_requested_bytes", peak.requested.count()},
                {"at_peak", CategoriesJson(peak.by_category)},
                {"fragmentation",
                 {{"reserved_bytes", peak.reserved.count()},

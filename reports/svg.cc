@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "base/format.h"
+#include "reports/operator_groups.h"
 #include "reports/svg_canvas.h"
 #include "reports/svg_pipeline.h"
 #include "reports/words.h"
@@ -20,48 +19,6 @@ namespace {
 constexpr double kLane = 20, kLaneGap = 4;
 // Neighbours of one colour closer than this are drawn as one rectangle: it keeps the file small.
 constexpr double kMergeBelow = 0.35;
-
-struct Colour {
-  std::string_view group, fill;
-};
-// Vega's "tableau10" scheme and two tints of it: distinguishable side by side, also in grey.
-constexpr std::array<Colour, 12> kColours = {{{"gemm", "#4c78a8"},
-                                              {"attention", "#f58518"},
-                                              {"norm", "#72b7b2"},
-                                              {"activation", "#54a24b"},
-                                              {"embedding", "#eeca3b"},
-                                              {"loss", "#b279a2"},
-                                              {"optimizer", "#9d755d"},
-                                              {"copy", "#bab0ac"},
-                                              {"data", "#d6a5c9"},
-                                              {"collective", "#e45756"},
-                                              {"barrier", "#ffbfb5"},
-                                              {"other", "#d8d8d8"}}};
-
-std::string_view GroupOf(const OpKind& kind) {
-  // Small operators are drawn as the larger ones that they serve.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kServes = {
-      {{"bias_gradient", "gemm"},
-       {"rope", "attention"},
-       {"scale", "copy"},
-       {"fill", "copy"},
-       {"gradient_norm", "optimizer"},
-       {"clip", "optimizer"}}};
-  std::string_view name = OperatorName(kind);
-  if (name == "barrier") return "barrier";
-  if (IsCommunication(kind)) return "collective";
-  for (const auto& [small, large] : kServes)
-    if (small == name) return large;
-  for (const Colour& colour : kColours)
-    if (colour.group == name) return colour.group;
-  return "other";
-}
-
-std::string_view FillOf(std::string_view group) {
-  for (const Colour& colour : kColours)
-    if (colour.group == group) return colour.fill;
-  return kColours.back().fill;
-}
 
 class Drawing {
  public:
@@ -82,9 +39,9 @@ class Drawing {
   std::string Finish() {
     canvas_.Axis();
     canvas_.BeginLegend();
-    for (const Colour& colour : kColours) {
-      if (!used_.contains(colour.group)) continue;
-      canvas_.LegendEntry({fmt::format("rx=\"2\" fill=\"{}\"", colour.fill)}, colour.group);
+    for (const OperatorGroup& group : OperatorGroups()) {
+      if (!used_.contains(group.name)) continue;
+      canvas_.LegendEntry({fmt::format("rx=\"2\" fill=\"{}\"", group.colour)}, group.name);
     }
     canvas_.EndLegend();
     return canvas_.Finish();
@@ -105,18 +62,18 @@ class Drawing {
 
   // Rectangles of one stream; those of one colour that touch are merged.
   void Lane(const Timeline& timeline, const Program& program, StreamId stream) {
-    std::string_view group;
+    const OperatorGroup* group = nullptr;
     double left = 0, right = 0;
     auto flush = [&] {
-      if (!group.empty())
+      if (group != nullptr)
         canvas_.Append(
             fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"/>\n",
-                        left, canvas_.y(), std::max(right - left, 0.2), kLane, FillOf(group)));
+                        left, canvas_.y(), std::max(right - left, 0.2), kLane, group->colour));
     };
     for (const Span& span : timeline.spans) {
       if (span.stream != stream) continue;
-      std::string_view next = GroupOf(program.ops.at(span.op).kind);
-      used_.insert(next);
+      const OperatorGroup* next = &OperatorGroupOf(program.ops.at(span.op).kind);
+      used_.insert(next->name);
       if (next != group || canvas_.X(span.start) - right > kMergeBelow) {
         flush();
         group = next;

@@ -148,13 +148,12 @@ constexpr size_t kBubbleRows = 8;
 std::vector<BubbleRow> Folded(const std::vector<BubbleRow>& rows, double tolerance) {
   std::vector<BubbleRow> folded;
   for (size_t first = 0, end; first < rows.size(); first = end) {
-    BubbleRow sum = rows[first];
-    for (end = first + 1; end < rows.size() && rows[end].IsWithin(tolerance, rows[first]); ++end) {
-      sum.predicted = sum.predicted + rows[end].predicted;
-      sum.measured = sum.measured + rows[end].measured;
+    BreakdownMean predicted, measured;
+    for (end = first; end < rows.size() && rows[end].IsWithin(tolerance, rows[first]); ++end) {
+      predicted.Add(rows[end].predicted);
+      measured.Add(rows[end].measured);
     }
-    const auto count = static_cast<int64_t>(end - first);
-    folded.push_back({first, end - 1, sum.predicted / count, sum.measured / count});
+    folded.push_back({first, end - 1, predicted.Mean(), measured.Mean()});
   }
   return folded;
 }

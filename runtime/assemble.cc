@@ -70,17 +70,17 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
   result.by_operator = ByOperator(plan, runs, ranking);
-  StepBreakdown breakdowns;
+  BreakdownMean breakdown;
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
                                            run.resident_growth, run.outside_allocator});
     Timeline& median = run.timelines[ranking[(ranking.size() - 1) / 2]];
     const Role& role = plan.RoleOf(static_cast<int>(rank));
-    breakdowns = breakdowns + BreakDown(median, role, role.steady);
+    breakdown.Add(BreakDown(median, role, role.steady));
     result.timelines.push_back(std::move(median));
   }
-  result.breakdown = breakdowns / static_cast<int64_t>(runs.size());
+  result.breakdown = breakdown.Mean();
   return result;
 }
 

@@ -282,6 +282,14 @@ void CheckLink(const LinkSpec& link, const std::string& path, Checker& check) {
 }
 
 void CheckTopology(const TopologySpec& topology, Checker& check) {
+  const bool is_spelled_out = !topology.nodes.empty() || !topology.links.empty();
+  check.Expect(topology.preset.empty() || !is_spelled_out,
+               {"cluster.topology.nodes", "cluster.topology.links"},
+               "cluster.topology has nodes and links beside preset '{}', expected either", topology.preset);
+  check.Expect(!is_spelled_out || (topology.oversubscription == 1 && topology.nodes_per_leaf == 0),
+               {"cluster.topology.oversubscription", "cluster.topology.nodes_per_leaf"},
+               "cluster.topology.oversubscription and nodes_per_leaf are for presets, expected links' own "
+               "gbytes_per_s");
   std::set<std::string> names;
   for (const TopologyNode& node : topology.nodes) {
     check.Expect(names.insert(node.name).second, {"cluster.topology.nodes"},

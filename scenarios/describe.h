@@ -29,6 +29,11 @@ inline TextRule LinkKinds() {
                     "ethernet", "omnipath", "efa"}};
 }
 
+inline TextRule TopologyPresets() {
+  return {.other = TextRule::Other::kNothing,
+          .words = {"dgx-a100", "dgx-h100", "rail-fat-tree", "ethernet-4x100g", "omnipath-4x100g"}};
+}
+
 inline TextRule Schedules() {
   return {.other = TextRule::Other::kCsvFile,
           .words = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_v", "dualpipe_v"}};
@@ -192,6 +197,9 @@ void Describe(V& v, NetworkSpec& network) {
   v.TextOrBlock("inter_node", "kind", network.inter_node.kind, LinkKinds(), network.inter_node,
                 "the link between nodes");
   v.Integer("nics_per_node", network.nics_per_node, kRanks, "default 1");
+  v.Word("algorithm", network.algorithm,
+         "of collectives that have it where they run (default auto: as NCCL chooses)");
+  v.Word("protocol", network.protocol, "the same of NCCL's protocols (default auto)");
 }
 
 template <typename V>
@@ -215,7 +223,11 @@ void Describe(V& v, TopologyLink& link) {
 
 template <typename V>
 void Describe(V& v, TopologySpec& topology) {
-  v.Text("preset", topology.preset, TextRule{}, "a known topology; empty by default");
+  v.Text("preset", topology.preset, TopologyPresets(), "a known topology; empty by default");
+  v.Number("oversubscription", topology.oversubscription, AtLeast(1),
+           "presets: a leaf switch's links to nodes over its links to the spine (default 1)");
+  v.Integer("nodes_per_leaf", topology.nodes_per_leaf, From(0, kRanks.max),
+            "presets: nodes that share leaf switches; 0 (default): the preset's own number");
   v.Blocks("nodes", topology.nodes, "devices, NICs and switches");
   v.Blocks("links", topology.links, "edges between nodes");
 }
@@ -249,7 +261,7 @@ void Describe(V& v, ClusterSpec& cluster) {
             "default 1; without nodes and devices_per_node: one node with the whole world");
   v.TextOrBlock("network", "preset", cluster.network.preset, TextRule{}, cluster.network,
                 "a known network or its parts");
-  v.TextOrBlock("topology", "preset", cluster.topology.preset, TextRule{}, cluster.topology,
+  v.TextOrBlock("topology", "preset", cluster.topology.preset, TopologyPresets(), cluster.topology,
                 "a known topology, or nodes and links spelled out");
   v.OptionalBlock("straggler", cluster.straggler, "what if one rank is slow");
   v.OptionalBlock("slow_link", cluster.slow_link, "what if one link is slow");
@@ -281,6 +293,9 @@ void Describe(V& v, SearchSpec& search) {
   v.Words("sharding", search.sharding, "parallel.data.sharding");
   v.Paths("schedule", search.schedule, Schedules(), "parallel.pipeline.schedule");
   v.Words("recompute", search.recompute, "recompute");
+  v.Integers("devices", search.devices, kRanks, "of the whole cluster, in nodes of cluster.devices_per_node");
+  v.Flags("overlap", search.overlap, "parallel.data.overlap");
+  v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
 }
 
 template <typename V>

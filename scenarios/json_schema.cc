@@ -94,6 +94,9 @@ class SchemaWriter {
   void Integers(std::string_view key, std::vector<int64_t>&, const Bounds& bounds, std::string_view doc) {
     Add(key, doc, ListOf(NumberSchema("integer", bounds)));
   }
+  void Flags(std::string_view key, std::vector<bool>&, std::string_view doc) {
+    Add(key, doc, ListOf({{"type", "boolean"}}));
+  }
   void Wrap(std::string_view key, WrapPolicy&, std::string_view doc) {
     Json modules = ListOf(TextSchema({}));
     modules["minItems"] = 1;

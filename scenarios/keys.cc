@@ -36,6 +36,10 @@ class KeyLister {
     Add(key);
   }
   template <typename... Anything>
+  void Flags(std::string_view key, Anything&&...) {
+    Add(key);
+  }
+  template <typename... Anything>
   void Paths(std::string_view key, Anything&&...) {
     Add(key);
   }

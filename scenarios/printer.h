@@ -50,6 +50,11 @@ class Printer {
     for (int64_t value : values) texts.push_back(fmt::format("{}", value));
     List(key, texts);
   }
+  void Flags(std::string_view key, const std::vector<bool>& values, std::string_view) {
+    std::vector<std::string> texts;
+    for (bool value : values) texts.emplace_back(value ? "true" : "false");
+    List(key, texts);
+  }
   void Wrap(std::string_view key, const WrapPolicy& wrap, std::string_view);
   void InputOnly(std::string_view, std::string_view) {}
   void Require(std::string_view) {}

@@ -77,6 +77,17 @@ void Reader::Flag(std::string_view key, bool& value, std::string_view) {
   value = *flag;
 }
 
+void Reader::Flags(std::string_view key, std::vector<bool>& values, std::string_view) {
+  const YamlNode* list = TakeList(key);
+  if (list == nullptr) return;
+  values.assign(list->items.size(), false);
+  for (size_t i = 0; i < values.size(); ++i) {
+    Reading<bool> flag = ReadBoolean(list->items[i]);
+    if (!flag) return Fail(list->items[i], PathOf(key), flag.error());
+    values[i] = *flag;
+  }
+}
+
 void Reader::Text(std::string_view key, std::string& value, const TextRule& rule, std::string_view) {
   if (const YamlNode* node = Take(key)) ReadInto(*node, PathOf(key), value, rule);
 }

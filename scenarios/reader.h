@@ -55,6 +55,7 @@ class Reader {
   void Number(std::string_view key, double& value, const Bounds& bounds, std::string_view);
   void Number(std::string_view key, std::optional<double>& value, const Bounds& bounds, std::string_view);
   void Flag(std::string_view key, bool& value, std::string_view);
+  void Flags(std::string_view key, std::vector<bool>& values, std::string_view);
   void Text(std::string_view key, std::string& value, const TextRule& rule, std::string_view);
   void Path(std::string_view key, std::string& value, const TextRule& rule, std::string_view);
   void Paths(std::string_view key, std::vector<std::string>& values, const TextRule& rule, std::string_view);

@@ -169,11 +169,17 @@ struct LinkSpec {
   bool operator==(const LinkSpec&) const = default;
 };
 
+// What collectives run by where a group has it; elsewhere, and with kAuto, as NCCL chooses.
+enum class CollectiveAlgorithm { kAuto, kRing, kTree, kNvls, kPat, kHierarchical };
+enum class CollectiveProtocol { kAuto, kLl, kLl128, kSimple };
+
 struct NetworkSpec {
   std::string preset;
   LinkSpec intra_node;
   LinkSpec inter_node;
   int64_t nics_per_node = 1;
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
+  CollectiveProtocol protocol = CollectiveProtocol::kAuto;
   bool operator==(const NetworkSpec&) const = default;
 };
 
@@ -190,8 +196,12 @@ struct TopologyLink {
 // Empty, a preset's name, or nodes (devices, nics and switches) and links spelled out.
 struct TopologySpec {
   std::string preset;
+  double oversubscription =
+      1;  // presets: what a leaf switch's links to nodes carry over what its links to the spine do
+  int64_t nodes_per_leaf = 0;  // presets: nodes that share leaf switches; 0: the preset's own number
   std::vector<TopologyNode> nodes;
   std::vector<TopologyLink> links;
+  bool is_given() const { return !preset.empty() || !nodes.empty() || !links.empty(); }
   bool operator==(const TopologySpec&) const = default;
 };
 
@@ -238,6 +248,8 @@ struct SearchSpec {
   std::vector<Sharding> sharding;
   std::vector<std::string> schedule;
   std::vector<Recompute> recompute;
+  std::vector<int64_t> devices;  // data x pipeline x tensor x context
+  std::vector<bool> overlap, sequence;
   bool operator==(const SearchSpec&) const = default;
 };
 

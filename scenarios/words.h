@@ -113,6 +113,20 @@ struct Words<ContextKind> {
                                                 {"ulysses", ContextKind::kUlysses}};
 };
 template <>
+struct Words<CollectiveAlgorithm> {
+  static constexpr Word<CollectiveAlgorithm> table[] = {
+      {"auto", CollectiveAlgorithm::kAuto}, {"ring", CollectiveAlgorithm::kRing},
+      {"tree", CollectiveAlgorithm::kTree}, {"nvls", CollectiveAlgorithm::kNvls},
+      {"pat", CollectiveAlgorithm::kPat},   {"hierarchical", CollectiveAlgorithm::kHierarchical}};
+};
+template <>
+struct Words<CollectiveProtocol> {
+  static constexpr Word<CollectiveProtocol> table[] = {{"auto", CollectiveProtocol::kAuto},
+                                                       {"ll", CollectiveProtocol::kLl},
+                                                       {"ll128", CollectiveProtocol::kLl128},
+                                                       {"simple", CollectiveProtocol::kSimple}};
+};
+template <>
 struct Words<Framework> {
   static constexpr Word<Framework> table[] = {{"windtunnel", Framework::kWindtunnel},
                                               {"pytorch", Framework::kPytorch},

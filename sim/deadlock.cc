@@ -1,6 +1,7 @@
 #include "sim/deadlock.h"
 
 #include <algorithm>
+#include <set>
 
 namespace windtunnel {
 namespace {
@@ -59,9 +60,10 @@ class Reporter {
   // The ranks that have not come to a transfer.
   std::string Absent(int32_t rank, OpIndex op, int32_t transfer) const {
     std::string text;
+    std::set<int32_t> told;
     for (int world_rank : PeersOf(rank, op, schedule_.transfers[transfer])) {
       const int32_t peer = schedule_.PositionOf(world_rank);
-      if (peer < 0 || peer == rank || HasArrived(peer, transfer)) continue;
+      if (peer == rank || HasArrived(peer, transfer) || !told.insert(peer).second) continue;
       text += fmt::format("{}rank {}{}", text.empty() ? "" : ", ", world_rank, WhyNot(peer, transfer));
     }
     return text;

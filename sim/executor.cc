@@ -20,9 +20,15 @@ Duration TimeFor(Duration work, double speed) {
 
 }  // namespace
 
-StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits)
-    : schedule_(schedule), cores_(cores), traits_(std::move(traits)) {
+StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits,
+                           NetworkFlows flows)
+    : schedule_(schedule),
+      cores_(cores),
+      traits_(std::move(traits)),
+      flow_of_transfer_(std::move(flows.flow_of_transfer)),
+      links_(std::move(flows.demands), flows.links) {
   WT_CHECK_EQ(traits_.size(), schedule.transfers.size());
+  WT_CHECK(flow_of_transfer_.empty() || flow_of_transfer_.size() == schedule.transfers.size());
   WT_CHECK(HostComputes() || cores.cores_per_node == 0);
   const int32_t ranks = static_cast<int32_t>(schedule.ranks.size());
   const int32_t per_node = std::max(cores.ranks_per_node, 1);
@@ -44,14 +50,24 @@ int32_t StepExecutor::EndQueueOf(int32_t rank) const {
 Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recording) {
   WT_CHECK_EQ(work.items.size(), static_cast<size_t>(schedule_.items));
   WT_CHECK_EQ(work.transfers.size(), schedule_.transfers.size());
+  WT_CHECK(work.lateness.empty() || work.lateness.size() == schedule_.transfers.size());
   work_ = &work;
   recording_ = recording;
   Reset();
   for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) RunHost(rank);
   UpdateSpeeds();
-  for (EventQueue<Finish>::Event event; queue_.Pop(event);) {
-    if (event.payload.is_transfer) FinishTransfer(event.payload.index);
-    else FinishSegment(event.payload.index);
+  for (EventQueue<Happening>::Event event; queue_.Pop(event);) {
+    switch (event.payload.kind) {
+      case Happening::Kind::kSegmentEnds:
+        FinishSegment(event.payload.index);
+        break;
+      case Happening::Kind::kTransferBegins:
+        BeginTransfer(event.payload.index);
+        break;
+      case Happening::Kind::kTransferEnds:
+        FinishTransfer(event.payload.index);
+        break;
+    }
     UpdateSpeeds();
   }
   if (!IsComplete()) return tl::unexpected(DeadlockError(schedule_, Snapshot()));
@@ -60,9 +76,11 @@ Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recordin
 
 void StepExecutor::Reset() {
   queue_.Reset();
+  links_.Reset();
   ranks_.assign(schedule_.ranks.size(), {});
   queues_.assign(schedule_.queues.size(), {});
   transfers_.assign(schedule_.transfers.size(), {});
+  done_at_.assign(work_->lateness.empty() ? 0 : schedule_.transfer_of_position.size(), Duration());
   is_dirty_core_.assign(ranks_of_core_.size(), false);
   dirty_cores_.clear();
   dirty_transfers_.clear();
@@ -173,8 +191,33 @@ void StepExecutor::ArriveIfReady(int32_t queue) {
   if (++transfers_[transfer].arrived == schedule_.transfers[transfer].needed) StartTransfer(transfer);
 }
 
-void StepExecutor::StartTransfer(int32_t transfer) {
+// From now on, until the last of those that are not laid out arrives. One that computes before it joins has had since its own
+// prerequisites were met to be late.
+Duration StepExecutor::WaitForTheLate(int32_t transfer) const {
+  if (work_->lateness.empty() || work_->lateness[transfer] == Duration()) return Duration();
   const Transfer& layout = schedule_.transfers[transfer];
+  Duration ready;
+  for (int32_t i = 0; i < layout.participants; ++i) {
+    const Participant& participant = schedule_.participants[layout.first_participant + i];
+    const int32_t first = FirstQueueOf(participant.rank);
+    const RoleQueue& role = schedule_.RoleOf(participant.rank).queues[participant.queue - first];
+    for (const Prerequisite& needed : role.PrerequisitesOf(queues_[participant.queue].done)) {
+      const RankQueue& other = schedule_.queues[first + needed.queue];
+      ready = std::max(ready, done_at_[other.first_transfer + needed.done - 1]);
+    }
+  }
+  return std::max(ready + work_->lateness[transfer] - queue_.now(), Duration());
+}
+
+void StepExecutor::StartTransfer(int32_t transfer) {
+  const Duration wait = WaitForTheLate(transfer);
+  if (wait == Duration()) BeginTransfer(transfer);
+  else queue_.Schedule(queue_.now() + wait, {Happening::Kind::kTransferBegins, transfer});
+}
+
+void StepExecutor::BeginTransfer(int32_t transfer) {
+  const Transfer& layout = schedule_.transfers[transfer];
+  if (const int32_t flow = FlowOf(transfer); flow >= 0) links_.Start(transfer, flow);
   transfers_[transfer].work = {
       .remaining = work_->transfers[transfer], .since = queue_.now(), .speed = 0, .finish = {}};
   for (int32_t i = 0; i < layout.participants; ++i) {
@@ -186,11 +229,14 @@ void StepExecutor::StartTransfer(int32_t transfer) {
 
 void StepExecutor::FinishTransfer(int32_t transfer) {
   const Transfer& layout = schedule_.transfers[transfer];
+  if (const int32_t flow = FlowOf(transfer); flow >= 0) links_.Finish(transfer, flow);
   end_ = std::max(end_, queue_.now());
   for (int32_t i = 0; i < layout.participants; ++i) {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
     QueueState& queue = queues_[participant.queue];
     if (recording_) recording_->EndAt(participant.queue, queue.done, queue_.now());
+    if (!done_at_.empty())
+      done_at_[schedule_.queues[participant.queue].first_transfer + queue.done] = queue_.now();
     queue.in_flight = -1;
     queue.has_arrived = false;
     ++queue.done;
@@ -222,6 +268,12 @@ void StepExecutor::UpdateSpeeds() {
     is_dirty_core_[core] = false;
   }
   dirty_cores_.clear();
+  for (const LinkSharing::Change& change : links_.Solve()) {
+    TransferState& transfer = transfers_[change.transfer];
+    transfer.link_limit = change.speed;
+    if (!transfer.is_dirty) dirty_transfers_.push_back(change.transfer);
+    transfer.is_dirty = true;
+  }
   for (int32_t transfer : dirty_transfers_) {
     SetTransferSpeed(transfer);
     transfers_[transfer].is_dirty = false;
@@ -289,29 +341,29 @@ void StepExecutor::LimitTransfer(QueueState& queue, double speed) {
 
 void StepExecutor::SetHostSpeed(int32_t rank, double speed) {
   RankState& state = ranks_[rank];
-  if (!SetSpeed(state.work, speed, {.is_transfer = false, .index = rank}) || recording_ == nullptr) return;
+  if (!SetSpeed(state.work, speed, {Happening::Kind::kSegmentEnds, rank}) || recording_ == nullptr) return;
   recording_->BeginPiece(rank, queue_.now(), state.segment_work - state.work.remaining);
 }
 
 void StepExecutor::SetTransferSpeed(int32_t transfer) {
   const Transfer& layout = schedule_.transfers[transfer];
-  double speed = 1;
+  double speed = transfers_[transfer].link_limit;
   for (int32_t i = 0; i < layout.participants; ++i) {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
     speed = std::min(speed, queues_[participant.queue].speed_limit);
   }
-  SetSpeed(transfers_[transfer].work, speed, {.is_transfer = true, .index = transfer});
+  SetSpeed(transfers_[transfer].work, speed, {Happening::Kind::kTransferEnds, transfer});
 }
 
 // Settles the work done at the old speed and reschedules the end. False when nothing changes.
-bool StepExecutor::SetSpeed(Activity& activity, double speed, Finish finish) {
+bool StepExecutor::SetSpeed(Activity& activity, double speed, Happening end) {
   if (activity.speed == speed) return false;
   const Duration done = WorkDone(queue_.now() - activity.since, activity.speed);
   activity.remaining = std::max(activity.remaining - done, Duration());
   activity.since = queue_.now();
   activity.speed = speed;
   queue_.Cancel(activity.finish);
-  activity.finish = queue_.Schedule(queue_.now() + TimeFor(activity.remaining, speed), finish);
+  activity.finish = queue_.Schedule(queue_.now() + TimeFor(activity.remaining, speed), end);
   return true;
 }
 

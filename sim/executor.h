@@ -10,6 +10,9 @@
 //
 //   kernel    the efficiency of every communication in flight on its rank / kernels in flight there (on several streams)
 //
+// Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h): such a transfer's speed is at most what
+// its links leave it.
+//
 // Whenever the set of activities on a core changes, the speeds there are solved again, the work done so far is settled,
 // and the finish events of the activities whose speed changed are rescheduled.
 //
@@ -24,6 +27,7 @@
 #include "sim/core_sharing.h"
 #include "sim/deadlock.h"
 #include "sim/event_queue.h"
+#include "sim/link_sharing.h"
 #include "sim/recording.h"
 #include "sim/step_schedule.h"
 
@@ -47,12 +51,16 @@ struct TransferTraits {
 struct StepWork {
   std::vector<Duration> items;  // of all ranks, in StepSchedule's order
   std::vector<Duration> transfers;
+  // By transfer: how long after its prerequisites on the ranks that are laid out the last of the ranks that these stand for arrives
+  // (sim/lateness.h). Empty: none is late.
+  std::vector<Duration> lateness = {};
 };
 
 class StepExecutor {
  public:
   // `traits` is by transfer. The schedule must outlive the executor.
-  StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits);
+  StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::vector<TransferTraits> traits,
+               NetworkFlows flows = {});
 
   // The step's time: the latest end over ranks. Fills in `recording` unless it is null.
   // Errors: Failed when ranks wait for each other for ever; lists who waits for what.
@@ -85,10 +93,11 @@ class StepExecutor {
     Activity work;
     int32_t arrived = 0;
     bool is_dirty = false;
+    double link_limit = 1;  // what its links leave it
   };
-  struct Finish {  // the engine's event: an activity's work is done
-    bool is_transfer;
-    int32_t index;  // transfer or rank
+  struct Happening {  // the engine's event
+    enum class Kind : uint8_t { kSegmentEnds, kTransferBegins, kTransferEnds } kind;
+    int32_t index;  // rank or transfer
   };
 
   void Reset();
@@ -98,38 +107,46 @@ class StepExecutor {
   void FinishSegment(int32_t rank);
   void ArriveIfReady(int32_t queue);
   bool HasPrerequisites(int32_t queue) const;
+  Duration WaitForTheLate(int32_t transfer) const;
   void StartTransfer(int32_t transfer);
+  void BeginTransfer(int32_t transfer);
   void FinishTransfer(int32_t transfer);
 
   void MarkCoreOf(int32_t rank);
   void UpdateSpeeds();
+  int32_t FlowOf(int32_t transfer) const {
+    return flow_of_transfer_.empty() ? -1 : flow_of_transfer_[transfer];
+  }
   void ShareCoreAmong(int32_t core);
   void ShareDeviceOf(int32_t rank);
   double EfficiencyOn(int32_t rank) const;
   void SetHostSpeed(int32_t rank, double speed);
   void LimitTransfer(QueueState& queue, double speed);
   void SetTransferSpeed(int32_t transfer);
-  bool SetSpeed(Activity& activity, double speed, Finish finish);
+  bool SetSpeed(Activity& activity, double speed, Happening end);
   bool IsComplete() const;
   std::vector<RankSnapshot> Snapshot() const;
 
-  bool HostComputes() const { return schedule_.options.host == HostRole::kComputes; }
+  bool HostComputes() const { return schedule_.host == HostRole::kComputes; }
   int32_t FirstQueueOf(int32_t rank) const { return schedule_.ranks[rank].first_queue; }
   int32_t EndQueueOf(int32_t rank) const;
 
   const StepSchedule& schedule_;
   const CoreLayout cores_;
   const std::vector<TransferTraits> traits_;
+  const std::vector<int32_t> flow_of_transfer_;
+  LinkSharing links_;
   std::vector<std::vector<int32_t>> ranks_of_core_;
   std::vector<int32_t> core_of_rank_;
 
   // State of a run.
   const StepWork* work_ = nullptr;
   StepRecording* recording_ = nullptr;
-  EventQueue<Finish> queue_;
+  EventQueue<Happening> queue_;
   std::vector<RankState> ranks_;
   std::vector<QueueState> queues_;
   std::vector<TransferState> transfers_;
+  std::vector<Duration> done_at_;  // by queue and position; only where somebody may be late
   Duration end_;
 
   // Scratch, kept for its memory.

@@ -5,11 +5,12 @@
 
 #include "base/check.h"
 #include "sim/executor.h"
+#include "sim/folding.h"
+#include "sim/network_flows.h"
 #include "sim/recording.h"
 #include "sim/role_memory.h"
 #include "sim/step_costs.h"
 #include "sim/step_schedule.h"
-#include "sim/symmetry.h"
 
 namespace windtunnel {
 namespace {
@@ -25,10 +26,11 @@ CoreLayout CoresOf(const Plan& plan, const CostModel& costs) {
 // Draws and runs replicates.
 class MonteCarlo {
  public:
-  MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, CoreLayout cores, uint64_t seed)
+  MonteCarlo(const StepSchedule& schedule, const StepCosts& costs, const NetworkFlows& flows,
+             CoreLayout cores, uint64_t seed)
       : schedule_(schedule),
         sampler_(schedule, costs, seed),
-        executor_(schedule, cores, TraitsOf(schedule, costs)) {}
+        executor_(schedule, cores, TraitsOf(schedule, costs), flows) {}
 
   Result<Duration> StepTime(int replicate) {
     sampler_.Draw(replicate, work_);
@@ -77,57 +79,103 @@ Result<Replicates> RunReplicates(MonteCarlo& monte_carlo, int count) {
 }
 
 StepBreakdown MeanBreakdown(const Plan& plan, const std::vector<Timeline>& timelines) {
-  StepBreakdown sum;
+  BreakdownMean mean;
   for (const Timeline& timeline : timelines) {
     const Role& role = plan.RoleOf(timeline.rank);
-    sum = sum + BreakDown(timeline, role, role.steady);
+    mean.Add(BreakDown(timeline, role, role.steady), timeline.stands_for);
   }
-  return sum / static_cast<int64_t>(timelines.size());
+  return mean.Mean();
 }
 
-// Means over the replicates between p25 and p75, and over ranks.
-Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCarlo& monte_carlo,
-                                                       const Replicates& replicates) {
-  const int n = static_cast<int>(replicates.by_time.size());
-  std::map<std::string, Duration> mean;
-  int64_t timelines = 0;
-  for (int i = NearestRank(25, n); i <= NearestRank(75, n); ++i) {
-    WT_ASSIGN_OR_RETURN(std::vector<Timeline> of_ranks, monte_carlo.Timelines(replicates.by_time[i], {}));
-    for (const Timeline& timeline : of_ranks) {
-      const Role& role = plan.RoleOf(timeline.rank);
-      for (const auto& [name, time] : AttributeTime(timeline, role, role.steady)) mean[name] += time;
-      ++timelines;
+// Means over timelines, each counted as often as ranks did the same.
+class OperatorMean {
+ public:
+  explicit OperatorMean(const Plan& plan) : plan_(plan) {}
+
+  void Add(const std::vector<Timeline>& timelines) {
+    for (const Timeline& timeline : timelines) {
+      const Role& role = plan_.RoleOf(timeline.rank);
+      for (const auto& [name, time] : AttributeTime(timeline, role, role.steady))
+        sums_[name] += static_cast<Wide>(time.picoseconds()) * timeline.stands_for;
+      ranks_ += timeline.stands_for;
     }
   }
-  for (auto& [name, time] : mean) time = time / timelines;
-  return mean;
+
+  std::map<std::string, Duration> Mean() const {
+    std::map<std::string, Duration> mean;
+    for (const auto& [name, sum] : sums_) mean[name] = Picoseconds(static_cast<int64_t>(sum / ranks_));
+    return mean;
+  }
+
+ private:
+  __extension__ using Wide = __int128;
+  const Plan& plan_;
+  std::map<std::string, Wide> sums_;
+  int64_t ranks_ = 0;
+};
+
+// Over the replicates between p25 and p75. `of_median` are the timelines of the one in the middle.
+Result<std::map<std::string, Duration>> MeanByOperator(const Plan& plan, MonteCarlo& monte_carlo,
+                                                       const Replicates& replicates,
+                                                       const std::vector<Timeline>& of_median) {
+  const int n = static_cast<int>(replicates.by_time.size());
+  OperatorMean mean(plan);
+  for (int i = NearestRank(25, n); i <= NearestRank(75, n); ++i) {
+    if (i == NearestRank(50, n)) {
+      mean.Add(of_median);
+      continue;
+    }
+    WT_ASSIGN_OR_RETURN(const std::vector<Timeline> of_ranks,
+                        monte_carlo.Timelines(replicates.by_time[i], {}));
+    mean.Add(of_ranks);
+  }
+  return mean.Mean();
 }
 
 // A schedule with its costs.
 struct Work {
   StepSchedule schedule;
   StepCosts costs;
+  NetworkFlows flows;
   bool is_constant = false;
 };
 
 Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions schedule, int replicates) {
   Work work;
-  WT_ASSIGN_OR_RETURN(work.schedule, MakeStepSchedule(plan, schedule));
+  WT_ASSIGN_OR_RETURN(work.schedule, MakeStepSchedule(plan, std::move(schedule)));
   WT_ASSIGN_OR_RETURN(work.costs, ResolveCosts(work.schedule, model, replicates));
+  WT_ASSIGN_OR_RETURN(work.flows, FlowsOf(work.schedule, model));
   work.is_constant = AreConstant(work.schedule, work.costs);
   return work;
 }
 
-// That of one rank of each role where it stands for all, else every rank's. (Ranks that share cores are always told apart.)
-Result<Work> WorkFor(const Plan& plan, const CostModel& model, int replicates) {
-  ScheduleOptions options{.host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues};
-  if (model.cores_per_node() == 0) options.representatives = RepresentativesOf(plan);
-  if (!options.representatives.empty()) {
-    WT_ASSIGN_OR_RETURN(Work of_roles, WorkFor(plan, model, options, replicates));
-    if (of_roles.is_constant) return of_roles;
-    options.representatives.clear();
+// Where costs have spread, a rank that stands for others stands for their distribution only: up to so many, each has its own draws.
+constexpr int kRanksDrawnOneByOne = 64;
+
+// One rank of each class, unless folding is off. (Ranks that share cores are always told apart.)
+Result<Work> WorkFor(const Plan& plan, const CostModel& model, const PredictOptions& options) {
+  const HostRole host = model.host_computes() ? HostRole::kComputes : HostRole::kIssues;
+  if (options.fold && model.cores_per_node() == 0) {
+    WT_ASSIGN_OR_RETURN(Folding folding, model.has_links() ? FoldWithLinks(plan, model) : Fold(plan));
+    WT_ASSIGN_OR_RETURN(
+        Work folded, WorkFor(plan, model, {.host = host, .folding = std::move(folding)}, options.replicates));
+    const bool draws_all = !folded.is_constant && plan.world_size <= kRanksDrawnOneByOne;
+    if (!draws_all || !folded.schedule.folding.is_folded()) return folded;
   }
-  return WorkFor(plan, model, options, replicates);
+  Folding folding = Unfolded(plan);
+  if (model.has_links()) folding.lies_like = folding.class_of_group;  // each group has links of its own
+  return WorkFor(plan, model, {.host = host, .folding = std::move(folding)}, options.replicates);
+}
+
+// One where all would be the same; fewer than asked for where a step has so many operators that its time hardly varies.
+int RunsOf(const Work& work, int replicates) {
+  constexpr int64_t kDraws = 5'000'000;  // in all runs
+  constexpr int kLeast = 5;
+  if (work.is_constant) return 1;
+  const int64_t draws = work.schedule.items + static_cast<int64_t>(work.schedule.transfers.size());
+  const int affordable =
+      static_cast<int>(std::min<int64_t>(kDraws / std::max<int64_t>(draws, 1), replicates));
+  return std::min(replicates, std::max(affordable, kLeast));
 }
 
 void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
@@ -156,10 +204,9 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   prediction.device_memory = model.DeviceMemory();
 
   // Time: replicates of the steady step.
-  WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options.replicates));
-  MonteCarlo monte_carlo(work.schedule, work.costs, CoresOf(plan, model), options.seed);
-  WT_ASSIGN_OR_RETURN(Replicates replicates,
-                      RunReplicates(monte_carlo, work.is_constant ? 1 : options.replicates));
+  WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
+  MonteCarlo monte_carlo(work.schedule, work.costs, work.flows, CoresOf(plan, model), options.seed);
+  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, RunsOf(work, options.replicates)));
   const int runs = static_cast<int>(replicates.times.size());
   prediction.events = monte_carlo.events();
   prediction.p10 = replicates.times[NearestRank(10, runs)];
@@ -170,7 +217,8 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   const int median = replicates.by_time[NearestRank(50, runs)];
   WT_ASSIGN_OR_RETURN(prediction.timelines, monte_carlo.Timelines(median, memory));
   prediction.breakdown = MeanBreakdown(plan, prediction.timelines);
-  WT_ASSIGN_OR_RETURN(prediction.by_operator, MeanByOperator(plan, monte_carlo, replicates));
+  WT_ASSIGN_OR_RETURN(prediction.by_operator,
+                      MeanByOperator(plan, monte_carlo, replicates, prediction.timelines));
   const SourceShares shares = ShareBySource(work.schedule, work.costs);
   prediction.measured_share = shares.measured;
   prediction.interpolated_share = shares.interpolated;

@@ -17,7 +17,9 @@ namespace windtunnel {
 struct PredictOptions {
   uint64_t seed = 0;
   int replicates =
-      101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread.
+      101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread, and fewer (at least
+            // five) where a step has more than 50,000 operators.
+  bool fold = true;  // ranks that cannot be told apart are simulated once (sim/folding.h)
 };
 
 struct PredictedMemory {
@@ -30,7 +32,7 @@ struct PredictedMemory {
 struct Prediction {
   std::vector<Duration> step_times;  // one a replicate, ascending
   Duration p10, p50, p90;
-  // By rank, of the replicate whose step time is the median. Of one rank of each role where it stands for all (sim/symmetry.h).
+  // By rank, of the replicate whose step time is the median. Of one rank of each class where it stands for all (sim/folding.h).
   std::vector<Timeline> timelines;
   StepBreakdown breakdown;  // of those, averaged over ranks
   // Where the compute stream's time goes, by operator kind ("gemm", "wait all_reduce", "dispatch", …): mean over ranks and

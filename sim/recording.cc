@@ -80,7 +80,8 @@ void StepRecording::AddTransferSpans(int32_t rank, Timeline& timeline) const {
 Timeline StepRecording::TimelineOf(int32_t rank, const RoleMemory* memory) const {
   Timeline timeline;
   timeline.rank = schedule_.ranks[rank].rank;
-  timeline.host_computes = schedule_.options.host == HostRole::kComputes;
+  timeline.stands_for = schedule_.folding.sizes[rank];
+  timeline.host_computes = schedule_.host == HostRole::kComputes;
   AddHostSpans(rank, memory, timeline);
   AddTransferSpans(rank, timeline);
   // Operators of one stream begin in program order, so this keeps each stream's own order.

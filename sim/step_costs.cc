@@ -7,24 +7,11 @@
 #include <unordered_map>
 
 #include "base/random.h"
-#include "sim/symmetry.h"
+#include "sim/draws.h"
+#include "sim/lateness.h"
 
 namespace windtunnel {
 namespace {
-
-// Streams of random numbers: each (rank, operator) owns three numbers of its replicate's stream.
-enum class Draw : uint64_t { kKernel, kDispatch, kTransfer };
-constexpr uint64_t CounterOf(int32_t rank, OpIndex op, Draw what) {
-  return (static_cast<uint64_t>(rank) << 34) + (static_cast<uint64_t>(op) << 2) + static_cast<uint64_t>(what);
-}
-
-constexpr double ToUniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
-
-// A factor with mean 1 and relative standard deviation `jitter`; what would be next to nothing or negative is cut.
-double JitterFactor(uint64_t bits, double jitter) {
-  constexpr double kLeast = 0.05;
-  return jitter == 0 ? 1 : std::max(kLeast, 1 + jitter * RandomStream(bits, 1).Normal());
-}
 
 class Resolver {
  public:
@@ -84,7 +71,7 @@ class Resolver {
     return costs.kernel;
   }
 
-  // A transfer is costed by its first rank's operator, and like those of the axis's other groups that lie alike.
+  // A transfer is costed by its first rank's operator, and like those of the axis's other groups that lie as its own does.
   Status AddTransfer(const Transfer& transfer) {
     const Participant& first = schedule_.participants[transfer.first_participant];
     if (transfer.engine != Engine::kLinks) {
@@ -93,10 +80,10 @@ class Resolver {
       return Ok();
     }
     const Axis& axis = schedule_.plan->axes[transfer.axis];
-    const int32_t pattern = LieAlike(transfer.axis) ? 0 : transfer.group;
+    const int32_t alike = schedule_.folding.lies_like[transfer.axis][transfer.group];
     const Op& op = schedule_.OpOf(first.rank, first.op);
     auto [entry, is_new] = communication_of_key_.try_emplace(
-        {transfer.axis, pattern, CostKey(op.kind)}, static_cast<int32_t>(costs_.communications.size()));
+        {transfer.axis, alike, CostKey(op.kind)}, static_cast<int32_t>(costs_.communications.size()));
     if (is_new) {
       WT_ASSIGN_OR_RETURN(CommunicationCost cost, model_.Communication(op, axis.groups[transfer.group]));
       costs_.communications.push_back(cost);
@@ -105,22 +92,12 @@ class Resolver {
     return Ok();
   }
 
-  bool LieAlike(AxisId axis) {
-    auto [entry, is_new] = lie_alike_.try_emplace(axis, false);
-    const int64_t devices = schedule_.plan->scenario.cluster.devices_per_node;
-    if (is_new)
-      entry->second =
-          GroupsLieAlike(schedule_.plan->axes[axis], static_cast<int>(std::max<int64_t>(devices, 1)));
-    return entry->second;
-  }
-
   const StepSchedule& schedule_;
   const CostModel& model_;
   StepCosts costs_;
   std::unordered_map<std::string, OpCosts> of_key_;  // nodes stay where they are
   std::vector<std::vector<OpCosts*>> of_op_;         // by role and operator
   std::map<std::tuple<AxisId, int32_t, std::string>, int32_t> communication_of_key_;
-  std::map<AxisId, bool> lie_alike_;
 };
 
 bool IsConstant(const Distribution& distribution) {
@@ -192,6 +169,14 @@ SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs)
   return {shares.measured / total, shares.interpolated / total, shares.modelled / total};
 }
 
+StepSampler::StepSampler(const StepSchedule& schedule, const StepCosts& costs, uint64_t seed)
+    : schedule_(schedule), costs_(costs), seed_(seed) {
+  if (schedule.folding.is_folded() && !AreConstant(schedule, costs))
+    lateness_ = std::make_unique<Lateness>(schedule, costs);
+}
+
+StepSampler::~StepSampler() = default;
+
 double StepSampler::SlowdownOf(int32_t rank) const {
   const auto& straggler = schedule_.plan->scenario.cluster.straggler;
   return straggler && straggler->rank == rank ? straggler->slowdown : 1;
@@ -243,6 +228,9 @@ void StepSampler::Draw(int replicate, StepWork& work) const {
   for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
     DrawItems(static_cast<int32_t>(rank), replicate, work);
   DrawTransfers(replicate, work);
+  if (lateness_)
+    lateness_->Draw(RandomStream(seed_, static_cast<uint64_t>(replicate)), costs_.common_mode[replicate],
+                    work);
 }
 
 }  // namespace windtunnel

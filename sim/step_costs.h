@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
@@ -14,6 +15,8 @@
 #include "sim/step_schedule.h"
 
 namespace windtunnel {
+
+class Lateness;
 
 struct StepCosts {
   static constexpr int32_t kNothing = -1;
@@ -45,11 +48,11 @@ SourceShares ShareBySource(const StepSchedule& schedule, const StepCosts& costs)
 // is drawn.
 class StepSampler {
  public:
-  StepSampler(const StepSchedule& schedule, const StepCosts& costs, uint64_t seed)
-      : schedule_(schedule), costs_(costs), seed_(seed) {}
+  StepSampler(const StepSchedule& schedule, const StepCosts& costs, uint64_t seed);
+  ~StepSampler();
 
   // The work of one replicate: every kernel and every host time draws its own level and is scaled by the replicate's common mode;
-  // every transfer draws one level. The scenario's straggler and jitter apply.
+  // every transfer draws one level. The scenario's straggler and jitter apply. Ranks that are not laid out come late (sim/lateness.h).
   void Draw(int replicate, StepWork& work) const;
 
  private:
@@ -60,6 +63,7 @@ class StepSampler {
   const StepSchedule& schedule_;
   const StepCosts& costs_;
   const uint64_t seed_;
+  std::unique_ptr<Lateness> lateness_;  // where ranks stand for others, and costs have spread
 };
 
 }  // namespace windtunnel

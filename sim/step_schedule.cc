@@ -1,7 +1,6 @@
 #include "sim/step_schedule.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/check.h"
 #include "sim/transfer_matching.h"
@@ -108,12 +107,7 @@ class RoleScheduler {
 };
 
 void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
-  std::vector<int> ranks = schedule.options.representatives;
-  if (ranks.empty()) {
-    ranks.resize(plan.world_size);
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
-  for (int world_rank : ranks) {
+  for (int world_rank : schedule.folding.representatives) {
     const int32_t role = plan.role_of_rank[world_rank];
     const int32_t rank = static_cast<int32_t>(schedule.ranks.size());
     schedule.ranks.push_back(
@@ -129,18 +123,12 @@ void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
 
 }  // namespace
 
-int32_t StepSchedule::PositionOf(int world_rank) const {
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].rank == world_rank) return static_cast<int32_t>(i);
-  }
-  return -1;
-}
-
-Result<StepSchedule> MakeStepSchedule(const Plan& plan, const ScheduleOptions& options) {
+Result<StepSchedule> MakeStepSchedule(const Plan& plan, ScheduleOptions options) {
   WT_CHECK_EQ(plan.role_of_rank.size(), static_cast<size_t>(plan.world_size));
   StepSchedule schedule;
   schedule.plan = &plan;
-  schedule.options = options;
+  schedule.host = options.host;
+  schedule.folding = options.folding ? *std::move(options.folding) : Unfolded(plan);
   schedule.roles.resize(plan.roles.size());
   for (size_t i = 0; i < plan.roles.size(); ++i)
     RoleScheduler(plan.roles[i], options.host, schedule.roles[i]).Run();

@@ -15,11 +15,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/plan.h"
+#include "sim/folding.h"
 
 namespace windtunnel {
 
@@ -27,9 +29,9 @@ enum class HostRole : uint8_t { kComputes, kIssues };
 
 struct ScheduleOptions {
   HostRole host = HostRole::kComputes;
-  // Ranks that stand for all (sim/symmetry.h): only they are laid out, and transfers begin when those of them that take part have
-  // arrived. Empty: every rank is.
-  std::vector<int> representatives = {};
+  // Only one rank of each class is laid out, and a group's transfer begins when one rank of each of its classes has arrived.
+  // Nothing: every rank is a class of its own.
+  std::optional<Folding> folding = {};
 };
 
 // A piece of a segment.
@@ -103,8 +105,7 @@ struct RankQueue {
 };
 
 struct RankLayout {
-  int32_t rank =
-      0;  // in the world; elsewhere "rank" is a position in StepSchedule::ranks, the same where all are laid out
+  int32_t rank = 0;  // in the world; elsewhere "rank" is a position in StepSchedule::ranks: that of its class
   int32_t role = 0;
   int32_t first_item = 0;   // of all ranks' items in a row
   int32_t first_queue = 0;  // into StepSchedule::queues
@@ -119,16 +120,17 @@ struct StepSchedule {
   std::vector<Transfer> transfers;
   std::vector<Participant> participants;
   int32_t items = 0;  // of all ranks
-  ScheduleOptions options;
+  HostRole host = HostRole::kComputes;
+  Folding folding;
 
   const RoleSchedule& RoleOf(int rank) const { return roles[ranks[rank].role]; }
   const Op& OpOf(int rank, OpIndex op) const { return plan->roles[ranks[rank].role].steady.ops[op]; }
-  // Where a rank of the world is laid out; -1: it is not.
-  int32_t PositionOf(int world_rank) const;
+  // Where the rank that stands for a rank of the world is laid out.
+  int32_t PositionOf(int world_rank) const { return folding.class_of_rank[world_rank]; }
 };
 
 // `plan` must outlive the schedule. Errors: Failed when two ranks' operators that should meet differ in kind or size (names
 // both).
-Result<StepSchedule> MakeStepSchedule(const Plan& plan, const ScheduleOptions& options = {});
+Result<StepSchedule> MakeStepSchedule(const Plan& plan, ScheduleOptions options = {});
 
 }  // namespace windtunnel

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 
@@ -33,7 +35,8 @@ class Matcher {
   }
 
  private:
-  // Operators that meet: those of one group's k-th collective, or of the k-th transfer from one of its ranks to another.
+  // Operators that meet: those of the k-th collective of a class of groups, or of the k-th transfer there from one class of ranks to
+  // another.
   struct Key {
     AxisId axis;
     int32_t group;
@@ -86,16 +89,20 @@ class Matcher {
     const RankLayout& layout = schedule_.ranks[rank];
     const AxisId id = schedule_.plan->roles[layout.role].streams[stream].axis;
     const Axis& axis = schedule_.plan->axes[id];
-    const int32_t group = axis.group_of_rank[layout.rank], position = axis.position_of_rank[layout.rank];
-    if (const auto* send = std::get_if<Send>(&op.kind)) return {id, group, true, position, send->peer, 0};
+    const Folding& folding = schedule_.folding;
+    const int32_t group = folding.class_of_group[id][axis.group_of_rank[layout.rank]];
+    auto class_of = [&](int peer) { return folding.class_of_rank[axis.GroupOf(layout.rank).ranks[peer]]; };
+    if (const auto* send = std::get_if<Send>(&op.kind))
+      return {id, group, true, rank, class_of(send->peer), 0};
     if (const auto* receive = std::get_if<Receive>(&op.kind))
-      return {id, group, true, receive->peer, position, 0};
+      return {id, group, true, class_of(receive->peer), rank, 0};
     return {id, group, false, -1, -1, 0};
   }
 
-  Status Add(AxisId axis, int32_t group, bool is_pair, const std::vector<Part>& parts) {
+  Status Add(AxisId axis, int32_t class_of_groups, bool is_pair, const std::vector<Part>& parts) {
     const int32_t transfer = static_cast<int32_t>(schedule_.transfers.size());
-    const int32_t needed = is_pair ? 2 : RanksLaidOut(schedule_.plan->axes[axis].groups[group]);
+    const int32_t group = schedule_.folding.first_group[axis][class_of_groups];
+    const int32_t needed = is_pair ? 2 : ClassesIn(axis, group);
     schedule_.transfers.push_back({.first_participant = static_cast<int32_t>(schedule_.participants.size()),
                                    .participants = static_cast<int32_t>(parts.size()),
                                    .needed = needed,
@@ -109,12 +116,15 @@ class Matcher {
     return Ok();
   }
 
-  int32_t RanksLaidOut(const Group& group) const {
-    const std::vector<int>& representatives = schedule_.options.representatives;
-    if (representatives.empty()) return static_cast<int32_t>(group.ranks.size());
-    return static_cast<int32_t>(std::count_if(representatives.begin(), representatives.end(), [&](int rank) {
-      return std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
-    }));
+  int32_t ClassesIn(AxisId axis, int32_t group) {
+    auto [entry, is_new] = classes_in_.try_emplace({axis, group}, 0);
+    if (is_new) {
+      std::set<int32_t> classes;
+      for (int rank : schedule_.plan->axes[axis].groups[group].ranks)
+        classes.insert(schedule_.folding.class_of_rank[rank]);
+      entry->second = static_cast<int32_t>(classes.size());
+    }
+    return entry->second;
   }
 
   Status CheckSame(const Participant& a, const Participant& b) const {
@@ -129,6 +139,7 @@ class Matcher {
 
   StepSchedule& schedule_;
   std::map<Key, std::vector<Part>> parts_;  // ordered, so that transfers are numbered the same on any machine
+  std::map<std::pair<AxisId, int32_t>, int32_t> classes_in_;  // by axis and group
 };
 
 }  // namespace

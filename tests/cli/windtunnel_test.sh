@@ -50,10 +50,12 @@ expect_line 2 '^windtunnel: expected a command'
 expect_line 2 "^windtunnel: unknown command 'predct'" predct x.yaml
 expect_line 2 'SCENARIO is required' predict
 expect_line 2 '--nonsense' predict x.yaml --nonsense
-expect_line 2 'search is not supported yet' search x.yaml
+expect_line 2 'search is missing, expected a block of ranges' search "$work/mlp.yaml"
+expect_line 2 'search.tensor is .0., expected at least 1' search "$work/mlp.yaml" --set 'search.tensor=[0]'
+expect_line 2 'top' search "$work/mlp.yaml" --top 0
 expect_line 2 'missing.jsonl: cannot be read' validate "$work/missing.jsonl"
 expect_line 2 "^$work/mlp.yaml:1:1: is not a JSON object" validate "$work/mlp.yaml"
-expect_line 2 '--html is not supported yet' predict "$work/mlp.yaml" --html out.html
+expect_line 2 'only one of --json, --html' predict "$work/mlp.yaml" --html - --json -
 expect_line 2 '--trace and --svg take one scenario' compare "$work/mlp.yaml" "$work/mlp.yaml" --trace t.json
 expect_line 2 'missing.yaml' predict "$work/missing.yaml"
 expect_line 2 "^$work/unknown_key.yaml:3:1: .*bach.*batch" predict "$work/unknown_key.yaml"
@@ -70,8 +72,51 @@ expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
 # A device that is not at hand, from its datasheet: predicted on any machine. The MLP takes milliseconds, not a second.
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g --no-fold
+topology='{nodes: [{name: a, kind: device}, {name: b, kind: device}], links: [{from: a, to: b, gbytes_per_s: 10}]}'
+unconnected="${topology%%\], links*}, {name: c, kind: switch}], links${topology#*\], links}"
+two="--set parallel.data.size=2 --set cluster.device=a100-sxm-80g"
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" $two --set "cluster.topology=$topology"
+expect 0 'modelled 100 %' predict "$work/mlp.yaml" $two --set cluster.topology=dgx-a100
+expect 2 "not connected: no links lead from 'a' to 'c'" predict "$work/mlp.yaml" $two --set "cluster.topology=$unconnected"
+expect 2 'has 2 devices, expected 4' predict "$work/mlp.yaml" $two --set parallel.data.size=4 --set "cluster.topology=$topology"
+expect 2 'dgx-h100, rail-fat-tree' predict "$work/mlp.yaml" $two --set cluster.topology=dgx
+expect 2 'cluster.slow_link is given without cluster.topology' predict "$work/mlp.yaml" $two --set 'cluster.slow_link={from: a, to: b, factor: 0.5}'
 expect 0 'NVIDIA H100 SXM5' profile show h100-sxm-80g
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
+# A search: what can be trained, the same after an interruption as without one, and nothing where nothing can be.
+cat > "$work/search.yaml" << 'SCENARIO'
+model: {layers: 4, hidden: 64, heads: 4, vocab: 128, seq_len: 32}
+batch: {accumulate: 4}
+precision: {param: bf16}
+parallel: {data: {size: 4, kind: ddp}}
+cluster: {device: a100-sxm-80g, devices_per_node: 4, network: {intra_node: nvlink3}}
+search: {tensor: [1, 2], pipeline: [1, 2, 4], recompute: [none, full], kind: [ddp, zero1]}
+SCENARIO
+expect 0 'the fastest' search "$work/search.yaml" --top 3 --quick
+expect 1 'none of 20 legal configurations can be trained' search "$work/search.yaml" -q \
+  --set model.seq_len=65536 --set batch.micro=1024 --set model.layers=4
+without_times() { grep -v -e '"wall_s"' -e '"configurations_per.*s"' -e '"resumed"' -e '"full_s"' "$1"; }
+"$windtunnel" search "$work/search.yaml" -q --json "$work/whole.json" --state "$work/state" > /dev/null
+head -c "$(($(wc -c < "$work/state") / 2))" "$work/state" > "$work/half"
+"$windtunnel" search "$work/search.yaml" -q --json "$work/resumed.json" --state "$work/half" > /dev/null
+without_times "$work/whole.json" > "$work/whole.txt"
+without_times "$work/resumed.json" > "$work/resumed.txt"
+cmp "$work/whole.txt" "$work/resumed.txt" || failures=$((failures + 1))
+grep -q '"resumed": 0,' "$work/resumed.json" && { echo "FAILED: nothing was resumed"; failures=$((failures + 1)); }
+# Two processes of a job, each with its share; the second one says nothing.
+as_rank() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 "$windtunnel" search "$work/search.yaml" -q --state "$work/shared" --json "$2"; }
+as_rank 1 - > "$work/second.txt" &
+as_rank 0 "$work/gathered.json" > /dev/null
+wait
+without_times "$work/gathered.json" > "$work/gathered.txt"
+cmp "$work/whole.txt" "$work/gathered.txt" || failures=$((failures + 1))
+if [ -s "$work/second.txt" ]; then echo "FAILED: the second process reported"; failures=$((failures + 1)); fi
+printf 'not a state' > "$work/other"
+expect_line 2 "$work/other:1:1: is the state of another search" search "$work/search.yaml" -q --state "$work/other"
+expect_line 2 "$work/state:1:1: is the state of another search" search "$work/search.yaml" -q \
+  --state "$work/state" --set model.layers=8
+
 row() {
   printf '{"id": "%s", "source": "x", "scenario": {"name": "%s", "model": {"kind": "mlp", "widths": [10, 100, 10]}, "batch": {"micro": 8}, ' "$1" "$1"
   printf '"cluster": {"device": "%s"}, "tolerance": {"step_time": %s}}, "measured": {"step_time_s": 1.0}}\n' "$2" "$3"

@@ -5,12 +5,11 @@
 #include <rapidcheck/gtest.h>
 
 #include "cost_models/kernel_roofline.h"
-#include "cost_models/ring_collectives.h"
 
 namespace windtunnel {
 namespace {
 
-DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "a100").value(); }
+DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
 
 double MicrosecondsOf(const OpKind& kind) { return KernelTime(kind, A100(), {}).value() / Microseconds(1); }
 
@@ -100,8 +99,6 @@ RC_GTEST_PROP(KernelRooflineProperties, NoGemmBeatsThePeak, ()) {
   RC_ASSERT(KernelTime(gemm, A100(), {}).value() >= least);
 }
 
-// ---- collectives
-
 ClusterSpec Nodes(int64_t nodes) {
   ClusterSpec cluster;
   cluster.nodes = nodes;
@@ -111,79 +108,6 @@ ClusterSpec Nodes(int64_t nodes) {
   cluster.network.inter_node.gbits_per_nic = 200;
   cluster.network.nics_per_node = 8;
   return cluster;
-}
-
-RingLayout RingOf(const Group& group, int64_t nodes) {
-  return LayOutRing(group, Nodes(nodes), A100()).value();
-}
-
-double MicrosecondsOf(const Collective& collective, const RingLayout& ring) {
-  return RingTime(collective, ring, A100().collectives).value() / Microseconds(1);
-}
-
-// 32.2 us of latency, 7/8 of 64 MiB at 230 GB/s, and 28 us of start.
-TEST(RingCollectives, AnAllGatherOnOneNodeIsLatencyAndBandwidth) {
-  const RingLayout ring = RingOf(MakeAxis("world", 8, 8, 1).groups[0], 1);
-  const Collective gather{CollectiveKind::kAllGather, DType::kBFloat16, 32 << 20};
-  EXPECT_NEAR(MicrosecondsOf(gather, ring), 32.2 + 255.3 + 28, 0.1);
-}
-
-// An all-reduce moves twice as much: 14 steps, 8.4 + 14 x 3.4 = 56 us, and twice 255.3 us.
-TEST(RingCollectives, AnAllReduceIsAReduceScatterAndAnAllGather) {
-  const RingLayout ring = RingOf(MakeAxis("world", 8, 8, 1).groups[0], 1);
-  EXPECT_NEAR(MicrosecondsOf({CollectiveKind::kAllReduce, DType::kBFloat16, 32 << 20}, ring), 56 + 510.6 + 28,
-              0.1);
-}
-
-// A reduction is a pipeline of 7 steps that carries all 64 MiB, as a broadcast is: 32.2 us of latency and 291.8 us. A gather or a
-// scatter is one step, and 7/8 of them pass the root's link: 8.4 + 3.4 us of latency.
-TEST(RingCollectives, CollectivesWithARootAreBoundByIt) {
-  const RingLayout ring = RingOf(MakeAxis("world", 8, 8, 1).groups[0], 1);
-  for (CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast})
-    EXPECT_NEAR(MicrosecondsOf({kind, DType::kBFloat16, 32 << 20}, ring), 32.2 + 291.8 + 28, 0.1);
-  for (CollectiveKind kind : {CollectiveKind::kGather, CollectiveKind::kScatter})
-    EXPECT_NEAR(MicrosecondsOf({kind, DType::kBFloat16, 32 << 20}, ring), 11.8 + 255.3 + 28, 0.1);
-}
-
-// Low latency wins for little: 6.6 + 7 x 0.6 + 28 us and next to nothing to move.
-TEST(RingCollectives, LittleMessagesGoByTheLowLatencyProtocol) {
-  const RingLayout ring = RingOf(MakeAxis("world", 8, 8, 1).groups[0], 1);
-  EXPECT_NEAR(MicrosecondsOf({CollectiveKind::kAllGather, DType::kFloat32, 64}, ring), 38.8, 0.1);
-}
-
-// 16 ranks on 2 nodes: 8 cards of 25 GB/s at 0.94 are 188 GB/s, less than NVLink. Simple: 8.4 + 14 hops of 6 us (the host's
-// overhead, thrice 2 us) + 14 across; 15/16 of 2 GB; 33 us of start.
-TEST(RingCollectives, AGroupThatSpansNodesIsBoundByTheirNetworkCards) {
-  const RingLayout ring = RingOf(MakeAxis("world", 16, 16, 1).groups[0], 2);
-  EXPECT_EQ(ring.nodes, 2);
-  EXPECT_NEAR(ring.bandwidth / GBps(188), 1, 1e-9);
-  const Collective gather{CollectiveKind::kAllGather, DType::kFloat32, 500'000'000};
-  EXPECT_NEAR(MicrosecondsOf(gather, ring), 8.4 + 14 * 6 + 14 + 2e9 * 15 / 16 / 188e3 + 33, 0.1);
-}
-
-// Hybrid sharding on two nodes: each of the 8 groups of replicas has one card of its own.
-TEST(RingCollectives, GroupsSideBySideShareTheCards) {
-  const Axis replicas = MakeAxis("replicate", 16, 2, 8);
-  EXPECT_NEAR(RingOf(replicas.groups[3], 2).bandwidth / GBps(23.5), 1, 1e-9);
-}
-
-TEST(RingCollectives, NoBandwidthBetweenNodesIsAnError) {
-  ClusterSpec cluster = Nodes(2);
-  cluster.network.inter_node = {};
-  const auto ring = LayOutRing(MakeAxis("world", 16, 16, 1).groups[0], cluster, A100());
-  ASSERT_FALSE(ring);
-  EXPECT_NE(ring.error().message.find("gbits_per_nic"), std::string::npos) << ring.error().message;
-}
-
-RC_GTEST_PROP(RingCollectivesProperties, MoreBytesNeverTakeLess, ()) {
-  const RingLayout ring = RingOf(MakeAxis("world", 16, 16, 1).groups[0], 2);
-  const auto kind =
-      *rc::gen::element(CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
-                        CollectiveKind::kReduceScatter, CollectiveKind::kReduce, CollectiveKind::kGather);
-  const int64_t few = *rc::gen::inRange<int64_t>(1, 100'000'000),
-                more = few + *rc::gen::inRange<int64_t>(0, 100'000'000);
-  RC_ASSERT(MicrosecondsOf({kind, DType::kFloat32, few}, ring) <=
-            MicrosecondsOf({kind, DType::kFloat32, more}, ring));
 }
 
 // ---- the model
@@ -207,6 +131,30 @@ TEST(DeviceCostModel, ComputationLosesTheMultiprocessorsOfTheCommunicationKernel
   EXPECT_NEAR(cost.compute_efficiency, 1 - 16.0 / 108, 1e-12);
   EXPECT_EQ(cost.source, CostSource::kModelled);
   EXPECT_FALSE(model->host_computes());
+}
+
+// 20 MiB go at the bandwidth of 2 MiB, 140 us; 2 MiB between 1 MiB in 100 us and 3 MiB in 140 us take 120 us. A chosen algorithm is
+// modelled.
+TEST(DeviceCostModel, WhatIsMeasuredIsNotModelled) {
+  Plan plan = TwoNodePlan();
+  plan.axes = {MakeAxis("tensor", 16, 8, 1)};
+  DeviceSpec device = A100();
+  device.measured_collectives = {
+      {"all_reduce", 8, 1, {{MiB(1), Microseconds(100)}, {MiB(2), Microseconds(140)}}}};
+  auto cost_of = [&](int64_t mebibytes, CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto) {
+    plan.scenario.cluster.network.algorithm = algorithm;
+    Op op;
+    op.kind = Collective{CollectiveKind::kAllReduce, DType::kFloat32, mebibytes << 18};
+    return MakeDeviceCostModel(device, plan)->Communication(op, plan.axes[0].groups[1]).value();
+  };
+  EXPECT_EQ(cost_of(2).time.p50(), Microseconds(140));
+  EXPECT_EQ(cost_of(2).source, CostSource::kMeasured);
+  EXPECT_EQ(cost_of(20).time.p50(), Microseconds(1400));
+  EXPECT_EQ(cost_of(20).source, CostSource::kModelled);
+  EXPECT_EQ(cost_of(2, CollectiveAlgorithm::kRing).source, CostSource::kModelled);
+  device.measured_collectives[0].rows[1].first = MiB(3);
+  EXPECT_EQ(cost_of(2).time.p50(), Microseconds(120));
+  EXPECT_EQ(cost_of(2).source, CostSource::kInterpolated);
 }
 
 TEST(DeviceCostModel, AGroupOfOneMovesNothing) {

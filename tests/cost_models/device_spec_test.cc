@@ -11,7 +11,7 @@ TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) 
   const std::vector<std::string> names = EmbeddedProfileNames();
   EXPECT_EQ(names.size(), 5u);
   for (const std::string& name : names) {
-    const auto device = ParseDeviceSpec(*EmbeddedProfileJson(name), name);
+    const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name);
     ASSERT_TRUE(device) << device.error().message;
     EXPECT_EQ(device->name, name);
     EXPECT_GT(device->PeakFor(DType::kBFloat16), device->PeakFor(DType::kFloat32));
@@ -19,12 +19,12 @@ TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) 
 }
 
 TEST(DeviceSpec, HasNoPeakForArithmeticThatItLacks) {
-  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "x")->PeakFor(DType::kFloat8), FlopRate());
-  EXPECT_GT(ParseDeviceSpec(*EmbeddedProfileJson("h100-sxm-80g"), "x")->PeakFor(DType::kFloat8), FlopRate());
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->PeakFor(DType::kFloat8), FlopRate());
+  EXPECT_GT(ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "x")->PeakFor(DType::kFloat8), FlopRate());
 }
 
 std::string Edited(const std::string& from, const std::string& to) {
-  std::string json = *EmbeddedProfileJson("a100-sxm-80g");
+  std::string json = *EmbeddedProfile("a100-sxm-80g");
   json.replace(json.find(from), from.size(), to);
   return json;
 }
@@ -49,7 +49,7 @@ TEST(DeviceSpec, AFigureWithoutASourceIsAnError) {
 }
 
 TEST(DeviceSpec, StandsInAProfilesPlace) {
-  const std::string json = *EmbeddedProfileJson("a100-sxm-40g");
+  const std::string json = *EmbeddedProfile("a100-sxm-40g");
   const Profile profile = ParseProfile(json, "x").value();
   ASSERT_TRUE(profile.hardware);
   EXPECT_EQ(profile.name, "a100-sxm-40g");

@@ -10,7 +10,7 @@ namespace {
 constexpr Duration kLaunch = Microseconds(3);
 
 const DeviceSpec& A100() {
-  static const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "a100").value();
+  static const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value();
   return device;
 }
 

@@ -24,7 +24,7 @@ Scenario Sharded() {
 }
 
 Result<Prediction> OnA100(const Plan& plan) {
-  WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "a100-sxm-80g"));
+  WT_ASSIGN_OR_RETURN(DeviceSpec device, ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g"));
   return Predict(plan, *MakeDeviceCostModel(device, plan), {});
 }
 

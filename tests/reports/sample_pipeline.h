@@ -44,7 +44,7 @@ inline Plan PipelinePlanOf(const SamplePipeline& sample) {
 inline Outcome PipelineOutcome(const SamplePipeline& sample) {
   Outcome outcome;
   outcome.plan = PipelinePlanOf(sample);
-  auto device = ParseDeviceSpec(*EmbeddedProfileJson("a100-sxm-80g"), "a100-sxm-80g");
+  auto device = ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
   EXPECT_TRUE(device) << device.error().message;
   auto prediction = Predict(outcome.plan, *MakeDeviceCostModel(*device, outcome.plan), {});
   EXPECT_TRUE(prediction) << prediction.error().message;

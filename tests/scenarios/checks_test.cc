@@ -157,7 +157,14 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:29: cluster.topology.nodes has 'a' twice, expected distinct names"},
         Conflict{Gpt("cluster: {topology: {links: [{from: a, to: b, gbytes_per_s: 1}]}}\n"),
                  "s.yaml:2:29: cluster.topology.links has an end 'a', expected the name of one of "
-                 "cluster.topology.nodes"}));
+                 "cluster.topology.nodes"},
+        Conflict{
+            Gpt("cluster: {topology: {preset: dgx-a100, nodes: [{name: a, kind: device}]}}\n"),
+            "s.yaml:2:47: cluster.topology has nodes and links beside preset 'dgx-a100', expected either"},
+        Conflict{
+            Gpt("cluster: {topology: {oversubscription: 2, nodes: [{name: a, kind: device}]}}\n"),
+            "s.yaml:2:40: cluster.topology.oversubscription and nodes_per_leaf are for presets, expected "
+            "links' own gbytes_per_s"}));
 
 TEST(Checks, UnknownDevicesAreLeftToTheProfiles) {
   EXPECT_EQ(Parsed(Gpt("cluster: {device: tpu-v9}\n")).cluster.device, "tpu-v9");

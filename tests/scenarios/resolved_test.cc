@@ -52,7 +52,7 @@ data: text/corpus.txt
 run: {backend: mpi, warmup: 1, steps: 2, seed: 12345678901234, pin: false}
 search: {data: [1, 2], tensor: [1], pipeline: [1], context: [1], expert: [1], micro: [1], accumulate: [1],
          virtual_stages: [1], shard_size: [2], kind: [ddp, fsdp], sharding: [full_shard], schedule: [1f1b, steps/two.csv],
-         recompute: [none, full]}
+         recompute: [none, full], devices: [4, 8], overlap: [true, false], sequence: [false]}
 tolerance: {step_time: 0.1, peak_memory: 0.05}
 )";
 
@@ -95,7 +95,11 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {network: {preset: n, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
-      "          topology: {preset: t, nodes: [{name: a, kind: nic}]}}\n";
+<<<<<<< HEAD
+      "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
+=======
+      "          topology: {preset: dgx-a100, nodes: [{name: a, kind: nic}]}}\n";
+>>>>>>> main
   for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets}) {
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

@@ -189,20 +189,26 @@ TEST(Predict, RunsOneRankWhereAllAreAlike) {
   EXPECT_EQ(one.events, 2 * 5);  // each of five operators is issued, and ends
 }
 
-TEST(Predict, RunsEveryRankWhenOneIsSingledOut) {
+TEST(Predict, RunsTheStragglerAndOneOfTheOthers) {
   Plan plan = TwoUnits(4).Build();
   plan.scenario.cluster.straggler = {.rank = 3, .slowdown = 2};
   const Prediction p = Predict(plan, Device(1), {}).value();
-  EXPECT_EQ(p.timelines.size(), 4u);
+  ASSERT_EQ(p.timelines.size(), 2u);
+  EXPECT_EQ(p.timelines[0].stands_for, 3);
+  EXPECT_EQ(p.timelines[1].rank, 3);
   EXPECT_GT(p.p50, Execute(TwoUnits(4), Device(1)).step);
+  const Prediction all = Predict(plan, Device(1), {.fold = false}).value();
+  EXPECT_EQ(all.timelines.size(), 4u);
+  EXPECT_EQ(all.p50, p.p50);
+  EXPECT_EQ(all.breakdown.exposed_communication, p.breakdown.exposed_communication);
 }
 
 // Of the axis over ranks 0-1 and 2-3 on nodes of three, the second group spans two nodes: no rank stands for all.
-TEST(Predict, RunsEveryRankWhenGroupsLieDifferently) {
+TEST(Predict, TellsGroupsApartThatLieDifferently) {
   Plan plan = TwoUnits(4).Build();
   plan.axes[1] = MakeAxis("data", 4, 2, 1);
   plan.scenario.cluster.devices_per_node = 3;
-  EXPECT_EQ(Predict(plan, Device(1), {}).value().timelines.size(), 4u);
+  EXPECT_EQ(Predict(plan, Device(1), {}).value().timelines.size(), 2u);
   plan.scenario.cluster.devices_per_node = 2;
   EXPECT_EQ(Predict(plan, Device(1), {}).value().timelines.size(), 1u);
 }

@@ -69,7 +69,7 @@ Duration StepTime(const StepSchedule& schedule, const StepWork& work, const Fake
   const std::vector<TransferTraits> traits(
       schedule.transfers.size(),
       {costs.sharing.core_share, costs.sharing.weight, costs.sharing.compute_efficiency});
-  const int cores = schedule.options.host == HostRole::kComputes ? costs.cores : 0;
+  const int cores = schedule.host == HostRole::kComputes ? costs.cores : 0;
   StepExecutor executor(schedule, {cores, schedule.plan->world_size}, traits);
   return executor.Run(work, nullptr).value();
 }
@@ -144,7 +144,7 @@ RC_GTEST_PROP(ExecutorProperties, TimelinesFillTheirStreamsInOrder, ()) {
       schedule.transfers.size(),
       {costs.sharing.core_share, costs.sharing.weight, costs.sharing.compute_efficiency});
   StepRecording recording(schedule);
-  const int cores = schedule.options.host == HostRole::kComputes ? costs.cores : 0;
+  const int cores = schedule.host == HostRole::kComputes ? costs.cores : 0;
   const Duration step =
       StepExecutor(schedule, {cores, plan.world_size}, traits).Run(work, &recording).value();
   Duration latest;

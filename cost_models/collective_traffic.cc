@@ -1,0 +1,225 @@
+#include "cost_models/collective_traffic.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// The group's ranks by node, in order.
+std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int devices_per_node) {
+  std::map<int, std::vector<int>> by_node;
+  for (int rank : ranks) by_node[rank / devices_per_node].push_back(rank);
+  std::vector<std::vector<int>> nodes;
+  for (auto& [node, members] : by_node) nodes.push_back(std::move(members));
+  return nodes;
+}
+
+}  // namespace
+
+TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position) {
+  Key key{Shape::kRing, -1, -1, group.ranks};
+  switch (pattern) {
+    case Pattern::kRing:
+      return key;
+    case Pattern::kTree:
+      key.shape = Shape::kTree;
+      return key;
+    case Pattern::kNvls:
+      key.shape = Shape::kNvls;
+      return key;
+    case Pattern::kNvlsTree:
+      key.shape = Shape::kNvlsTree;
+      return key;
+    case Pattern::kPat:
+      key.shape = Shape::kPat;
+      return key;
+    case Pattern::kHierarchical:
+      key.shape = Shape::kHierarchical;
+      return key;
+    case Pattern::kPairs:
+      break;
+  }
+  key.shape = Shape::kSend;
+  if (const auto* send = std::get_if<Send>(&kind)) {
+    key.from = group.ranks[position];
+    key.to = group.ranks[send->peer];
+  } else if (const auto* receive = std::get_if<Receive>(&kind)) {
+    key.from = group.ranks[receive->peer];
+    key.to = group.ranks[position];
+  } else {
+    const auto& collective = std::get<Collective>(kind);
+    key.shape = collective.kind == CollectiveKind::kAllToAll ? Shape::kAllToAll : Shape::kRoot;
+    const int root = key.shape == Shape::kRoot ? group.ranks[collective.root] : -1;
+    (collective.kind == CollectiveKind::kGather ? key.to : key.from) = root;
+  }
+  return key;
+}
+
+std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) const {
+  std::vector<Message> messages;
+  if (key.shape == Shape::kSend) return {{key.from, key.to, 1}};
+  const double n = static_cast<double>(key.ranks.size());
+  if (key.shape == Shape::kRoot || key.shape == Shape::kAllToAll) {
+    for (int from : key.ranks) {
+      for (int to : key.ranks) {
+        const bool is_one = (key.from < 0 || key.from == from) && (key.to < 0 || key.to == to);
+        if (from != to && is_one) messages.push_back({from, to, 1 / n});
+      }
+    }
+    return messages;
+  }
+  if (key.shape == Shape::kPat) {
+    for (size_t step = 1; step < key.ranks.size(); step *= 2) {
+      const double part = static_cast<double>(std::min(step, key.ranks.size() - step)) / n;
+      for (size_t i = 0; i < key.ranks.size(); ++i)
+        messages.push_back({key.ranks[i], key.ranks[(i + step) % key.ranks.size()], part});
+    }
+    return messages;
+  }
+
+  const std::vector<std::vector<int>> nodes = RanksByNode(key.ranks, devices_per_node_);
+  const size_t p = nodes.front().size();
+  const bool is_even =
+      std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.size() == p; });
+  if (!is_even) {
+    for (size_t i = 0; i < key.ranks.size(); ++i)
+      messages.push_back({key.ranks[i], key.ranks[(i + 1) % key.ranks.size()], 1});
+    return messages;
+  }
+  const double parts = static_cast<double>(p), count = static_cast<double>(nodes.size());
+  const bool is_in_switch = key.shape == Shape::kNvls || key.shape == Shape::kNvlsTree;
+  double within = nodes.size() == 1 ? 1 : (parts - 1) / parts;
+  if (is_in_switch) within = 1 + 1 / parts;
+  if (key.shape == Shape::kHierarchical) within = 2 * (parts - 1) / parts;
+  for (const std::vector<int>& node : nodes) {
+    for (size_t i = 0; i < p && p > 1; ++i) {
+      messages.push_back({node[i], node[(i + 1) % p], within});
+      if (key.shape == Shape::kTree) messages.push_back({node[(i + 1) % p], node[i], within});
+    }
+  }
+  if (nodes.size() == 1) return messages;
+  const int last = static_cast<int>(nodes.size());
+  for (size_t i = 0; i < p; ++i) {
+    for (int node = 0; node < last; ++node) {
+      const int next = nodes[(node + 1) % last][i];
+      if (key.shape == Shape::kRing) {
+        messages.push_back({nodes[node][i], next, 1 / parts});
+      } else if (key.shape == Shape::kHierarchical) {
+        messages.push_back({nodes[node][i], next, 2 * (count - 1) / (count * parts)});
+      } else {
+        messages.push_back({nodes[node][i], next, (count - 1) / (count * parts)});
+        messages.push_back({next, nodes[node][i], (count - 1) / (count * parts)});
+      }
+    }
+  }
+  return messages;
+}
+
+Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages) {
+  struct Load {
+    double bytes = 0;
+    bool leaves_node = false;
+  };
+  std::map<int32_t, Load> loads;
+  Traffic traffic;
+  for (const Message& message : messages) {
+    WT_ASSIGN_OR_RETURN(Route route, finder_.Between(message.from, message.to));
+    const bool leaves = message.from / devices_per_node_ != message.to / devices_per_node_;
+    for (const Hop& hop : route.hops) {
+      Load& load = loads[hop.link];
+      load.bytes += hop.share * message.bytes;
+      load.leaves_node = load.leaves_node || leaves;
+    }
+    if (leaves) traffic.latency = std::max(traffic.latency, route.latency);
+  }
+  LinkDemands demands;
+  for (const auto& [link, load] : loads) {
+    const double time = load.bytes / topology_.links()[link].bandwidth.bytes_per_second();
+    double& busiest = load.leaves_node ? traffic.beyond : traffic.within;
+    busiest = std::max(busiest, time);
+    const auto& vertices = topology_.vertices();
+    const bool is_of_device = vertices[topology_.links()[link].from].kind == VertexKind::kDevice ||
+                              vertices[topology_.links()[link].to].kind == VertexKind::kDevice;
+    if (load.leaves_node && (is_of_device || topology_.IsOfCard(link)))
+      traffic.cards = std::max(traffic.cards, time);
+    demands.push_back({link, time / (load.leaves_node ? shares_.beyond : shares_.within)});
+    traffic.achieved = std::max(traffic.achieved, demands.back().share);
+  }
+  for (LinkDemand& demand : demands) demand.share /= traffic.achieved;
+  traffic.demands = std::make_shared<const LinkDemands>(std::move(demands));
+  return traffic;
+}
+
+Result<const Traffic*> TrafficModel::Of(Pattern pattern, const OpKind& kind, const Group& group,
+                                        int position) {
+  Key key = KeyOf(pattern, kind, group, position);
+  if (auto found = known_.find(key); found != known_.end()) return &found->second;
+  WT_ASSIGN_OR_RETURN(Traffic traffic, Measure(MessagesOf(key)));
+  return &known_.emplace(std::move(key), std::move(traffic)).first->second;
+}
+
+Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device,
+                                TrafficModel& traffic) {
+  const NetworkSpec network = NetworkOf(cluster);
+  const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
+  const std::vector<std::vector<int>> nodes = RanksByNode(group.ranks, devices);
+  GroupLayout layout;
+  layout.ranks = static_cast<int>(group.ranks.size());
+  layout.nodes = static_cast<int>(nodes.size());
+  layout.ranks_per_node = layout.ranks;
+  for (const auto& node : nodes)
+    layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
+  WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(network.intra_node, device.intra_node));
+  WT_ASSIGN_OR_RETURN(const Traffic* ring, traffic.Of(Pattern::kRing, Collective{}, group, 0));
+  const double p = layout.ranks_per_node;
+  if (ring->within > 0) {
+    const double part = layout.nodes == 1 ? 1 : (p - 1) / p;
+    layout.link.nominal = Bandwidth::FromBytesPerSecond(part / ring->within);
+    layout.link.ring = layout.link.nominal * traffic.shares().within;
+  }
+  if (layout.nodes == 1) return layout;
+  layout.cards_nominal = Bandwidth::FromBytesPerSecond(1 / (ring->cards > 0 ? ring->cards : ring->beyond));
+  layout.cards_achieved = Bandwidth::FromBytesPerSecond(1 / ring->beyond) * traffic.shares().beyond;
+  layout.cards = layout.ranks_per_node;
+  if (network.inter_node.gbits_per_nic > 0)
+    layout.cards =
+        std::clamp(static_cast<int>(layout.cards_nominal / GBps(network.inter_node.gbits_per_nic / 8) + 0.5),
+                   1, layout.cards);
+  layout.net_latency = ring->latency;
+  return layout;
+}
+
+Duration LeastMoving(const OpKind& kind, Pattern pattern, int ranks, const Traffic& traffic) {
+  const double n = ranks;
+  double passes = 1;
+  if (const auto* collective = std::get_if<Collective>(&kind)) {
+    const bool parts =
+        collective->kind == CollectiveKind::kAllGather || collective->kind == CollectiveKind::kReduceScatter;
+    if (pattern == Pattern::kRing && parts) passes = (n - 1) / n;
+    if (pattern == Pattern::kRing && collective->kind == CollectiveKind::kAllReduce) passes = 2 * (n - 1) / n;
+    if (pattern == Pattern::kNvls && parts) passes = (n - 1) / (n + 1);
+  }
+  return Seconds(traffic.achieved * static_cast<double>(MessageBytes(kind).count()) * passes);
+}
+
+Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device, const Topology& topology) {
+  const NetworkSpec network = NetworkOf(cluster);
+  LinkShares shares;
+  WT_ASSIGN_OR_RETURN(LinkRates link, IntraNodeRates(network.intra_node, device.intra_node));
+  shares.within = link.ring / link.nominal;
+  LinkSpec card = network.inter_node;
+  if (card.gbits_per_nic == 0 && card.gbytes_per_s == 0) {  // as the topology's own cards
+    for (size_t i = 0; i < topology.links().size(); ++i) {
+      if (topology.IsOfCard(static_cast<int32_t>(i)))
+        card.gbytes_per_s = std::max(card.gbytes_per_s, topology.links()[i].bandwidth / GBps(1));
+    }
+    if (card.gbytes_per_s == 0) return shares;  // no cards: devices are linked to each other alone
+  }
+  WT_ASSIGN_OR_RETURN(NicRates rates, InterNodeRates(card));
+  shares.beyond = rates.rate / rates.nominal;
+  return shares;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,379 @@
+#include "cost_models/nccl_collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+// ---- what NCCL's search finds ----------------------------------------------------------------------------------------
+
+// Speeds of a channel that NCCL 2.28 tries, in GB/s (src/graph/search.cc).
+constexpr double kIntraSpeeds[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
+constexpr double kInterSpeeds[] = {48, 30, 28, 24, 20, 18,  15,  12,   10,  9,
+                                   7,  6,  5,  4,  3,  2.4, 1.2, 0.24, 0.12};
+constexpr double kHopperIntraSpeeds[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
+constexpr double kHopperInterSpeeds[] = {48, 45, 42, 40, 30,  24,  22,   20,  17.5,
+                                         15, 12, 6,  3,  2.4, 1.2, 0.24, 0.12};
+constexpr double kBlackwellIntraSpeeds[] = {90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18};
+constexpr double kBlackwellInterSpeeds[] = {96,   48, 45.1, 42, 40, 30,  24,  22,   20,
+                                            17.5, 15, 12,   6,  3,  2.4, 1.2, 0.24, 0.12};
+
+// A generation's NVLink as NCCL sees it: rings of a node (channels x speed, before they are doubled) and all links of a device
+// (src/graph/topo.h: 20, 20, 20.6 and 40.1 GB/s a link), and what its vendor says of it.
+struct Generation {
+  int channels;
+  double speed, total, nominal;
+  std::span<const double> intra, inter;
+};
+const Generation& Of(GpuGeneration generation) {
+  static const std::array<Generation, 4> kGenerations = {
+      {{6, 20, 120, 150, kIntraSpeeds, kInterSpeeds},
+       {6, 40, 240, 300, kIntraSpeeds, kInterSpeeds},
+       {6, 60, 370.8, 450, kHopperIntraSpeeds, kHopperInterSpeeds},
+       {8, 90, 721.8, 900, kBlackwellIntraSpeeds, kBlackwellInterSpeeds}}};
+  return kGenerations[static_cast<size_t>(generation)];
+}
+
+// The fastest of the speeds (which descend) that is not above `most`; below them all, `most` itself.
+double SpeedBelow(std::span<const double> speeds, double most) {
+  for (double speed : speeds) {
+    if (speed <= most * (1 + 1e-9)) return speed;
+  }
+  return most;
+}
+
+// NCCL splits fast channels in two (ncclTopoDupChannels).
+bool AreDoubled(int channels, double speed, GpuGeneration generation) {
+  const bool is_new = generation > GpuGeneration::kAmpere;
+  return speed >= 25 && !(is_new && speed < 50 && channels > 4);
+}
+NcclGraph GraphOf(int channels, double intra, double inter, bool doubled) {
+  const double share = doubled ? 0.5 : 1;
+  return {channels * (doubled ? 2 : 1), GBps(intra * share), GBps(inter * share)};
+}
+
+bool HasNvls(GpuGeneration generation) { return generation >= GpuGeneration::kHopper; }
+
+// Heads of the reductions in a node's switches: one for each of its devices.
+double NvlsSpeed(GpuGeneration generation, int heads, double total) {
+  const double most = generation == GpuGeneration::kBlackwell ? 80 : 60;
+  return SpeedBelow(Of(generation).intra, std::min(total / heads, most));
+}
+
+void SearchNode(const GroupLayout& layout, NcclCommunicator& c) {
+  const Generation& generation = Of(c.generation);
+  if (!layout.link.is_nvlink) {  // one ring over PCIe
+    const double speed = layout.link.ring / GBps(1);
+    c.ring = c.tree = GraphOf(1, speed, speed, false);
+    return;
+  }
+  const double scale = layout.link.nominal / GBps(generation.nominal);
+  const bool doubled = AreDoubled(generation.channels, generation.speed, c.generation);
+  const double speed = generation.speed * scale;
+  c.ring = c.tree = GraphOf(generation.channels, speed, speed, doubled);
+  if (c.generation == GpuGeneration::kBlackwell) c.tree = GraphOf(8, 80 * scale, 80 * scale, true);
+  if (c.generation == GpuGeneration::kHopper && layout.ranks == 2) c.tree.intra = c.tree.inter = GBps(speed);
+  if (HasNvls(c.generation) && layout.ranks > 1)
+    c.nvls = {layout.ranks, GBps(NvlsSpeed(c.generation, layout.ranks, generation.total) * scale),
+              GBps(generation.speed * scale)};
+}
+
+// Each card is a ring's way in and out of a node, whose devices' links all rings pass but where they leave.
+void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
+  const Generation& generation = Of(c.generation);
+  const double cards = layout.cards, card = layout.cards_nominal / GBps(1) / cards;
+  const int p = layout.ranks_per_node;
+  const double total = layout.link.is_nvlink
+                           ? generation.total * (layout.link.nominal / GBps(generation.nominal))
+                           : layout.link.ring / GBps(1);
+  const double within = p > 1 ? total / cards * p / (p - 1) : card;
+  const double speed = SpeedBelow(generation.inter, std::min(card, within));
+  const bool doubled = AreDoubled(layout.cards, speed, c.generation);
+  c.ring = GraphOf(layout.cards, speed, speed, doubled);
+  double tree = 2 * speed;
+  if (p > 1 && !HasNvls(c.generation))
+    tree = std::max(speed, SpeedBelow(generation.intra, std::min(tree, total / cards)));
+  if (c.generation == GpuGeneration::kHopper) tree = speed;
+  c.tree = GraphOf(layout.cards, tree, speed, doubled);
+  c.has_plain_trees = HasNvls(c.generation) || p == 1;
+  if (HasNvls(c.generation) && layout.link.is_nvlink && p > 1) {
+    const double heads = NvlsSpeed(c.generation, p, generation.total);
+    const double inter = speed * cards / p;
+    c.nvls = {p, GBps(c.generation == GpuGeneration::kBlackwell ? std::min(heads, inter) : heads),
+              GBps(inter)};
+  }
+}
+
+// ---- collectives that NCCL has a model of ----------------------------------------------------------------------------
+
+// A barrier is an all-reduce of one element.
+CollectiveKind NcclKind(CollectiveKind kind) {
+  return kind == CollectiveKind::kBarrier ? CollectiveKind::kAllReduce : kind;
+}
+Bytes NcclBytes(const Collective& collective) { return std::max(MessageBytes(collective), Bytes(4)); }
+
+Pattern PatternOf(NcclAlgorithm algorithm) {
+  switch (algorithm) {
+    case NcclAlgorithm::kTree:
+      return Pattern::kTree;
+    case NcclAlgorithm::kRing:
+      return Pattern::kRing;
+    case NcclAlgorithm::kNvls:
+      return Pattern::kNvls;
+    case NcclAlgorithm::kNvlsTree:
+      return Pattern::kNvlsTree;
+    case NcclAlgorithm::kPat:
+      return Pattern::kPat;
+  }
+  return Pattern::kRing;
+}
+
+bool IsWanted(const NcclEntry& entry, CollectiveAlgorithm algorithm) {
+  switch (algorithm) {
+    case CollectiveAlgorithm::kRing:
+      return entry.algorithm == NcclAlgorithm::kRing;
+    case CollectiveAlgorithm::kTree:
+      return entry.algorithm == NcclAlgorithm::kTree;
+    case CollectiveAlgorithm::kNvls:
+      return entry.algorithm == NcclAlgorithm::kNvls || entry.algorithm == NcclAlgorithm::kNvlsTree;
+    case CollectiveAlgorithm::kPat:
+      return entry.algorithm == NcclAlgorithm::kPat;
+    case CollectiveAlgorithm::kAuto:
+    case CollectiveAlgorithm::kHierarchical:
+      return true;
+  }
+  return true;
+}
+bool IsWanted(const NcclEntry& entry, CollectiveProtocol protocol) {
+  return protocol == CollectiveProtocol::kAuto ||
+         static_cast<int>(protocol) - 1 == static_cast<int>(entry.protocol);
+}
+
+// What of the table is wanted; where nothing is, the table.
+template <typename Wish>
+std::vector<NcclEntry> Wanted(const std::vector<NcclEntry>& table, Wish wish) {
+  std::vector<NcclEntry> wanted;
+  for (const NcclEntry& entry : table) {
+    if (IsWanted(entry, wish)) wanted.push_back(entry);
+  }
+  return wanted.empty() ? table : wanted;
+}
+
+class Model {
+ public:
+  Model(const GroupLayout& layout, const CollectiveSpec& spec, CollectiveAlgorithm algorithm,
+        CollectiveProtocol protocol)
+      : layout_(layout), spec_(spec), algorithm_(algorithm), protocol_(protocol) {}
+
+  CollectiveTime TimeOf(const OpKind& op) const {
+    if (!std::holds_alternative<Collective>(op))
+      return Pairs(MessageBytes(op), layout_.nodes > 1 ? 0 : 1, layout_.nodes > 1 ? 1 : 0);
+    const auto& collective = std::get<Collective>(op);
+    switch (collective.kind) {
+      case CollectiveKind::kGather:
+      case CollectiveKind::kScatter:
+      case CollectiveKind::kAllToAll:
+        return ToAllOthers(MessageBytes(collective));
+      default:
+        break;
+    }
+    const CollectiveKind kind = NcclKind(collective.kind);
+    const bool in_three = algorithm_ == CollectiveAlgorithm::kHierarchical &&
+                          kind == CollectiveKind::kAllReduce && layout_.nodes > 1 &&
+                          layout_.ranks_per_node > 1;
+    return in_three ? Hierarchical(NcclBytes(collective)) : OfNccl(kind, NcclBytes(collective));
+  }
+
+ private:
+  Duration Start() const { return layout_.nodes > 1 ? spec_.start_inter : spec_.start; }
+
+  CollectiveTime OfNccl(CollectiveKind kind, Bytes bytes) const {
+    const NcclCommunicator found = CommunicatorOf(layout_, spec_);
+    const std::vector<NcclEntry> table = Wanted(Wanted(NcclTable(kind, found), algorithm_), protocol_);
+    const NcclEntry& choice = ChooseAsNccl(kind, table, bytes, found);
+    const Duration latency = choice.latency.Scaled(LatencyFactor(kind, choice, bytes, found)) + Start();
+    Duration moving = bytes / Achieved(kind, choice, bytes, found);
+    if (IsByMeasuredSwitch(kind, choice)) moving += NvlsRamp(bytes);
+    return {PatternOf(choice.algorithm), latency + moving, latency};
+  }
+
+  bool IsByMeasuredSwitch(CollectiveKind kind, const NcclEntry& choice) const {
+    return choice.algorithm == NcclAlgorithm::kNvls && kind == CollectiveKind::kAllReduce &&
+           spec_.nvls > Bandwidth();
+  }
+  // Reductions in a switch reach their rate slowly: 75 us x b / (b + 16 MiB) more, from the excess of all-reduces of 2 to 512 MiB on 8
+  // H100s and H200s (9 us at 2 MiB, 25 at 8, 36 at 16, 50 at 32, 72 at 128; NVIDIA/dgxc-benchmarking, AWS p5.48xlarge, stas00).
+  static Duration NvlsRamp(Bytes bytes) { return Microseconds(75).Scaled(bytes / (bytes + MiB(16))); }
+
+  // The bandwidth that what NCCL chose was measured to have.
+  Bandwidth Achieved(CollectiveKind kind, const NcclEntry& choice, Bytes bytes,
+                     const NcclCommunicator& found) const {
+    if (IsByMeasuredSwitch(kind, choice)) {
+      const double ranks = layout_.ranks;
+      const Bandwidth link = layout_.link.nominal * (1 / Of(spec_.generation).nominal);
+      return spec_.nvls * (link / GBps(1)) * (ranks / (ranks + 1));
+    }
+    for (const NcclEntry& entry : NcclTable(kind, AchievedBy(found, layout_))) {
+      if (entry.algorithm != choice.algorithm || entry.protocol != choice.protocol) continue;
+      if (entry.algorithm != NcclAlgorithm::kTree) return entry.bandwidth;
+      return entry.bandwidth * TreeCorrection(entry.protocol, bytes, /*interpolated=*/true);
+    }
+    return choice.bandwidth;
+  }
+
+  CollectiveTime Hierarchical(Bytes bytes) const {
+    GroupLayout within = layout_;
+    within.ranks = layout_.ranks_per_node;
+    within.nodes = 1;
+    GroupLayout between = layout_;  // of one of the groups of ranks at the same place of their nodes
+    between.ranks = layout_.nodes;
+    between.ranks_per_node = 1;
+    between.cards = std::max(layout_.cards / layout_.ranks_per_node, 1);
+    between.cards_nominal = layout_.cards_nominal * (1.0 / layout_.ranks_per_node);
+    between.cards_achieved = layout_.cards_achieved * (1.0 / layout_.ranks_per_node);
+    const Bytes part((bytes.count() + within.ranks - 1) / within.ranks);
+    const Model in_node(within, spec_, CollectiveAlgorithm::kAuto, protocol_);
+    const Model among_nodes(between, spec_, CollectiveAlgorithm::kAuto, protocol_);
+    CollectiveTime sum{Pattern::kHierarchical, {}, {}};
+    for (const CollectiveTime& phase : {in_node.OfNccl(CollectiveKind::kReduceScatter, bytes),
+                                        among_nodes.OfNccl(CollectiveKind::kAllReduce, part),
+                                        in_node.OfNccl(CollectiveKind::kAllGather, bytes)}) {
+      sum.time += phase.time;
+      sum.latency += phase.latency;
+    }
+    return sum;
+  }
+
+  // ---- messages between pairs
+
+  // NCCL's protocols for them, with the latencies of one hop of a ring (tuning.cc): LL only within a node.
+  struct PairProtocol {
+    double base, nvlink, pci, net, share;
+  };
+  static constexpr PairProtocol kPairLl = {6.6, 0.6, 1.0, 0, 0.5};
+  static constexpr PairProtocol kPairSimple = {8.4, 3.4, 5.7, 14.0, 1};
+  // What one rank's messages reach over a network card, of 50 GB/s: 19.8 GB/s from one rank to another, and 22.6 in an all-to-all of 16
+  // ranks on 2 nodes (nccl-tests, HGX B200, public cluster test summary).
+  static Bandwidth PairCeiling() { return GBps(21.2); }
+
+  // A rank's messages: `within` of the bytes over its link, `beyond` of them over its card.
+  CollectiveTime Pairs(Bytes bytes, double within, double beyond) const {
+    CollectiveTime best{Pattern::kPairs, Duration::Max(), {}};
+    for (const PairProtocol& protocol : {kPairLl, kPairSimple}) {
+      const bool is_ll = protocol.net == 0;
+      if (is_ll && (beyond > 0 || protocol_ == CollectiveProtocol::kSimple)) continue;
+      if (!is_ll && beyond == 0 && protocol_ == CollectiveProtocol::kLl) continue;
+      const double hop = beyond > 0 ? protocol.net : layout_.link.is_nvlink ? protocol.nvlink : protocol.pci;
+      Duration latency = Microseconds(protocol.base + hop) + Start();
+      if (beyond > 0) latency += layout_.net_latency * 2;  // there, and what flushes it
+      Duration moving;
+      if (within > 0) moving = (bytes / (layout_.link.ring * protocol.share)).Scaled(within);
+      if (beyond > 0) moving = std::max(moving, (bytes / CardOfOne()).Scaled(beyond));
+      if (latency + moving < best.time) best = {Pattern::kPairs, latency + moving, latency};
+    }
+    return best;
+  }
+  Bandwidth CardOfOne() const {
+    return std::min(layout_.cards_achieved * (1.0 / layout_.ranks_per_node), PairCeiling());
+  }
+
+  CollectiveTime ToAllOthers(Bytes bytes) const {
+    const double n = layout_.ranks, p = layout_.ranks_per_node;
+    return Pairs(bytes, (p - 1) / n, layout_.nodes > 1 ? (n - p) / n : 0);
+  }
+
+  const GroupLayout& layout_;
+  const CollectiveSpec& spec_;
+  const CollectiveAlgorithm algorithm_;
+  const CollectiveProtocol protocol_;
+};
+
+Status CheckNetwork(const ClusterSpec& cluster) {
+  if (cluster.slow_link)
+    return InvalidInput("cluster.slow_link is given without cluster.topology, which names the links");
+  if (!cluster.network.preset.empty())
+    return Unsupported("cluster.network: no preset '{}' is known yet; give its parts",
+                       cluster.network.preset);
+  return Ok();
+}
+
+}  // namespace
+
+Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device) {
+  WT_RETURN_IF_ERROR(CheckNetwork(cluster));
+  GroupLayout layout;
+  layout.ranks = static_cast<int>(group.ranks.size());
+  WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
+  const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
+  std::map<int, int> ranks_of_node;
+  for (int rank : group.ranks) ++ranks_of_node[rank / devices];
+  layout.nodes = static_cast<int>(ranks_of_node.size());
+  layout.ranks_per_node = layout.ranks;
+  for (const auto& [node, ranks] : ranks_of_node)
+    layout.ranks_per_node = std::min(layout.ranks_per_node, ranks);
+  if (layout.nodes == 1) return layout;
+  WT_ASSIGN_OR_RETURN(NicRates nic, InterNodeRates(cluster.network.inter_node));
+  const double cards = static_cast<double>(cluster.network.nics_per_node) * layout.ranks_per_node / devices;
+  layout.cards = std::max(static_cast<int>(cards + 0.5), 1);
+  layout.cards_nominal = nic.nominal * cards;
+  layout.cards_achieved = nic.rate * cards;
+  layout.net_latency = nic.latency;
+  return layout;
+}
+
+NcclCommunicator CommunicatorOf(const GroupLayout& layout, const CollectiveSpec& spec) {
+  NcclCommunicator c{.ranks = layout.ranks,
+                     .nodes = layout.nodes,
+                     .generation = spec.generation,
+                     .cpu = spec.cpu,
+                     .has_nvlink = layout.link.is_nvlink,
+                     .allows_ll128 = layout.link.is_nvlink,
+                     .has_equal_channels = layout.nodes == 1,
+                     .ring = {},
+                     .tree = {},
+                     .nvls = {},
+                     .channels = layout.nodes > 1 ? spec.channels_inter : spec.channels_intra,
+                     .net_latency = layout.net_latency};
+  if (layout.nodes == 1) SearchNode(layout, c);
+  else SearchNodes(layout, c);
+  return c;
+}
+
+NcclCommunicator AchievedBy(const NcclCommunicator& communicator, const GroupLayout& layout) {
+  NcclCommunicator achieved = communicator;
+  Bandwidth ring = layout.link.ring;
+  if (layout.nodes > 1 && layout.ranks_per_node == 1) ring = layout.cards_achieved;
+  else if (layout.nodes > 1) ring = std::min(ring, layout.cards_achieved);
+  const Bandwidth channel = ring * (1.0 / communicator.ring.channels);
+  achieved.ring.intra = achieved.ring.inter = channel;
+  if (layout.nodes == 1) {
+    const double share = channel / communicator.ring.intra;
+    achieved.tree.intra = achieved.tree.inter = communicator.tree.intra * share;
+    return achieved;
+  }
+  const double most = communicator.generation == GpuGeneration::kHopper ? 1 : 2;  // as found
+  achieved.tree.inter = channel;
+  achieved.tree.intra = std::min(communicator.tree.intra, channel * most);
+  if (communicator.nvls.channels > 0)
+    achieved.nvls.inter = layout.cards_achieved * (1.0 / communicator.nvls.channels);
+  return achieved;
+}
+
+Result<CollectiveTime> CollectiveTimeOf(const OpKind& kind, const GroupLayout& layout,
+                                        const CollectiveSpec& spec, CollectiveAlgorithm algorithm,
+                                        CollectiveProtocol protocol) {
+  WT_CHECK_GT(layout.ranks, 1);
+  if (algorithm == CollectiveAlgorithm::kNvls && !HasNvls(spec.generation))
+    return InvalidInput(
+        "cluster.network.algorithm is nvls, expected another: this device's switches do not reduce");
+  return Model(layout, spec, algorithm, protocol).TimeOf(kind);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,75 @@
+// What a collective takes on accelerators that are not at hand. NCCL's own model (cost_models/nccl_tuning.h) chooses algorithm and
+// protocol at the bandwidths that NCCL's search of the machine would find; the time is the same model's at the bandwidths that
+// collectives were measured to achieve:
+//
+//   t = latency + b / achieved bandwidth + start
+//
+// Achieved: a ring within a node what nccl-tests measure of the link, beyond it at most the group's share of its nodes' network
+// cards, at what rings reach of them (where only p of a node's d ranks are in the group, d/p groups like it share them); trees
+// and reductions in switches NCCL's estimate times the same ratio of achieved to found, but in the NVSwitch of one node the measured
+// rate R: every device of n sends and receives the message and its part of the sum, b (1 + 1/n) / R.
+//
+//   All-gather of 64 MiB among 8 A100s of a node (230 GB/s, start 28 us): NCCL estimates 32.2 + 244.7 us for Simple and 27.3 + 265.9 for
+//   LL128 (at 240 GB/s), so Simple, which takes 32.2 + 255.3 + 28 = 315.5 us.
+//   All-reduce of 1 GiB among 8 H100s (R = 308 GB/s, start 2 us) by the switch: 25 + 2 us, 1 GiB x 9/8 / 308 GB/s = 3922 us, and 73.8 us
+//   until that rate is reached (75 us x b / (b + 16 MiB)): 4022.7 us. (Measured: 4029 and 4253 us.)
+//
+// What NCCL has no model of:
+//
+//   send and receive        one hop; within a node at the ring's rate, beyond it over one card, at most 21.2 GB/s
+//   gather, scatter         messages between the root and each other rank, at once: (p-1)/n b over the root's link, the rest over its card
+//   all-to-all              the same of every rank, of its own send buffer of b bytes
+//   hierarchical all-reduce reduce-scatter within nodes, all-reduces of the parts between them, all-gather within: three collectives
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "cost_models/device_spec.h"
+#include "cost_models/nccl_tuning.h"
+#include "plan/step_program.h"
+#include "scenarios/scenario.h"
+#include "topology/link_rates.h"
+
+namespace windtunnel {
+
+// How a group lies in the cluster.
+struct GroupLayout {
+  int ranks = 1;
+  int nodes = 1;
+  int ranks_per_node = 1;  // of the node that has the fewest
+  LinkRates link;          // between devices of a node
+  // Network cards of a node that are the group's, and what they carry together in each direction; of one node none.
+  int cards = 0;
+  Bandwidth cards_nominal, cards_achieved;
+  Duration net_latency;
+
+  bool operator==(const GroupLayout&) const = default;
+};
+// Without a topology (that is cost_models/collective_traffic.h's). Errors: those of the rates, InvalidInput for a slow link.
+Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device);
+
+// What NCCL's search finds for the group, by the systems in tests/cost_models/data/nccl_tuning.json: 8 cards on 2 or more nodes are 8 rings
+// of NCCL's next lower speed, …
+NcclCommunicator CommunicatorOf(const GroupLayout& layout, const CollectiveSpec& spec);
+// The same at the bandwidths that were measured.
+NcclCommunicator AchievedBy(const NcclCommunicator& communicator, const GroupLayout& layout);
+
+// By what a collective runs, and its time.
+enum class Pattern : uint8_t { kRing, kTree, kNvls, kNvlsTree, kPat, kHierarchical, kPairs };
+struct CollectiveTime {
+  Pattern pattern = Pattern::kRing;
+  Duration time;
+  Duration latency;  // of it: what is left of a message of no bytes
+};
+
+// A send with its receive is a Send. Errors: InvalidInput for an algorithm that the device cannot have.
+// REQUIRES: `kind` is communication, of a group of two ranks or more.
+Result<CollectiveTime> CollectiveTimeOf(const OpKind& kind, const GroupLayout& layout,
+                                        const CollectiveSpec& spec,
+                                        CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto,
+                                        CollectiveProtocol protocol = CollectiveProtocol::kAuto);
+
+}  // namespace windtunnel

@@ -1,0 +1,365 @@
+// Draws the report from the JSON in #data (reports/html/html_data.h has its form). Every plot is a Vega-Lite specification; when all
+// are drawn, <body data-plots="drawn/total"> says so.
+'use strict';
+
+const SIDES = ['predicted', 'measured'];
+const SIDE_COLOURS = ['#4c78a8', '#f58518'];
+const PARTS = ['compute', 'exposed communication', 'bubble', 'host'];
+const PART_COLOURS = ['#4c78a8', '#e45756', '#eeca3b', '#bab0ac'];
+const CATEGORIES = ['parameters', 'gradients', 'optimizer', 'activations', 'communication', 'workspace'];
+const CATEGORY_COLOURS = ['#4c78a8', '#54a24b', '#9d755d', '#f58518', '#e45756', '#bab0ac'];
+const SOURCES = ['measured', 'interpolated', 'modelled'];
+const SOURCE_COLOURS = ['#54a24b', '#eeca3b', '#e45756'];
+
+// ---- words ---------------------------------------------------------------------------------------------------------------
+
+const significant = (x) => (x === 0 ? '0' : Number(x.toPrecision(3)).toLocaleString('en', {maximumFractionDigits: 3}));
+
+function withUnit(x, units) {
+  if (x === 0) return '0';
+  const [scale, unit] = units.find(([size]) => Math.abs(x) >= size) || units[units.length - 1];
+  return `${significant(x / scale)} ${unit}`;
+}
+const seconds = (s) => withUnit(s, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]);
+const bytes = (b) => withUnit(b, [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']]);
+const count = (n) => withUnit(n, [[1e9, 'G'], [1e6, 'M'], [1e3, 'K'], [1, '']]).trim();
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const signedPercent = (share) => `${share >= 0 ? '+' : '−'}${(100 * Math.abs(share)).toFixed(1)} %`;
+
+// A unit that suits the largest of some values, for an axis.
+function timeUnit(largest) {
+  return [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs']].find(([size]) => largest >= size) || [1e-9, 'ns'];
+}
+function byteUnit(largest) {
+  return [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']].find(([size]) => largest >= size) || [1, 'B'];
+}
+
+// ---- the page ------------------------------------------------------------------------------------------------------------
+
+function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+const plots = [];  // {node, spec}
+function plot(section, spec) {
+  const node = element('div', {class: 'plot'});
+  section.append(node);
+  plots.push({node, spec});
+}
+
+const config = {
+  font: 'system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif',
+  view: {stroke: null},
+  axis: {labelColor: '#66707f', titleColor: '#66707f', titleFontWeight: 'normal', gridColor: '#eceff3', domainColor: '#c9d0d8', tickColor: '#c9d0d8', labelFontSize: 11, titleFontSize: 12},
+  legend: {labelColor: '#1c2430', titleColor: '#66707f', titleFontWeight: 'normal', orient: 'top', labelFontSize: 12},
+  header: {labelColor: '#1c2430', labelFontSize: 12, titleColor: '#66707f'},
+};
+
+function draw({node, spec}) {
+  const full = {$schema: 'https://vega.github.io/schema/vega-lite/v6.json', background: null, config, width: 'container', ...spec};
+  return vegaEmbed(node, full, {actions: {export: true, source: false, compiled: false, editor: false}, renderer: 'svg', logLevel: vega.Error});  // it warns of fitting the height where rows have theirs
+}
+
+const colour = (field, domain, range, title = null) => ({field, type: 'nominal', title, scale: {domain, range}});
+const sidesIn = (outcome) => SIDES.filter((side) => outcome.result[side]);
+
+function heading(section, title, text) {
+  section.append(element('h2', {}, title));
+  if (text) section.append(element('p', {}, text));
+}
+
+// ---- sections ------------------------------------------------------------------------------------------------------------
+
+function card(what, value, beside = '', mood = '') {
+  return element('div', {class: 'card'}, element('div', {class: 'what'}, what), element('div', {class: `value ${mood}`}, value), element('div', {class: 'beside'}, beside));
+}
+
+function largestPeak(side) {
+  return Math.max(...side.memory.map((entry) => entry.peak_allocated_bytes));
+}
+
+function summary(section, outcome) {
+  section.append(element('h1', {}, outcome.title));
+  if (outcome.description) section.append(element('p', {}, outcome.description));
+  section.append(element('ul', {class: 'facts'}, ...outcome.facts.map((fact) => element('li', {}, fact))));
+  const {predicted, measured, error} = outcome.result;
+  const beside = (read) => (predicted && measured ? `measured ${read(measured)}` : '');
+  const main = predicted || measured;
+  const name = predicted ? 'predicted' : 'measured';
+  const cards = element('div', {class: 'cards'});
+  cards.append(card(`step time, ${name}`, seconds(main.step_time_s.p50), beside((s) => seconds(s.step_time_s.p50))));
+  if (error) {
+    const mood = outcome.result.within_tolerance ? 'good' : 'bad';
+    cards.append(card('error of the step time', signedPercent(error.step_time), outcome.result.within_tolerance ? 'within tolerance' : 'outside tolerance', mood));
+  }
+  cards.append(card('throughput', `${count(main.tokens_per_s)}/s`, beside((s) => `${count(s.tokens_per_s)}/s`)));
+  if (main.mfu !== null) cards.append(card('MFU (PaLM)', percent(main.mfu), beside((s) => percent(s.mfu))));
+  const memory = error ? (error.peak_memory_bytes === 0 ? 'measured: the same' : `measured ${bytes(largestPeak(measured))}`) : '';
+  cards.append(card('peak memory', bytes(largestPeak(main)), main.device_memory_bytes ? `${main.fits ? 'fits' : 'does not fit'} in ${bytes(main.device_memory_bytes)}` : memory, main.fits === false ? 'bad' : ''));
+  if (main.bubble_fraction > 0) cards.append(card('bubble', percent(main.bubble_fraction), beside((s) => percent(s.bubble_fraction))));
+  section.append(cards);
+}
+
+function stepTimes(section, outcome) {
+  const sides = sidesIn(outcome);
+  const isConstant = ({p10, p90}) => p10 === p90;
+  if (sides.every((side) => isConstant(outcome.result[side].step_time_s))) return;
+  heading(section, 'Step time', 'Bars from the 10th to the 90th percentile of one step, the median as a line; every measured step and every simulated one as a dot.');
+  const intervals = sides.map((side) => ({side, ...outcome.result[side].step_time_s}));
+  const [scale, unit] = timeUnit(Math.max(...intervals.map((row) => row.p50)));
+  const values = intervals.map(({side, p10, p50, p90}) => ({side, p10: p10 / scale, p50: p50 / scale, p90: p90 / scale}));
+  const dots = sides.flatMap((side) => (outcome.samples[side] || []).map((value, i) => ({side, step: i, time: value / scale})));
+  const y = {field: 'side', type: 'nominal', title: null, sort: SIDES};
+  plot(section, {
+    height: {step: 56},
+    layer: [
+      {data: {values: dots}, mark: {type: 'point', filled: true, size: 18, opacity: 0.35, yOffset: 16}, encoding: {y, x: {field: 'time', type: 'quantitative', title: `time of a step, ${unit}`, scale: {zero: false}}, color: {...colour('side', SIDES, SIDE_COLOURS), legend: null}, tooltip: [{field: 'time', format: '.4s', title: unit}]}},
+      {data: {values}, mark: {type: 'bar', height: 12, cornerRadius: 3, opacity: 0.55}, encoding: {y, x: {field: 'p10', type: 'quantitative'}, x2: {field: 'p90'}, color: {...colour('side', SIDES, SIDE_COLOURS), legend: null}, tooltip: ['p10', 'p50', 'p90'].map((field) => ({field, type: 'quantitative', format: '.4s', title: `${field}, ${unit}`}))}},
+      {data: {values}, mark: {type: 'tick', thickness: 3, size: 26}, encoding: {y, x: {field: 'p50', type: 'quantitative'}, color: {...colour('side', SIDES, SIDE_COLOURS), legend: null}}},
+    ],
+  });
+}
+
+function breakdown(section, outcome) {
+  heading(section, 'Where the step goes', 'Every instant of a rank\'s step is one of these, averaged over ranks.');
+  const [scale, unit] = timeUnit(Math.max(...sidesIn(outcome).map((side) => outcome.result[side].step_time_s.p50)));
+  const values = outcome.breakdown.map((row) => ({...row, time: row.seconds / scale}));
+  const encoding = (y) => ({
+    y,
+    x: {field: 'time', type: 'quantitative', title: unit, stack: 'zero'},
+    color: colour('part', PARTS, PART_COLOURS),
+    order: {field: 'order', type: 'ordinal'},
+    tooltip: [{field: 'part'}, {field: 'time', format: '.4s', title: unit}],
+  });
+  const transform = [{calculate: `indexof(${JSON.stringify(PARTS)}, datum.part)`, as: 'order'}];
+  plot(section, {data: {values}, transform, height: {step: 34}, mark: {type: 'bar'}, encoding: encoding({field: 'side', type: 'nominal', title: null, sort: SIDES})});
+}
+
+function bubbles(section, outcome) {
+  const names = [...new Set(outcome.roles.map((row) => row.name))];
+  if (names.length < 2) return;
+  heading(section, 'By role', 'The same, role by role: of a pipeline, its stages.');
+  const [scale, unit] = timeUnit(Math.max(...sidesIn(outcome).map((side) => outcome.result[side].step_time_s.p50)));
+  const values = outcome.roles.map((row) => ({...row, time: row.seconds / scale}));
+  plot(section, {
+    data: {values},
+    transform: [{calculate: `indexof(${JSON.stringify(PARTS)}, datum.part)`, as: 'order'}],
+    height: {step: names.length > 16 ? 12 : 18},
+    mark: {type: 'bar'},
+    encoding: {
+      y: {field: 'name', type: 'nominal', title: null, sort: names},
+      yOffset: {field: 'side', sort: SIDES},
+      x: {field: 'time', type: 'quantitative', title: unit, stack: 'zero'},
+      color: colour('part', PARTS, PART_COLOURS),
+      opacity: {field: 'side', type: 'ordinal', sort: SIDES, scale: {domain: SIDES, range: [1, 0.6]}, title: null, legend: sidesIn(outcome).length > 1 ? {} : null},
+      order: {field: 'order', type: 'ordinal'},
+      tooltip: [{field: 'name'}, {field: 'side'}, {field: 'part'}, {field: 'time', format: '.4s', title: unit}],
+    },
+  });
+}
+
+function attribution(section, outcome) {
+  const rows = outcome.result.by_operator;
+  if (!rows.length) return;
+  const both = sidesIn(outcome).length === 2;
+  if (both) {
+    heading(section, 'Where the error comes from', 'Predicted less measured time of each kind of operator, as a share of the measured step: the bars add up to the error. "wait …" is the compute stream waiting, "dispatch" the gaps between operators.');
+    const values = rows.map((row) => ({operator: row.operator, share: row.contribution})).filter((row) => Math.abs(row.share) > 1e-6);
+    plot(section, {
+      data: {values},
+      height: {step: 18},
+      mark: {type: 'bar', cornerRadiusEnd: 2},
+      encoding: {
+        y: {field: 'operator', type: 'nominal', title: null, sort: values.map((row) => row.operator)},
+        x: {field: 'share', type: 'quantitative', title: 'contribution to the error', axis: {format: '+.1%'}},
+        color: {condition: {test: 'datum.share > 0', value: '#e45756'}, value: '#4c78a8'},
+        tooltip: [{field: 'operator'}, {field: 'share', format: '+.2%'}],
+      },
+    });
+  }
+  heading(section, 'Time by operator', both ? '' : 'What the compute stream runs and waits for; adds up to the step.');
+  const key = (side) => `${side}_s`;
+  const largest = Math.max(...rows.flatMap((row) => SIDES.map((side) => row[key(side)] || 0)));
+  const [scale, unit] = timeUnit(largest);
+  const values = rows.flatMap((row) => sidesIn(outcome).map((side) => ({operator: row.operator, side, time: (row[key(side)] || 0) / scale})));
+  const order = [...rows].sort((a, b) => (b.predicted_s || b.measured_s || 0) - (a.predicted_s || a.measured_s || 0)).map((row) => row.operator);
+  plot(section, {
+    data: {values},
+    height: {step: both ? 12 : 18},
+    mark: {type: 'bar', cornerRadiusEnd: 2},
+    encoding: {
+      y: {field: 'operator', type: 'nominal', title: null, sort: order},
+      yOffset: {field: 'side', sort: SIDES},
+      x: {field: 'time', type: 'quantitative', title: `${unit} a step`},
+      color: {...colour('side', SIDES, SIDE_COLOURS), legend: both ? {} : null},
+      tooltip: [{field: 'operator'}, {field: 'side'}, {field: 'time', format: '.4s', title: unit}],
+    },
+  });
+}
+
+const ACTIONS = ['forward', 'backward', 'input gradient', 'weight gradient'];
+const ACTION_COLOURS = ['#4c78a8', '#54a24b', '#54a24b', '#b279a2'];
+
+function schedule(section, outcome) {
+  if (!outcome.actions.length) return;
+  heading(section, 'Schedule', 'The pipeline as it ran: a forward or backward of one micro-batch is a bar, what is free between them the bubble. Drag to move, scroll to zoom.');
+  const end = Math.max(...outcome.timelines.map((timeline) => timeline.end_s));
+  const [scale, unit] = timeUnit(end);
+  const kinds = ACTIONS.filter((kind) => outcome.actions.some((action) => action.kind === kind));
+  for (const side of sidesIn(outcome)) {
+    const values = outcome.actions.filter((action) => action.side === side).map((action) => ({...action, rank: `rank ${action.rank}`, start: action.start_s / scale, end: action.end_s / scale, time: (action.end_s - action.start_s) / scale}));
+    const ranks = [...new Set(values.map((row) => row.rank))];
+    const y = {field: 'rank', type: 'nominal', title: null, sort: ranks};
+    const x = {field: 'start', type: 'quantitative', title: unit, scale: {domain: [0, end / scale], nice: false}};
+    const layer = [{
+      params: [{name: 'zoom', select: {type: 'interval', encodings: ['x']}, bind: 'scales'}],
+      mark: {type: 'bar', height: {band: 0.86}, clip: true, stroke: 'white', strokeWidth: 0.5},
+      encoding: {
+        y, x, x2: {field: 'end'},
+        color: colour('kind', kinds, kinds.map((kind) => ACTION_COLOURS[ACTIONS.indexOf(kind)])),
+        tooltip: [{field: 'kind'}, {field: 'stage'}, {field: 'micro_batch', title: 'micro-batch'}, {field: 'time', format: '.4s', title: `time, ${unit}`}],
+      },
+    }];
+    if (values.length <= 160)
+      layer.push({mark: {type: 'text', color: 'white', fontSize: 10, clip: true}, encoding: {y, x: {field: 'middle', type: 'quantitative'}, text: {field: 'micro_batch'}}});
+    plot(section, {title: {text: side, anchor: 'start', fontSize: 13, color: '#1c2430', fontWeight: 500}, data: {values}, transform: [{calculate: '(datum.start + datum.end) / 2', as: 'middle'}], height: {step: 22}, layer});
+  }
+}
+
+function timelines(section, outcome) {
+  if (!outcome.timelines.length) return;
+  heading(section, 'Timeline', 'One step: drag to move, scroll to zoom. Operators of one kind that touch are one bar.');
+  const used = new Set(outcome.timelines.flatMap((timeline) => timeline.spans.map((span) => span.group)));
+  const groups = outcome.groups.filter((group) => used.has(group.name));
+  const end = Math.max(...outcome.timelines.map((timeline) => timeline.end_s));
+  const [scale, unit] = timeUnit(end);
+  for (const side of sidesIn(outcome)) {
+    const values = outcome.timelines.filter((timeline) => timeline.side === side).flatMap((timeline) =>
+      timeline.spans.map((span) => ({lane: `rank ${timeline.rank} ${span.lane}`, group: span.group, name: span.name, start: span.start_s / scale, end: span.end_s / scale, time: (span.end_s - span.start_s) / scale})));
+    if (!values.length) continue;
+    const lanes = outcome.timelines.filter((timeline) => timeline.side === side).flatMap((timeline) => timeline.lanes.map((lane) => `rank ${timeline.rank} ${lane}`)).filter((lane) => values.some((row) => row.lane === lane));
+    plot(section, {
+      title: {text: side, anchor: 'start', fontSize: 13, color: '#1c2430', fontWeight: 500},
+      data: {values},
+      height: {step: 20},
+      params: [{name: 'zoom', select: {type: 'interval', encodings: ['x']}, bind: 'scales'}],
+      mark: {type: 'bar', height: {band: 0.86}, clip: true},
+      encoding: {
+        y: {field: 'lane', type: 'nominal', title: null, sort: lanes, scale: {domain: lanes}},
+        x: {field: 'start', type: 'quantitative', title: unit, scale: {domain: [0, end / scale], nice: false}},
+        x2: {field: 'end'},
+        color: colour('group', groups.map((group) => group.name), groups.map((group) => group.colour)),
+        tooltip: [{field: 'name'}, {field: 'group'}, {field: 'start', format: '.5s', title: `start, ${unit}`}, {field: 'time', format: '.4s', title: `time, ${unit}`}],
+      },
+    });
+  }
+}
+
+function memory(section, outcome) {
+  if (!outcome.memory.length) return;
+  heading(section, 'Memory', 'What is allocated on the device in the course of a step, by what it is for.');
+  const full = (entry) => Math.max(...entry.points.map((point) => Object.values(point.bytes).reduce((a, b) => a + b, 0)));
+  const fullest = outcome.memory.reduce((a, b) => (full(b) > full(a) ? b : a));
+  const [scale, unit] = byteUnit(full(fullest));
+  const limit = outcome.result.predicted && outcome.result.predicted.device_memory_bytes;
+  const name = (entry) => `${entry.side}, rank ${entry.rank}`;
+  const values = outcome.memory.flatMap((entry) => entry.points.flatMap((point) => CATEGORIES.map((category) => ({curve: name(entry), category, time: point.time_s, amount: (point.bytes[category] || 0) / scale}))));
+  const [timeScale, timeName] = timeUnit(Math.max(...values.map((row) => row.time)));
+  for (const row of values) row.time /= timeScale;
+  const curves = outcome.memory.map(name);
+  const layers = [{
+    mark: {type: 'area', interpolate: 'step-after'},
+    encoding: {
+      x: {field: 'time', type: 'quantitative', title: timeName, scale: {nice: false}},
+      y: {field: 'amount', type: 'quantitative', title: unit, stack: 'zero'},
+      color: colour('category', CATEGORIES, CATEGORY_COLOURS),
+      order: {field: 'order', type: 'ordinal'},
+    },
+  }];
+  if (limit && limit / scale < 3 * (full(fullest) / scale))
+    layers.push({data: {values: [{limit: limit / scale}]}, mark: {type: 'rule', strokeDash: [5, 4], color: '#b3372f'}, encoding: {y: {field: 'limit', type: 'quantitative'}, tooltip: [{field: 'limit', title: `the device's memory, ${unit}`, format: '.4s'}]}});
+  plot(section, {
+    height: 260,
+    data: {values},
+    params: curves.length > 1 ? [{name: 'curve', value: name(fullest), bind: {input: 'select', options: curves, name: 'of '}}] : [{name: 'curve', value: curves[0]}],
+    transform: [{filter: 'datum.curve === curve'}, {calculate: `indexof(${JSON.stringify(CATEGORIES)}, datum.category)`, as: 'order'}],
+    layer: layers,
+  });
+}
+
+function scaling(section, outcome) {
+  const {points, note} = outcome.scaling;
+  if (!points.length && !note) return;
+  heading(section, 'Scaling', 'Predicted with more data-parallel replicas, each with the same batch. Efficiency: throughput per device over that of the smallest size.');
+  if (points.length > 1) {
+    const first = points[0].tokens_per_s / points[0].devices;
+    const values = points.map((point) => ({devices: point.devices, efficiency: point.tokens_per_s / point.devices / first, step: seconds(point.step_time_s), throughput: `${count(point.tokens_per_s)}/s`}));
+    plot(section, {
+      data: {values},
+      height: 240,
+      mark: {type: 'line', point: {filled: true, size: 50}, color: SIDE_COLOURS[0]},
+      encoding: {
+        x: {field: 'devices', type: 'quantitative', scale: {type: 'log', base: 2, nice: false}, axis: {values: points.map((point) => point.devices), format: 'd', grid: false}, title: 'devices'},
+        y: {field: 'efficiency', type: 'quantitative', axis: {format: '.0%'}, scale: {domain: [0, Math.max(1, ...values.map((row) => row.efficiency))]}, title: 'efficiency'},
+        tooltip: [{field: 'devices'}, {field: 'efficiency', format: '.1%'}, {field: 'step', title: 'step time'}, {field: 'throughput'}],
+      },
+    });
+  }
+  if (note) section.append(element('p', {class: 'note'}, note));
+}
+
+function costs(section, outcome) {
+  const {predicted} = outcome.result;
+  if (!predicted) return;
+  heading(section, 'Where the costs come from', 'Shares of the predicted busy time: measured at this very shape, interpolated between measured ones, or modelled (roofline, datasheet).');
+  const values = SOURCES.map((source) => ({source, share: predicted.cost_sources[source]}));
+  plot(section, {
+    data: {values},
+    height: 34,
+    mark: {type: 'bar'},
+    encoding: {
+      x: {field: 'share', type: 'quantitative', stack: 'normalize', title: null, axis: {format: '.0%'}},
+      color: colour('source', SOURCES, SOURCE_COLOURS),
+      tooltip: [{field: 'source'}, {field: 'share', format: '.1%'}],
+    },
+  });
+  const rows = Object.entries(outcome.sources).map(([name, text]) => element('tr', {}, element('td', {}, name), element('td', {}, text)));
+  if (rows.length) section.append(element('details', {}, element('summary', {}, `profile ${outcome.result.profile}`), element('table', {}, ...rows)));
+}
+
+function scenario(section, outcome) {
+  heading(section, 'Scenario');
+  section.append(element('details', {}, element('summary', {}, 'with every default filled in'), element('pre', {}, outcome.scenario)));
+}
+
+// ---- all of it -----------------------------------------------------------------------------------------------------------
+
+async function report() {
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const main = document.getElementById('report');
+  main.replaceChildren();
+  if (data.outcomes.length > 1)
+    main.append(element('nav', {}, ...data.outcomes.map((outcome, i) => element('a', {href: `#outcome-${i}`}, outcome.title))));
+  data.outcomes.forEach((outcome, i) => {
+    const section = element('section', {class: 'outcome', id: `outcome-${i}`});
+    main.append(section);
+    for (const part of [summary, stepTimes, breakdown, bubbles, attribution, schedule, timelines, memory, scaling, costs, scenario]) part(section, outcome);
+  });
+  main.append(element('footer', {}, `windtunnel ${data.version} · scenario ${data.outcomes.map((outcome) => outcome.result.scenario_digest).join(', ')}`));
+  let drawn = 0;
+  for (const one of plots) {
+    try {
+      await draw(one);
+      ++drawn;
+    } catch (error) {
+      console.error(error);
+      one.node.textContent = `This plot could not be drawn: ${error}`;
+    }
+  }
+  document.body.dataset.plots = `${drawn}/${plots.length}`;
+}
+
+report();

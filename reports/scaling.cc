@@ -1,0 +1,70 @@
+#include "reports/scaling.h"
+
+#include <algorithm>
+
+#include "plan/mesh.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int64_t kMostDevices = 1024;
+// A point costs as much as a prediction of the scenario: of a large one, every other or every fourth size is left out.
+constexpr int64_t kOperators = 2'000'000;
+
+Scenario WithReplicas(Scenario scenario, int64_t replicas) {
+  DataParallelSpec& data = scenario.parallel.data;
+  const int64_t per_replica = DeviceMesh(scenario.parallel).world_size() / std::max<int64_t>(data.size, 1);
+  const int64_t devices = per_replica * replicas;
+  data.size = replicas;
+  if (replicas > 1 && data.kind == DataParallelKind::kNone) data.kind = DataParallelKind::kDdp;
+  ClusterSpec& cluster = scenario.cluster;
+  cluster.devices_per_node = std::min(cluster.devices_per_node, devices);
+  cluster.nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
+  cluster.straggler.reset();
+  return scenario;
+}
+
+std::string Devices(int64_t count) { return fmt::format("{} device{}", count, count == 1 ? "" : "s"); }
+
+int64_t OperatorsIn(const Plan& plan) {
+  int64_t operators = 0;
+  for (const Role& role : plan.roles) operators += static_cast<int64_t>(role.steady.ops.size());
+  return operators;
+}
+
+}  // namespace
+
+Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
+  Scaling scaling;
+  if (scenario.parallel.data.kind == DataParallelKind::kDp) {
+    scaling.note = "DataParallel does not leave its process";
+    return scaling;
+  }
+  const int64_t own = std::max<int64_t>(scenario.parallel.data.size, 1);
+  const int64_t per_replica = DeviceMesh(scenario.parallel).world_size() / own;
+  int64_t factor = 2;
+  auto add = [&](int64_t replicas) {
+    const auto plan = CompilePlan(WithReplicas(scenario, replicas));
+    const auto prediction = plan ? predict(*plan) : Result<Prediction>(tl::unexpected(plan.error()));
+    if (!prediction) {
+      if (scaling.note.empty())
+        scaling.note = fmt::format("{}: {}", Devices(replicas * per_replica), prediction.error().message);
+      return;
+    }
+    if (OperatorsIn(*plan) * 10 > kOperators) factor = OperatorsIn(*plan) * 5 > kOperators ? 16 : 4;
+    const Throughput throughput = ThroughputOf(*plan, prediction->p50);
+    scaling.points.push_back({replicas * per_replica, prediction->p50, throughput.tokens_per_s});
+  };
+  bool has_own = false;
+  for (int64_t replicas = 1; replicas == 1 || replicas * per_replica <= kMostDevices; replicas *= factor) {
+    if (replicas >= own && !has_own) add(own);
+    has_own = has_own || replicas >= own;
+    if (replicas != own) add(replicas);
+  }
+  if (!has_own) add(own);
+  if (scaling.note.empty() && scenario.parallel.data.kind == DataParallelKind::kNone)
+    scaling.note = "replicas by DDP";
+  return scaling;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,163 @@
+#include "reports/search_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "reports/result.h"
+#include "reports/version.h"
+#include "scenarios/words.h"
+
+namespace windtunnel {
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys stay in the order of docs/contract.md
+
+// As a scenario file has it.
+Json ParallelJson(const ParallelSpec& parallel) {
+  const DataParallelSpec& data = parallel.data;
+  Json json;
+  json["data"] = {{"kind", WordOf(data.kind)}, {"size", data.size}};
+  const bool replicated = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDp;
+  if (!replicated && data.kind != DataParallelKind::kFsdp) json["data"]["overlap"] = data.overlap;
+  if (data.kind == DataParallelKind::kFsdp) json["data"]["sharding"] = WordOf(data.sharding);
+  if (data.shard_size > 0) json["data"]["shard_size"] = data.shard_size;
+  json["pipeline"] = {{"size", parallel.pipeline.size}};
+  if (parallel.pipeline.size > 1) {
+    json["pipeline"]["schedule"] = parallel.pipeline.schedule;
+    json["pipeline"]["virtual_stages"] = parallel.pipeline.virtual_stages;
+    json["pipeline"]["balance"] = parallel.pipeline.balance;
+  }
+  json["tensor"] = {{"size", parallel.tensor.size}, {"sequence", parallel.tensor.sequence}};
+  json["context"] = {{"size", parallel.context.size}};
+  if (parallel.context.size > 1) json["context"]["kind"] = WordOf(parallel.context.kind);
+  json["expert"] = {{"size", parallel.expert.size}};
+  return json;
+}
+
+Json FoundJson(const FoundConfiguration& found) {
+  const Scenario& scenario = found.scenario;
+  Json json;
+  json["configuration"] = found.choice.id;
+  json["devices"] = found.choice.devices;
+  json["parallel"] = ParallelJson(scenario.parallel);
+  json["batch"] = {{"micro", scenario.batch.micro}, {"accumulate", scenario.batch.accumulate}};
+  json["recompute"] = WordOf(scenario.recompute);
+  json["cluster"] = {{"nodes", scenario.cluster.nodes},
+                     {"devices_per_node", scenario.cluster.devices_per_node}};
+  json["step_time_s"] = ToSeconds(found.choice.step_time);
+  json["memory_bytes"] = found.choice.memory.count();
+  if (!found.predicted.empty()) json["predicted"] = Json::parse(found.predicted);
+  return json;
+}
+
+Json CountsJson(const std::map<std::string, int64_t>& counts) {
+  Json json = Json::object();
+  for (const auto& [reason, count] : counts) json[reason] = count;
+  return json;
+}
+
+int64_t Sum(const std::map<std::string, int64_t>& counts) {
+  int64_t sum = 0;
+  for (const auto& [reason, count] : counts) sum += count;
+  return sum;
+}
+
+std::string RowOf(const FoundConfiguration& found) {
+  return fmt::format("{:>10}{:>12}{:>9}  {}\n", FormatDuration(found.choice.step_time),
+                     FormatBytes(found.choice.memory), found.choice.devices, Describe(found.configuration));
+}
+
+std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
+  std::string text =
+      ink.Bold(fmt::format("{:>10}{:>12}{:>9}  {}", "step time", "memory", "devices", title)) + "\n";
+  for (const FoundConfiguration& row : rows) text += RowOf(row);
+  return text;
+}
+
+std::string ReasonsOf(const char* title, const std::map<std::string, int64_t>& counts, Ink ink) {
+  if (counts.empty()) return "";
+  std::string text = "\n" + ink.Bold(title) + "\n";
+  for (const auto& [reason, count] : counts) text += fmt::format("{:>10}  {}\n", count, reason);
+  return text;
+}
+
+}  // namespace
+
+std::string PredictedBlock(const Outcome& outcome) {
+  return Json::parse(ResultJson({outcome})).at("predicted").dump();
+}
+
+std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step) {
+  const double seconds = ToSeconds(step);
+  const Throughput throughput = ThroughputOf(plan, step);
+  Json json;
+  json["step_time_s"] = {{"p10", seconds}, {"p50", seconds}, {"p90", seconds}};
+  json["tokens_per_s"] = throughput.tokens_per_s;
+  const auto mfu = MfuOf(plan, profile, step);
+  json["mfu"] = mfu ? Json(*mfu) : Json();
+  json["mfu_convention"] = "palm";
+  json["tflops_per_device"] = throughput.flops_per_device.flops_per_second() / 1e12;
+  return json.dump();
+}
+
+std::string SearchJson(const SearchReport& report) {
+  Json json;
+  json["schema"] = kSearchSchema;
+  json["context"] = {{"version", kVersion}};
+  json["scenario"] = report.scenario;
+  json["scenario_digest"] = report.scenario_digest;
+  json["profile"] = report.profile;
+  json["profile_digest"] = report.profile_digest;
+  json["combinations"] = report.combinations;
+  json["illegal"] = Sum(report.illegal);
+  json["evaluated"] = report.evaluated;
+  json["infeasible"] = report.infeasible;
+  json["fragmented"] = report.fragmented;
+  json["refused"] = Sum(report.refused);
+  json["resumed"] = report.resumed;
+  json["configurations_per_s"] = report.configurations_per_s;
+  json["configurations_per_cpu_s"] = report.configurations_per_cpu_s;
+  json["wall_s"] = report.wall_s;
+  json["full_s"] = report.full_s;
+  json["reasons"] = {{"illegal", CountsJson(report.illegal)}, {"refused", CountsJson(report.refused)}};
+  json["pareto"] = Json::array();
+  for (const FoundConfiguration& found : report.pareto) json["pareto"].push_back(FoundJson(found));
+  json["top"] = Json::array();
+  for (const FoundConfiguration& found : report.top) json["top"].push_back(FoundJson(found));
+  json["best"] = report.pareto.empty() ? Json() : FoundJson(report.pareto.front());
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string SearchVerdict(const SearchReport& report, Ink ink) {
+  if (report.pareto.empty()) return ink.Red(report.scenario + ": no configuration can be trained") + "\n";
+  const FoundConfiguration& best = report.pareto.front();
+  return fmt::format("{}: {} on {} devices: {}\n", report.scenario, FormatDuration(best.choice.step_time),
+                     best.choice.devices, Describe(best.configuration));
+}
+
+std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
+  std::string text = ink.Bold(report.scenario) + "\n";
+  text += fmt::format("  {} combinations, {} legal: {} evaluated, {} need more memory than the device has",
+                      report.combinations, report.legal, report.evaluated, report.infeasible);
+  if (report.fragmented > 0) text += fmt::format(" ({} more for fragments)", report.fragmented);
+  if (!report.refused.empty()) text += fmt::format(", {} cannot be predicted", Sum(report.refused));
+  text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s ({:.4g}/s of processor time)", report.wall_s,
+                      report.configurations_per_s, report.configurations_per_cpu_s);
+  if (report.resumed > 0) text += fmt::format(", {} known before", report.resumed);
+  text += "\n";
+  if (report.pareto.empty()) {
+    text += "\n" + ink.Red("no configuration can be trained") + "\n";
+  } else {
+    text += "\n" + RowsOf("the fastest", report.top, ink);
+    text += "\n" + RowsOf("none is better in time, memory and devices", report.pareto, ink);
+  }
+  if (verbose || report.pareto.empty()) {
+    text += ReasonsOf("not legal", report.illegal, ink);
+    text += ReasonsOf("cannot be predicted", report.refused, ink);
+  }
+  return text;
+}
+
+}  // namespace windtunnel

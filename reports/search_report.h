@@ -1,0 +1,53 @@
+// What `windtunnel search` found, as a table and as JSON (schema "windtunnel/search/1", docs/contract.md).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "reports/ink.h"
+#include "reports/outcome.h"
+#include "sim/search/evaluator.h"
+#include "sim/search/pareto.h"
+#include "sim/search/space.h"
+
+namespace windtunnel {
+
+// A configuration with what Predict says of it.
+struct FoundConfiguration {
+  Choice choice;
+  Configuration configuration;
+  Scenario scenario;      // with the configuration in it
+  std::string predicted;  // the result's `predicted` block, as JSON text; empty: not predicted in full
+};
+
+struct SearchReport {
+  std::string scenario, scenario_digest, profile, profile_digest;
+  int64_t combinations = 0, legal = 0;
+  std::map<std::string, int64_t> illegal, refused;  // by reason
+  int64_t evaluated = 0, infeasible = 0;
+  int64_t fragmented = 0;  // evaluated, but the allocator's segments do not fit (Predict's `fits` is false)
+  int64_t resumed = 0;     // of the evaluated, infeasible and refused: known from the state file
+  double configurations_per_s = 0, configurations_per_cpu_s = 0, wall_s = 0;
+  double full_s = 0;                       // spent on predicting the best in full; wall_s is without
+  std::vector<FoundConfiguration> pareto;  // the best first
+  std::vector<FoundConfiguration> top;     // the fastest, as many as were asked for
+};
+
+inline constexpr char kSearchSchema[] = "windtunnel/search/1";
+
+std::string SearchJson(const SearchReport& report);
+// `verbose`: with the reasons of what was left out.
+std::string SearchTable(const SearchReport& report, bool verbose, Ink ink);
+
+// One line: the best.
+std::string SearchVerdict(const SearchReport& report, Ink ink);
+
+// The `predicted` block of an outcome's result, as JSON text.
+std::string PredictedBlock(const Outcome& outcome);
+// What of it is known of a step time alone. Of the plan: scenario, world size and statistics of the model.
+std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step);
+
+}  // namespace windtunnel

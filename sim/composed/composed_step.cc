@@ -1,0 +1,453 @@
+#include "sim/composed/composed_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "plan/memory_blocks.h"
+#include "plan/model.h"
+#include "sim/composed/pipeline_walk.h"
+#include "sim/composed/rank_strategy.h"
+#include "sim/composed/rank_walk.h"
+#include "sim/composed/stage_template.h"
+
+namespace windtunnel {
+
+using namespace composed;
+
+namespace {
+
+// Made once for each key, from any thread.
+template <typename Value>
+class Shelf {
+ public:
+  template <typename Make>
+  Result<std::shared_ptr<const Value>> Find(const std::string& key, Make make) {
+    {
+      std::lock_guard lock(mutex_);
+      if (const auto found = values_.find(key); found != values_.end()) return found->second;
+    }
+    auto made = make();
+    if (!made) return tl::unexpected(std::move(made).error());
+    std::lock_guard lock(mutex_);
+    return values_.try_emplace(key, std::make_shared<const Value>(*std::move(made))).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Value>> values_;
+};
+
+// A stage's actions, of so many layers.
+struct StageActions {
+  std::shared_ptr<const StageTemplate> stage;
+  StageAction forward, first_backward, backward;
+};
+
+// By what determines the operators; `cluster` is part of all keys.
+std::string ClusterKey(const Scenario& s) {
+  return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
+}
+std::string StageKey(const Scenario& s, const StageKind& kind) {
+  return fmt::format("{} t{}{} m{} r{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size,
+                     s.parallel.tensor.sequence ? "s" : "", s.batch.micro, static_cast<int>(s.recompute),
+                     s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
+}
+std::string ShapeKey(const Scenario& s, const StageKind& kind) {
+  return fmt::format("{} t{}{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size,
+                     s.parallel.tensor.sequence ? "s" : "", s.parallel.data.kind == DataParallelKind::kZero1,
+                     kind.is_first, kind.is_last);
+}
+std::string MeshKey(const Scenario& s) {
+  return fmt::format("{} t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.data.size,
+                     s.parallel.pipeline.size);
+}
+std::string StrategyKey(const Scenario& s, const RankShape& shape, int64_t layers) {
+  return fmt::format("{} t{}{} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), s.parallel.tensor.size,
+                     s.parallel.tensor.sequence ? "s" : "", s.parallel.data.size, s.parallel.pipeline.size,
+                     static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap, layers, shape.has_first,
+                     shape.has_last, s.batch.accumulate == 1);
+}
+std::string WalkKey(const Scenario& s) {
+  const PipelineSpec& p = s.parallel.pipeline;
+  return fmt::format("{} {} {} {}", p.schedule, p.size, p.virtual_stages, s.batch.accumulate);
+}
+
+Status CheckComposable(const Scenario& s, const CostModel& model) {
+  const bool kinds = s.parallel.data.kind == DataParallelKind::kNone ||
+                     s.parallel.data.kind == DataParallelKind::kDdp ||
+                     s.parallel.data.kind == DataParallelKind::kZero1;
+  const bool is_zero = s.parallel.data.kind == DataParallelKind::kZero1;
+  const bool whole_shards =
+      s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == s.parallel.data.size;
+  if (s.model.kind != ModelKind::kTransformer || s.model.experts || s.model.dropout != 0)
+    return Unsupported("another model");
+  if (!kinds || s.parallel.data.offload != Offload::kNone ||
+      s.parallel.data.sync != GradientSync::kLastMicroBatch)
+    return Unsupported("another strategy");
+  if (is_zero && (!whole_shards || s.precision.reduce != Precision::kFp32))
+    return Unsupported("other shards");
+  if (s.parallel.context.size > 1 || s.parallel.expert.size > 1) return Unsupported("another dimension");
+  const ClusterSpec& cluster = s.cluster;
+  const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
+  if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || has_topology)
+    return Unsupported("ranks that are not alike");
+  if (model.host_computes() || model.cores_per_node() != 0 || model.CommonMode(0) != 1 ||
+      model.CommonMode(1) != 1)
+    return Unsupported("hosts that compute");
+  const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
+  for (int64_t layers : balance)
+    if (layers != balance.front()) return Unsupported("stages that are not equal");
+  if (s.parallel.pipeline.size > 1 && balance.empty()) return Unsupported("stages that are not known");
+  return Ok();
+}
+
+int64_t Rounded(Bytes bytes, AllocatorKind allocator) {
+  if (bytes == Bytes(0) && allocator != AllocatorKind::kWindtunnel) return 0;
+  return RoundedRequest(bytes).count();
+}
+
+}  // namespace
+
+struct ComposedSteps::Step::Content {
+  std::shared_ptr<const PipelineWalk> walk;
+  // By kind of stage: first, middle, last; of one stage, the only.
+  std::array<std::shared_ptr<const StageActions>, 3> actions;
+  std::array<std::shared_ptr<const RankStrategy>, 3> strategies;
+  std::array<int64_t, 3> resident{};
+  int64_t message = 0;  // bytes
+  int64_t message_time = 0,
+          message_between = 0;  // picoseconds: to the next rank, and from the last to the first
+  int64_t send_host = 0, receive_host = 0;
+  int64_t peak = 0;
+
+  int stages() const { return walk->ranks * walk->stages_per_rank; }
+  static int KindOf(int index, int count) { return index == 0 ? 0 : index + 1 == count ? 2 : 1; }
+  int KindOfRank(int rank) const { return KindOf(rank, walk->ranks); }
+  const StageActions& ActionsOf(const PipelineEvent& event) const {
+    return *actions[KindOf(event.chunk * walk->ranks + event.rank, stages())];
+  }
+  // Groups before those of a chunk's first backward: chunks come from the last to the first.
+  size_t FirstGroup(int rank, int chunk) const;
+  size_t GroupsOf(const StageAction& action) const;
+
+  void FindPeak();
+};
+
+size_t ComposedSteps::Step::Content::GroupsOf(const StageAction& action) const {
+  size_t groups = 0;
+  for (const PartRun& run : action.runs)
+    groups += run.part->gradients.size() * static_cast<size_t>(run.count);
+  return groups;
+}
+
+size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk) const {
+  size_t group = 0;
+  for (int other = walk->stages_per_rank; --other > chunk;) {
+    const StageActions& of = *actions[KindOf(other * walk->ranks + rank, stages())];
+    group += GroupsOf(of.first_backward);
+  }
+  return group;
+}
+
+// Rank by rank in one pass: what each holds, from message to message and action to action.
+void ComposedSteps::Step::Content::FindPeak() {
+  const int ranks = walk->ranks;
+  struct Held {
+    int64_t now = 0, peak = 0;
+    void Add(const MemoryPass& pass) {
+      peak = std::max(peak, now + pass.peak);
+      now += pass.net;
+    }
+  };
+  std::vector<Held> held(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int kind = KindOfRank(rank);
+    held[rank].peak = resident[kind];
+    held[rank].now = resident[kind] - strategies[kind]->freed;
+  }
+  // First backwards, by kind of rank and chunk.
+  std::vector<std::optional<ActionMemory>> firsts(static_cast<size_t>(3 * walk->stages_per_rank));
+  const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
+    const StageActions& of = ActionsOf(event);
+    if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
+    if (!event.is_first) return of.backward.memory;
+    const int kind = KindOfRank(event.rank);
+    auto& first = firsts[static_cast<size_t>(kind * walk->stages_per_rank + event.chunk)];
+    if (!first)
+      first = MemoryOfFirst(of.first_backward.runs, *strategies[kind], FirstGroup(event.rank, event.chunk));
+    return *first;
+  };
+  for (const PipelineEvent& event : walk->events) {
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      held[event.receiver].Add({message, message});
+      continue;
+    }
+    const ActionMemory& memory = memory_of(event);
+    Held& rank = held[event.rank];
+    rank.Add(memory.lead);
+    rank.now -= event.released * message;
+    rank.Add(memory.rest);
+  }
+  peak = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankStrategy& strategy = *strategies[KindOfRank(rank)];
+    held[rank].Add({strategy.net_before, strategy.peak_before});
+    held[rank].now -= walk->unreleased[rank] * message;
+    held[rank].Add({0, strategy.peak_after});
+    peak = std::max(peak, held[rank].peak);
+  }
+}
+
+// ---- time ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// What follows the backwards on all ranks, which meet at some operators.
+class Tails {
+ public:
+  Tails(std::vector<RankWalk>& ranks, const std::vector<int64_t>& sent,
+        const std::vector<const RankStrategy*>& strategies)
+      : ranks_(ranks),
+        sent_(sent),
+        strategies_(strategies),
+        waiting_(ranks.size(), -1),
+        arrivals_(ranks.size()) {}
+
+  void Run() {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) Advance(rank);
+    while (Meet(kEmbedding) || Meet(kPipeline) || Meet(kWorld)) {
+    }
+    for (int32_t op : waiting_) WT_CHECK_EQ(op, -1);
+  }
+
+ private:
+  void Advance(size_t rank) { waiting_[rank] = ranks_[rank].RunTail(sent_[rank], arrivals_[rank]); }
+
+  // Whether those who share the stream have all come.
+  bool Meet(LocalStream stream) {
+    std::vector<size_t> here;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (waiting_[rank] >= 0 && strategies_[rank]->ops[waiting_[rank]].stream == stream)
+        here.push_back(rank);
+    }
+    if (here.size() < (stream == kEmbedding ? 2 : ranks_.size())) return false;
+    int64_t start = 0;
+    for (size_t rank : here) start = std::max(start, arrivals_[rank]);
+    for (size_t rank : here) {
+      ranks_[rank].Met(waiting_[rank], start);
+      Advance(rank);
+    }
+    return true;
+  }
+
+  std::vector<RankWalk>& ranks_;
+  const std::vector<int64_t>& sent_;
+  const std::vector<const RankStrategy*>& strategies_;
+  std::vector<int32_t> waiting_;
+  std::vector<int64_t> arrivals_;
+};
+
+}  // namespace
+
+ComposedSteps::Step::Step(std::unique_ptr<Content> content) : content_(std::move(content)) {}
+ComposedSteps::Step::~Step() = default;
+ComposedSteps::Step::Step(Step&&) noexcept = default;
+ComposedSteps::Step& ComposedSteps::Step::operator=(Step&&) noexcept = default;
+
+Bytes ComposedSteps::Step::memory() const { return Bytes(content_->peak); }
+
+Duration ComposedSteps::Step::Time() const {
+  const Content& c = *content_;
+  const PipelineWalk& walk = *c.walk;
+  std::vector<const RankStrategy*> strategies;
+  KnownEnds known;
+  std::vector<RankWalk> ranks(walk.ranks);
+  for (int rank = 0; rank < walk.ranks; ++rank) {
+    strategies.push_back(c.strategies[c.KindOfRank(rank)].get());
+    ranks[rank].Reset(strategies.back(), &known);
+  }
+  std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks);
+  std::vector<size_t> next_first(walk.ranks), next_last(walk.ranks);  // groups
+  for (const PipelineEvent& event : walk.events) {
+    RankWalk& rank = ranks[event.rank];
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      RankWalk& receiver = ranks[event.receiver];
+      rank.AddHost(c.send_host);
+      receiver.AddHost(c.receive_host);
+      const int64_t start = std::max({made[event.out], lane_end[event.lane], rank.host(), receiver.host()});
+      const bool is_next = std::abs(event.rank - event.receiver) == 1;
+      const int64_t end = start + (is_next ? c.message_time : c.message_between);
+      arrived[event.out] = lane_end[event.lane] = end;
+      sent[event.rank] = std::max(sent[event.rank], end);
+      continue;
+    }
+    const StageActions& of = c.ActionsOf(event);
+    const int64_t arrival = event.in >= 0 ? arrived[event.in] : 0;
+    int64_t end = 0;
+    if (event.kind == PipelineEvent::Kind::kForward) {
+      end = rank.Do(of.forward, arrival);
+    } else if (event.is_last) {
+      const StageAction& action = event.is_first ? of.first_backward : of.backward;
+      end = rank.DoWithGroups(action, arrival, strategies[event.rank]->last, next_last[event.rank]);
+    } else if (event.is_first && strategies[event.rank]->adds_to_first) {
+      end = rank.DoWithGroups(of.first_backward, arrival, strategies[event.rank]->first,
+                              next_first[event.rank]);
+    } else {
+      end = rank.Do(event.is_first ? of.first_backward : of.backward, arrival);
+    }
+    if (event.out >= 0) made[event.out] = end;
+  }
+  Tails(ranks, sent, strategies).Run();
+  int64_t end = 0;
+  for (const RankWalk& rank : ranks) end = std::max(end, rank.End());
+  return Picoseconds(end);
+}
+
+// ---- putting together ------------------------------------------------------------------------------------------------
+
+class ComposedSteps::Parts {
+ public:
+  Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity) {
+    WT_RETURN_IF_ERROR(CheckComposable(scenario, model));
+    WT_ASSIGN_OR_RETURN(const auto groups,
+                        groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
+    composed::Costs costs(model);
+    auto content = std::make_unique<Step::Content>();
+    const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
+    const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
+    const int stages = ranks * chunks;
+    const int64_t layers = scenario.model.layers / stages;
+    // Memory that stays comes first: most configurations have too much of it.
+    for (int kind = 0; kind < 3; ++kind) {
+      if (kind > 0 && (ranks == 1 || (kind == 1 && ranks == 2))) continue;
+      WT_RETURN_IF_ERROR(AddStrategy(scenario, kind, chunks, layers, *groups, costs, capacity, *content));
+      if (content->resident[kind] <= capacity.count()) continue;
+      content->peak = content->resident[kind];
+      return Step(std::move(content));
+    }
+    for (int kind = 0; kind < 3; ++kind) {
+      if (kind > 0 && (stages == 1 || (kind == 1 && stages == 2))) continue;
+      const StageKind of_stage{kind == 0, stages == 1 || kind == 2};
+      WT_ASSIGN_OR_RETURN(content->actions[kind], FindActions(scenario, of_stage, layers, *groups, costs));
+    }
+    WT_ASSIGN_OR_RETURN(content->walk,
+                        walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
+    AddOtherMemory(scenario, *content);
+    if (ranks > 1) content->message = content->actions[0]->stage->message;
+    content->FindPeak();
+    if (content->peak > capacity.count()) return Step(std::move(content));
+    WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
+    return Step(std::move(content));
+  }
+
+ private:
+  Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const StageKind& kind,
+                                                          int64_t layers, const MeshGroups& groups,
+                                                          composed::Costs& costs) {
+    const std::string key = StageKey(scenario, kind);
+    WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
+                        stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
+    return actions_.Find(fmt::format("{} l{}", key, layers), [&]() -> Result<StageActions> {
+      return StageActions{stage, MakeForward(*stage, layers), MakeBackward(stage->first_backward, layers),
+                          MakeBackward(stage->backward, layers)};
+    });
+  }
+
+  // What parameters and gradients a stage has is the same for every micro-batch and recomputation: any such template will do.
+  Result<std::shared_ptr<const StageTemplate>> FindShape(const Scenario& scenario, const StageKind& kind,
+                                                         const MeshGroups& groups, composed::Costs& costs) {
+    return shapes_.Find(ShapeKey(scenario, kind), [&]() -> Result<StageTemplate> {
+      WT_ASSIGN_OR_RETURN(const auto stage, stages_.Find(StageKey(scenario, kind), [&] {
+        return MakeStageTemplate(scenario, kind, groups, costs);
+      }));
+      return *stage;
+    });
+  }
+
+  Status AddStrategy(const Scenario& scenario, int kind, int chunks, int64_t layers, const MeshGroups& groups,
+                     composed::Costs& costs, Bytes capacity, Step::Content& content) {
+    const int ranks = static_cast<int>(scenario.parallel.pipeline.size), stages = ranks * chunks;
+    RankShape shape;
+    shape.layers = layers;
+    shape.has_first = kind == 0;
+    shape.has_last = kind == 2 || ranks == 1;
+    WT_ASSIGN_OR_RETURN(
+        content.strategies[kind],
+        strategies_.Find(StrategyKey(scenario, shape, layers * chunks), [&]() -> Result<RankStrategy> {
+          std::vector<std::shared_ptr<const StageTemplate>> of_stages;
+          const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
+          for (int stage = rank; stage < stages; stage += ranks) {
+            const StageKind of_stage{stage == 0, stage + 1 == stages};
+            WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, of_stage, groups, costs));
+            of_stages.push_back(std::move(found));
+            shape.stages.push_back(of_stages.back().get());
+          }
+          return MakeRankStrategy(scenario, shape, groups, costs, capacity.count());
+        }));
+    content.resident[kind] = content.strategies[kind]->resident;
+    return Ok();
+  }
+
+  // The scratch of the tensor axis's collectives, and the losses.
+  static void AddOtherMemory(const Scenario& scenario, Step::Content& content) {
+    const int ranks = content.walk->ranks;
+    for (int kind = 0; kind < 3; ++kind) {
+      if (content.strategies[kind] == nullptr) continue;
+      int64_t tensor_scratch = content.strategies[kind]->tensor_scratch;
+      const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
+      for (int stage = rank; stage < content.stages(); stage += ranks) {
+        const StageActions& of = *content.actions[Step::Content::KindOf(stage, content.stages())];
+        tensor_scratch = std::max(tensor_scratch, of.stage->tensor_scratch);
+      }
+      if (scenario.parallel.tensor.size > 1)
+        content.resident[kind] += Rounded(Bytes(tensor_scratch), scenario.allocator);
+      if (kind == 2 || ranks == 1)
+        content.resident[kind] +=
+            Rounded(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator);
+    }
+  }
+
+  Status AddMessages(const Scenario& scenario, const MeshGroups& groups, composed::Costs& costs,
+                     Step::Content& content) {
+    if (content.walk->ranks == 1) return Ok();
+    const StageTemplate& stage = *content.actions[0]->stage;
+    const DType type = TypesOf(scenario.precision).storage;
+    Op send, receive;
+    send.kind = Send{type, stage.message_elements, 1};
+    receive.kind = Receive{type, stage.message_elements, 0};
+    WT_ASSIGN_OR_RETURN(content.send_host, costs.Host(send));
+    WT_ASSIGN_OR_RETURN(content.receive_host, costs.Host(receive));
+    WT_ASSIGN_OR_RETURN(const TransferCost next, costs.Communication(send, kMessageAxis, groups.message));
+    Group ends = groups.message;
+    ends.ranks[1] *= content.walk->ranks - 1;
+    WT_ASSIGN_OR_RETURN(const TransferCost between, costs.Communication(send, kMessageAxis + 1, ends));
+    if (next.efficiency < 1 || between.efficiency < 1) return Unsupported("messages that slow kernels down");
+    content.message_time = next.time;
+    content.message_between = between.time;
+    return Ok();
+  }
+
+  Shelf<MeshGroups> groups_;
+  Shelf<PipelineWalk> walks_;
+  Shelf<StageTemplate> stages_, shapes_;
+  Shelf<StageActions> actions_;
+  Shelf<RankStrategy> strategies_;
+};
+
+ComposedSteps::ComposedSteps() : parts_(std::make_unique<Parts>()) {}
+ComposedSteps::~ComposedSteps() = default;
+
+Result<ComposedSteps::Step> ComposedSteps::Compose(const Scenario& scenario, const CostModel& model,
+                                                   Bytes capacity) {
+  return parts_->Compose(scenario, model, capacity);
+}
+
+}  // namespace windtunnel

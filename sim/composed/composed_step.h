@@ -1,0 +1,54 @@
+// A step's time and memory without its operators one by one: layers, stages and schedules are composed of what repeats. Equal to what
+// Predict says of the scenario, to the picosecond and the byte.
+//
+//   ComposedSteps steps;                                     // keeps what configurations share
+//   auto memory = steps.Memory(scenario, model);             // Unsupported: Predict it
+//   auto time = steps.Time(scenario, model);
+//
+// For devices that run kernels in queues of their own, with costs that are constants: transformers in stages of equally many layers, under
+// schedules of whole backwards on loop placements; tensor parallelism; data.kind none, ddp or zero1. What else there is, is Unsupported.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "cost_models/cost_model.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+class ComposedSteps {
+ public:
+  ComposedSteps();
+  ~ComposedSteps();
+
+  // What the scenario is made of, shared with others. From any thread.
+  class Step;
+  // `capacity`, in bytes, of a device's allocator: memory beyond it may be said to be less than it is, but not to be within it.
+  // `world`: a model of the same costs for every scenario of one cluster. Errors: Unsupported; the model's.
+  Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity);
+
+ private:
+  class Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+class ComposedSteps::Step {
+ public:
+  // The largest MemoryPeak::requested over roles.
+  Bytes memory() const;
+  // REQUIRES: memory() within the capacity.
+  Duration Time() const;
+
+  struct Content;
+  explicit Step(std::unique_ptr<Content> content);
+  ~Step();
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) noexcept;
+
+ private:
+  std::unique_ptr<Content> content_;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,33 @@
+#include "sim/composed/costs.h"
+
+namespace windtunnel::composed {
+namespace {
+
+Result<int64_t> Constant(const Distribution& time) {
+  if (time.values().front() != time.values().back()) return Unsupported("a cost that is not a constant");
+  return time.p50().picoseconds();
+}
+
+}  // namespace
+
+Result<int64_t> Costs::Kernel(const Op& op) const {
+  WT_ASSIGN_OR_RETURN(const KernelCost cost, model_.Kernel(op));
+  return Constant(cost.time);
+}
+
+Result<int64_t> Costs::Host(const Op& op) const { return Constant(model_.DispatchOf(op).time); }
+
+Result<TransferCost> Costs::Communication(const Op& op, AxisId axis, const Group& group) {
+  auto [entry, is_new] = transfers_.try_emplace({axis, CostKey(op.kind)});
+  if (!is_new) return entry->second;
+  auto cost = model_.Communication(op, group);
+  if (!cost) {
+    transfers_.erase(entry);
+    return tl::unexpected(std::move(cost).error());
+  }
+  WT_ASSIGN_OR_RETURN(entry->second.time, Constant(cost->time));
+  entry->second.efficiency = cost->compute_efficiency;
+  return entry->second;
+}
+
+}  // namespace windtunnel::composed

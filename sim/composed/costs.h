@@ -1,0 +1,39 @@
+// Costs of operators as whole picoseconds, for the composed evaluator: constants only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "cost_models/cost_model.h"
+#include "plan/plan.h"
+
+namespace windtunnel::composed {
+
+struct TransferCost {
+  int64_t time = 0;  // picoseconds
+  double efficiency = 1;
+};
+
+// What the model says of the operators of one scenario. Collectives are asked for once for each of their sizes.
+// Errors: the model's; Unsupported for a cost that is not a constant.
+class Costs {
+ public:
+  explicit Costs(const CostModel& model) : model_(model) {}
+
+  Result<int64_t> Kernel(const Op& op) const;
+  Result<int64_t> Host(const Op& op) const;
+  // Of any of the axis's groups; all lie alike.
+  Result<TransferCost> Communication(const Op& op, AxisId axis, const Group& group);
+
+  const CostModel& model() const { return model_; }
+
+ private:
+  const CostModel& model_;
+  std::map<std::pair<AxisId, std::string>, TransferCost> transfers_;
+};
+
+}  // namespace windtunnel::composed

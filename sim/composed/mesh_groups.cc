@@ -1,0 +1,53 @@
+#include "sim/composed/mesh_groups.h"
+
+#include "base/check.h"
+
+namespace windtunnel::composed {
+namespace {
+
+Group Ranks(const char* name, int64_t count, int64_t stride) {
+  Group group{name, {}};
+  for (int64_t i = 0; i < count; ++i) group.ranks.push_back(static_cast<int>(i * stride));
+  return group;
+}
+
+}  // namespace
+
+const Group& MeshGroups::Of(AxisId axis) const {
+  switch (axis) {
+    case kWorldAxis:
+      return world;
+    case kDataAxis:
+      return data;
+    case kTensorAxis:
+      return tensor;
+    case kPipelineAxis:
+      return pipeline;
+    case kEmbeddingAxis:
+      return embedding;
+    default:
+      WT_CHECK_EQ(axis, kMessageAxis);
+      return message;
+  }
+}
+
+Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t tensor = parallel.tensor.size, data = parallel.data.size, pipeline = parallel.pipeline.size;
+  const int64_t stage = tensor * data, world = stage * pipeline;
+  const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
+  // All on one node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups.
+  const bool is_one_node = world <= node;
+  const bool is_regular = stage % node == 0 && (node % tensor == 0 || tensor % node == 0);
+  if (!is_one_node && !is_regular) return Unsupported("groups that do not lie alike");
+  MeshGroups groups;
+  groups.world = Ranks("world", world, 1);
+  groups.data = Ranks("data", data, tensor);
+  groups.tensor = Ranks("tensor", tensor, 1);
+  groups.pipeline = Ranks("pipeline", pipeline, stage);
+  groups.embedding = Ranks("embedding", 2, stage * (pipeline - 1));
+  groups.message = Ranks("message", 2, stage);
+  return groups;
+}
+
+}  // namespace windtunnel::composed

@@ -1,0 +1,25 @@
+// One group of each axis of a mesh, without the others: of those that lie alike the first.
+#pragma once
+
+#include "base/result.h"
+#include "plan/step_program.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel::composed {
+
+// The axes that the composed evaluator knows, numbered in a way of its own.
+inline constexpr AxisId kWorldAxis = 0, kDataAxis = 1, kTensorAxis = 2, kPipelineAxis = 3, kEmbeddingAxis = 4,
+                        kMessageAxis = 5;
+
+struct MeshGroups {
+  Group world, data, tensor, pipeline, embedding;
+  Group
+      message;  // from a pipeline rank to the next one; each two neighbours lie alike, the last and the first do, too
+
+  const Group& Of(AxisId axis) const;
+};
+
+// Unsupported where groups of an axis do not lie alike across nodes.
+Result<MeshGroups> MeshGroupsOf(const Scenario& scenario);
+
+}  // namespace windtunnel::composed

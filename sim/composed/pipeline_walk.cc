@@ -1,0 +1,170 @@
+#include "sim/composed/pipeline_walk.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "plan/balance.h"
+
+namespace windtunnel::composed {
+namespace {
+
+PipelineWalk OnePiece(int64_t micro_batches) {
+  PipelineWalk walk;
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    PipelineEvent forward, backward;
+    backward.kind = PipelineEvent::Kind::kBackward;
+    backward.is_first = i == 0;
+    backward.is_last = i + 1 == micro_batches;
+    walk.events.push_back(forward);
+    walk.events.push_back(backward);
+  }
+  walk.unreleased = {0};
+  return walk;
+}
+
+// Walks the ranks' lists together: a computation once its input is there, a message once both ends have come to it.
+class Walker {
+ public:
+  explicit Walker(const Schedule& schedule)
+      : schedule_(schedule),
+        ranks_(static_cast<int>(schedule.ranks.size())),
+        stages_(schedule.stages()),
+        micro_batches_(schedule.micro_batches),
+        slot_of_(static_cast<size_t>(2 * stages_ * micro_batches_), -1),
+        position_of_(slot_of_.size(), 0),
+        next_(ranks_, 0),
+        backwards_(stages_, 0),
+        sent_(ranks_) {
+    walk_.ranks = ranks_;
+    walk_.stages_per_rank = stages_ / ranks_;
+    lane_of_.assign(static_cast<size_t>(ranks_) * ranks_, -1);
+    for (const std::vector<Action>& actions : schedule.ranks) {
+      for (size_t i = 0; i < actions.size(); ++i) {
+        if (!IsCommunication(actions[i].kind))
+          position_of_[Index(actions[i].kind == ActionKind::kForward, actions[i].stage,
+                             actions[i].micro_batch)] = static_cast<int32_t>(i);
+      }
+    }
+  }
+
+  PipelineWalk Run() {
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (int rank = 0; rank < ranks_; ++rank)
+        while (Step(rank)) progress = true;
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+      WT_CHECK_EQ(next_[rank], schedule_.ranks[rank].size());
+      walk_.unreleased.push_back(static_cast<int32_t>(sent_[rank].size()));
+    }
+    return std::move(walk_);
+  }
+
+ private:
+  // A message that its sender does not know to have arrived.
+  struct Sent {
+    int to;
+    int32_t needed;  // position, in the receiver's list, of the computation that needs it
+  };
+
+  // Of what a stage makes in its forward or backward of a micro-batch.
+  size_t Index(bool forward, int stage, int64_t micro_batch) const {
+    return static_cast<size_t>((forward ? 0 : stages_) + stage) * micro_batches_ + micro_batch;
+  }
+
+  bool Step(int rank) {
+    const std::vector<Action>& actions = schedule_.ranks[rank];
+    if (next_[rank] == actions.size()) return false;
+    const Action& action = actions[next_[rank]];
+    if (IsCommunication(action.kind)) return Exchange(rank, action);
+    Compute(rank, action);
+    ++next_[rank];
+    return true;
+  }
+
+  bool Exchange(int rank, const Action& action) {
+    const Action other = Counterpart(action);
+    const int peer = schedule_.rank_of_stage[other.stage];
+    if (next_[peer] == schedule_.ranks[peer].size() || schedule_.ranks[peer][next_[peer]] != other)
+      return false;
+    const Action& send = IsSend(action.kind) ? action : other;
+    const Action& receive = IsSend(action.kind) ? other : action;
+    const bool forward = send.kind == ActionKind::kSendActivation;
+    PipelineEvent event;
+    event.kind = PipelineEvent::Kind::kMessage;
+    event.rank = static_cast<int16_t>(schedule_.rank_of_stage[send.stage]);
+    event.receiver = static_cast<int16_t>(schedule_.rank_of_stage[receive.stage]);
+    event.out = SlotOf(Index(forward, send.stage, send.micro_batch));
+    int32_t& lane = lane_of_[static_cast<size_t>(event.rank) * ranks_ + event.receiver];
+    if (lane < 0) lane = walk_.lanes++;
+    event.lane = lane;
+    walk_.events.push_back(event);
+    sent_[event.rank].push_back(
+        {event.receiver, position_of_[Index(forward, receive.stage, send.micro_batch)]});
+    ++next_[rank];
+    ++next_[peer];
+    return true;
+  }
+
+  int32_t SlotOf(size_t index) {
+    if (slot_of_[index] < 0) slot_of_[index] = walk_.messages++;
+    return slot_of_[index];
+  }
+
+  void Compute(int rank, const Action& action) {
+    const bool forward = action.kind == ActionKind::kForward;
+    const int from = forward ? action.stage - 1 : action.stage + 1,
+              to = forward ? action.stage + 1 : action.stage - 1;
+    PipelineEvent event;
+    event.kind = forward ? PipelineEvent::Kind::kForward : PipelineEvent::Kind::kBackward;
+    event.rank = static_cast<int16_t>(rank);
+    event.chunk = static_cast<int16_t>(action.stage / ranks_);
+    if (!forward) {
+      event.is_first = backwards_[action.stage]++ == 0;
+      event.is_last = backwards_[action.stage] == micro_batches_;
+    }
+    if (from >= 0 && from < stages_) {
+      const size_t made = Index(forward, from, action.micro_batch);
+      event.in = SlotOf(made);
+      event.released = Release(rank, schedule_.rank_of_stage[from], position_of_[made]);
+    }
+    if (to >= 0 && to < stages_) event.out = SlotOf(Index(forward, action.stage, action.micro_batch));
+    walk_.events.push_back(event);
+  }
+
+  // Whatever `from` needed for what it made at `position` has arrived there.
+  int16_t Release(int rank, int from, int32_t position) {
+    return static_cast<int16_t>(std::erase_if(
+        sent_[rank], [&](const Sent& sent) { return sent.to == from && sent.needed <= position; }));
+  }
+
+  const Schedule& schedule_;
+  const int ranks_, stages_;
+  const int64_t micro_batches_;
+  PipelineWalk walk_;
+  std::vector<int32_t> slot_of_, position_of_, lane_of_;
+  std::vector<size_t> next_;
+  std::vector<int64_t> backwards_;  // by stage
+  std::vector<std::vector<Sent>> sent_;
+};
+
+}  // namespace
+
+Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario) {
+  if (scenario.parallel.pipeline.size == 1) return OnePiece(scenario.batch.accumulate);
+  WT_ASSIGN_OR_RETURN(const Schedule computations, ScheduleOf(scenario));
+  const int ranks = static_cast<int>(computations.ranks.size());
+  if (computations.rank_of_stage != LoopPlacement(ranks, computations.stages() / ranks))
+    return Unsupported("stages that hand over within a rank");
+  for (const std::vector<Action>& actions : computations.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward)
+        return Unsupported("a schedule that splits backwards");
+    }
+  }
+  const Schedule schedule = AddCommunication(computations);
+  return Walker(schedule).Run();
+}
+
+}  // namespace windtunnel::composed

@@ -1,0 +1,402 @@
+#include "sim/composed/rank_strategy.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "plan/collectives.h"
+#include "plan/data_parallel.h"
+#include "plan/memory_blocks.h"
+#include "plan/model.h"
+
+namespace windtunnel::composed {
+namespace {
+
+// Where an operator was added, in Op::stage.
+enum Mark : int { kBefore, kMarker, kAfter, kEndBackward, kAfterSends };
+
+class Driver {
+ public:
+  Driver(const Scenario& scenario, const RankShape& shape, const MeshGroups& groups, Costs& costs)
+      : scenario_(scenario), shape_(shape), groups_(groups), costs_(costs) {
+    AddParameters();
+    AddStreams();
+    const DataParallelKind kind = scenario_.parallel.data.kind;
+    const bool is_zero = kind == DataParallelKind::kZero1;
+    CollectiveStream& shard = is_zero ? *data_ : *alone_;
+    CollectiveStream& replicate = is_zero ? *alone_ : *data_;
+    StrategyContext context{scenario_, role_,    modules_,       *data_, shard,
+                            replicate, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
+    if (is_zero) {
+      context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
+      context.host = AddStream(StreamKind::kHost, "host", kCompute);
+    }
+    strategy_ = is_zero ? MakeZero(context) : MakeReplicated(context);
+    built_ = role_.buffers.size();
+  }
+
+  // What the strategy holds from its making on.
+  int64_t ResidentSoFar() const {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < built_; ++i)
+      bytes += IsFirstBucket(role_.buffers[i]) ? 0 : Rounded(role_.buffers[i]);
+    return bytes;
+  }
+
+  Result<RankStrategy> Run() {
+    StartUp();
+    Step();
+    WT_RETURN_IF_ERROR(Convert());
+    AddMemory();
+    return std::move(result_);
+  }
+
+ private:
+  // ---- what is driven -----------------------------------------------------------------------------------------------
+
+  void AddParameters() {
+    for (const StageTemplate* stage : shape_.stages) {
+      first_parameter_.push_back(static_cast<int>(role_.parameters.size()));
+      auto add = [&](const std::vector<Parameter>& parameters) {
+        role_.parameters.insert(role_.parameters.end(), parameters.begin(), parameters.end());
+      };
+      add(stage->head);
+      for (int64_t i = 0; i < shape_.layers; ++i) add(stage->layer);
+      add(stage->tail);
+    }
+  }
+
+  StreamId AddStream(StreamKind kind, const char* name, LocalStream local) {
+    role_.streams.push_back(Stream{kind, name, -1});
+    local_.push_back(local);
+    axes_.push_back(-1);
+    return static_cast<StreamId>(role_.streams.size()) - 1;
+  }
+
+  CollectiveStream* AddCollectives(AxisId axis, LocalStream local, const char* name) {
+    const int ranks = static_cast<int>(groups_.Of(axis).ranks.size());
+    collectives_.push_back(std::make_unique<CollectiveStream>(role_, axis, ranks, name));
+    if (ranks > 1) {
+      local_.push_back(local);
+      axes_.push_back(axis);
+    }
+    return collectives_.back().get();
+  }
+
+  // As RoleCompiler.
+  void AddStreams() {
+    const ParallelSpec& parallel = scenario_.parallel;
+    const int64_t world = groups_.world.ranks.size();
+    AddStream(StreamKind::kCompute, "compute", kCompute);
+    alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
+    data_ = AddCollectives(kDataAxis, kData, "data");
+    tensor_ = AddCollectives(kTensorAxis, kTensor, "tensor");
+    world_ = parallel.data.size == world     ? data_
+             : parallel.tensor.size == world ? tensor_
+                                             : AddCollectives(kWorldAxis, kWorld, "world");
+    const bool has_pipeline = parallel.pipeline.size > 1;
+    pipeline_ = has_pipeline && scenario_.optimizer.clip_norm > 0
+                    ? AddCollectives(kPipelineAxis, kPipeline, "pipeline")
+                    : alone_.get();
+    const bool has_embedding =
+        has_pipeline && scenario_.model.tie_embeddings && (shape_.has_first || shape_.has_last);
+    embedding_ = has_embedding ? AddCollectives(kEmbeddingAxis, kEmbedding, "embedding") : alone_.get();
+    for (Parameter& parameter : role_.parameters)
+      parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;
+  }
+
+  // Calls `f(calls, parameter of a local index)` for each operator that writes gradients in a backward of each stage, the last first.
+  template <typename F>
+  void ForEachCall(bool is_first, F f) {
+    for (size_t i = shape_.stages.size(); i-- > 0;) {
+      const StageTemplate& stage = *shape_.stages[i];
+      const StagePass& pass = is_first ? stage.first_backward : stage.backward;
+      const int base = first_parameter_[i], head = static_cast<int>(stage.head.size());
+      const int of_layer = static_cast<int>(stage.layer.size());
+      const int layers = static_cast<int>(shape_.layers);
+      const auto outside = [&](int local) {
+        return base + (local < head ? local : local + layers * of_layer);
+      };
+      for (const GradientCalls& calls : pass.before.gradients) f(calls, outside);
+      for (int layer = layers; layer-- > 0;) {
+        const auto inside = [&](int local) { return base + head + layer * of_layer + local; };
+        for (const GradientCalls& calls : (layer > 0 ? pass.next : pass.first).gradients) f(calls, inside);
+      }
+      for (const GradientCalls& calls : pass.after.gradients) f(calls, outside);
+    }
+  }
+
+  // The steps in which DDP finds its buckets.
+  void StartUp() {
+    const int64_t steps = strategy_->startup_steps();
+    if (steps < 2) return;
+    ProgramBuilder zeroth(role_, "step 0"), first(role_, "step 1");
+    strategy_->BeginStep(zeroth, 0);
+    ForEachCall(/*is_first=*/true, [&](const GradientCalls& calls, const auto& parameter) {
+      for (const GradientCalls::After& after : calls.after) {
+        if (after.is_ready) strategy_->Ready(parameter(after.parameter), /*is_last=*/true);
+        else strategy_->Wrote(parameter(after.parameter));
+      }
+    });
+    strategy_->EndBackward();
+    const size_t before = role_.buffers.size();
+    strategy_->BeginStep(first, 1);
+    for (size_t i = before; i < role_.buffers.size(); ++i) {
+      if (role_.buffers[i].name.starts_with("bucket ")) rebuilt_.push_back(static_cast<BufferId>(i));
+    }
+  }
+
+  void Step() {
+    ProgramBuilder b(role_, "steady");
+    const size_t before = role_.buffers.size();
+    strategy_->BeginStep(b, std::max<int64_t>(strategy_->startup_steps(), 1));
+    const bool is_single = scenario_.batch.accumulate == 1;
+    for (bool is_last : {false, true}) {
+      if (is_single && !is_last) continue;
+      ForEachCall(!is_last || is_single, [&](const GradientCalls& calls, const auto& parameter) {
+        b.SetStage(kBefore);
+        std::vector<Slice> gradients;
+        for (int local : calls.gradients) gradients.push_back(strategy_->Gradient(parameter(local)));
+        b.SetStage(kMarker);
+        b.Add(SquareRoot{}, "", {}, gradients);
+        b.SetStage(kAfter);
+        for (const GradientCalls::After& after : calls.after) {
+          if (after.is_ready) strategy_->Ready(parameter(after.parameter), is_last);
+          else strategy_->Wrote(parameter(after.parameter));
+        }
+        if (!is_last) ++firsts_;
+      });
+    }
+    b.SetStage(kEndBackward);
+    strategy_->EndBackward();
+    b.SetStage(kAfterSends);
+    SumTiedGradient(b);
+    strategy_->Update(b, /*first=*/false);
+    CloseWithBarrier(b);
+    step_ = b.Finish();
+    created_in_step_ = before;
+    for (auto& collectives : collectives_) collectives->SizeScratch();
+  }
+
+  // As RoleCompiler.
+  void SumTiedGradient(ProgramBuilder& b) {
+    for (size_t i = 0; i < role_.parameters.size(); ++i) {
+      if (!role_.parameters[i].is_shared) continue;
+      const OpIndex sum = embedding_->AllReduce(b, strategy_->ReducedGradient(static_cast<int>(i)), "tied",
+                                                b.BeforeNextCompute());
+      b.WaitBeforeNextCompute(sum);
+    }
+  }
+  void CloseWithBarrier(ProgramBuilder& b) {
+    std::vector<OpIndex> last;
+    for (size_t stream = 0; stream < role_.streams.size(); ++stream) {
+      if (role_.streams[stream].kind != StreamKind::kHost)
+        last.push_back(b.LastOn(static_cast<StreamId>(stream)));
+    }
+    world_->Barrier(b, std::move(last));
+  }
+
+  // ---- what came of it ----------------------------------------------------------------------------------------------
+
+  Status Convert() {
+    const std::vector<Op>& ops = step_.ops;
+    number_.assign(ops.size(), -1);
+    std::vector<RankStrategy::Group> groups;
+    int32_t begin = 0;  // of the group that the next marker is in
+    result_.after_backwards = result_.sends_from = result_.sends_awaited = -1;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const Op& op = ops[i];
+      if (IsMemory(op.kind)) continue;
+      const int32_t number = number_[i] = static_cast<int32_t>(result_.ops.size());
+      AddOp(op);
+      result_.adds_to_first |=
+          std::holds_alternative<Fill>(op.kind) && (op.stage == kBefore || op.stage == kAfter);
+      if (op.stage != kMarker) WT_RETURN_IF_ERROR(Cost(op, result_.ops.back()));
+      switch (op.stage) {
+        case kBefore:
+          break;
+        case kMarker:
+          result_.ops.back().is_marker = true;
+          groups.push_back({begin, number, number + 1, 0});
+          begin = number + 1;
+          break;
+        case kAfter:
+          groups.back().end = begin = number + 1;
+          break;
+        default:
+          if (result_.after_backwards < 0) result_.after_backwards = number;
+          if (op.stage != kAfterSends) break;
+          if (result_.sends_from < 0) result_.sends_from = number;
+          if (op.stream == kComputeStream && result_.sends_awaited < 0) result_.sends_awaited = number;
+      }
+    }
+    const int32_t size = static_cast<int32_t>(result_.ops.size());
+    for (int32_t* place : {&result_.after_backwards, &result_.sends_from, &result_.sends_awaited})
+      if (*place < 0) *place = size;
+    const auto last = groups.begin() + static_cast<ptrdiff_t>(firsts_);
+    result_.first.assign(groups.begin(), last);
+    result_.last.assign(last, groups.end());
+    if (result_.first.empty()) result_.first = result_.last;  // one micro-batch
+    return Ok();
+  }
+
+  void AddOp(const Op& op) {
+    StrategyOp& added = result_.ops.emplace_back();
+    added.stream = local_[op.stream];
+    added.first_dependency = static_cast<int32_t>(result_.dependencies.size());
+    for (OpIndex dependency : op.dependencies) result_.dependencies.push_back(number_[dependency]);
+    added.dependencies = static_cast<int32_t>(op.dependencies.size());
+  }
+
+  Status Cost(const Op& op, StrategyOp& added) {
+    WT_ASSIGN_OR_RETURN(added.host, costs_.Host(op));
+    const AxisId axis = axes_[op.stream];
+    if (axis < 0) {
+      WT_ASSIGN_OR_RETURN(added.work, costs_.Kernel(op));
+      return Ok();
+    }
+    WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
+    added.work = cost.time;
+    added.efficiency = cost.efficiency;
+    added.meets_ranks = scenario_.parallel.pipeline.size > 1 && added.stream >= kPipeline;
+    return Ok();
+  }
+
+  static bool IsFirstBucket(const Buffer& buffer) { return buffer.name.starts_with("first bucket "); }
+
+  int64_t Rounded(const Buffer& buffer) const {
+    if (buffer.space != MemorySpace::kDevice) return 0;
+    if (buffer.bytes == Bytes(0) && scenario_.allocator != AllocatorKind::kWindtunnel) return 0;
+    return RoundedRequest(buffer.bytes).count();
+  }
+
+  void AddMemory() {
+    const std::vector<Op>& ops = step_.ops;
+    // Buffers of the step alone are allocated and freed in it, in this order.
+    std::vector<bool> is_allocated(role_.buffers.size()), is_temporary(role_.buffers.size());
+
+    for (const Op& op : ops) {
+      if (!IsMemory(op.kind)) continue;
+      const BufferId id = op.writes[0].buffer;
+      if (std::holds_alternative<Alloc>(op.kind)) is_allocated[id] = true;
+      else if (is_allocated[id]) is_temporary[id] = true;
+    }
+    AddResident(is_temporary);
+    int64_t level = 0, peak = 0;
+    bool is_awaited = false;
+    int32_t number = -1, conversions = 0;
+    size_t group = 0;  // after the last marker's; of `first`
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (number_[i] >= 0) {
+        number = number_[i];
+        if (result_.ops[number].is_marker) {
+          ++group;
+          conversions = 0;
+        } else if (std::holds_alternative<Copy>(ops[i].kind)) {
+          ++conversions;
+        }
+        continue;
+      }
+      const BufferId id = ops[i].writes[0].buffer;
+      const bool is_alloc = std::holds_alternative<Alloc>(ops[i].kind);
+      const int64_t bytes = Rounded(role_.buffers[id]) * (is_alloc ? 1 : -1);
+      if (!is_temporary[id] && !is_alloc) {
+        result_.freed -= bytes;
+        continue;
+      }
+      const bool is_after = number >= result_.after_backwards || NextNumber(i) >= result_.after_backwards;
+      if (!is_after) {
+        if (!is_temporary[id]) AddAllocation(bytes, i, group, conversions);
+        continue;
+      }
+      // The messages' memory is freed before what the operator that waits for them allocates.
+      if (!is_awaited &&
+          (number >= result_.sends_awaited || (is_alloc && NextNumber(i) >= result_.sends_awaited))) {
+        result_.net_before = level;
+        result_.peak_before = peak;
+        is_awaited = true;
+        level = peak = 0;
+      }
+      if (!is_temporary[id] || number >= result_.after_backwards || is_alloc) {
+        level += bytes;
+        peak = std::max(peak, level);
+      }
+    }
+    if (is_awaited) {
+      result_.peak_after = peak;
+    } else {
+      result_.net_before = level;
+      result_.peak_before = peak;
+    }
+  }
+
+  // In the first backwards: before the marker that comes next, or behind the last one when something of its group is still to come.
+  void AddAllocation(int64_t bytes, size_t i, size_t group, int32_t conversions) {
+    const int32_t next = NextNumber(i);
+    const bool is_late = group > 0 && group <= result_.first.size() && next < result_.first[group - 1].end;
+    if (is_late) {
+      RankStrategy::Group& late = result_.first[group - 1];
+      if (late.lates++ == 0) late.first_late = static_cast<int32_t>(result_.late_allocations.size());
+      result_.late_allocations.push_back({conversions, bytes});
+    } else {
+      WT_CHECK_LT(group, result_.first.size());
+      result_.first[group].allocates += bytes;
+    }
+  }
+
+  int32_t NextNumber(size_t i) const {
+    for (; i < number_.size(); ++i)
+      if (number_[i] >= 0) return number_[i];
+    return static_cast<int32_t>(result_.ops.size());
+  }
+
+  void AddResident(const std::vector<bool>& is_temporary) {
+    for (size_t i = 0; i < role_.buffers.size(); ++i) {
+      const Buffer& buffer = role_.buffers[i];
+      bool stays = i < built_ ? !IsFirstBucket(buffer) : i >= created_in_step_ && !is_temporary[i];
+      if (i < built_ && strategy_->startup_steps() < 2) stays = true;
+      if (std::find(rebuilt_.begin(), rebuilt_.end(), static_cast<BufferId>(i)) != rebuilt_.end())
+        stays = true;
+      if (buffer.name == "collective scratch (tensor)") {
+        result_.tensor_scratch = buffer.bytes.count();
+        continue;
+      }
+      if (stays) result_.resident += Rounded(buffer);
+    }
+  }
+
+  const Scenario& scenario_;
+  const RankShape& shape_;
+  const MeshGroups& groups_;
+  Costs& costs_;
+  Role role_;
+  std::vector<Module> modules_;
+  std::vector<int> first_parameter_;  // by stage of the rank
+  std::vector<LocalStream> local_;    // by stream of the role
+  std::vector<AxisId> axes_;
+  std::vector<std::unique_ptr<CollectiveStream>> collectives_;
+  std::unique_ptr<CollectiveStream> alone_;
+  CollectiveStream *world_ = nullptr, *data_ = nullptr, *tensor_ = nullptr, *pipeline_ = nullptr,
+                   *embedding_ = nullptr;
+  std::unique_ptr<DataParallel> strategy_;
+  size_t built_ = 0, created_in_step_ = 0;
+  std::vector<BufferId> rebuilt_;
+  Program step_;
+  std::vector<int32_t> number_;  // of the step's operators, without those of memory
+  size_t firsts_ = 0;
+  RankStrategy result_;
+};
+
+}  // namespace
+
+Result<RankStrategy> MakeRankStrategy(const Scenario& scenario, const RankShape& shape,
+                                      const MeshGroups& groups, Costs& costs, int64_t capacity) {
+  Driver driver(scenario, shape, groups, costs);
+  if (const int64_t resident = driver.ResidentSoFar(); resident > capacity) {
+    RankStrategy bound;
+    bound.resident = resident;
+    return bound;
+  }
+  return driver.Run();
+}
+
+}  // namespace windtunnel::composed

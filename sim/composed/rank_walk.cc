@@ -1,0 +1,243 @@
+#include "sim/composed/rank_walk.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace windtunnel::composed {
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+void RankWalk::Reset(const RankStrategy* strategy, KnownEnds* known) {
+  known_ = known;
+  host_ = 0;
+  ends_ = {};
+  history_ = {};
+  issued_ = {};
+  for (int stream = 0; stream < kLocalStreams; ++stream) Clear(stream);
+  strategy_ = strategy;
+  strategy_ends_.assign(strategy == nullptr ? 0 : strategy->ops.size(), 0);
+  tail_ = -1;
+  ignores_host_ = false;
+}
+
+void RankWalk::Clear(int stream) {
+  lanes_[stream].flights.clear();
+  lanes_[stream].head = 0;
+  busy_lanes_ &= ~(1u << stream);
+}
+
+// Whether what was issued is done by `begin`, as far as computation could feel it.
+bool RankWalk::IsQuiet(int64_t begin) {
+  if (ends_[kTensor] > begin) return false;
+  for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) {
+    const int stream = __builtin_ctz(lanes);
+    Lane& lane = lanes_[stream];
+    if (!lane.flights.empty() && lane.flights.back().end > begin) return false;
+    Clear(stream);
+  }
+  return true;
+}
+
+int64_t RankWalk::Do(const StageAction& action, int64_t arrived) {
+  const int64_t begin = std::max(ends_[kCompute], arrived);
+  if (!action.is_regular || host_ - begin > action.slack || !IsQuiet(begin)) return Walk(action, arrived);
+  host_ += action.host;
+  ends_[kCompute] = begin + action.duration;
+  history_[kCompute][(issued_[kCompute] - 1) % kHistory] = ends_[kCompute];
+  return begin + action.made;
+}
+
+// With the operators of the template's strategy.
+int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
+  int64_t made = 0;
+  int32_t number = 0;
+  for (const PartRun& run : action.runs) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      for (const TimedOp& op : run.part->ops) {
+        const int64_t end = Issue(op, arrived);
+        if (op.stream == kCompute) arrived = 0;  // what comes up to the first computation waits for messages
+        if (!op.is_strategy && number++ == action.made_at) made = end;
+      }
+    }
+  }
+  return made;
+}
+
+// With those of the rank's strategy instead.
+int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
+                               const std::vector<RankStrategy::Group>& groups, size_t& group) {
+  int64_t made = 0;
+  int32_t number = 0;
+  for (const PartRun& run : action.runs) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      for (const TimedOp& op : run.part->ops) {
+        if (op.is_strategy) continue;
+        const RankStrategy::Group* around = op.has_gradients ? &groups[group++] : nullptr;
+        for (int32_t s = around ? around->begin : 0; around && s < around->marker; ++s)
+          Issue(s, std::exchange(arrived, 0));
+        const int64_t end = Issue(op, arrived);
+        if (op.stream == kCompute) arrived = 0;
+        if (number++ == action.made_at) made = end;
+        if (around == nullptr) continue;
+        strategy_ends_[around->marker] = end;
+        for (int32_t s = around->marker + 1; s < around->end; ++s) Issue(s, 0);
+      }
+    }
+  }
+  return made;
+}
+
+RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action) {
+  RankWalk walk;
+  walk.ignores_host_ = true;
+  walk.slack_ = kNever;
+  const int64_t made = walk.Walk(action, 0);
+  return {walk.ends_[kCompute], walk.ends_[kTensor], made, walk.slack_};
+}
+
+int64_t RankWalk::Issue(const TimedOp& op, int64_t arrived) {
+  host_ += op.host;
+  int64_t start = std::max(ends_[op.stream], arrived);
+  for (int i = 0; i < op.dependency_count; ++i) {
+    const TimedOp::Dependency& dependency = op.dependencies[i];
+    start = std::max(
+        start, history_[dependency.stream][(issued_[dependency.stream] - 1 - dependency.back) % kHistory]);
+  }
+  if (ignores_host_) slack_ = std::min(slack_, start - host_);
+  else start = std::max(start, host_);
+  const int64_t end = Begin(op.stream, op.work, op.efficiency, start);
+  return end;
+}
+
+int64_t RankWalk::ArrivalOf(const StrategyOp& op) const {
+  int64_t start = std::max(host_, ends_[op.stream]);
+  for (int32_t i = 0; i < op.dependencies; ++i)
+    start = std::max(start, strategy_ends_[strategy_->dependencies[op.first_dependency + i]]);
+  return start;
+}
+
+void RankWalk::Issue(int32_t index, int64_t arrived) {
+  const StrategyOp& op = strategy_->ops[index];
+  host_ += op.host;
+  const int64_t start = std::max(ArrivalOf(op), arrived);
+  strategy_ends_[index] = Begin(op.stream, op.work, op.efficiency, start);
+}
+
+// Runs an operator that begins at `start`; when it ends.
+int64_t RankWalk::Begin(uint8_t stream, int64_t work, double efficiency, int64_t start) {
+  const int64_t end = stream == kCompute ? KernelEnd(start, work) : start + work;
+  ends_[stream] = end;
+  if (stream <= kTensor) history_[stream][issued_[stream]++ % kHistory] = end;
+  if (stream != kCompute && efficiency < 1 && work > 0) {
+    Lane& lane = lanes_[stream];
+    busy_lanes_ |= 1u << stream;
+    // One that follows without a gap changes nothing for what runs beside it.
+    if (!lane.flights.empty() && lane.flights.back().end == start &&
+        lane.flights.back().efficiency == efficiency)
+      lane.flights.back().end = end;
+    else lane.flights.push_back({start, end, efficiency});
+  }
+  return end;
+}
+
+// The speed of a kernel from now on, and until when.
+double RankWalk::SpeedAt(int64_t now, int64_t& change) {
+  double speed = 1;
+  change = kNever;
+  for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) {
+    const int stream = __builtin_ctz(lanes);
+    Lane& lane = lanes_[stream];
+    while (lane.head < lane.flights.size() && lane.flights[lane.head].end <= now) ++lane.head;
+    if (lane.head == lane.flights.size()) {
+      Clear(stream);
+      continue;
+    }
+    const Lane::Flight& flight = lane.flights[lane.head];
+    if (flight.start <= now) speed *= flight.efficiency;
+    change = std::min(change, flight.start > now ? flight.start : flight.end);
+  }
+  return speed;
+}
+
+int64_t RankWalk::KernelEnd(int64_t start, int64_t work) {
+  int64_t now = start, remaining = work;
+  while (busy_lanes_ != 0) {
+    int64_t change = kNever;
+    const double speed = SpeedAt(now, change);
+    const int64_t end = now + TimeFor(remaining, speed);
+    if (end <= change) return end;
+    remaining = std::max<int64_t>(remaining - WorkDone(change - now, speed), 0);
+    now = change;
+  }
+  return now + remaining;
+}
+
+int64_t RankWalk::End() const { return std::max(host_, *std::max_element(ends_.begin(), ends_.end())); }
+
+// ---- the tail --------------------------------------------------------------------------------------------------------
+
+int32_t RankWalk::RunTail(int64_t sends_arrived, int64_t& arrival) {
+  const int32_t size = static_cast<int32_t>(strategy_->ops.size());
+  if (tail_ < 0) tail_ = strategy_->after_backwards;
+  for (; tail_ < size; ++tail_) {
+    const StrategyOp& op = strategy_->ops[tail_];
+    const bool waits = tail_ >= strategy_->sends_from && tail_ <= strategy_->sends_awaited;
+    if (op.meets_ranks) {
+      host_ += op.host;
+      arrival = ArrivalOf(op);
+      if (waits) arrival = std::max(arrival, sends_arrived);
+      return tail_;
+    }
+    if (op.stream == kCopies) {
+      int32_t end = tail_;
+      while (end < size && !strategy_->ops[end].meets_ranks) ++end;
+      RunCopies(tail_, end);
+      tail_ = end - 1;
+      continue;
+    }
+    Issue(tail_, waits ? sends_arrived : 0);
+  }
+  return -1;
+}
+
+void RankWalk::Met(int32_t op, int64_t start) {
+  const StrategyOp& met = strategy_->ops[op];
+  strategy_ends_[op] = Begin(met.stream, met.work, met.efficiency, start);
+  tail_ = op + 1;
+}
+
+// Operators [begin, end), the first of them on the queue for copies: from what is known, where the rank is in the state that it is known for.
+void RankWalk::RunCopies(int32_t begin, int32_t end) {
+  const int64_t base = ends_[kCompute];
+  int64_t host = host_;
+  for (int32_t i = begin; i < end; ++i) host += strategy_->ops[i].host;
+  const bool is_idle = host <= base && *std::max_element(ends_.begin(), ends_.end()) <= base && IsQuiet(base);
+  if (known_ == nullptr || !is_idle) return RunAlone(begin, end);
+  for (const KnownEnds::Ends& known : known_->ends) {
+    if (known.strategy != strategy_ || known.begin != begin) continue;
+    host_ = host;
+    for (int32_t i = begin; i < end; ++i)
+      strategy_ends_[i] = base + known.of_ops[static_cast<size_t>(i - begin)];
+    for (size_t i = 0; i < ends_.size(); ++i)
+      if (known.of_streams[i] > 0) ends_[i] = base + known.of_streams[i];
+    return;
+  }
+  RunAlone(begin, end);
+  KnownEnds::Ends& known = known_->ends.emplace_back();
+  known.strategy = strategy_;
+  known.begin = begin;
+  for (int32_t i = begin; i < end; ++i) known.of_ops.push_back(strategy_ends_[i] - base);
+  for (int64_t at : ends_) known.of_streams.push_back(std::max<int64_t>(at - base, 0));
+}
+
+// Operators [begin, end), with kernels on two queues.
+void RankWalk::RunAlone(int32_t begin, int32_t end) {
+  SharedDevice(*strategy_, begin, end, host_, lanes_, ends_, strategy_ends_).Run();
+  for (int32_t i = begin; i < end; ++i) host_ += strategy_->ops[i].host;
+}
+
+}  // namespace windtunnel::composed

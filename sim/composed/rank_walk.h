@@ -1,0 +1,89 @@
+// One rank's device in virtual time, operator by operator, as StepExecutor runs it where hosts issue; but in the order of the program, without
+// an event queue: all that can be in flight beside a kernel was issued before it.
+//
+//   RankWalk rank;
+//   rank.Reset(&strategy);
+//   const int64_t made = rank.Do(forward, arrived);   // each action of the schedule in turn, whole where it is regular
+//   while ((op = rank.RunTail(sent, arrival)) >= 0) rank.Met(op, latest arrival of all ranks);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/composed/rank_strategy.h"
+#include "sim/composed/shared_device.h"
+#include "sim/composed/stage_action.h"
+
+namespace windtunnel::composed {
+
+// How the end of the step went on a rank, from the moment on when its device was idle and all had been issued: on every rank of the same
+// strategy it goes the same way.
+struct KnownEnds {
+  struct Ends {
+    const RankStrategy* strategy = nullptr;
+    int32_t begin = 0;                        // operator
+    std::vector<int64_t> of_ops, of_streams;  // since that moment
+  };
+  std::vector<Ends> ends;
+};
+
+class RankWalk {
+ public:
+  void Reset(const RankStrategy* strategy, KnownEnds* known = nullptr);
+
+  int64_t host() const { return host_; }
+  void AddHost(int64_t time) { host_ += time; }
+
+  // Begins when all that it waits for has arrived (`arrived`); returns when its message is made.
+  int64_t Do(const StageAction& action, int64_t arrived);
+  // The same operator by operator, with the strategy's beside it: group number `group` is the first, and is moved on.
+  int64_t DoWithGroups(const StageAction& action, int64_t arrived,
+                       const std::vector<RankStrategy::Group>& groups, size_t& group);
+
+  // What follows the backwards. Runs until an operator that meets other ranks': returns it, and when this rank has come to it; -1 at
+  // the end. Met says when all have, and ends it.
+  int32_t RunTail(int64_t sends_arrived, int64_t& arrival);
+  void Met(int32_t op, int64_t start);
+  // The latest end of anything.
+  int64_t End() const;
+
+  // An action on an idle device, as if its host had issued everything long ago.
+  struct Rehearsed {
+    int64_t compute = 0, tensor = 0;  // when the queues have done
+    int64_t made = 0;
+    int64_t slack =
+        0;  // the least, over operators, of when one begins less the action's host time until it is issued
+  };
+  static Rehearsed Rehearse(const StageAction& action);
+
+ private:
+  void Clear(int stream);
+  bool IsQuiet(int64_t begin);
+  int64_t Walk(const StageAction& action, int64_t arrived);
+  int64_t Issue(const TimedOp& op, int64_t arrived);
+  void Issue(int32_t strategy_op, int64_t arrived);
+  int64_t ArrivalOf(const StrategyOp& op) const;
+  int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
+  int64_t KernelEnd(int64_t start, int64_t work);
+  double SpeedAt(int64_t now, int64_t& change);
+  void RunCopies(int32_t begin, int32_t end);
+  void RunAlone(int32_t begin, int32_t end);
+
+  static constexpr int kHistory = 8;
+  int64_t host_ = 0;
+  std::array<int64_t, kLocalStreams> ends_{};
+  std::array<std::array<int64_t, kHistory>, 2>
+      history_{};  // of compute and tensor: ends of the last operators
+  std::array<uint32_t, 2> issued_{};
+  Lanes lanes_;
+  uint32_t busy_lanes_ = 0;  // bits
+  const RankStrategy* strategy_ = nullptr;
+  KnownEnds* known_ = nullptr;
+  std::vector<int64_t> strategy_ends_;
+  int32_t tail_ = -1;
+  bool ignores_host_ = false;  // rehearses
+  int64_t slack_ = 0;
+};
+
+}  // namespace windtunnel::composed

@@ -1,0 +1,125 @@
+#include "sim/composed/shared_device.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace windtunnel::composed {
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+int64_t WorkDone(int64_t elapsed, double speed) {
+  return static_cast<int64_t>(static_cast<double>(elapsed) * speed);
+}
+
+int64_t TimeFor(int64_t work, double speed) {
+  const double exact = static_cast<double>(work) / speed;
+  const int64_t whole = static_cast<int64_t>(exact);
+  return whole + (static_cast<double>(whole) < exact ? 1 : 0);
+}
+
+SharedDevice::SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t end, int64_t host,
+                           const Lanes& lanes, std::array<int64_t, kLocalStreams>& queue_ends,
+                           std::vector<int64_t>& op_ends)
+    : strategy_(strategy),
+      begin_(begin),
+      lanes_(lanes),
+      queue_ends_(queue_ends),
+      op_ends_(op_ends),
+      is_done_(static_cast<size_t>(end - begin)) {
+  for (int32_t op = begin; op < end; ++op) {
+    host += strategy.ops[op].host;
+    issued_.push_back(host);
+    queues_[strategy.ops[op].stream].ops.push_back(op);
+  }
+}
+
+void SharedDevice::Run() {
+  now_ = kNever;
+  for (int stream = 0; stream < kLocalStreams; ++stream) now_ = std::min(now_, ArrivalOf(stream));
+  do {
+    BeginWhatCan();
+    UpdateSpeeds();
+  } while (Advance());
+  for (const Queue& queue : queues_) WT_CHECK_EQ(queue.next, queue.ops.size());
+}
+
+// Of the queue's next operator; never, as long as that is not known.
+int64_t SharedDevice::ArrivalOf(int stream) const {
+  const Queue& queue = queues_[stream];
+  if (queue.next == queue.ops.size()) return kNever;
+  const int32_t index = queue.ops[queue.next];
+  const StrategyOp& op = strategy_.ops[index];
+  int64_t arrival = std::max(issued_[index - begin_], queue_ends_[stream]);
+  for (int32_t i = 0; i < op.dependencies; ++i) {
+    const int32_t dependency = strategy_.dependencies[op.first_dependency + i];
+    if (dependency >= begin_ && !is_done_[dependency - begin_]) return kNever;
+    arrival = std::max(arrival, op_ends_[dependency]);
+  }
+  return arrival;
+}
+
+void SharedDevice::BeginWhatCan() {
+  for (int stream = 0; stream < kLocalStreams; ++stream) {
+    Queue& queue = queues_[stream];
+    if (queue.in_flight || ArrivalOf(stream) > now_) continue;
+    queue.in_flight = true;
+    queue.remaining = strategy_.ops[queue.ops[queue.next]].work;
+    queue.since = now_;
+    queue.speed = 0;
+  }
+}
+
+void SharedDevice::UpdateSpeeds() {
+  int kernels = 0;
+  double efficiency = 1;
+  for (int stream = 0; stream < kLocalStreams; ++stream) {
+    const Queue& queue = queues_[stream];
+    if (queue.in_flight && IsKernels(stream)) ++kernels;
+    if (queue.in_flight && !IsKernels(stream)) efficiency *= strategy_.ops[queue.ops[queue.next]].efficiency;
+    for (const Lane::Flight& flight : lanes_[stream].flights)
+      if (flight.start <= now_ && now_ < flight.end) efficiency *= flight.efficiency;
+  }
+  for (int stream = 0; stream < kLocalStreams; ++stream) {
+    Queue& queue = queues_[stream];
+    const double speed = IsKernels(stream) ? efficiency / kernels : 1;
+    if (!queue.in_flight || queue.speed == speed) continue;
+    queue.remaining = std::max<int64_t>(queue.remaining - WorkDone(now_ - queue.since, queue.speed), 0);
+    queue.since = now_;
+    queue.speed = speed;
+    queue.finish = now_ + TimeFor(queue.remaining, speed);
+    queue.order = order_++;
+  }
+}
+
+bool SharedDevice::Advance() {
+  int64_t next = kNever;
+  for (int stream = 0; stream < kLocalStreams; ++stream) {
+    if (const Queue& queue = queues_[stream]; queue.in_flight) next = std::min(next, queue.finish);
+    else next = std::min(next, ArrivalOf(stream));
+    for (const Lane::Flight& flight : lanes_[stream].flights)
+      for (int64_t at : {flight.start, flight.end})
+        if (at > now_) next = std::min(next, at);
+  }
+  if (next == kNever) return false;
+  now_ = next;
+  int finishing = -1;
+  for (int stream = 0; stream < kLocalStreams; ++stream) {
+    const Queue& queue = queues_[stream];
+    if (!queue.in_flight || queue.finish != now_) continue;
+    if (finishing < 0 || queue.order < queues_[finishing].order) finishing = stream;
+  }
+  if (finishing < 0) return true;  // something begins, or communication ends
+  Queue& queue = queues_[finishing];
+  const int32_t op = queue.ops[queue.next++];
+  queue.in_flight = false;
+  is_done_[op - begin_] = true;
+  op_ends_[op] = queue_ends_[finishing] = now_;
+  return true;
+}
+
+}  // namespace windtunnel::composed

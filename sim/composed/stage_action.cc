@@ -1,0 +1,101 @@
+#include "sim/composed/stage_action.h"
+
+#include <algorithm>
+
+#include "sim/composed/rank_walk.h"
+
+namespace windtunnel::composed {
+namespace {
+
+// Of a part: operators of the model, and host time of all.
+int64_t ModelOps(const Part& part) {
+  return std::count_if(part.ops.begin(), part.ops.end(), [](const TimedOp& op) { return !op.is_strategy; });
+}
+int64_t HostOf(const Part& part) {
+  int64_t host = 0;
+  for (const TimedOp& op : part.ops) host += op.host;
+  return host;
+}
+
+// Finds how long an action takes, of whose layers in the middle only a few are walked: each takes as long as the one before once two
+// in a row did, and left the tensor queue in the same state.
+class Rehearsal {
+ public:
+  explicit Rehearsal(StageAction& action) : action_(action), shortened_(action) {}
+
+  void Run(int64_t made_by) {
+    int64_t behind = 0;  // operators of the model behind the layers that are left out
+    for (size_t i = action_.runs.size(); i-- > 0;) {
+      const PartRun& run = action_.runs[i];
+      if (run.count > kWalked) {
+        if (made_by >= behind || !LeaveOut(i)) return;
+        break;
+      }
+      behind += ModelOps(*run.part) * run.count;
+    }
+    const RankWalk::Rehearsed all = RankWalk::Rehearse(shortened_);
+    action_.duration = all.compute + shift_;
+    action_.made = all.made + shift_;
+    // In what was left out, and behind it, the host gains or loses evenly.
+    action_.slack = all.slack + std::min<int64_t>(shift_ - host_, 0);
+    action_.is_regular = all.tensor <= all.compute;
+  }
+
+ private:
+  static constexpr int64_t kWalked = 3;
+
+  // All but kWalked of a run. False: they are not alike.
+  bool LeaveOut(size_t run) {
+    const int64_t left_out = action_.runs[run].count - kWalked;
+    RankWalk::Rehearsed after[kWalked + 1];
+    for (int64_t count = 1; count <= kWalked; ++count) {
+      StageAction prefix = action_;
+      prefix.made_at = -1;
+      prefix.runs[run].count = count;
+      for (size_t i = run + 1; i < prefix.runs.size(); ++i) prefix.runs[i].count = 0;
+      after[count] = RankWalk::Rehearse(prefix);
+    }
+    const auto lag = [&](int64_t count) { return after[count].tensor - after[count].compute; };
+    const int64_t period = after[3].compute - after[2].compute;
+    if (period != after[2].compute - after[1].compute || lag(3) != lag(2) || lag(2) != lag(1)) return false;
+    shortened_.runs[run].count = kWalked;
+    const Part& part = *action_.runs[run].part;
+    if (shortened_.made_at >= 0) shortened_.made_at -= static_cast<int32_t>(ModelOps(part) * left_out);
+    shift_ = period * left_out;
+    host_ = HostOf(part) * left_out;
+    return true;
+  }
+
+  StageAction& action_;
+  StageAction shortened_;
+  int64_t shift_ = 0, host_ = 0;  // of what was left out
+};
+
+StageAction MakeAction(const PartRuns& runs, int32_t made_by) {
+  StageAction action;
+  action.runs = runs;
+  int64_t ops = 0;
+  for (const PartRun& run : runs) {
+    ops += ModelOps(*run.part) * run.count;
+    action.host += HostOf(*run.part) * run.count;
+  }
+  action.made_at = made_by < 0 ? -1 : static_cast<int32_t>(ops) - 1 - made_by;
+  action.memory = MemoryOf(runs);
+  Rehearsal(action).Run(made_by);
+  return action;
+}
+
+}  // namespace
+
+StageAction MakeForward(const StageTemplate& stage, int64_t layers) {
+  const StagePass& pass = stage.forward;
+  return MakeAction({{{&pass.before, 1}, {&pass.first, 1}, {&pass.next, layers - 1}, {&pass.after, 1}}},
+                    stage.is_last ? -1 : pass.made_by);
+}
+
+StageAction MakeBackward(const StagePass& pass, int64_t layers) {
+  return MakeAction({{{&pass.before, 1}, {&pass.next, layers - 1}, {&pass.first, 1}, {&pass.after, 1}}},
+                    pass.made_by);
+}
+
+}  // namespace windtunnel::composed

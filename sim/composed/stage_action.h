@@ -1,0 +1,26 @@
+// A stage's forward or backward of a micro-batch, as an action of a pipeline's schedule.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/composed/stage_memory.h"
+#include "sim/composed/stage_template.h"
+
+namespace windtunnel::composed {
+
+struct StageAction {
+  PartRuns runs;
+  int32_t made_at = -1;  // the model's operator that makes the message; -1: none does
+  int64_t host = 0;      // picoseconds of all its operators
+  // Whether it takes the same time whenever it begins, when the host is `slack` or more ahead (its time less the action's beginning is at
+  // most that), nothing else is in flight and the tensor queue is idle. Else it has to be walked. `made`: when its message is.
+  bool is_regular = false;
+  int64_t duration = 0, made = 0, slack = 0;
+  ActionMemory memory;
+};
+
+// Of a stage of so many layers. The stage or pass must outlive the action.
+StageAction MakeForward(const StageTemplate& stage, int64_t layers);
+StageAction MakeBackward(const StagePass& pass, int64_t layers);
+
+}  // namespace windtunnel::composed

@@ -1,0 +1,400 @@
+#include "sim/composed/stage_template.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "plan/collectives.h"
+#include "plan/data_parallel.h"
+#include "plan/memory_blocks.h"
+#include "plan/model.h"
+
+namespace windtunnel::composed {
+namespace {
+
+// What an operator is, in Op::stage, which models leave alone.
+enum Mark : int { kOfModel = 0, kOfStrategy = 1, kWritesGradient = 2 };
+
+// Hands a model's calls on to a strategy, marks who adds which operators, and writes down the calls around those of gradients.
+class RecordingHooks : public ModelHooks {
+ public:
+  RecordingHooks(ProgramBuilder& b, DataParallel& strategy) : b_(b), strategy_(strategy) {
+    b_.SetStage(kOfModel);
+  }
+
+  Slice Values(int index) override { return strategy_.Values(index); }
+  bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
+  Slice Gradient(int index) override {
+    if (calls_.empty() || !calls_.back().after.empty()) calls_.emplace_back();
+    calls_.back().gradients.push_back(index);
+    b_.SetStage(kOfStrategy);
+    const Slice gradient = strategy_.Gradient(index);
+    b_.SetStage(kWritesGradient);
+    return gradient;
+  }
+  void Ready(int index) override {
+    Note(index, true);
+    b_.SetStage(kOfStrategy);
+    strategy_.Ready(index, /*is_last=*/false);
+    b_.SetStage(kOfModel);
+  }
+  void Wrote(int index) override {
+    Note(index, false);
+    b_.SetStage(kOfModel);
+    strategy_.Wrote(index);
+  }
+
+  // Since the last call.
+  std::vector<GradientCalls> TakeCalls() { return std::exchange(calls_, {}); }
+
+ private:
+  void Note(int index, bool is_ready) {
+    WT_CHECK(!calls_.empty());
+    calls_.back().after.push_back({index, is_ready});
+  }
+
+  ProgramBuilder& b_;
+  DataParallel& strategy_;
+  std::vector<GradientCalls> calls_;
+};
+
+// Two micro-batches through a stage of two layers.
+class SmallStage {
+ public:
+  SmallStage(const Scenario& scenario, const StageKind& kind)
+      : scenario_(Small(scenario, kind)), kind_(kind), range_(RangeOf(scenario_, kind)) {
+    role_.streams.push_back(Stream{StreamKind::kCompute, "compute", -1});
+    const TensorParallelSpec& spec = scenario_.parallel.tensor;
+    alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
+    tensor_ = std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.size), "tensor");
+    model_ = MakeModel(scenario_, range_, {tensor_.get(), spec.sequence});
+    model_->Register(role_);
+    parameters_ = role_.parameters;
+    const StrategyContext context{
+        scenario_, role_,    modules_,       *alone_, *alone_,
+        *alone_,   *tensor_, kComputeStream, -1,      {tensor_.get(), alone_.get()}};
+    const bool is_zero = scenario_.parallel.data.kind == DataParallelKind::kZero1;
+    strategy_ = is_zero ? MakeZero(context) : MakeReplicated(context);
+    loss_ = NewBuffer(role_, "loss", 1, Category::kActivations);
+  }
+
+  Program Run() {
+    ProgramBuilder b(role_, "small stage");
+    strategy_->BeginStep(b, 0);
+    RecordingHooks hooks(b, *strategy_);
+    for (int i = 0; i < 2; ++i) RunMicroBatch(b, hooks, i);
+    const Slice end = NewBuffer(role_, "end", 1, Category::kActivations);
+    b.Add(SquareRoot{}, "end", {end}, {end});
+    Program program = b.Finish();
+    if (tensor_->ranks() > 1) tensor_->SizeScratch();
+    return program;
+  }
+
+  const Role& role() const { return role_; }
+  // As the model registered them.
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  int first_layer() const { return static_cast<int>(range_.first); }
+  StreamId tensor_stream() const { return tensor_->stream(); }
+  int64_t message_elements() const { return model_->OutputElements(); }
+  // By micro-batch.
+  const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
+  // Buffers that come from or go to other stages: allocated by a receive, or freed once sent.
+  bool IsReceived(BufferId id) const { return Contains(received_, id); }
+  bool IsSent(BufferId id) const { return Contains(sent_, id); }
+
+ private:
+  static Scenario Small(const Scenario& scenario, const StageKind& kind) {
+    Scenario s = scenario;
+    s.model.layers = kind.is_first && kind.is_last ? 2 : 6;
+    s.parallel.data.size = 1;
+    s.parallel.data.shard_size = 0;
+    return s;
+  }
+  static StageRange RangeOf(const Scenario& scenario, const StageKind& kind) {
+    const int64_t first = kind.is_first ? 0 : kind.is_last ? scenario.model.layers - 2 : 2;
+    return {first, first + 2, kind.is_first, kind.is_last};
+  }
+  static bool Contains(const std::vector<BufferId>& ids, BufferId id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  }
+
+  void RunMicroBatch(ProgramBuilder& b, RecordingHooks& hooks, int micro_batch) {
+    Slice input;
+    if (!kind_.is_first) input = Receive(b, model_->InputElements());
+    const Slice output = model_->Forward(b, hooks, micro_batch, input, loss_, 1.0);
+    if (!kind_.is_last) Send(b, output);
+    const Slice doutput = kind_.is_last ? output : Receive(b, model_->OutputElements());
+    const Slice dinput = model_->Backward(b, hooks, micro_batch, doutput);
+    calls_.push_back(hooks.TakeCalls());
+    if (!kind_.is_first) Send(b, dinput);
+  }
+
+  Slice Receive(ProgramBuilder& b, int64_t elements) {
+    MessageStream stream(role_, kMessageAxis, "in");
+    const Slice data =
+        b.Temporary("received", elements, Category::kActivations, TypesOf(scenario_.precision).storage);
+    b.WaitBeforeNextCompute(stream.Receive(b, data, "in"));
+    received_.push_back(data.buffer);
+    return data;
+  }
+
+  // Known to have arrived when the next computation begins.
+  void Send(ProgramBuilder& b, const Slice& data) {
+    MessageStream stream(role_, kMessageAxis, "out");
+    b.WaitBeforeNextCompute(stream.Send(b, data, "out", {b.LastWriterOf(data.buffer)}));
+    sent_.push_back(data.buffer);
+  }
+
+  const Scenario scenario_;
+  const StageKind kind_;
+  const StageRange range_;
+  Role role_;
+  std::vector<Module> modules_;
+  std::vector<Parameter> parameters_;
+  std::unique_ptr<CollectiveStream> alone_, tensor_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<DataParallel> strategy_;
+  Slice loss_;
+  std::vector<BufferId> received_, sent_;
+  std::vector<std::vector<GradientCalls>> calls_;
+};
+
+bool IsMessage(const OpKind& kind) {
+  return std::holds_alternative<Send>(kind) || std::holds_alternative<Receive>(kind);
+}
+
+bool IsBackward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kRecompute; }
+
+// Takes the small stage's program apart.
+class Dissection {
+ public:
+  Dissection(const Scenario& scenario, const SmallStage& stage, const Program& program,
+             const MeshGroups& groups, Costs& costs)
+      : stage_(stage), program_(program), groups_(groups), costs_(costs), allocator_(scenario.allocator) {
+    const std::vector<Op>& ops = program.ops;
+    ordinal_.resize(ops.size(), -1);
+    std::vector<bool> is_temporary(stage.role().buffers.size());
+    for (const Op& op : ops) {
+      if (std::holds_alternative<Free>(op.kind)) is_temporary[op.writes[0].buffer] = true;
+    }
+    is_temporary_ = std::move(is_temporary);
+  }
+
+  Status Run(StageTemplate& stage) {
+    passes_[0][0] = nullptr;  // the first micro-batch's forward is the second's
+    passes_[0][1] = &stage.first_backward;
+    passes_[1][0] = &stage.forward;
+    passes_[1][1] = &stage.backward;
+    for (OpIndex i = 0; i < static_cast<OpIndex>(program_.ops.size()); ++i) WT_RETURN_IF_ERROR(Add(i));
+    for (int micro_batch : {0, 1}) AddCalls(*passes_[micro_batch][1], stage_.calls(micro_batch));
+    return Ok();
+  }
+
+ private:
+  struct Seen {
+    const StagePass* pass = nullptr;
+    int32_t number = 0;  // among the pass's operators of the model
+  };
+
+  Status Add(OpIndex index) {
+    const Op& op = program_.ops[index];
+    if (IsMemory(op.kind)) {
+      AddMemory(op);
+      return Ok();
+    }
+    if (IsMessage(op.kind)) {
+      AddMessage(op);
+      return Ok();
+    }
+    previous_ = index;
+    const uint8_t stream = op.stream == kComputeStream ? kCompute : kTensor;
+    WT_CHECK(stream == kCompute || op.stream == stage_.tensor_stream());
+    ordinal_[index] = issued_[stream]++;
+    StagePass* pass = PassOf(op);
+    previous_part_ = nullptr;
+    if (pass == nullptr) return Ok();
+    Part* part = PartOf(*pass, op);
+    TimedOp timed;
+    WT_RETURN_IF_ERROR(Cost(op, stream, timed));
+    WT_RETURN_IF_ERROR(AddDependencies(op, timed));
+    timed.is_strategy = op.stage == kOfStrategy;
+    timed.has_gradients = op.stage == kWritesGradient;
+    if (pass != pass_) {
+      pass_ = pass;
+      number_ = 0;
+    }
+    if (!timed.is_strategy) seen_[index] = {pass, number_++};
+    sizes_[pass] = number_;
+    if (part != nullptr) part->ops.push_back(timed);
+    previous_part_ = part;
+    return Ok();
+  }
+
+  Status Cost(const Op& op, uint8_t stream, TimedOp& timed) {
+    timed.stream = stream;
+    WT_ASSIGN_OR_RETURN(timed.host, costs_.Host(op));
+    if (stream == kCompute) {
+      WT_ASSIGN_OR_RETURN(timed.work, costs_.Kernel(op));
+    } else {
+      WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, kTensorAxis, groups_.tensor));
+      timed.work = cost.time;
+      timed.efficiency = cost.efficiency;
+    }
+    return Ok();
+  }
+
+  Status AddDependencies(const Op& op, TimedOp& timed) {
+    for (OpIndex dependency : op.dependencies) {
+      const Op& other = program_.ops[dependency];
+      if (IsMessage(other.kind)) continue;
+      const uint8_t stream = other.stream == kComputeStream ? kCompute : kTensor;
+      const int32_t back = issued_[stream] - 1 - ordinal_[dependency];
+      if (back > 7 || timed.dependency_count == timed.dependencies.size())
+        return Unsupported("an operator that waits for what was issued long before it");
+      timed.dependencies[timed.dependency_count++] = {stream, static_cast<uint8_t>(back)};
+    }
+    return Ok();
+  }
+
+  StagePass* PassOf(const Op& op) const {
+    return op.micro_batch < 0 ? nullptr : passes_[op.micro_batch][IsBackward(op.phase)];
+  }
+
+  // The second layer of the forward, and of the backward the first that comes.
+  Part* PartOf(StagePass& pass, const Op& op) {
+    if (&pass != layer_pass_) {
+      layer_pass_ = &pass;
+      was_in_layers_ = false;
+    }
+    was_in_layers_ |= op.layer >= 0;
+    if (op.layer == stage_.first_layer()) return &pass.first;
+    if (op.layer >= 0) return &pass.next;
+    return was_in_layers_ ? &pass.after : &pass.before;
+  }
+
+  void AddMemory(const Op& op) {
+    StagePass* pass = PassOf(op);
+    const BufferId id = op.writes[0].buffer;
+    const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
+    if (pass == nullptr || !is_temporary_[id]) return;
+    if ((is_alloc && stage_.IsReceived(id)) || (!is_alloc && stage_.IsSent(id))) return;
+    // Freed right after its last use on the compute stream; else before what waits for its use elsewhere.
+    const Op& previous = program_.ops[previous_];
+    const bool is_after = !is_alloc && previous.stream == kComputeStream && Uses(previous, id);
+    Part* part = is_after ? previous_part_ : PartOf(*pass, op);
+    if (part == nullptr) return;
+    const int32_t ops = static_cast<int32_t>(part->ops.size());
+    const int64_t bytes = Rounded(stage_.role().buffers[id].bytes);
+    part->memory.push_back({is_after ? ops - 1 : ops, is_after, is_alloc ? bytes : -bytes});
+  }
+
+  int64_t Rounded(Bytes bytes) const {
+    if (bytes == Bytes(0) && allocator_ != AllocatorKind::kWindtunnel) return 0;
+    return RoundedRequest(bytes).count();
+  }
+
+  static bool Uses(const Op& op, BufferId id) {
+    const auto is_it = [id](const Slice& slice) { return slice.buffer == id; };
+    return std::any_of(op.reads.begin(), op.reads.end(), is_it) ||
+           std::any_of(op.writes.begin(), op.writes.end(), is_it);
+  }
+
+  // Which operator made what is sent.
+  void AddMessage(const Op& op) {
+    if (!std::holds_alternative<Send>(op.kind)) return;
+    for (OpIndex dependency : op.dependencies) {
+      const auto made = seen_.find(dependency);
+      if (made == seen_.end()) continue;
+      const StagePass* pass = made->second.pass;
+      const_cast<StagePass*>(pass)->made_by = sizes_.at(pass) - 1 - made->second.number;
+    }
+  }
+
+  // In the order of the operators that they are around.
+  void AddCalls(StagePass& pass, const std::vector<GradientCalls>& calls) {
+    size_t next = 0;
+    for (Part* part : {&pass.before, &pass.next, &pass.first, &pass.after}) {
+      for (const TimedOp& op : part->ops) {
+        if (!op.has_gradients) continue;
+        WT_CHECK_LT(next, calls.size());
+        part->gradients.push_back(Local(calls[next++], part == &pass.next || part == &pass.first));
+      }
+    }
+    WT_CHECK_EQ(next, calls.size());
+  }
+
+  GradientCalls Local(GradientCalls calls, bool in_layer) const {
+    for (int& parameter : calls.gradients) parameter = Local(parameter, in_layer);
+    for (GradientCalls::After& after : calls.after) after.parameter = Local(after.parameter, in_layer);
+    return calls;
+  }
+
+  int Local(int parameter, bool in_layer) const {
+    const int head = head_, of_layer = of_layer_;
+    if (in_layer) return (parameter - head) % of_layer;
+    return parameter < head ? parameter : parameter - 2 * of_layer;
+  }
+
+ public:
+  // Embeddings come first, then the two layers.
+  void SetParameters(int head, int of_layer) {
+    head_ = head;
+    of_layer_ = of_layer;
+  }
+
+ private:
+  const SmallStage& stage_;
+  const Program& program_;
+  const MeshGroups& groups_;
+  Costs& costs_;
+  const AllocatorKind allocator_;
+  int head_ = 0, of_layer_ = 1;
+  std::vector<bool> is_temporary_;
+  StagePass* passes_[2][2] = {};  // by micro-batch; forward, backward
+  int32_t issued_[2] = {};
+  std::vector<int32_t> ordinal_;  // in its queue
+  std::unordered_map<OpIndex, Seen> seen_;
+  std::unordered_map<const StagePass*, int32_t> sizes_;
+  const StagePass* pass_ = nullptr;
+  int32_t number_ = 0;
+  const StagePass* layer_pass_ = nullptr;
+  bool was_in_layers_ = false;
+  OpIndex previous_ = 0;
+  Part* previous_part_ = nullptr;
+};
+
+}  // namespace
+
+Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
+                                        const MeshGroups& groups, Costs& costs) {
+  StageTemplate stage;
+  stage.is_first = kind.is_first;
+  stage.is_last = kind.is_last;
+  SmallStage small(scenario, kind);
+  const Program program = small.Run();
+
+  const std::vector<Parameter>& parameters = small.parameters();
+  const auto is_of_layer = [&](const Parameter& p, int layer) {
+    return p.name.starts_with(fmt::format("blocks.{}.", layer));
+  };
+  for (const Parameter& parameter : parameters) {
+    if (is_of_layer(parameter, small.first_layer())) stage.layer.push_back(parameter);
+    else if (is_of_layer(parameter, small.first_layer() + 1)) continue;
+    else if (stage.layer.empty()) stage.head.push_back(parameter);
+    else stage.tail.push_back(parameter);
+  }
+  WT_CHECK_EQ(stage.head.size() + 2 * stage.layer.size() + stage.tail.size(), parameters.size());
+
+  Dissection dissection(scenario, small, program, groups, costs);
+  dissection.SetParameters(static_cast<int>(stage.head.size()), static_cast<int>(stage.layer.size()));
+  WT_RETURN_IF_ERROR(dissection.Run(stage));
+  stage.message_elements = small.message_elements();
+  stage.message =
+      RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();
+  for (const Buffer& buffer : small.role().buffers) {
+    if (buffer.name == "collective scratch (tensor)") stage.tensor_scratch = buffer.bytes.count();
+  }
+  return stage;
+}
+
+}  // namespace windtunnel::composed

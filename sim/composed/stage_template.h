@@ -1,0 +1,94 @@
+// The operators of a stage's forward and backward, by parts that repeat: what comes before the layers, a layer, what comes after. They
+// are what the models of plan/ make of a stage of two layers, hooks and all; a stage of k layers is put together from them.
+//
+//   forward   before, first layer, (k - 1) x next layer, after
+//   backward  before, (k - 1) x layer, last layer (the stage's first), after
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/plan.h"
+#include "scenarios/scenario.h"
+#include "sim/composed/costs.h"
+#include "sim/composed/mesh_groups.h"
+
+namespace windtunnel::composed {
+
+// The queues of a rank's device, beside those of messages.
+enum LocalStream : uint8_t { kCompute, kTensor, kData, kCopies, kPipeline, kEmbedding, kWorld };
+inline constexpr int kLocalStreams = 7;
+
+// An operator of a queue, without names and buffers.
+struct TimedOp {
+  int64_t work = 0, host = 0;  // picoseconds
+  double efficiency = 1;       // of kernels beside it
+  uint8_t stream = kCompute;
+  // Added by the strategy of the small stage: in a stage of another size, or at the step's end, that adds operators of its own.
+  bool is_strategy = false;
+  bool has_gradients =
+      false;  // it writes gradients: the strategy is called before and after (GradientCalls, in order)
+  // Of other queues: the operator so many before the last issued there (0: the last).
+  struct Dependency {
+    uint8_t stream;
+    uint8_t back;
+  };
+  std::array<Dependency, 3> dependencies{};
+  uint8_t dependency_count = 0;
+};
+
+// A change of what is allocated, rounded as allocators do: before or after an operator of the part.
+struct MemoryChange {
+  int32_t op = 0;
+  bool is_after = false;
+  int64_t bytes = 0;  // negative: freed
+};
+
+// What a module asks of the strategy around one operator, by parameters of the part (StageTemplate says which those are).
+struct GradientCalls {
+  std::vector<int> gradients;  // Gradient(), before it
+  struct After {
+    int parameter;
+    bool is_ready;  // Ready() rather than Wrote()
+  };
+  std::vector<After> after;
+};
+
+struct Part {
+  std::vector<TimedOp> ops;
+  std::vector<MemoryChange> memory;
+  std::vector<GradientCalls> gradients;  // of the operators with has_gradients
+};
+
+struct StagePass {
+  Part before, first, next, after;
+  // The operator, counted from the end without the strategy's, whose end makes the message to the next stage; -1: there is none.
+  int made_by = -1;
+};
+
+struct StageTemplate {
+  bool is_first = true, is_last = true;
+  StagePass forward;
+  // In backward `next` is a layer's and comes before `first`, that of the stage's first layer.
+  StagePass first_backward;  // of a step: gradients do not hold anything yet
+  StagePass backward;
+  // Parameters: `head` before the layers (embeddings), `layer`, `tail` (norm, head). Indices in GradientCalls: of the layer within it;
+  // of others i, or head.size() + i for the tail.
+  std::vector<Parameter> head, layer, tail;
+  int64_t message = 0;  // bytes, rounded
+  int64_t message_elements = 0;
+  int64_t tensor_scratch = 0;  // bytes, of the tensor axis's collectives
+};
+
+struct StageKind {
+  bool is_first = true, is_last = true;
+};
+
+// Of `scenario`'s micro-batch, tensor parallelism, recomputation, precision and data.kind; what else it says does not matter.
+// Errors: the cost model's, Unsupported where the stage is not made of such parts.
+Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
+                                        const MeshGroups& groups, Costs& costs);
+
+}  // namespace windtunnel::composed

@@ -1,0 +1,145 @@
+#include "sim/link_sharing.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace windtunnel {
+
+LinkSharing::LinkSharing(std::vector<LinkDemands> demands, int32_t links)
+    : demands_(std::move(demands)), links_(links) {}
+
+void LinkSharing::Reset() {
+  for (Link& link : links_) link = {};
+  active_.clear();
+  unused_.clear();
+  dirty_.clear();
+}
+
+void LinkSharing::MarkLinksOf(int32_t flow) {
+  for (const LinkDemand& demand : demands_[flow]) {
+    Link& link = links_[demand.link];
+    if (!link.is_dirty) dirty_.push_back(demand.link);
+    link.is_dirty = true;
+  }
+}
+
+void LinkSharing::Start(int32_t transfer, int32_t flow) {
+  if (demands_[flow].empty()) return;
+  int32_t index = static_cast<int32_t>(active_.size());
+  if (unused_.empty()) {
+    active_.emplace_back();
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+  }
+  active_[index] = {.transfer = transfer, .flow = flow};
+  for (const LinkDemand& demand : demands_[flow]) links_[demand.link].active.push_back(index);
+  MarkLinksOf(flow);
+}
+
+void LinkSharing::Finish(int32_t transfer, int32_t flow) {
+  if (demands_[flow].empty()) return;
+  const std::vector<int32_t>& candidates = links_[demands_[flow].front().link].active;
+  const auto found = std::find_if(candidates.begin(), candidates.end(),
+                                  [&](int32_t index) { return active_[index].transfer == transfer; });
+  WT_CHECK(found != candidates.end());
+  const int32_t index = *found;
+  for (const LinkDemand& demand : demands_[flow]) std::erase(links_[demand.link].active, index);
+  active_[index].transfer = -1;
+  unused_.push_back(index);
+  MarkLinksOf(flow);
+}
+
+// The links and transfers that what happens on `link` may concern, beyond those reached before.
+void LinkSharing::ReachFrom(int32_t link) {
+  first_link_ = reached_links_.size();
+  first_ = reached_.size();
+  links_[link].is_reached = true;
+  reached_links_.push_back(link);
+  for (size_t next = first_link_; next < reached_links_.size(); ++next) {
+    for (int32_t index : links_[reached_links_[next]].active) {
+      Active& active = active_[index];
+      if (active.is_reached) continue;
+      active.is_reached = true;
+      active.is_settled = false;
+      reached_.push_back(index);
+      for (const LinkDemand& demand : demands_[active.flow]) {
+        if (links_[demand.link].is_reached) continue;
+        links_[demand.link].is_reached = true;
+        reached_links_.push_back(demand.link);
+      }
+    }
+  }
+}
+
+void LinkSharing::Settle(int32_t index, double speed) {
+  Active& active = active_[index];
+  active.is_settled = true;
+  changes_.push_back({active.transfer, speed});
+  for (const LinkDemand& demand : demands_[active.flow]) {
+    links_[demand.link].free -= demand.share * speed;
+    links_[demand.link].demand -= demand.share;
+  }
+}
+
+// The link that is full first as all speeds rise, and at which speed; -1: all reach 1.
+int32_t LinkSharing::FirstFull(double& level) const {
+  int32_t full = -1;
+  level = 1;
+  for (size_t i = first_link_; i < reached_links_.size(); ++i) {
+    const Link& link = links_[reached_links_[i]];
+    // Rounding must not slow down who has the link alone.
+    if (link.demand <= 1e-12 || link.free >= link.demand * level * (1 - 1e-12)) continue;
+    level = std::max(link.free, 0.0) / link.demand;
+    full = reached_links_[i];
+  }
+  return full;
+}
+
+// Progressive filling of what was reached last.
+void LinkSharing::Fill() {
+  for (size_t i = first_link_; i < reached_links_.size(); ++i) {
+    links_[reached_links_[i]].free = 1;
+    links_[reached_links_[i]].demand = 0;
+  }
+  for (size_t i = first_; i < reached_.size(); ++i) {
+    for (const LinkDemand& demand : demands_[active_[reached_[i]].flow])
+      links_[demand.link].demand += demand.share;
+  }
+  for (size_t left = reached_.size() - first_; left > 0;) {
+    const size_t before = changes_.size();
+    double level = 1;
+    const int32_t full = FirstFull(level);
+    if (full >= 0) {
+      for (int32_t index : links_[full].active) {
+        if (!active_[index].is_settled) Settle(index, level);
+      }
+    } else {
+      for (size_t i = first_; i < reached_.size(); ++i) {
+        if (!active_[reached_[i]].is_settled) Settle(reached_[i], 1);
+      }
+    }
+    WT_CHECK(changes_.size() > before);
+    left -= changes_.size() - before;
+  }
+}
+
+const std::vector<LinkSharing::Change>& LinkSharing::Solve() {
+  changes_.clear();
+  std::sort(dirty_.begin(), dirty_.end());
+  for (int32_t link : dirty_) {
+    links_[link].is_dirty = false;
+    if (links_[link].is_reached) continue;
+    ReachFrom(link);
+    Fill();
+  }
+  for (int32_t link : reached_links_) links_[link].is_reached = false;
+  for (int32_t index : reached_) active_[index].is_reached = false;
+  reached_links_.clear();
+  reached_.clear();
+  dirty_.clear();
+  return changes_;
+}
+
+}  // namespace windtunnel

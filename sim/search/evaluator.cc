@@ -1,0 +1,95 @@
+#include "sim/search/evaluator.h"
+
+#include <algorithm>
+
+#include "cost_models/cost_model.h"
+#include "plan/plan.h"
+#include "sim/composed/composed_step.h"
+#include "sim/predict.h"
+#include "sim/role_memory.h"
+
+namespace windtunnel {
+namespace {
+
+Evaluation Refused(const Error& error) {
+  return {.outcome = Evaluation::Outcome::kRefused, .step_time = {}, .memory = {}, .reason = error.message};
+}
+
+Evaluation Infeasible(Bytes memory) {
+  return {.outcome = Evaluation::Outcome::kInfeasible, .step_time = {}, .memory = memory, .reason = {}};
+}
+
+bool Fits(Bytes memory, const CostModel& model) {
+  return model.DeviceMemory() == Bytes(0) || memory <= model.DeviceMemory();
+}
+
+Result<Bytes> LargestPeak(const Plan& plan) {
+  Bytes largest;
+  for (const Role& role : plan.roles) {
+    WT_ASSIGN_OR_RETURN(const RoleMemory memory,
+                        SimulateMemory(role, {.allocator = plan.scenario.allocator}));
+    largest = std::max(largest, memory.steady.requested);
+  }
+  return largest;
+}
+
+// Operator by operator; memory first.
+Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile) {
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
+  const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan);
+  WT_ASSIGN_OR_RETURN(const Bytes peak, LargestPeak(plan));
+  const Bytes memory = peak + model->OutsideAllocator(plan);
+  if (!Fits(memory, *model)) return Infeasible(memory);
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {.seed = scenario.run.seed}));
+  return Evaluation{Evaluation::Outcome::kFeasible, prediction.p50, memory, {}};
+}
+
+}  // namespace
+
+class Evaluator::State {
+ public:
+  State(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)
+      : base_(base), profile_(profile), options_(options) {
+    base_.search.reset();
+  }
+
+  Evaluation Evaluate(const Configuration& configuration) {
+    const Scenario scenario = ScenarioOf(base_, configuration);
+    if (options_.composes) {
+      if (auto composed = Composed(scenario)) return *composed;
+      else if (composed.error().kind != ErrorKind::kUnsupported) return Refused(composed.error());
+    }
+    auto evaluation = EvaluateInFull(scenario, profile_);
+    return evaluation ? *evaluation : Refused(evaluation.error());
+  }
+
+ private:
+  Result<Evaluation> Composed(const Scenario& scenario) {
+    Plan plan;  // as far as costs depend on it
+    plan.scenario = scenario;
+    plan.mesh = DeviceMesh(scenario.parallel);
+    plan.world_size = plan.mesh.world_size();
+    const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan);
+    const Bytes outside = model->OutsideAllocator(plan), device = model->DeviceMemory();
+    const Bytes capacity = device > Bytes(0) ? device - outside : Bytes::Max();
+    WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps_.Compose(scenario, *model, capacity));
+    const Bytes memory = step.memory() + outside;
+    if (step.memory() > capacity) return Infeasible(memory);
+    return Evaluation{Evaluation::Outcome::kFeasible, step.Time(), memory, {}};
+  }
+
+  Scenario base_;  // without the ranges
+  const Profile& profile_;
+  const EvaluatorOptions options_;
+  ComposedSteps steps_;
+};
+
+Evaluator::Evaluator(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)
+    : state_(std::make_unique<State>(base, profile, options)) {}
+Evaluator::~Evaluator() = default;
+
+Evaluation Evaluator::Evaluate(const Configuration& configuration) const {
+  return state_->Evaluate(configuration);
+}
+
+}  // namespace windtunnel

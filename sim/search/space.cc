@@ -1,0 +1,292 @@
+#include "sim/search/space.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "plan/balance.h"
+#include "plan/model.h"
+#include "plan/stages.h"
+#include "scenarios/words.h"
+
+namespace windtunnel {
+namespace {
+
+template <typename T>
+std::vector<T> RangeOr(const std::vector<T>& range, T own) {
+  return range.empty() ? std::vector<T>{own} : range;
+}
+
+bool Divides(int64_t divisor, int64_t n) { return divisor > 0 && n % divisor == 0; }
+
+bool IsSharded(DataParallelKind kind) {
+  return kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2 ||
+         kind == DataParallelKind::kFsdp;
+}
+
+bool HasOverlapKey(DataParallelKind kind) {
+  return kind == DataParallelKind::kDdp || kind == DataParallelKind::kZero1 ||
+         kind == DataParallelKind::kZero2;
+}
+
+class Enumeration {
+ public:
+  explicit Enumeration(const Scenario& base)
+      : base_(base),
+        ranges_(*base.search),
+        global_batch_(base.batch.micro * base.batch.accumulate * base.parallel.data.size) {}
+
+  SearchSpace Run() {
+    const ParallelSpec& own = base_.parallel;
+    for (int64_t tensor : RangeOr(ranges_.tensor, own.tensor.size))
+      for (int64_t pipeline : RangeOr(ranges_.pipeline, own.pipeline.size))
+        for (int64_t context : RangeOr(ranges_.context, own.context.size))
+          for (int64_t expert : RangeOr(ranges_.expert, own.expert.size))
+            for (int64_t virtual_stages : RangeOr(ranges_.virtual_stages, own.pipeline.virtual_stages))
+              for (bool sequence : RangeOr(ranges_.sequence, own.tensor.sequence)) {
+                Configuration c;
+                c.tensor = tensor;
+                c.pipeline = pipeline;
+                c.context = context;
+                c.expert = expert;
+                c.virtual_stages = virtual_stages;
+                c.sequence = sequence;
+                AddSchedules(c);
+              }
+    return std::move(space_);
+  }
+
+ private:
+  void AddSchedules(Configuration c) {
+    const PipelineSpec& own = base_.parallel.pipeline;
+    std::vector<std::string> schedules = ranges_.schedule;
+    if (schedules.empty()) {
+      const bool is_1f1b = own.schedule == "1f1b" || own.schedule == "interleaved";
+      schedules = {!is_1f1b ? own.schedule : c.virtual_stages > 1 ? "interleaved" : "1f1b"};
+    }
+    for (const std::string& schedule : schedules) {
+      c.schedule = schedule;
+      AddDevices(c);
+    }
+  }
+
+  // The data-parallel replicas, and with them the devices.
+  void AddDevices(Configuration c) {
+    const int64_t replica = c.tensor * c.pipeline * c.context;
+    if (!ranges_.data.empty()) {
+      for (int64_t data : ranges_.data) {
+        c.data = data;
+        const bool is_in_range =
+            ranges_.devices.empty() ||
+            std::find(ranges_.devices.begin(), ranges_.devices.end(), c.devices()) != ranges_.devices.end();
+        AddBatches(c, is_in_range ? nullptr : "the devices are not in search.devices");
+      }
+      return;
+    }
+    const int64_t own = base_.cluster.nodes * base_.cluster.devices_per_node;
+    for (int64_t devices : RangeOr(ranges_.devices, own)) {
+      c.data = std::max<int64_t>(devices / replica, 1);
+      AddBatches(
+          c, Divides(replica, devices) ? nullptr : "tensor x pipeline x context does not divide the devices");
+    }
+  }
+
+  void AddBatches(Configuration c, const char* illegal) {
+    for (int64_t micro : RangeOr(ranges_.micro, base_.batch.micro)) {
+      c.micro = micro;
+      if (!ranges_.accumulate.empty()) {
+        for (int64_t accumulate : ranges_.accumulate) {
+          c.accumulate = accumulate;
+          AddStates(c, illegal);
+        }
+        continue;
+      }
+      c.accumulate = std::max<int64_t>(global_batch_ / (micro * c.data), 1);
+      AddStates(c, illegal);
+    }
+  }
+
+  void AddStates(Configuration c, const char* illegal) {
+    const DataParallelSpec& own = base_.parallel.data;
+    for (DataParallelKind kind : RangeOr(ranges_.kind, own.kind))
+      for (Sharding sharding : RangeOr(ranges_.sharding, own.sharding))
+        for (int64_t shard_size : RangeOr(ranges_.shard_size, own.shard_size))
+          for (bool overlap : RangeOr(ranges_.overlap, own.overlap))
+            for (Recompute recompute : RangeOr(ranges_.recompute, base_.recompute)) {
+              c.kind = kind;
+              c.sharding = sharding;
+              c.shard_size = shard_size;
+              c.overlap = overlap;
+              c.recompute = recompute;
+              Add(c, illegal);
+            }
+  }
+
+  void Add(Configuration c, const char* illegal) {
+    ++space_.combinations;
+    if (illegal == nullptr) illegal = WhyIllegal(c);
+    if (illegal != nullptr) {
+      ++space_.illegal[illegal];
+      return;
+    }
+    c.devices_per_node = std::min(base_.cluster.devices_per_node, c.devices());
+    c.nodes = c.devices() / c.devices_per_node;
+    space_.legal.push_back(std::move(c));
+  }
+
+  // Nothing where it is legal.
+  const char* WhyIllegal(const Configuration& c) {
+    if (const char* why = WhyIllegalCluster(c)) return why;
+    if (const char* why = WhyIllegalModel(c)) return why;
+    if (const char* why = WhyIllegalData(c)) return why;
+    return WhyIllegalPipeline(c);
+  }
+
+  const char* WhyIllegalCluster(const Configuration& c) const {
+    const int64_t per_node = base_.cluster.devices_per_node;
+    if (c.devices() > per_node && !Divides(per_node, c.devices()))
+      return "the devices do not fill their nodes";
+    if (c.micro * c.accumulate * c.data != global_batch_) return "the global batch is another";
+    if (!Divides(c.expert, c.data * c.context)) return "expert does not divide data x context";
+    return nullptr;
+  }
+
+  const char* WhyIllegalModel(const Configuration& c) const {
+    const ModelSpec& model = base_.model;
+    if (!Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
+      return "the pipeline's stages do not divide the layers";
+    if (model.kind != ModelKind::kTransformer)
+      return c.tensor * c.context > 1 || c.recompute != Recompute::kNone ? "the model is no transformer"
+                                                                         : nullptr;
+    for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
+      if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
+    }
+    if (!Divides(c.context, model.seq_len)) return "context does not divide the sequence";
+    if (c.sequence && !Divides(c.tensor, model.seq_len)) return "tensor does not divide the sequence";
+    return nullptr;
+  }
+
+  // Where a key has no effect, the scenario's own value stands for all.
+  const char* WhyIllegalData(const Configuration& c) const {
+    const DataParallelSpec& own = base_.parallel.data;
+    const bool sharded = IsSharded(c.kind);
+    if (c.kind == DataParallelKind::kNone && c.data > 1) return "kind: none with several replicas";
+    if (c.kind == DataParallelKind::kDp && (c.pipeline * c.tensor * c.context > 1 || c.nodes > 1))
+      return "kind: dp goes with nothing else";
+    if (c.shard_size > 0 && sharded && !Divides(c.shard_size, c.data))
+      return "shard_size does not divide data";
+    if (c.pipeline > 1 && c.data > 1 && c.kind == DataParallelKind::kZero2)
+      return "kind: zero2 in a pipeline";
+    const bool same_overlap = HasOverlapKey(c.kind) && c.data > 1;
+    if (!same_overlap && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
+      return "overlap has no effect: counted once";
+    if (!sharded && IsRepeated(ranges_.shard_size, c.shard_size, own.shard_size))
+      return "shard_size has no effect: counted once";
+    if (c.kind != DataParallelKind::kFsdp && IsRepeated(ranges_.sharding, c.sharding, own.sharding))
+      return "sharding has no effect: counted once";
+    if (c.tensor == 1 && IsRepeated(ranges_.sequence, c.sequence, base_.parallel.tensor.sequence))
+      return "sequence has no effect: counted once";
+    return nullptr;
+  }
+
+  // A value of a range that does not matter, and is not the one that stands for all: the scenario's, else the range's first.
+  template <typename T>
+  static bool IsRepeated(const std::vector<T>& range, const T& value, const T& own) {
+    if (range.empty()) return false;
+    const bool has_own = std::find(range.begin(), range.end(), own) != range.end();
+    return value != (has_own ? own : static_cast<T>(range.front()));
+  }
+
+  const char* WhyIllegalPipeline(const Configuration& c) {
+    if (c.pipeline == 1) {
+      if (c.virtual_stages > 1) return "virtual stages without a pipeline";
+      const bool repeats = IsRepeated(ranges_.schedule, c.schedule, base_.parallel.pipeline.schedule);
+      return repeats ? "schedule has no effect: counted once" : nullptr;
+    }
+    const bool single = c.schedule == "none" || c.schedule == "gpipe" || c.schedule == "1f1b";
+    if (single && c.virtual_stages > 1) return "the schedule has one stage a rank";
+    // What a schedule runs with does not depend on how many stages a rank has, from two on.
+    Configuration shorter = c;
+    shorter.virtual_stages = std::min<int64_t>(c.virtual_stages, 2);
+    const auto key = std::tuple(c.schedule, c.pipeline, shorter.virtual_stages, c.accumulate);
+    auto [entry, is_new] = runs_.try_emplace(key, false);
+    if (is_new) {
+      const bool is_file = c.schedule.ends_with(".csv");
+      entry->second = ScheduleOf(ScenarioOf(base_, is_file ? c : shorter)).has_value();
+    }
+    return entry->second ? nullptr : "the schedule does not run with so many micro-batches and stages";
+  }
+
+  const Scenario& base_;
+  const SearchSpec& ranges_;
+  const int64_t global_batch_;
+  SearchSpace space_;
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, bool> runs_;
+};
+
+}  // namespace
+
+Result<SearchSpace> EnumerateSpace(const Scenario& scenario) {
+  if (!scenario.search) {
+    return InvalidInput(
+        "{}: search is missing, expected a block of ranges such as {{tensor: [1, 2, 4], micro: [1, 2]}}",
+        scenario.source_file.empty() ? scenario.name : scenario.source_file);
+  }
+  return Enumeration(scenario).Run();
+}
+
+namespace {
+
+// What the loader makes of keys that a scenario leaves out follows the kind and the sharding.
+void CompleteSharding(const DataParallelSpec& own, const Configuration& c, DataParallelSpec& data) {
+  const bool fsdp = c.kind == DataParallelKind::kFsdp;
+  const bool keeps_parameters =
+      c.sharding == Sharding::kShardGradOp || c.sharding == Sharding::kHybridShardZero2;
+  const bool hybrid = c.sharding == Sharding::kHybridShard || c.sharding == Sharding::kHybridShardZero2;
+  if (c.sharding != own.sharding) data.reshard_after_forward = !keeps_parameters;
+  if (fsdp && hybrid && c.shard_size == 0) data.shard_size = std::min(c.devices_per_node, c.data);
+  const bool every = fsdp && c.pipeline == 1;
+  if (c.kind != own.kind || c.pipeline > 1)
+    data.sync = every ? GradientSync::kEveryMicroBatch : GradientSync::kLastMicroBatch;
+}
+
+}  // namespace
+
+Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
+  Scenario s = base;
+  s.search.reset();
+  s.batch = {c.micro, c.accumulate};
+  s.recompute = c.recompute;
+  s.cluster.nodes = c.nodes;
+  s.cluster.devices_per_node = c.devices_per_node;
+  ParallelSpec& parallel = s.parallel;
+  parallel.data.kind = c.kind;
+  parallel.data.size = c.data;
+  parallel.data.sharding = c.sharding;
+  parallel.data.shard_size = c.shard_size;
+  parallel.data.overlap = c.overlap;
+  CompleteSharding(base.parallel.data, c, parallel.data);
+  parallel.tensor.size = c.tensor;
+  parallel.tensor.sequence = c.sequence;
+  parallel.context.size = c.context;
+  parallel.expert.size = c.expert;
+  parallel.pipeline.size = c.pipeline;
+  parallel.pipeline.schedule = c.schedule;
+  parallel.pipeline.virtual_stages = c.virtual_stages;
+  const int64_t stages = c.pipeline * c.virtual_stages;
+  parallel.pipeline.balance.clear();
+  if (stages > 1) parallel.pipeline.balance.assign(static_cast<size_t>(stages), LayerCount(s.model) / stages);
+  return s;
+}
+
+std::string Describe(const Configuration& c) {
+  std::string text = fmt::format("tensor {} x pipeline {} x data {}", c.tensor, c.pipeline, c.data);
+  if (c.context > 1) text += fmt::format(" x context {}", c.context);
+  if (c.virtual_stages > 1) text += fmt::format(", {} virtual stages", c.virtual_stages);
+  text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
+  if (c.sequence) text += ", sequence";
+  if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
+  if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));
+  return text;
+}
+
+}  // namespace windtunnel

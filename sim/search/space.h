@@ -1,0 +1,56 @@
+// The configurations that `windtunnel search` chooses among: every combination of the ranges in the scenario's `search:` block that
+// is legal, in a fixed order.
+//
+// What a range leaves open follows from what the scenario says:
+//   devices       those of the cluster, unless `data` or `devices` is a range; nodes follow
+//   data          devices / (tensor x pipeline x context), unless it is a range
+//   global batch  always the scenario's (micro x accumulate x data); accumulate follows, unless it is a range
+//   schedule      the scenario's; where that is 1f1b or interleaved and `schedule` is no range: interleaved with several stages a
+//                 rank, else 1f1b
+//   balance       stages are equal: their number divides the layers
+//
+//   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario));
+//   for (const Configuration& configuration : space.legal) Predict(ScenarioOf(scenario, configuration));
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+struct Configuration {
+  int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
+  int64_t micro = 1, accumulate = 1;
+  int64_t virtual_stages = 1, shard_size = 0;
+  int64_t nodes = 1, devices_per_node = 1;
+  DataParallelKind kind = DataParallelKind::kNone;
+  Sharding sharding = Sharding::kFullShard;
+  std::string schedule;
+  Recompute recompute = Recompute::kNone;
+  bool overlap = true, sequence = false;
+
+  int64_t devices() const { return data * tensor * pipeline * context; }
+  bool operator==(const Configuration&) const = default;
+};
+
+struct SearchSpace {
+  std::vector<Configuration> legal;
+  int64_t combinations = 0;                // of the ranges, legal or not
+  std::map<std::string, int64_t> illegal;  // how many, by reason
+};
+
+// Errors: InvalidInput for a scenario without `search:`, or where no combination is legal (with the reasons).
+Result<SearchSpace> EnumerateSpace(const Scenario& scenario);
+
+// The scenario with the configuration in place of its own; its stages are equal.
+Scenario ScenarioOf(const Scenario& base, const Configuration& configuration);
+
+// "tensor 8 x pipeline 16 x data 8, 2 virtual stages, micro 1 x 64, zero1, full recomputation"
+std::string Describe(const Configuration& configuration);
+
+}  // namespace windtunnel

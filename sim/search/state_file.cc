@@ -1,0 +1,130 @@
+#include "sim/search/state_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace windtunnel {
+namespace {
+
+constexpr std::string_view kHeader = "windtunnel-search-state 1 ";
+
+char LetterOf(Evaluation::Outcome outcome) {
+  switch (outcome) {
+    case Evaluation::Outcome::kFeasible:
+      return 'f';
+    case Evaluation::Outcome::kInfeasible:
+      return 'i';
+    case Evaluation::Outcome::kRefused:
+      return 'r';
+  }
+  return 'r';
+}
+
+// Takes a number off the front of `line`, with the space behind it.
+bool TakeNumber(std::string_view& line, int64_t& value) {
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (error != std::errc()) return false;
+  line.remove_prefix(static_cast<size_t>(end - line.data()));
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  return true;
+}
+
+bool ParseLine(std::string_view line, int64_t& id, Evaluation& evaluation) {
+  if (!TakeNumber(line, id) || id < 0 || line.size() < 2 || line[1] != ' ') return false;
+  const char letter = line[0];
+  line.remove_prefix(2);
+  int64_t time = 0, memory = 0;
+  if (!TakeNumber(line, time) || !TakeNumber(line, memory)) return false;
+  if (letter != 'f' && letter != 'i' && letter != 'r') return false;
+  evaluation.outcome = letter == 'f'   ? Evaluation::Outcome::kFeasible
+                       : letter == 'i' ? Evaluation::Outcome::kInfeasible
+                                       : Evaluation::Outcome::kRefused;
+  evaluation.step_time = Picoseconds(time);
+  evaluation.memory = Bytes(memory);
+  evaluation.reason = std::string(line);
+  return true;
+}
+
+// What of a file is a search's state.
+struct Contents {
+  std::map<int64_t, Evaluation> known;
+  size_t whole = 0;  // bytes of complete lines
+};
+
+Result<Contents> ReadContents(const std::string& path, const std::string& header) {
+  std::string text;
+  if (std::ifstream in(path, std::ios::binary); in)
+    text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  Contents contents;
+  if (header.starts_with(text)) return contents;  // a header that was cut short says nothing
+  if (!text.starts_with(header))
+    return InvalidInput(
+        "{}:1:1: is the state of another search (or of none), expected '{}': name another file", path,
+        header.substr(0, header.size() - 1));
+  contents.whole = header.size();
+  int line = 2;
+  for (size_t end; (end = text.find('\n', contents.whole)) != std::string::npos;
+       contents.whole = end + 1, ++line) {
+    int64_t id = 0;
+    Evaluation evaluation;
+    if (!ParseLine(std::string_view(text).substr(contents.whole, end - contents.whole), id, evaluation))
+      return InvalidInput(
+          "{}:{}:1: is no line of a search's state, expected a number, f, i or r, and two numbers", path,
+          line);
+    contents.known[id] = std::move(evaluation);
+  }
+  return contents;
+}
+
+std::string HeaderOf(const std::string& key) { return fmt::format("{}{}\n", kHeader, key); }
+
+}  // namespace
+
+Result<std::map<int64_t, Evaluation>> StateFile::Read(const std::string& path, const std::string& key) {
+  WT_ASSIGN_OR_RETURN(Contents contents, ReadContents(path, HeaderOf(key)));
+  return std::move(contents.known);
+}
+
+Result<StateFile> StateFile::Open(const std::string& path, const std::string& key) {
+  const std::string header = HeaderOf(key);
+  WT_ASSIGN_OR_RETURN(Contents contents, ReadContents(path, header));
+  StateFile state;
+  state.path_ = path;
+  state.known_ = std::move(contents.known);
+  const size_t whole = contents.whole;
+  state.file_ = std::fopen(path.c_str(), whole == 0 ? "wb" : "r+b");
+  if (state.file_ == nullptr) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
+  const bool is_ready = whole == 0
+                            ? std::fputs(header.c_str(), state.file_) >= 0 && std::fflush(state.file_) == 0
+                            : ftruncate(fileno(state.file_), static_cast<off_t>(whole)) == 0 &&
+                                  std::fseek(state.file_, 0, SEEK_END) == 0;
+  if (!is_ready) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
+  return state;
+}
+
+StateFile::StateFile(StateFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, nullptr)),
+      known_(std::move(other.known_)) {}
+
+StateFile::~StateFile() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+Status StateFile::Append(int64_t id, const Evaluation& evaluation) {
+  std::string reason = evaluation.reason;
+  for (char& c : reason) c = c == '\n' ? ' ' : c;
+  const std::string line = fmt::format("{} {} {} {} {}\n", id, LetterOf(evaluation.outcome),
+                                       evaluation.step_time.picoseconds(), evaluation.memory.count(), reason);
+  if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0) return Ok();
+  return Failed("{}: cannot be written: {}", path_, std::strerror(errno));
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Opens HTML reports in a headless browser: every plot is drawn, and the console stays empty.
+set -u
+windtunnel=$PWD/$1
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/html.XXXXXX")
+export XDG_CACHE_HOME=$work/cache HOME=$work
+failures=0
+fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
+
+scenario() {  # NAME MORE...
+  local name=$1; shift
+  { echo "name: $name"; printf '%s\n' "$@"; } > "$work/$name.yaml"
+}
+scenario mlp 'model: {kind: mlp, widths: [10, 100, 10]}' 'batch: {micro: 20}'
+scenario pipeline 'model: {layers: 8, hidden: 512, heads: 8, ffn: 2048, vocab: 1000, seq_len: 256}' 'batch: {micro: 1, accumulate: 8}' 'precision: {param: bf16}' \
+  'parallel: {pipeline: {size: 4, schedule: 1f1b}, data: {kind: ddp, size: 2}}' \
+  'cluster: {device: a100-sxm-80g, nodes: 1, devices_per_node: 8, network: {intra_node: nvlink3}}'
+
+# FILE PLOTS: so many plots, all drawn, nothing on the console.
+expect_drawn() {
+  local dom="$work/dom.html" log="$work/log"
+  timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+    --user-data-dir="$work/browser" --virtual-time-budget=60000 --enable-logging=stderr --dump-dom "file://$1" > "$dom" 2> "$log" ||
+    { tail -5 "$log"; fail "$1: the browser failed"; return; }
+  grep -q ":CONSOLE" "$log" && { grep ":CONSOLE" "$log"; fail "$1: something on the console"; }
+  grep -q "data-plots=\"$2/$2\"" "$dom" || fail "$1: expected $2 plots, got $(grep -o 'data-plots="[^"]*"' "$dom")"
+  # A plot that is drawn has marks.
+  [ "$(grep -o 'class="plot vega-embed' "$dom" | wc -l)" -ge "$2" ] || fail "$1: plots are missing"
+}
+
+"$windtunnel" predict "$work/pipeline.yaml" --html "$work/pipeline.html" -q || fail "predict --html"
+expect_drawn "$work/pipeline.html" 8
+"$windtunnel" compare "$work/mlp.yaml" --set cluster.device=cpu --html "$work/mlp.html" -q > "$work/out" 2>&1
+[ $? -le 3 ] && [ -s "$work/mlp.html" ] || { cat "$work/out"; fail "compare --html"; }
+expect_drawn "$work/mlp.html" 8
+
+[ $failures = 0 ] && echo PASSED
+exit $failures

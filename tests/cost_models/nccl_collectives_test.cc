@@ -1,0 +1,232 @@
+// Collectives on devices that are not at hand, repeated from the formulas by hand.
+#include "cost_models/nccl_collectives.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
+DeviceSpec H100() { return ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value(); }
+
+// DGX A100s: eight cards of 200 Gb/s.
+ClusterSpec Nodes(int64_t nodes) {
+  ClusterSpec cluster;
+  cluster.nodes = nodes;
+  cluster.devices_per_node = 8;
+  cluster.network.inter_node.kind = "roce";
+  cluster.network.inter_node.gbits_per_nic = 200;
+  cluster.network.nics_per_node = 8;
+  return cluster;
+}
+
+GroupLayout LayoutOf(const Group& group, int64_t nodes) {
+  return LayOutGroup(group, Nodes(nodes), A100()).value();
+}
+GroupLayout OneNode() { return LayoutOf(MakeAxis("world", 8, 8, 1).groups[0], 1); }
+GroupLayout TwoNodes() { return LayoutOf(MakeAxis("world", 16, 16, 1).groups[0], 2); }
+
+Collective Of(CollectiveKind kind, Bytes bytes) { return {kind, DType::kUInt8, bytes.count()}; }
+
+double MicrosecondsOf(const OpKind& kind, const GroupLayout& layout,
+                      CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto) {
+  return CollectiveTimeOf(kind, layout, A100().collectives, algorithm)->time / Microseconds(1);
+}
+
+// 32.2 us of latency, 7/8 of 64 MiB at 230 GB/s, and 28 us of start.
+TEST(NcclCollectives, AnAllGatherOnOneNodeIsLatencyAndBandwidth) {
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllGather, MiB(64)), OneNode()), 32.2 + 255.3 + 28, 0.1);
+}
+
+// An all-reduce by a ring moves twice as much: 14 steps, 8.4 + 14 x 3.4 = 56 us, and twice 255.3 us.
+TEST(NcclCollectives, AnAllReduceByARingIsAReduceScatterAndAnAllGather) {
+  const CollectiveTime time =
+      CollectiveTimeOf(Of(CollectiveKind::kAllReduce, MiB(64)), OneNode(), A100().collectives).value();
+  EXPECT_EQ(time.pattern, Pattern::kRing);
+  EXPECT_NEAR(time.time / Microseconds(1), 56 + 510.6 + 28, 0.1);
+}
+
+// A broadcast or reduction is a pipeline that all 64 MiB pass: one hop, 11.8 us, and 291.8 us. In a gather or a scatter 7/8 of them pass
+// the root's link, and in an all-to-all everyone's.
+TEST(NcclCollectives, CollectivesWithARootAreBoundByIt) {
+  for (CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast})
+    EXPECT_NEAR(MicrosecondsOf(Of(kind, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);
+  for (CollectiveKind kind : {CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAllToAll})
+    EXPECT_NEAR(MicrosecondsOf(Of(kind, MiB(64)), OneNode()), 11.8 + 255.3 + 28, 0.1);
+}
+
+// Low latency wins for little: 6.6 + 7 x 0.6 + 28 us and next to nothing to move.
+TEST(NcclCollectives, LittleMessagesGoByTheLowLatencyProtocol) {
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllGather, Bytes(256)), OneNode()), 38.8, 0.1);
+}
+
+// 16 ranks on 2 nodes: 8 cards of 25 GB/s at 0.94 are 188 GB/s, less than NVLink. Simple: 8.4 + 14 hops of 6 us (the host's
+// overhead, thrice 2 us) + 14 across; 15/16 of 2 GB; 33 us of start.
+TEST(NcclCollectives, AGroupThatSpansNodesIsBoundByTheirNetworkCards) {
+  const GroupLayout layout = TwoNodes();
+  EXPECT_EQ(layout.nodes, 2);
+  EXPECT_NEAR(layout.cards_achieved / GBps(188), 1, 1e-9);
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllGather, Bytes(2'000'000'000)), layout),
+              8.4 + 14 * 6 + 14 + 2e9 * 15 / 16 / 188e3 + 33, 0.1);
+}
+
+// Half of an all-to-all on two nodes goes to the other one, over a card each at what NCCL's messages between pairs reach, 21.2 GB/s.
+TEST(NcclCollectives, AnAllToAllIsBoundByWhatLeavesTheNode) {
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllToAll, Bytes(2'000'000'000)), TwoNodes()),
+              8.4 + 14 + 1e9 / 21.2e3 + 33, 0.1);
+}
+
+// Hybrid sharding on two nodes: each of the 8 groups of replicas has one card of its own.
+TEST(NcclCollectives, GroupsSideBySideShareTheCards) {
+  const Axis replicas = MakeAxis("replicate", 16, 2, 8);
+  EXPECT_NEAR(LayoutOf(replicas.groups[3], 2).cards_achieved / GBps(23.5), 1, 1e-9);
+}
+
+// On 2 nodes of 8 H100s a reduction in the switches with trees between them moves 8 x 57.7 GB/s of bus bandwidth at most, by a ring 328.
+TEST(NcclCollectives, NcclChoosesTheSwitchesForLargeReductions) {
+  auto pattern_of = [](Bytes bytes, int nodes) {
+    ClusterSpec cluster = Nodes(nodes);
+    cluster.network.inter_node.gbits_per_nic = 400;
+    const GroupLayout layout =
+        LayOutGroup(MakeAxis("world", 8 * nodes, 8 * nodes, 1).groups[0], cluster, H100()).value();
+    return CollectiveTimeOf(Of(CollectiveKind::kAllReduce, bytes), layout, H100().collectives)->pattern;
+  };
+  EXPECT_EQ(pattern_of(KiB(64), 1), Pattern::kRing);
+  EXPECT_EQ(pattern_of(MiB(64), 1), Pattern::kNvls);
+  EXPECT_EQ(pattern_of(KiB(64), 2), Pattern::kTree);
+  EXPECT_EQ(pattern_of(MiB(64), 2), Pattern::kNvlsTree);
+  EXPECT_EQ(pattern_of(GiB(1), 4), Pattern::kRing);
+}
+
+// 25 + 2 us, 1 GiB x 9/8 / 308 GB/s, and 75 us x 64/65 until that rate is reached.
+TEST(NcclCollectives, AReductionInTheSwitchMovesTheMessageAndItsPart) {
+  const GroupLayout layout = LayOutGroup(MakeAxis("world", 8, 8, 1).groups[0], Nodes(1), H100()).value();
+  const CollectiveTime time =
+      CollectiveTimeOf(Of(CollectiveKind::kAllReduce, GiB(1)), layout, H100().collectives).value();
+  EXPECT_NEAR(time.time / Microseconds(1), 27 + 3921.9 + 73.8, 0.1);
+}
+
+TEST(NcclCollectives, AnAlgorithmThatTheDeviceCannotHaveIsAnError) {
+  const auto time = CollectiveTimeOf(Of(CollectiveKind::kAllReduce, MiB(1)), OneNode(), A100().collectives,
+                                     CollectiveAlgorithm::kNvls);
+  ASSERT_FALSE(time);
+  EXPECT_NE(time.error().message.find("cluster.network.algorithm"), std::string::npos)
+      << time.error().message;
+}
+
+// 8 MiB of the 64 MiB cross the network in each of eight all-reduces between two nodes, at a card's 23.5 GB/s.
+TEST(NcclCollectives, AHierarchicalAllReduceIsThreeCollectives) {
+  const Bytes bytes = MiB(64);
+  const GroupLayout between = LayoutOf(MakeAxis("replicate", 16, 2, 8).groups[0], 2);
+  const double sum = MicrosecondsOf(Of(CollectiveKind::kReduceScatter, bytes), OneNode()) +
+                     MicrosecondsOf(Of(CollectiveKind::kAllReduce, bytes / 8), between) +
+                     MicrosecondsOf(Of(CollectiveKind::kAllGather, bytes), OneNode());
+  EXPECT_NEAR(
+      MicrosecondsOf(Of(CollectiveKind::kAllReduce, bytes), TwoNodes(), CollectiveAlgorithm::kHierarchical),
+      sum, 1e-3);
+}
+
+TEST(NcclCollectives, NoBandwidthBetweenNodesIsAnError) {
+  ClusterSpec cluster = Nodes(2);
+  cluster.network.inter_node = {};
+  const auto layout = LayOutGroup(MakeAxis("world", 16, 16, 1).groups[0], cluster, A100());
+  ASSERT_FALSE(layout);
+  EXPECT_NE(layout.error().message.find("gbits_per_nic"), std::string::npos) << layout.error().message;
+}
+
+// ---- properties
+
+CollectiveKind AnyKind() {
+  return *rc::gen::element(CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
+                           CollectiveKind::kReduceScatter, CollectiveKind::kBroadcast,
+                           CollectiveKind::kReduce, CollectiveKind::kGather, CollectiveKind::kScatter,
+                           CollectiveKind::kAllToAll);
+}
+CollectiveAlgorithm AnyAlgorithm() {
+  return *rc::gen::element(CollectiveAlgorithm::kRing, CollectiveAlgorithm::kTree, CollectiveAlgorithm::kPat,
+                           CollectiveAlgorithm::kHierarchical);
+}
+CollectiveProtocol AnyProtocol() {
+  return *rc::gen::element(CollectiveProtocol::kLl, CollectiveProtocol::kLl128, CollectiveProtocol::kSimple);
+}
+
+struct System {
+  DeviceSpec device;
+  ClusterSpec cluster;
+  int ranks = 2, stride = 1;
+
+  GroupLayout Layout() const {
+    const int world = static_cast<int>(cluster.nodes * cluster.devices_per_node);
+    return LayOutGroup(MakeAxis("group", world, ranks, stride).groups[0], cluster, device).value();
+  }
+};
+
+System AnySystem() {
+  System system{*rc::gen::arbitrary<bool>() ? A100() : H100(), Nodes(1 << *rc::gen::inRange(0, 6))};
+  const int nodes = static_cast<int>(system.cluster.nodes);
+  system.cluster.network.inter_node.gbits_per_nic = *rc::gen::inRange(10, 801);
+  system.cluster.network.inter_node.latency_us = *rc::gen::inRange(0, 20);
+  system.cluster.network.nics_per_node = 1 << *rc::gen::inRange(0, 4);
+  system.cluster.network.intra_node.gbytes_per_s = *rc::gen::inRange(20, 1000);
+  const int per_node = 1 << *rc::gen::inRange(0, 4);
+  system.stride = 8 / per_node;
+  system.ranks = nodes * per_node;
+  if (system.ranks == 1) system = {system.device, system.cluster, 8, 1};
+  return system;
+}
+
+Duration TimeOf(const OpKind& kind, const System& system, CollectiveAlgorithm algorithm,
+                CollectiveProtocol protocol) {
+  return CollectiveTimeOf(kind, system.Layout(), system.device.collectives, algorithm, protocol)->time;
+}
+
+RC_GTEST_PROP(NcclCollectivesProperties, OfOneAlgorithmMoreBytesNeverTakeLess, ()) {
+  const System system = AnySystem();
+  const CollectiveKind kind = AnyKind();
+  const CollectiveAlgorithm algorithm = AnyAlgorithm();
+  const CollectiveProtocol protocol = AnyProtocol();
+  const Bytes few(*rc::gen::inRange<int64_t>(1, 1'000'000'000)),
+      more = few + Bytes(*rc::gen::inRange<int64_t>(0, 1'000'000'000));
+  RC_ASSERT(TimeOf(Of(kind, few), system, algorithm, protocol) <=
+            TimeOf(Of(kind, more), system, algorithm, protocol));
+}
+
+RC_GTEST_PROP(NcclCollectivesProperties, OfOneAlgorithmMoreBandwidthNeverTakesLonger, ()) {
+  System system = AnySystem();
+  const OpKind op = Of(AnyKind(), Bytes(*rc::gen::inRange<int64_t>(1, 4'000'000'000)));
+  const CollectiveAlgorithm algorithm = AnyAlgorithm();
+  const CollectiveProtocol protocol = AnyProtocol();
+  const Duration before = TimeOf(op, system, algorithm, protocol);
+  NetworkSpec& network = system.cluster.network;
+  if (*rc::gen::arbitrary<bool>()) network.inter_node.gbits_per_nic += *rc::gen::inRange(0, 500);
+  else network.intra_node.gbytes_per_s += *rc::gen::inRange(0, 500);
+  RC_ASSERT(TimeOf(op, system, algorithm, protocol) <= before);
+}
+
+// What the devices' links and the nodes' cards must carry at the least, whatever the algorithm, and one hop.
+RC_GTEST_PROP(NcclCollectivesProperties, NothingBeatsTheLinksOrTheirLatency, ()) {
+  const System system = AnySystem();
+  const CollectiveKind kind = AnyKind();
+  const Bytes bytes(*rc::gen::inRange<int64_t>(1, 4'000'000'000));
+  const auto algorithm = *rc::gen::element(CollectiveAlgorithm::kAuto, CollectiveAlgorithm::kRing,
+                                           CollectiveAlgorithm::kTree, CollectiveAlgorithm::kHierarchical);
+  const GroupLayout layout = system.Layout();
+  const Duration time = TimeOf(Of(kind, bytes), system, algorithm, CollectiveProtocol::kAuto);
+  const double n = layout.ranks, p = layout.ranks_per_node;
+  const bool to_parts = kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kBroadcast &&
+                        kind != CollectiveKind::kReduce;
+  if (p > 1) RC_ASSERT(time >= (bytes / layout.link.nominal).Scaled(to_parts ? (p - 1) / n : (p - 1) / p));
+  if (layout.nodes > 1) {
+    RC_ASSERT(time >= (bytes / layout.cards_nominal).Scaled(to_parts ? (n - p) / n : 1));
+    RC_ASSERT(time >= layout.net_latency);
+  }
+  if (algorithm == CollectiveAlgorithm::kRing && kind == CollectiveKind::kAllReduce)
+    RC_ASSERT(
+        time >=
+        (bytes / (layout.nodes > 1 ? layout.cards_nominal : layout.link.nominal)).Scaled(2 * (n - 1) / n));
+  RC_ASSERT(time >= Microseconds(0.6));
+}
+
+}  // namespace
+}  // namespace windtunnel

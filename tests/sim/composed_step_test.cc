@@ -1,0 +1,205 @@
+// The composed evaluator says what Predict says, to the picosecond and the byte.
+#include "sim/composed/composed_step.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "cost_models/cost_model.h"
+#include "cost_models/device_spec.h"
+#include "cost_models/profile.h"
+#include "plan/plan.h"
+#include "scenarios/load.h"
+#include "sim/predict.h"
+#include "sim/search/space.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+const Profile& A100() {
+  static const Profile profile =
+      ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
+  return profile;
+}
+
+struct Both {
+  Duration composed_time, predicted_time;
+  Bytes composed_memory, predicted_memory;
+};
+
+Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
+  const auto model = MakeProfileCostModel(A100(), plan);
+  WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps.Compose(scenario, *model, Bytes::Max()));
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
+  Both both{step.Time(), prediction.p50, step.memory(), {}};
+  for (const PredictedMemory& memory : prediction.memory)
+    both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
+  return both;
+}
+
+void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::string& what) {
+  const auto both = Compare(steps, scenario);
+  ASSERT_TRUE(both) << what << ": " << both.error().message;
+  EXPECT_EQ(both->composed_time.picoseconds(), both->predicted_time.picoseconds()) << what;
+  EXPECT_EQ(both->composed_memory.count(), both->predicted_memory.count()) << what;
+}
+
+// Small enough to predict in milliseconds, with kernels long enough for the host to be ahead of, when `wide`.
+Scenario Base(bool wide) {
+  Scenario s = TinyLlama(8);
+  s.model.layers = 8;
+  s.model.hidden = wide ? 2048 : 64;
+  s.model.heads = s.model.kv_heads = 4;
+  s.model.ffn = 4 * s.model.hidden;
+  s.model.seq_len = wide ? 2048 : 32;
+  s.model.vocab = 512;
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  s.batch = {.micro = 2, .accumulate = 4};
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.devices_per_node = 8;
+  s.cluster.network.intra_node.kind = "nvlink3";
+  s.cluster.network.inter_node.kind = "infiniband";
+  s.cluster.network.inter_node.gbits_per_nic = 200;
+  s.cluster.network.nics_per_node = 8;
+  return s;
+}
+
+void ExpectSameInSpace(const Scenario& s) {
+  ComposedSteps steps;
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_FALSE(space.legal.empty());
+  for (const Configuration& c : space.legal) {
+    ExpectSame(steps, ScenarioOf(s, c), Describe(c));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(ComposedStep, IsPredictWithoutParallelism) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.search.emplace();
+    s.search->devices = {1};
+    s.search->micro = {1, 2};
+    s.search->recompute = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+    ExpectSameInSpace(s);
+  }
+}
+
+TEST(ComposedStep, IsPredictWithReplicas) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.search.emplace();
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    s.search->overlap = {true, false};
+    s.search->micro = {1, 8};
+    s.search->recompute = {Recompute::kNone, Recompute::kFull};
+    ExpectSameInSpace(s);
+  }
+}
+
+TEST(ComposedStep, IsPredictWithTensorParallelism) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.search.emplace();
+    s.search->tensor = {2, 4};
+    s.search->sequence = {true, false};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    s.search->recompute = {Recompute::kNone, Recompute::kFull};
+    ExpectSameInSpace(s);
+  }
+}
+
+TEST(ComposedStep, IsPredictInPipelines) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.search.emplace();
+    s.search->pipeline = {2, 4, 8};
+    s.search->virtual_stages = {1, 2, 4};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    s.search->overlap = {true, false};
+    ExpectSameInSpace(s);
+  }
+}
+
+TEST(ComposedStep, IsPredictUnderOtherSchedules) {
+  Scenario s = Base(true);
+  s.search.emplace();
+  s.search->pipeline = {2, 4};
+  s.search->virtual_stages = {1, 2};
+  s.search->schedule = {"none", "gpipe", "1f1b", "interleaved", "looped_bfs"};
+  ExpectSameInSpace(s);
+}
+
+template <typename T>
+T Any(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+// Anything that is composed: models, batches, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
+// padding, one micro-batch or many.
+Scenario AnyScenario() {
+  Scenario s = Base(false);
+  ModelSpec& model = s.model;
+  model.hidden = Any<int64_t>({32, 96, 1024});
+  model.seq_len = Any<int64_t>({16, 24, 1024});
+  model.heads = 4;
+  model.kv_heads = Any<int64_t>({2, 4});
+  model.ffn = model.hidden * Any<int64_t>({2, 4});
+  model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu});
+  model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
+  model.position = Any({PositionKind::kLearned, PositionKind::kRope});
+  model.bias = Any({true, false});
+  model.tie_embeddings = Any({true, false});
+  model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
+  s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp32});
+  s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
+  s.optimizer.clip_norm = Any({0.0, 1.0});
+  s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kPytorch});
+  s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
+  s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
+  s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
+  ParallelSpec& parallel = s.parallel;
+  parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
+  parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
+  parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
+  parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1
+                                   ? Any<std::string>({"1f1b", "gpipe", "none"})
+                                   : Any<std::string>({"interleaved", "looped_bfs"});
+  const int64_t stages = parallel.pipeline.size * parallel.pipeline.virtual_stages;
+  const int64_t layers = Any<int64_t>({1, 2, 3, 5});
+  model.layers = stages * layers;
+  if (stages > 1) parallel.pipeline.balance.assign(static_cast<size_t>(stages), layers);
+  DataParallelSpec& data = parallel.data;
+  data.size = Any<int64_t>({1, 2, 3});
+  data.kind = data.size == 1
+                  ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
+                  : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
+  data.overlap = Any({true, false});
+  data.bucket_cap_mb = Any({0.05, 1.0, 25.0});
+  const bool may_view = s.precision.param == Precision::kFp32;
+  data.gradient_as_bucket_view = may_view && Any({true, false});
+  data.find_unused_parameters = Any({true, false, false});
+  // All on one node, or a node for each stage.
+  const bool one_node = Any({true, false});
+  s.cluster.devices_per_node = parallel.tensor.size * data.size * (one_node ? parallel.pipeline.size : 1);
+  s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
+  return s;
+}
+
+RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
+  const Scenario scenario = AnyScenario();
+  RC_PRE(CompilePlan(scenario).has_value());
+  ComposedSteps steps;
+  const auto both = Compare(steps, scenario);
+  const std::string yaml = ResolvedYaml(scenario);
+  if (!both) RC_FAIL(both.error().message + "\n" + yaml);
+  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
+    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
+                        both->predicted_time.picoseconds(), both->composed_memory.count(),
+                        both->predicted_memory.count(), yaml));
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel

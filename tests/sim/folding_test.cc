@@ -1,0 +1,167 @@
+#include "sim/folding.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+#include "plan/plan.h"
+#include "sim/predict.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario Cluster(Scenario s, int tensor, int pipeline, int data) {
+  s.model.layers = 2 * pipeline;
+  s.batch = {1, 4};
+  s.optimizer.clip_norm = 1;
+  s.parallel.tensor.size = tensor;
+  s.parallel.pipeline.size = pipeline;
+  s.parallel.data.kind = data > 1 ? DataParallelKind::kZero1 : DataParallelKind::kNone;
+  s.parallel.data.size = data;
+  s.cluster = {};
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.devices_per_node = 4;
+  s.cluster.nodes = (tensor * pipeline * data + 3) / 4;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  s.cluster.network.nics_per_node = 4;
+  return s;
+}
+
+Plan Compile(const Scenario& s) {
+  auto plan = CompilePlan(s);
+  EXPECT_TRUE(plan) << plan.error().message;
+  return *std::move(plan);
+}
+
+TEST(Folding, OneClassForEachStage) {
+  const Folding folding = Fold(Compile(Cluster(TinyGpt(), 2, 4, 4)));
+  EXPECT_EQ(folding.representatives, (std::vector<int>{0, 8, 16, 24}));
+  EXPECT_EQ(folding.sizes, (std::vector<int64_t>{8, 8, 8, 8}));
+  EXPECT_TRUE(folding.is_folded());
+}
+
+// Told apart by whether a rank shares the straggler's tensor group, its data group, both (it alone) or neither; and so in
+// the other stage.
+TEST(Folding, StragglerSplitsWhoFeelsIt) {
+  Scenario s = Cluster(TinyGpt(), 2, 2, 4);
+  s.cluster.straggler = {.rank = 2, .slowdown = 1.3};
+  const Folding folding = Fold(Compile(s));
+  EXPECT_EQ(folding.sizes, (std::vector<int64_t>{3, 3, 1, 1, 3, 3, 1, 1}));
+  EXPECT_EQ(folding.class_of_rank[2], 2);
+}
+
+TEST(Folding, StragglerThatIsNotSlowerSplitsNothing) {
+  Scenario s = Cluster(TinyGpt(), 2, 2, 4);
+  s.cluster.straggler = {.rank = 2, .slowdown = 1.0};
+  EXPECT_EQ(Fold(Compile(s)).classes(), 2);
+}
+
+// Ranks of a class belong to groups of the same classes; groups of a class have as many ranks of each class.
+TEST(Folding, PartitionIsEquitable) {
+  rc::check([] {
+    Scenario s =
+        Cluster(TinyGpt(), *rc::gen::element(1, 2), *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));
+    if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
+    s.cluster.devices_per_node = *rc::gen::element(2, 3, 4, 8);
+    s.cluster.nodes = 16;
+    if (*rc::gen::arbitrary<bool>())
+      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, 2), .slowdown = 2};
+    const Plan plan = Compile(s);
+    const Folding folding = Fold(plan);
+    for (size_t a = 0; a < plan.axes.size(); ++a) {
+      std::map<int32_t, std::multiset<int32_t>> members;
+      for (size_t g = 0; g < plan.axes[a].groups.size(); ++g) {
+        std::multiset<int32_t> classes;
+        for (int rank : plan.axes[a].groups[g].ranks) classes.insert(folding.class_of_rank[rank]);
+        const auto [entry, is_new] = members.try_emplace(folding.class_of_group[a][g], classes);
+        RC_ASSERT(entry->second == classes);
+      }
+    }
+    for (int rank = 0; rank < plan.world_size; ++rank) {
+      const int representative = folding.representatives[folding.class_of_rank[rank]];
+      RC_ASSERT(plan.role_of_rank[rank] == plan.role_of_rank[representative]);
+      for (const Stream& stream : plan.RoleOf(rank).streams) {
+        if (stream.axis < 0) continue;
+        const auto& groups = plan.axes[stream.axis].group_of_rank;
+        const auto& classes = folding.class_of_group[stream.axis];
+        RC_ASSERT((groups[rank] < 0) == (groups[representative] < 0));
+        if (groups[rank] >= 0) RC_ASSERT(classes[groups[rank]] == classes[groups[representative]]);
+      }
+    }
+  });
+}
+
+// Folded or not, a step takes as long, and its time goes where it goes.
+TEST(Folding, ChangesNoPrediction) {
+  const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
+  ASSERT_TRUE(profile) << profile.error().message;
+  rc::check([&] {
+    Scenario s = Cluster(*rc::gen::element(TinyGpt(), TinyLlama()), *rc::gen::element(1, 2),
+                         *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));
+    if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
+    if (s.parallel.data.size > 1) {
+      s.parallel.data.kind =
+          *rc::gen::element(DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kFsdp);
+    }
+    s.cluster.devices_per_node = *rc::gen::element(2, 4, 8);
+    s.cluster.nodes = 16;
+    if (*rc::gen::arbitrary<bool>())
+      s.cluster.straggler = {.rank = *rc::gen::inRange<int64_t>(0, 2), .slowdown = 1.5};
+    auto plan = CompilePlan(s);
+    if (!plan) RC_FAIL(plan.error().message);
+    const auto model = MakeProfileCostModel(*profile, *plan);
+    const auto folded = Predict(*plan, *model, {}), unfolded = Predict(*plan, *model, {.fold = false});
+    RC_ASSERT(folded && unfolded);
+    RC_ASSERT(folded->p50 == unfolded->p50);
+    RC_ASSERT(folded->breakdown.compute == unfolded->breakdown.compute);
+    RC_ASSERT(folded->breakdown.exposed_communication == unfolded->breakdown.exposed_communication);
+    RC_ASSERT(folded->breakdown.bubble == unfolded->breakdown.bubble);
+    RC_ASSERT(static_cast<int>(unfolded->timelines.size()) == plan->world_size);
+    RC_ASSERT(folded->by_operator == unfolded->by_operator);
+  });
+}
+
+Duration MedianOf(const CostModel& model, const Plan& plan, bool fold) {
+  const auto prediction = Predict(plan, model, {.seed = 7, .replicates = 5, .fold = fold});
+  EXPECT_TRUE(prediction) << prediction.error().message;
+  EXPECT_EQ(prediction->timelines.size() < static_cast<size_t>(plan.world_size), fold);
+  return prediction->p50;
+}
+
+// With jitter, a rank stands for the distribution of those like it: at 10 % of every operator, the step is within 3 % of that of 128
+// ranks with draws of their own.
+TEST(Folding, JitterCostsNoUnfolding) {
+  const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
+  ASSERT_TRUE(profile) << profile.error().message;
+  struct Case {
+    int tensor, pipeline, data;
+    DataParallelKind kind;
+  };
+  for (const Case& c : {Case{1, 1, 128, DataParallelKind::kDdp}, Case{1, 1, 128, DataParallelKind::kFsdp},
+                        Case{4, 1, 32, DataParallelKind::kDdp}, Case{2, 2, 32, DataParallelKind::kZero1}}) {
+    Scenario s = Cluster(TinyLlama(), c.tensor, c.pipeline, c.data);
+    s.name = fmt::format("tensor {} pipeline {} data {}", c.tensor, c.pipeline, c.data);
+    s.model.hidden = 2048;  // kernels long enough for the host not to matter
+    s.model.ffn = 8192;
+    s.model.layers = 8;
+    s.model.seq_len = 2048;
+    s.model.heads = s.model.kv_heads = 16;
+    s.parallel.data.kind = c.kind;
+    const Plan even = Compile(s);
+    s.cluster.jitter = 0.1;
+    const Plan plan = Compile(s);
+    const auto model = MakeProfileCostModel(*profile, plan);
+    const Duration base = Predict(even, *model, {})->p50;
+    const Duration folded = MedianOf(*model, plan, true), unfolded = MedianOf(*model, plan, false);
+    EXPECT_GT(folded, base) << s.name;
+    EXPECT_GT(unfolded, base) << s.name;
+    EXPECT_NEAR(folded / unfolded, 1, 0.03) << s.name;
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel

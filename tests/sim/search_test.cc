@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+
+#include "plan/plan.h"
+#include "sim/search/pareto.h"
+#include "sim/search/space.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario OnEightDevices() {
+  Scenario s = TinyGpt(8);
+  s.model.layers = 8;
+  s.batch = {.micro = 2, .accumulate = 4};  // 64 sequences a step
+  s.search.emplace();
+  return s;
+}
+
+TEST(SearchSpace, EveryConfigurationKeepsTheGlobalBatchAndTheDevices) {
+  Scenario s = OnEightDevices();
+  s.search->tensor = {1, 2, 4};
+  s.search->pipeline = {1, 2, 4, 8};
+  s.search->virtual_stages = {1, 2};
+  s.search->micro = {1, 2, 4, 3};
+  const SearchSpace space = EnumerateSpace(s).value();
+  EXPECT_EQ(space.combinations, 3 * 4 * 2 * 4);
+  int64_t illegal = 0;
+  for (const auto& [reason, count] : space.illegal) illegal += count;
+  EXPECT_EQ(static_cast<int64_t>(space.legal.size()) + illegal, space.combinations);
+  for (const Configuration& c : space.legal) {
+    EXPECT_EQ(c.devices(), 8) << Describe(c);
+    EXPECT_EQ(c.micro * c.accumulate * c.data, 64) << Describe(c);
+    EXPECT_EQ(c.virtual_stages > 1, c.schedule == "interleaved") << Describe(c);
+    EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
+  }
+}
+
+// 2 heads are shared by at most 2; 3 ranks divide no 8 devices.
+TEST(SearchSpace, SaysWhyCombinationsAreNotLegal) {
+  Scenario s = OnEightDevices();
+  s.search->tensor = {1, 3, 4};
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_EQ(space.legal.size(), 1u);
+  EXPECT_EQ(space.illegal.at("tensor does not divide heads, kv_heads, ffn and vocab"), 1);
+  EXPECT_EQ(space.illegal.at("tensor x pipeline x context does not divide the devices"), 1);
+}
+
+TEST(SearchSpace, RangesOfDevicesMakeNodes) {
+  Scenario s = OnEightDevices();
+  s.cluster.devices_per_node = 4;
+  s.cluster.nodes = 2;
+  s.search->devices = {2, 4, 6, 16};
+  const SearchSpace space = EnumerateSpace(s).value();
+  std::set<std::tuple<int64_t, int64_t, int64_t>> found;
+  for (const Configuration& c : space.legal) found.insert({c.data, c.nodes, c.devices_per_node});
+  EXPECT_EQ(found, (std::set<std::tuple<int64_t, int64_t, int64_t>>{{2, 1, 2}, {4, 1, 4}, {16, 4, 4}}));
+}
+
+TEST(SearchSpace, WhatHasNoEffectCountsOnce) {
+  Scenario s = OnEightDevices();
+  s.search->overlap = {true, false};
+  s.search->devices = {1, 8};
+  EXPECT_EQ(EnumerateSpace(s).value().legal.size(), 3u);  // one device has nothing to overlap
+}
+
+TEST(SearchSpace, AScenarioWithoutRangesIsRefused) {
+  const auto space = EnumerateSpace(TinyGpt());
+  ASSERT_FALSE(space);
+  EXPECT_EQ(space.error().kind, ErrorKind::kInvalidInput);
+}
+
+TEST(ParetoFront, HoldsWhatNoneIsBetterThan) {
+  const Choice fast{0, Seconds(1), Bytes(100), 8}, slow{1, Seconds(2), Bytes(100), 8};
+  const Choice small{2, Seconds(3), Bytes(50), 8}, few{3, Seconds(4), Bytes(100), 4};
+  const Choice same{4, Seconds(1), Bytes(100), 8};
+  std::vector<int64_t> ids;
+  for (const Choice& choice : ParetoFront({few, same, slow, small, fast})) ids.push_back(choice.id);
+  EXPECT_EQ(ids, (std::vector<int64_t>{0, 2, 3}));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,65 @@
+#include "topology/link_rates.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace windtunnel {
+namespace {
+
+struct KnownLink {
+  std::string_view kind;
+  double nominal, ring;  // GB/s
+  bool is_nvlink;
+};
+// Ring rates: nvlink3 from all-reduces on 2 to 8 A100s, 229 to 235 GB/s (vTrain trace tables; stas00/ml-engineering, network);
+// nvlink4 from all-gathers and reduce-scatters on 8 H200s, 361.4 and 362.9 GB/s (stas00/ml-engineering); nvlink5 from those on
+// 8 B200s, 672 and 695 GB/s (HGX B200, public cluster test summary). PCIe from NCCL 2.28's search: one channel of 15 GB/s on Gen4,
+// presumably twice that on Gen5.
+constexpr std::array<KnownLink, 5> kLinks = {{{"nvlink3", 300, 230, true},
+                                              {"nvlink4", 450, 360, true},
+                                              {"nvlink5", 900, 672, true},
+                                              {"pcie4", 32, 15, false},
+                                              {"pcie5", 64, 30, false}}};
+// Of a link given by its bandwidth: the mean share of the NVLinks above, 0.77, 0.80 and 0.75.
+constexpr double kRingShare = 0.77;
+
+// Shares of the cards' bandwidth that rings reach on 2 nodes: 200 Gb/s a GPU, 189.6 of 200 GB/s (OCI BM.GPU.B4.8, RoCE) and
+// 188.7 of 200 (GKE a3-megagpu, TCPXO); 400 Gb/s a GPU, 328.9 of 400 (GKE a3-ultragpu, RoCE, all-gather); TCP without RDMA,
+// 50.2 and 70.9 of 100 (GKE a3-highgpu, TCPX).
+constexpr double kShareTo200 = 0.94, kShareBeyond200 = 0.82, kShareOfEthernet = 0.6;
+
+// What libfabric adds to NCCL's latency of a message to another node: half of the median excess, 103 us, of 14 all-reduces of up to 16 KiB
+// on 2 nodes of 8 A100s (AWS p4de.24xlarge, nccl-tests), whose trees cross the network twice.
+constexpr double kEfaLatency = 51;  // us
+
+}  // namespace
+
+Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind) {
+  if (link.gbytes_per_s > 0)
+    return LinkRates{GBps(link.gbytes_per_s), GBps(link.gbytes_per_s * kRingShare),
+                     !link.kind.starts_with("pcie")};
+  const std::string& kind = link.kind.empty() ? default_kind : link.kind;
+  for (const KnownLink& known : kLinks) {
+    if (known.kind == kind) return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink};
+  }
+  return InvalidInput(
+      "cluster.network.intra_node is '{}', expected nvlink3, nvlink4, nvlink5, pcie4, pcie5 or "
+      "{{gbytes_per_s: …}} "
+      "between accelerators",
+      kind);
+}
+
+Result<NicRates> InterNodeRates(const LinkSpec& link) {
+  const double gbytes = link.gbits_per_nic > 0 ? link.gbits_per_nic / 8 : link.gbytes_per_s;
+  if (gbytes <= 0)
+    return InvalidInput(
+        "cluster.network.inter_node names no bandwidth, expected gbits_per_nic: collectives span nodes");
+  double rate = gbytes * kShareTo200;
+  if (link.kind == "ethernet") rate = gbytes * kShareOfEthernet;
+  else if (gbytes > 25) rate = std::max(25 * kShareTo200, gbytes * kShareBeyond200);
+  return NicRates{GBps(gbytes), GBps(rate),
+                  Microseconds(link.latency_us.value_or(link.kind == "efa" ? kEfaLatency : 0))};
+}
+
+}  // namespace windtunnel
