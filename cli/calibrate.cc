@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/paths.h"
 #include "cli/session.h"
+#include "cli/step_calibration.h"
 #include "runtime/live.h"
 #include "scenarios/load.h"
 
@@ -55,6 +56,7 @@ Result<Costs> CostsToExtend(const Options& options) {
 }  // namespace
 
 Result<int> CalibrateCommand(const Options& options) {
+  if (!options.steps.empty()) return CalibrateSteps(options);
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
   for (const Plan& plan : plans)
     if (plan.scenario.cluster.device != "cpu")

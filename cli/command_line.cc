@@ -101,6 +101,11 @@ class Parser {
     calibrate
         ->add_option("--out", options_.out, "The profile to write or extend (default: this machine's cache)")
         ->type_name("FILE");
+    calibrate
+        ->add_option("--steps", options_.steps,
+                     "Fit a framework profile to measured steps (files of validation rows) instead; --out "
+                     "FILE takes it")
+        ->type_name("ROWS");
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
@@ -108,6 +113,16 @@ class Parser {
                                     "Predict published measurements and print the errors.");
     AddFiles(*validate, "ROWS", "Files of validation rows (JSON, one object a line)");
     AddCommon(*validate);
+    validate
+        ->add_option("--cross-fit", options_.cross_fit,
+                     "Fit each source to this share of its rows, and print the errors of its others")
+        ->type_name("SHARE")
+        ->check(CLI::Range(0.0, 1.0));
+    validate->add_option("--seeds", options_.seeds, "How many draws --cross-fit makes")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1000));
+    validate->add_option("--svg", options_.svg, "Write a picture: predicted over measured")
+        ->type_name("FILE");
     validate->add_option("--json", options_.json, "Write the errors as JSON; - is standard output")
         ->type_name("FILE");
 
@@ -164,6 +179,10 @@ class Parser {
         .add_option("--profile", options_.profile,
                     "Costs: a profile's file or name (default: this machine's cache)")
         ->type_name("NAME|FILE");
+    command
+        .add_option("--framework-profile", options_.framework_profile,
+                    "What the framework makes of operators (default: what is known of the scenario's)")
+        ->type_name("FILE");
     command.add_option("--set", options_.sets, "Override a scenario key by its dotted path; repeatable")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);

@@ -123,13 +123,28 @@ Status SaveSnapshot(const Costs& costs, const Plan& plan) {
   return SaveProfile(costs.profile, SnapshotFile(costs.path, plan));
 }
 
-Result<Costs> FindCosts(const Options& options, const Plan& plan) {
+namespace {
+
+Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
   const Scenario& scenario = plan.scenario;
   if (!options.profile.empty()) return LoadNamedCosts(options.profile);
   if (scenario.cluster.device == "cpu") return CachedCosts(plan);
   if (scenario.cluster.device == "cuda")
     return InvalidInput("cluster.device is cuda, which is not at hand: name the costs of one with --profile");
   return LoadNamedCosts(scenario.cluster.device);
+}
+
+}  // namespace
+
+Result<Costs> FindCosts(const Options& options, const Plan& plan) {
+  WT_ASSIGN_OR_RETURN(Costs costs, FindDeviceCosts(options, plan));
+  if (options.framework_profile.empty()) return costs;
+  if (!costs.profile.hardware)
+    return InvalidInput(
+        "--framework-profile is for devices that are not at hand: {} has measured costs of its own",
+        costs.profile.name);
+  WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(options.framework_profile));
+  return costs;
 }
 
 Status SaveCosts(const Costs& costs) {

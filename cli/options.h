@@ -29,6 +29,10 @@ struct Options {
 
   std::vector<std::string> files;      // scenarios, profiles, rows, or the job
   std::string profile;                 // a file or a name; empty: this machine's cache
+  std::string framework_profile;       // a file; empty: what is known of the scenario's framework
+  std::vector<std::string> steps;      // calibrate: rows of measured steps to fit a framework profile to
+  std::optional<double> cross_fit;     // validate: the share of each source's rows to fit to
+  int64_t seeds = 5;                   // of them
   std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
   std::string out;                     // calibrate, profile merge
   std::vector<std::string> sets;       // KEY=VALUE

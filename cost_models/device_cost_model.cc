@@ -6,20 +6,23 @@
 #include <unordered_map>
 
 #include "cost_models/collective_traffic.h"
-#include "cost_models/framework_host.h"
-#include "cost_models/kernel_roofline.h"
+#include "cost_models/framework_kernels.h"
 #include "cost_models/nccl_collectives.h"
+#include "plan/model.h"
 
 namespace windtunnel {
 namespace {
 
 class DeviceCostModel : public CostModel {
  public:
-  DeviceCostModel(const DeviceSpec& device, const Plan& plan)
+  DeviceCostModel(const DeviceSpec& device, const Plan& plan,
+                  const std::optional<FrameworkProfile>& framework)
       : device_(device),
         cluster_(plan.scenario.cluster),
-        framework_(plan.scenario.framework),
-        tf32_(plan.scenario.precision.compute == Precision::kTf32),
+        framework_(framework ? *framework : FrameworkOf(plan.scenario)),
+        arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
+                    .parameters = TypesOf(plan.scenario.precision).storage,
+                    .recomputes = plan.scenario.recompute == Recompute::kFull},
         offload_(plan.scenario.parallel.data.offload) {
     if (cluster_.topology.is_given()) usable_ = ReadTopology();
   }
@@ -31,7 +34,7 @@ class DeviceCostModel : public CostModel {
                                                    int position) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch)),
+    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch, arithmetic_)),
             CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
@@ -65,8 +68,8 @@ class DeviceCostModel : public CostModel {
 
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
-  const Framework framework_;
-  const bool tf32_;
+  const FrameworkProfile framework_;
+  const ArithmeticContext arithmetic_;
   const Offload offload_;
   Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
   std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
@@ -100,7 +103,7 @@ KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(usable_);
   if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
-  WT_ASSIGN_OR_RETURN(Duration time, KernelTime(op.kind, device_, tf32_));
+  WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 
@@ -224,6 +227,8 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
     cost.compute_efficiency =
         1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
+  if (framework_.residuals.link != 1)
+    cost.time = Distribution::Constant(cost.time.p50().Scaled(framework_.residuals.link));
   return cost;
 }
 
@@ -238,8 +243,9 @@ Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, 
 
 }  // namespace
 
-std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan) {
-  return std::make_unique<DeviceCostModel>(device, plan);
+std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
+                                               const std::optional<FrameworkProfile>& framework) {
+  return std::make_unique<DeviceCostModel>(device, plan, framework);
 }
 
 }  // namespace windtunnel

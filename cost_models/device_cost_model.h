@@ -1,15 +1,19 @@
-// Costs of a plan on a device that is not at hand: kernels by roofline, collectives by NCCL's model (or measured, where
+// Costs of a plan on a device that is not at hand: the framework's kernels by roofline, collectives by NCCL's model (or measured, where
 // the device has nccl-tests' output for them), host times by framework. Every cost is a constant.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
+#include "cost_models/framework_profile.h"
 
 namespace windtunnel {
 
-// `device` must outlive the model, which with cluster.topology serves one thread.
-std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan);
+// `device` must outlive the model, which with cluster.topology serves one thread. Without `framework`: what is known of the scenario's.
+std::unique_ptr<CostModel> MakeDeviceCostModel(
+    const DeviceSpec& device, const Plan& plan,
+    const std::optional<FrameworkProfile>& framework = std::nullopt);
 
 }  // namespace windtunnel

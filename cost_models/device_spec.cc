@@ -28,13 +28,19 @@ GemmSpec ReadGemm(Fields& fields) {
   return {.ceiling = fields.Number("ceiling", 1e-3, 1),
           .tile_m = fields.Integer("tile_m", 1),
           .tile_n = fields.Integer("tile_n", 1),
-          .k_overhead = fields.Integer("k_overhead", 0)};
+          .k_overhead = fields.Integer("k_overhead", 0),
+          .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
+          .batched_factor = fields.Number("batched_factor", 1, 100)};
 }
 
 std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
   std::vector<AttentionRate> rates;
   fields.List(key, [&](Fields& f) {
-    rates.push_back({f.Integer("head_dim", 1), f.Integer("seq", 1), Tflops(f.Number("tflops", 1e-3, kMost))});
+    AttentionRate rate{f.Integer("head_dim", 1), f.Integer("seq", 1), {}, {}};
+    const bool is_together = f.Has("tflops");
+    rate.forward = Tflops(f.Number(is_together ? "tflops" : "forward_tflops", 1e-3, kMost));
+    rate.backward = is_together ? rate.forward : Tflops(f.Number("backward_tflops", 1e-3, kMost));
+    rates.push_back(rate);
   });
   std::sort(rates.begin(), rates.end(), [](const AttentionRate& a, const AttentionRate& b) {
     return std::tie(a.head_dim, a.seq) < std::tie(b.head_dim, b.seq);
@@ -107,6 +113,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });
   fields.Object("attention", [&](Fields& f) {
     device.flash = ReadRates(f, "flash");
+    device.flash_1 = ReadRates(f, "flash_1");
     device.eager = ReadRates(f, "eager");
   });
   device.intra_node = fields.String("intra_node");

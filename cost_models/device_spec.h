@@ -21,17 +21,22 @@ namespace windtunnel {
 
 inline constexpr char kDeviceSchema[] = "windtunnel/device/1";
 
-// A matrix product's share of the peak: ceiling x k / (k + k_overhead), on tiles of tile_m x tile_n that run in waves.
+// A matrix product's share of the peak: ceiling x k / (k + k_overhead), on tiles of tile_m x tile_n that run in waves; less on smaller
+// tiles (cost_models/kernel_roofline.h).
 struct GemmSpec {
   double ceiling = 0;  // (0, 1]
   int64_t tile_m = 0, tile_n = 0;
-  int64_t k_overhead = 0;  // a tile's start and end, in steps of k
+  int64_t k_overhead = 0;    // a tile's start and end, in steps of k
+  double edge_overhead = 0;  // of a tile's edges, in elements
+  double batched_factor =
+      1;  // how much longer the batched products of attention take, whose operands are strided
 };
 
-// Causal attention, forward and backward together, as a kernel of one head size and sequence length achieves it.
+// Causal attention as a kernel of one head size and sequence length achieves it; where it was measured forward and backward together, both
+// are that rate.
 struct AttentionRate {
   int64_t head_dim = 0, seq = 0;
-  FlopRate rate;
+  FlopRate forward, backward;
 };
 
 // What NCCL's formulas ask for (cost_models/nccl_collectives.h).
@@ -62,7 +67,8 @@ struct DeviceSpec {
   Duration kernel_launch;     // host time
   Duration kernel_minimum;    // device time of a kernel with nothing to do
   GemmSpec gemm;
-  std::vector<AttentionRate> flash, eager;  // by head size and sequence length, ascending
+  // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, unfused.
+  std::vector<AttentionRate> flash, flash_1, eager;
   std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
   Bandwidth host_link;     // to the host, one way
   Bandwidth host_memory;   // of a node's processors, which its devices' hosts share

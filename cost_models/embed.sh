@@ -1,8 +1,18 @@
 #!/bin/sh
-# Prints a C++ source file that holds the JSON files given as arguments: embed.sh FILE...
+# Prints a C++ source file that holds JSON files: embed.sh FUNCTION NAMES HEADER FILE... defines FUNCTION(name), a file's text, and NAMES().
 set -eu
-cat <<'END'
-#include "cost_models/device_spec.h"
+function=$1
+names=$2
+header=$3
+shift 3
+cat <<END
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "$header"
 
 namespace windtunnel {
 namespace {
@@ -10,7 +20,7 @@ namespace {
 struct Embedded {
   std::string_view name, json;
 };
-constexpr Embedded kProfiles[] = {
+constexpr Embedded kFiles[] = {
 END
 for file in "$@"; do
   name=${file##*/}
@@ -18,22 +28,23 @@ for file in "$@"; do
   cat "$file"
   printf ')json"},\n'
 done
-cat <<'END'
+cat <<END
 };
 
 }  // namespace
 
-std::optional<std::string> EmbeddedProfile(std::string_view name) {
-  for (const Embedded& profile : kProfiles) {
-    if (profile.name == name) return std::string(profile.json);
+std::optional<std::string> ${function}(std::string_view name) {
+  for (const Embedded& file : kFiles) {
+    if (file.name == name) return std::string(file.json);
   }
   return std::nullopt;
 }
 
-std::vector<std::string> EmbeddedProfileNames() {
+std::vector<std::string> ${names}() {
   std::vector<std::string> names;
-  for (const Embedded& profile : kProfiles) names.emplace_back(profile.name);
+  for (const Embedded& file : kFiles) names.emplace_back(file.name);
   return names;
 }
 
 }  // namespace windtunnel
+END

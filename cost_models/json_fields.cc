@@ -74,6 +74,22 @@ std::string Fields::String(const std::string& key) {
   return value ? value->get<std::string>() : "";
 }
 
+std::string Fields::StringOr(const std::string& key, const std::string& otherwise) {
+  return Has(key) ? String(key) : otherwise;
+}
+
+double Fields::NumberOr(const std::string& key, double otherwise, double least, double most) {
+  return Has(key) ? Number(key, least, most) : otherwise;
+}
+
+bool Fields::Has(const std::string& key) const { return object_.is_object() && object_.contains(key); }
+
+std::vector<std::string> Fields::AllKeys() const {
+  std::vector<std::string> keys;
+  for (const auto& item : object_.items()) keys.push_back(item.key());
+  return keys;
+}
+
 int64_t Fields::Integer(const std::string& key, int64_t least) {
   const Json* value = Require(key, fmt::format("a whole number of at least {}", least), [&](const Json& v) {
     return v.is_number_integer() && v.get<int64_t>() >= least &&
@@ -95,8 +111,6 @@ double Fields::Number(const std::string& key, double least, double most) {
   });
   return value ? value->get<double>() : least;
 }
-
-bool Fields::Has(const std::string& key) const { return object_.is_object() && object_.contains(key); }
 
 double Fields::NumberOrNull(const std::string& key, double least, double most) {
   if (object_.is_object() && object_.contains(key) && object_.at(key).is_null()) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -35,6 +36,10 @@ class Fields {
   // Whether there is such a field; reading it is another matter.
   bool Has(const std::string& key) const;
   std::string String(const std::string& key);
+  // What stands in for a field that is not there.
+  std::string StringOr(const std::string& key, const std::string& otherwise);
+  double NumberOr(const std::string& key, double otherwise, double least, double most);
+  std::vector<std::string> AllKeys() const;
   int64_t Integer(const std::string& key, int64_t least);
   int Ranks();
   double Number(const std::string& key, double least, double most);

@@ -1,6 +1,7 @@
 #include "cost_models/kernel_roofline.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 namespace windtunnel {
@@ -10,10 +11,6 @@ constexpr int64_t kQueryBlock = 128;  // rows of a FlashAttention-2 block (Dao 2
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Duration MemoryTime(Bytes traffic, const DeviceSpec& device) {
-  return traffic / (device.hbm * device.hbm_efficiency);
-}
-
 // log2 by repeated halving, linear in between: exact at powers of two and the same on every machine.
 double Log2(double x) {
   double whole = 0;
@@ -21,13 +18,35 @@ double Log2(double x) {
   return whole + (x - 1);
 }
 
-Duration TiledTime(const Gemm& g, int64_t tile_m, int64_t tile_n, FlopRate peak, const DeviceSpec& device) {
-  const int64_t tiles = CeilDiv(g.m, tile_m) * CeilDiv(g.n, tile_n);
+// Sizes that cuBLAS has kernels of, in either direction.
+struct Tile {
+  int64_t m, n;
+};
+constexpr std::array<Tile, 8> kTiles = {
+    {{256, 128}, {128, 256}, {128, 128}, {256, 64}, {64, 256}, {128, 64}, {64, 128}, {64, 64}}};
+constexpr std::array<int64_t, 4> kSplits = {1, 2, 4, 8};  // of k
+constexpr int64_t kLeastSplit = 256;                      // of k, of which a part is worth a kernel
+
+double Edges(int64_t m, int64_t n) { return 1.0 / static_cast<double>(m) + 1.0 / static_cast<double>(n); }
+
+// The smaller a tile, the more of its time it loads rather than multiplies.
+double ShareOfPeak(const Tile& tile, const GemmSpec& spec) {
+  return spec.ceiling * (1 + spec.edge_overhead * Edges(spec.tile_m, spec.tile_n)) /
+         (1 + spec.edge_overhead * Edges(tile.m, tile.n));
+}
+
+Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRate peak,
+                   const DeviceSpec& device) {
+  const int64_t tiles = g.batch * split * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   const double waves = static_cast<double>(CeilDiv(tiles, device.multiprocessors));
-  const Flops tile(2.0 * static_cast<double>(tile_m * tile_n) *
-                   static_cast<double>(g.k + device.gemm.k_overhead));
-  const double of_one = device.gemm.ceiling / static_cast<double>(device.multiprocessors);
-  return tile * waves / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * of_one);
+  const double k = static_cast<double>(g.k) / static_cast<double>(split);
+  const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) *
+                      (k + static_cast<double>(device.gemm.k_overhead)));
+  const double of_one = ShareOfPeak(tile, device.gemm) / static_cast<double>(device.multiprocessors);
+  const Duration time = of_tile * waves / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * of_one);
+  if (split == 1) return time;
+  const Bytes parts = Bytes(4) * (2 * g.batch * g.m * g.n * split);  // written, and read to be added
+  return time + MemoryTime(parts, device) + device.kernel_minimum;
 }
 
 Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32) {
@@ -36,41 +55,41 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32) {
   return InvalidInput("{} has no arithmetic in {}", device.name, Name(dtype));
 }
 
-Result<Duration> GemmTime(const Gemm& g, const DeviceSpec& device, bool tf32) {
-  WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32));
-  const Duration upright = TiledTime(g, device.gemm.tile_m, device.gemm.tile_n, peak, device);
-  const Duration across = TiledTime(g, device.gemm.tile_n, device.gemm.tile_m, peak, device);
-  return std::min(upright, across);
-}
-
 template <typename Attention>
-Duration AttentionTime(const Attention& a, Flops flops, const DeviceSpec& device) {
-  const auto& rates = a.kind == AttentionKind::kFlash ? device.flash : device.eager;
-  const FlopRate rate = AttentionRateAt(rates, a.head_dim, a.seq);
+Duration AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
+                       const std::string& flash) {
+  const auto& rates = a.kind == AttentionKind::kEager ? device.eager
+                      : flash == "flash_1"            ? device.flash_1
+                                                      : device.flash;
+  const FlopRate rate = AttentionRateAt(rates, a.head_dim, a.seq, is_backward);
   const double blocks = static_cast<double>(a.batch * a.heads * CeilDiv(a.seq, kQueryBlock));
   const double filled = std::min(blocks / static_cast<double>(device.multiprocessors), 1.0);
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
 }
 
+// As flash attention of the tokens whose keys are at hand.
 template <typename Attention>
-Duration BlockTime(const Attention& a, Flops flops, const DeviceSpec& device) {
+Duration BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
+                   const std::string& flash) {
   return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
                                         AttentionKind::kFlash, a.dtype},
-                       flops, device);
+                       flops, is_backward, device, flash);
 }
 
-Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, bool tf32) {
-  if (const auto* g = std::get_if<Gemm>(&kind)) return GemmTime(*g, device, tf32);
+Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
+  if (const auto* g = std::get_if<Gemm>(&kind))
+    return GemmTime({1, g->m, g->n, g->k, g->dtype}, device, options.tf32);
   // Tiles of all groups fill the multiprocessors together.
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
-    return GemmTime(Gemm{.m = g->m, .n = g->groups * g->n, .k = g->k, .dtype = g->dtype}, device, tf32);
-  if (const auto* a = std::get_if<AttentionForward>(&kind)) return AttentionTime(*a, FlopsOf(kind), device);
-  if (const auto* a = std::get_if<AttentionBackward>(&kind)) return AttentionTime(*a, FlopsOf(kind), device);
-  // As flash attention of the tokens whose keys are at hand.
+    return GemmTime({1, g->m, g->groups * g->n, g->k, g->dtype}, device, options.tf32);
+  if (const auto* a = std::get_if<AttentionForward>(&kind))
+    return AttentionTime(*a, FlopsOf(kind), false, device, options.flash);
+  if (const auto* a = std::get_if<AttentionBackward>(&kind))
+    return AttentionTime(*a, FlopsOf(kind), true, device, options.flash);
   if (const auto* a = std::get_if<ContextAttentionForward>(&kind))
-    return BlockTime(*a, FlopsOf(kind), device);
+    return BlockTime(*a, FlopsOf(kind), false, device, options.flash);
   if (const auto* a = std::get_if<ContextAttentionBackward>(&kind))
-    return BlockTime(*a, FlopsOf(kind), device);
+    return BlockTime(*a, FlopsOf(kind), true, device, options.flash);
   return Duration();
 }
 
@@ -83,7 +102,25 @@ bool CrossesToHost(const OpKind& kind) {
 
 }  // namespace
 
-FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq) {
+Duration MemoryTime(Bytes traffic, const DeviceSpec& device) {
+  return traffic / (device.hbm * device.hbm_efficiency);
+}
+
+Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool tf32) {
+  WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32));
+  Duration least = Duration::Max();
+  for (const Tile& tile : kTiles) {
+    for (int64_t split : kSplits) {
+      if (split > 1 && g.k < split * kLeastSplit) break;
+      least = std::min(least, TiledTime(g, tile, split, peak, device));
+    }
+  }
+  const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n + g.m * g.n));
+  return std::max(least, MemoryTime(traffic, device));
+}
+
+FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
+                         bool is_backward) {
   int64_t nearest = rates.front().head_dim;
   for (const AttentionRate& rate : rates) {
     if (std::llabs(rate.head_dim - head_dim) < std::llabs(nearest - head_dim)) nearest = rate.head_dim;
@@ -94,23 +131,30 @@ FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_d
     if (rate.seq <= seq) below = &rate;
     if (rate.seq >= seq && above == nullptr) above = &rate;
   }
-  if (below == nullptr) return above->rate;
-  if (above == nullptr || above == below) return below->rate;
+  const auto rate_of = [&](const AttentionRate& at) { return is_backward ? at.backward : at.forward; };
+  if (below == nullptr) return rate_of(*above);
+  if (above == nullptr || above == below) return rate_of(*below);
   const double from = Log2(static_cast<double>(below->seq)), to = Log2(static_cast<double>(above->seq));
   const double share = (Log2(static_cast<double>(seq)) - from) / (to - from);
-  const double rate = below->rate.flops_per_second() * (1 - share) + above->rate.flops_per_second() * share;
+  const double rate =
+      rate_of(*below).flops_per_second() * (1 - share) + rate_of(*above).flops_per_second() * share;
   return FlopRate::FromFlopsPerSecond(rate);
 }
 
-Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, bool tf32) {
+Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (CrossesToHost(kind)) {
     const auto* copy = std::get_if<Copy>(&kind);
     const Bytes bytes =
         copy ? std::max(SizeOf(copy->from), SizeOf(copy->to)) * copy->elements : TrafficOf(kind);
-    return bytes / device.host_link + device.kernel_minimum;
+    return bytes / device.host_link;
   }
-  WT_ASSIGN_OR_RETURN(Duration arithmetic, ArithmeticTime(kind, device, tf32));
-  return std::max(arithmetic, MemoryTime(TrafficOf(kind), device)) + device.kernel_minimum;
+  WT_ASSIGN_OR_RETURN(Duration arithmetic, ArithmeticTime(kind, device, options));
+  return std::max(arithmetic, MemoryTime(TrafficOf(kind), device));
+}
+
+Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
+  WT_ASSIGN_OR_RETURN(const Duration work, KernelWork(kind, device, options));
+  return work + device.kernel_minimum;
 }
 
 }  // namespace windtunnel

@@ -2,15 +2,20 @@
 //
 //   t = max(FLOPs / rate, bytes / (HBM bandwidth x efficiency)) + minimum
 //
-// Matrix products. C[m,n] is cut into tiles of M x N (or N x M, whichever takes less); each of the S multiprocessors works on one
-// at a time, so ceil(tiles / S) waves follow each other, each as long as a full one:
+// Matrix products. C[m,n] is cut into tiles of M x N; each of the S multiprocessors works on one at a time, so ceil(tiles / S) waves
+// follow each other, each as long as a full one:
 //
-//   t = ceil(ceil(m/M) ceil(n/N) / S) x 2 M N (k + k0) / (ceiling x peak / S)
+//   t = ceil(batch p ceil(m/M) ceil(n/N) / S) x 2 M N (k/p + k0) / (share(M, N) x peak / S)
+//   share(M, N) = ceiling x (1 + e (1/M0 + 1/N0)) / (1 + e (1/M + 1/N))
 //
-//   A100 (S = 108, 312 TFLOP/s, ceiling 0.836, 256 x 128, k0 = 128), m = n = k = 4096 in bf16: 16 x 32 = 512 tiles, 5 waves of
+// Of cuBLAS's tile sizes (64 to 256 a side) and p = 1, 2, 4, 8 parts of k, whose sums are written and read once more, it is the fastest that
+// counts: small products fill the device with small tiles, which reach less of the peak.
+//
+//   A100 (S = 108, 312 TFLOP/s, ceiling 0.836 at 256 x 128, e = 40, k0 = 128), m = n = k = 4096 in bf16: 16 x 32 = 512 tiles, 5 waves of
 //   2 x 256 x 128 x 4224 / (0.836 x 312e12 / 108) s = 114.6 us: 573.1 us, and 3 us of start: 76 % of the peak.
+//   m = n = k = 1024: 8 x 8 = 64 tiles of 128 x 128 at 0.756 of the peak are one wave of 17.3 us; 32 tiles of 256 x 128 one of 31.3 us.
 //
-// Attention goes at the measured rate of its head size and sequence length (between measured lengths: linear in the
+// Attention goes at the measured rate of its head size, sequence length and direction (between measured lengths: linear in the
 // logarithm of the length; beyond them, the last), times the share of the multiprocessors that heads x batch x query blocks
 // of 128 can fill. Everything else is bytes.
 #pragma once
@@ -21,11 +26,27 @@
 
 namespace windtunnel {
 
-// Device time of a computation or a copy. `tf32` says that fp32 products run on tensor cores.
+// `batch` products of [m,k] and [k,n].
+struct BatchedGemm {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  DType dtype = DType::kFloat32;
+};
+// Without the kernel's start. Errors: InvalidInput where the device has no arithmetic of the type.
+Result<Duration> GemmTime(const BatchedGemm& gemm, const DeviceSpec& device, bool tf32);
+
+Duration MemoryTime(Bytes traffic, const DeviceSpec& device);
+
+struct KernelOptions {
+  bool tf32 = false;            // fp32 products run on tensor cores
+  std::string flash = "flash";  // or "flash_1": which rates flash attention has
+};
+// Device time of a computation or a copy as one kernel. KernelWork: without its start.
 // Errors: InvalidInput where the device has no arithmetic of the operator's type. REQUIRES: no communication, memory or HostWait.
-Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, bool tf32);
+Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options);
+Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options);
 
 // The rate of attention in between the measured ones. REQUIRES: `rates` as in DeviceSpec, not empty.
-FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq);
+FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
+                         bool is_backward);
 
 }  // namespace windtunnel

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "cost_models/device_spec.h"
 #include "cost_models/distribution.h"
+#include "cost_models/framework_profile.h"
 
 namespace windtunnel {
 
@@ -66,6 +67,8 @@ struct Profile {
   std::vector<OutsideAllocatorEntry> outside_allocator;
   // The datasheet that costs are modelled from; such a profile has no measurements.
   std::optional<DeviceSpec> hardware;
+  // Whose kernels and host times, with `hardware`, where not those that are known of the scenario's framework.
+  std::optional<FrameworkProfile> framework = std::nullopt;
 
   const KernelEntry* FindKernel(const std::string& key, int ranks) const;
   const CollectiveEntry* FindCollective(const std::string& op, const std::string& backend, int ranks,

@@ -153,7 +153,7 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 }  // namespace
 
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan) {
-  if (profile.hardware) return MakeDeviceCostModel(*profile.hardware, plan);
+  if (profile.hardware) return MakeDeviceCostModel(*profile.hardware, plan, profile.framework);
   return std::make_unique<ProfileCostModel>(profile, plan);
 }
 

@@ -20,4 +20,7 @@ std::string ValidationSummary(const Validation& validation, Ink ink);
 // `within_tolerance` and `mean` (the signed mean error), and `counts` in rows.
 std::string ValidationJson(const Validation& validation);
 
+// Predicted over measured step times as a picture: both axes logarithmic, a colour a source, the diagonal and 20 % on either side of it.
+std::string ValidationSvg(const Validation& validation);
+
 }  // namespace windtunnel

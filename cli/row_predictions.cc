@@ -1,0 +1,160 @@
+#include "cli/row_predictions.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "cli/session.h"
+#include "reports/outcome.h"
+#include "scenarios/load.h"
+
+namespace windtunnel {
+namespace {
+
+// "dir/foundry_a100.jsonl" is the source foundry_a100, unless another file has that name too.
+std::string SourceOf(const std::string& file, const std::vector<std::string>& files) {
+  auto stem = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
+  const auto same = [&](const std::string& other) { return stem(other) == stem(file); };
+  return std::count_if(files.begin(), files.end(), same) > 1 ? file : stem(file);
+}
+
+// Rows of which one can say that the faster is the better choice.
+std::string ComparableTo(const Plan& plan) {
+  const Scenario& s = plan.scenario;
+  const ModelSpec& m = s.model;
+  return fmt::format("{} {} {} {} {} {} {} | {} x {} | {}", m.layers, m.hidden, m.heads, m.kv_heads, m.ffn,
+                     m.vocab, m.seq_len, plan.world_size, s.cluster.device, plan.model.tokens_per_step);
+}
+
+Bytes LargestPeak(const Prediction& prediction) {
+  Bytes largest;
+  for (const PredictedMemory& memory : prediction.memory)
+    largest = std::max(largest, memory.steady.allocated);
+  return largest;
+}
+
+std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, const Profile& profile,
+                                     const Prediction& prediction) {
+  std::vector<ValidatedValue> values;
+  auto add = [&](const char* quantity, double predicted, std::optional<double> measured, double tolerance) {
+    if (!measured) return;
+    values.push_back({.id = row.row.id,
+                      .source = row.source,
+                      .quantity = quantity,
+                      .predicted = predicted,
+                      .measured = *measured,
+                      .counts = values.empty(),
+                      .tolerance = tolerance,
+                      .comparable_to = ComparableTo(plan)});
+  };
+  const PublishedMeasurement& measured = row.row.measured;
+  const ToleranceSpec& tolerance = plan.scenario.tolerance;
+  std::optional<double> step;
+  if (auto time = StepTimeOf(measured, plan, DensePeak(plan, profile))) step = ToSeconds(*time);
+  const Bytes used = prediction.peak_reserved + prediction.outside_allocator;
+  add(kStepTime, ToSeconds(prediction.p50), step, tolerance.step_time);
+  add(kPeakMemory, static_cast<double>(LargestPeak(prediction).count()), measured.peak_memory_bytes,
+      tolerance.peak_memory);
+  add(kDeviceMemory, static_cast<double>(used.count()), measured.device_memory_used_bytes,
+      tolerance.peak_memory);
+  return values;
+}
+
+}  // namespace
+
+Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) {
+  std::vector<SourcedRow> rows;
+  for (const std::string& file : files) {
+    WT_ASSIGN_OR_RETURN(std::vector<ValidationRow> of_file, LoadValidationRows(file));
+    for (ValidationRow& row : of_file) rows.push_back({SourceOf(file, files), std::move(row)});
+  }
+  return rows;
+}
+
+Result<RowPredictor> RowPredictor::Make(const Options& options) {
+  WT_ASSIGN_OR_RETURN(std::vector<Override> overrides, OverridesOf(options));
+  return RowPredictor(options, std::move(overrides));
+}
+
+Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
+  std::lock_guard lock(shelf_->mutex);
+  const std::string& device = plan.scenario.cluster.device;
+  // A machine's own costs depend on the scenario.
+  const std::string key = options_.profile.empty() && device == "cpu" ? plan.scenario.name : device;
+  auto found = shelf_->costs.find(key);
+  if (found == shelf_->costs.end()) {
+    WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options_, plan));
+    found = shelf_->costs.emplace(key, std::move(costs)).first;
+  }
+  return &found->second;
+}
+
+Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
+  WT_ASSIGN_OR_RETURN(const Scenario scenario,
+                      ParseScenario(row.row.scenario, row.row.place, ".", overrides_));
+  Plan uncompiled;
+  uncompiled.scenario = scenario;
+  WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(uncompiled));
+  return costs->profile.framework ? *costs->profile.framework : FrameworkOf(scenario);
+}
+
+Result<std::vector<ValidatedValue>> RowPredictor::Predict(
+    const SourcedRow& row, const std::optional<ResidualFactors>& residuals) const {
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(row.row.scenario, row.row.place, ".", overrides_));
+  Plan uncompiled;
+  uncompiled.scenario = scenario;
+  WT_ASSIGN_OR_RETURN(const Costs* shelved, CostsOf(uncompiled));
+  std::optional<Costs> tuned;
+  if (residuals) {
+    tuned = *shelved;
+    if (!tuned->profile.framework) tuned->profile.framework = FrameworkOf(scenario);
+    tuned->profile.framework->residuals = *residuals;
+  }
+  const Costs& costs = tuned ? *tuned : *shelved;
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(WithBalance(std::move(scenario), costs)));
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictFrom(costs, plan));
+  std::vector<ValidatedValue> values = ValuesOf(row, plan, costs.profile, prediction);
+  if (values.empty()) return InvalidInput("nothing that was measured can be predicted");
+  return values;
+}
+
+std::vector<RowOutcome> RowPredictor::PredictAll(const std::vector<SourcedRow>& rows,
+                                                 const std::string& label,
+                                                 const std::optional<ResidualFactors>& residuals) const {
+  std::vector<RowOutcome> outcomes(rows.size());
+  Progress progress(ShowsProgress(options_));
+  std::atomic<size_t> next = 0, done = 0;
+  auto work = [&] {
+    for (size_t i = next++; i < rows.size(); i = next++) {
+      auto values = Predict(rows[i], residuals);
+      if (values) outcomes[i].values = std::move(*values);
+      else outcomes[i].error = values.error();
+      ++done;
+    }
+  };
+  std::vector<std::thread> threads;
+  const size_t cores = std::max(std::thread::hardware_concurrency(), 1u);
+  for (size_t i = 0; i < std::min(cores, rows.size()); ++i) threads.emplace_back(work);
+  while (done < rows.size()) {
+    progress.Show(label, static_cast<double>(done) / static_cast<double>(rows.size()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+Validation Collect(const std::vector<SourcedRow>& rows, std::vector<RowOutcome> outcomes) {
+  Validation validation;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (validation.sources.empty() || validation.sources.back() != rows[i].source)
+      validation.sources.push_back(rows[i].source);
+    if (outcomes[i].error)
+      validation.refused.push_back({rows[i].row.id, rows[i].source, outcomes[i].error->message});
+    for (ValidatedValue& value : outcomes[i].values) validation.values.push_back(std::move(value));
+  }
+  return validation;
+}
+
+}  // namespace windtunnel

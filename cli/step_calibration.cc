@@ -1,0 +1,159 @@
+#include "cli/step_calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/random.h"
+#include "cli/paths.h"
+#include "cli/session.h"
+#include "cost_models/residual_fit.h"
+#include "reports/validation_report.h"
+
+namespace windtunnel {
+namespace {
+
+// What is measured of each row. Errors: of a row that cannot be predicted, or has no step time.
+Result<std::vector<double>> Measured(const std::vector<SourcedRow>& rows,
+                                     const std::vector<RowOutcome>& outcomes) {
+  std::vector<double> measured;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (outcomes[i].error) return InvalidInput("{}: {}", rows[i].row.id, outcomes[i].error->message);
+    if (outcomes[i].values.front().quantity != kStepTime)
+      return InvalidInput("{}: has no step time to fit to", rows[i].row.id);
+    measured.push_back(outcomes[i].values.front().measured);
+  }
+  return measured;
+}
+
+Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<SourcedRow>& rows) {
+  WT_ASSIGN_OR_RETURN(const std::vector<double> measured,
+                      Measured(rows, predictor.PredictAll(rows, "fitting")));
+  const auto predict = [&](const ResidualFactors& factors) -> Result<std::vector<double>> {
+    const std::vector<RowOutcome> outcomes = predictor.PredictAll(rows, "fitting", factors);
+    std::vector<double> times;
+    for (const RowOutcome& outcome : outcomes) {
+      if (outcome.error) return tl::make_unexpected(*outcome.error);
+      times.push_back(outcome.values.front().predicted);
+    }
+    return times;
+  };
+  return FitResiduals(measured, predict);
+}
+
+std::string EstimateText(const ResidualEstimate& estimate) {
+  if (!estimate.is_identified) return "1 (these rows do not tell)";
+  return fmt::format("{:.3f} ({:.3f} to {:.3f})", estimate.value, estimate.low, estimate.high);
+}
+
+// The rows' framework. Errors: InvalidInput where they have several.
+Result<std::string> OneFramework(const RowPredictor& predictor, const std::vector<SourcedRow>& rows) {
+  std::string name;
+  for (const SourcedRow& row : rows) {
+    WT_ASSIGN_OR_RETURN(const FrameworkProfile framework, predictor.FrameworkFor(row));
+    if (!name.empty() && framework.name != name)
+      return InvalidInput("rows are of {} and {} ({}): a profile is of one framework", name, framework.name,
+                          row.row.id);
+    name = framework.name;
+  }
+  return name;
+}
+
+// A draw of `count` of 0 … n - 1, the same on every machine, ascending.
+std::vector<size_t> Draw(size_t n, size_t count, uint64_t seed) {
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  RandomStream random(seed, 0);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t left = n - i;
+    const size_t at =
+        i + std::min(left - 1, static_cast<size_t>(random.Uniform() * static_cast<double>(left)));
+    std::swap(order[i], order[at]);
+  }
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+struct CrossFitResult {
+  double mape = 0, before = 0;
+  std::optional<double> pair_order;
+  ResidualFit fit;
+};
+
+Result<CrossFitResult> FitAndHoldOut(const RowPredictor& predictor, const std::vector<SourcedRow>& rows,
+                                     double share, uint64_t seed) {
+  const size_t wanted = static_cast<size_t>(std::llround(share * static_cast<double>(rows.size())));
+  const std::vector<size_t> drawn =
+      Draw(rows.size(), std::min(std::max(wanted, kFewestRows), rows.size()), seed);
+  std::vector<SourcedRow> fitted, others;
+  for (size_t i = 0; i < rows.size(); ++i)
+    (std::binary_search(drawn.begin(), drawn.end(), i) ? fitted : others).push_back(rows[i]);
+  CrossFitResult result;
+  WT_ASSIGN_OR_RETURN(result.fit, Fit(predictor, fitted));
+  const Validation after =
+      Collect(others, predictor.PredictAll(others, "predicting the others", result.fit.factors));
+  const ErrorStatistics statistics = StatisticsOf(after, "");
+  result.mape = statistics.mape;
+  result.pair_order = statistics.pair_order;
+  return result;
+}
+
+}  // namespace
+
+Result<int> CalibrateSteps(const Options& options) {
+  WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.steps));
+  WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
+  WT_ASSIGN_OR_RETURN(const std::string base, OneFramework(predictor, rows));
+  WT_ASSIGN_OR_RETURN(const ResidualFit fit, Fit(predictor, rows));
+  std::map<std::string, std::string> sources;
+  for (const auto& [name, estimate] : fit.estimates)
+    sources["residuals." + name] =
+        fmt::format("{}; fitted to {} measured steps", EstimateText(estimate), rows.size());
+  if (!options.out.empty())
+    WT_RETURN_IF_ERROR(
+        WriteText(options.out, CalibratedFrameworkJson(base + "-calibrated", base, fit.factors, sources)));
+  if (options.quiet) return 0;
+  fmt::print("{} rows of {}: mean error {:.1f} % before, {:.1f} % after\n\n", rows.size(), base,
+             100 * fit.before, 100 * fit.after);
+  for (const char* name : kResidualNames)
+    fmt::print("  {:<10} {}\n", name, EstimateText(fit.estimates.at(name)));
+  if (!options.out.empty()) fmt::print("\n{}: predict with --framework-profile\n", options.out);
+  return 0;
+}
+
+Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
+                     const std::vector<SourcedRow>& rows) {
+  std::vector<std::string> sources;
+  for (const SourcedRow& row : rows)
+    if (sources.empty() || sources.back() != row.source) sources.push_back(row.source);
+  fmt::print("{:<18} {:>5} {:>7} {:>6} {:>8} {:>11}\n", "source", "seed", "fitted", "rows", "MAPE",
+             "pair order");
+  for (const std::string& source : sources) {
+    std::vector<SourcedRow> own;
+    for (const SourcedRow& row : rows)
+      if (row.source == source) own.push_back(row);
+    double sum = 0, order = 0;
+    for (int64_t seed = 0; seed < options.seeds; ++seed) {
+      WT_ASSIGN_OR_RETURN(const CrossFitResult result,
+                          FitAndHoldOut(predictor, own, *options.cross_fit, static_cast<uint64_t>(seed)));
+      const size_t fitted =
+          std::max(static_cast<size_t>(std::llround(*options.cross_fit * static_cast<double>(own.size()))),
+                   kFewestRows);
+      fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>9.1f} %", source, seed, fitted, own.size() - fitted,
+                 100 * result.mape, 100 * result.pair_order.value_or(1));
+      ResidualFactors factors = result.fit.factors;
+      for (const char* name : kResidualNames) fmt::print("  {} {:.2f}", name, Residual(factors, name));
+      fmt::print("\n");
+      if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+      sum += result.mape;
+      order += result.pair_order.value_or(1);
+    }
+    const double seeds = static_cast<double>(options.seeds);
+    fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>9.1f} %\n", source, "mean", "", "", 100 * sum / seeds,
+               100 * order / seeds);
+  }
+  return 0;
+}
+
+}  // namespace windtunnel

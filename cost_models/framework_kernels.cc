@@ -1,0 +1,291 @@
+#include "cost_models/framework_kernels.h"
+
+#include <algorithm>
+
+#include "cost_models/kernel_roofline.h"
+
+namespace windtunnel {
+namespace {
+
+using Work = FrameworkKernel::Work;
+
+std::string_view Word(NormKind kind) { return kind == NormKind::kLayerNorm ? "layernorm" : "rmsnorm"; }
+std::string_view Word(AttentionKind kind) { return kind == AttentionKind::kFlash ? "flash" : "eager"; }
+std::string_view Word(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return "gelu";
+    case ActivationKind::kRelu:
+      return "relu";
+    case ActivationKind::kSwiglu:
+      return "swiglu";
+  }
+  return "?";
+}
+
+double Product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
+
+// One overload a kind that profiles speak about; the others have their traffic only.
+class Shaper {
+ public:
+  explicit Shaper(DType parameters) : parameters_(parameters) {}
+
+  OperatorShape shape;
+
+  void operator()(const Gemm& g) {
+    Main("product", Product(g.m, g.n), g.dtype);
+    Says("accumulate", g.accumulate);
+    Says("bias", g.bias);
+    Says("weight_gradient", g.transpose_a);
+    Issued(/*is_backward=*/!g.transpose_b);
+  }
+  void operator()(const ColumnSum& c) {
+    Main("input", Product(c.rows, c.columns), c.dtype);
+    shape.tensors["bias"] = static_cast<double>(c.columns);
+    Says("accumulate", c.accumulate);
+    Issued(/*is_backward=*/true);
+  }
+  void operator()(const AddBias& a) {
+    Main("input", Product(a.rows, a.columns), a.dtype);
+    Issued(/*is_backward=*/false);
+  }
+  void operator()(const NormForward& n) { OfNorm(n, false); }
+  void operator()(const NormBackward& n) { OfNorm(n, true); }
+  void operator()(const AttentionForward& a) { OfAttention(a, false); }
+  void operator()(const AttentionBackward& a) { OfAttention(a, true); }
+  void operator()(const Rope& r) {
+    Main("rotated", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.head_dim), r.dtype);
+    Issued(r.backward);
+  }
+  void operator()(const ActivationForward& a) { OfActivation(a, false); }
+  void operator()(const ActivationBackward& a) { OfActivation(a, true); }
+  void operator()(const EmbeddingForward& e) { OfEmbedding(e, false); }
+  void operator()(const EmbeddingBackward& e) { OfEmbedding(e, true); }
+  void operator()(const CrossEntropy& c) { OfLogits(c); }
+  void operator()(const VocabParallelMaximum& v) { OfLogits(v); }
+  void operator()(const VocabParallelSums& v) { OfLogits(v); }
+  void operator()(const VocabParallelLoss& v) { OfLogits(v); }
+  void operator()(const OptimizerUpdate& o) {
+    Main("parameters", static_cast<double>(o.elements), parameters_);
+    shape.count = static_cast<double>(o.tensors);
+    Says("adam", o.spec.kind != OptimizerKind::kSgd);
+  }
+  void operator()(const ClipGradients& c) {
+    Main("gradients", static_cast<double>(c.elements), DType::kFloat32);
+    shape.count = static_cast<double>(c.tensors);
+  }
+  void operator()(const GradientNorm& g) {
+    Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
+    shape.count = static_cast<double>(g.tensors);
+  }
+  void operator()(const GroupedGemm&) { Issued(/*is_backward=*/false); }
+  void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
+  void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
+  void operator()(const MergeAttention&) { Issued(/*is_backward=*/false); }
+  void operator()(const RouteTokens&) { Issued(/*is_backward=*/false); }
+  void operator()(const RouteTokensBackward&) { Issued(/*is_backward=*/true); }
+  void operator()(const CombineTokens&) { Issued(/*is_backward=*/false); }
+  void operator()(const CombineBackward&) { Issued(/*is_backward=*/true); }
+  void operator()(const Fp8Amax&) { Issued(/*is_backward=*/false); }
+  void operator()(const Fp8Cast&) { Issued(/*is_backward=*/false); }
+  void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
+  template <typename Other>
+  void operator()(const Other&) {}
+
+ private:
+  void Main(const char* name, double elements, DType dtype) {
+    shape.main = name;
+    shape.tensors[name] = elements;
+    shape.dtype = dtype;
+  }
+  void Issued(bool is_backward, bool is_in_block = true) {
+    shape.issuer = is_backward ? OperatorShape::Issuer::kEngine : OperatorShape::Issuer::kModel;
+    shape.is_in_block = is_in_block;
+  }
+  void Says(std::string_view what, bool holds = true) {
+    if (holds) shape.holds.emplace_back(what);
+  }
+
+  template <typename Norm>
+  void OfNorm(const Norm& n, bool is_backward) {
+    Main("input", Product(n.rows, n.columns), n.dtype);
+    Says(Word(n.kind));
+    Says("residual", n.residual);
+    Says("bias", n.bias);
+    Issued(is_backward);
+  }
+  template <typename Attention>
+  void OfAttention(const Attention& a, bool is_backward) {
+    Main("output", Product(a.batch * a.seq, a.heads * a.head_dim), a.dtype);
+    shape.tensors["scores"] = Product(a.batch * a.heads, a.seq * a.seq);
+    shape.tensors["qkv"] = Product(a.batch * a.seq, (a.heads + 2 * a.kv_heads) * a.head_dim);
+    Says(Word(a.kind));
+    Says("heads_by_four", a.batch * a.heads % 4 == 0);
+    Says("grouped", a.heads != a.kv_heads);
+    Issued(is_backward);
+  }
+  template <typename Activation>
+  void OfActivation(const Activation& a, bool is_backward) {
+    Main("output", Product(a.rows, a.columns), a.dtype);
+    Says(Word(a.kind));
+    Issued(is_backward);
+  }
+  template <typename Embedding>
+  void OfEmbedding(const Embedding& e, bool is_backward) {
+    Main("output", Product(e.tokens, e.hidden), e.dtype);
+    shape.tensors["table"] = Product(e.vocab, e.hidden);
+    Says("positions", e.learned_positions);
+    Says("vocab_parallel", e.vocab_parallel);
+    Issued(is_backward, /*is_in_block=*/false);
+  }
+  template <typename Loss>
+  void OfLogits(const Loss& l) {
+    Main("logits", Product(l.rows, l.vocab), l.dtype);
+    Issued(/*is_backward=*/false, /*is_in_block=*/false);
+    shape.tensors["rows"] = static_cast<double>(l.rows);
+  }
+
+  DType parameters_;
+};
+
+bool Holds(const FrameworkKernel& kernel, const OperatorShape& shape) {
+  return std::all_of(kernel.when.begin(), kernel.when.end(), [&](const std::string& what) {
+    const bool wanted = !what.starts_with('!');
+    const std::string name = wanted ? what : what.substr(1);
+    return (std::find(shape.holds.begin(), shape.holds.end(), name) != shape.holds.end()) == wanted;
+  });
+}
+
+// What a framework that says nothing about an operator makes of it.
+const std::vector<FrameworkKernel>& KernelsOf(const FrameworkProfile& framework, const OperatorShape& shape) {
+  static const std::vector<FrameworkKernel> one = {
+      {.name = "kernel", .work = Work::kOwn, .of = {}, .when = {}}};
+  auto found = framework.operators.find(shape.key);
+  return found == framework.operators.end() ? one : found->second;
+}
+
+double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
+  return kernel.launches + kernel.launches_per_tensor * shape.count;
+}
+
+// Scores or context of eager attention: products over the whole square of scores.
+Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device) {
+  const auto product = [&](const auto& a) -> Result<Duration> {
+    const BatchedGemm scores{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
+    const BatchedGemm context{a.batch * a.heads, a.seq, a.head_dim, a.seq, a.dtype};
+    WT_ASSIGN_OR_RETURN(const Duration one,
+                        GemmTime(work == Work::kScores ? scores : context, device, /*tf32=*/false));
+    return one.Scaled(device.gemm.batched_factor);
+  };
+  if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
+  if (const auto* a = std::get_if<AttentionBackward>(&kind)) return product(*a);
+  return InvalidInput("a product of scores is part of attention only, not of {}", CostKey(kind));
+}
+
+Result<Duration> MovingTime(const FrameworkKernel& kernel, const OperatorShape& shape,
+                            const DeviceSpec& device) {
+  const std::string& of = kernel.of.empty() ? shape.main : kernel.of;
+  const auto tensor = shape.tensors.find(of);
+  if (tensor == shape.tensors.end())
+    return InvalidInput("the kernel {} of {} moves '{}', which the operator has not", kernel.name, shape.key,
+                        of);
+  const double an_element =
+      kernel.values * static_cast<double>(SizeOf(shape.dtype).count()) + 4 * kernel.fp32 + kernel.bytes;
+  return MemoryTime(Bytes(static_cast<int64_t>(tensor->second * an_element)), device);
+}
+
+double BeyondLaunch(const FrameworkProfile& framework, const OperatorShape& shape,
+                    const ArithmeticContext& context) {
+  switch (shape.issuer) {
+    case OperatorShape::Issuer::kModel:
+      return context.recomputes && shape.is_in_block ? (framework.forward_us + framework.no_grad_us) / 2
+                                                     : framework.forward_us;
+    case OperatorShape::Issuer::kEngine:
+      return framework.backward_us;
+    case OperatorShape::Issuer::kLoop:
+      return framework.plain_us;
+  }
+  return 0;
+}
+
+template <typename... Kinds>
+bool IsOneOf(const OpKind& kind) {
+  return (std::holds_alternative<Kinds>(kind) || ...);
+}
+
+double ResidualOf(const FrameworkKernel& kernel, const OpKind& kind, const ResidualFactors& factors) {
+  if (IsOneOf<AttentionForward, AttentionBackward>(kind)) return factors.attention;
+  if (IsOneOf<Gemm>(kind)) return kernel.work == Work::kOwn ? factors.gemm : factors.memory;
+  if (IsOneOf<CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, EmbeddingForward,
+              EmbeddingBackward>(kind))
+    return factors.loss;
+  if (IsOneOf<OptimizerUpdate, GradientNorm, ClipGradients>(kind)) return factors.optimizer;
+  return factors.memory;
+}
+
+Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, const OperatorShape& shape,
+                          const FrameworkProfile& framework, const DeviceSpec& device,
+                          const ArithmeticContext& context) {
+  switch (kernel.work) {
+    case Work::kBytes:
+      return MovingTime(kernel, shape, device);
+    case Work::kOwn:
+      return KernelWork(kind, device, {.tf32 = context.tf32, .flash = framework.flash});
+    case Work::kScores:
+    case Work::kContext:
+      return AttentionProduct(kind, kernel.work, device);
+  }
+  return Duration();
+}
+
+}  // namespace
+
+OperatorShape ShapeOf(const OpKind& kind, DType parameters) {
+  Shaper shaper(parameters);
+  std::visit(shaper, kind);
+  const std::string key = CostKey(kind);
+  shaper.shape.key = key.substr(0, key.find(' '));
+  return std::move(shaper.shape);
+}
+
+Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framework, const DeviceSpec& device,
+                            const ArithmeticContext& context) {
+  const OperatorShape shape = ShapeOf(kind, context.parameters);
+  Duration total;
+  for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
+    if (!Holds(kernel, shape)) continue;
+    const double launches = LaunchesOf(kernel, shape);
+    if (launches == 0) continue;
+    WT_ASSIGN_OR_RETURN(const Duration work, WorkTime(kernel, kind, shape, framework, device, context));
+    total = total + work.Scaled(ResidualOf(kernel, kind, framework.residuals)) +
+            device.kernel_minimum.Scaled(launches);
+  }
+  return total;
+}
+
+Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
+                  const ArithmeticContext& context) {
+  if (IsCommunication(kind))
+    return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
+  const OperatorShape shape = ShapeOf(kind, context.parameters);
+  const Duration each = launch + Microseconds(BeyondLaunch(framework, shape, context));
+  Duration total;
+  for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
+    if (Holds(kernel, shape))
+      total = total + each.Scaled(LaunchesOf(kernel, shape)) + Microseconds(kernel.host_us);
+  }
+  if (context.recomputes && std::holds_alternative<AttentionBackward>(kind))
+    total = total + Microseconds(framework.checkpoint_us);
+  return total.Scaled(framework.residuals.host);
+}
+
+double LaunchesOf(const OpKind& kind, const FrameworkProfile& framework, DType parameters) {
+  const OperatorShape shape = ShapeOf(kind, parameters);
+  double launches = 0;
+  for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
+    if (Holds(kernel, shape)) launches += LaunchesOf(kernel, shape);
+  }
+  return launches;
+}
+
+}  // namespace windtunnel

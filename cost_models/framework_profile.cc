@@ -1,0 +1,169 @@
+#include "cost_models/framework_profile.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/check.h"
+#include "cost_models/json_fields.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr double kMostMicroseconds = 1e6, kMostTimes = 1e4;
+
+using Work = FrameworkKernel::Work;
+constexpr std::array<std::pair<std::string_view, Work>, 4> kWorks = {
+    {{"bytes", Work::kBytes}, {"own", Work::kOwn}, {"scores", Work::kScores}, {"context", Work::kContext}}};
+
+Work ReadWork(Fields& fields) {
+  const std::string word = fields.StringOr("work", "bytes");
+  for (const auto& [name, work] : kWorks) {
+    if (name == word) return work;
+  }
+  fields.Fail("work", "is " + word + ", expected bytes, own, scores or context");
+  return Work::kBytes;
+}
+
+std::vector<std::string> Words(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+FrameworkKernel ReadKernel(Fields& fields) {
+  return {.name = fields.String("kernel"),
+          .work = ReadWork(fields),
+          .of = fields.StringOr("of", ""),
+          .values = fields.NumberOr("values", 0, 0, kMostTimes),
+          .fp32 = fields.NumberOr("fp32", 0, 0, kMostTimes),
+          .bytes = fields.NumberOr("bytes", 0, 0, kMostTimes),
+          .launches = fields.NumberOr("launches", 1, 0, kMostTimes),
+          .launches_per_tensor = fields.NumberOr("launches_per_tensor", 0, 0, kMostTimes),
+          .host_us = fields.NumberOr("host_us", 0, 0, kMostMicroseconds),
+          .when = Words(fields.StringOr("when", ""))};
+}
+
+void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
+  for (const char* name : kResidualNames)
+    Residual(residuals, name) = fields.NumberOr(name, Residual(residuals, name), 0.01, 100);
+}
+
+Result<FrameworkProfile> BaseOf(Fields& fields, const std::string& name) {
+  const std::string base = fields.StringOr("base", "");
+  if (base.empty()) return FrameworkProfile{};
+  if (const FrameworkProfile* known = EmbeddedFramework(base)) return *known;
+  return InvalidInput("{}: $.base is {}, expected a framework's name (windtunnel, pytorch, …)", name, base);
+}
+
+}  // namespace
+
+double& Residual(ResidualFactors& factors, std::string_view name) {
+  if (name == "host") return factors.host;
+  if (name == "gemm") return factors.gemm;
+  if (name == "attention") return factors.attention;
+  if (name == "loss") return factors.loss;
+  if (name == "optimizer") return factors.optimizer;
+  if (name == "memory") return factors.memory;
+  WT_CHECK(name == "link");
+  return factors.link;
+}
+
+Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const std::string& name) {
+  WT_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json, name));
+  std::string error;
+  Fields fields(document, "$", error);
+  const std::string schema = fields.String("schema");
+  if (error.empty() && schema != kFrameworkSchema)
+    return InvalidInput("{}: schema is \"{}\", expected \"{}\"", name, schema, kFrameworkSchema);
+  WT_ASSIGN_OR_RETURN(FrameworkProfile profile, BaseOf(fields, name));
+  profile.name = fields.String("name");
+  profile.description = fields.StringOr("description", profile.description);
+  profile.forward_us = fields.NumberOr("forward_us", profile.forward_us, 0, kMostMicroseconds);
+  profile.backward_us = fields.NumberOr("backward_us", profile.backward_us, 0, kMostMicroseconds);
+  profile.plain_us = fields.NumberOr("plain_us", profile.plain_us, 0, kMostMicroseconds);
+  profile.collective_us = fields.NumberOr("collective_us", profile.collective_us, 0, kMostMicroseconds);
+  profile.no_grad_us = fields.NumberOr("no_grad_us", profile.no_grad_us, 0, kMostMicroseconds);
+  profile.checkpoint_us = fields.NumberOr("checkpoint_us", profile.checkpoint_us, 0, kMostMicroseconds);
+  profile.flash = fields.StringOr("flash", profile.flash);
+  if (fields.Has("operators")) {
+    fields.Object("operators", [&](Fields& operators) {
+      for (const std::string& key : operators.AllKeys()) {
+        std::vector<FrameworkKernel> kernels;
+        operators.List(key, [&](Fields& f) { kernels.push_back(ReadKernel(f)); });
+        profile.operators[key] = std::move(kernels);
+      }
+    });
+  }
+  if (fields.Has("residuals"))
+    fields.Object("residuals", [&](Fields& f) { ReadResiduals(f, profile.residuals); });
+  for (const auto& [key, source] : fields.Strings("sources")) profile.sources[key] = source;
+  fields.RejectOthers();
+  if (!error.empty()) return InvalidInput("{}: {}", name, error);
+  return profile;
+}
+
+Result<FrameworkProfile> LoadFrameworkProfile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return InvalidInput("{}: cannot be read, expected a framework profile", path);
+  return ParseFrameworkProfile(text.str(), path);
+}
+
+const FrameworkProfile* EmbeddedFramework(std::string_view name) {
+  static std::recursive_mutex mutex;
+  static std::map<std::string, std::unique_ptr<const FrameworkProfile>, std::less<>> known;
+  std::lock_guard lock(mutex);
+  if (auto found = known.find(name); found != known.end()) return found->second.get();
+  const std::optional<std::string> json = EmbeddedFrameworkJson(name);
+  if (!json) return nullptr;
+  auto profile = ParseFrameworkProfile(*json, std::string(name));
+  if (!profile) internal::CheckFailed(__FILE__, __LINE__, profile.error().message);
+  auto kept = std::make_unique<const FrameworkProfile>(std::move(*profile));
+  return known.emplace(name, std::move(kept)).first->second.get();
+}
+
+const FrameworkProfile& FrameworkOf(const Scenario& scenario) {
+  const auto name = [&]() -> std::string_view {
+    switch (scenario.framework) {
+      case Framework::kWindtunnel:
+        return "windtunnel";
+      case Framework::kPytorch:
+        return scenario.parallel.data.kind == DataParallelKind::kFsdp && scenario.parallel.data.version == 1
+                   ? "pytorch_fsdp1"
+                   : "pytorch";
+      case Framework::kPytorchCompile:
+        return "pytorch_compile";
+      case Framework::kMegatron:
+        return "megatron";
+      case Framework::kDeepspeed:
+        return "deepspeed";
+    }
+    return "windtunnel";
+  }();
+  const FrameworkProfile* profile = EmbeddedFramework(name);
+  WT_CHECK(profile != nullptr);
+  return *profile;
+}
+
+std::string CalibratedFrameworkJson(const std::string& name, const std::string& base,
+                                    const ResidualFactors& factors,
+                                    const std::map<std::string, std::string>& sources) {
+  nlohmann::ordered_json json;
+  json["schema"] = kFrameworkSchema;
+  json["name"] = name;
+  json["base"] = base;
+  ResidualFactors copy = factors;
+  for (const char* residual : kResidualNames) json["residuals"][residual] = Residual(copy, residual);
+  json["sources"] = nlohmann::ordered_json::object();
+  for (const auto& [key, source] : sources) json["sources"][key] = source;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace windtunnel

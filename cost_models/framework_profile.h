@@ -1,0 +1,88 @@
+// What a framework makes of an operator: which kernels it launches on the device, what each of them moves, and what each costs the
+// host. JSON, schema "windtunnel/framework/1" (cost_models/README.md); those of the scenario's `framework` are part of the program.
+//
+//   const FrameworkProfile& megatron = *EmbeddedFramework("megatron");
+//   Duration device = DeviceTime(op.kind, megatron, …);  // cost_models/framework_kernels.h
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+inline constexpr char kFrameworkSchema[] = "windtunnel/framework/1";
+
+// One kernel, or several that are alike.
+struct FrameworkKernel {
+  enum class Work {
+    kBytes,  // moves bytes
+    kOwn,  // what the operator is: the matrix product, flash attention, or one pass that moves what must be moved
+    kScores,   // the batched product of queries and keys, [heads x batch, seq, seq]
+    kContext,  // that of scores and values, [heads x batch, seq, head size]
+  };
+  std::string name;  // for people: "softmax"
+  Work work = Work::kBytes;
+  std::string of;  // kBytes: which of the operator's tensors; empty: its main one
+  double values = 0, fp32 = 0,
+         bytes =
+             0;  // times that it is moved: in the operator's type, in four bytes and in one byte an element
+  double launches = 1, launches_per_tensor = 0;  // 0 of both: the host's work alone
+  double host_us = 0;                            // of the host, beyond its launches
+  std::vector<std::string> when;  // what must hold of the operator ("residual"), or must not ("!residual")
+};
+
+// How much longer than predicted something takes: what `calibrate --steps` finds. 1 where nothing is known.
+struct ResidualFactors {
+  double host = 1;
+  double gemm = 1;
+  double attention = 1;  // all its kernels
+  double loss = 1;       // and embeddings: what works on the vocabulary
+  double optimizer = 1;
+  double memory = 1;  // other kernels that move bytes
+  double link = 1;    // collectives and messages
+};
+// In the order of the JSON.
+inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",
+                                                 "optimizer", "memory", "link"};
+double& Residual(ResidualFactors& factors, std::string_view name);
+
+struct FrameworkProfile {
+  std::string name, description;
+  // By the first word of the operator's cost key ("norm_forward"); an operator that is not here is one kernel.
+  std::map<std::string, std::vector<FrameworkKernel>> operators;
+  // Of the host, for each kernel beyond its launch: issued by the model's code, by the framework's backward engine, or by a loop over
+  // tensors that needs no gradients (optimizers, copies).
+  double forward_us = 0, backward_us = 0, plain_us = 0;
+  double collective_us = 0;  // for each collective and message
+  // Activations recomputed in full: a kernel of the first forward, which records no gradients, and what is around each block.
+  double no_grad_us = 0, checkpoint_us = 0;
+  std::string flash = "flash";  // which of the device's rates `attention: flash` has
+  ResidualFactors residuals;
+  std::map<std::string, std::string> sources;
+};
+
+// `name` stands for the file in errors. Errors: InvalidInput, naming a field that is missing or wrong.
+Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const std::string& name);
+Result<FrameworkProfile> LoadFrameworkProfile(const std::string& path);
+
+// A known one; nothing for another name. It lives as long as the program.
+const FrameworkProfile* EmbeddedFramework(std::string_view name);
+// The scenario's. FSDP 1 stands for the PyTorch of its time.
+const FrameworkProfile& FrameworkOf(const Scenario& scenario);
+
+// The JSON that parses to the residuals of `factors` on top of the known framework `base`. `intervals`: by name, for people.
+std::string CalibratedFrameworkJson(const std::string& name, const std::string& base,
+                                    const ResidualFactors& factors,
+                                    const std::map<std::string, std::string>& sources);
+
+// By name, the text of frameworks/NAME.json.
+std::optional<std::string> EmbeddedFrameworkJson(std::string_view name);
+std::vector<std::string> EmbeddedFrameworkNames();
+
+}  // namespace windtunnel

@@ -1,0 +1,160 @@
+// What frameworks make of operators, repeated by hand.
+#include "cost_models/framework_kernels.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+constexpr Duration kLaunch = Microseconds(3);
+
+const DeviceSpec& A100() {
+  static const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value();
+  return device;
+}
+
+const FrameworkProfile& Known(std::string_view name) { return *EmbeddedFramework(name); }
+
+double DeviceMicroseconds(const OpKind& kind, std::string_view framework) {
+  return DeviceTime(kind, Known(framework), A100(), {.parameters = DType::kBFloat16}).value() /
+         Microseconds(1);
+}
+
+double HostMicroseconds(const OpKind& kind, std::string_view framework) {
+  return HostTime(kind, Known(framework), kLaunch, {.parameters = DType::kBFloat16}) / Microseconds(1);
+}
+
+const NormForward kNorm{.rows = 2048, .columns = 4096, .residual = true, .dtype = DType::kBFloat16};
+
+// 16.8 MB a pass at 2,039 x 0.88 GB/s are 9.35 us: three for the sum, two for the norm, and two starts of 3 us.
+TEST(FrameworkKernels, EagerPytorchMovesTheResidualSumAndTheNormApart) {
+  EXPECT_NEAR(DeviceMicroseconds(kNorm, "pytorch"), 5 * 9.35 + 6, 0.1);
+  // Windtunnel's is one kernel: both inputs in, the sum and the norm out.
+  EXPECT_NEAR(DeviceMicroseconds(kNorm, "windtunnel"), 4 * 9.35 + 3, 0.1);
+}
+
+TEST(FrameworkKernels, TheHostPaysForEveryKernel) {
+  EXPECT_NEAR(HostMicroseconds(kNorm, "windtunnel"), 3, 1e-9);
+  EXPECT_NEAR(HostMicroseconds(kNorm, "pytorch"), 2 * (3 + 26), 1e-9);
+  EXPECT_NEAR(HostMicroseconds(kNorm, "pytorch_compile"), 6.8, 1e-9);
+}
+
+// Megatron adds a row-parallel layer's bias with the residual stream: the operator of its own is nothing.
+TEST(FrameworkKernels, AnOperatorThatTheFrameworkFusesElsewhereCostsNothing) {
+  const AddBias bias{.rows = 2048, .columns = 4096, .dtype = DType::kFloat16};
+  EXPECT_EQ(DeviceMicroseconds(bias, "megatron"), 0);
+  EXPECT_EQ(HostMicroseconds(bias, "megatron"), 0);
+  EXPECT_GT(DeviceMicroseconds(bias, "pytorch"), 0);
+}
+
+AttentionForward Eager(int64_t batch, int64_t heads) {
+  return {.batch = batch,
+          .seq = 1024,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = 64,
+          .kind = AttentionKind::kEager,
+          .dtype = DType::kFloat16};
+}
+
+// Megatron's fused softmax needs heads x batch in fours; else fp32 scores pass through memory: 44 bytes more an element are 27 passes
+// of two bytes instead of 4.5.
+TEST(FrameworkKernels, MegatronsSoftmaxIsFusedOnlyInFours) {
+  const double fused = DeviceMicroseconds(Eager(2, 2), "megatron"),
+               apart = DeviceMicroseconds(Eager(1, 2), "megatron");
+  EXPECT_GT(apart, fused * 1.1);  // half of the scores, more time
+  EXPECT_GT(HostMicroseconds(Eager(1, 2), "megatron"), HostMicroseconds(Eager(2, 2), "megatron"));
+}
+
+// Per parameter: unscaling reads and writes four bytes, the norm reads them, Adam moves seven times four, and two bytes become zero.
+TEST(FrameworkKernels, MegatronsOptimizerMovesMoreThanAdam) {
+  const OptimizerUpdate update{
+      .spec = {.kind = OptimizerKind::kAdam}, .elements = 1'000'000'000, .tensors = 1, .state_tensors = 2};
+  EXPECT_NEAR(DeviceMicroseconds(update, "megatron"), 42e9 / 1794.3e3, 40);
+}
+
+// A loop over tensors needs neither modules nor gradients: 7 us and a launch.
+TEST(FrameworkKernels, LoopsOverTensorsCostTheHostLess) {
+  EXPECT_NEAR(HostMicroseconds(Copy{.elements = 100}, "megatron"), 10, 1e-9);
+  EXPECT_NEAR(HostMicroseconds(Gemm{.m = 8, .n = 8, .k = 8, .transpose_b = true}, "megatron"), 50, 1e-9);
+}
+
+// Two kernels of a norm: 29 us each with gradients, 20.5 without; and 850 us around each of Megatron's blocks.
+TEST(FrameworkKernels, RecomputationRunsForwardOnceWithoutGradients) {
+  const ArithmeticContext recomputes{.recomputes = true};
+  EXPECT_NEAR(HostTime(kNorm, Known("pytorch"), kLaunch, recomputes) / Microseconds(1), 29 + 20.5, 1e-9);
+  const AttentionBackward attention{.batch = 4, .seq = 64, .heads = 4, .kv_heads = 4, .head_dim = 64};
+  const FrameworkProfile& megatron = Known("megatron");
+  EXPECT_EQ(HostTime(attention, megatron, kLaunch, recomputes) - HostTime(attention, megatron, kLaunch, {}),
+            Microseconds(850));
+}
+
+TEST(FrameworkKernels, FlashAttentionOfFsdp1IsTheFirst) {
+  const AttentionForward flash{.batch = 8,
+                               .seq = 2048,
+                               .heads = 16,
+                               .kv_heads = 16,
+                               .head_dim = 64,
+                               .kind = AttentionKind::kFlash,
+                               .dtype = DType::kBFloat16};
+  EXPECT_NEAR(DeviceMicroseconds(flash, "pytorch_fsdp1") / DeviceMicroseconds(flash, "pytorch"), 140 / 102.1,
+              0.02);
+  Scenario scenario;
+  scenario.framework = Framework::kPytorch;
+  scenario.parallel.data.kind = DataParallelKind::kFsdp;
+  scenario.parallel.data.version = 1;
+  EXPECT_EQ(FrameworkOf(scenario).name, "pytorch_fsdp1");
+  scenario.parallel.data.version = 2;
+  EXPECT_EQ(FrameworkOf(scenario).name, "pytorch");
+}
+
+TEST(FrameworkKernels, ResidualsScaleWhatTheyAreOf) {
+  const std::string json =
+      CalibratedFrameworkJson("mine", "pytorch", {.host = 2, .gemm = 1.5, .memory = 3}, {});
+  const FrameworkProfile mine = ParseFrameworkProfile(json, "mine").value();
+  EXPECT_EQ(mine.residuals.gemm, 1.5);
+  EXPECT_NEAR(HostTime(kNorm, mine, kLaunch, {}) / Microseconds(1), 116, 1e-6);
+  EXPECT_NEAR(DeviceTime(kNorm, mine, A100(), {}).value() / Microseconds(1), 15 * 9.35 + 6, 0.2);
+  const Gemm gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
+  EXPECT_NEAR(DeviceTime(gemm, mine, A100(), {}).value() / Microseconds(1), 1.5 * 573.1 + 3, 0.2);
+}
+
+TEST(FrameworkKernels, ATensorThatTheOperatorHasNotIsAnError) {
+  const FrameworkProfile wrong =
+      ParseFrameworkProfile(R"({"schema": "windtunnel/framework/1", "name": "wrong",
+    "operators": {"norm_forward": [{"kernel": "norm", "of": "scores", "values": 1}]}, "sources": {}})",
+                            "wrong.json")
+          .value();
+  const auto time = DeviceTime(kNorm, wrong, A100(), {});
+  ASSERT_FALSE(time);
+  EXPECT_EQ(time.error().message,
+            "the kernel norm of norm_forward moves 'scores', which the operator has not");
+}
+
+TEST(FrameworkProfile, EveryKnownOneParses) {
+  for (const std::string& name : EmbeddedFrameworkNames()) EXPECT_EQ(Known(name).name, name);
+  EXPECT_EQ(EmbeddedFramework("tensorflow"), nullptr);
+}
+
+TEST(FrameworkProfile, ErrorsNameTheField) {
+  auto message = [](const char* text) { return ParseFrameworkProfile(text, "f.json").error().message; };
+  EXPECT_EQ(message(R"({"schema": "windtunnel/framework/1", "name": "x", "forward_ms": 3, "sources": {}})"),
+            "f.json: $.forward_ms is not a field of this schema");
+  EXPECT_EQ(message(R"({"schema": "windtunnel/device/1", "name": "x", "sources": {}})"),
+            "f.json: schema is \"windtunnel/device/1\", expected \"windtunnel/framework/1\"");
+  EXPECT_EQ(message(R"({"schema": "windtunnel/framework/1", "name": "x", "base": "jax", "sources": {}})"),
+            "f.json: $.base is jax, expected a framework's name (windtunnel, pytorch, …)");
+}
+
+RC_GTEST_PROP(FrameworkKernelsProperties, NoFrameworkBeatsOneFusedKernel, ()) {
+  const NormForward norm{.rows = *rc::gen::inRange(1, 9000),
+                         .columns = *rc::gen::inRange(1, 9000),
+                         .residual = *rc::gen::arbitrary<bool>(),
+                         .dtype = DType::kBFloat16};
+  for (const char* framework : {"pytorch", "pytorch_fsdp1", "megatron", "deepspeed"})
+    RC_ASSERT(DeviceMicroseconds(norm, framework) >= DeviceMicroseconds(norm, "windtunnel"));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,68 @@
+// Residual factors out of steps whose composition is known.
+#include "cost_models/residual_fit.h"
+
+#include <gtest/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+// A step: seconds of matrix products, of attention, and of the host; device and host go on side by side.
+struct Step {
+  double gemm = 0, attention = 0, host = 0;
+  double At(const ResidualFactors& f) const {
+    return std::max(gemm * f.gemm + attention * f.attention, host * f.host);
+  }
+};
+
+PredictRows Predictor(const std::vector<Step>& steps) {
+  return [steps](const ResidualFactors& factors) -> Result<std::vector<double>> {
+    std::vector<double> times;
+    for (const Step& step : steps) times.push_back(step.At(factors));
+    return times;
+  };
+}
+
+std::vector<double> TimesOf(const std::vector<Step>& steps, const ResidualFactors& factors) {
+  return Predictor(steps)(factors).value();
+}
+
+const std::vector<Step> kSteps = {{8, 1, 1}, {6, 4, 1}, {3, 7, 1}, {9, 2, 1}, {1, 1, 6}, {2, 1, 8}};
+
+TEST(ResidualFit, FindsWhatTheRowsTell) {
+  const ResidualFit fit =
+      FitResiduals(TimesOf(kSteps, {.host = 1.3, .gemm = 1.2, .attention = 0.8}), Predictor(kSteps)).value();
+  EXPECT_NEAR(fit.factors.gemm, 1.2, 0.03);
+  EXPECT_NEAR(fit.factors.attention, 0.8, 0.03);
+  EXPECT_NEAR(fit.factors.host, 1.3, 0.03);
+  EXPECT_GT(fit.before, 0.1);
+  EXPECT_LT(fit.after, 0.02);
+}
+
+TEST(ResidualFit, WhatTheRowsDoNotTellStaysOne) {
+  const std::vector<Step> steps = {{8, 1, 1}, {6, 4, 1}, {3, 7, 1}};
+  const ResidualFit fit = FitResiduals(TimesOf(steps, {.gemm = 1.2}), Predictor(steps)).value();
+  EXPECT_EQ(fit.factors.host, 1);
+  EXPECT_EQ(fit.factors.link, 1);
+  EXPECT_FALSE(fit.estimates.at("link").is_identified);
+  EXPECT_TRUE(fit.estimates.at("gemm").is_identified);
+  EXPECT_LE(fit.estimates.at("gemm").low, 1.2);
+  EXPECT_GE(fit.estimates.at("gemm").high, 1.15);
+}
+
+// One of ten rows takes twice as long as it should: the fit stays with the nine.
+TEST(ResidualFit, ABadRowCountsLittle) {
+  std::vector<Step> steps;
+  for (int i = 1; i <= 10; ++i) steps.push_back({static_cast<double>(i), 2, 0.1});
+  std::vector<double> measured = TimesOf(steps, {.gemm = 1.1});
+  measured[4] *= 2;
+  EXPECT_NEAR(FitResiduals(measured, Predictor(steps))->factors.gemm, 1.1, 0.05);
+}
+
+TEST(ResidualFit, TwoRowsAreTooFew) {
+  const auto fit = FitResiduals({1, 2}, Predictor({{1, 0, 0}, {2, 0, 0}}));
+  ASSERT_FALSE(fit);
+  EXPECT_EQ(fit.error().message, "2 rows, expected at least 3 to fit residuals to");
+}
+
+}  // namespace
+}  // namespace windtunnel
