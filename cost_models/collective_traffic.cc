@@ -50,6 +50,10 @@ TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const
     key.to = group.ranks[position];
   } else {
     const auto& collective = std::get<Collective>(kind);
+    if (collective.kind == CollectiveKind::kShift) {
+      key.shape = Shape::kShift;
+      return key;
+    }
     key.shape = collective.kind == CollectiveKind::kAllToAll ? Shape::kAllToAll : Shape::kRoot;
     const int root = key.shape == Shape::kRoot ? group.ranks[collective.root] : -1;
     (collective.kind == CollectiveKind::kGather ? key.to : key.from) = root;
@@ -68,6 +72,11 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
         if (from != to && is_one) messages.push_back({from, to, 1 / n});
       }
     }
+    return messages;
+  }
+  if (key.shape == Shape::kShift) {
+    for (size_t i = 0; i < key.ranks.size(); ++i)
+      messages.push_back({key.ranks[i], key.ranks[(i + 1) % key.ranks.size()], 1});
     return messages;
   }
   if (key.shape == Shape::kPat) {
@@ -125,7 +134,7 @@ Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages) {
   std::map<int32_t, Load> loads;
   Traffic traffic;
   for (const Message& message : messages) {
-    WT_ASSIGN_OR_RETURN(Route route, finder_.Between(message.from, message.to));
+    WT_ASSIGN_OR_RETURN(NetworkRoute route, finder_.Between(message.from, message.to));
     const bool leaves = message.from / devices_per_node_ != message.to / devices_per_node_;
     for (const Hop& hop : route.hops) {
       Load& load = loads[hop.link];
@@ -199,6 +208,7 @@ Duration LeastMoving(const OpKind& kind, Pattern pattern, int ranks, const Traff
         collective->kind == CollectiveKind::kAllGather || collective->kind == CollectiveKind::kReduceScatter;
     if (pattern == Pattern::kRing && parts) passes = (n - 1) / n;
     if (pattern == Pattern::kRing && collective->kind == CollectiveKind::kAllReduce) passes = 2 * (n - 1) / n;
+    if (pattern == Pattern::kHierarchical && parts) passes = 0.5;
     if (pattern == Pattern::kNvls && parts) passes = (n - 1) / (n + 1);
   }
   return Seconds(traffic.achieved * static_cast<double>(MessageBytes(kind).count()) * passes);

@@ -9,7 +9,7 @@
 //                  few of their edges leave a unit of nodes that follow each other, as few do of a ring
 //   nvls           to the switch and back, 1 + 1/p; nvls tree: beside the trees between nodes
 //   pat            rank i to i + 2^k: min(2^k, n - 2^k)/n
-//   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its like in the next node, 2 (N-1)/(N p)
+//   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its like in the next node, 2 (N-1)/(N p) (of an all-reduce)
 //   pairs          the messages themselves
 //
 // Groups whose nodes have unequal shares of the ranks are taken as one ring in the order of the ranks.
@@ -62,7 +62,18 @@ class TrafficModel {
 
  private:
   // What determines the messages: of pairs, which ranks they go between.
-  enum class Shape : uint8_t { kRing, kTree, kNvls, kNvlsTree, kPat, kHierarchical, kSend, kRoot, kAllToAll };
+  enum class Shape : uint8_t {
+    kRing,
+    kTree,
+    kNvls,
+    kNvlsTree,
+    kPat,
+    kHierarchical,
+    kSend,
+    kRoot,
+    kAllToAll,
+    kShift
+  };
   struct Key {
     Shape shape;
     int from = -1, to = -1;

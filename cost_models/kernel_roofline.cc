@@ -67,13 +67,29 @@ Duration AttentionTime(const Attention& a, Flops flops, bool is_backward, const 
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
 }
 
+// As flash attention of the tokens whose keys are at hand.
+template <typename Attention>
+Duration BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
+                   const std::string& flash) {
+  return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
+                                        AttentionKind::kFlash, a.dtype},
+                       flops, is_backward, device, flash);
+}
+
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (const auto* g = std::get_if<Gemm>(&kind))
     return GemmTime({1, g->m, g->n, g->k, g->dtype}, device, options.tf32);
+  // Tiles of all groups fill the multiprocessors together.
+  if (const auto* g = std::get_if<GroupedGemm>(&kind))
+    return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind))
     return AttentionTime(*a, FlopsOf(kind), false, device, options.flash);
   if (const auto* a = std::get_if<AttentionBackward>(&kind))
     return AttentionTime(*a, FlopsOf(kind), true, device, options.flash);
+  if (const auto* a = std::get_if<ContextAttentionForward>(&kind))
+    return BlockTime(*a, FlopsOf(kind), false, device, options.flash);
+  if (const auto* a = std::get_if<ContextAttentionBackward>(&kind))
+    return BlockTime(*a, FlopsOf(kind), true, device, options.flash);
   return Duration();
 }
 

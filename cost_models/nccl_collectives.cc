@@ -181,14 +181,14 @@ class Model {
       case CollectiveKind::kScatter:
       case CollectiveKind::kAllToAll:
         return ToAllOthers(MessageBytes(collective));
+      case CollectiveKind::kShift:
+        return Pairs(MessageBytes(collective), IsAcrossNodes() ? 0 : 1, IsAcrossNodes() ? 1 : 0);
       default:
         break;
     }
     const CollectiveKind kind = NcclKind(collective.kind);
-    const bool in_three = algorithm_ == CollectiveAlgorithm::kHierarchical &&
-                          kind == CollectiveKind::kAllReduce && layout_.nodes > 1 &&
-                          layout_.ranks_per_node > 1;
-    return in_three ? Hierarchical(NcclBytes(collective)) : OfNccl(kind, NcclBytes(collective));
+    const bool by_levels = algorithm_ == CollectiveAlgorithm::kHierarchical && HasLevels(kind);
+    return by_levels ? Hierarchical(kind, NcclBytes(collective)) : OfNccl(kind, NcclBytes(collective));
   }
 
  private:
@@ -222,13 +222,28 @@ class Model {
     }
     for (const NcclEntry& entry : NcclTable(kind, AchievedBy(found, layout_))) {
       if (entry.algorithm != choice.algorithm || entry.protocol != choice.protocol) continue;
+      if (entry.algorithm == NcclAlgorithm::kNvlsTree) return std::min(entry.bandwidth, MostOfTrees());
       if (entry.algorithm != NcclAlgorithm::kTree) return entry.bandwidth;
-      return entry.bandwidth * TreeCorrection(entry.protocol, bytes, /*interpolated=*/true);
+      return std::min(entry.bandwidth, MostOfTrees()) *
+             TreeCorrection(entry.protocol, bytes, /*interpolated=*/true);
     }
     return choice.bandwidth;
   }
 
-  CollectiveTime Hierarchical(Bytes bytes) const {
+  // Of N nodes' trees each node's cards carry 2 (N-1)/N of the message. (NCCL's estimate is beyond that for few devices a node.)
+  Bandwidth MostOfTrees() const {
+    if (layout_.nodes == 1) return layout_.link.nominal;
+    return layout_.cards_achieved * (layout_.nodes / (2.0 * (layout_.nodes - 1)));
+  }
+
+  bool HasLevels(CollectiveKind kind) const {
+    const bool is_one = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
+                        kind == CollectiveKind::kReduceScatter;
+    return is_one && layout_.nodes > 1 && layout_.ranks_per_node > 1 &&
+           layout_.ranks == layout_.nodes * layout_.ranks_per_node;
+  }
+
+  CollectiveTime Hierarchical(CollectiveKind kind, Bytes bytes) const {
     GroupLayout within = layout_;
     within.ranks = layout_.ranks_per_node;
     within.nodes = 1;
@@ -241,12 +256,15 @@ class Model {
     const Bytes part((bytes.count() + within.ranks - 1) / within.ranks);
     const Model in_node(within, spec_, CollectiveAlgorithm::kAuto, protocol_);
     const Model among_nodes(between, spec_, CollectiveAlgorithm::kAuto, protocol_);
+    std::vector<CollectiveTime> levels = {among_nodes.OfNccl(kind, part)};
+    if (kind != CollectiveKind::kAllGather)
+      levels.push_back(in_node.OfNccl(CollectiveKind::kReduceScatter, bytes));
+    if (kind != CollectiveKind::kReduceScatter)
+      levels.push_back(in_node.OfNccl(CollectiveKind::kAllGather, bytes));
     CollectiveTime sum{Pattern::kHierarchical, {}, {}};
-    for (const CollectiveTime& phase : {in_node.OfNccl(CollectiveKind::kReduceScatter, bytes),
-                                        among_nodes.OfNccl(CollectiveKind::kAllReduce, part),
-                                        in_node.OfNccl(CollectiveKind::kAllGather, bytes)}) {
-      sum.time += phase.time;
-      sum.latency += phase.latency;
+    for (const CollectiveTime& level : levels) {
+      sum.time += level.time;
+      sum.latency += level.latency;
     }
     return sum;
   }
@@ -283,6 +301,9 @@ class Model {
   Bandwidth CardOfOne() const {
     return std::min(layout_.cards_achieved * (1.0 / layout_.ranks_per_node), PairCeiling());
   }
+
+  // Of ranks on several nodes with several each, some of a ring's messages leave the node; the others are sooner there.
+  bool IsAcrossNodes() const { return layout_.nodes > 1 && layout_.nodes < layout_.ranks; }
 
   CollectiveTime ToAllOthers(Bytes bytes) const {
     const double n = layout_.ranks, p = layout_.ranks_per_node;

@@ -6,7 +6,7 @@
 //
 // Achieved: a ring within a node what nccl-tests measure of the link, beyond it at most the group's share of its nodes' network
 // cards, at what rings reach of them (where only p of a node's d ranks are in the group, d/p groups like it share them); trees
-// and reductions in switches NCCL's estimate times the same ratio of achieved to found, but in the NVSwitch of one node the measured
+// and reductions in switches NCCL's estimate times the same ratio of achieved to found, no more than the cards carry, but in the NVSwitch of one node the measured
 // rate R: every device of n sends and receives the message and its part of the sum, b (1 + 1/n) / R.
 //
 //   All-gather of 64 MiB among 8 A100s of a node (230 GB/s, start 28 us): NCCL estimates 32.2 + 244.7 us for Simple and 27.3 + 265.9 for
@@ -19,7 +19,8 @@
 //   send and receive        one hop; within a node at the ring's rate, beyond it over one card, at most 21.2 GB/s
 //   gather, scatter         messages between the root and each other rank, at once: (p-1)/n b over the root's link, the rest over its card
 //   all-to-all              the same of every rank, of its own send buffer of b bytes
-//   hierarchical all-reduce reduce-scatter within nodes, all-reduces of the parts between them, all-gather within: three collectives
+//   hierarchical            all-gather: among the ranks at the same place of their nodes, then within nodes; reduce-scatter the other way
+//                           round; all-reduce: reduce-scatter within, all-reduces of the parts between, all-gather within
 #pragma once
 
 #include <string>

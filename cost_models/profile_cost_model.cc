@@ -23,7 +23,8 @@ class ProfileCostModel : public CostModel {
       : profile_(profile),
         backend_(CommunicatorName(plan)),
         ranks_per_node_(RanksPerNode(plan)),
-        dispatch_(NearestDispatch()) {}
+        dispatch_(NearestDispatch()),
+        asks_for_links_(plan.scenario.cluster.topology.is_given() || plan.scenario.cluster.slow_link) {}
 
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
@@ -36,13 +37,14 @@ class ProfileCostModel : public CostModel {
   bool SharesCores() const { return profile_.device == "cpu"; }
   int RanksPerCore() const;
   Distribution NearestDispatch() const;
-  Status CheckDispatch() const;
+  Status CheckUsable() const;
   CommunicationCost WithOverlap(const CollectiveEstimate& estimate) const;
 
   const Profile& profile_;
   const std::string backend_;
   const int ranks_per_node_;
   const Distribution dispatch_;
+  const bool asks_for_links_;
 };
 
 // The busiest core's: a collective goes at the pace of its slowest rank.
@@ -60,7 +62,13 @@ Distribution ProfileCostModel::NearestDispatch() const {
 }
 
 // Dispatch() has no way to fail, so the first operator does: no measurement must not pass for no cost.
-Status ProfileCostModel::CheckDispatch() const {
+Status ProfileCostModel::CheckUsable() const {
+  if (asks_for_links_)
+    return Unsupported(
+        "cluster.topology and cluster.slow_link are for devices from their datasheets: '{}' has collectives "
+        "as they "
+        "were measured, expected neither",
+        profile_.name);
   if (!profile_.dispatch.empty()) return Ok();
   return InvalidInput(
       "profile '{}' has no dispatch times; run `windtunnel calibrate SCENARIO` to measure them",
@@ -68,7 +76,7 @@ Status ProfileCostModel::CheckDispatch() const {
 }
 
 Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
-  WT_RETURN_IF_ERROR(CheckDispatch());
+  WT_RETURN_IF_ERROR(CheckUsable());
   const std::string key = CostKey(op.kind);
   const KernelEntry* nearest = nullptr;
   for (const KernelEntry& entry : profile_.kernels) {
@@ -87,7 +95,7 @@ Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
 }
 
 Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Group& group) const {
-  WT_RETURN_IF_ERROR(CheckDispatch());
+  WT_RETURN_IF_ERROR(CheckUsable());
   const int ranks = static_cast<int>(group.ranks.size());
   if (ranks <= 1) return CommunicationCost{};  // with oneself: nothing moves
   const TransferKey transfer = TransferKeyOf(op);

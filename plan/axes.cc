@@ -12,20 +12,20 @@ AxisId Add(Plan& plan, Axis axis) {
 
 Status AddDataAxes(Plan& plan, PlanAxes& axes) {
   const DeviceMesh& mesh = plan.mesh;
-  if (mesh.data() == 1) return Ok();
-  axes.data = mesh.data() == mesh.world_size() ? axes.world : Add(plan, mesh.DataAxis());
+  if (mesh.copies() == 1) return Ok();
+  axes.data = mesh.copies() == mesh.world_size() ? axes.world : Add(plan, mesh.DataAxis());
   const DataParallelKind kind = plan.scenario.parallel.data.kind;
   const bool replicates =
       kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp || kind == DataParallelKind::kDp;
   if (replicates) return Ok();
   const int shard = static_cast<int>(ShardRanks(plan.scenario));
-  if (mesh.data() % shard != 0) {
-    return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size ({})", shard,
-                        mesh.data());
+  if (mesh.copies() % shard != 0) {
+    return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size x context.size ({})",
+                        shard, mesh.copies());
   }
-  if (shard == 1 || shard == mesh.data()) return Ok();
+  if (shard == 1 || shard == mesh.copies()) return Ok();
   axes.shard = Add(plan, mesh.DataAxis("shard", shard, 1));
-  axes.replicate = Add(plan, mesh.DataAxis("replicate", mesh.data() / shard, shard));
+  axes.replicate = Add(plan, mesh.DataAxis("replicate", mesh.copies() / shard, shard));
   return Ok();
 }
 
@@ -57,10 +57,11 @@ void AddPipelineAxes(Plan& plan, PlanAxes& axes) {
 
 int64_t ShardRanks(const Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
+  const int64_t copies = data.size * s.parallel.context.size;
   switch (data.kind) {
     case DataParallelKind::kZero1:
     case DataParallelKind::kZero2:
-      return data.shard_size > 0 ? data.shard_size : data.size;
+      return data.shard_size > 0 ? data.shard_size : copies;
     case DataParallelKind::kFsdp:
       break;
     default:
@@ -69,14 +70,14 @@ int64_t ShardRanks(const Scenario& s) {
   switch (data.sharding) {
     case Sharding::kFullShard:
     case Sharding::kShardGradOp:
-      return data.size;
+      return copies;
     case Sharding::kNoShard:
       return 1;
     case Sharding::kHybridShard:
     case Sharding::kHybridShardZero2:
       break;
   }
-  return data.shard_size > 0 ? data.shard_size : std::min(data.size, s.cluster.devices_per_node);
+  return data.shard_size > 0 ? data.shard_size : std::min(copies, s.cluster.devices_per_node);
 }
 
 Result<PlanAxes> AddAxes(Plan& plan) {
@@ -86,6 +87,12 @@ Result<PlanAxes> AddAxes(Plan& plan) {
   const DeviceMesh& mesh = plan.mesh;
   if (mesh.tensor() > 1)
     axes.tensor = mesh.tensor() == mesh.world_size() ? axes.world : Add(plan, mesh.TensorAxis());
+  if (mesh.context() > 1) axes.context = Add(plan, mesh.ContextAxis());
+  if (const int experts = static_cast<int>(plan.scenario.parallel.expert.size); experts > 1) {
+    axes.expert = Add(plan, mesh.ExpertAxis(experts));
+    const int same = mesh.copies() / experts;
+    if (same > 1) axes.expert_data = Add(plan, mesh.DataAxis("expert data", same, experts));
+  }
   AddPipelineAxes(plan, axes);
   return axes;
 }

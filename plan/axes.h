@@ -11,9 +11,13 @@ namespace windtunnel {
 
 struct PlanAxes {
   AxisId world = 0;
-  AxisId data = -1;                   // more than one data-parallel rank; the world where those are all
+  AxisId data =
+      -1;  // more than one rank with the same weights (data x context); the world where those are all
   AxisId shard = -1, replicate = -1;  // parts of it, where shards have replicas
   AxisId tensor = -1;                 // more than one tensor-parallel rank
+  AxisId context = -1;                // more than one context-parallel rank
+  AxisId expert = -1;                 // more than one expert-parallel rank
+  AxisId expert_data = -1;            // more than one rank with the same experts
   AxisId pipeline = -1;               // for what is summed over all stages
   AxisId embedding = -1;              // pairs of the first and the last stage's rank, whose weights are tied
   std::map<std::pair<int, int>, AxisId> messages;  // from one pipeline rank to another

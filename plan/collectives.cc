@@ -53,6 +53,18 @@ OpIndex CollectiveStream::ReduceScatter(ProgramBuilder& b, Slice whole, Slice sh
   return Add(b, op, std::move(name), {whole}, {shard}, std::move(after));
 }
 
+OpIndex CollectiveStream::AllToAll(ProgramBuilder& b, Slice in, Slice out, std::string name,
+                                   std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kAllToAll, role_.buffers[in.buffer].dtype, in.elements};
+  return Add(b, op, std::move(name), {in}, {out}, std::move(after));
+}
+
+OpIndex CollectiveStream::Shift(ProgramBuilder& b, Slice x, Slice y, std::string name,
+                                std::vector<OpIndex> after) {
+  const Collective op{CollectiveKind::kShift, role_.buffers[x.buffer].dtype, x.elements};
+  return Add(b, op, std::move(name), {x}, {y}, std::move(after));
+}
+
 OpIndex CollectiveStream::Broadcast(ProgramBuilder& b, Slice data, std::string name,
                                     std::vector<OpIndex> after) {
   const Collective op{CollectiveKind::kBroadcast, role_.buffers[data.buffer].dtype, data.elements};

@@ -25,6 +25,9 @@ class CollectiveStream {
                     std::vector<OpIndex> after);
   OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
                         std::vector<OpIndex> after);
+  // `in` and `out` have a part for each rank; x goes to the next rank around the ring, y comes from the one before.
+  OpIndex AllToAll(ProgramBuilder& b, Slice in, Slice out, std::string name, std::vector<OpIndex> after);
+  OpIndex Shift(ProgramBuilder& b, Slice x, Slice y, std::string name, std::vector<OpIndex> after);
   OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
   // To and from rank `root` of the group, which alone has the `sum` or the `whole`; the others pass a slice of no buffer. Shards are
   // equal parts.

@@ -2,10 +2,12 @@
 #include <memory>
 
 #include "base/check.h"
+#include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/device_replicas.h"
 #include "plan/fsdp_units.h"
 #include "plan/role_compiler.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
@@ -15,11 +17,18 @@ Status UnsupportedKey(std::string_view key, std::string_view what) {
 }
 
 Status CheckPrecision(const PrecisionSpec& p) {
-  const bool tf32 = p.param == Precision::kFp32 && p.compute == Precision::kTf32;
-  if (p.compute != p.param && !tf32) {
-    return UnsupportedKey("precision.compute", "another type than precision.param (or tf32 on fp32)");
+  if (p.param == Precision::kFp8) {
+    return InvalidInput(
+        "precision.param is fp8, expected fp32, bf16 or fp16: parameters are stored in those, and products "
+        "of "
+        "precision.compute fp8 convert them");
   }
-  if (p.param == Precision::kFp8 || p.reduce == Precision::kFp8) return UnsupportedKey("precision", "fp8");
+  const bool is_narrower = p.param == Precision::kFp32 || p.compute == Precision::kFp8;
+  if (p.compute != p.param && !is_narrower) {
+    return InvalidInput(
+        "precision.compute has as many bits as precision.param or more, expected precision.param itself or "
+        "fewer bits");
+  }
   if (p.param == Precision::kTf32 || p.reduce == Precision::kTf32) {
     return InvalidInput("precision: tf32 is a type of matrix products only (precision.compute); store fp32");
   }
@@ -27,14 +36,28 @@ Status CheckPrecision(const PrecisionSpec& p) {
   return Ok();
 }
 
+// Where ranks hold different experts.
+Status CheckShardsOfExperts(const Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  if (s.parallel.expert.size == 1) return Ok();
+  if (data.kind == DataParallelKind::kFsdp) {
+    return UnsupportedKey("parallel.data.kind", "fsdp with parallel.expert.size > 1");
+  }
+  if (ShardRanks(s) > 1 && ShardRanks(s) != data.size * s.parallel.context.size) {
+    return UnsupportedKey("parallel.data.shard_size", "a part of the ranks with parallel.expert.size > 1");
+  }
+  if (data.find_unused_parameters) {
+    return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
+  }
+  return Ok();
+}
+
 // What the step programs do not cover yet, by the scenario's key.
 Status CheckSupported(const Scenario& s) {
-  const auto& parallel = s.parallel;
   WT_RETURN_IF_ERROR(CheckTensorParallel(s));
-  if (parallel.context.size > 1) return UnsupportedKey("parallel.context.size", "context parallelism");
-  if (parallel.expert.size > 1) return UnsupportedKey("parallel.expert.size", "expert parallelism");
-  if (s.model.experts) return UnsupportedKey("model.experts", "a mixture of experts");
-  if (s.model.dropout != 0) return UnsupportedKey("model.dropout", "dropout other than 0");
+  WT_RETURN_IF_ERROR(CheckContextParallel(s));
+  WT_RETURN_IF_ERROR(CheckExperts(s));
+  WT_RETURN_IF_ERROR(CheckShardsOfExperts(s));
   return CheckPrecision(s.precision);
 }
 
@@ -60,11 +83,13 @@ bool SplitsBackward(const Schedule& schedule) {
 }
 
 Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule) {
-  if (scenario.parallel.data.kind == DataParallelKind::kFsdp && SplitsBackward(schedule)) {
+  const DataParallelKind kind = scenario.parallel.data.kind;
+  const bool reduces_each = kind == DataParallelKind::kFsdp || kind == DataParallelKind::kZero2;
+  if (reduces_each && SplitsBackward(schedule)) {
     return Unsupported(
-        "parallel.data.kind: fsdp with a schedule that makes gradients of weights apart from those of inputs "
+        "parallel.data.kind: {} with a schedule that makes gradients of weights apart from those of inputs "
         "({}) is not supported yet",
-        schedule.name);
+        WordOf(kind), schedule.name);
   }
   return Ok();
 }

@@ -17,7 +17,8 @@ void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const 
   for (size_t i = 0; i < indices.size(); ++i) {
     const Parameter& parameter = b.role().parameters[indices[i]];
     b.Add(InitializeParameter{parameter.init.distribution, parameter.elements, parameter.init.scale,
-                              static_cast<uint64_t>(parameter.ordinal), parameter.part},
+                              static_cast<uint64_t>(parameter.ordinal), parameter.part,
+                              parameter.expert_stride},
           parameter.name, {}, {places[i]});
   }
 }

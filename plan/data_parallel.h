@@ -14,10 +14,12 @@ struct StrategyContext {
   const Scenario& scenario;
   Role& role;
   const std::vector<Module>& modules;
-  CollectiveStream& data;       // all data-parallel ranks
-  CollectiveStream& shard;      // those that one copy of the states is sharded over
-  CollectiveStream& replicate;  // those that hold the same shard
-  CollectiveStream& tensor;     // those that have parts of the same weights
+  CollectiveStream& data;         // all data-parallel ranks
+  CollectiveStream& shard;        // those that one copy of the states is sharded over
+  CollectiveStream& replicate;    // those that hold the same shard
+  CollectiveStream& tensor;       // those that have parts of the same weights
+  CollectiveStream& expert;       // those that share the experts
+  CollectiveStream& expert_data;  // those of `data` that have the same experts
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>

@@ -19,10 +19,11 @@ Bytes CapOf(const DataParallelSpec& spec) {
 }  // namespace
 
 DdpReducer::DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives,
-                       std::vector<Slice> values, DType reduce)
+                       CollectiveStream& experts, std::vector<Slice> values, DType reduce)
     : role_(role),
       spec_(spec),
       collectives_(collectives),
+      experts_(experts),
       values_(std::move(values)),
       type_(role.buffers[values_.front().buffer].dtype),
       reduce_(reduce),
@@ -52,66 +53,94 @@ void DdpReducer::AssignFirstBuckets() {
   }
 }
 
+std::vector<int> DdpReducer::WithExperts(const std::vector<int>& parameters, bool of_experts) const {
+  std::vector<int> some;
+  for (int parameter : parameters) {
+    if (role_.parameters[parameter].is_of_experts() == of_experts) some.push_back(parameter);
+  }
+  return some;
+}
+
+// In the order in which their last parameters come.
 std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& order,
                                                         const std::vector<Bytes>& limits,
                                                         const char* generation) {
-  std::vector<Bytes> sizes;
-  for (int parameter : order) sizes.push_back(SizeOf(type_) * role_.parameters[parameter].elements);
-  const Category category = spec_.gradient_as_bucket_view ? Category::kGradients : Category::kCommunication;
+  std::vector<Bucket> buckets;
+  for (bool of_experts : {false, true}) {
+    const std::vector<int> parameters = WithExperts(order, of_experts);
+    std::vector<Bytes> sizes;
+    for (int parameter : parameters) sizes.push_back(SizeOf(type_) * role_.parameters[parameter].elements);
+    for (const std::vector<int>& positions : AssignBuckets(sizes, limits)) {
+      Bucket bucket;
+      bucket.collectives = of_experts ? &experts_ : &collectives_;
+      for (int position : positions) bucket.parameters.push_back(parameters[position]);
+      buckets.push_back(std::move(bucket));
+    }
+  }
+  std::vector<size_t> place(role_.parameters.size());
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  std::stable_sort(buckets.begin(), buckets.end(), [&](const Bucket& a, const Bucket& b) {
+    return place[a.parameters.back()] < place[b.parameters.back()];
+  });
   bucket_of_.assign(order.size(), -1);
   slot_.assign(order.size(), {});
-  std::vector<Bucket> buckets;
-  for (const std::vector<int>& positions : AssignBuckets(sizes, limits)) {
-    Bucket bucket;
-    int64_t elements = 0;
-    for (int position : positions) elements += role_.parameters[order[position]].elements;
-    bucket.whole =
-        NewBuffer(role_, fmt::format("{}bucket {}", generation, buckets.size()), elements, category, reduce_);
-    int64_t offset = 0;
-    for (int position : positions) {
-      const int parameter = order[position];
-      bucket.parameters.push_back(parameter);
-      bucket_of_[parameter] = static_cast<int>(buckets.size());
-      slot_[parameter] = Slice{bucket.whole.buffer, offset, role_.parameters[parameter].elements};
-      offset += role_.parameters[parameter].elements;
-    }
-    buckets.push_back(std::move(bucket));
-  }
+  for (size_t i = 0; i < buckets.size(); ++i)
+    Place(buckets[i], static_cast<int>(i), fmt::format("{}bucket {}", generation, i));
   return buckets;
+}
+
+void DdpReducer::Place(Bucket& bucket, int index, std::string name) {
+  const Category category = spec_.gradient_as_bucket_view ? Category::kGradients : Category::kCommunication;
+  int64_t elements = 0;
+  for (int parameter : bucket.parameters) elements += role_.parameters[parameter].elements;
+  bucket.whole = NewBuffer(role_, std::move(name), elements, category, reduce_);
+  int64_t offset = 0;
+  for (int parameter : bucket.parameters) {
+    bucket_of_[parameter] = index;
+    slot_[parameter] = Slice{bucket.whole.buffer, offset, role_.parameters[parameter].elements};
+    offset += role_.parameters[parameter].elements;
+  }
 }
 
 void DdpReducer::Initialize(ProgramBuilder& builder) {
   builder_ = &builder;
   builder.SetPhase(Phase::kInitialize);
-  BroadcastParameters();
+  std::vector<int> all(role_.parameters.size());
+  std::iota(all.begin(), all.end(), 0);
+  BroadcastParameters(collectives_, WithExperts(all, false));
+  BroadcastParameters(experts_, WithExperts(all, true));
   for (const Bucket& bucket : buckets_) builder.Alloc(bucket.whole.buffer);
   if (used_map_.buffer >= 0) builder.Alloc(used_map_.buffer);
 }
 
 // Coalesced: parameters are flattened into a buffer, broadcast, and copied back.
-void DdpReducer::BroadcastParameters() {
+void DdpReducer::BroadcastParameters(CollectiveStream& collectives, const std::vector<int>& parameters) {
+  if (collectives.ranks() == 1) return;
   size_t begin = 0;
-  while (begin < values_.size()) {
+  while (begin < parameters.size()) {
     int64_t elements = 0;
     size_t end = begin;
-    while (end < values_.size() &&
-           (end == begin || SizeOf(type_) * (elements + values_[end].elements) <= kBroadcastBucket)) {
-      elements += values_[end++].elements;
+    while (end < parameters.size() &&
+           (end == begin ||
+            SizeOf(type_) * (elements + values_[parameters[end]].elements) <= kBroadcastBucket)) {
+      elements += values_[parameters[end++]].elements;
     }
     Slice flat = builder_->Temporary("broadcast buffer", elements, Category::kCommunication, type_);
     std::vector<Slice> parts;
     int64_t offset = 0;
     for (size_t i = begin; i < end; ++i) {
-      parts.push_back(Slice{flat.buffer, offset, values_[i].elements});
+      const Slice& values = values_[parameters[i]];
+      parts.push_back(Slice{flat.buffer, offset, values.elements});
       builder_->Add(Copy{.elements = parts.back().elements, .from = type_, .to = type_},
-                    role_.parameters[i].name, {values_[i]}, {parts.back()});
+                    role_.parameters[parameters[i]].name, {values}, {parts.back()});
       offset += parts.back().elements;
     }
     OpIndex broadcast =
-        collectives_.Broadcast(*builder_, flat, "broadcast parameters", {builder_->LastCompute()});
+        collectives.Broadcast(*builder_, flat, "broadcast parameters", {builder_->LastCompute()});
     for (size_t i = begin; i < end; ++i) {
       builder_->Add(Copy{.elements = parts[i - begin].elements, .from = type_, .to = type_},
-                    role_.parameters[i].name, {parts[i - begin]}, {values_[i]}, {broadcast});
+                    role_.parameters[parameters[i]].name, {parts[i - begin]}, {values_[parameters[i]]},
+                    {broadcast});
     }
     begin = end;
   }
@@ -184,8 +213,8 @@ void DdpReducer::LaunchReadyBuckets() {
 }
 
 void DdpReducer::Launch(Bucket& bucket, size_t index) {
-  bucket.launched = collectives_.AllReduce(*builder_, bucket.whole, fmt::format("bucket {}", index),
-                                           {builder_->LastCompute()});
+  bucket.launched = bucket.collectives->AllReduce(*builder_, bucket.whole, fmt::format("bucket {}", index),
+                                                  {builder_->LastCompute()});
   builder_->Carries(bucket.launched, bucket.parameters);
 }
 
@@ -202,14 +231,16 @@ void DdpReducer::EndBackward() {
   LaunchReadyBuckets();
   WT_CHECK_EQ(next_bucket_, buckets_.size());
   if (used_map_.buffer >= 0) ReduceUsedParameters();
-  builder_->WaitBeforeNextCompute(
-      used_map_.buffer >= 0 || !own_gradients_ ? builder_->LastOn(collectives_.stream()) : -1);
+  for (const CollectiveStream* stream : {&collectives_, &experts_}) {
+    const bool waits = stream->ranks() > 1 && (used_map_.buffer >= 0 || !own_gradients_);
+    builder_->WaitBeforeNextCompute(waits ? builder_->LastOn(stream->stream()) : -1);
+  }
   if (!own_gradients_) return;
   for (const Bucket& bucket : buckets_) {
     for (int parameter : bucket.parameters) {
       builder_->Add(Copy{.elements = slot_[parameter].elements, .from = reduce_, .to = type_},
                     role_.parameters[parameter].name, {slot_[parameter]}, {own_gradients_->Place(parameter)},
-                    {bucket.launched});
+                    bucket.launched < 0 ? std::vector<OpIndex>() : std::vector<OpIndex>{bucket.launched});
     }
   }
 }

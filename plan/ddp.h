@@ -22,8 +22,10 @@ class DdpReducer {
  public:
   // `values` are the parameters as the model computes with them; gradients have their type, buckets have type `reduce`.
   // REQUIRES: both types are the same with gradient_as_bucket_view.
+  // `experts`: over which the gradients of experts are reduced (Parameter::is_of_experts), in buckets of their own; a share of the mean
+  // over `collectives` like all others, of which their tokens come.
   DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives,
-             std::vector<Slice> values, DType reduce);
+             CollectiveStream& experts, std::vector<Slice> values, DType reduce);
 
   // Broadcasts parameters from rank 0 and allocates the first buckets. Once, in the initialisation program.
   void Initialize(ProgramBuilder& builder);
@@ -47,6 +49,7 @@ class DdpReducer {
   struct Bucket {
     Slice whole;
     std::vector<int> parameters;
+    CollectiveStream* collectives = nullptr;
     int pending = 0;
     OpIndex launched = -1;
   };
@@ -56,14 +59,16 @@ class DdpReducer {
   void Rebuild();
   std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
                                   const char* generation);
-  void BroadcastParameters();
+  void BroadcastParameters(CollectiveStream& collectives, const std::vector<int>& parameters);
+  std::vector<int> WithExperts(const std::vector<int>& parameters, bool of_experts) const;
+  void Place(Bucket& bucket, int index, std::string name);
   void Launch(Bucket& bucket, size_t index);
   void LaunchReadyBuckets();
   void ReduceUsedParameters();
 
   Role& role_;
   DataParallelSpec spec_;
-  CollectiveStream& collectives_;
+  CollectiveStream &collectives_, &experts_;
   std::vector<Slice> values_;
   DType type_, reduce_;  // of gradients and of buckets
   ProgramBuilder* builder_ = nullptr;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/fp8.h"
 
 namespace windtunnel {
 
@@ -24,12 +25,18 @@ DType TypeOf(Precision precision) {
 
 ModelTypes TypesOf(const PrecisionSpec& precision) {
   const DType storage = precision.param == Precision::kTf32 ? DType::kFloat32 : TypeOf(precision.param);
-  return {storage, TypeOf(precision.compute)};
+  if (precision.compute != Precision::kFp8) {
+    const DType gemm = TypeOf(precision.compute);
+    return {storage, gemm == DType::kTf32 ? storage : gemm, gemm};
+  }
+  // What is not a product of a block computes in 16 bits, whatever parameters are stored in.
+  const DType activations = storage == DType::kFloat16 ? storage : DType::kBFloat16;
+  return {storage, activations, activations, precision.fp8_recipe};
 }
 
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
-                                 const TensorParallel& tensor) {
-  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage, tensor)
+                                 const ModelParallel& parallel) {
+  return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage, parallel)
                                                         : MakeMlp(scenario, stage);
 }
 
@@ -60,22 +67,32 @@ void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
 
 namespace {
 
-// Makes the parameter that of one of `ranks` tensor ranks.
+// Makes the parameter that of one of `ranks` expert ranks.
+void TakeExperts(const ParameterSplit& split, int ranks, Parameter& parameter) {
+  if (split.experts == 0 || ranks == 1) return;
+  parameter.shape[0] /= ranks;
+  parameter.elements /= ranks;
+  parameter.expert_stride = parameter.elements;
+  parameter.part = {{0, parameter.elements}};
+}
+
+// Makes it that of one of `ranks` tensor ranks.
 void SplitParameter(const ParameterSplit& split, int ranks, Parameter& parameter) {
   const int64_t rows = parameter.shape[0], columns = parameter.elements / rows;
+  if (split.by == ParameterSplit::By::kNothing || ranks == 1) return;
+  parameter.part.clear();
   if (split.by == ParameterSplit::By::kColumns) {
     parameter.part = {{0, columns / ranks, rows, columns}};
     parameter.shape[1] /= ranks;
-  } else if (split.by == ParameterSplit::By::kRows) {
-    int64_t first = 0;
-    for (int64_t block : split.blocks) {
-      parameter.part.push_back({first * columns, block / ranks * columns});
-      first += block;
-    }
-    WT_CHECK_EQ(first, rows);
-    parameter.shape[0] /= ranks;
   } else {
-    return;
+    for (int64_t first = 0; first < rows;) {
+      for (int64_t block : split.blocks) {
+        parameter.part.push_back({first * columns, block / ranks * columns});
+        first += block;
+      }
+      WT_CHECK(first == rows || split.experts > 0);
+    }
+    parameter.shape[0] /= ranks;
   }
   parameter.elements /= ranks;
   WT_CHECK_EQ(ElementsOf(parameter.part), parameter.elements);
@@ -93,8 +110,10 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   parameter.init = init;
   parameter.ordinal = ordinal;
   parameter.elements = WholeElements(parameter);
-  if (tensor_.splits()) SplitParameter(split, tensor_.ranks(), parameter);
-  parameter.is_partial_gradient = tensor_.splits_tokens() && split.is_partial_gradient;
+  TakeExperts(split, expert_.ranks(), parameter);
+  SplitParameter(split, tensor_.ranks(), parameter);
+  parameter.is_partial_gradient =
+      (tensor_.splits_tokens() && split.is_partial_gradient) || (tensor_.splits() && split.sees_partial_sums);
   const int index = static_cast<int>(role.parameters.size());
   role.parameters.push_back(std::move(parameter));
   modules_[module].parameters.push_back(index);
@@ -118,7 +137,8 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
 
 Slice LayerContext::GatherTokens(Slice own, const std::string& name) const {
   if (!tensor.splits_tokens()) return own;
-  const Slice all = Activation(name + ".gathered", own.elements * tensor.ranks());
+  const Slice all = b.Temporary(name + ".gathered", own.elements * tensor.ranks(), Category::kActivations,
+                                b.role().buffers[own.buffer].dtype);
   b.WaitBeforeUse(all, tensor.stream->AllGather(b, own, all, name, b.BeforeNextCompute()));
   return all;
 }
@@ -134,54 +154,108 @@ Slice LayerContext::SumOverRanks(Slice partial, const std::string& name) const {
   return own;
 }
 
+Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
+  const Slice values = hooks.Values(parameter);
+  if (types.activations == types.storage) return values;
+  const Slice converted =
+      b.Temporary(name + ".converted", values.elements, Category::kWorkspace, types.activations);
+  b.Add(Copy{.elements = values.elements, .from = types.storage, .to = types.activations}, name, {values},
+        {converted});
+  return converted;
+}
+
 Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
-  if (split == LinearSplit::kColumnParallel) x = c.GatherTokens(x, name);
   const bool adds_bias_after = split == LinearSplit::kRowParallel && bias >= 0;
-  Slice y = c.Activation(name, rows * out);
-  Gemm gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .dtype = c.types.gemm};
-  gemm.bias = bias >= 0 && !adds_bias_after;
-  std::vector<Slice> reads = {x, c.hooks.Values(weight)};
-  if (gemm.bias) reads.push_back(c.hooks.Values(bias));
-  c.b.Add(gemm, name, std::move(reads), {y});
+  Slice y = ForwardProduct(c, x, rows, bias >= 0 && !adds_bias_after);
   if (split == LinearSplit::kRowParallel) y = c.SumOverRanks(y, name);
   if (adds_bias_after) {
-    c.b.Add(AddBias{y.elements / out, out, c.types.storage}, name + ".bias", {y, c.hooks.Values(bias)}, {y});
+    c.b.Add(AddBias{y.elements / out, out, c.types.activations}, name + ".bias",
+            {y, c.OperandOf(bias, name + ".bias")}, {y});
   }
   return y;
 }
 
+Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const {
+  const bool gathers = split == LinearSplit::kColumnParallel;
+  Gemm gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .bias = adds_bias, .dtype = c.types.gemm};
+  std::vector<Slice> reads;
+  if (is_fp8) {
+    const Fp8Factors fp8(c, name);
+    gemm.dtype = DType::kFloat8;
+    reads = {fp8.OfTokens(x, in, gathers, Fp8Sum::kOverColumns),
+             fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns)};
+  } else {
+    if (gathers) x = c.GatherTokens(x, name);
+    reads = {x, c.OperandOf(weight, name)};
+  }
+  if (adds_bias) reads.push_back(c.OperandOf(bias, name + ".bias"));
+  const Slice y = c.Activation(name, rows * out);
+  c.b.Add(gemm, name, std::move(reads), {y});
+  return y;
+}
+
 void Linear::AddBiasGradient(const LayerContext& c, Slice dy) const {
-  const ColumnSum sum{dy.elements / out, out, c.hooks.HoldsValue(bias), c.types.storage};
+  const ColumnSum sum{dy.elements / out, out, c.hooks.HoldsValue(bias), c.types.activations};
   c.b.Add(sum, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
   c.hooks.Ready(bias);
+}
+
+Slice Linear::InputGradient(const LayerContext& c, Slice dy, int64_t rows) const {
+  Gemm gemm{.m = rows, .n = in, .k = out, .dtype = c.types.gemm};
+  std::vector<Slice> reads;
+  if (is_fp8) {
+    gemm.dtype = DType::kFloat8;
+    gemm.transpose_b = true;
+    reads = {dy, Fp8Factors(c, name).OfWeight(weight, out, in, Fp8Sum::kOverRows)};
+  } else {
+    reads = {dy, c.OperandOf(weight, name)};
+  }
+  const Slice dx = c.Activation(name + ".dx", rows * in);
+  c.b.Add(gemm, name + ".input", std::move(reads), {dx});
+  return dx;
+}
+
+void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
+  Gemm gemm{.m = out, .n = in, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
+  if (is_fp8) {
+    gemm.dtype = DType::kFloat8;
+    gemm.transpose_a = false;
+    gemm.transpose_b = true;
+  }
+  c.AddWeightGradient(gemm, name + ".weight", out * in, dy, x, weight);
 }
 
 Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx,
                        bool weight_ready) const {
   const bool is_column_parallel = split == LinearSplit::kColumnParallel;
+  const bool is_row_parallel = split == LinearSplit::kRowParallel;
   const bool gathers_input_later = is_column_parallel && c.deferred != nullptr;
   const Slice own_dy = dy;
-  if (split == LinearSplit::kRowParallel) dy = c.GatherTokens(dy, name + ".dy");
-  if (is_column_parallel && !gathers_input_later) x = c.GatherTokens(x, name + ".x");
+  Slice dy_by_rows = dy;  // of the weight's product
+  if (is_fp8) {
+    const Fp8Factors::Both factors = Fp8Factors(c, name + ".dy").OfTokensBothWays(dy, out, is_row_parallel);
+    dy = factors.over_columns;
+    dy_by_rows = factors.over_rows;
+  } else if (is_row_parallel) {
+    dy_by_rows = dy = c.GatherTokens(dy, name + ".dy");
+  }
+  const auto input = [*this, x, is_column_parallel](const LayerContext& c) {
+    if (is_fp8)
+      return Fp8Factors(c, name + ".x", /*knows_scale=*/true)
+          .OfTokens(x, in, is_column_parallel, Fp8Sum::kOverRows);
+    return is_column_parallel ? c.GatherTokens(x, name + ".x") : x;
+  };
+  const Slice known_input = gathers_input_later ? kNoSlice : input(c);
   if (bias >= 0) {
     c.AddOrDefer([*this, own_dy](const LayerContext& c) { AddBiasGradient(c, own_dy); });
   }
   Slice dx = kNoSlice;
   if (needs_dx) {
-    dx = c.Activation(name + ".dx", rows * in);
-    c.b.Add(Gemm{.m = rows, .n = in, .k = out, .dtype = c.types.gemm}, name + ".input",
-            {dy, c.hooks.Values(weight)}, {dx});
+    dx = InputGradient(c, dy, rows);
     if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx");
   }
-  c.AddOrDefer([*this, dy, x, rows, weight_ready, gathers_input_later](const LayerContext& c) {
-    const Gemm gemm{.m = out,
-                    .n = in,
-                    .k = rows,
-                    .transpose_a = true,
-                    .accumulate = c.hooks.HoldsValue(weight),
-                    .dtype = c.types.gemm};
-    const Slice input = gathers_input_later ? c.GatherTokens(x, name + ".x") : x;
-    c.b.Add(gemm, name + ".weight", {dy, input}, {c.hooks.Gradient(weight)});
+  c.AddOrDefer([*this, dy_by_rows, input, known_input, rows, weight_ready](const LayerContext& c) {
+    AddWeightGradient(c, dy_by_rows, known_input.buffer < 0 ? input(c) : known_input, rows);
     if (weight_ready) c.hooks.Ready(weight);
     else c.hooks.Wrote(weight);
   });
@@ -205,7 +279,7 @@ Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t 
                                    Category::kActivations);
   writes.push_back(saved.y);
   writes.push_back(saved.statistics);
-  c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.storage}, name, reads, writes);
+  c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.activations}, name, reads, writes);
   return saved;
 }
 
@@ -219,8 +293,8 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
   if (residual) reads.push_back(dresidual);
   std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};
   if (beta >= 0) writes.push_back(c.hooks.Gradient(beta));
-  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.storage}, name, reads,
-          writes);
+  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.activations}, name,
+          reads, writes);
   if (beta >= 0) c.hooks.Ready(beta);
   c.hooks.Ready(gamma);
   return dx;

@@ -30,7 +30,39 @@ struct LayerContext {
   }
 
   Slice Activation(std::string name, int64_t elements) const {
-    return b.Temporary(std::move(name), elements, Category::kActivations, types.storage);
+    return b.Temporary(std::move(name), elements, Category::kActivations, types.activations);
+  }
+  // A parameter's values as products take them: converted, where parameters are stored in another type.
+  Slice OperandOf(int parameter, const std::string& name) const;
+  // Adds a product (a Gemm or a GroupedGemm) of `elements` elements into a parameter's gradient.
+  template <typename Product>
+  void AddWeightGradient(Product product, const std::string& name, int64_t elements, Slice dy, Slice x,
+                         int parameter) const {
+    const bool holds = hooks.HoldsValue(parameter);
+    if (types.activations == types.storage) {
+      product.accumulate = holds;
+      b.Add(product, name, {dy, x}, {hooks.Gradient(parameter)});
+      return;
+    }
+    const Slice result = Activation(name + ".grad", elements);
+    b.Add(product, name, {dy, x}, {result});
+    const Copy copy{
+        .elements = elements, .from = types.activations, .to = types.storage, .accumulate = holds};
+    b.Add(copy, name, {result}, {hooks.Gradient(parameter)});
+  }
+  // Drops elements of x, in place; returns the mask, which backward wants. Nothing (no slice) where nothing is dropped.
+  Slice Drop(Slice x, double share, const std::string& name) const {
+    if (share == 0) return {};
+    const Slice mask = b.Temporary(name + ".mask", x.elements, Category::kActivations, DType::kUInt8);
+    b.Add(Dropout{x.elements, false, types.activations}, name, {x}, {x, mask});
+    return mask;
+  }
+  // The gradient of what was dropped from: dy itself where nothing was.
+  Slice DropGradient(Slice dy, Slice mask, const std::string& name) const {
+    if (mask.buffer < 0) return dy;
+    const Slice dx = Activation(name + ".dx", dy.elements);
+    b.Add(Dropout{dy.elements, true, types.activations}, name, {dy, mask}, {dx});
+    return dx;
   }
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
   Slice GatherTokens(Slice own, const std::string& name) const;
@@ -50,6 +82,7 @@ struct Linear {
   int64_t in = 0, out = 0;
   int weight = -1, bias = -1;  // parameter indices; -1: no bias
   LinearSplit split = LinearSplit::kNone;
+  bool is_fp8 = false;  // its products take fp8 (plan/fp8.h)
 
   Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
   // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
@@ -60,6 +93,9 @@ struct Linear {
 
  private:
   void AddBiasGradient(const LayerContext& c, Slice dy) const;
+  Slice ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const;
+  Slice InputGradient(const LayerContext& c, Slice dy, int64_t rows) const;
+  void AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const;
 };
 
 // Layer norm or RMS norm over `columns`.

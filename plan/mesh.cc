@@ -8,35 +8,39 @@ namespace windtunnel {
 
 DeviceMesh::DeviceMesh(const ParallelSpec& parallel)
     : tensor_(static_cast<int>(parallel.tensor.size)),
+      context_(static_cast<int>(parallel.context.size)),
       data_(static_cast<int>(parallel.data.size)),
       pipeline_(static_cast<int>(parallel.pipeline.size)) {}
 
 MeshPlace DeviceMesh::PlaceOf(int rank) const {
-  return {rank % tensor_, rank / tensor_ % data_, rank / (tensor_ * data_)};
+  return {rank % tensor_, rank / tensor_ % context_, rank / (tensor_ * context_) % data_,
+          rank / (tensor_ * copies())};
 }
 
 int DeviceMesh::RankAt(const MeshPlace& place) const {
-  return place.tensor + tensor_ * (place.data + data_ * place.pipeline);
+  return place.tensor + tensor_ * (place.context + context_ * (place.data + data_ * place.pipeline));
 }
 
 Axis DeviceMesh::TensorAxis() const { return MakeAxis("tensor", world_size(), tensor_, 1); }
+Axis DeviceMesh::ContextAxis() const { return MakeAxis("context", world_size(), context_, tensor_); }
+Axis DeviceMesh::ExpertAxis(int size) const { return DataAxis("expert", size, 1); }
 Axis DeviceMesh::PipelineAxis() const {
-  return MakeAxis("pipeline", world_size(), pipeline_, tensor_ * data_);
+  return MakeAxis("pipeline", world_size(), pipeline_, tensor_ * copies());
 }
-Axis DeviceMesh::DataAxis() const { return DataAxis("data", data_, 1); }
+Axis DeviceMesh::DataAxis() const { return DataAxis("data", copies(), 1); }
 Axis DeviceMesh::DataAxis(std::string name, int size, int stride) const {
-  WT_CHECK(data_ % (size * stride) == 0);
+  WT_CHECK(copies() % (size * stride) == 0);
   return MakeAxis(std::move(name), world_size(), size, stride * tensor_);
 }
 
 Axis DeviceMesh::PairAxis(std::string name, int from, int to) const {
   Axis axis{
       std::move(name), {}, std::vector<int32_t>(world_size(), -1), std::vector<int32_t>(world_size(), -1)};
-  const int pairs = tensor_ * data_;
+  const int pairs = tensor_ * copies();
   for (int pair = 0; pair < pairs; ++pair) {
     Group group{pairs == 1 ? axis.name : fmt::format("{} {}", axis.name, pair), {}};
     for (int stage : {from, to}) {
-      const int rank = RankAt({pair % tensor_, pair / tensor_, stage});
+      const int rank = pair + pairs * stage;
       axis.group_of_rank[rank] = pair;
       axis.position_of_rank[rank] = static_cast<int32_t>(group.ranks.size());
       group.ranks.push_back(rank);

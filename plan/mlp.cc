@@ -12,6 +12,7 @@ namespace {
 struct Pass {
   Slice targets;
   std::vector<Slice> inputs, sums;
+  std::vector<Slice> masks;  // of dropout
 };
 
 class Mlp : public Model {
@@ -72,8 +73,8 @@ class Mlp : public Model {
   Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
              double gradient_scale) const override {
     b.SetPhase(Phase::kLoss);
-    const Slice dy = b.Temporary("dprediction", output.elements, Category::kActivations, types_.storage);
-    b.Add(MeanSquaredError{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.storage},
+    const Slice dy = b.Temporary("dprediction", output.elements, Category::kActivations, types_.activations);
+    b.Add(MeanSquaredError{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.activations},
           "mean_squared_error", {output, targets}, {loss, dy});
     return dy;
   }
@@ -103,9 +104,10 @@ class Mlp : public Model {
   static ModuleId ModuleOf(size_t layer) { return static_cast<ModuleId>(layer) + 1; }
 
   Slice InComputeType(const LayerContext& c, Slice features) const {
-    if (types_.storage == DType::kFloat32) return features;
+    if (types_.activations == DType::kFloat32) return features;
     Slice converted = c.Activation("features.converted", features.elements);
-    c.b.Add(Copy{.elements = features.elements, .to = types_.storage}, "features", {features}, {converted});
+    c.b.Add(Copy{.elements = features.elements, .to = types_.activations}, "features", {features},
+            {converted});
     return converted;
   }
 
@@ -117,7 +119,7 @@ class Mlp : public Model {
       ForwardScope layer(c.hooks, ModuleOf(i));
       pass.sums.push_back(layers_[i].Forward(c, pass.inputs.back(), rows_));
       if (i + 1 < layers_.size() || !stage_.is_last)
-        pass.inputs.push_back(Activate(c, layers_[i], pass.sums.back()));
+        pass.inputs.push_back(Activate(c, layers_[i], pass.sums.back(), pass));
     }
     c.b.SetLayer(-1);
     return stage_.is_last ? pass.sums.back() : pass.inputs.back();
@@ -126,28 +128,36 @@ class Mlp : public Model {
   // From the gradient of the stage's output to that of its input. Activations belong to the layer before them.
   Slice BackwardLayers(const LayerContext& c, const Pass& pass, Slice dy) {
     BackwardScope scope(c.hooks, kRootModule);
-    if (!stage_.is_last) ActivationGradient(c, layers_.back(), pass.sums.back(), dy);
+    if (!stage_.is_last) ActivationGradient(c, pass, layers_.size() - 1, dy);
     for (size_t i = layers_.size(); i-- > 0;) {
       c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
       {
         BackwardScope layer(c.hooks, ModuleOf(i));
         dy = layers_[i].Backward(c, dy, pass.inputs[i], rows_, /*needs_dx=*/i > 0 || !stage_.is_first);
       }
-      if (i > 0) ActivationGradient(c, layers_[i - 1], pass.sums[i - 1], dy);
+      if (i > 0) ActivationGradient(c, pass, i - 1, dy);
     }
     c.b.SetLayer(-1);
     return dy;
   }
 
-  void ActivationGradient(const LayerContext& c, const Linear& layer, Slice sum, Slice dy) {
-    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.storage},
+  // In the place of dy, like the gradient of what was dropped before.
+  void ActivationGradient(const LayerContext& c, const Pass& pass, size_t index, Slice dy) {
+    const Linear& layer = layers_[index];
+    const Slice sum = pass.sums[index];
+    if (spec_.dropout > 0) {
+      c.b.Add(Dropout{dy.elements, true, types_.activations}, layer.name + ".dropout",
+              {dy, pass.masks[index]}, {dy});
+    }
+    c.b.Add(ActivationBackward{spec_.activation, rows_, layer.out, types_.activations},
             layer.name + ".activation", {dy, sum}, {dy});
   }
 
-  Slice Activate(const LayerContext& c, const Linear& layer, Slice sum) {
+  Slice Activate(const LayerContext& c, const Linear& layer, Slice sum, Pass& pass) {
     Slice activated = c.Activation(layer.name + ".activation", rows_ * layer.out);
-    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.storage}, layer.name + ".activation",
-            {sum}, {activated});
+    c.b.Add(ActivationForward{spec_.activation, rows_, layer.out, types_.activations},
+            layer.name + ".activation", {sum}, {activated});
+    pass.masks.push_back(c.Drop(activated, spec_.dropout, layer.name + ".dropout"));
     return activated;
   }
 

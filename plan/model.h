@@ -37,16 +37,46 @@ struct TensorParallel {
 // Unsupported or InvalidInput, with the key, for a model that `parallel.tensor` cannot split.
 Status CheckTensorParallel(const Scenario& scenario);
 
+// Context parallelism: every rank of the stream's axis has some tokens of each sequence (TokenSplit), and attention brings together what
+// it needs (plan/context_attention.h).
+struct ContextParallel {
+  CollectiveStream* stream = nullptr;  // null: one rank
+  ContextKind kind = ContextKind::kRing;
+
+  int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
+  bool splits() const { return ranks() > 1; }
+  TokenSplit tokens() const { return {ranks(), splits() && kind != ContextKind::kUlysses}; }
+};
+Status CheckContextParallel(const Scenario& scenario);
+
+// Expert parallelism: every rank of the stream's axis has equal parts of the experts (plan/experts.h).
+struct ExpertParallel {
+  CollectiveStream* stream = nullptr;  // null: one rank
+
+  int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
+  bool splits() const { return ranks() > 1; }
+};
+Status CheckExperts(const Scenario& scenario);
+
+// How ranks share the model.
+struct ModelParallel {
+  TensorParallel tensor = {};
+  ContextParallel context = {};
+  ExpertParallel expert = {};
+};
+
 // How tensor ranks share a parameter: in equal parts of each of some blocks of rows, or of the columns.
 struct ParameterSplit {
   enum class By : uint8_t { kNothing, kRows, kColumns } by = By::kNothing;
   std::vector<int64_t> blocks = {};  // rows of each: of queries, keys and values; of gate and up
   bool is_partial_gradient = false;  // not split, but each rank's gradient comes from its own tokens only
+  bool sees_partial_sums = false;  // not split, but each rank's gradient comes from its part of the sums only
+  int experts = 0;                 // that follow each other in the rows, each of which is split as said
 };
 
 class Model {
  public:
-  explicit Model(const TensorParallel& tensor = {}) : tensor_(tensor) {}
+  explicit Model(const ModelParallel& parallel = {}) : tensor_(parallel.tensor), expert_(parallel.expert) {}
   virtual ~Model() = default;
   // Adds the stage's parameters to the role, in registration order. Once.
   virtual void Register(Role& role) = 0;
@@ -99,6 +129,7 @@ class Model {
               int64_t ordinal, const ParameterSplit& split = {});
 
   TensorParallel tensor_;
+  ExpertParallel expert_;
   std::vector<Module> modules_;
   std::vector<int> parameters_;
   bool is_in_stage_ = true;  // what is added next
@@ -110,17 +141,20 @@ class Model {
 
 // The types that the model's operators work in.
 struct ModelTypes {
-  DType storage = DType::kFloat32;  // activations, parameters as gathered, their gradients
-  DType gemm = DType::kFloat32;     // the same, or tf32
+  DType storage = DType::kFloat32;  // parameters as gathered, their gradients
+  DType activations =
+      DType::kFloat32;  // the same; or 16 bits with parameters of 32, which products then convert (autocast)
+  DType gemm = DType::kFloat32;      // of products: the activations', or tf32
+  Fp8Recipe fp8 = Fp8Recipe::kNone;  // of the products of blocks
 };
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);
 
-// `tensor.stream` outlives the model. REQUIRES: CheckTensorParallel, where it splits.
+// The streams in `parallel` outlive the model. REQUIRES: CheckTensorParallel and CheckContextParallel, where they split.
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
-                                 const TensorParallel& tensor = {});
+                                 const ModelParallel& parallel = {});
 std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
-                                       const TensorParallel& tensor);
+                                       const ModelParallel& parallel);
 std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage);
 
 }  // namespace windtunnel

@@ -69,6 +69,24 @@ Bytes AttentionSaved(const Attention& a) {
                                          : Bytes(4) * (a.batch * a.heads * a.seq);
 }
 
+// Queries of half a rank's tokens each see, of the keys of a rank's two halves: in its own, half of one square for each of the two and all
+// of one beside (n^2 / 2 + n / 2 for n tokens); of another rank's, two whole squares of the four.
+template <typename Attention>
+double ContextProduct(const Attention& a) {
+  const double n = static_cast<double>(a.seq);
+  const bool has_own = a.blocks > 1 || a.step == 0;
+  const double pairs = a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
+  return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
+}
+template <typename Attention>
+Bytes QueriesOf(const Attention& a) {
+  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
+}
+template <typename Attention>
+Bytes KeysAndValuesOf(const Attention& a) {
+  return SizeOf(a.dtype) * (2 * a.blocks * a.batch * a.seq * a.kv_heads * a.head_dim);
+}
+
 Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
 // fp32 is not written.
@@ -100,6 +118,59 @@ std::string KeyOf(const Gemm& g) {
                      Flag(g.accumulate, " accumulate"));
 }
 
+std::string KeyOf(const GroupedGemm& g) {
+  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}", Name(g.dtype),
+                     g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.groups, g.m, g.n, g.k,
+                     Flag(g.accumulate, " accumulate"));
+}
+
+template <typename R>
+std::string RouteKey(std::string_view name, const R& r) {
+  return fmt::format("{} {} tokens={} experts={} top_k={}", name, Name(r.dtype), r.tokens, r.experts,
+                     r.top_k);
+}
+
+std::string KeyOf(const RouteTokens& r) { return RouteKey("route", r); }
+
+std::string KeyOf(const RouteTokensBackward& r) { return RouteKey("route_backward", r); }
+
+std::string TokenRowsKey(std::string_view name, const TokenRows& t) {
+  return fmt::format("{} {} tokens={} hidden={} top_k={} rows={}", name, Name(t.dtype), t.tokens, t.hidden,
+                     t.top_k, t.rows);
+}
+
+std::string KeyOf(const DispatchTokens& d) { return TokenRowsKey("dispatch_tokens", d); }
+
+std::string KeyOf(const CombineTokens& c) {
+  return TokenRowsKey("combine_tokens", c) + std::string(Flag(c.weighted, " weighted"));
+}
+
+std::string KeyOf(const CombineBackward& c) { return TokenRowsKey("combine_backward", c); }
+
+std::string KeyOf(const Fp8Amax& a) {
+  return fmt::format("fp8_amax {} rows={} columns={}{}", Name(a.dtype), a.rows, a.columns,
+                     Flag(a.by_column, " by_column"));
+}
+
+std::string_view NameOf(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kNone:
+      return "none";
+    case Fp8Recipe::kTensorwise:
+      return "tensorwise";
+    case Fp8Recipe::kRowwise:
+      return "rowwise";
+    case Fp8Recipe::kBlock:
+      return "block";
+  }
+  return "?";
+}
+
+std::string KeyOf(const Fp8Cast& c) {
+  return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), NameOf(c.recipe), c.rows,
+                     c.columns, Flag(c.transposed, " transposed"));
+}
+
 std::string KeyOf(const ColumnSum& c) {
   return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns,
                      Flag(c.accumulate, " accumulate"), TypeSuffix(c.dtype));
@@ -123,6 +194,42 @@ std::string KeyOf(const NormBackward& n) {
 std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
 
 std::string KeyOf(const AttentionBackward& a) { return AttentionKey("backward", a); }
+
+template <typename Attention>
+std::string ContextAttentionKey(std::string_view direction, const Attention& a) {
+  const std::string_view place = a.blocks > 1 ? "all" : a.step == 0 ? "own" : "other";
+  return fmt::format("context_attention_{} {} b={} s={} h={} kv={} d={} blocks={} {}", direction,
+                     Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.blocks, place);
+}
+
+std::string KeyOf(const ContextAttentionForward& a) { return ContextAttentionKey("forward", a); }
+
+std::string KeyOf(const ContextAttentionBackward& a) {
+  return ContextAttentionKey("backward", a) + std::string(Flag(a.accumulate, " accumulate"));
+}
+
+std::string KeyOf(const MergeAttention& m) {
+  return fmt::format("merge_attention {} b={} s={} h={} d={}", Name(m.dtype), m.batch, m.seq, m.heads,
+                     m.head_dim);
+}
+
+std::string KeyOf(const CopyColumns& c) {
+  return fmt::format("copy_columns {} rows={} columns={} from={} to={}", Name(c.dtype), c.rows, c.columns,
+                     c.from_stride, c.to_stride);
+}
+
+std::string KeyOf(const SplitColumns& s) {
+  return fmt::format("{}_columns {} ranks={} rows={} columns={}", s.join ? "join" : "split", Name(s.dtype),
+                     s.ranks, s.rows, Sum(s.columns));
+}
+
+std::string KeyOf(const SwapBlocks& s) {
+  return fmt::format("swap_blocks {} outer={} inner={} length={}", Name(s.dtype), s.outer, s.inner, s.length);
+}
+
+std::string KeyOf(const Dropout& d) {
+  return fmt::format("dropout {} n={}{}", Name(d.dtype), d.elements, Flag(d.backward, " backward"));
+}
 
 std::string KeyOf(const Rope& r) {
   return fmt::format("rope b={} s={} h={} kv={} d={}{}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
@@ -257,6 +364,8 @@ std::string_view Name(CollectiveKind kind) {
       return "scatter";
     case CollectiveKind::kAllToAll:
       return "all_to_all";
+    case CollectiveKind::kShift:
+      return "shift";
     case CollectiveKind::kBarrier:
       return "barrier";
   }
@@ -279,12 +388,27 @@ Bytes MessageBytes(const OpKind& kind) {
 
 std::string_view OperatorName(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm&) { return std::string_view("gemm"); },
+                               [](const GroupedGemm&) { return std::string_view("gemm"); },
+                               [](const RouteTokens&) { return std::string_view("route"); },
+                               [](const RouteTokensBackward&) { return std::string_view("route"); },
+                               [](const DispatchTokens&) { return std::string_view("dispatch_tokens"); },
+                               [](const CombineTokens&) { return std::string_view("combine_tokens"); },
+                               [](const CombineBackward&) { return std::string_view("combine_tokens"); },
+                               [](const Fp8Amax&) { return std::string_view("fp8_cast"); },
+                               [](const Fp8Cast&) { return std::string_view("fp8_cast"); },
                                [](const ColumnSum&) { return std::string_view("bias_gradient"); },
                                [](const AddBias&) { return std::string_view("add_bias"); },
                                [](const NormForward&) { return std::string_view("norm"); },
                                [](const NormBackward&) { return std::string_view("norm"); },
                                [](const AttentionForward&) { return std::string_view("attention"); },
                                [](const AttentionBackward&) { return std::string_view("attention"); },
+                               [](const ContextAttentionForward&) { return std::string_view("attention"); },
+                               [](const ContextAttentionBackward&) { return std::string_view("attention"); },
+                               [](const MergeAttention&) { return std::string_view("attention"); },
+                               [](const CopyColumns&) { return std::string_view("copy"); },
+                               [](const SplitColumns&) { return std::string_view("copy"); },
+                               [](const SwapBlocks&) { return std::string_view("copy"); },
+                               [](const Dropout&) { return std::string_view("dropout"); },
                                [](const Rope&) { return std::string_view("rope"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },
                                [](const ActivationBackward&) { return std::string_view("activation"); },
@@ -316,6 +440,12 @@ std::string_view OperatorName(const OpKind& kind) {
                     kind);
 }
 
+int64_t WholePosition(const TokenSplit& split, int rank, int64_t tokens, int64_t token) {
+  if (!split.zigzag) return rank * tokens + token;
+  const int64_t half = tokens / 2;
+  return token < half ? rank * half + token : (2 * split.ranks - 1 - rank) * half + token - half;
+}
+
 int64_t ElementsOf(const TensorPart& part) {
   int64_t elements = 0;
   for (const StridedRuns& runs : part) elements += runs.length * runs.count;
@@ -328,10 +458,13 @@ std::string CostKey(const OpKind& kind) {
 
 Flops FlopsOf(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
+                               [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
                                [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
                                [](const AttentionBackward& a) {
                                  return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
                                },
+                               [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
+                               [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },
                                [](const auto&) { return Flops(0); }},
                     kind);
 }
@@ -340,8 +473,28 @@ Bytes TrafficOf(const OpKind& kind) {
   return std::visit(
       Overloaded{
           [](const Gemm& g) {
-            return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1));
+            const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
+            return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
           },
+          [](const GroupedGemm& g) {
+            return SizeOf(g.dtype) *
+                   (g.groups * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1)));
+          },
+          [](const RouteTokens& r) {
+            return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
+          },
+          [](const RouteTokensBackward& r) {
+            return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
+          },
+          [](const DispatchTokens& d) {
+            return SizeOf(d.dtype) * ((d.tokens * d.top_k + d.rows) * d.hidden);
+          },
+          [](const CombineTokens& c) { return SizeOf(c.dtype) * (c.tokens * (c.top_k + 1) * c.hidden); },
+          [](const CombineBackward& c) {
+            return SizeOf(c.dtype) * ((2 * c.tokens * c.top_k + c.rows) * c.hidden);
+          },
+          [](const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns); },
+          [](const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns); },
           [](const ColumnSum& c) {
             return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
           },
@@ -354,6 +507,21 @@ Bytes TrafficOf(const OpKind& kind) {
           [](const AttentionBackward& a) {
             return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
           },
+          [](const ContextAttentionForward& a) {
+            return QueriesOf(a) * 2 + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);
+          },
+          [](const ContextAttentionBackward& a) {
+            return QueriesOf(a) * (a.accumulate ? 5 : 4) + KeysAndValuesOf(a) * 2 +
+                   F32(a.batch * a.heads * a.seq);
+          },
+          [](const MergeAttention& m) {
+            return SizeOf(m.dtype) * (3 * m.batch * m.seq * m.heads * m.head_dim) +
+                   F32(3 * m.batch * m.heads * m.seq);
+          },
+          [](const CopyColumns& c) { return SizeOf(c.dtype) * (2 * c.rows * c.columns); },
+          [](const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Sum(s.columns)); },
+          [](const SwapBlocks& s) { return SizeOf(s.dtype) * (2 * s.outer * s.inner * s.length); },
+          [](const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.elements; },
           [](const Rope& r) {
             return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
           },

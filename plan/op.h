@@ -20,8 +20,20 @@
 
 namespace windtunnel {
 
+// Which tokens of each sequence a rank has, where `ranks` context-parallel ranks share it: a run of them, rank after rank; or, in
+// zigzag, of twice as many chunks the rank's own from either end (rank 0 of two: the first and the fourth), so that causal attention is
+// the same work for all.
+struct TokenSplit {
+  int ranks = 1;
+  bool zigzag = false;
+  bool operator==(const TokenSplit&) const = default;
+};
+// The place in the whole sequence of token `token` of the `tokens` that `rank` has.
+int64_t WholePosition(const TokenSplit& split, int rank, int64_t tokens, int64_t token);
+
 // C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
+// Of fp8 factors C has two bytes an element.
 // reads: A, B, (bias); writes: C.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
@@ -29,6 +41,63 @@ struct Gemm {
   bool bias = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+};
+
+// The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, or of each column. reads: x; writes: amax (fp32,
+// one number or `columns`).
+struct Fp8Amax {
+  int64_t rows = 0, columns = 0;
+  bool by_column = false;
+  DType dtype = DType::kFloat32;
+};
+
+// C[g] = op(A[g]) op(B[g]) (+ C[g] when accumulate) for every g of `groups` that follow each other without gaps, each as a Gemm.
+// reads: A, B; writes: C.
+struct GroupedGemm {
+  int64_t groups = 0, m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+
+// ---- mixture of experts (plan/experts.h). A slot is where a token's copy for one of its top_k experts lies among rows [expert, capacity]:
+// expert x capacity + place, or -1 - expert where the expert has no room left. Tokens are given room in their order. With capacity 0
+// there is room for all, and rows follow each other expert by expert.
+
+// reads: logits[tokens,experts]; writes: probabilities (fp32 [tokens,experts]: softmax of the top_k largest, zero elsewhere; of all where
+// top_k is 1), weights (fp32 [tokens,top_k]: those of the chosen), slots (int32 [tokens,top_k]). Of equal logits the first is larger.
+struct RouteTokens {
+  int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
+  DType dtype = DType::kFloat32;
+};
+// reads: dweights, probabilities, slots; writes: dlogits.
+struct RouteTokensBackward {
+  int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
+  DType dtype = DType::kFloat32;
+};
+// Tokens [tokens,hidden] and the `rows` rows of slots.
+struct TokenRows {
+  int64_t tokens = 0, hidden = 0, top_k = 0, rows = 0;
+  DType dtype = DType::kFloat32;
+};
+// Every token into its slots; empty ones become zero. reads: x, slots; writes: y[rows,hidden].
+struct DispatchTokens : TokenRows {};
+// y = sum over the token's slots of its rows, times the weights with `weighted`. reads: x[rows,hidden], slots, (weights); writes: y.
+struct CombineTokens : TokenRows {
+  bool weighted = false;
+};
+// Of the weighted one. reads: dy, x, slots, weights; writes: dx[rows,hidden] (empty slots zero), dweights (fp32 [tokens,top_k]).
+struct CombineBackward : TokenRows {};
+
+// x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise), of each row or each
+// column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as it lies, or transposed: the
+// units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the
+// way. reads: x, (amax, unless the scale is a known number or found on the way); writes: y.
+struct Fp8Cast {
+  int64_t rows = 0, columns = 0;
+  Fp8Recipe recipe = Fp8Recipe::kTensorwise;
+  bool transposed = false;
+  DType dtype = DType::kFloat32;  // of x
 };
 
 // bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out.
@@ -89,10 +158,66 @@ struct AttentionBackward {
 inline constexpr int64_t kAttentionBlock = 64;
 int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 
+// Attention of the queries of a context-parallel rank's tokens (`seq` of each sequence, split in zigzag) with the keys and values of
+// some ranks' tokens, kv[blocks, T, 2 kv_heads * head_dim] (keys, then values): of all ranks, in their order (`blocks` = `ranks`), or of
+// the one (`blocks` = 1) that is `step` before this rank around the ring. A query that sees none of the keys gets zero, and a log-sum-exp
+// of minus infinity. The workspace is that of AttentionForward of blocks * seq tokens.
+// forward: reads qkv, kv; writes out, log_sum_exp (fp32 [batch, heads, seq]), workspace.
+// backward, given the out and log_sum_exp of all blocks together: reads dout, qkv, kv, out, log_sum_exp; writes dqkv (the queries'
+// columns, acc), dkv, workspace.
+struct ContextAttentionForward {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int ranks = 1, blocks = 1, step = 0;
+  DType dtype = DType::kFloat32;
+};
+struct ContextAttentionBackward {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int ranks = 1, blocks = 1, step = 0;
+  bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+// (out, log_sum_exp) of two sets of keys become those of both together. reads: the one's out[T, heads * head_dim] and
+// log_sum_exp; writes: the other's, in place.
+struct MergeAttention {
+  int64_t batch = 0, seq = 0, heads = 0, head_dim = 0;
+  DType dtype = DType::kFloat32;
+};
+
+// to[rows, from `to_first` on `columns` of to_stride] = the same of from. reads: from; writes: to.
+struct CopyColumns {
+  int64_t rows = 0, columns = 0;
+  int64_t from_first = 0, from_stride = 0, to_first = 0, to_stride = 0;
+  DType dtype = DType::kFloat32;
+};
+
+// x[rows, sum of columns] <-> y[ranks, rows, sum of columns / ranks]: each of the blocks of columns (queries, keys, values) is divided
+// evenly among ranks, for an all-to-all. `join` is the way back. reads: x (y); writes: y (x).
+struct SplitColumns {
+  int ranks = 1;
+  int64_t rows = 0;
+  std::vector<int64_t> columns;
+  bool join = false;
+  DType dtype = DType::kFloat32;
+};
+// y[inner, outer, length] = x[outer, inner, length]. reads: x; writes: y.
+struct SwapBlocks {
+  int64_t outer = 0, inner = 0, length = 0;
+  DType dtype = DType::kFloat32;
+};
+
 // Rotary positions (base 10,000, rotating halves as Llama does), in place on the query and key heads of
 // qkv[T, (heads + 2 kv_heads) * head_dim]; backward rotates gradients the other way. reads: qkv; writes: qkv.
 struct Rope {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool backward = false;
+  DType dtype = DType::kFloat32;
+  TokenSplit context = {};
+};
+
+// y = x with a share of its elements zero and the rest scaled up; the mask (uint8) says which are left. backward: the same of the
+// gradient. Which share is no part of the cost. forward: reads x; writes y (may be x), mask. backward: reads dy, mask; writes dx (may be dy).
+struct Dropout {
+  int64_t elements = 0;
   bool backward = false;
   DType dtype = DType::kFloat32;
 };
@@ -112,7 +237,8 @@ struct ActivationBackward {
 };
 
 // x[T,hidden] = table[ids] (+ positions[t mod seq]). reads: ids (int32 [T]), table[vocab,hidden],
-// (positions[seq,hidden]); writes: x.
+// (positions[seq * context.ranks,hidden]); writes: x. Of context-parallel ranks `seq` is the rank's tokens of a sequence, and positions
+// are those of whole sequences.
 // vocab_parallel, here and below: the table is the tensor rank's part of a larger one, whose rows begin with its own at
 // (position on the tensor axis) * vocab. Rows of x whose id is another rank's are zero, so that the ranks' x add up to the whole.
 struct EmbeddingForward {
@@ -120,6 +246,7 @@ struct EmbeddingForward {
   bool learned_positions = false;
   DType dtype = DType::kFloat32;
   bool vocab_parallel = false;
+  TokenSplit context = {};
 };
 // reads: ids, dx; writes: dtable (acc), (dpositions (acc)). Without accumulate, rows not hit become zero.
 // table_accumulate and position accumulate differ with tied embeddings (the head has already written the table's).
@@ -130,6 +257,7 @@ struct EmbeddingBackward {
   bool accumulate_positions = false;
   DType dtype = DType::kFloat32;
   bool vocab_parallel = false;
+  TokenSplit context = {};
 };
 
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
@@ -221,15 +349,13 @@ struct Fill {
 };
 
 // norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that hold shards.
-// The last `replicated` of the gradients are the same on each of `replicas` ranks that the sum will go over, which therefore
-// count a share of them each.
+// A gradient that is the same on each of `replicas` ranks that the sum will go over counts a share on each. Empty: 1 for all.
 // reads: every gradient; writes: norm (fp32 scalar).
 struct GradientNorm {
   int64_t elements = 0;
   int64_t tensors = 0;
   bool squared = false;
-  int64_t replicated = 0;
-  int replicas = 1;
+  std::vector<int> replicas = {};  // by gradient
 };
 
 // x = sqrt(x) of one fp32 scalar in place. reads: x; writes: x.
@@ -282,15 +408,17 @@ struct InitializeParameter {
   double scale = 0.0;   // standard deviation, or half width of the uniform
   uint64_t stream = 0;  // the parameter's position in registration order
   TensorPart part = {};
+  int64_t expert_stride = 0;  // by how much the part begins further for each rank of the expert axis
 };
 
 // The data loader's next micro-batch of this rank into the step's input buffers.
 // transformer: writes ids (int32 [T]), targets (int32 [T]); MLP: writes inputs (fp32 [rows,in]), targets (fp32 [rows,out]).
 struct LoadBatch {
   int64_t micro_batch = 0;
-  int64_t rows = 0;     // sequences or samples
-  int64_t columns = 0;  // tokens of a sequence, or input features
-  int64_t targets = 0;  // MLP: output features
+  int64_t rows = 0;         // sequences or samples
+  int64_t columns = 0;      // tokens of a sequence, or input features
+  int64_t targets = 0;      // MLP: output features
+  TokenSplit context = {};  // of whose sequences the rank has `columns` tokens each
 };
 
 enum class CollectiveKind : uint8_t {
@@ -302,6 +430,7 @@ enum class CollectiveKind : uint8_t {
   kGather,
   kScatter,
   kAllToAll,
+  kShift,
   kBarrier
 };
 
@@ -315,6 +444,8 @@ enum class Reduction : uint8_t { kSum, kMax };
 // gather: reads shard; writes whole on the root alone. scatter: reads whole on the root alone; writes shard. For both the root's
 // shard may be its own part of the whole.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
+// all-to-all: reads in, writes out: part r of `in` becomes part (own rank) of rank r's `out`; both are `elements` long.
+// shift: reads x, writes y: x goes to the next rank around the ring of the group, y comes from the one before; `elements` is that of one x.
 // reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -351,12 +482,15 @@ struct Free {
   int32_t recorded_stream = -1;
 };
 
-using OpKind = std::variant<Gemm, ColumnSum, AddBias, NormForward, NormBackward, AttentionForward,
-                            AttentionBackward, Rope, ActivationForward, ActivationBackward, EmbeddingForward,
-                            EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
-                            VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards,
-                            CopyTensors, Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
-                            InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+using OpKind =
+    std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
+                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward,
+                 AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
+                 MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward,
+                 ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,
+                 VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards,
+                 UnpackShards, CopyTensors, Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
+                 InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

@@ -15,10 +15,11 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 }  // namespace
 
 OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                               const std::vector<OptimizerTarget>& targets)
+                               const std::vector<OptimizerTarget>& targets, const CollectiveStream* experts)
     : role_(role),
       spec_(spec),
       tensor_(tensor),
+      expert_ranks_(experts == nullptr ? 1 : experts->ranks()),
       targets_(targets),
       states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
@@ -41,9 +42,9 @@ Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
                                    [&](const OptimizerTarget& t) { return t.values.buffer == place.buffer; });
   WT_CHECK(target != targets_.end());
   const Slice &values = target->values, &gradient = target->gradient;
-  const int64_t within = place.offset - values.offset;
+  const int64_t within = (place.in_whole ? place.start : place.offset) - values.offset;
   Slice slice{gradient.buffer, gradient.offset, parameter.elements, gradient.per_rank};
-  if (place.per_rank > 0) {  // cut by its placement
+  if (place.per_rank > 0 && !place.in_whole) {  // cut by its placement
     slice.offset += within;
     slice.axis = place.axis;
     slice.shard = place.per_rank;
@@ -89,25 +90,21 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b) {
   b.Add(copy, name, parts, gradients, {sum});
 }
 
-// The norm of what the rank counts, and the gradients in the order that its operator wants: those that all tensor ranks have last.
-// Where all counts alike, targets need not be taken apart.
+// The norm of what the rank counts. Where all counts alike, targets need not be taken apart.
 GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   GradientNorm norm;
   for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
   const bool has_copies = std::any_of(role_.parameters.begin(), role_.parameters.end(),
                                       [](const Parameter& parameter) { return parameter.is_copy; });
-  if (tensor_.ranks() == 1 && !has_copies) {
+  if (tensor_.ranks() == 1 && expert_ranks_ == 1 && !has_copies) {
     for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
   } else {
-    std::vector<Slice> replicated;
     for (const Parameter& parameter : role_.parameters) {
       if (parameter.is_copy) continue;
-      const bool is_replicated = tensor_.ranks() > 1 && parameter.part.empty();
-      (is_replicated ? replicated : gradients).push_back(GradientOf(parameter));
+      gradients.push_back(GradientOf(parameter));
+      norm.replicas.push_back((parameter.part.empty() ? tensor_.ranks() : 1) *
+                              (parameter.is_of_experts() ? 1 : expert_ranks_));
     }
-    gradients.insert(gradients.end(), replicated.begin(), replicated.end());
-    norm.replicated = static_cast<int64_t>(replicated.size());
-    norm.replicas = tensor_.ranks();
   }
   norm.tensors = static_cast<int64_t>(gradients.size());
   return norm;

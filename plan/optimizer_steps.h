@@ -18,8 +18,9 @@ struct OptimizerTarget {
 class OptimizerSteps {
  public:
   // The states lie in the memory of the values that they belong to. `tensor`: the axis whose ranks have parts of the parameters.
+  // `experts`: where targets are whole, the axis whose ranks have different experts and all else alike; null: there is none.
   OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                 const std::vector<OptimizerTarget>& targets);
+                 const std::vector<OptimizerTarget>& targets, const CollectiveStream* experts = nullptr);
 
   // Other gradients than before (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
@@ -42,6 +43,7 @@ class OptimizerSteps {
   Role& role_;
   OptimizerSpec spec_;
   CollectiveStream& tensor_;
+  int expert_ranks_;
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments

@@ -17,7 +17,7 @@ LocalPart PartOn(const Placement& placement, int64_t tensor_elements, int positi
   const int64_t begin = std::max(placement.start, shard);
   const int64_t end = std::min(placement.start + tensor_elements, shard + placement.per_rank);
   if (begin >= end) return {};
-  return {begin - placement.start, end - begin, placement.offset + begin - shard};
+  return {begin - placement.start, end - begin, placement.offset + begin - (placement.in_whole ? 0 : shard)};
 }
 
 }  // namespace windtunnel

@@ -34,6 +34,8 @@ struct Placement {
   int64_t per_rank = 0;
   int64_t start = 0;
   AxisId axis = 0;
+  bool in_whole =
+      false;  // sharded, but each rank's part is where it belongs in a buffer of the whole flat tensor
 };
 
 // The part of a sharded tensor that rank `position` of its group holds: elements [first, first + elements) of the tensor,
@@ -59,6 +61,10 @@ struct Parameter {
   std::vector<int64_t> whole_shape = {};
   TensorPart part = {};
   bool is_partial_gradient = false;
+  // With expert parallelism, of experts: the part begins this much further in the whole for each rank of the expert axis. Such gradients
+  // are added up over the ranks with the same experts only.
+  int64_t expert_stride = 0;
+  bool is_of_experts() const { return expert_stride > 0; }
 };
 // Of the whole tensor.
 int64_t WholeElements(const Parameter& parameter);
@@ -87,7 +93,8 @@ struct ModelStatistics {
   int64_t parameters = 0;
   int64_t parameters_without_positions = 0;
   int64_t tokens_per_step = 0;  // over all ranks; samples for an MLP
-  Flops flops_per_token;        // PaLM convention: 6N + 12 L H Q T; 6N for an MLP
+  Flops
+      flops_per_token;  // PaLM convention: 6N + 12 L H Q T; 6N for an MLP. N: of experts those that a token sees
 };
 
 // Pipeline stages: which layers each has, and what each pipeline rank does when (its sends and receives included).
@@ -106,6 +113,11 @@ struct Plan {
   std::optional<PipelinePlan> pipeline;  // with more than one stage
   ModelStatistics model;
 
+  // The rank's position on the expert axis.
+  int ExpertRankOf(int rank) const {
+    const int copy = rank / mesh.tensor() % mesh.copies();
+    return copy % static_cast<int>(scenario.parallel.expert.size);
+  }
   const Role& RoleOf(int rank) const { return roles[role_of_rank[rank]]; }
   // The group whose collectives `stream` of the rank's role carries.
   const Group& GroupOf(int rank, const Stream& stream) const { return axes[stream.axis].GroupOf(rank); }

@@ -41,11 +41,20 @@ class Replicated : public DataParallel {
   std::unique_ptr<ParameterGradients> gradients_;  // nothing to reduce
 };
 
+// What the norm of gradients is summed over: of experts each rank of the expert axis has others.
+std::vector<CollectiveStream*> PartsOf(const StrategyContext& context) {
+  std::vector<CollectiveStream*> parts = context.model_parts;
+  parts.push_back(&context.expert);
+  return parts;
+}
+
 Replicated::Replicated(const StrategyContext& context)
-    : role_(context.role), parameters_(context.role, context.scenario, context.tensor, context.model_parts) {
+    : role_(context.role),
+      parameters_(context.role, context.scenario, context.tensor, &context.expert, PartsOf(context)) {
   if (context.data.ranks() > 1) {
-    reducer_ = std::make_unique<DdpReducer>(role_, context.scenario.parallel.data, context.data,
-                                            parameters_.values(), TypeOf(context.scenario.precision.reduce));
+    reducer_ =
+        std::make_unique<DdpReducer>(role_, context.scenario.parallel.data, context.data, context.expert_data,
+                                     parameters_.values(), TypeOf(context.scenario.precision.reduce));
   } else {
     gradients_ = std::make_unique<ParameterGradients>(role_, TypesOf(context.scenario.precision).storage);
   }

@@ -37,7 +37,7 @@ RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_
   AddStages();
   role_.name = RoleName(plan, stages_);
   work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes,
-                                         TypesOf(scenario_.precision).storage);
+                                         TypesOf(scenario_.precision).activations);
 }
 
 StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {
@@ -55,19 +55,22 @@ void RoleCompiler::AddStreams() {
   AddStream(StreamKind::kCompute, "compute");
   alone_ = std::make_unique<CollectiveStream>(role_, axes_.world, 1, "");
   const bool has_stages = plan_.pipeline.has_value();
-  const bool is_all_data = plan_.mesh.data() == plan_.world_size;
+  const bool is_all_data = plan_.mesh.copies() == plan_.world_size;
   auto add = [&](AxisId axis, const char* name, bool between_stages) {
     return axis >= 0 ? AddCollectives(axis, name, between_stages) : alone_.get();
   };
   const bool is_all_tensor = plan_.mesh.tensor() == plan_.world_size && !is_all_data;
   world_ = add(axes_.world, is_all_data ? "data" : is_all_tensor ? "tensor" : "world", has_stages);
   data_ = is_all_data ? world_ : add(axes_.data, "data", false);
-  const bool shards_over_data = ShardRanks(scenario_) == plan_.mesh.data();
+  const bool shards_over_data = ShardRanks(scenario_) == plan_.mesh.copies();
   shard_ = axes_.shard >= 0 ? add(axes_.shard, "shard", false) : shards_over_data ? data_ : alone_.get();
   replicate_ = axes_.replicate >= 0 ? add(axes_.replicate, "replicate", false)
                : shards_over_data   ? alone_.get()
                                     : data_;
   tensor_ = is_all_tensor ? world_ : add(axes_.tensor, "tensor", false);
+  context_ = add(axes_.context, "context", false);
+  expert_ = add(axes_.expert, "expert", false);
+  expert_data_ = add(axes_.expert_data, "expert data", false);
   pipeline_ = add(axes_.pipeline, "pipeline", true);
   const bool has_embedding =
       axes_.embedding >= 0 && plan_.axes[axes_.embedding].Contains(role_.ranks.front());
@@ -75,11 +78,13 @@ void RoleCompiler::AddStreams() {
 }
 
 void RoleCompiler::AddStages() {
-  const TensorParallel tensor{tensor_, scenario_.parallel.tensor.sequence};
+  const ModelParallel parallel{.tensor = {tensor_, scenario_.parallel.tensor.sequence},
+                               .context = {context_, scenario_.parallel.context.kind},
+                               .expert = {expert_}};
   for (int index = 0; index < schedule_.stages(); ++index) {
     if (schedule_.rank_of_stage[index] != pipeline_rank_) continue;
     const StageRange range = plan_.pipeline ? plan_.pipeline->stages[index] : WholeModel(scenario_.model);
-    Stage stage{index, MakeModel(scenario_, range, tensor), static_cast<ModuleId>(modules_.size())};
+    Stage stage{index, MakeModel(scenario_, range, parallel), static_cast<ModuleId>(modules_.size())};
     stage.model->Register(role_);
     for (Module module : stage.model->modules()) {
       if (!module.is_root()) module.parent += stage.first_module;
@@ -96,8 +101,8 @@ Status RoleCompiler::MakeStrategy() {
   const DataParallelKind kind = scenario_.parallel.data.kind;
   const bool is_sharded =
       kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2 || kind == DataParallelKind::kFsdp;
-  StrategyContext context{scenario_,   role_,    modules_,       *data_, *shard_,
-                          *replicate_, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
+  StrategyContext context{scenario_, role_,    modules_,      *data_,         *shard_, *replicate_,
+                          *tensor_,  *expert_, *expert_data_, kComputeStream, -1,      {tensor_, pipeline_}};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = AddStream(StreamKind::kHost, "host");

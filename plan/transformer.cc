@@ -11,7 +11,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 
+#include "plan/context_attention.h"
+#include "plan/experts.h"
 #include "plan/layers.h"
 #include "plan/model.h"
 
@@ -28,42 +31,52 @@ struct Block {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
   Linear qkv, projection, up, down;  // up is gate and up side by side for SwiGLU
+  std::optional<ExpertMlp> experts;  // instead of up and down
 };
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2;
-  Slice qkv, attention, attention_saved, up, activated;
+  Slice qkv;                       // as attention's core takes it
+  ContextAttention::Core core;     // and what that made
+  Slice attention;                 // its output as the projection takes it
+  Slice attention_mask, mlp_mask;  // of dropout, behind either half
+  Slice up, activated;
+  ExpertMlp::Saved experts;
 };
 
 std::string AttentionName(const Block& block) { return block.qkv.name.substr(0, block.qkv.name.size() - 4); }
-std::string ActivationName(const Block& block) {
-  return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
+std::string MlpName(const Block& block) {
+  return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);
 }
+std::string ActivationName(const Block& block) { return MlpName(block) + ".activation"; }
 
 // A micro-batch on its way.
 struct Pass {
   Slice ids, targets;
+  Slice embedding_mask;
   std::vector<BlockActivations> saved;
   Norm::Saved final_norm;
 };
 
 class Transformer : public Model {
  public:
-  Transformer(const Scenario& scenario, const StageRange& stage, const TensorParallel& tensor)
-      : Model(tensor),
+  Transformer(const Scenario& scenario, const StageRange& stage, const ModelParallel& parallel)
+      : Model(parallel),
+        context_(parallel.context),
         spec_(scenario.model),
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
         stops_early_(scenario.framework == Framework::kWindtunnel),
         batch_(scenario.batch.micro),
-        tokens_(batch_ * spec_.seq_len),
-        rows_(tensor.splits_tokens() ? tokens_ / tensor.ranks() : tokens_),
-        heads_(spec_.heads / tensor.ranks()),
-        kv_heads_(spec_.kv_heads / tensor.ranks()),
-        ffn_(spec_.ffn / tensor.ranks()),
-        vocab_(spec_.vocab / tensor.ranks()) {}
+        seq_(spec_.seq_len / context_.ranks()),
+        tokens_(batch_ * seq_),
+        rows_(tensor_.splits_tokens() ? tokens_ / tensor_.ranks() : tokens_),
+        heads_(spec_.heads / tensor_.ranks()),
+        kv_heads_(spec_.kv_heads / tensor_.ranks()),
+        ffn_(spec_.ffn / tensor_.ranks()),
+        vocab_(spec_.vocab / tensor_.ranks()) {}
 
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
@@ -83,17 +96,21 @@ class Transformer : public Model {
                                 const std::vector<int64_t>& outputs, bool bias);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
+  void RegisterMlp(Role& role, const std::string& prefix, Block& block);
+  ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   Block RegisterBlock(Role& role, int64_t layer);
 
   LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred = nullptr) const {
     return LayerContext{b, hooks, types_, deferred, tensor_};
   }
-  Slice Embed(const LayerContext& c, Slice ids);
+  Slice Embed(const LayerContext& c, Pass& pass);
   Slice BlockForward(const LayerContext& c, const Block& block, Slice x, Slice branch,
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved);
   void Attend(const LayerContext& c, const Block& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice Project(const LayerContext& c, const Block& block, BlockActivations& saved);
+  Slice ProjectDown(const LayerContext& c, const Block& block, BlockActivations& saved);
   void Activate(const LayerContext& c, const Block& block, BlockActivations& saved);
   Slice MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved);
   void DropActivations(BlockActivations& saved) const;
@@ -110,21 +127,28 @@ class Transformer : public Model {
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
                             double gradient_scale);
   Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
-  void EmbedBackward(const LayerContext& c, Slice ids, Slice dx);
+  void EmbedBackward(const LayerContext& c, const Pass& pass, Slice dx);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
-  int64_t qkv_columns() const { return (heads_ + 2 * kv_heads_) * spec_.head_dim(); }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), backward, types_.storage};
+    return Rope{batch_,           seq_, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations,
+                context_.tokens()};
+  }
+  ContextAttention AttentionOf(const LayerContext& c, const Block& block) const {
+    const AttentionDims dims{
+        batch_,       seq_, heads_, kv_heads_, spec_.head_dim(), spec_.attention, types_.activations,
+        spec_.dropout};
+    return ContextAttention(c, dims, context_, AttentionName(block));
   }
 
+  ContextParallel context_;
   ModelSpec spec_;
   StageRange stage_;
   ModelTypes types_;
   Recompute recompute_;
   bool stops_early_;
-  int64_t batch_, tokens_;
+  int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
   int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
@@ -181,12 +205,53 @@ Block Transformer::RegisterBlock(Role& role, int64_t layer) {
                                      spec_.bias);
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
+  RegisterMlp(role, prefix, block);
+  // (Products of experts stay in 16 bits.)
+  for (Linear* linear : {&block.qkv, &block.projection, &block.up, &block.down})
+    linear->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  return block;
+}
+
+void Transformer::RegisterMlp(Role& role, const std::string& prefix, Block& block) {
+  if (spec_.experts) {
+    block.experts = RegisterExperts(role, prefix, block.mlp_module);
+    return;
+  }
   block.up = gated()
                  ? RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.gate_up",
                                           {spec_.ffn, spec_.ffn}, spec_.bias)
                  : RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.up", {spec_.ffn}, spec_.bias);
   block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
-  return block;
+}
+
+ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp) {
+  const ExpertsSpec& spec = *spec_.experts;
+  const int count = spec.count;
+  const int64_t columns = gated() ? 2 * spec_.ffn : spec_.ffn, own = count / expert_.ranks();
+  const ParameterInit into{Distribution::kNormal, kInitDeviation};
+  const ParameterInit out_of{Distribution::kNormal,
+                             kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers))};
+  ExpertMlp experts{
+      .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
+  experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
+  ParameterSplit whole;
+  whole.sees_partial_sums = true;
+  experts.router.weight =
+      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into, whole);
+  experts.module = AddModule(prefix + "mlp.experts", mlp);
+  ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
+  if (gated()) by_rows.blocks.push_back(spec_.ffn);
+  by_rows.experts = count;
+  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / tensor_.ranks()};
+  experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
+                                   {count * columns, spec_.hidden}, into, by_rows);
+  ParameterSplit by_columns{ParameterSplit::By::kColumns};
+  by_columns.experts = count;
+  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, ffn_, spec_.hidden};
+  experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
+                                     {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
+  experts.load = ExpertLoad::Of(spec, tokens_, expert_.ranks());
+  return experts;
 }
 
 void Transformer::Register(Role& role) {
@@ -221,55 +286,66 @@ void Transformer::Register(Role& role) {
   }
 }
 
-Slice Transformer::Embed(const LayerContext& c, Slice ids) {
+Slice Transformer::Embed(const LayerContext& c, Pass& pass) {
   ForwardScope scope(c.hooks, embedding_module_);
   Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
-  std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
+  std::vector<Slice> reads = {pass.ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions(), types_.storage,
-                           tensor_.splits()},
+  c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.activations,
+                           tensor_.splits(), context_.tokens()},
           "embedding", reads, {x});
-  return c.SumOverRanks(x, "embedding");
+  x = c.SumOverRanks(x, "embedding");
+  pass.embedding_mask = c.Drop(x, spec_.dropout, "embedding.dropout");
+  return x;
 }
 
 void Transformer::ProjectQkv(const LayerContext& c, const Block& block, BlockActivations& saved) {
-  saved.qkv = block.qkv.Forward(c, saved.norm1.y, tokens_);
-  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+  const Slice qkv = block.qkv.Forward(c, saved.norm1.y, tokens_);
+  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
+  saved.qkv = AttentionOf(c, block).Enter(qkv);
 }
 
 void Transformer::Attend(const LayerContext& c, const Block& block, BlockActivations& saved) {
-  const std::string name = AttentionName(block);
-  const int64_t rows = batch_ * heads_ * spec_.seq_len;
-  saved.attention = c.Activation(name + ".out", tokens_ * heads_ * spec_.head_dim());
-  saved.attention_saved = spec_.attention == AttentionKind::kEager
-                              ? c.Activation(name + ".probabilities", rows * spec_.seq_len)
-                              : c.b.Temporary(name + ".log_sum_exp", rows, Category::kActivations);
-  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, false),
-                                  Category::kWorkspace);
-  c.b.Add(AttentionForward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
-                           types_.storage},
-          name, {saved.qkv}, {saved.attention, saved.attention_saved, workspace});
+  saved.core = AttentionOf(c, block).Forward(saved.qkv);
 }
 
 Slice Transformer::AttentionForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.attention_module);
   ProjectQkv(c, block, saved);
   Attend(c, block, saved);
-  return block.projection.Forward(c, saved.attention, tokens_);
+  saved.attention = AttentionOf(c, block).Leave(saved.core.out);
+  return Project(c, block, saved);
+}
+
+Slice Transformer::Project(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  const Slice out = block.projection.Forward(c, saved.attention, tokens_);
+  saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
+  return out;
 }
 
 void Transformer::Activate(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  if (block.experts) return block.experts->Activate(c, saved.experts);
   const std::string name = ActivationName(block);
   saved.activated = c.Activation(name, tokens_ * ffn_);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.storage}, name, {saved.up},
+  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.activations}, name, {saved.up},
           {saved.activated});
 }
 
 Slice Transformer::MlpForwardOps(const LayerContext& c, const Block& block, BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
-  saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
-  Activate(c, block, saved);
-  return block.down.Forward(c, saved.activated, tokens_);
+  if (!block.experts) {
+    saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+    Activate(c, block, saved);
+  }
+  return ProjectDown(c, block, saved);
+}
+
+// All of it, with experts.
+Slice Transformer::ProjectDown(const LayerContext& c, const Block& block, BlockActivations& saved) {
+  const Slice out = block.experts ? block.experts->Forward(c, saved.norm2.y, saved.experts)
+                                  : block.down.Forward(c, saved.activated, tokens_);
+  saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
+  return out;
 }
 
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
@@ -288,10 +364,10 @@ void Transformer::DropActivations(BlockActivations& saved) const {
     case Recompute::kNone:
       return;
     case Recompute::kSelective:
-      saved.attention_saved = kNoSlice;
+      saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
       return;
     case Recompute::kSelectiveOp:
-      saved.norm1.y = saved.norm1.statistics = saved.activated = kNoSlice;
+      saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
       saved.norm2 = {};
       return;
     case Recompute::kFull: {
@@ -327,9 +403,12 @@ void Transformer::RecomputeBlock(const LayerContext& c, const Block& block, Bloc
   Slice attention = AttentionForwardOps(c, block, saved);
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   ForwardScope scope(c.hooks, block.mlp_module);
-  saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
-  Activate(c, block, saved);
-  if (!stops_early_) block.down.Forward(c, saved.activated, tokens_);
+  if (!block.experts) {
+    saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+    Activate(c, block, saved);
+  }
+  // What comes back from experts is needed for their weights, and the mask of what comes out.
+  if (!stops_early_ || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
 }
 
 // Kept: qkv, attention and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
@@ -340,7 +419,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block&
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
-    attention = block.projection.Forward(c, saved.attention, tokens_);
+    attention = Project(c, block, saved);
   }
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   Activate(c, block, saved);
@@ -349,11 +428,13 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Block&
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const Block& block, const BlockActivations& saved,
                                   Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
+  dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
+  if (block.experts) return block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
   Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * ffn_) : dactivated;
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.storage}, name, {dactivated, saved.up},
-          {dup});
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.activations}, name,
+          {dactivated, saved.up}, {dup});
   return block.up.Backward(c, dup, saved.norm2.y, tokens_);
 }
 
@@ -361,13 +442,9 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Block& bloc
                                         const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.attention_module);
   const std::string name = AttentionName(block);
+  dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
-  Slice dqkv = c.Activation(name + ".dqkv", tokens_ * qkv_columns());
-  Slice workspace = c.b.Temporary(name + ".workspace", AttentionWorkspaceElements(spec_.seq_len, true),
-                                  Category::kWorkspace);
-  c.b.Add(AttentionBackward{batch_, spec_.seq_len, heads_, kv_heads_, spec_.head_dim(), spec_.attention,
-                            types_.storage},
-          name, {dout, saved.qkv, saved.attention, saved.attention_saved}, {dqkv, workspace});
+  Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
 }
@@ -389,7 +466,7 @@ Slice Transformer::MakeInputs(ProgramBuilder& b, int64_t micro_batches) const {
 
 Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const {
   const Slice targets = b.Temporary("targets", inputs.elements, Category::kActivations, DType::kInt32);
-  b.Add(LoadBatch{micro_batch, micro_batches * batch_, spec_.seq_len, 0}, "load_batch", {},
+  b.Add(LoadBatch{micro_batch, micro_batches * batch_, seq_, 0, context_.tokens()}, "load_batch", {},
         {inputs, targets});
   return targets;
 }
@@ -397,8 +474,8 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
 Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                         double gradient_scale) const {
   b.SetPhase(Phase::kLoss);
-  b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.storage}, "cross_entropy",
-        {output, targets}, {loss, output});
+  b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.activations},
+        "cross_entropy", {output, targets}, {loss, output});
   return output;
 }
 
@@ -406,15 +483,16 @@ Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, 
 // branch's place, which no backward needs.
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
-  c.b.Add(Copy{.elements = x.elements, .from = types_.storage, .to = types_.storage, .accumulate = true},
-          "stage.output", {x}, {branch});
+  c.b.Add(
+      Copy{.elements = x.elements, .from = types_.activations, .to = types_.activations, .accumulate = true},
+      "stage.output", {x}, {branch});
   return branch;
 }
 
 // The logits, or the end of the stage's residual stream.
 Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Pass& pass) {
   ForwardScope scope(c.hooks, kRootModule);
-  Slice x = stage_.is_first ? Embed(c, pass.ids) : input, branch = kNoSlice;
+  Slice x = stage_.is_first ? Embed(c, pass) : input, branch = kNoSlice;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
@@ -448,13 +526,13 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
     c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, c.b.BeforeNextCompute(), reduction));
   };
   const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
-  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.storage}, name, {logits}, {maximum});
+  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.activations}, name, {logits}, {maximum});
   reduce(maximum, Reduction::kMax);
-  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.storage}, name, {logits, targets, maximum},
+  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations}, name, {logits, targets, maximum},
           {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
-  c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.storage}, name,
+  c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.activations}, name,
           {logits, targets, maximum, target, sum}, {loss, logits});
 }
 
@@ -471,13 +549,16 @@ Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, 
   return final_norm_.Backward(c, dy, norm, kNoSlice, rows_);
 }
 
-void Transformer::EmbedBackward(const LayerContext& c, Slice ids, Slice dx) {
+void Transformer::EmbedBackward(const LayerContext& c, const Pass& pass, Slice dx) {
   BackwardScope scope(c.hooks, embedding_module_);
+  const Slice ids = pass.ids;
+  dx = c.DropGradient(dx, pass.embedding_mask, "embedding.dropout");
   c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
     const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
-    EmbeddingBackward op{tokens_, spec_.seq_len, vocab_, spec_.hidden, learned_positions()};
-    op.dtype = types_.storage;
+    EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
+    op.dtype = types_.activations;
     op.vocab_parallel = tensor_.splits();
+    op.context = context_.tokens();
     op.accumulate_table = c.hooks.HoldsValue(table_);
     std::vector<Slice> writes = {c.hooks.Gradient(table_)};
     if (learned_positions()) {
@@ -527,7 +608,7 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
       dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);
     }
     b.SetLayer(-1);
-    if (stage_.is_first) EmbedBackward(c, pass.ids, dx);
+    if (stage_.is_first) EmbedBackward(c, pass, dx);
   }
   b.SetMicroBatch(-1);
   passes_.erase(micro_batch);
@@ -539,9 +620,14 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
   statistics.parameters = parameters;
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
+  const int64_t matrices = gated() ? 3 : 2;
+  const int64_t unseen =  // parameters of experts that a token does not go to
+      spec_.experts
+          ? spec_.layers * (spec_.experts->count - spec_.experts->top_k) * matrices * spec_.hidden * spec_.ffn
+          : 0;
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token.
   statistics.flops_per_token =
-      Flops(6.0 * static_cast<double>(statistics.parameters_without_positions) +
+      Flops(6.0 * static_cast<double>(statistics.parameters_without_positions - unseen) +
             12.0 * static_cast<double>(spec_.layers * spec_.heads * spec_.head_dim() * spec_.seq_len));
   return statistics;
 }
@@ -582,9 +668,55 @@ Status CheckTensorParallel(const Scenario& scenario) {
   return Ok();
 }
 
+Status CheckExperts(const Scenario& scenario) {
+  const int64_t ranks = scenario.parallel.expert.size;
+  if (!scenario.model.experts) {
+    if (ranks == 1) return Ok();
+    return InvalidInput("parallel.expert.size is {}, expected 1 for a model without model.experts", ranks);
+  }
+  const int64_t copies = scenario.parallel.data.size * scenario.parallel.context.size;
+  const int count = scenario.model.experts->count;
+  if (count % ranks == 0 && copies % ranks == 0) return Ok();
+  return InvalidInput(
+      "parallel.expert.size is {}, expected a divisor of model.experts.count ({}) and of data x context ({})",
+      ranks, count, copies);
+}
+
+Status CheckContextParallel(const Scenario& scenario) {
+  const ContextParallelSpec& context = scenario.parallel.context;
+  const ModelSpec& model = scenario.model;
+  if (context.size == 1) return Ok();
+  if (model.kind == ModelKind::kMlp)
+    return InvalidInput("parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
+                        context.size);
+  if (context.kind == ContextKind::kUlysses) {
+    const int64_t ranks = context.size * scenario.parallel.tensor.size;
+    if (model.kv_heads % ranks == 0 && model.seq_len % context.size == 0) return Ok();
+    return InvalidInput(
+        "parallel.context: ulysses gives each rank some heads; model.kv_heads is {}, expected a multiple of "
+        "context "
+        "x tensor ({}), and model.seq_len ({}) one of context",
+        model.kv_heads, ranks, model.seq_len);
+  }
+  if (model.seq_len % (2 * context.size) != 0) {
+    return InvalidInput(
+        "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a "
+        "chunk from "
+        "either end",
+        context.size, model.seq_len);
+  }
+  if (model.attention != AttentionKind::kFlash) {
+    return InvalidInput(
+        "model.attention is eager, expected flash for parallel.context.kind: ring and all_gather, which "
+        "merge "
+        "log-sum-exps");
+  }
+  return Ok();
+}
+
 std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
-                                       const TensorParallel& tensor) {
-  return std::make_unique<Transformer>(scenario, stage, tensor);
+                                       const ModelParallel& parallel) {
+  return std::make_unique<Transformer>(scenario, stage, parallel);
 }
 
 }  // namespace windtunnel

@@ -6,6 +6,8 @@
 //   zero1  keeps whole gradients until the step is over; the shard is summed in place. Micro-batches add to them before, and only
 //          the last one reduces; with sync: every_micro_batch each reduces, and gradients are handled as in zero2
 //   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
+// overlap_param_gather: the all-gathers are left to the next step's forward (Megatron's --overlap-param-gather): the first bucket's
+// begins with the step, each other one's when the values of the bucket before it are first needed.
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
 // host memory: the gradients' shard goes there, the new values come back.
 #include <algorithm>
@@ -20,6 +22,9 @@ namespace {
 
 struct Bucket {
   std::vector<int> parameters;
+  CollectiveStream* shard_axis =
+      nullptr;  // that its states are divided among, and that its first values come over
+  CollectiveStream* all = nullptr;
   int64_t elements = 0, shard = 0;  // padded; of one rank
   Slice values, own_values;         // whole; this rank's part of it
   Slice master;                     // fp32 shard, where the values themselves are not updated
@@ -28,6 +33,8 @@ struct Bucket {
   Slice arriving;        // what the reduction under way writes
   Slice for_update;      // own_gradient as the optimizer reads it: fp32, on the host with offload
   bool whole_alive = false, own_alive = false, own_holds = false;
+  bool is_gathered = true;  // this step; else its values are awaited where they are first needed
+  OpIndex gather = -1;
   int pending = 0;
   OpIndex reduced = -1;  // the last operator of the reduction under way
 };
@@ -43,7 +50,10 @@ class Zero : public DataParallel {
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
 
-  Slice Values(int index) override { return SliceOf(Of(index).values, index); }
+  Slice Values(int index) override {
+    AwaitValues(bucket_of_[index]);
+    return SliceOf(Of(index).values, index);
+  }
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
   void Ready(int index, bool is_last) override;
@@ -60,6 +70,8 @@ class Zero : public DataParallel {
   void MakeBuckets(const DataParallelSpec& spec);
   void MakeBuffers(Bucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
+  void Gather(int index, std::vector<OpIndex> after);
+  void AwaitValues(int index);
   Slice WholeGradient(Bucket& bucket);
   void BeginReduction();
   void LaunchReady();
@@ -71,9 +83,9 @@ class Zero : public DataParallel {
   Role& role_;
   OptimizerSpec optimizer_spec_;
   DType type_, reduce_;
-  bool keeps_whole_, overlaps_, offloads_;
+  bool keeps_whole_, overlaps_, gathers_late_, offloads_;
   MemorySpace space_;  // of the optimizer's
-  CollectiveStream &data_, &shard_, &replicate_, &tensor_;
+  CollectiveStream &data_, &shard_, &replicate_, &tensor_, &experts_;
   std::vector<CollectiveStream*> norm_axes_;
   StreamId copies_;
   std::vector<Bucket> buckets_;
@@ -97,12 +109,14 @@ Zero::Zero(const StrategyContext& context)
       shard_(context.shard),
       replicate_(context.replicate),
       tensor_(context.tensor),
+      experts_(context.expert_data),
       norm_axes_(context.model_parts),
       copies_(context.copies) {
   norm_axes_.insert(norm_axes_.begin(), &shard_);
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
   overlaps_ = spec.overlap;
+  gathers_late_ = spec.overlap_param_gather;
   offloads_ = spec.offload != Offload::kNone;
   space_ = offloads_ ? MemorySpace::kHost : MemorySpace::kDevice;
   const size_t parameters = role_.parameters.size();
@@ -112,7 +126,7 @@ Zero::Zero(const StrategyContext& context)
   MakeBuckets(spec);
 }
 
-// Parameters from the last to the first, in buckets. A weight that two stages share is in a bucket of its own: so its shards are alike
+// Parameters from the last to the first, in buckets, those of experts in buckets of their own. A weight that two stages share is in a bucket of its own: so its shards are alike
 // in both, and their gradients can be summed shard by shard.
 std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
   std::vector<std::vector<int>> buckets;
@@ -127,7 +141,9 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
     run.clear();
   };
   for (int parameter = static_cast<int>(role_.parameters.size()); parameter-- > 0;) {
-    if (!role_.parameters[parameter].is_shared) {
+    const Parameter& next = role_.parameters[parameter];
+    if (!run.empty() && role_.parameters[run.back()].is_of_experts() != next.is_of_experts()) end_run();
+    if (!next.is_shared) {
       run.push_back(parameter);
       continue;
     }
@@ -151,31 +167,39 @@ void Zero::MakeBuckets(const DataParallelSpec& spec) {
       offset_[parameter] = bucket.elements;
       bucket.elements += role_.parameters[parameter].elements;
     }
-    bucket.shard = (bucket.elements + shard_.ranks() - 1) / shard_.ranks();
+    const bool of_experts = role_.parameters[bucket.parameters.front()].is_of_experts();
+    bucket.shard_axis = of_experts ? &experts_ : &shard_;
+    bucket.all = of_experts ? &experts_ : &data_;
+    const int ranks = bucket.shard_axis->ranks();
+    bucket.shard = (bucket.elements + ranks - 1) / ranks;
     MakeBuffers(bucket, fmt::format("bucket {}", buckets_.size()));
     buckets_.push_back(std::move(bucket));
   }
 }
 
 void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
-  const int64_t padded = bucket.shard * shard_.ranks();
+  const int64_t padded = bucket.shard * bucket.shard_axis->ranks();
   bucket.values = NewBuffer(role_, name + " parameters", padded, Category::kParameters, type_);
-  bucket.own_values = OwnPart(shard_, bucket.values, bucket.shard);
+  bucket.own_values = OwnPart(*bucket.shard_axis, bucket.values, bucket.shard);
   if (offloads_ || type_ != DType::kFloat32) {
     bucket.master =
         NewBuffer(role_, name + " masters", bucket.shard, Category::kOptimizer, DType::kFloat32, space_);
   }
   if (keeps_whole_) {
     bucket.whole_gradient = NewBuffer(role_, name + " gradients", padded, Category::kGradients, reduce_);
-    bucket.own_gradient = OwnPart(shard_, bucket.whole_gradient, bucket.shard);
+    bucket.own_gradient = OwnPart(*bucket.shard_axis, bucket.whole_gradient, bucket.shard);
   } else {
     bucket.own_gradient = NewBuffer(role_, name + " gradients (shard)", bucket.shard, Category::kGradients);
   }
   for (int parameter : bucket.parameters) {
     Placement& place = role_.parameters[parameter].values;
-    if (bucket.master.buffer < 0) place = {bucket.values.buffer, offset_[parameter], 0, 0, 0};
-    else if (shard_.ranks() == 1) place = {bucket.master.buffer, offset_[parameter], 0, 0, 0};
-    else place = {bucket.master.buffer, 0, bucket.shard, offset_[parameter], shard_.axis()};
+    const bool is_stale =
+        gathers_late_ && bucket.shard_axis->ranks() > 1;  // between steps, but for the own part
+    if (bucket.master.buffer < 0 && is_stale)
+      place = {bucket.values.buffer, 0, bucket.shard, offset_[parameter], bucket.shard_axis->axis(), true};
+    else if (bucket.master.buffer < 0) place = {bucket.values.buffer, offset_[parameter], 0, 0, 0};
+    else if (bucket.shard_axis->ranks() == 1) place = {bucket.master.buffer, offset_[parameter], 0, 0, 0};
+    else place = {bucket.master.buffer, 0, bucket.shard, offset_[parameter], bucket.shard_axis->axis()};
   }
 }
 
@@ -200,11 +224,11 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
     b.Alloc(bucket.master.buffer);
     b.Add(Copy{.elements = bucket.shard,
                .crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing},
-          name, {OwnPart(shard_, first, bucket.shard)}, {bucket.master});
+          name, {OwnPart(*bucket.shard_axis, first, bucket.shard)}, {bucket.master});
   }
   if (type_ != DType::kFloat32)
     b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
-  const OpIndex broadcast = data_.Broadcast(b, bucket.values, name, {b.LastCompute()});
+  const OpIndex broadcast = bucket.all->Broadcast(b, bucket.values, name, {b.LastCompute()});
   b.Carries(broadcast, bucket.parameters);
 }
 
@@ -213,7 +237,11 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   for (Bucket& bucket : buckets_) {
     if (step > 0) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
     bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
+    bucket.is_gathered = !gathers_late_ || step == 0;
+    bucket.gather = -1;
   }
+  // Forward begins with the last bucket's parameters.
+  if (!buckets_.back().is_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
   holds_.assign(holds_.size(), false);
   slot_holds_.assign(slot_holds_.size(), false);
 }
@@ -221,6 +249,26 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
 void Zero::BeginReduction() {
   next_ = 0;
   for (Bucket& bucket : buckets_) bucket.pending = static_cast<int>(bucket.parameters.size());
+}
+
+void Zero::Gather(int index, std::vector<OpIndex> after) {
+  Bucket& bucket = buckets_[index];
+  bucket.gather = bucket.shard_axis->AllGather(*b_, bucket.own_values, bucket.values,
+                                               fmt::format("bucket {}", index), std::move(after));
+  b_->Carries(bucket.gather, bucket.parameters);
+}
+
+// Before the next operator of the compute stream; the next bucket's are on their way from then on.
+void Zero::AwaitValues(int index) {
+  Bucket& bucket = buckets_[index];
+  if (bucket.is_gathered) return;
+  bucket.is_gathered = true;
+  if (bucket.gather < 0) Gather(index, {});
+  b_->WaitBeforeNextCompute(bucket.gather);
+  for (int next = index; next-- > 0;) {
+    if (buckets_[next].is_gathered || buckets_[next].gather >= 0) continue;
+    return Gather(next, {});
+  }
 }
 
 // The bucket's gradients before the reduction, made when first written, with zeros for padding.
@@ -231,7 +279,8 @@ Slice Zero::WholeGradient(Bucket& bucket) {
   if (keeps_whole_) {
     b_->Alloc(bucket.whole_gradient.buffer);
   } else {
-    bucket.whole_gradient = b_->Temporary(name, bucket.shard * shard_.ranks(), Category::kGradients, reduce_);
+    bucket.whole_gradient =
+        b_->Temporary(name, bucket.shard * bucket.shard_axis->ranks(), Category::kGradients, reduce_);
   }
   const int64_t padding = bucket.whole_gradient.elements - bucket.elements;
   if (padding > 0) {
@@ -277,9 +326,8 @@ void Zero::LaunchReady() {
 }
 
 void Zero::Launch(Bucket& bucket, const std::string& name) {
-  const int64_t ranks = int64_t{shard_.ranks()} * replicate_.ranks();
-  if (ranks > 1) {
-    b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(ranks), reduce_}, name,
+  if (data_.ranks() > 1) {  // over which the mean is, of experts too
+    b_->Add(Scale{bucket.whole_gradient.elements, 1.0 / static_cast<double>(data_.ranks()), reduce_}, name,
             {bucket.whole_gradient}, {bucket.whole_gradient});
   }
   bucket.arriving = bucket.own_gradient;
@@ -291,13 +339,13 @@ void Zero::Launch(Bucket& bucket, const std::string& name) {
     if (!bucket.own_alive) b_->Alloc(bucket.own_gradient.buffer);
     bucket.own_alive = true;
   }
-  if (shard_.ranks() == 1 && !keeps_whole_) {
+  if (bucket.shard_axis->ranks() == 1 && !keeps_whole_) {
     b_->Add(
         Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype},
         name, {bucket.whole_gradient}, {bucket.arriving});
   }
-  const OpIndex op =
-      shard_.ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name, {b_->LastCompute()});
+  const OpIndex op = bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
+                                                      {b_->LastCompute()});
   b_->Carries(op, bucket.parameters);
   const OpIndex sum = replicate_.AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
   b_->Carries(sum, bucket.parameters);
@@ -380,8 +428,7 @@ void Zero::Update(ProgramBuilder& b, bool first) {
       ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name,
                       bucket.master, bucket.own_values, {ready});
     }
-    const OpIndex gather = shard_.AllGather(b, bucket.own_values, bucket.values, name, {ready});
-    b.Carries(gather, bucket.parameters);
+    if (!gathers_late_) Gather(target, {ready});
   }
 }
 

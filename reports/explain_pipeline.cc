@@ -188,7 +188,7 @@ std::string DescribeBubble(const Plan& plan, const Prediction& prediction, const
   text += row("the optimizer and gradients' collectives", parts.with_end - parts.with_messages, false);
   text += row("the rest: dispatch, contention, spread", parts.predicted - parts.with_end, false);
   text += row("predicted", parts.predicted, true);
-  return text + DescribeClosedForm(plan, parts) + DescribeMessages(use.messages, plan.mesh.data());
+  return text + DescribeClosedForm(plan, parts) + DescribeMessages(use.messages, plan.mesh.copies());
 }
 
 }  // namespace

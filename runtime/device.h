@@ -27,12 +27,21 @@ struct TensorRef {
 struct TensorPosition {
   int rank = 0, ranks = 1;
 };
+// And in its context-parallel and its expert-parallel group.
+struct ContextPosition {
+  int rank = 0;
+};
+struct ExpertPosition {
+  int rank = 0;
+};
 
 // What an operator may know beside its operands.
 struct KernelContext {
   int64_t step = 0;   // optimizer steps taken before this one: Adam's bias correction uses step + 1
   uint64_t seed = 0;  // run.seed, for InitializeParameter
   TensorPosition tensor = {};
+  ContextPosition context = {};
+  ExpertPosition expert = {};
 };
 
 class Device {

@@ -105,6 +105,9 @@ class Exchange {
       case GroupOperation::kReduceScatter:
       case GroupOperation::kAllToAll:
         return PartOfMemory(op_.in, peer);
+      case GroupOperation::kShift:
+        if (peer != (rank_ + 1) % size_) return std::nullopt;
+        return Message{static_cast<const char*>(op_.in), op_.bytes()};
       case GroupOperation::kBroadcast:
         if (rank_ != op_.peer) return std::nullopt;
         return Message{static_cast<const char*>(op_.out), op_.bytes()};
@@ -134,6 +137,9 @@ class Exchange {
       case GroupOperation::kAllGather:
       case GroupOperation::kAllToAll:
         return PartOfMemory(op_.out, peer);
+      case GroupOperation::kShift:
+        if (peer != (rank_ + size_ - 1) % size_) return std::nullopt;
+        return Message{static_cast<const char*>(op_.out), op_.bytes()};
       case GroupOperation::kBroadcast:
       case GroupOperation::kReceive:
         if (peer != op_.peer) return std::nullopt;
@@ -202,6 +208,7 @@ bool GoesDirect(const GroupOperator& op, int size) {
       return size <= kDirectRanks && op.bytes() <= kDirectBytes;
     case GroupOperation::kBroadcast:
       return op.bytes() * (size - 1) <= kDirectBytes;
+    case GroupOperation::kShift:
     case GroupOperation::kSend:
     case GroupOperation::kReceive:
       return op.bytes() <= kDirectBytes;

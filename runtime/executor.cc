@@ -156,10 +156,14 @@ Status Executor::Compute(Run_& run, OpIndex index) {
   Resolve(op.writes, writes_);
   const Duration start = run.Time();
   if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
-    loader_.Load(*load, run.step, writes_);
+    loader_.Load(*load, run.step, plan_.mesh.PlaceOf(rank_).context, writes_);
   } else {
-    const KernelContext context{
-        run.step, plan_.scenario.run.seed, {plan_.mesh.PlaceOf(rank_).tensor, plan_.mesh.tensor()}};
+    const MeshPlace place = plan_.mesh.PlaceOf(rank_);
+    const KernelContext context{run.step,
+                                plan_.scenario.run.seed,
+                                {place.tensor, plan_.mesh.tensor()},
+                                {place.context},
+                                {plan_.ExpertRankOf(rank_)}};
     WT_RETURN_IF_ERROR(device_.Launch(op.kind, reads_, writes_, context));
   }
   run.now = run.Time();

@@ -24,6 +24,8 @@ std::string_view Name(GroupOperation operation) {
       return "scatter";
     case GroupOperation::kAllToAll:
       return "all_to_all";
+    case GroupOperation::kShift:
+      return "shift";
     case GroupOperation::kBarrier:
       return "barrier";
     case GroupOperation::kSend:
@@ -91,6 +93,8 @@ GroupOperation OperationOf(CollectiveKind kind) {
       return GroupOperation::kScatter;
     case CollectiveKind::kAllToAll:
       return GroupOperation::kAllToAll;
+    case CollectiveKind::kShift:
+      return GroupOperation::kShift;
     case CollectiveKind::kBarrier:
       return GroupOperation::kBarrier;
   }
@@ -161,6 +165,11 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
       if (elements % size != 0) return Failed("{} elements do not divide among {} ranks", elements, size);
       WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "in", elements));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "out", elements));
+      return Ok();
+    }
+    case CollectiveKind::kShift: {
+      WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "x", elements));
+      WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "y", elements));
       return Ok();
     }
     case CollectiveKind::kBroadcast: {

@@ -23,6 +23,7 @@ enum class GroupOperation : uint8_t {
   kGather,
   kScatter,
   kAllToAll,
+  kShift,
   kBarrier,
   kSend,
   kReceive

@@ -50,8 +50,10 @@ void ImitateCollective(const Collective& collective, int rank, int size, int64_t
     case CollectiveKind::kScatter:
       if (rank != collective.root) MakeUp(writes[0], collective.dtype, vocabulary);
       return;
-    case CollectiveKind::kAllReduce:
     case CollectiveKind::kAllToAll:
+    case CollectiveKind::kShift:
+      return CopyBytes(writes[0].data, reads[0].data, whole);
+    case CollectiveKind::kAllReduce:
     case CollectiveKind::kBarrier:
       return;
   }

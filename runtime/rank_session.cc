@@ -31,9 +31,23 @@ Status CheckRunsHere(const Plan& plan) {
   if (precision.compute == Precision::kTf32) {
     return Unsupported("precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32 and bf16");
   }
+  if (precision.compute == Precision::kFp8) {
+    return Unsupported("precision.compute: fp8 is a type of GPUs; the cpu device computes in fp32 and bf16");
+  }
+  if (precision.compute != precision.param) {
+    return Unsupported(
+        "precision.compute: live runs compute in precision.param; another type is predicted only");
+  }
   if (precision.param == Precision::kFp16 || precision.reduce == Precision::kFp16) {
     return Unsupported(
         "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
+  }
+  const auto& experts = plan.scenario.model.experts;
+  if (experts && experts->capacity_factor == 0) {
+    return Unsupported(
+        "model.experts.capacity_factor: 0 (no limit, and rows as many as there are) is predicted only; live "
+        "runs keep "
+        "room for a number of tokens that is known beforehand");
   }
   if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
   return Ok();

@@ -296,6 +296,18 @@ Status MeshAllToAll(const GroupOperator& op, BulkChannel& channel) {
   return Ok();
 }
 
+Status ShiftAround(const GroupOperator& op, BulkChannel& channel) {
+  const Neighbours ring(channel);
+  const uint64_t tag = BulkChannel::TagOf(op.fingerprint);
+  Region& in = channel.RegionOf(op.in, op.bytes());
+  Region& out = channel.RegionOf(op.out, op.bytes());
+  channel.PostReceive(out, ring.left, tag, 0, op.bytes());
+  channel.PostSend(in, ring.right, tag, 0, op.bytes());
+  channel.Flush();
+  WT_RETURN_IF_ERROR(channel.WaitReceived(out, ring.left));
+  return channel.WaitSent(in, ring.right);
+}
+
 Status SendMessage(const GroupOperator& op, BulkChannel& channel) {
   Region& x = channel.RegionOf(op.in, op.bytes());
   channel.PostSend(x, op.peer, BulkChannel::TagOf(op.fingerprint), 0, op.bytes());
@@ -326,6 +338,8 @@ Status RunBulk(const GroupOperator& op, BulkChannel& channel) {
       return ChainBroadcast(op, channel);
     case GroupOperation::kAllToAll:
       return MeshAllToAll(op, channel);
+    case GroupOperation::kShift:
+      return ShiftAround(op, channel);
     case GroupOperation::kSend:
       return SendMessage(op, channel);
     case GroupOperation::kReceive:

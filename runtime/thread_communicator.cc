@@ -112,6 +112,8 @@ void ThreadRunner::Work(const GroupOperator& op, const Meeting& meeting) const {
         CopyElements(At(op.out, part.begin, op), At(of(rank).in, own.begin, op), part.elements, op);
       }
       return;
+    case GroupOperation::kShift:
+      return CopyElements(At(op.out, 0, op), At(of((rank_ + size_ - 1) % size_).in, 0, op), op.elements, op);
     case GroupOperation::kReceive:
       return CopyElements(At(op.out, 0, op), At(of(0).in, 0, op), op.elements, op);
     case GroupOperation::kSend:

@@ -147,22 +147,35 @@ void CheckBucketView(const Scenario& scenario, Checker& check) {
                WordOf(scenario.precision.reduce), WordOf(scenario.precision.param));
 }
 
-void CheckData(const DataParallelSpec& data, Checker& check) {
+void CheckData(const ParallelSpec& parallel, Checker& check) {
+  const DataParallelSpec& data = parallel.data;
+  const int64_t copies = data.size * parallel.context.size;  // of the weights, whose gradients are reduced
+  const char* of_copies =
+      parallel.context.size > 1 ? "parallel.data.size x context.size" : "parallel.data.size";
   check.Expect(data.kind != DataParallelKind::kNone || data.size == 1,
                {"parallel.data.size", "parallel.data.kind"},
                "parallel.data.size is {}, expected 1 for kind: none", data.size);
+  check.Expect(
+      data.kind != DataParallelKind::kNone || data.size > 1 || copies == 1,
+      {"parallel.context.size", "parallel.data.kind"},
+      "parallel.context.size is {}, expected 1 for parallel.data.kind: none: context-parallel ranks reduce "
+      "gradients as data-parallel ones do",
+      parallel.context.size);
   CheckOffload(data, check);
   bool zero = data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2;
-  check.Expect(!zero || data.shard_size == 0 || Divides(data.shard_size, data.size),
+  check.Expect(!zero || data.shard_size == 0 || Divides(data.shard_size, copies),
                {"parallel.data.shard_size", "parallel.data.size"},
-               "parallel.data.shard_size is {}, expected a divisor of parallel.data.size ({})",
-               data.shard_size, data.size);
+               "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies,
+               copies);
+  check.Expect(
+      !data.overlap_param_gather || (zero && data.overlap), {"parallel.data.overlap_param_gather"},
+      "parallel.data.overlap_param_gather is true, expected false unless kind is zero1 or zero2 with "
+      "overlap: true");
   if (data.kind != DataParallelKind::kFsdp) return;
   bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
-  check.Expect(!hybrid || Divides(data.shard_size, data.size),
-               {"parallel.data.shard_size", "parallel.data.size"},
-               "parallel.data.shard_size is {}, expected a divisor of parallel.data.size ({})",
-               data.shard_size, data.size);
+  check.Expect(
+      !hybrid || Divides(data.shard_size, copies), {"parallel.data.shard_size", "parallel.data.size"},
+      "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies, copies);
   bool keeps_parameters =
       data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
   check.Expect(!keeps_parameters || !data.reshard_after_forward, {"parallel.data.reshard_after_forward"},
@@ -212,7 +225,7 @@ void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) 
 // What is reduced in every backward does not fit a pipeline, which has several micro-batches' gradients in flight.
 void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
-  if (parallel.pipeline.size == 1 || data.size == 1) return;
+  if (parallel.pipeline.size == 1 || data.size * parallel.context.size == 1) return;
   check.Expect(data.kind != DataParallelKind::kZero2, {"parallel.data.kind", "parallel.pipeline.size"},
                "parallel.data.kind is zero2, which keeps no gradients between micro-batches, expected zero1, "
                "ddp or fsdp in a "
@@ -254,12 +267,29 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(context, model.seq_len), {"parallel.context.size"},
                "parallel.context.size is {}, expected a divisor of model.seq_len ({})", context,
                model.seq_len);
+  if (context == 1) return;
   bool ulysses = parallel.context.kind == ContextKind::kUlysses;
   check.Expect(!ulysses || Divides(context * tensor, model.heads),
                {"parallel.context.size", "parallel.context.kind"},
                "parallel.context.size is {}, expected context x tensor ({}) to divide model.heads ({}) for "
                "kind: ulysses",
                context, context * tensor, model.heads);
+  if (!Divides(context * tensor, model.heads)) return;
+  check.Expect(
+      !ulysses || Divides(context * tensor, model.kv_heads),
+      {"parallel.context.size", "parallel.context.kind"},
+      "parallel.context.size is {}, expected context x tensor ({}) to divide model.kv_heads ({}) for "
+      "kind: ulysses",
+      context, context * tensor, model.kv_heads);
+  check.Expect(
+      ulysses || Divides(2 * context, model.seq_len), {"parallel.context.size"},
+      "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a chunk "
+      "from either end",
+      context, model.seq_len);
+  check.Expect(ulysses || model.attention == AttentionKind::kFlash,
+               {"model.attention", "parallel.context.kind", "parallel.context.size"},
+               "model.attention is eager, expected flash for parallel.context.kind: {}",
+               WordOf(parallel.context.kind));
 }
 
 void CheckExpert(const Scenario& scenario, Checker& check) {
@@ -338,7 +368,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   bool momentum = scenario.optimizer.momentum > 0;
   check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
                "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);
-  CheckData(scenario.parallel.data, check);
+  CheckData(scenario.parallel, check);
   CheckBucketView(scenario, check);
   check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},
                "recompute is '{}', expected none for kind: mlp, which has no blocks",

@@ -65,7 +65,7 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
 void CompleteParallel(const Given& given, ParallelSpec& parallel) {
   DataParallelSpec& data = parallel.data;
   if (!given("parallel.data.kind"))
-    data.kind = data.size == 1 ? DataParallelKind::kNone : DataParallelKind::kDdp;
+    data.kind = data.size * parallel.context.size == 1 ? DataParallelKind::kNone : DataParallelKind::kDdp;
   bool keeps_parameters =
       data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
   // FSDP users accumulate in shards: whole gradients of all units are what sharding is there to avoid.
@@ -85,9 +85,11 @@ void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSp
   if (cluster.device == "cpu" && !has_link) cluster.network.intra_node.kind = "loopback";
 }
 
-void CompleteShards(const ClusterSpec& cluster, DataParallelSpec& data) {
+void CompleteShards(const ClusterSpec& cluster, ParallelSpec& parallel) {
+  DataParallelSpec& data = parallel.data;
   bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
-  if (hybrid && data.shard_size == 0) data.shard_size = std::min(cluster.devices_per_node, data.size);
+  if (hybrid && data.shard_size == 0)
+    data.shard_size = std::min(cluster.devices_per_node, data.size * parallel.context.size);
 }
 
 }  // namespace
@@ -109,7 +111,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   if (adamw && !given("optimizer.weight_decay")) scenario.optimizer.weight_decay = 0.01;
   CompleteParallel(given, scenario.parallel);
   CompleteCluster(given, scenario.parallel, scenario.cluster);
-  CompleteShards(scenario.cluster, scenario.parallel.data);
+  CompleteShards(scenario.cluster, scenario.parallel);
   bool on_cpu = scenario.cluster.device == "cpu";
   if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
   bool foreign = scenario.framework != Framework::kWindtunnel;

@@ -43,9 +43,11 @@ template <typename V>
 void Describe(V& v, ExpertsSpec& experts) {
   v.Integer("count", experts.count, From(2, 65536), "experts per layer");
   v.Integer("top_k", experts.top_k, From(1, 65536), "experts per token (default 1)");
-  v.Number("capacity_factor", experts.capacity_factor, MoreThan(0),
-           "room of an expert over its even share (default 1)");
-  v.Number("imbalance", experts.imbalance, AtLeast(1), "the busiest expert's load over the mean (default 1)");
+  v.Number("capacity_factor", experts.capacity_factor, AtLeast(0),
+           "room of an expert over its even share, padded (default 1); 0: no limit and no padding, predicted "
+           "only");
+  v.Number("imbalance", experts.imbalance, AtLeast(1),
+           "capacity_factor 0: the busiest expert's load over the mean (default 1)");
   v.Require("count");
 }
 
@@ -119,7 +121,7 @@ void Describe(V& v, OptimizerSpec& optimizer) {
 
 template <typename V>
 void Describe(V& v, DataParallelSpec& data) {
-  v.Word("kind", data.kind, "default none for size 1, else ddp");
+  v.Word("kind", data.kind, "default none for one rank of data x context, else ddp");
   v.Integer("size", data.size, kRanks, "replicas (default 1)");
   v.Word("sharding", data.sharding, "fsdp (default full_shard)");
   v.Integer("version", data.version, From(1, 2), "fsdp (default 2)");
@@ -136,6 +138,9 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Word("sync", data.sync,
          "when accumulated gradients are reduced (default last_micro_batch; fsdp: every_micro_batch)");
   v.Flag("overlap", data.overlap, "default true; false: gradients are reduced after backward");
+  v.Flag(
+      "overlap_param_gather", data.overlap_param_gather,
+      "zero1, zero2 (default false): parameters are gathered in the next step's forward, bucket by bucket");
   v.Wrap("wrap", data.wrap, "fsdp unit: block (default), root, size:BYTES or a list of module names");
   v.Word("prefetch", data.prefetch, "fsdp (default backward_pre)");
   v.Flag("limit_all_gathers", data.limit_all_gathers, "fsdp (default true)");

@@ -116,6 +116,7 @@ struct DataParallelSpec {
   bool gradient_as_bucket_view = false;
   GradientSync sync = GradientSync::kLastMicroBatch;
   bool overlap = true;
+  bool overlap_param_gather = false;
   WrapPolicy wrap;
   Prefetch prefetch = Prefetch::kBackwardPre;
   bool limit_all_gathers = true;

@@ -270,6 +270,8 @@ void StepExecutor::UpdateSpeeds() {
   dirty_cores_.clear();
   for (const LinkSharing::Change& change : links_.Solve()) {
     TransferState& transfer = transfers_[change.transfer];
+    // Whose work is done at this very instant ends now, though another's end is what happens first.
+    if (transfer.work.speed > 0 && transfer.work.end == queue_.now()) continue;
     transfer.link_limit = change.speed;
     if (!transfer.is_dirty) dirty_transfers_.push_back(change.transfer);
     transfer.is_dirty = true;
@@ -363,7 +365,8 @@ bool StepExecutor::SetSpeed(Activity& activity, double speed, Happening end) {
   activity.since = queue_.now();
   activity.speed = speed;
   queue_.Cancel(activity.finish);
-  activity.finish = queue_.Schedule(queue_.now() + TimeFor(activity.remaining, speed), end);
+  activity.end = queue_.now() + TimeFor(activity.remaining, speed);
+  activity.finish = queue_.Schedule(activity.end, end);
   return true;
 }
 

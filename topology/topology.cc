@@ -172,10 +172,10 @@ void RouteFinder::MarkWays() {
   }
 }
 
-Result<Route> RouteFinder::Between(int from_device, int to_device) {
+Result<NetworkRoute> RouteFinder::Between(int from_device, int to_device) {
   const auto& graph = topology_.graph_->csr;
   const int32_t from = topology_.device_vertices_[from_device], to = topology_.device_vertices_[to_device];
-  if (from == to) return Route{};
+  if (from == to) return NetworkRoute{};
   if (!Meet(from, to)) {
     return InvalidInput(
         "cluster.topology: every way from '{}' to '{}' leads through another device, expected links between "
@@ -185,7 +185,7 @@ Result<Route> RouteFinder::Between(int from_device, int to_device) {
   MarkWays();
   const int32_t outermost = from_.distance[from_.queue.back()];
   // Forwards along every shortest way, level by level.
-  Route route;
+  NetworkRoute route;
   std::vector<int32_t> level = {from}, closer;
   share_[from] = 1;
   for (int32_t done = 0; level.front() != to; ++done) {

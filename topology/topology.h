@@ -2,7 +2,7 @@
 //
 //   WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster, "nvlink4"));
 //   RouteFinder finder(topology);
-//   WT_ASSIGN_OR_RETURN(Route route, finder.Between(0, 8));     // from the first device to the ninth, the next node's first
+//   WT_ASSIGN_OR_RETURN(NetworkRoute route, finder.Between(0, 8));     // from the first device to the ninth, the next node's first
 //   for (const Hop& hop : route.hops) load[hop.link] += hop.share * bytes;
 //
 // A link that the scenario names carries its bandwidth in each direction: it is two of Topology's links. Device r is rank r's.
@@ -85,7 +85,7 @@ struct Hop {
   int32_t link = -1;
   double share = 1;  // of the traffic
 };
-struct Route {
+struct NetworkRoute {
   std::vector<Hop> hops;
   Duration latency;  // of the longest way
 };
@@ -96,7 +96,7 @@ class RouteFinder {
   explicit RouteFinder(const Topology& topology);
 
   // From one device to another. Errors: InvalidInput when each way leads through another device (names both).
-  Result<Route> Between(int from_device, int to_device);
+  Result<NetworkRoute> Between(int from_device, int to_device);
 
  private:
   // A search from one end, level by level.

@@ -6,9 +6,11 @@
 
 #include "runtime/cpu/activation.h"
 #include "runtime/cpu/attention.h"
+#include "runtime/cpu/context_attention.h"
 #include "runtime/cpu/element.h"
 #include "runtime/cpu/elementwise.h"
 #include "runtime/cpu/embedding.h"
+#include "runtime/cpu/experts.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_operator.h"
 #include "runtime/cpu/initialize.h"
@@ -17,6 +19,7 @@
 #include "runtime/cpu/operands.h"
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/pages.h"
+#include "runtime/cpu/rearrange.h"
 #include "runtime/cpu/rope.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shards.h"
@@ -74,13 +77,19 @@ class CpuDevice : public Device {
     } else if constexpr (requires { Run(scratch_, op, operands); }) {
       return Run(scratch_, op, operands);
     } else if constexpr (std::is_same_v<Kind, Rope>) {
-      return Run(rope_tables_, op, operands);
+      return Run(rope_tables_, op, context.context, operands);
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
       return Run(op, context.step, operands);
     } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {
-      return Run(op, context.seed, context.tensor, operands);
+      return Run(op, context, operands);
     } else if constexpr (requires { Run(scratch_, op, context.tensor, operands); }) {
       return Run(scratch_, op, context.tensor, operands);
+    } else if constexpr (requires { Run(gemms_, scratch_, op, context.context, operands); }) {
+      return Run(gemms_, scratch_, op, context.context, operands);
+    } else if constexpr (requires { Run(scratch_, op, context, operands); }) {
+      return Run(scratch_, op, context, operands);
+    } else if constexpr (requires { Run(op, context, operands); }) {
+      return Run(op, context, operands);
     } else if constexpr (requires { Run(op, context.tensor, operands); }) {
       return Run(op, context.tensor, operands);
     } else if constexpr (requires { Run(op, operands); }) {

@@ -24,8 +24,8 @@ Rows RowsOf(const Embedding& op, const TensorPosition& tensor) {
 
 // `positions` may be null. Row t of x is that of token t mod seq within its sequence.
 template <typename T>
-WT_CPU_KERNEL void Gather(const EmbeddingForward& op, Rows rows, const int32_t* ids, const T* table,
-                          const T* positions, T* x) {
+WT_CPU_KERNEL void Gather(const EmbeddingForward& op, Rows rows, int context_rank, const int32_t* ids,
+                          const T* table, const T* positions, T* x) {
   const int64_t n = op.hidden;
   for (int64_t t = 0; t < op.tokens; ++t) {
     T* out = x + t * n;
@@ -38,7 +38,7 @@ WT_CPU_KERNEL void Gather(const EmbeddingForward& op, Rows rows, const int32_t* 
       std::copy(row, row + n, out);
       continue;
     }
-    const T* position = positions + t % op.seq * n;
+    const T* position = positions + WholePosition(op.context, context_rank, op.seq, t % op.seq) * n;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = FromFloat<T>(ToFloat(row[i]) + ToFloat(position[i]));
   }
@@ -50,12 +50,16 @@ WT_CPU_KERNEL void AddRow(int64_t n, const T* in, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] += ToFloat(in[i]);
 }
 
-// Position by position, so that each row of the gradient is written while it is in the cache.
+// Positions of other context-parallel ranks' tokens get nothing. Position by position, so that each row of the gradient is written while it is in the cache.
 template <typename T>
-void SumOverSequences(Scratch& scratch, const EmbeddingBackward& op, const T* dx, T* dpositions) {
+void SumOverSequences(Scratch& scratch, const EmbeddingBackward& op, int context_rank, const T* dx,
+                      T* dpositions) {
+  if (op.context.ranks > 1 && !op.accumulate_positions)
+    std::fill_n(dpositions, op.seq * op.context.ranks * op.hidden, T());
   float* place = scratch.Floats(ElementsBeside<T>(op.hidden));
   for (int64_t position = 0; position < std::min(op.seq, op.tokens); ++position) {
-    Sums<T> sums(op.hidden, dpositions + position * op.hidden, place);
+    Sums<T> sums(op.hidden,
+                 dpositions + WholePosition(op.context, context_rank, op.seq, position) * op.hidden, place);
     if (op.accumulate_positions) sums.Load();
     for (int64_t t = position; t < op.tokens; t += op.seq) {
       const T* row = dx + t * op.hidden;
@@ -114,29 +118,32 @@ Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t
   return Ok();
 }
 
-Status Run(const EmbeddingForward& op, const TensorPosition& tensor, const Operands& operands) {
-  const Rows rows = RowsOf(op, tensor);
+Status Run(const EmbeddingForward& op, const KernelContext& context, const Operands& operands) {
+  const Rows rows = RowsOf(op, context.tensor);
   const int32_t* ids = operands.InIntegers(0, op.tokens);
   WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* table = operands.In<T>(1, op.vocab * op.hidden);
-    const T* positions = op.learned_positions ? operands.In<T>(2, op.seq * op.hidden) : nullptr;
-    Gather(op, rows, ids, table, positions, operands.Out<T>(0, op.tokens * op.hidden));
+    const T* positions =
+        op.learned_positions ? operands.In<T>(2, op.seq * op.context.ranks * op.hidden) : nullptr;
+    Gather(op, rows, context.context.rank, ids, table, positions, operands.Out<T>(0, op.tokens * op.hidden));
   });
   return Ok();
 }
 
-Status Run(Scratch& scratch, const EmbeddingBackward& op, const TensorPosition& tensor,
+Status Run(Scratch& scratch, const EmbeddingBackward& op, const KernelContext& context,
            const Operands& operands) {
-  const Rows rows = RowsOf(op, tensor);
+  const Rows rows = RowsOf(op, context.tensor);
   const int32_t* ids = operands.InIntegers(0, op.tokens);
   WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* dx = operands.In<T>(1, op.tokens * op.hidden);
     SumUses(scratch, op, rows, ids, dx, operands.Out<T>(0, op.vocab * op.hidden));
-    if (op.learned_positions) SumOverSequences(scratch, op, dx, operands.Out<T>(1, op.seq * op.hidden));
+    if (op.learned_positions)
+      SumOverSequences(scratch, op, context.context.rank, dx,
+                       operands.Out<T>(1, op.seq * op.context.ranks * op.hidden));
   });
   return Ok();
 }

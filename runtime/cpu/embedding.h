@@ -9,8 +9,8 @@
 
 namespace windtunnel::cpu {
 
-Status Run(const EmbeddingForward& op, const TensorPosition& tensor, const Operands& operands);
-Status Run(Scratch& scratch, const EmbeddingBackward& op, const TensorPosition& tensor,
+Status Run(const EmbeddingForward& op, const KernelContext& context, const Operands& operands);
+Status Run(Scratch& scratch, const EmbeddingBackward& op, const KernelContext& context,
            const Operands& operands);
 
 // Failed unless every id is in [0, bound); `what` names them in the message: "token id".

@@ -124,4 +124,21 @@ Status Run(GemmEngine& engine, Scratch& scratch, const Gemm& op, const Operands&
   });
 }
 
+Status Run(GemmEngine& engine, Scratch& scratch, const GroupedGemm& op, const Operands& operands) {
+  GemmProblem problem = GemmProblem::Dense(op.m, op.n, op.k, op.transpose_a, op.transpose_b);
+  problem.accumulate = op.accumulate;
+  problem.dtype = op.dtype;
+  return WithElement(op.dtype, [&](auto element) -> Status {
+    using T = decltype(element);
+    const T* a = operands.In<T>(0, op.groups * op.m * op.k);
+    const T* b = operands.In<T>(1, op.groups * op.k * op.n);
+    T* c = operands.Out<T>(0, op.groups * op.m * op.n);
+    for (int64_t g = 0; g < op.groups; ++g) {
+      WT_RETURN_IF_ERROR(Multiply<T>(engine, scratch, problem, a + g * op.m * op.k, b + g * op.k * op.n,
+                                     nullptr, c + g * op.m * op.n));
+    }
+    return Ok();
+  });
+}
+
 }  // namespace windtunnel::cpu

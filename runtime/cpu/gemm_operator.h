@@ -11,6 +11,7 @@
 namespace windtunnel::cpu {
 
 Status Run(GemmEngine& engine, Scratch& scratch, const Gemm& op, const Operands& operands);
+Status Run(GemmEngine& engine, Scratch& scratch, const GroupedGemm& op, const Operands& operands);
 
 // op(A) op(B) (+ bias) (+ C) with fp32 sums that are rounded into C once, for processors that multiply no
 // such matrices. Of problem.dtype it takes no notice. T: BFloat16, Float16.

@@ -70,17 +70,18 @@ float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index) 
   return 0.0f;
 }
 
-Status Run(const InitializeParameter& op, uint64_t seed, const TensorPosition& tensor,
-           const Operands& operands) {
+Status Run(const InitializeParameter& op, const KernelContext& context, const Operands& operands) {
   float* out = operands.Out(0, op.elements);
   if (op.part.empty()) {
-    FillRun(op, seed, 0, op.elements, out);
+    FillRun(op, context.seed, 0, op.elements, out);
     return Ok();
   }
   WT_CHECK_EQ(ElementsOf(op.part), op.elements);
-  ForEachRun(op.part, tensor.rank, 0, op.elements, [&](int64_t local, int64_t whole, int64_t elements) {
-    FillRun(op, seed, whole, elements, out + local);
-  });
+  const int64_t first = context.expert.rank * op.expert_stride;
+  ForEachRun(op.part, context.tensor.rank, 0, op.elements,
+             [&](int64_t local, int64_t whole, int64_t elements) {
+               FillRun(op, context.seed, first + whole, elements, out + local);
+             });
   return Ok();
 }
 

@@ -17,9 +17,8 @@
 
 namespace windtunnel::cpu {
 
-// With op.part, what is written are the elements of the whole parameter that `tensor`'s rank has.
-Status Run(const InitializeParameter& op, uint64_t seed, const TensorPosition& tensor,
-           const Operands& operands);
+// With op.part, what is written are the elements of the whole parameter that the rank has.
+Status Run(const InitializeParameter& op, const KernelContext& context, const Operands& operands);
 
 // One element of the above.
 float InitialValue(const InitializeParameter& op, uint64_t seed, int64_t index);

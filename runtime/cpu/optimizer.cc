@@ -97,13 +97,12 @@ AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step) {
 }  // namespace
 
 Status Run(const GradientNorm& op, const Operands& operands) {
-  const size_t whole = operands.reads.size() - static_cast<size_t>(op.replicated);
-  double sum = 0.0, replicated = 0.0;
+  WT_CHECK(op.replicas.empty() || op.replicas.size() == operands.reads.size());
+  double sum = 0.0;
   for (size_t i = 0; i < operands.reads.size(); ++i) {
     const TensorRef& gradient = operands.reads[i];
-    (i < whole ? sum : replicated) += SumOfSquares(gradient.elements, gradient.f32());
+    sum += SumOfSquares(gradient.elements, gradient.f32()) / (op.replicas.empty() ? 1 : op.replicas[i]);
   }
-  sum += replicated / op.replicas;
   *operands.Out(0, 1) = static_cast<float>(op.squared ? sum : std::sqrt(sum));
   return Ok();
 }

@@ -12,11 +12,12 @@ constexpr double kBase = 10'000.0;
 
 // `sign` is 1 forward and -1 backward.
 template <typename T>
-WT_CPU_KERNEL void Rotate(const Rope& op, const float* table, float sign, T* qkv) {
+WT_CPU_KERNEL void Rotate(const Rope& op, int context_rank, const float* table, float sign, T* qkv) {
   const int64_t half = op.head_dim / 2;
   const int64_t packed = (op.heads + 2 * op.kv_heads) * op.head_dim;
   for (int64_t token = 0; token < op.batch * op.seq; ++token) {
-    const float* cosines = table + token % op.seq * op.head_dim;
+    const float* cosines =
+        table + WholePosition(op.context, context_rank, op.seq, token % op.seq) * op.head_dim;
     const float* sines = cosines + half;
     for (int64_t head = 0; head < op.heads + op.kv_heads; ++head) {
       T* first = qkv + token * packed + head * op.head_dim;
@@ -49,14 +50,14 @@ const std::vector<float>& RopeTables::Of(int64_t seq, int64_t head_dim) {
   return table;
 }
 
-Status Run(RopeTables& tables, const Rope& op, const Operands& operands) {
+Status Run(RopeTables& tables, const Rope& op, const ContextPosition& context, const Operands& operands) {
   if (op.head_dim % 2 != 0) {
     return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number", op.head_dim);
   }
   const int64_t elements = op.batch * op.seq * (op.heads + 2 * op.kv_heads) * op.head_dim;
-  const float* table = tables.Of(op.seq, op.head_dim).data();
+  const float* table = tables.Of(op.seq * op.context.ranks, op.head_dim).data();
   WithElement(op.dtype, [&](auto element) {
-    Rotate(op, table, op.backward ? -1.0f : 1.0f, operands.Out<decltype(element)>(0, elements));
+    Rotate(op, context.rank, table, op.backward ? -1.0f : 1.0f, operands.Out<decltype(element)>(0, elements));
   });
   return Ok();
 }

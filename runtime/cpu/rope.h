@@ -28,6 +28,6 @@ class RopeTables {
 };
 
 // Errors: Unsupported for an odd head_dim.
-Status Run(RopeTables& tables, const Rope& op, const Operands& operands);
+Status Run(RopeTables& tables, const Rope& op, const ContextPosition& context, const Operands& operands);
 
 }  // namespace windtunnel::cpu

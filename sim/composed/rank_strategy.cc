@@ -24,8 +24,8 @@ class Driver {
     const bool is_zero = kind == DataParallelKind::kZero1;
     CollectiveStream& shard = is_zero ? *data_ : *alone_;
     CollectiveStream& replicate = is_zero ? *alone_ : *data_;
-    StrategyContext context{scenario_, role_,    modules_,       *data_, shard,
-                            replicate, *tensor_, kComputeStream, -1,     {tensor_, pipeline_}};
+    StrategyContext context{scenario_, role_,   modules_, *data_,         shard, replicate,
+                            *tensor_,  *alone_, *alone_,  kComputeStream, -1,    {tensor_, pipeline_}};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
       context.host = AddStream(StreamKind::kHost, "host", kCompute);
@@ -270,76 +270,78 @@ class Driver {
   }
 
   void AddMemory() {
-    const std::vector<Op>& ops = step_.ops;
-    // Buffers of the step alone are allocated and freed in it, in this order.
-    std::vector<bool> is_allocated(role_.buffers.size()), is_temporary(role_.buffers.size());
+    FindTemporaries();
+    AddResident();
+    for (size_t i = 0; i < step_.ops.size(); ++i) {
+      if (number_[i] >= 0) PassOp(i);
+      else AddChange(i);
+    }
+    if (passed_.is_awaited) result_.peak_after = passed_.peak;
+    else SetBefore();
+  }
 
-    for (const Op& op : ops) {
+  // Buffers of the step alone are allocated and freed in it, in this order.
+  void FindTemporaries() {
+    std::vector<bool> is_allocated(role_.buffers.size());
+    is_temporary_.assign(role_.buffers.size(), false);
+    for (const Op& op : step_.ops) {
       if (!IsMemory(op.kind)) continue;
       const BufferId id = op.writes[0].buffer;
       if (std::holds_alternative<Alloc>(op.kind)) is_allocated[id] = true;
-      else if (is_allocated[id]) is_temporary[id] = true;
-    }
-    AddResident(is_temporary);
-    int64_t level = 0, peak = 0;
-    bool is_awaited = false;
-    int32_t number = -1, conversions = 0;
-    size_t group = 0;  // after the last marker's; of `first`
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (number_[i] >= 0) {
-        number = number_[i];
-        if (result_.ops[number].is_marker) {
-          ++group;
-          conversions = 0;
-        } else if (std::holds_alternative<Copy>(ops[i].kind)) {
-          ++conversions;
-        }
-        continue;
-      }
-      const BufferId id = ops[i].writes[0].buffer;
-      const bool is_alloc = std::holds_alternative<Alloc>(ops[i].kind);
-      const int64_t bytes = Rounded(role_.buffers[id]) * (is_alloc ? 1 : -1);
-      if (!is_temporary[id] && !is_alloc) {
-        result_.freed -= bytes;
-        continue;
-      }
-      const bool is_after = number >= result_.after_backwards || NextNumber(i) >= result_.after_backwards;
-      if (!is_after) {
-        if (!is_temporary[id]) AddAllocation(bytes, i, group, conversions);
-        continue;
-      }
-      // The messages' memory is freed before what the operator that waits for them allocates.
-      if (!is_awaited &&
-          (number >= result_.sends_awaited || (is_alloc && NextNumber(i) >= result_.sends_awaited))) {
-        result_.net_before = level;
-        result_.peak_before = peak;
-        is_awaited = true;
-        level = peak = 0;
-      }
-      if (!is_temporary[id] || number >= result_.after_backwards || is_alloc) {
-        level += bytes;
-        peak = std::max(peak, level);
-      }
-    }
-    if (is_awaited) {
-      result_.peak_after = peak;
-    } else {
-      result_.net_before = level;
-      result_.peak_before = peak;
+      else if (is_allocated[id]) is_temporary_[id] = true;
     }
   }
 
-  // In the first backwards: before the marker that comes next, or behind the last one when something of its group is still to come.
-  void AddAllocation(int64_t bytes, size_t i, size_t group, int32_t conversions) {
+  void PassOp(size_t i) {
+    passed_.number = number_[i];
+    if (result_.ops[passed_.number].is_marker) {
+      ++passed_.groups;
+      passed_.conversions = 0;
+    } else if (std::holds_alternative<Copy>(step_.ops[i].kind)) {
+      ++passed_.conversions;
+    }
+  }
+
+  void AddChange(size_t i) {
+    const Op& op = step_.ops[i];
+    const BufferId id = op.writes[0].buffer;
+    const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
+    const int64_t bytes = Rounded(role_.buffers[id]);
+    if (!is_temporary_[id] && !is_alloc) {
+      result_.freed += bytes;
+      return;
+    }
     const int32_t next = NextNumber(i);
-    const bool is_late = group > 0 && group <= result_.first.size() && next < result_.first[group - 1].end;
+    if (passed_.number >= result_.after_backwards || (is_alloc && next >= result_.after_backwards)) {
+      // The messages' memory is freed before what the operator that waits for them allocates.
+      if (passed_.number >= result_.sends_awaited || (is_alloc && next >= result_.sends_awaited)) SetBefore();
+      passed_.level += is_alloc ? bytes : -bytes;
+      passed_.peak = std::max(passed_.peak, passed_.level);
+    } else if (!is_temporary_[id]) {
+      AddAllocation(bytes, next);
+    }
+  }
+
+  // Once: from now on the sent messages are gone.
+  void SetBefore() {
+    if (passed_.is_awaited) return;
+    result_.net_before = passed_.level;
+    result_.peak_before = passed_.peak;
+    passed_.is_awaited = true;
+    passed_.level = passed_.peak = 0;
+  }
+
+  // In the first backwards: before the marker that comes next, or behind the last one when something of its group is still to come.
+  void AddAllocation(int64_t bytes, int32_t next) {
+    const size_t groups = passed_.groups;
+    const bool is_late = groups > 0 && groups <= result_.first.size() && next < result_.first[groups - 1].end;
     if (is_late) {
-      RankStrategy::Group& late = result_.first[group - 1];
+      RankStrategy::Group& late = result_.first[groups - 1];
       if (late.lates++ == 0) late.first_late = static_cast<int32_t>(result_.late_allocations.size());
-      result_.late_allocations.push_back({conversions, bytes});
+      result_.late_allocations.push_back({passed_.conversions, bytes});
     } else {
-      WT_CHECK_LT(group, result_.first.size());
-      result_.first[group].allocates += bytes;
+      WT_CHECK_LT(groups, result_.first.size());
+      result_.first[groups].allocates += bytes;
     }
   }
 
@@ -349,10 +351,10 @@ class Driver {
     return static_cast<int32_t>(result_.ops.size());
   }
 
-  void AddResident(const std::vector<bool>& is_temporary) {
+  void AddResident() {
     for (size_t i = 0; i < role_.buffers.size(); ++i) {
       const Buffer& buffer = role_.buffers[i];
-      bool stays = i < built_ ? !IsFirstBucket(buffer) : i >= created_in_step_ && !is_temporary[i];
+      bool stays = i < built_ ? !IsFirstBucket(buffer) : i >= created_in_step_ && !is_temporary_[i];
       if (i < built_ && strategy_->startup_steps() < 2) stays = true;
       if (std::find(rebuilt_.begin(), rebuilt_.end(), static_cast<BufferId>(i)) != rebuilt_.end())
         stays = true;
@@ -381,8 +383,17 @@ class Driver {
   size_t built_ = 0, created_in_step_ = 0;
   std::vector<BufferId> rebuilt_;
   Program step_;
-  std::vector<int32_t> number_;  // of the step's operators, without those of memory
+  std::vector<int32_t> number_;     // of the step's operators, without those of memory
+  std::vector<bool> is_temporary_;  // by buffer
   size_t firsts_ = 0;
+  // On the way through the step's memory.
+  struct Passed {
+    int32_t number = -1, conversions = 0;  // the last operator; conversions since the last marker
+    size_t groups = 0;                     // markers
+    int64_t level = 0, peak = 0;           // behind the backwards
+    bool is_awaited = false;               // the sent messages
+  };
+  Passed passed_;
   RankStrategy result_;
 };
 

@@ -67,12 +67,12 @@ class SmallStage {
     const TensorParallelSpec& spec = scenario_.parallel.tensor;
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
     tensor_ = std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.size), "tensor");
-    model_ = MakeModel(scenario_, range_, {tensor_.get(), spec.sequence});
+    model_ = MakeModel(scenario_, range_, {.tensor = {tensor_.get(), spec.sequence}});
     model_->Register(role_);
     parameters_ = role_.parameters;
-    const StrategyContext context{
-        scenario_, role_,    modules_,       *alone_, *alone_,
-        *alone_,   *tensor_, kComputeStream, -1,      {tensor_.get(), alone_.get()}};
+    const StrategyContext context{scenario_, role_,          modules_, *alone_,
+                                  *alone_,   *alone_,        *tensor_, *alone_,
+                                  *alone_,   kComputeStream, -1,       {tensor_.get(), alone_.get()}};
     const bool is_zero = scenario_.parallel.data.kind == DataParallelKind::kZero1;
     strategy_ = is_zero ? MakeZero(context) : MakeReplicated(context);
     loss_ = NewBuffer(role_, "loss", 1, Category::kActivations);
@@ -192,7 +192,7 @@ class Dissection {
 
  private:
   struct Seen {
-    const StagePass* pass = nullptr;
+    StagePass* pass = nullptr;
     int32_t number = 0;  // among the pass's operators of the model
   };
 
@@ -305,8 +305,8 @@ class Dissection {
     for (OpIndex dependency : op.dependencies) {
       const auto made = seen_.find(dependency);
       if (made == seen_.end()) continue;
-      const StagePass* pass = made->second.pass;
-      const_cast<StagePass*>(pass)->made_by = sizes_.at(pass) - 1 - made->second.number;
+      StagePass& pass = *made->second.pass;
+      pass.made_by = sizes_.at(&pass) - 1 - made->second.number;
     }
   }
 

@@ -160,7 +160,16 @@ class Enumeration {
     for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }
+    const bool ulysses = base_.parallel.context.kind == ContextKind::kUlysses;
     if (!Divides(c.context, model.seq_len)) return "context does not divide the sequence";
+    if (c.context > 1 && !ulysses && !Divides(2 * c.context, model.seq_len))
+      return "2 x context does not divide the sequence";
+    if (c.context > 1 && !ulysses && model.attention != AttentionKind::kFlash)
+      return "context without flash attention";
+    if (c.context > 1 && ulysses && !Divides(c.context * c.tensor, model.kv_heads))
+      return "context x tensor does not divide kv_heads";
+    if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))
+      return "expert does not divide the experts";
     if (c.sequence && !Divides(c.tensor, model.seq_len)) return "tensor does not divide the sequence";
     return nullptr;
   }
@@ -169,12 +178,15 @@ class Enumeration {
   const char* WhyIllegalData(const Configuration& c) const {
     const DataParallelSpec& own = base_.parallel.data;
     const bool sharded = IsSharded(c.kind);
-    if (c.kind == DataParallelKind::kNone && c.data > 1) return "kind: none with several replicas";
+    const int64_t copies = c.data * c.context;
+    if (c.kind == DataParallelKind::kNone && copies > 1) return "kind: none with several replicas";
     if (c.kind == DataParallelKind::kDp && (c.pipeline * c.tensor * c.context > 1 || c.nodes > 1))
       return "kind: dp goes with nothing else";
-    if (c.shard_size > 0 && sharded && !Divides(c.shard_size, c.data))
-      return "shard_size does not divide data";
-    if (c.pipeline > 1 && c.data > 1 && c.kind == DataParallelKind::kZero2)
+    if (c.shard_size > 0 && sharded && !Divides(c.shard_size, copies))
+      return "shard_size does not divide data x context";
+    if (c.expert > 1 && (c.kind == DataParallelKind::kFsdp || c.shard_size > 0))
+      return "expert with shards of other ranks";
+    if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
     const bool same_overlap = HasOverlapKey(c.kind) && c.data > 1;
     if (!same_overlap && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
@@ -243,7 +255,7 @@ void CompleteSharding(const DataParallelSpec& own, const Configuration& c, DataP
       c.sharding == Sharding::kShardGradOp || c.sharding == Sharding::kHybridShardZero2;
   const bool hybrid = c.sharding == Sharding::kHybridShard || c.sharding == Sharding::kHybridShardZero2;
   if (c.sharding != own.sharding) data.reshard_after_forward = !keeps_parameters;
-  if (fsdp && hybrid && c.shard_size == 0) data.shard_size = std::min(c.devices_per_node, c.data);
+  if (fsdp && hybrid && c.shard_size == 0) data.shard_size = std::min(c.devices_per_node, c.data * c.context);
   const bool every = fsdp && c.pipeline == 1;
   if (c.kind != own.kind || c.pipeline > 1)
     data.sync = every ? GradientSync::kEveryMicroBatch : GradientSync::kLastMicroBatch;
@@ -282,7 +294,9 @@ std::string Describe(const Configuration& c) {
   std::string text = fmt::format("tensor {} x pipeline {} x data {}", c.tensor, c.pipeline, c.data);
   if (c.context > 1) text += fmt::format(" x context {}", c.context);
   if (c.virtual_stages > 1) text += fmt::format(", {} virtual stages", c.virtual_stages);
+  if (c.pipeline > 1 && c.schedule != "1f1b" && c.schedule != "interleaved") text += ", " + c.schedule;
   text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
+  if (c.kind == DataParallelKind::kFsdp) text += fmt::format(" {}", WordOf(c.sharding));
   if (c.sequence) text += ", sequence";
   if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));

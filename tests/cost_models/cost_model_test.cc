@@ -67,6 +67,17 @@ Profile MakeProfile() {
   return profile;
 }
 
+// What was measured is of the machine as it is.
+TEST(ProfileCostModel, MeasuredCollectivesHaveNoTopology) {
+  const Profile profile = MakeProfile();
+  Plan plan = MakePlan(2);
+  plan.scenario.cluster.topology.preset = "dgx-a100";
+  const auto cost = MakeProfileCostModel(profile, plan)->Kernel(OpOf(plan, kGemm));
+  ASSERT_FALSE(cost);
+  EXPECT_EQ(cost.error().kind, ErrorKind::kUnsupported);
+  EXPECT_NE(cost.error().message.find("cluster.topology"), std::string::npos) << cost.error().message;
+}
+
 TEST(ProfileCostModel, TakesMeasuredShapesAsTheyAre) {
   const Profile profile = MakeProfile();
   const Plan plan = MakePlan(2);

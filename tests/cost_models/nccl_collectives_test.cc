@@ -77,6 +77,13 @@ TEST(NcclCollectives, AnAllToAllIsBoundByWhatLeavesTheNode) {
               8.4 + 14 + 1e9 / 21.2e3 + 33, 0.1);
 }
 
+// Around a ring each rank's message is one to its neighbour; on two nodes some leave theirs, whom the others wait for.
+TEST(NcclCollectives, AShiftIsAMessageFromEachToTheNext) {
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(2'000'000'000)), TwoNodes()),
+              8.4 + 14 + 2e9 / 21.2e3 + 33, 0.1);
+}
+
 // Hybrid sharding on two nodes: each of the 8 groups of replicas has one card of its own.
 TEST(NcclCollectives, GroupsSideBySideShareTheCards) {
   const Axis replicas = MakeAxis("replicate", 16, 2, 8);
@@ -125,6 +132,15 @@ TEST(NcclCollectives, AHierarchicalAllReduceIsThreeCollectives) {
   EXPECT_NEAR(
       MicrosecondsOf(Of(CollectiveKind::kAllReduce, bytes), TwoNodes(), CollectiveAlgorithm::kHierarchical),
       sum, 1e-3);
+}
+
+// 8 MiB of 64 MiB come from the other node over each card, then all of them from the neighbours.
+TEST(NcclCollectives, AHierarchicalAllGatherGathersBetweenNodesFirst) {
+  const GroupLayout between = LayoutOf(MakeAxis("replicate", 16, 2, 8).groups[0], 2);
+  const double sum = MicrosecondsOf(Of(CollectiveKind::kAllGather, MiB(8)), between) +
+                     MicrosecondsOf(Of(CollectiveKind::kAllGather, MiB(64)), OneNode());
+  for (CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
+    EXPECT_NEAR(MicrosecondsOf(Of(kind, MiB(64)), TwoNodes(), CollectiveAlgorithm::kHierarchical), sum, 1e-3);
 }
 
 TEST(NcclCollectives, NoBandwidthBetweenNodesIsAnError) {

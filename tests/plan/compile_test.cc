@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "plan/plan.h"
@@ -103,11 +104,68 @@ TEST(CompilePlan, ProgramsAreAcyclicAndEndWithTheBarrier) {
 
 TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
   Scenario s = TinyGpt();
-  s.model.dropout = 0.1;
+  s.precision.optimizer = Precision::kBf16;
   const auto plan = CompilePlan(s);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(plan.error().message, "model.dropout: dropout other than 0 is not supported yet");
+  EXPECT_EQ(plan.error().message, "precision.optimizer: another type than fp32 is not supported yet");
+}
+
+// Behind the embedding, and both halves of each block; eager attention's probabilities as well. Their masks live until backward.
+TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {
+  for (AttentionKind kind : {AttentionKind::kEager, AttentionKind::kFlash}) {
+    Scenario s = TinyGpt();
+    s.model.dropout = 0.1;
+    s.model.attention = kind;
+    const int places = 1 + 2 * (kind == AttentionKind::kEager ? 3 : 2);
+    const Plan plan = *CompilePlan(s);
+    int forward = 0, backward = 0, masks = 0;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      if (const auto* drop = std::get_if<Dropout>(&op.kind)) ++(drop->backward ? backward : forward);
+      masks +=
+          std::holds_alternative<Free>(op.kind) && op.name.ends_with(".mask") && op.phase == Phase::kBackward;
+    }
+    EXPECT_EQ(forward, places);
+    EXPECT_EQ(backward, places);
+    EXPECT_EQ(masks, places);
+  }
+}
+
+// A block that is run again drops again, up to its end, where the last mask is made.
+TEST(CompilePlan, RecomputationMakesMasksAgain) {
+  Scenario s = TinyGpt();
+  s.model.dropout = 0.1;
+  s.recompute = Recompute::kFull;
+  int again = 0;
+  const Plan plan = *CompilePlan(s);
+  for (const Op& op : plan.roles[0].steady.ops)
+    again += std::holds_alternative<Dropout>(op.kind) && op.phase == Phase::kRecompute;
+  EXPECT_EQ(again, 2 * 3);
+}
+
+// The first bucket's gather begins with the step; the next one's, when the first operator needs the first's values.
+TEST(CompilePlan, LateGathersAreAwaitedWhereParametersAreFirstNeeded) {
+  Scenario s = TinyGpt(2);
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.parallel.data.bucket_cap_mb = 0.02;
+  s.parallel.data.overlap_param_gather = true;
+  const Plan plan = *CompilePlan(s);
+  const std::vector<Op>& ops = plan.roles[0].steady.ops;
+  std::vector<OpIndex> gathers;
+  OpIndex optimizer = -1;
+  for (OpIndex i = 0; i < static_cast<OpIndex>(ops.size()); ++i) {
+    const auto* c = std::get_if<Collective>(&ops[i].kind);
+    if (c != nullptr && c->kind == CollectiveKind::kAllGather) gathers.push_back(i);
+    if (std::holds_alternative<OptimizerUpdate>(ops[i].kind) && optimizer < 0) optimizer = i;
+  }
+  ASSERT_GT(gathers.size(), 2u);
+  EXPECT_LT(gathers.back(), optimizer);
+  for (OpIndex gather : gathers) EXPECT_EQ(ops[gather].phase, Phase::kForward) << gather;
+  // Someone waits for the first before the third begins.
+  const bool awaited = std::any_of(ops.begin(), ops.begin() + gathers[2], [&](const Op& op) {
+    return std::find(op.dependencies.begin(), op.dependencies.end(), gathers[0]) != op.dependencies.end();
+  });
+  EXPECT_TRUE(awaited);
 }
 
 TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {

@@ -28,7 +28,17 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
       CostKey(EmbeddingForward{.tokens = 8, .seq = 4, .vocab = 16, .hidden = 2, .vocab_parallel = true}),
       "embedding_forward tokens=8 seq=4 vocab=16 hidden=2 vocab_parallel");
   EXPECT_EQ(CostKey(CopyTensors{.elements = 10, .tensors = 2}), "copy_tensors fp32 n=10 tensors=2");
+  EXPECT_EQ(CostKey(Fp8Amax{.rows = 8, .columns = 4, .by_column = true, .dtype = DType::kBFloat16}),
+            "fp8_amax bf16 rows=8 columns=4 by_column");
+  EXPECT_EQ(CostKey(Fp8Cast{.rows = 8, .columns = 4, .recipe = Fp8Recipe::kBlock, .transposed = true}),
+            "fp8_cast fp32 block rows=8 columns=4 transposed");
   EXPECT_EQ(CostKey(Alloc{}), "");
+}
+
+TEST(TrafficOf, Fp8FactorsHaveAByteAndTheirProductTwo) {
+  const Gemm gemm{.m = 2, .n = 3, .k = 4, .dtype = DType::kFloat8};
+  EXPECT_EQ(TrafficOf(gemm), Bytes(2 * 4 + 4 * 3 + 2 * 2 * 3));
+  EXPECT_EQ(TrafficOf(Fp8Cast{.rows = 2, .columns = 3, .dtype = DType::kBFloat16}), Bytes(6 * (2 + 1)));
 }
 
 TEST(CostKey, LeavesOutWhatDoesNotChangeTheCost) {

@@ -132,6 +132,11 @@ TEST(Pipeline, RefusesWhatDataParallelismCannotDoInIt) {
       ErrorOf(fsdp).find("parallel.data.kind: fsdp with a schedule that makes gradients of weights apart"),
       std::string::npos)
       << ErrorOf(fsdp);
+  Scenario zero2 = Pipelined("zb_h1");
+  zero2.parallel.data.kind = DataParallelKind::kZero2;
+  EXPECT_NE(
+      ErrorOf(zero2).find("parallel.data.kind: zero2 with a schedule that makes gradients of weights apart"),
+      std::string::npos);
   Scenario version1 = Pipelined("1f1b");
   version1.model.tie_embeddings = true;
   version1.parallel.data.kind = DataParallelKind::kFsdp;

@@ -58,9 +58,10 @@ inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>
       continue;
     }
     const int tensor_rank = session.plan().mesh.PlaceOf(session.rank()).tensor;
+    const int64_t skipped = session.plan().ExpertRankOf(session.rank()) * parameter.expert_stride;
     ForEachRun(parameter.part, tensor_rank, part.first, part.first + part.elements,
                [&](int64_t local, int64_t first, int64_t elements) {
-                 std::copy_n(values.begin() + local - part.first, elements, whole.begin() + first);
+                 std::copy_n(values.begin() + local - part.first, elements, whole.begin() + skipped + first);
                });
   }
 }

@@ -64,6 +64,8 @@ Change Wrap(WrapPolicy policy) {
   return [=](Scenario& s) { s.parallel.data.wrap = policy; };
 }
 
+void GatherLate(Scenario& s) { s.parallel.data.overlap_param_gather = true; }
+
 class ShardingParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(ShardingParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(ShardingParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
@@ -87,6 +89,13 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"OneClipped", Zero(2, kZero1, Clipped)},
         ParityCase{"TwoClipped", Zero(3, kZero2, Clipped)},
         ParityCase{"NoOverlap", Zero(2, kZero2, [](Scenario& s) { s.parallel.data.overlap = false; })},
+        ParityCase{"OneGatherLate", Zero(2, kZero1, GatherLate)},
+        ParityCase{"OneGatherLateClippedAccumulate",
+                   Zero(3, kZero1, Both(GatherLate, Both(Clipped, Accumulate)))},
+        ParityCase{"OneGatherLateTied", Zero(2, kZero1, Both(GatherLate, Tied))},
+        ParityCase{"TwoGatherLate", Zero(2, kZero2, GatherLate)},
+        ParityCase{"OneGatherLateOffload",
+                   Zero(2, kZero1, Both(GatherLate, SetOffload(Offload::kOptimizer)))},
         ParityCase{"OneOffload", Zero(2, kZero1, SetOffload(Offload::kOptimizer))},
         ParityCase{"TwoOffloadClipped", Zero(2, kZero2, Both(SetOffload(Offload::kOptimizer), Clipped))}),
     NameOf);

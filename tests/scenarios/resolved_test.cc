@@ -33,7 +33,7 @@ parallel:
          limit_all_gathers: false, offload: param}
   pipeline: {size: 2, schedule: steps/one.csv, virtual_stages: 2, balance: [1, 2, 3, 2]}
   tensor: {size: 2, sequence: true}
-  context: {size: 2, kind: all_gather}
+  context: {size: 2, kind: ulysses}
   expert: {size: 4}
 cluster:
   device: h200-sxm-141g
@@ -95,11 +95,7 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {network: {preset: n, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
-<<<<<<< HEAD
       "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
-=======
-      "          topology: {preset: dgx-a100, nodes: [{name: a, kind: nic}]}}\n";
->>>>>>> main
   for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets}) {
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

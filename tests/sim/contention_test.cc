@@ -197,9 +197,9 @@ TEST(Contention, WhatIsNotConnectedIsAnErrorOfThePrediction) {
       << prediction.error().message;
 }
 
-// Folded or not, a step takes as long, and its time goes where it goes.
+// Folded or not, a step takes as long.
 TEST(Contention, FoldingChangesNoPrediction) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     Scenario s = Cluster(*rc::gen::element(TinyGpt(), TinyLlama()), *rc::gen::element(1, 2),
                          *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));
     if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
@@ -225,15 +225,16 @@ TEST(Contention, FoldingChangesNoPrediction) {
     const auto folded = Predict(*plan, *model, {}), unfolded = Predict(*plan, *model, {.fold = false});
     if (!folded) RC_FAIL(folded.error().message);
     if (!unfolded) RC_FAIL(unfolded.error().message);
-    const double difference = std::abs(folded->p50 / unfolded->p50 - 1);
-    if (difference >= 1e-9)
+    // Speeds differ in their last bit where shares are added up in another order, so ends differ by a picosecond now and then.
+    const double difference = std::abs((folded->p50 - unfolded->p50) / Picoseconds(1));
+    if (difference > std::max(1e-9 * (folded->p50 / Picoseconds(1)), 200.0))
       RC_FAIL(fmt::format("{} and {} us", folded->p50 / Microseconds(1), unfolded->p50 / Microseconds(1)));
-  });
+  }));
 }
 
 // With the algorithm held fixed and nothing to share, more bandwidth never makes a step slower.
 TEST(Contention, MoreBandwidthNeverMakesAStepSlower) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     Scenario s =
         Cluster(TinyGpt(), *rc::gen::element(1, 2), *rc::gen::element(1, 2), *rc::gen::element(1, 2, 4));
     if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
@@ -247,7 +248,7 @@ TEST(Contention, MoreBandwidthNeverMakesAStepSlower) {
     s.cluster.network.intra_node.gbytes_per_s += *rc::gen::inRange(0, 500);
     s.cluster.network.inter_node.gbits_per_nic += *rc::gen::inRange(0, 500);
     RC_ASSERT(PredictOn(Compile(s)).p50 <= before);
-  });
+  }));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(Folding, StragglerThatIsNotSlowerSplitsNothing) {
 
 // Ranks of a class belong to groups of the same classes; groups of a class have as many ranks of each class.
 TEST(Folding, PartitionIsEquitable) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     Scenario s =
         Cluster(TinyGpt(), *rc::gen::element(1, 2), *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));
     if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
@@ -92,14 +92,14 @@ TEST(Folding, PartitionIsEquitable) {
         if (groups[rank] >= 0) RC_ASSERT(classes[groups[rank]] == classes[groups[representative]]);
       }
     }
-  });
+  }));
 }
 
 // Folded or not, a step takes as long, and its time goes where it goes.
 TEST(Folding, ChangesNoPrediction) {
   const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
   ASSERT_TRUE(profile) << profile.error().message;
-  rc::check([&] {
+  EXPECT_TRUE(rc::check([&] {
     Scenario s = Cluster(*rc::gen::element(TinyGpt(), TinyLlama()), *rc::gen::element(1, 2),
                          *rc::gen::element(1, 2, 4), *rc::gen::element(1, 2, 4));
     if (s.parallel.tensor.size * s.parallel.pipeline.size * s.parallel.data.size == 1) return;
@@ -122,7 +122,7 @@ TEST(Folding, ChangesNoPrediction) {
     RC_ASSERT(folded->breakdown.bubble == unfolded->breakdown.bubble);
     RC_ASSERT(static_cast<int>(unfolded->timelines.size()) == plan->world_size);
     RC_ASSERT(folded->by_operator == unfolded->by_operator);
-  });
+  }));
 }
 
 Duration MedianOf(const CostModel& model, const Plan& plan, bool fold) {

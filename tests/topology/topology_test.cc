@@ -24,7 +24,7 @@ Topology Make(const ClusterSpec& cluster) {
 
 // "node0.gpu0 node0.nvswitch node0.gpu1", where there is one way.
 std::string WayOf(const Topology& topology, int from, int to) {
-  const Route route = RouteFinder(topology).Between(from, to).value();
+  const NetworkRoute route = RouteFinder(topology).Between(from, to).value();
   std::string way;
   for (const Hop& hop : route.hops) {
     const DirectedLink& link = topology.links()[hop.link];
@@ -110,7 +110,7 @@ ClusterSpec TwoWays() {
 
 TEST(Topology, TrafficSplitsOverWaysOfTheSameLength) {
   const Topology topology = Make(TwoWays());
-  const Route route = RouteFinder(topology).Between(0, 1).value();
+  const NetworkRoute route = RouteFinder(topology).Between(0, 1).value();
   ASSERT_EQ(route.hops.size(), 4u);
   for (const Hop& hop : route.hops) EXPECT_EQ(hop.share, 0.5);
   EXPECT_EQ(route.latency, Microseconds(2));
@@ -165,7 +165,7 @@ RC_GTEST_PROP(TopologyProperties, RoutesConserveTraffic, ()) {
   const int from = *rc::gen::inRange(0, topology.devices()), to = *rc::gen::inRange(0, topology.devices());
   if (from == to) return;
   std::map<int32_t, double> balance;
-  const Route route = RouteFinder(topology).Between(from, to).value();
+  const NetworkRoute route = RouteFinder(topology).Between(from, to).value();
   for (const Hop& hop : route.hops) {
     balance[topology.links()[hop.link].from] -= hop.share;
     balance[topology.links()[hop.link].to] += hop.share;

@@ -208,7 +208,7 @@ TYPED_TEST(TensorParallel, CopyTensorsCopiesWhatThereIsOfEach) {
 TEST(GradientNorm, CountsAShareOfWhatOtherRanksHaveToo) {
   Tensor own = Values{3}, shared = Values{4, 2}, sum(1);
   // 9 + (16 + 4) / 4.
-  ASSERT_EQ(Launch(GradientNorm{.elements = 3, .tensors = 2, .squared = true, .replicated = 1, .replicas = 4},
+  ASSERT_EQ(Launch(GradientNorm{.elements = 3, .tensors = 2, .squared = true, .replicas = {1, 4}},
                    {own.ref(), shared.ref()}, {sum.ref()}),
             "");
   EXPECT_EQ(sum[0], 14.0f);

@@ -1,0 +1,192 @@
+#include "plan/context_attention.h"
+
+namespace windtunnel {
+
+AttentionDims ContextAttention::CoreDims() const {
+  AttentionDims core = dims_;
+  if (!exchanges_heads()) return core;
+  core.seq *= context_.ranks();
+  core.heads /= context_.ranks();
+  core.kv_heads /= context_.ranks();
+  return core;
+}
+
+Slice ContextAttention::Workspace(bool backward) const {
+  const int64_t seq = is_plain() ? CoreDims().seq : dims_.seq * blocks();
+  return c_.b.Temporary(name_ + ".workspace", AttentionWorkspaceElements(seq, backward),
+                        Category::kWorkspace);
+}
+
+// ---- ulysses
+
+Slice ContextAttention::Exchange(Slice x, const std::string& name) const {
+  const Slice y = c_.Activation(name + ".exchanged", x.elements);
+  c_.b.WaitBeforeUse(y, context_.stream->AllToAll(c_.b, x, y, name, c_.b.BeforeNextCompute()));
+  return y;
+}
+
+// [outer, inner, …] -> [inner, outer, …] of sequences and ranks; nothing to do with one sequence.
+Slice ContextAttention::SwapBatch(Slice x, int64_t outer, int64_t inner, const std::string& name) const {
+  if (dims_.batch == 1) return x;
+  const Slice y = c_.Activation(name + ".swapped", x.elements);
+  c_.b.Add(SwapBlocks{outer, inner, x.elements / (outer * inner), dims_.dtype}, name, {x}, {y});
+  return y;
+}
+
+// [batch, seq, columns] of the rank's tokens -> [batch, all tokens, columns / ranks].
+Slice ContextAttention::ToHeads(Slice x, const std::vector<int64_t>& columns, const std::string& name) const {
+  const Slice parts = c_.Activation(name + ".parts", x.elements);
+  c_.b.Add(SplitColumns{context_.ranks(), dims_.tokens(), columns, false, dims_.dtype}, name, {x}, {parts});
+  return SwapBatch(Exchange(parts, name), context_.ranks(), dims_.batch, name);
+}
+
+Slice ContextAttention::ToTokens(Slice x, const std::vector<int64_t>& columns,
+                                 const std::string& name) const {
+  const Slice parts = Exchange(SwapBatch(x, dims_.batch, context_.ranks(), name), name);
+  const Slice y = c_.Activation(name + ".joined", x.elements);
+  c_.b.Add(SplitColumns{context_.ranks(), dims_.tokens(), columns, true, dims_.dtype}, name, {parts}, {y});
+  return y;
+}
+
+Slice ContextAttention::Enter(Slice qkv) const {
+  if (!exchanges_heads()) return qkv;
+  const int64_t keys = dims_.kv_heads * dims_.head_dim;
+  return ToHeads(qkv, {dims_.query_columns(), keys, keys}, name_ + ".qkv");
+}
+
+Slice ContextAttention::Leave(Slice out) const {
+  return exchanges_heads() ? ToTokens(out, {dims_.query_columns()}, name_ + ".out") : out;
+}
+
+// ---- ring and all_gather
+
+Slice ContextAttention::KeysAndValues(Slice qkv) const {
+  const Slice kv = c_.Activation(name_ + ".kv", dims_.tokens() * dims_.key_columns());
+  c_.b.Add(CopyColumns{dims_.tokens(), dims_.key_columns(), dims_.query_columns(), dims_.packed_columns(), 0,
+                       dims_.key_columns(), dims_.dtype},
+           name_ + ".kv", {qkv}, {kv});
+  return kv;
+}
+
+Slice ContextAttention::Gathered(Slice kv) const {
+  const Slice all = c_.Activation(name_ + ".kv.gathered", kv.elements * context_.ranks());
+  c_.b.WaitBeforeUse(all, context_.stream->AllGather(c_.b, kv, all, name_ + ".kv", c_.b.BeforeNextCompute()));
+  return all;
+}
+
+// Under way while what is added next is computed.
+Slice ContextAttention::Shifted(Slice x, const std::string& name) const {
+  const Slice y = c_.Activation(name, x.elements);
+  c_.b.WaitBeforeUse(y, context_.stream->Shift(c_.b, x, y, name, c_.b.BeforeNextCompute()));
+  return y;
+}
+
+ContextAttention::Core ContextAttention::ForwardBlock(Slice qkv, Slice kv, int step) const {
+  const std::string name = steps() > 1 ? fmt::format("{}.{}", name_, step) : name_;
+  const Core core = {
+      c_.Activation(name + ".out", dims_.tokens() * dims_.query_columns()),
+      c_.b.Temporary(name + ".log_sum_exp", dims_.batch * dims_.heads * dims_.seq, Category::kActivations)};
+  const Slice workspace = Workspace(false);
+  c_.b.Add(ContextAttentionForward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
+                                   context_.ranks(), blocks(), step, dims_.dtype},
+           name, {qkv, kv}, {core.out, core.saved, workspace});
+  return core;
+}
+
+// As a pass of its own over eager's probabilities, of which both forms and the mask are kept (Korthikanti et al. 2022, table of
+// activations: 5 bytes of each in 16 bits).
+void ContextAttention::Drop(Core& core) const {
+  if (dims_.dropout == 0) return;
+  core.dropped = c_.Activation(name_ + ".dropped", core.saved.elements);
+  core.mask =
+      c_.b.Temporary(name_ + ".dropout.mask", core.saved.elements, Category::kActivations, DType::kUInt8);
+  c_.b.Add(Dropout{core.saved.elements, false, dims_.dtype}, name_ + ".dropout", {core.saved},
+           {core.dropped, core.mask});
+}
+
+ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
+  if (is_plain()) {
+    const AttentionDims d = CoreDims();
+    const int64_t rows = d.batch * d.heads * d.seq;
+    Core core = {c_.Activation(name_ + ".out", d.tokens() * d.query_columns()),
+                 d.kind == AttentionKind::kEager
+                     ? c_.Activation(name_ + ".probabilities", rows * d.seq)
+                     : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations),
+                 {},
+                 {}};
+    const Slice workspace = Workspace(false);
+    c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype}, name_, {qkv},
+             {core.out, core.saved, workspace});
+    if (d.kind == AttentionKind::kEager) Drop(core);
+    return core;
+  }
+  Slice kv = KeysAndValues(qkv);
+  if (steps() == 1) return ForwardBlock(qkv, Gathered(kv), 0);
+  Core all;
+  for (int step = 0; step < steps(); ++step) {
+    const Slice next = step + 1 < steps() ? Shifted(kv, fmt::format("{}.kv.{}", name_, step + 1)) : kNoSlice;
+    const Core block = ForwardBlock(qkv, kv, step);
+    if (step == 0) {
+      all = block;
+    } else {
+      c_.b.Add(MergeAttention{dims_.batch, dims_.seq, dims_.heads, dims_.head_dim, dims_.dtype}, name_,
+               {block.out, block.saved}, {all.out, all.saved});
+    }
+    kv = next;
+  }
+  return all;
+}
+
+Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Core& core, int step,
+                                      Slice dqkv) const {
+  const std::string name = steps() > 1 ? fmt::format("{}.{}", name_, step) : name_;
+  const Slice dkv = c_.Activation(name + ".dkv", kv.elements);
+  const Slice workspace = Workspace(true);
+  c_.b.Add(ContextAttentionBackward{dims_.batch, dims_.seq, dims_.heads, dims_.kv_heads, dims_.head_dim,
+                                    context_.ranks(), blocks(), step, step > 0, dims_.dtype},
+           name, {dout, qkv, kv, core.out, core.saved}, {dqkv, dkv, workspace});
+  return dkv;
+}
+
+Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const {
+  if (is_plain()) {
+    const AttentionDims d = CoreDims();
+    if (exchanges_heads()) dout = ToHeads(dout, {dims_.query_columns()}, name_ + ".dout");
+    const Slice dqkv = c_.Activation(name_ + ".dqkv", d.tokens() * d.packed_columns());
+    const Slice workspace = Workspace(true);
+    if (core.mask.buffer >= 0) {
+      c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
+               {core.dropped});
+    }
+    c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype}, name_,
+             {dout, qkv, core.out, core.saved}, {dqkv, workspace});
+    const int64_t keys = dims_.kv_heads * dims_.head_dim;
+    return exchanges_heads() ? ToTokens(dqkv, {dims_.query_columns(), keys, keys}, name_ + ".dqkv") : dqkv;
+  }
+  Slice kv = KeysAndValues(qkv), dkv;
+  const Slice dqkv = c_.Activation(name_ + ".dqkv", dims_.tokens() * dims_.packed_columns());
+  if (steps() == 1) {
+    const Slice all = BackwardBlock(dout, qkv, Gathered(kv), core, 0, dqkv);
+    dkv = c_.Activation(name_ + ".dkv.own", kv.elements);
+    c_.b.WaitBeforeUse(
+        dkv, context_.stream->ReduceScatter(c_.b, all, dkv, name_ + ".dkv", c_.b.BeforeNextCompute()));
+  } else {
+    for (int step = 0; step < steps(); ++step) {
+      const Slice next =
+          step + 1 < steps() ? Shifted(kv, fmt::format("{}.kv.{}", name_, step + 1)) : kNoSlice;
+      const Slice block = BackwardBlock(dout, qkv, kv, core, step, dqkv);
+      if (step > 0) {
+        c_.b.Add(Copy{.elements = block.elements, .from = dims_.dtype, .to = dims_.dtype, .accumulate = true},
+                 name_ + ".dkv", {dkv}, {block});
+      }
+      dkv = Shifted(block, fmt::format("{}.dkv.{}", name_, step + 1));
+      kv = next;
+    }
+  }
+  c_.b.Add(CopyColumns{dims_.tokens(), dims_.key_columns(), 0, dims_.key_columns(), dims_.query_columns(),
+                       dims_.packed_columns(), dims_.dtype},
+           name_ + ".dkv", {dkv}, {dqkv});
+  return dqkv;
+}
+
+}  // namespace windtunnel

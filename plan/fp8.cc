@@ -1,0 +1,61 @@
+#include "plan/fp8.h"
+
+#include "base/check.h"
+
+namespace windtunnel {
+
+Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum) const {
+  const bool splits = gathers && c_.tensor.splits_tokens();
+  if (!splits || !is_tensorwise()) {
+    if (splits) x = c_.GatherTokens(x, name_);
+    return Cast(x, c_.types.activations, columns, sum, knows_scale_, name_);
+  }
+  const Slice own = Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, knows_scale_, name_);
+  const Slice all = c_.GatherTokens(own, name_);
+  return sum == Fp8Sum::kOverColumns ? all : Transposed(all, columns, name_);
+}
+
+Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gathers) const {
+  if (is_tensorwise()) {
+    const Slice factor = OfTokens(x, columns, gathers, Fp8Sum::kOverColumns);
+    return {factor, Transposed(factor, columns, name_)};
+  }
+  if (gathers) x = c_.GatherTokens(x, name_);
+  return {OfTokens(x, columns, false, Fp8Sum::kOverColumns), OfTokens(x, columns, false, Fp8Sum::kOverRows)};
+}
+
+Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum) const {
+  const Slice values = c_.hooks.Values(parameter);
+  WT_CHECK_EQ(values.elements, rows * columns);
+  return Cast(values, c_.types.storage, columns, sum, sum == Fp8Sum::kOverRows, name_ + ".weight");
+}
+
+Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool knows_scale,
+                       const std::string& name) const {
+  const int64_t rows = x.elements / columns;
+  const bool over_rows = sum == Fp8Sum::kOverRows;
+  const bool by_column = over_rows && c_.types.fp8 == Fp8Recipe::kRowwise;
+  std::vector<Slice> reads = {x};
+  if (by_column || (is_tensorwise() && !knows_scale)) {
+    const Slice amax = c_.b.Temporary(name + ".amax", by_column ? columns : 1, Category::kWorkspace);
+    c_.b.Add(Fp8Amax{rows, columns, by_column, type}, name, {x}, {amax});
+    if (is_tensorwise() && c_.tensor.splits()) {
+      c_.b.WaitBeforeUse(amax, c_.tensor.stream->AllReduce(c_.b, amax, name + ".amax",
+                                                           c_.b.BeforeNextCompute(), Reduction::kMax));
+    }
+    reads.push_back(amax);
+  }
+  const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
+  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type}, name, std::move(reads), {y});
+  return y;
+}
+
+Slice Fp8Factors::Transposed(Slice factor, int64_t columns, const std::string& name) const {
+  const Slice y =
+      c_.b.Temporary(name + ".fp8.transposed", factor.elements, Category::kActivations, DType::kFloat8);
+  c_.b.Add(Fp8Cast{factor.elements / columns, columns, c_.types.fp8, true, DType::kFloat8}, name, {factor},
+           {y});
+  return y;
+}
+
+}  // namespace windtunnel

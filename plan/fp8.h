@@ -1,0 +1,52 @@
+// The factors of fp8 products, as torchao's float8 linear layers make them (torchao/float8/float8_linear.py,
+// float8_tensor_parallel.py): from the 16-bit tensors, anew for each of a layer's three products, which sum over different
+// dimensions of them. Nothing is kept in fp8 between forward and backward.
+//
+//   y = x W^T     x and W summed over their columns
+//   dx = dy W     dy over its columns, W over its rows (transposed)
+//   dW = dy^T x   both over their rows (transposed)
+//
+//   tensorwise  one scale a tensor: a pass for the largest magnitude, one for the conversion. Tensor ranks agree on the scale, and so
+//               tokens are gathered in fp8. Backward knows the scales of x and W from forward (two numbers), and makes the second
+//               form of dy from the first.
+//   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before)
+//   block       1 x 128 of what tokens make, 128 x 128 of weights (DeepSeek-V3, section 3.3), found on the way
+#pragma once
+
+#include <string>
+
+#include "plan/layers.h"
+
+namespace windtunnel {
+
+// What a product sums over: the factor's columns, as it lies, or its rows, for which it is transposed.
+enum class Fp8Sum : uint8_t { kOverColumns, kOverRows };
+
+class Fp8Factors {
+ public:
+  // Adds operators named `name` to the context's program. With `knows_scale` a tensorwise scale need not be found.
+  Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false)
+      : c_(c), name_(std::move(name)), knows_scale_(knows_scale) {}
+
+  // Of x[tokens,columns]. With `gathers` x has the rank's own tokens where tokens are split, and the factor all.
+  Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum) const;
+  // Both, of one x.
+  struct Both {
+    Slice over_columns, over_rows;
+  };
+  Both OfTokensBothWays(Slice x, int64_t columns, bool gathers) const;
+  // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
+  Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum) const;
+
+ private:
+  bool is_tensorwise() const { return c_.types.fp8 == Fp8Recipe::kTensorwise; }
+  Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool knows_scale,
+             const std::string& name) const;
+  Slice Transposed(Slice factor, int64_t columns, const std::string& name) const;
+
+  const LayerContext& c_;
+  const std::string name_;
+  const bool knows_scale_;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,371 @@
+#include "runtime/cpu/context_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/cpu/attention_head.h"
+#include "runtime/cpu/convert.h"
+#include "runtime/cpu/softmax.h"
+
+namespace windtunnel::cpu {
+namespace {
+
+// Where things lie: queries in packed projections, keys and values in blocks of [batch, seq, 2 kv_heads * head_dim].
+struct Layout {
+  int64_t batch, seq, heads, kv_heads, head_dim;
+  int ranks, blocks, step, rank;
+
+  template <typename Op>
+  Layout(const Op& op, const ContextPosition& context)
+      : batch(op.batch),
+        seq(op.seq),
+        heads(op.heads),
+        kv_heads(op.kv_heads),
+        head_dim(op.head_dim),
+        ranks(op.ranks),
+        blocks(op.blocks),
+        step(op.step),
+        rank(context.rank) {}
+
+  int64_t half() const { return seq / 2; }
+  int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t merged() const { return heads * head_dim; }
+  int64_t key_columns() const { return 2 * kv_heads * head_dim; }
+  int64_t tokens() const { return batch * seq; }
+  int64_t KeyHead(int64_t head) const { return head / (heads / kv_heads); }
+  int64_t Query(int64_t b, int64_t head) const { return b * seq * packed() + head * head_dim; }
+  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged() + head * head_dim; }
+  int64_t Key(int64_t b, int block, int64_t kv_head) const {
+    return (block * batch + b) * seq * key_columns() + kv_head * head_dim;
+  }
+  int RankOf(int block) const { return blocks > 1 ? block : (rank - step + ranks) % ranks; }
+  // Of the sequence's 2 x ranks chunks, that of a rank's first or second half.
+  int ChunkOf(int of_rank, int which) const { return which == 0 ? of_rank : 2 * ranks - 1 - of_rank; }
+};
+
+// A half of a rank's tokens as keys.
+struct KeyChunk {
+  int block, half;
+};
+
+// Chunks that queries of chunk `chunk` see, their own last.
+struct VisibleChunks {
+  std::vector<KeyChunk> chunks;
+  bool has_own = false;
+
+  VisibleChunks(const Layout& l, int chunk) {
+    for (int block = 0; block < l.blocks; ++block) {
+      for (int half = 0; half < 2; ++half) {
+        const int other = l.ChunkOf(l.RankOf(block), half);
+        if (other < chunk) chunks.push_back({block, half});
+        if (other == chunk) own = {block, half}, has_own = true;
+      }
+    }
+    if (has_own) chunks.push_back(own);
+  }
+  int64_t count() const { return static_cast<int64_t>(chunks.size()); }
+
+ private:
+  KeyChunk own{};
+};
+
+// A block of query rows and its tile of scores: `keys` = chunks x half columns.
+struct QueryBlock {
+  int64_t row, rows, keys;  // row: among the rank's tokens of the sequence
+  ScoreTile tile;
+};
+
+QueryBlock BlockAt(const Layout& l, const VisibleChunks& visible, int half, int64_t first) {
+  const int64_t rows = std::min(kAttentionBlock, l.half() - first), keys = visible.count() * l.half();
+  const int64_t first_query = visible.has_own ? keys - l.half() + first : keys;
+  return {half * l.half() + first,
+          rows,
+          keys,
+          {rows, keys, keys, first_query, 1.0f / std::sqrt(static_cast<float>(l.head_dim))}};
+}
+
+// fp32 rows of an operand: its own, or converted ones in `place`.
+template <typename T>
+Rows RowsAt(const Layout& l, const T* rows, int64_t stride, int64_t count, float* place) {
+  if constexpr (std::is_same_v<T, float>) {
+    return {rows, stride};
+  } else {
+    ConvertRows(count, l.head_dim, rows, stride, place, l.head_dim);
+    return {place, l.head_dim};
+  }
+}
+template <typename T>
+MutableRows PlaceAt(const Layout& l, T* rows, int64_t stride, float* place) {
+  if constexpr (std::is_same_v<T, float>) {
+    return {rows, stride};
+  } else {
+    return {place, l.head_dim};
+  }
+}
+template <typename T>
+void StoreAt(const Layout& l, const MutableRows& from, int64_t count, T* rows, int64_t stride) {
+  if constexpr (!std::is_same_v<T, float>)
+    ConvertRows(count, l.head_dim, from.data, from.stride, rows, stride);
+}
+
+// Keys (or values) of one head in all blocks, and where their gradients go.
+struct Heads {
+  std::vector<Rows> keys, values;
+};
+struct HeadGradients {
+  std::vector<MutableRows> keys, values;
+};
+
+// Parts of the scratch of `seq` rows each.
+template <typename T>
+class RowPlaces {
+ public:
+  RowPlaces(Scratch& scratch, const Layout& l, int64_t count)
+      : size_(ElementsBeside<T>(l.seq * l.head_dim)), next_(scratch.Floats(count * size_)) {}
+  float* Take() {
+    float* place = next_;
+    next_ += size_;
+    return place;
+  }
+
+ private:
+  int64_t size_;
+  float* next_;
+};
+
+template <typename T>
+Heads KeysOf(const Layout& l, const T* kv, int64_t b, int64_t kv_head, RowPlaces<T>& places) {
+  Heads heads;
+  for (int block = 0; block < l.blocks; ++block) {
+    const T* keys = kv + l.Key(b, block, kv_head);
+    heads.keys.push_back(RowsAt(l, keys, l.key_columns(), l.seq, places.Take()));
+    heads.values.push_back(RowsAt(l, keys + l.kv_heads * l.head_dim, l.key_columns(), l.seq, places.Take()));
+  }
+  return heads;
+}
+
+// tile[rows, keys] = x[rows, head_dim] times the transposed rows of every visible chunk.
+Status TimesTransposed(GemmEngine& engine, const Layout& l, const VisibleChunks& visible,
+                       const QueryBlock& block, const Rows& x, const std::vector<Rows>& of_block,
+                       float* tile) {
+  for (int64_t i = 0; i < visible.count(); ++i) {
+    const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
+    const Rows& rows = of_block[static_cast<size_t>(chunk.block)];
+    const GemmProblem problem{block.rows, l.half(), l.head_dim,  false,
+                              true,       x.stride, rows.stride, block.keys};
+    WT_RETURN_IF_ERROR(
+        engine.Run(problem, x.At(block.row), rows.At(chunk.half * l.half()), nullptr, tile + i * l.half()));
+  }
+  return Ok();
+}
+
+// result[rows, head_dim] (+)= tile[rows, keys] times the rows of every visible chunk.
+Status TimesRows(GemmEngine& engine, const Layout& l, const VisibleChunks& visible, const QueryBlock& block,
+                 const float* tile, const std::vector<Rows>& of_block, bool accumulate,
+                 const MutableRows& result) {
+  for (int64_t i = 0; i < visible.count(); ++i) {
+    const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
+    const Rows& rows = of_block[static_cast<size_t>(chunk.block)];
+    GemmProblem problem{block.rows, l.head_dim, l.half(),    false,
+                        false,      block.keys, rows.stride, result.stride};
+    problem.accumulate = accumulate || i > 0;
+    WT_RETURN_IF_ERROR(engine.Run(problem, tile + i * l.half(), rows.At(chunk.half * l.half()), nullptr,
+                                  result.At(block.row)));
+  }
+  return Ok();
+}
+
+// result of every visible chunk += its columns of the tile, transposed, times x[rows, head_dim].
+Status AddTransposedTimes(GemmEngine& engine, const Layout& l, const VisibleChunks& visible,
+                          const QueryBlock& block, const float* tile, const Rows& x,
+                          const std::vector<MutableRows>& result) {
+  for (int64_t i = 0; i < visible.count(); ++i) {
+    const KeyChunk& chunk = visible.chunks[static_cast<size_t>(i)];
+    const MutableRows& rows = result[static_cast<size_t>(chunk.block)];
+    GemmProblem problem{l.half(), l.head_dim, block.rows, true, false, block.keys, x.stride, rows.stride};
+    problem.accumulate = true;
+    WT_RETURN_IF_ERROR(
+        engine.Run(problem, tile + i * l.half(), x.At(block.row), nullptr, rows.At(chunk.half * l.half())));
+  }
+  return Ok();
+}
+
+void ZeroRows(const Layout& l, const MutableRows& rows, int64_t first, int64_t count) {
+  for (int64_t row = first; row < first + count; ++row) std::fill_n(rows.At(row), l.head_dim, 0.0f);
+}
+
+// Calls f(visible chunks, block) for every block of query rows of either half; empty(first row, rows) for a half that sees no key.
+template <typename F, typename Empty>
+Status ForEachBlock(const Layout& l, F f, Empty empty) {
+  for (int half = 0; half < 2; ++half) {
+    const VisibleChunks visible(l, l.ChunkOf(l.rank, half));
+    if (visible.count() == 0) {
+      empty(half * l.half(), l.half());
+      continue;
+    }
+    for (int64_t first = 0; first < l.half(); first += kAttentionBlock)
+      WT_RETURN_IF_ERROR(f(visible, BlockAt(l, visible, half, first)));
+  }
+  return Ok();
+}
+
+template <typename T>
+Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Operands& operands) {
+  const T* qkv = operands.In<T>(0, l.tokens() * l.packed());
+  const T* kv = operands.In<T>(1, l.blocks * l.tokens() * l.key_columns());
+  T* out = operands.Out<T>(0, l.tokens() * l.merged());
+  float* log_sum_exp = operands.Out(1, l.tokens() * l.heads);
+  float* tile = operands.Out(2, AttentionWorkspaceElements(l.seq * l.blocks, false));
+  for (int64_t b = 0; b < l.batch; ++b) {
+    for (int64_t i = 0; i < l.heads; ++i) {
+      RowPlaces<T> places(scratch, l, 2 + 2 * l.blocks);
+      const Rows queries = RowsAt(l, qkv + l.Query(b, i), l.packed(), l.seq, places.Take());
+      const MutableRows result = PlaceAt(l, out + l.Merged(b, i), l.merged(), places.Take());
+      const Heads heads = KeysOf(l, kv, b, l.KeyHead(i), places);
+      float* of_head = log_sum_exp + (b * l.heads + i) * l.seq;
+      WT_RETURN_IF_ERROR(ForEachBlock(
+          l,
+          [&](const VisibleChunks& visible, const QueryBlock& block) -> Status {
+            WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, queries, heads.keys, tile));
+            CausalSoftmax(block.tile, tile, of_head + block.row);
+            return TimesRows(engine, l, visible, block, tile, heads.values, false, result);
+          },
+          [&](int64_t first, int64_t rows) {
+            ZeroRows(l, result, first, rows);
+            std::fill_n(of_head + first, rows, -std::numeric_limits<float>::infinity());
+          }));
+      StoreAt(l, result, l.seq, out + l.Merged(b, i), l.merged());
+    }
+  }
+  return Ok();
+}
+
+template <typename T>
+struct BackwardOperands {
+  const T *dout, *qkv, *kv, *out;
+  const float* log_sum_exp;
+  T *dqkv, *dkv;
+  float *tile, *gradient;
+
+  BackwardOperands(const Layout& l, const Operands& operands)
+      : dout(operands.In<T>(0, l.tokens() * l.merged())),
+        qkv(operands.In<T>(1, l.tokens() * l.packed())),
+        kv(operands.In<T>(2, l.blocks * l.tokens() * l.key_columns())),
+        out(operands.In<T>(3, l.tokens() * l.merged())),
+        log_sum_exp(operands.In(4, l.tokens() * l.heads)),
+        dqkv(operands.Out<T>(0, l.tokens() * l.packed())),
+        dkv(operands.Out<T>(1, l.blocks * l.tokens() * l.key_columns())),
+        tile(operands.Out(2, AttentionWorkspaceElements(l.seq * l.blocks, true))),
+        gradient(tile + AttentionWorkspaceElements(l.seq * l.blocks, false)) {}
+};
+
+// Of one query head, added to the gradients of its keys and values.
+template <typename T>
+Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperands<T>& p, int64_t b,
+                      int64_t head, bool accumulate, const Heads& heads, const HeadGradients& gradients,
+                      RowPlaces<T>& places) {
+  const int64_t merged = l.Merged(b, head);
+  T* dqueries = p.dqkv + l.Query(b, head);
+  const Rows queries = RowsAt(l, p.qkv + l.Query(b, head), l.packed(), l.seq, places.Take());
+  const Rows out = RowsAt(l, p.out + merged, l.merged(), l.seq, places.Take());
+  const Rows dout = RowsAt(l, p.dout + merged, l.merged(), l.seq, places.Take());
+  const MutableRows result = PlaceAt(l, dqueries, l.packed(), places.Take());
+  if (accumulate) RowsAt<T>(l, dqueries, l.packed(), l.seq, result.data);
+  const float* of_head = p.log_sum_exp + (b * l.heads + head) * l.seq;
+  WT_RETURN_IF_ERROR(ForEachBlock(
+      l,
+      [&](const VisibleChunks& visible, const QueryBlock& block) -> Status {
+        WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, queries, heads.keys, p.tile));
+        CausalSoftmaxFromLogSumExp(block.tile, of_head + block.row, p.tile);
+        WT_RETURN_IF_ERROR(AddTransposedTimes(engine, l, visible, block, p.tile, dout, gradients.values));
+        WT_RETURN_IF_ERROR(TimesTransposed(engine, l, visible, block, dout, heads.values, p.gradient));
+        CausalSoftmaxBackward(block.tile, p.tile, out.At(block.row), dout.At(block.row), l.head_dim,
+                              dout.stride, p.gradient);
+        WT_RETURN_IF_ERROR(TimesRows(engine, l, visible, block, p.gradient, heads.keys, accumulate, result));
+        return AddTransposedTimes(engine, l, visible, block, p.gradient, queries, gradients.keys);
+      },
+      [&](int64_t first, int64_t rows) {
+        if (!accumulate) ZeroRows(l, result, first, rows);
+      }));
+  StoreAt(l, result, l.seq, dqueries, l.packed());
+  return Ok();
+}
+
+template <typename T>
+Status Backward(GemmEngine& engine, Scratch& scratch, const Layout& l, bool accumulate,
+                const Operands& operands) {
+  const BackwardOperands<T> p(l, operands);
+  const int64_t queries_per_key = l.heads / l.kv_heads;
+  for (int64_t b = 0; b < l.batch; ++b) {
+    for (int64_t kv_head = 0; kv_head < l.kv_heads; ++kv_head) {
+      RowPlaces<T> places(scratch, l, 4 * l.blocks + 4);
+      const Heads heads = KeysOf(l, p.kv, b, kv_head, places);
+      HeadGradients gradients;
+      for (int block = 0; block < l.blocks; ++block) {
+        T* dkeys = p.dkv + l.Key(b, block, kv_head);
+        gradients.keys.push_back(PlaceAt(l, dkeys, l.key_columns(), places.Take()));
+        gradients.values.push_back(
+            PlaceAt(l, dkeys + l.kv_heads * l.head_dim, l.key_columns(), places.Take()));
+        ZeroRows(l, gradients.keys.back(), 0, l.seq);
+        ZeroRows(l, gradients.values.back(), 0, l.seq);
+      }
+      for (int64_t i = 0; i < queries_per_key; ++i) {
+        RowPlaces<T> of_query = places;
+        WT_RETURN_IF_ERROR(BackwardOfHead(engine, l, p, b, kv_head * queries_per_key + i, accumulate, heads,
+                                          gradients, of_query));
+      }
+      for (int block = 0; block < l.blocks; ++block) {
+        T* dkeys = p.dkv + l.Key(b, block, kv_head);
+        StoreAt(l, gradients.keys[static_cast<size_t>(block)], l.seq, dkeys, l.key_columns());
+        StoreAt(l, gradients.values[static_cast<size_t>(block)], l.seq, dkeys + l.kv_heads * l.head_dim,
+                l.key_columns());
+      }
+    }
+  }
+  return Ok();
+}
+
+template <typename T>
+void Merge(const MergeAttention& op, const Operands& operands) {
+  const int64_t rows = op.batch * op.heads * op.seq, merged = op.heads * op.head_dim;
+  const T* other = operands.In<T>(0, rows * op.head_dim);
+  const float* other_sums = operands.In(1, rows);
+  T* out = operands.Out<T>(0, rows * op.head_dim);
+  float* sums = operands.Out(1, rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const float a = sums[row], b = other_sums[row], most = std::max(a, b);
+    if (b == -std::numeric_limits<float>::infinity()) continue;
+    const float of_a = std::exp(a - most), of_b = std::exp(b - most), total = of_a + of_b;
+    const int64_t head = row / op.seq % op.heads, token = row / (op.heads * op.seq) * op.seq + row % op.seq;
+    const int64_t place = token * merged + head * op.head_dim;
+    for (int64_t i = place; i < place + op.head_dim; ++i)
+      out[i] = FromFloat<T>((of_a * ToFloat(out[i]) + of_b * ToFloat(other[i])) / total);
+    sums[row] = most + std::log(total);
+  }
+}
+
+}  // namespace
+
+Status Run(GemmEngine& engine, Scratch& scratch, const ContextAttentionForward& op,
+           const ContextPosition& context, const Operands& operands) {
+  return WithElement(op.dtype, [&](auto element) {
+    return Forward<decltype(element)>(engine, scratch, Layout(op, context), operands);
+  });
+}
+
+Status Run(GemmEngine& engine, Scratch& scratch, const ContextAttentionBackward& op,
+           const ContextPosition& context, const Operands& operands) {
+  return WithElement(op.dtype, [&](auto element) {
+    return Backward<decltype(element)>(engine, scratch, Layout(op, context), op.accumulate, operands);
+  });
+}
+
+Status Run(const MergeAttention& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) { Merge<decltype(element)>(op, operands); });
+  return Ok();
+}
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,18 @@
+// Routing tokens to experts and adding up what comes back (operands: plan/op.h).
+#pragma once
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cpu/operands.h"
+#include "runtime/cpu/scratch.h"
+
+namespace windtunnel::cpu {
+
+// Errors: Unsupported without a capacity, whose rows have no place of their own.
+Status Run(Scratch& scratch, const RouteTokens& op, const Operands& operands);
+Status Run(const RouteTokensBackward& op, const Operands& operands);
+Status Run(const DispatchTokens& op, const Operands& operands);
+Status Run(Scratch& scratch, const CombineTokens& op, const Operands& operands);
+Status Run(const CombineBackward& op, const Operands& operands);
+
+}  // namespace windtunnel::cpu

@@ -1,0 +1,135 @@
+// Context parallelism changes who has which tokens, not what is computed: however ranks bring keys and values together, alone and with
+// every other kind of parallelism, it gives the losses and the weights of one device with the same global batch.
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/exact_peaks.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr auto kRing = ContextKind::kRing, kAllGather = ContextKind::kAllGather,
+               kUlysses = ContextKind::kUlysses;
+
+Scenario Context(Scenario s, ContextKind kind, int64_t ranks = 2) {
+  s.model.attention = AttentionKind::kFlash;
+  s.parallel.context = {.size = ranks, .kind = kind};
+  s.parallel.data.bucket_cap_mb = 0.02;  // several buckets
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.version = version;
+  return s;
+}
+Scenario Clipped(Scenario s) {
+  s.optimizer.clip_norm = 0.5;
+  return s;
+}
+Scenario Tied(Scenario s) {
+  s.model.tie_embeddings = true;
+  return s;
+}
+Scenario Recomputed(Scenario s, Recompute recompute) {
+  s.recompute = recompute;
+  return s;
+}
+Scenario Tensor(Scenario s, bool sequence) {
+  s.parallel.tensor = {.size = 2, .sequence = sequence};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Staged(Scenario s, const char* schedule) {
+  s.parallel.pipeline.size = 2;
+  s.parallel.pipeline.schedule = schedule;
+  s.batch.accumulate = 4;
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario FourHeads(Scenario s) {
+  s.model.heads = s.model.kv_heads = 4;
+  return s;
+}
+Scenario OneSequence(Scenario s) {
+  s.batch.micro = 1;
+  return s;
+}
+
+class ContextParity : public testing::TestWithParam<ParityCase> {};
+
+TEST_P(ContextParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
+TEST_P(ContextParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Alone, ContextParity,
+    testing::Values(ParityCase{"RingGpt", Context(TinyGpt(), kRing)},
+                    ParityCase{"RingLlama", Context(TinyLlama(), kRing)},
+                    ParityCase{"RingGptTiedClipped", Clipped(Tied(Context(TinyGpt(), kRing)))},
+                    ParityCase{"RingLlama4", Context(TinyLlama(), kRing, 4)},
+                    ParityCase{"AllGatherGpt", Context(TinyGpt(), kAllGather)},
+                    ParityCase{"AllGatherLlama", Context(TinyLlama(), kAllGather)},
+                    ParityCase{"AllGatherGpt4Clipped", Clipped(Context(TinyGpt(), kAllGather, 4))},
+                    ParityCase{"UlyssesGpt", Context(TinyGpt(), kUlysses)},
+                    ParityCase{"UlyssesLlama", Context(TinyLlama(), kUlysses)},
+                    ParityCase{"UlyssesOneSequence", OneSequence(Context(TinyLlama(), kUlysses))},
+                    ParityCase{"UlyssesGpt4Clipped", Clipped(FourHeads(Context(TinyGpt(), kUlysses, 4)))}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Recompute, ContextParity,
+    testing::Values(
+        ParityCase{"RingFull", Recomputed(Context(TinyLlama(), kRing), Recompute::kFull)},
+        ParityCase{"RingSelective", Recomputed(Context(TinyGpt(), kRing), Recompute::kSelective)},
+        ParityCase{"RingSelectiveOp", Recomputed(Context(TinyGpt(), kRing), Recompute::kSelectiveOp)},
+        ParityCase{"AllGatherSelective", Recomputed(Context(TinyLlama(), kAllGather), Recompute::kSelective)},
+        ParityCase{"UlyssesFull", Recomputed(Context(TinyGpt(), kUlysses), Recompute::kFull)},
+        ParityCase{"UlyssesSelective", Recomputed(Context(TinyLlama(), kUlysses), Recompute::kSelective)}),
+    NameOf);
+
+constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
+               kFsdp = DataParallelKind::kFsdp;
+
+// States are sharded over data x context.
+INSTANTIATE_TEST_SUITE_P(
+    WithOthers, ContextParity,
+    testing::Values(
+        ParityCase{"RingDdp", Kind(Context(TinyGpt(2), kRing), kDdp)},
+        ParityCase{"RingZero1Clipped", Clipped(Kind(Context(TinyGpt(2), kRing), kZero1))},
+        ParityCase{"RingFsdp1", Kind(Context(TinyLlama(), kRing), kFsdp, 1)},
+        ParityCase{"AllGatherFsdp2Clipped", Clipped(Kind(Context(TinyLlama(2), kAllGather), kFsdp))},
+        ParityCase{"UlyssesFsdp2", Kind(Context(TinyLlama(2), kUlysses), kFsdp)},
+        ParityCase{"RingTensor", Tensor(Context(TinyGpt(), kRing), false)},
+        ParityCase{"RingTensorSequenceClipped", Clipped(Tensor(Context(TinyLlama(), kRing), true))},
+        ParityCase{"UlyssesTensorSequence", Tensor(FourHeads(Context(TinyGpt(), kUlysses)), true)},
+        ParityCase{"RingPipeline", Clipped(Staged(Tied(Context(TinyGpt(), kRing)), "1f1b"))},
+        ParityCase{"AllGatherZeroBubble", Staged(Context(TinyLlama(), kAllGather), "zb_h1")}),
+    NameOf);
+
+TEST(ContextParallelMemory, IsPredictedToTheByte) {
+  for (ContextKind kind : {kRing, kAllGather, kUlysses}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    ExpectExactPeaks(*CompilePlan(Context(TinyLlama(), kind)));
+    ExpectExactPeaks(*CompilePlan(Kind(Context(TinyGpt(), kind), kFsdp)));
+  }
+}
+
+// Sums over blocks are rounded where one device's are not: losses differ by bf16's 8 bits, and training goes on.
+TEST(ContextParallelBf16, TrainsAlongOneDevice) {
+  for (ContextKind kind : {kRing, kAllGather, kUlysses}) {
+    Scenario s = Context(TinyLlama(), kind);
+    s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kFp32};
+    s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
+    const Trained ranks = Train(*CompilePlan(s), kParitySteps);
+    const Trained one = Train(*CompilePlan(OnOneDevice(s)), kParitySteps);
+    for (int step = 0; step < kParitySteps; ++step)
+      EXPECT_NEAR(ranks.losses[step], one.losses[step], 3e-3 * one.losses[step]) << "step " << step;
+    EXPECT_LT(ranks.losses.back(), ranks.losses.front());
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel

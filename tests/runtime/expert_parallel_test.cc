@@ -1,0 +1,127 @@
+// Expert parallelism changes who has which experts, not what is computed: alone and with other kinds of parallelism, a mixture of experts
+// trains to the losses and the weights of one device with the same global batch (where no token is dropped), and to those of the same
+// ranks with all experts on each (also where some are).
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/exact_peaks.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+// Four experts, two a token, room for all tokens at each unless `capacity_factor` says otherwise.
+Scenario Experts(Scenario s, int64_t expert_ranks, double capacity_factor = 2) {
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = capacity_factor};
+  s.parallel.expert.size = expert_ranks;
+  s.parallel.data.bucket_cap_mb = 0.02;  // several buckets
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.version = version;
+  return s;
+}
+Scenario Clipped(Scenario s) {
+  s.optimizer.clip_norm = 0.5;
+  return s;
+}
+Scenario TopOne(Scenario s) {
+  s.model.experts->top_k = 1;
+  s.model.experts->capacity_factor = 4;
+  return s;
+}
+Scenario Recomputed(Scenario s, Recompute recompute) {
+  s.recompute = recompute;
+  return s;
+}
+Scenario Tensor(Scenario s, bool sequence) {
+  s.parallel.tensor = {.size = 2, .sequence = sequence};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Context(Scenario s) {
+  s.model.attention = AttentionKind::kFlash;
+  s.parallel.context = {.size = 2, .kind = ContextKind::kRing};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Staged(Scenario s, const char* schedule) {
+  s.parallel.pipeline.size = 2;
+  s.parallel.pipeline.schedule = schedule;
+  s.batch.accumulate = 4;
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Accumulated(Scenario s) {
+  s.batch.accumulate = 2;
+  return s;
+}
+
+class ExpertParity : public testing::TestWithParam<ParityCase> {};
+
+TEST_P(ExpertParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
+TEST_P(ExpertParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario); }
+
+constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
+               kZero2 = DataParallelKind::kZero2, kFsdp = DataParallelKind::kFsdp;
+
+INSTANTIATE_TEST_SUITE_P(AllOnEachRank, ExpertParity,
+                         testing::Values(ParityCase{"Ddp", Kind(Experts(TinyGpt(2), 1), kDdp)},
+                                         ParityCase{"Zero1", Kind(Experts(TinyLlama(2), 1), kZero1)},
+                                         ParityCase{"Fsdp2Clipped",
+                                                    Clipped(Kind(Experts(TinyLlama(2), 1), kFsdp))}),
+                         NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Shared, ExpertParity,
+    testing::Values(ParityCase{"Gpt", Experts(TinyGpt(2), 2)}, ParityCase{"Llama", Experts(TinyLlama(2), 2)},
+                    ParityCase{"LlamaClipped", Clipped(Experts(TinyLlama(2), 2))},
+                    ParityCase{"TopOne", TopOne(Experts(TinyLlama(2), 2))},
+                    ParityCase{"FourRanks", Experts(TinyLlama(4), 4)},
+                    ParityCase{"TwoByTwoClipped", Clipped(Experts(TinyLlama(4), 2))},
+                    ParityCase{"Accumulated", Accumulated(Experts(TinyGpt(2), 2))},
+                    ParityCase{"Full", Recomputed(Experts(TinyLlama(2), 2), Recompute::kFull)},
+                    ParityCase{"SelectiveOp", Recomputed(Experts(TinyLlama(2), 2), Recompute::kSelectiveOp)}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    WithOthers, ExpertParity,
+    testing::Values(ParityCase{"Zero1Clipped", Clipped(Kind(Experts(TinyLlama(4), 2), kZero1))},
+                    ParityCase{"Zero1AllExpertRanks", Kind(Experts(TinyLlama(2), 2), kZero1)},
+                    ParityCase{"Zero2Clipped", Clipped(Kind(Experts(TinyGpt(4), 2), kZero2))},
+                    ParityCase{"Tensor", Tensor(Experts(TinyGpt(2), 2), false)},
+                    ParityCase{"TensorSequenceClipped", Clipped(Tensor(Experts(TinyLlama(2), 2), true))},
+                    ParityCase{"OverContextRanks", Context(Kind(Experts(TinyLlama(), 1), kDdp))},
+                    ParityCase{"Pipeline", Clipped(Staged(Experts(TinyLlama(2), 2), "1f1b"))},
+                    ParityCase{"ZeroBubble", Staged(Experts(TinyGpt(2), 2), "zb_h1")}),
+    NameOf);
+
+Scenario SharedOverContext() {
+  Scenario s = Context(Kind(Experts(TinyLlama(), 1), kDdp));
+  s.parallel.expert.size = 2;
+  return s;
+}
+TEST(ExpertParallel, MayShareExpertsAmongContextRanks) { ExpectWeightParity(SharedOverContext()); }
+
+// A rank's room at an expert is for its own tokens, wherever the expert is.
+TEST(ExpertParallel, DropsTheSameTokensHoweverExpertsAreShared) {
+  const Trained shared = Train(*CompilePlan(Experts(TinyLlama(2), 2, 0.75)), kParitySteps);
+  const Trained whole = Train(*CompilePlan(Kind(Experts(TinyLlama(2), 1, 0.75), kDdp)), kParitySteps);
+  const Trained room = Train(*CompilePlan(Experts(TinyLlama(2), 2)), kParitySteps);
+  for (int step = 0; step < kParitySteps; ++step)
+    EXPECT_NEAR(shared.losses[step], whole.losses[step], kParityTolerance * whole.losses[step]);
+  EXPECT_NE(shared.losses.back(), room.losses.back());
+}
+
+TEST(ExpertParallelMemory, IsPredictedToTheByte) {
+  ExpectExactPeaks(*CompilePlan(Experts(TinyLlama(2), 2)));
+  ExpectExactPeaks(*CompilePlan(Kind(Experts(TinyGpt(4), 2), kZero1)));
+  ExpectExactPeaks(*CompilePlan(Tensor(Experts(TinyLlama(2), 2), true)));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,82 @@
+#include "sim/search/state_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace windtunnel {
+namespace {
+
+std::string PathOf(const char* name) { return ::testing::TempDir() + "/" + name; }
+
+std::string TextOf(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+const Evaluation kFeasible{Evaluation::Outcome::kFeasible, Seconds(2), Bytes(300), ""};
+const Evaluation kRefused{Evaluation::Outcome::kRefused, {}, {}, "no such\nschedule"};
+
+TEST(StateFile, HasWhatWasAppendedWhenItIsOpenedAgain) {
+  const std::string path = PathOf("again");
+  {
+    StateFile state = StateFile::Open(path, "key").value();
+    EXPECT_TRUE(state.known().empty());
+    ASSERT_TRUE(state.Append(7, kFeasible));
+    ASSERT_TRUE(state.Append(3, kRefused));
+  }
+  const StateFile state = StateFile::Open(path, "key").value();
+  ASSERT_EQ(state.known().size(), 2u);
+  EXPECT_EQ(state.known().at(7).outcome, Evaluation::Outcome::kFeasible);
+  EXPECT_EQ(state.known().at(7).step_time, Seconds(2));
+  EXPECT_EQ(state.known().at(7).memory, Bytes(300));
+  EXPECT_EQ(state.known().at(3).outcome, Evaluation::Outcome::kRefused);
+  EXPECT_EQ(state.known().at(3).reason, "no such schedule");
+}
+
+TEST(StateFile, DropsALineThatWasCutShortAndGoesOnInItsPlace) {
+  const std::string path = PathOf("torn");
+  { ASSERT_TRUE(StateFile::Open(path, "key").value().Append(7, kFeasible)); }
+  const std::string whole = TextOf(path);
+  Write(path, whole + "8 f 12345");
+  {
+    StateFile state = StateFile::Open(path, "key").value();
+    EXPECT_EQ(state.known().size(), 1u);
+    ASSERT_TRUE(state.Append(9, kFeasible));
+  }
+  EXPECT_EQ(StateFile::Read(path, "key").value().size(), 2u);
+}
+
+// A header that was cut short is none.
+TEST(StateFile, BeginsAnewInAFileWithoutAWholeHeader) {
+  const std::string path = PathOf("header");
+  Write(path, "windtunnel-search-st");
+  EXPECT_TRUE(StateFile::Open(path, "key").value().known().empty());
+}
+
+TEST(StateFile, LeavesFilesOfOthersAlone) {
+  const std::string path = PathOf("other");
+  { ASSERT_TRUE(StateFile::Open(path, "key").value().Append(7, kFeasible)); }
+  for (const std::string& text : {TextOf(path), std::string("some notes"), std::string("{}\n")}) {
+    Write(path, text);
+    const auto state = StateFile::Open(path, "another key");
+    ASSERT_FALSE(state) << text;
+    EXPECT_EQ(state.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_EQ(TextOf(path), text);
+  }
+}
+
+TEST(StateFile, RefusesLinesThatItDidNotWrite) {
+  const std::string path = PathOf("lines");
+  { ASSERT_TRUE(StateFile::Open(path, "key").value().Append(7, kFeasible)); }
+  Write(path, TextOf(path) + "8 x 1 1 \n");
+  const auto state = StateFile::Open(path, "key");
+  ASSERT_FALSE(state);
+  EXPECT_NE(state.error().message.find(":3:1:"), std::string::npos) << state.error().message;
+}
+
+}  // namespace
+}  // namespace windtunnel
