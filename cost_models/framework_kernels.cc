@@ -39,6 +39,14 @@ class Shaper {
     Says("weight_gradient", g.transpose_a);
     Issued(/*is_backward=*/!g.transpose_b);
   }
+  void operator()(const GroupedGemm& g) {
+    Main("product", Product(g.groups * g.m, g.n), g.dtype);
+    Says("accumulate", g.accumulate);
+    Says("weight_gradient", g.transpose_a);
+    Issued(/*is_backward=*/!g.transpose_b);
+  }
+  void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
+  void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
   void operator()(const ColumnSum& c) {
     Main("input", Product(c.rows, c.columns), c.dtype);
     shape.tensors["bias"] = static_cast<double>(c.columns);
@@ -214,8 +222,9 @@ bool IsOneOf(const OpKind& kind) {
 }
 
 double ResidualOf(const FrameworkKernel& kernel, const OpKind& kind, const ResidualFactors& factors) {
-  if (IsOneOf<AttentionForward, AttentionBackward>(kind)) return factors.attention;
-  if (IsOneOf<Gemm>(kind)) return kernel.work == Work::kOwn ? factors.gemm : factors.memory;
+  if (IsOneOf<AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward>(kind))
+    return factors.attention;
+  if (IsOneOf<Gemm, GroupedGemm>(kind)) return kernel.work == Work::kOwn ? factors.gemm : factors.memory;
   if (IsOneOf<CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, EmbeddingForward,
               EmbeddingBackward>(kind))
     return factors.loss;

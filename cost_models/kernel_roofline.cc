@@ -81,7 +81,7 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, co
     return GemmTime({1, g->m, g->n, g->k, g->dtype}, device, options.tf32);
   // Tiles of all groups fill the multiprocessors together.
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
-    return GemmTime({1, g->m, g->groups * g->n, g->k, g->dtype}, device, options.tf32);
+    return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind))
     return AttentionTime(*a, FlopsOf(kind), false, device, options.flash);
   if (const auto* a = std::get_if<AttentionBackward>(&kind))
