@@ -86,16 +86,6 @@ class Shaper {
     Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
     shape.count = static_cast<double>(g.tensors);
   }
-  void operator()(const GroupedGemm&) { Issued(/*is_backward=*/false); }
-  void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
-  void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
-  void operator()(const MergeAttention&) { Issued(/*is_backward=*/false); }
-  void operator()(const RouteTokens&) { Issued(/*is_backward=*/false); }
-  void operator()(const RouteTokensBackward&) { Issued(/*is_backward=*/true); }
-  void operator()(const CombineTokens&) { Issued(/*is_backward=*/false); }
-  void operator()(const CombineBackward&) { Issued(/*is_backward=*/true); }
-  void operator()(const Fp8Amax&) { Issued(/*is_backward=*/false); }
-  void operator()(const Fp8Cast&) { Issued(/*is_backward=*/false); }
   void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
   template <typename Other>
   void operator()(const Other&) {}

@@ -92,7 +92,8 @@ TEST(CheckRunsHere, SaysWhichDeviceIsMissing) {
 RankRun RunOf(int rank, const std::vector<double>& ends_ms, double loss) {
   RankRun run;
   run.losses = {loss};
-  for (double end : ends_ms) run.timelines.push_back(Timeline{.rank = rank, .end = Milliseconds(end), .spans = {}, .memory = {}});
+  for (double end : ends_ms)
+    run.timelines.push_back(Timeline{.rank = rank, .end = Milliseconds(end), .spans = {}, .memory = {}});
   return run;
 }
 
