@@ -30,7 +30,8 @@ GemmSpec ReadGemm(Fields& fields) {
           .tile_n = fields.Integer("tile_n", 1),
           .k_overhead = fields.Integer("k_overhead", 0),
           .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
-          .batched_factor = fields.Number("batched_factor", 1, 100)};
+          .batched_factor = fields.Number("batched_factor", 1, 100),
+          .fp8_share = fields.Number("fp8_share", 1e-3, 1)};
 }
 
 std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {

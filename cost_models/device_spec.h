@@ -30,6 +30,7 @@ struct GemmSpec {
   double edge_overhead = 0;  // of a tile's edges, in elements
   double batched_factor =
       1;  // how much longer the batched products of attention take, whose operands are strided
+  double fp8_share = 1;  // of the ceiling, that products in fp8 reach of their peak
 };
 
 // Causal attention as a kernel of one head size and sequence length achieves it; where it was measured forward and backward together, both

@@ -49,8 +49,11 @@ Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRa
   return time + MemoryTime(parts, device) + device.kernel_minimum;
 }
 
+// What the ceiling is of.
 Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32) {
   const FlopRate peak = device.PeakFor(dtype == DType::kFloat32 && tf32 ? DType::kTf32 : dtype);
+  if (peak > FlopRate() && dtype == DType::kFloat8)
+    return FlopRate::FromFlopsPerSecond(peak.flops_per_second() * device.gemm.fp8_share);
   if (peak > FlopRate()) return peak;
   return InvalidInput("{} has no arithmetic in {}", device.name, Name(dtype));
 }
