@@ -1,5 +1,7 @@
 """Every external dependency is a Debian -dev package, overlaid by third_party/NAME.BUILD."""
 
+load("//third_party/cuda:repository.bzl", "cuda_repository")
+
 # Repository name -> header directory of the Debian package.
 _SYSTEM = {
     "benchmark": "/usr/include/benchmark",
@@ -32,3 +34,4 @@ def system_repositories():
             path = path,
             build_file = "@windtunnel//third_party:%s.BUILD" % name,
         )
+    cuda_repository(name = "cuda")
