@@ -14,13 +14,15 @@
 
 namespace windtunnel {
 
+class DeviceQueues;
+
 class Device {
  public:
   virtual ~Device() = default;
   // Null where operators have finished when Launch returns.
   virtual DeviceQueues* queues() { return nullptr; }
-  // Runs one operator that is neither communication, memory nor LoadBatch, on the queue of the context. `reads` and `writes` are in the order that
-  // plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
+  // Runs one operator that is neither communication, memory nor LoadBatch, on the queue of the context. `reads` and `writes` are in the
+  // order that plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
   // Where the allocator's segments come from; they live as long as the device.

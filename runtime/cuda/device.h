@@ -23,6 +23,10 @@ struct CudaDeviceInfo {
   int driver = 0;  // the CUDA version that the driver has: 13000
 };
 
+// The profile that measurements of such a device go by: "h200-sxm-141g" where the project has a datasheet of it (cost_models/profiles), else
+// a name made of the device's own.
+std::string CudaProfileName(const CudaDeviceInfo& device);
+
 // The devices that this process may use; the driver is asked once. Empty: none, or no driver.
 const std::vector<CudaDeviceInfo>& CudaDevices();
 

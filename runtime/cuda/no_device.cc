@@ -8,9 +8,7 @@ const std::vector<CudaDeviceInfo>& CudaDevices() {
   return none;
 }
 
-Status CheckCudaDevice() {
-  return Failed("cluster.device: no CUDA device was found (this binary was built without a CUDA toolkit)");
-}
+Status CheckCudaDevice() { return Failed("cluster.device: no CUDA device was found"); }
 
 Result<std::unique_ptr<Device>> MakeCudaDevice(int) { return tl::unexpected(CheckCudaDevice().error()); }
 

@@ -207,6 +207,7 @@ ncclResult_t Collective(ncclComm_t communicator, Kind kind, Operand operand, ncc
           world->changed.notify_all();
         }
         world->changed.wait(lock, [&] { return meeting.done || world->aborted.count(rank) > 0; });
+        if (!meeting.done) --meeting.came;  // whoever comes later must not find operands that are gone
       },
       nullptr);
   return ncclSuccess;
