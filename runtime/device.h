@@ -25,6 +25,8 @@ class Device {
   // order that plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
+  // What operators that have finished found wrong in their data, where Launch returns before they have. Failed.
+  virtual Status Fault() { return Ok(); }
   // Where the allocator's segments come from; they live as long as the device.
   virtual SegmentSource& memory() = 0;
   // Name -> version of the libraries in use.

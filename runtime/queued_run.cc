@@ -351,6 +351,7 @@ Status QueuedRun::Finish() {
     WT_ASSIGN_OR_RETURN(const Duration end, EndOf(index));
     timeline_.end = std::max(timeline_.end, end);
   }
+  WT_RETURN_IF_ERROR(executor_.device_.Fault());
   executor_.pool_.FinishProgram();
   if (mode_.spans) WT_RETURN_IF_ERROR(CollectSpans());
   executor_.recorder_.NoteStepDone(step_);

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/format.h"
+#include "runtime/cuda/dispatch.h"
 #include "runtime/cuda/gemm.h"
-#include "runtime/cuda/launch.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/queues.h"
 #include "runtime/cuda/shared_library.h"
@@ -16,7 +16,7 @@ namespace windtunnel {
 namespace cuda {
 namespace {
 
-constexpr size_t kScratchStep = size_t{8} << 20;
+constexpr int64_t kScratchStep = int64_t{8} << 20;
 
 std::string UuidText(const cudaUUID_t& uuid) {
   std::string text = "GPU-";
@@ -87,6 +87,7 @@ class CudaDevice : public Device {
     WT_RETURN_IF_ERROR(Check(cudaInitDevice(ordinal, cudaDeviceScheduleSpin, cudaInitDeviceFlagsAreValid),
                              "cudaInitDevice"));
     std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
+    WT_RETURN_IF_ERROR(device->TakeStock());
     WT_ASSIGN_OR_RETURN(device->queues_, Queues::Make(ordinal));
     WT_ASSIGN_OR_RETURN(device->multiplier_, Multiplier::Make(SearchPlaces::OfThisProcess()));
     return device;
@@ -111,11 +112,13 @@ class CudaDevice : public Device {
     if (const auto* gemm = std::get_if<GroupedGemm>(&kind))
       return multiplier_->Multiply(ProblemOf(*gemm), reads[1].data, reads[0].data, nullptr, writes[0].data,
                                    stream);
-    if (const size_t needed = ScratchBytes(kind, target_.traits); needed > target_.scratch_bytes)
+    if (const int64_t needed = ScratchBytesOf(kind, traits_); needed > scratch_bytes_)
       WT_RETURN_IF_ERROR(GrowScratch(needed));
-    target_.stream = stream;
-    return LaunchKernels(kind, reads, writes, context, target_);
+    Queue queue(stream, traits_, scratch_, scratch_bytes_, fault_);
+    return LaunchOn(queue, kind, reads, writes, context);
   }
+
+  Status Fault() override { return StatusOf(*fault_); }
 
   std::map<std::string, std::string> Libraries() const override {
     return {{"CUDA runtime", CudaText(CUDART_VERSION)},
@@ -125,31 +128,38 @@ class CudaDevice : public Device {
 
  private:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal), memory_(ordinal) {
-    target_.traits.ordinal = ordinal;
-    target_.traits.compute_capability = CudaDevices()[ordinal].compute_capability;
-    target_.traits.multiprocessors = CudaDevices()[ordinal].multiprocessors;
-    int shared = 0;
-    if (cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal) == cudaSuccess)
-      target_.traits.shared_bytes_per_block = static_cast<size_t>(shared);
+    traits_.multiprocessors = CudaDevices()[ordinal].multiprocessors;
   }
 
-  // cudaFree waits for the kernels that use the old one.
-  Status GrowScratch(size_t needed) {
+  Status TakeStock() {
+    int shared = 0;
+    WT_RETURN_IF_ERROR(
+        Check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal_),
+              "cudaDeviceGetAttribute"));
+    traits_.shared_bytes = shared;
+    WT_ASSIGN_OR_RETURN(const uint64_t address, fault_memory_.Reserve(Bytes(sizeof(cuda::Fault))));
+    fault_ = new (reinterpret_cast<void*>(address)) cuda::Fault();
+    return Ok();
+  }
+
+  // cudaFree waits for the kernels that use the old one. Copies have a queue beside the compute queue, and need none.
+  Status GrowScratch(int64_t needed) {
     if (scratch_ != nullptr) WT_RETURN_IF_ERROR(Check(cudaFree(scratch_), "cudaFree"));
     scratch_ = nullptr;
-    const size_t bytes = (needed + kScratchStep - 1) / kScratchStep * kScratchStep;
-    WT_RETURN_IF_ERROR(Check(cudaMalloc(&scratch_, bytes), "the kernels' scratch memory: cudaMalloc"));
-    target_.scratch = scratch_;
-    target_.scratch_bytes = bytes;
-    return Ok();
+    scratch_bytes_ = (needed + kScratchStep - 1) / kScratchStep * kScratchStep;
+    return Check(cudaMalloc(&scratch_, static_cast<size_t>(scratch_bytes_)),
+                 "the kernels' scratch memory: cudaMalloc");
   }
 
   const int ordinal_;
   DeviceMemory memory_;
   std::unique_ptr<Queues> queues_;
   std::unique_ptr<Multiplier> multiplier_;
-  LaunchTarget target_;
+  Traits traits_;
   void* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
+  PinnedMemory fault_memory_;
+  cuda::Fault* fault_ = nullptr;
 };
 
 // NVML, as far as it is needed here: nvml.h is not part of every toolkit.

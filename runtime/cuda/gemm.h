@@ -1,6 +1,8 @@
 // Matrix products by cuBLASLt: fp32, tf32, bf16 and fp16 with fp32 sums, plain, accumulated, with a bias, in batches.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -8,7 +10,6 @@
 #include "base/result.h"
 #include "runtime/cuda/blas_lt.h"
 #include "runtime/cuda/gemm_layout.h"
-#include "runtime/cuda/stream.h"
 
 namespace windtunnel::cuda {
 
