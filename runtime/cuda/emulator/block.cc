@@ -20,6 +20,61 @@ constexpr size_t kStackBytes = 256 << 10;
   abort();
 }
 
+// A stack with the registers to go on with on top of it. swapcontext asks the kernel for the signal mask at every switch, which takes ten
+// times as long as the switch; so x86-64 has its own, where no sanitizer has to know about stacks.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern "C" void wt_switch_stack(void** from, void* to);
+asm(R"(
+  .pushsection .text
+  .type wt_switch_stack, @function
+wt_switch_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .popsection
+)");
+
+class Context {
+ public:
+  void Start(char* stack, size_t bytes, void (*enter)()) {
+    auto** top = reinterpret_cast<void**>(stack + bytes);
+    top[-1] = nullptr;  // where `enter` would return to; the stack is aligned as after a call
+    top[-2] = reinterpret_cast<void*>(enter);
+    stack_ = top - 8;  // six registers of no interest below
+  }
+  void SwitchTo(Context& other) { wt_switch_stack(&stack_, other.stack_); }
+
+ private:
+  void* stack_ = nullptr;
+};
+#else
+class Context {
+ public:
+  void Start(char* stack, size_t bytes, void (*enter)()) {
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = stack;
+    context_.uc_stack.ss_size = bytes;
+    makecontext(&context_, enter, 0);
+  }
+  void SwitchTo(Context& other) { swapcontext(&context_, &other.context_); }
+
+ private:
+  ucontext_t context_;
+};
+#endif
+
 struct Copy {
   void* to;
   const void* from;
@@ -29,7 +84,7 @@ struct Copy {
 enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
 
 struct Fiber {
-  ucontext_t context;
+  Context context;
   State state = State::kReady;
   std::vector<Copy> open;
   std::deque<std::vector<Copy>> groups;
@@ -63,7 +118,7 @@ class BlockRun {
 
   void Wait(State at) {
     fiber().state = at;
-    swapcontext(&fiber().context, &scheduler_);
+    fiber().context.SwitchTo(scheduler_);
   }
 
   const Slot* Exchange(const void* value, size_t bytes) {
@@ -100,11 +155,7 @@ class BlockRun {
     fiber.state = State::kReady;
     fiber.open.clear();
     fiber.groups.clear();
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks_[static_cast<size_t>(thread)];
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &scheduler_;
-    makecontext(&fiber.context, &BlockRun::Enter, 0);
+    fiber.context.Start(static_cast<char*>(stacks_[static_cast<size_t>(thread)]), kStackBytes, &BlockRun::Enter);
   }
 
   void RunBlock(bool reverse) {
@@ -126,7 +177,7 @@ class BlockRun {
     for (;;) {
       for (int lane = 0; lane < kWarp; ++lane) {
         current_ = first + (reverse ? kWarp - 1 - lane : lane);
-        if (fiber().state == State::kReady) swapcontext(&scheduler_, &fiber().context);
+        if (fiber().state == State::kReady) scheduler_.SwitchTo(fiber().context);
       }
       const int exchanging = Count(State::kAtWarpBarrier, first, kWarp);
       if (exchanging == 0) return;
@@ -154,7 +205,7 @@ class BlockRun {
   std::unique_ptr<char, Free> shared_;
   size_t shared_bytes_ = 0;
   const std::function<void()>* body_ = nullptr;
-  ucontext_t scheduler_;
+  Context scheduler_;
   Index3 grid_, block_;
   int threads_ = 0, current_ = 0;
 };
@@ -169,7 +220,7 @@ void BlockRun::Enter() {
   (*run.body_)();
   if (!run.fiber().open.empty() || !run.fiber().groups.empty())
     Abort("a thread ends with asynchronous copies that were not waited for");
-  run.fiber().state = State::kDone;
+  run.Wait(State::kDone);  // for good
 }
 
 }  // namespace
