@@ -33,6 +33,7 @@ struct OperatorCase {
   OperatorCase& Read(DType dtype, int64_t elements, double scale = 1.0);
   OperatorCase& ReadIndices(int64_t elements, int64_t bound);
   OperatorCase& ReadIntegers(const std::vector<int32_t>& values);
+  OperatorCase& ReadValues(const Buffer& buffer);
   OperatorCase& Write(DType dtype, int64_t elements);
   OperatorCase& Workspace(int64_t elements);
   // A write with something in it before: an accumulator, or something updated in place.
