@@ -1,5 +1,5 @@
 // A device executes operators on memory of its own. `cpu` runs an operator in the calling thread and has finished when Launch
-// returns.
+// returns; `cuda` puts it into a queue (runtime/device_queues.h) and returns at once.
 #pragma once
 
 #include <map>
@@ -14,13 +14,19 @@
 
 namespace windtunnel {
 
+class DeviceQueues;
+
 class Device {
  public:
   virtual ~Device() = default;
-  // Runs one operator that is neither communication, memory nor LoadBatch. `reads` and `writes` are in the order that
-  // plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
+  // Null where operators have finished when Launch returns.
+  virtual DeviceQueues* queues() { return nullptr; }
+  // Runs one operator that is neither communication, memory nor LoadBatch, on the queue of the context. `reads` and `writes` are in the
+  // order that plan/op.h documents for the kind. Errors: Unsupported (a type or a kind that the device has no kernel for).
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
+  // What operators that have finished found wrong in their data, where Launch returns before they have. Failed.
+  virtual Status Fault() { return Ok(); }
   // Where the allocator's segments come from; they live as long as the device.
   virtual SegmentSource& memory() = 0;
   // Name -> version of the libraries in use.

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "base/check.h"
 #include "runtime/imitation.h"
+#include "runtime/queued_run.h"
 
 namespace windtunnel {
 namespace {
@@ -53,13 +55,18 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
       recorder_(recorder),
       // Transfers may be under way when memory runs out: nothing here waits for them.
       pool_(role_.buffers, MemorySetup{.device = &device.memory(),
-                                       .host = &device.memory(),
+                                       .host = device.queues() != nullptr ? &device.queues()->host_memory()
+                                                                          : &device.memory(),
                                        .allocator = plan.scenario.allocator,
                                        .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
+  if (device.queues() != nullptr) queued_ = std::make_unique<QueuedState>();
 }
 
+Executor::~Executor() = default;
+
 Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
+  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, mode).Run();
   Run_ run{program, step, mode};
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;
@@ -192,6 +199,14 @@ Status Executor::Finish(Run_& run) {
 std::span<const float> Executor::Values(const Slice& slice) const {
   const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
   const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  if (DeviceQueues* queues = device_.queues(); queues != nullptr) {
+    fetched_.resize(static_cast<size_t>(elements));
+    const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
+    const bool copied = queues->Copy(DeviceQueues::kCompute, fetched_.data(), data + first, bytes) &&
+                        queues->Restart();  // which waits
+    if (!copied) fetched_.assign(fetched_.size(), std::numeric_limits<float>::quiet_NaN());
+    return fetched_;
+  }
   return {data + first, static_cast<size_t>(elements)};
 }
 

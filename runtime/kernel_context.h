@@ -33,6 +33,7 @@ struct KernelContext {
   TensorPosition tensor = {};
   ContextPosition context = {};
   ExpertPosition expert = {};
+  int32_t queue = 0;  // DeviceQueues::Queue; copies between host and device have one of their own
 };
 
 }  // namespace windtunnel

@@ -1,9 +1,10 @@
-// Kernels that keep a device busy, for measurements.
+// Kernels that keep a device busy, for measurements. For .cu files too, so without {fmt}: launches return cudaError_t, of which
+// runtime/cuda/status.h makes a Status. Compiled only where a CUDA toolkit is found (third_party/cuda/defs.bzl).
 #pragma once
 
-#include <cstdint>
+#include <cuda_runtime_api.h>
 
-#include "runtime/cuda/stream.h"
+#include <cstdint>
 
 namespace windtunnel::cuda {
 

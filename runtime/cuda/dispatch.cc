@@ -23,8 +23,9 @@ namespace {
 
 Status RequireElement(const OpKind& kind, DType dtype) {
   if (dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16) return Ok();
-  return Unsupported("{} in {}: the cuda device's kernels are for fp32, bf16 and fp16; set precision to one of them",
-                     OperatorName(kind), Name(dtype));
+  return Unsupported(
+      "{} in {}: the cuda device's kernels are for fp32, bf16 and fp16; set precision to one of them",
+      OperatorName(kind), Name(dtype));
 }
 
 template <typename Op>
@@ -46,8 +47,10 @@ template <typename Op>
 Status CheckShape(const Op& op, const Traits& traits) {
   if constexpr (requires { SharedBytes(op); }) {
     if (SharedBytes(op) > traits.shared_bytes) {
-      return Unsupported("norm of {} columns: its kernel needs {} bytes of shared memory, and this device has {} for a block",
-                         op.columns, SharedBytes(op), traits.shared_bytes);
+      return Unsupported(
+          "norm of {} columns: its kernel needs {} bytes of shared memory, and this device has {} for a "
+          "block",
+          op.columns, SharedBytes(op), traits.shared_bytes);
     }
   }
   if constexpr (requires { op.kv_heads; } && !std::is_same_v<Op, Rope>) {
@@ -58,14 +61,15 @@ Status CheckShape(const Op& op, const Traits& traits) {
   }
   if constexpr (std::is_same_v<Op, Rope>) {
     if (op.head_dim % 2 != 0 || op.head_dim > kMostRopeHeadDim) {
-      return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number up to {}", op.head_dim,
-                         kMostRopeHeadDim);
+      return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number up to {}",
+                         op.head_dim, kMostRopeHeadDim);
     }
   }
   if constexpr (std::is_same_v<Op, RouteTokens>) {
     if (op.capacity == 0) {
       return Unsupported(
-          "model.experts.capacity_factor: 0 (no capacity) is predicted only; live runs need room that is known");
+          "model.experts.capacity_factor: 0 (no capacity) is predicted only; live runs need room that is "
+          "known");
     }
   }
   return Ok();
@@ -77,7 +81,8 @@ Status StatusOf(const Queue::Failure& failure) {
     return Failed("kernels need {} bytes of scratch memory, more than the device set aside (ScratchBytes)",
                   failure.bytes);
   }
-  return Failed("a launch was refused with CUDA error {} ({} bytes): {}", failure.error, failure.bytes, failure.what);
+  return Failed("a launch was refused with CUDA error {} ({} bytes): {}", failure.error, failure.bytes,
+                failure.what);
 }
 
 }  // namespace
@@ -89,13 +94,13 @@ void* Queue::ScratchBytes(int64_t bytes) {
 }
 
 void Operands::Mismatch(size_t index, size_t operands, int64_t needed) {
-  fprintf(stderr, "an operator's operand %zu of %zu is missing or has less than %lld elements\n", index, operands,
-          static_cast<long long>(needed));
+  fprintf(stderr, "an operator's operand %zu of %zu is missing or has less than %lld elements\n", index,
+          operands, static_cast<long long>(needed));
   abort();
 }
 
-Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                const KernelContext& context) {
+Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> reads,
+                std::span<const TensorRef> writes, const KernelContext& context) {
   const Operands operands{reads, writes};
   return std::visit(
       [&](const auto& op) -> Status {
@@ -128,7 +133,8 @@ int64_t ScratchBytesOf(const OpKind& kind, const Traits& traits) {
 Status StatusOf(const Fault& fault) {
   if (fault.kind == Fault::kNone) return Ok();
   return Failed("{} {} at position {} of the micro-batch, expected 0 to {}: the data do not fit model.vocab",
-                fault.kind == Fault::kTokenId ? "token id" : "target", fault.value, fault.position, fault.bound - 1);
+                fault.kind == Fault::kTokenId ? "token id" : "target", fault.value, fault.position,
+                fault.bound - 1);
 }
 
 }  // namespace windtunnel::WT_KERNELS

@@ -14,8 +14,8 @@ namespace windtunnel::WT_KERNELS {
 // Launches the kernels of one operator; operands as plan/op.h documents. Errors: Unsupported (a kind, a type or a shape without a
 // kernel; nothing is launched then), Failed (a launch that was refused, with the kernel's name). What kernels find wrong in the data
 // comes later, as a Fault.
-Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                const KernelContext& context);
+Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> reads,
+                std::span<const TensorRef> writes, const KernelContext& context);
 
 // The scratch that the operator's kernels need.
 int64_t ScratchBytesOf(const OpKind& kind, const Traits& traits);

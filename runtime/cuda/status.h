@@ -1,4 +1,4 @@
-// CUDA's errors as Status. Not for .cu files (runtime/cuda/stream.h says why).
+// CUDA's errors as Status. Not for .cu files (third_party/cuda/defs.bzl says why).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -15,8 +15,9 @@
 
 namespace windtunnel {
 
-// Runs `work` once per rank, each in a thread with a session of its own; errors become test failures.
-inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work) {
+// Runs `work` once per rank, each in a thread with a session of its own (and `equipment`, unless null); errors become test failures.
+inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work,
+                      const Equipment* equipment = nullptr) {
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::string> errors(plan.world_size);
@@ -29,8 +30,9 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
         WT_ASSIGN_OR_RETURN(auto store,
                             ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20)));
         FlightRecorder recorder = FlightRecorder::Private();
-        WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder,
-                                                            RankOptions{.rank = rank, .threads = group}));
+        RankOptions options{.rank = rank, .threads = group};
+        options.equipment = equipment;
+        WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, options));
         WT_RETURN_IF_ERROR(session->Initialize());
         return work(*session, *store);
       };
@@ -73,7 +75,7 @@ struct Trained {
   std::vector<std::vector<float>> weights;
 };
 
-inline Trained Train(const Plan& plan, int steps) {
+inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = nullptr) {
   std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   Trained result;
   for (const Role& role : plan.roles) {
@@ -82,17 +84,20 @@ inline Trained Train(const Plan& plan, int steps) {
       result.weights[parameter.ordinal].assign(WholeElements(parameter), NAN);
     }
   }
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-    for (int step = 0; step < steps; ++step) {
-      WT_RETURN_IF_ERROR(session.Step());
-      if (const auto loss = session.executor().Loss()) losses[session.rank()].push_back(*loss);
-      norms[session.rank()].push_back(session.executor().GradientNormValue());
-    }
-    static std::mutex mutex;  // replicas write the same places
-    std::lock_guard lock(mutex);
-    CopyLocalParts(session, result.weights);
-    return Ok();
-  });
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store&) -> Status {
+        for (int step = 0; step < steps; ++step) {
+          WT_RETURN_IF_ERROR(session.Step());
+          if (const auto loss = session.executor().Loss()) losses[session.rank()].push_back(*loss);
+          norms[session.rank()].push_back(session.executor().GradientNormValue());
+        }
+        static std::mutex mutex;  // replicas write the same places
+        std::lock_guard lock(mutex);
+        CopyLocalParts(session, result.weights);
+        return Ok();
+      },
+      equipment);
   if (testing::Test::HasFailure()) return Trained{std::vector<double>(steps), std::vector<double>(steps), {}};
   for (int step = 0; step < steps; ++step) {
     double sum = 0, ranks = 0;

@@ -6,7 +6,7 @@
         name = "norm",
         srcs = ["norm.cu"],
         hdrs = ["norm.h"],
-        deps = ["//runtime/cuda:stream"],
+        deps = ["//plan:op"],
     )
 
 It has the attributes of cc_library. nvcc's front end does not take {fmt}, so .cu files do without base/result.h: they return
