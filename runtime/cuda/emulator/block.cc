@@ -98,11 +98,13 @@ struct Warp {
 // A block that is running; fibers and their stacks are kept from one to the next.
 class BlockRun {
  public:
+  bool start_reversed = false;
+
   void Run(Index3 grid, int threads, int64_t shared_bytes, const std::function<void()>& body) {
     Prepare(threads, shared_bytes);
     grid_ = grid;
     body_ = &body;
-    bool reverse = false;
+    bool reverse = start_reversed;
     for (block_.z = 0; block_.z < grid.z; ++block_.z) {
       for (block_.y = 0; block_.y < grid.y; ++block_.y) {
         for (block_.x = 0; block_.x < grid.x; ++block_.x, reverse = !reverse) RunBlock(reverse);
@@ -228,6 +230,8 @@ void BlockRun::Enter() {
 void RunBlocks(Index3 grid, int threads, int64_t shared_bytes, const std::function<void()>& body) {
   Running().Run(grid, threads, shared_bytes, body);
 }
+
+void StartReversed(bool reversed) { Running().start_reversed = reversed; }
 
 int Thread() { return Running().thread(); }
 Index3 Block() { return Running().block(); }

@@ -84,6 +84,9 @@ double RelativeError(const Buffer& got, const Buffer& expected);
 // shorter than the device, tails, accumulation, operands in place. `large` is for devices that are fast.
 std::vector<OperatorCase> OperatorCases(DType dtype, bool large);
 
+// And of matrix products, which are a library's there.
+std::vector<OperatorCase> GemmCases(DType dtype, bool large);
+
 // What results in the type may differ by: an fp32 sum in another order, or one rounding to 16 bits.
 double ToleranceOf(DType dtype);
 

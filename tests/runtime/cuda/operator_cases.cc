@@ -366,6 +366,32 @@ void AddInitialization(Cases& c) {
   }
 }
 
+// The cuda device's products are cuBLASLt's: these cases are for devices only.
+void AddGemms(Cases& c) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::vector<Shape> shapes = {{64, 48, 32}, {8, 1, 16}, {120, 200, 72}};
+  if (c.large) shapes.insert(shapes.end(), {{2048, 4800, 1600}, {1031, 517, 333}});
+  for (const Shape& s : shapes) {
+    for (int layout = 0; layout < 4; ++layout) {
+      const bool transpose_a = layout >= 2, transpose_b = layout % 2 == 1, bias = layout == 1;
+      for (bool accumulate : {false, true}) {
+        auto& gemm = c.Add("gemm", Gemm{s.m, s.n, s.k, transpose_a, transpose_b, bias, accumulate, c.dtype})
+                         .Read(c.dtype, s.m * s.k)
+                         .Read(c.dtype, s.k * s.n);
+        if (bias) gemm.Read(c.dtype, s.n);
+        gemm.Update(c.dtype, s.m * s.n);
+        c.Add("grouped gemm",
+              GroupedGemm{3, s.m / 4 + 1, s.n, s.k, transpose_a, transpose_b, accumulate, c.dtype})
+            .Read(c.dtype, 3 * (s.m / 4 + 1) * s.k)
+            .Read(c.dtype, 3 * s.k * s.n)
+            .Update(c.dtype, 3 * (s.m / 4 + 1) * s.n);
+      }
+    }
+  }
+}
+
 struct AttentionSizes {
   int64_t batch, seq, heads, kv_heads, head_dim;
 };
@@ -472,6 +498,12 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
     AddOptimizers(c);
     AddInitialization(c);
   }
+  return std::move(c.cases);
+}
+
+std::vector<OperatorCase> GemmCases(DType dtype, bool large) {
+  Cases c(dtype, large);
+  AddGemms(c);
   return std::move(c.cases);
 }
 
