@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "runtime/cuda/kernels/activation.h"
+#include "runtime/cuda/kernels/attention.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/embedding.h"
 #include "runtime/cuda/kernels/experts.h"
@@ -50,6 +51,12 @@ Status CheckShape(const Op& op, const Traits& traits) {
           "norm of {} columns: its kernel needs {} bytes of shared memory, and this device has {} for a "
           "block",
           op.columns, SharedBytes(op), traits.shared_bytes);
+    }
+  }
+  if constexpr (requires { op.kv_heads; } && !std::is_same_v<Op, Rope>) {
+    if (op.head_dim > kMostHeadDim || PlainSharedBytes(op.head_dim) > traits.shared_bytes) {
+      return Unsupported("attention with a head_dim of {}: this device's kernels have room for up to {}", op.head_dim,
+                         kMostHeadDim);
     }
   }
   if constexpr (std::is_same_v<Op, Rope>) {

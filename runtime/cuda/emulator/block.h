@@ -5,7 +5,7 @@
 //   * shared memory begins as NaN, and so does the destination of an asynchronous copy until its group was waited for: the bytes
 //     arrive at the wait, as late as they may;
 //   * threads run in order of their index in one block and in reverse order in the next, so that what depends on an order
-//     that no barrier enforces comes out differently.
+//     that no barrier enforces comes out differently, from the cpu device's or from a run with StartReversed.
 //
 // Blocks run one after the other.
 #pragma once
@@ -25,6 +25,9 @@ struct Index3 {
 // Runs `body` as every thread of every block. REQUIRES: `threads` is a multiple of a warp; no other kernel is running.
 void RunBlocks(Index3 grid, int threads, int64_t shared_bytes, const std::function<void()>& body);
 
+// Whether the first block of a kernel runs its threads in reverse order, from now on.
+void StartReversed(bool reversed);
+
 // Of the running thread.
 int Thread();
 Index3 Block();
@@ -34,7 +37,7 @@ void SyncThreads();
 
 // What every lane of a warp has laid down.
 struct Slot {
-  alignas(16) unsigned char bytes[32];
+  alignas(16) unsigned char bytes[48];
 };
 // Lays down `bytes` of `value` and returns all lanes' slots once all have; valid until the second exchange after it.
 const Slot* Exchange(const void* value, size_t bytes);

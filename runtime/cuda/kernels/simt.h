@@ -119,19 +119,18 @@ WT_DEVICE float Half(uint32_t pair, int which) {
 template <typename T>
 WT_DEVICE void MatrixMultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   struct Fragments {
-    uint32_t a[4], b[2];
+    float a[4][2], b[2][2];
   } own;
-  memcpy(own.a, a, sizeof own.a);
-  memcpy(own.b, b, sizeof own.b);
+  for (int i = 0; i < 8; ++i) own.a[i / 2][i % 2] = Half<T>(a[i / 2], i % 2);
+  for (int i = 0; i < 4; ++i) own.b[i / 2][i % 2] = Half<T>(b[i / 2], i % 2);
   const emulator::Slot* slots = emulator::Exchange(&own, sizeof own);
   const int lane = Thread() % kWarp;
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + (i / 2) * 8, column = (lane % 4) * 2 + i % 2;
     for (int k = 0; k < 16; ++k) {
-      Fragments of_a, of_b;
-      memcpy(&of_a, slots[(row % 8) * 4 + (k % 8) / 2].bytes, sizeof of_a);
-      memcpy(&of_b, slots[column * 4 + (k % 8) / 2].bytes, sizeof of_b);
-      d[i] += Half<T>(of_a.a[row / 8 + (k / 8) * 2], k % 2) * Half<T>(of_b.b[k / 8], k % 2);
+      const auto* of_a = reinterpret_cast<const Fragments*>(slots[(row % 8) * 4 + (k % 8) / 2].bytes);
+      const auto* of_b = reinterpret_cast<const Fragments*>(slots[column * 4 + (k % 8) / 2].bytes);
+      d[i] += of_a->a[row / 8 + (k / 8) * 2][k % 2] * of_b->b[k / 8][k % 2];
     }
   }
 }

@@ -2,6 +2,7 @@
 // machines without a GPU.
 #include <gtest/gtest.h>
 
+#include "runtime/cuda/emulator/block.h"
 #include "runtime/cuda/emulator/device.h"
 #include "tests/runtime/cuda/operator_case.h"
 
@@ -18,12 +19,16 @@ TEST_P(EmulatedOperator, IsTheCpuDevices) {
   for (const test::OperatorCase& c : test::OperatorCases(GetParam(), /*large=*/false)) {
     SCOPED_TRACE(c.name + ": " + CostKey(c.kind));
     const test::Outcome expected = RunOn(cpu, c), got = RunOn(emulated, c);
+    emulator::StartReversed(true);
+    const test::Outcome reversed = RunOn(emulated, c);
+    emulator::StartReversed(false);
     ASSERT_EQ(expected.error, "");
     ASSERT_EQ(got.error, "");
     for (size_t i = 0; i < got.writes.size(); ++i) {
       const test::Buffer& buffer = got.writes[i];
       if (!buffer.compared) continue;
       EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer.dtype)) << "write " << i;
+      EXPECT_EQ(buffer.bytes, reversed.writes[i].bytes) << "write " << i << ": the order of threads shows";
     }
   }
 }

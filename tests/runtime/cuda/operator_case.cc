@@ -62,6 +62,12 @@ OperatorCase& OperatorCase::ReadIntegers(const std::vector<int32_t>& values) {
   return *this;
 }
 
+OperatorCase& OperatorCase::ReadValues(const Buffer& buffer) {
+  reads.push_back(buffers.size());
+  buffers.push_back(buffer);
+  return *this;
+}
+
 OperatorCase& OperatorCase::Write(DType dtype, int64_t elements) {
   writes.push_back(buffers.size());
   buffers.push_back(Empty(dtype, elements));

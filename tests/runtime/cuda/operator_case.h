@@ -33,6 +33,7 @@ struct OperatorCase {
   OperatorCase& Read(DType dtype, int64_t elements, double scale = 1.0);
   OperatorCase& ReadIndices(int64_t elements, int64_t bound);
   OperatorCase& ReadIntegers(const std::vector<int32_t>& values);
+  OperatorCase& ReadValues(const Buffer& buffer);
   OperatorCase& Write(DType dtype, int64_t elements);
   OperatorCase& Workspace(int64_t elements);
   // A write with something in it before: an accumulator, or something updated in place.
@@ -82,6 +83,9 @@ double RelativeError(const Buffer& got, const Buffer& expected);
 // Every operator that the cuda device has kernels for, in one element type: rows of whole 16-byte pieces and others, grids longer and
 // shorter than the device, tails, accumulation, operands in place. `large` is for devices that are fast.
 std::vector<OperatorCase> OperatorCases(DType dtype, bool large);
+
+// And of matrix products, which are a library's there.
+std::vector<OperatorCase> GemmCases(DType dtype, bool large);
 
 // What results in the type may differ by: an fp32 sum in another order, or one rounding to 16 bits.
 double ToleranceOf(DType dtype);

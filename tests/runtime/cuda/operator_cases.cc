@@ -24,6 +24,11 @@ class Cases {
   std::vector<OperatorCase> cases;
 };
 
+Outcome OnCpu(const OperatorCase& operator_case) {
+  static HostBench cpu(MakeCpuDevice());
+  return RunOn(cpu, operator_case);
+}
+
 struct Matrix {
   int64_t rows, columns;
 };
@@ -361,6 +366,120 @@ void AddInitialization(Cases& c) {
   }
 }
 
+// The cuda device's products are cuBLASLt's: these cases are for devices only.
+void AddGemms(Cases& c) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::vector<Shape> shapes = {{64, 48, 32}, {8, 1, 16}, {120, 200, 72}};
+  if (c.large) shapes.insert(shapes.end(), {{2048, 4800, 1600}, {1031, 517, 333}});
+  for (const Shape& s : shapes) {
+    for (int layout = 0; layout < 4; ++layout) {
+      const bool transpose_a = layout >= 2, transpose_b = layout % 2 == 1, bias = layout == 1;
+      for (bool accumulate : {false, true}) {
+        auto& gemm = c.Add("gemm", Gemm{s.m, s.n, s.k, transpose_a, transpose_b, bias, accumulate, c.dtype})
+                         .Read(c.dtype, s.m * s.k)
+                         .Read(c.dtype, s.k * s.n);
+        if (bias) gemm.Read(c.dtype, s.n);
+        gemm.Update(c.dtype, s.m * s.n);
+        c.Add("grouped gemm",
+              GroupedGemm{3, s.m / 4 + 1, s.n, s.k, transpose_a, transpose_b, accumulate, c.dtype})
+            .Read(c.dtype, 3 * (s.m / 4 + 1) * s.k)
+            .Read(c.dtype, 3 * s.k * s.n)
+            .Update(c.dtype, 3 * (s.m / 4 + 1) * s.n);
+      }
+    }
+  }
+}
+
+struct AttentionSizes {
+  int64_t batch, seq, heads, kv_heads, head_dim;
+};
+
+// Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail.
+std::vector<AttentionSizes> AttentionShapes(bool large) {
+  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},   {1, 200, 2, 2, 64}, {1, 128, 4, 2, 32}, {1, 131, 3, 1, 80},
+                                     {1, 96, 2, 2, 96}, {2, 100, 2, 1, 128}, {1, 70, 2, 1, 20},  {1, 1, 1, 1, 8}};
+  if (large) all.insert(all.end(), {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}});
+  return all;
+}
+
+// Gradients by the log-sum-exp and the output that belong to the inputs: from the reference, the cpu device in fp32 being as good.
+void AddAttention(Cases& c) {
+  for (const AttentionSizes& s : AttentionShapes(c.large)) {
+    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
+                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq;
+    for (AttentionKind kind : {AttentionKind::kFlash, AttentionKind::kEager}) {
+      const bool eager = kind == AttentionKind::kEager;
+      if (eager && s.seq > 1024) continue;
+      const DType saved_type = eager ? c.dtype : kFloat;
+      const int64_t saved = rows * (eager ? s.seq : 1);
+      auto& forward = c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype})
+                          .Read(c.dtype, tokens * packed)
+                          .Write(c.dtype, tokens * merged)
+                          .Write(saved_type, saved)
+                          .Workspace(AttentionWorkspaceElements(s.seq, false));
+      const Outcome outcome = OnCpu(forward);
+      OperatorCase backward{.name = "attention backward",
+                            .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype}};
+      backward.Read(c.dtype, tokens * merged)
+          .ReadValues(forward.buffers[0])
+          .ReadValues(outcome.writes[0])
+          .ReadValues(outcome.writes[1])
+          .Write(c.dtype, tokens * packed)
+          .Workspace(AttentionWorkspaceElements(s.seq, true));
+      c.cases.push_back(std::move(backward));
+    }
+  }
+}
+
+// All blocks of keys together, or those of one rank, which the queries of another see in part, wholly, or not at all.
+void AddContextAttention(Cases& c) {
+  for (const AttentionSizes& s : {AttentionSizes{2, 64, 2, 1, 64}, {1, 140, 2, 2, 80}, {1, 12, 2, 1, 20}}) {
+    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
+                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq, keys = 2 * s.kv_heads * s.head_dim;
+    for (int step = -1; step < 3; ++step) {
+      const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
+      const KernelContext place = {.context = {1}};
+      auto& forward =
+          c.Add("context attention",
+                ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks, at, c.dtype},
+                place)
+              .Read(c.dtype, tokens * packed)
+              .Read(c.dtype, blocks * tokens * keys)
+              .Write(c.dtype, tokens * merged)
+              .Write(kFloat, rows)
+              .Workspace(AttentionWorkspaceElements(s.seq * blocks, false));
+      const Outcome outcome = OnCpu(forward);
+      // Of one block, the log-sum-exp is finite for the rows that another block is behind, too.
+      Buffer sums = outcome.writes[1];
+      auto* values = reinterpret_cast<float*>(sums.bytes.data());
+      for (int64_t i = 0; i < rows; ++i) values[i] = std::max(values[i], 0.0f) + (blocks > 1 ? 0.0f : 1.0f);
+      for (bool accumulate : {false, true}) {
+        OperatorCase backward{.name = "context attention backward",
+                              .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
+                                                               blocks, at, accumulate, c.dtype},
+                              .context = place};
+        backward.Read(c.dtype, tokens * merged)
+            .ReadValues(forward.buffers[0])
+            .ReadValues(forward.buffers[1])
+            .ReadValues(outcome.writes[0])
+            .ReadValues(blocks > 1 ? outcome.writes[1] : sums);
+        // Only the queries' columns are written.
+        backward.Update(c.dtype, tokens * packed)
+            .Write(c.dtype, blocks * tokens * keys)
+            .Workspace(AttentionWorkspaceElements(s.seq * blocks, true));
+        c.cases.push_back(std::move(backward));
+      }
+    }
+    c.Add("merge attention", MergeAttention{s.batch, s.seq, s.heads, s.head_dim, c.dtype})
+        .Read(c.dtype, tokens * merged)
+        .Read(kFloat, rows)
+        .Update(c.dtype, tokens * merged)
+        .Update(kFloat, rows);
+  }
+}
+
 }  // namespace
 
 std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
@@ -373,10 +492,18 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
   AddRope(c);
   AddRearrangements(c);
   AddExperts(c);
+  AddAttention(c);
+  AddContextAttention(c);
   if (dtype == DType::kFloat32) {
     AddOptimizers(c);
     AddInitialization(c);
   }
+  return std::move(c.cases);
+}
+
+std::vector<OperatorCase> GemmCases(DType dtype, bool large) {
+  Cases c(dtype, large);
+  AddGemms(c);
   return std::move(c.cases);
 }
 
