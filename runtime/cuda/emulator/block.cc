@@ -157,7 +157,8 @@ class BlockRun {
     fiber.state = State::kReady;
     fiber.open.clear();
     fiber.groups.clear();
-    fiber.context.Start(static_cast<char*>(stacks_[static_cast<size_t>(thread)]), kStackBytes, &BlockRun::Enter);
+    fiber.context.Start(static_cast<char*>(stacks_[static_cast<size_t>(thread)]), kStackBytes,
+                        &BlockRun::Enter);
   }
 
   void RunBlock(bool reverse) {
