@@ -204,7 +204,9 @@ class Parser {
     command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
         ->type_name("FILE");
     command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command.add_option("--html", options_.html, "Write a report with plots: one HTML file that needs nothing else")
+    command
+        .add_option("--html", options_.html,
+                    "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 

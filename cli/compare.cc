@@ -14,7 +14,7 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& 
   const bool in_context = !costs.cached || costs.of_this_scenario;
   if (!options.recalibrate && in_context && FindMissingCosts(costs.profile, plan).empty()) return costs;
   if (costs.cached) {
-    WT_ASSIGN_OR_RETURN(costs, CachedCosts());
+    WT_ASSIGN_OR_RETURN(costs, CachedCosts(plan.scenario.cluster.device));
   }
   if (!costs.of_this_machine)
     return InvalidInput(
@@ -77,8 +77,11 @@ Result<int> CompareCommand(const Options& options) {
   std::vector<Outcome> outcomes;
   bool within_tolerance = true;
   for (Plan& plan : plans) {
-    bool at_hand = plan.scenario.cluster.device == "cpu";
-    if (!at_hand)
+    const bool at_hand = RunsHere(plan.scenario.cluster.device);
+    if (!at_hand && plan.scenario.cluster.device == "cuda")
+      Note(options, fmt::format("{}: no CUDA device was found: predicting only, by {}", plan.scenario.name,
+                                options.profile.empty() ? kDeviceNotAtHand : options.profile));
+    else if (!at_hand)
       Note(options, fmt::format("{}: cluster.device is {}, which is not at hand: predicting only",
                                 plan.scenario.name, plan.scenario.cluster.device));
     WT_ASSIGN_OR_RETURN(Outcome outcome, at_hand ? CompareOne(options, std::move(plan))

@@ -73,7 +73,7 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
   run.timeline.spans.reserve(program.ops.size());
   run.timeline.memory.reserve(program.ops.size());
   if (mode.thread_time) run.thread_start = ThreadTime();
-  run.start = Clock::now();
+  run.start = started_ = Clock::now();
   for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
     if (auto status = Execute(run, index); !status) {
       const Op& op = program.ops[index];

@@ -66,6 +66,8 @@ class Executor {
   std::span<const float> Values(const Slice& slice) const;
   // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
   const std::vector<Duration>& host_times() const { return host_times_; }
+  // When the last Run began: what its timeline's times are since.
+  Communicator::Clock::time_point started() const { return started_; }
 
  private:
   friend class QueuedRun;
@@ -95,6 +97,7 @@ class Executor {
   std::vector<TensorRef> reads_, writes_;
   std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
   std::vector<Duration> host_times_;
+  Communicator::Clock::time_point started_{};
   mutable std::vector<float> fetched_;
 };
 

@@ -27,7 +27,8 @@ Status WriteJob(const Job& job, const std::string& path);
 // What one rank measured in a run. Steps count from 0; the first measured one is `warmup`.
 struct RankRun {
   std::vector<double> losses, gradient_norms;  // of every step
-  std::vector<Timeline> timelines;             // of the measured steps
+  std::vector<Timeline> timelines;             // of the measured steps; without spans where `traced` has some
+  std::vector<Timeline> traced;                // of further steps, whose operators were timed one by one
   MemoryPeak initial, steady;
   Bytes resident_growth, outside_allocator;
 };

@@ -138,7 +138,8 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   const bool shares_process = SharesProcess(plan_);
   launch.ranks = shares_process ? 1 : plan_.world_size;
   launch.argv = {"/proc/self/exe", "rank", job_file};
-  launch.pin = plan_.scenario.run.pin && !shares_process;  // threads pin themselves
+  // Threads pin themselves. Beside the rank's own thread a GPU has those of its driver and of NCCL.
+  launch.pin = plan_.scenario.run.pin && !shares_process && !IsOfCudaDevice(plan_.scenario.cluster.device);
   launch.master_port = store_->port();
   launch.describe_error = [&](int rank) { return DescribeError(rank); };
   launch.last_op = [&](int rank) {
@@ -215,6 +216,9 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
   return Ok();
 }
 
+bool RunsHere(const std::string& device) { return device == "cpu" || (device == "cuda" && IsAtHand(device)); }
+std::string KindOfDevice(const std::string& device) { return device == "cpu" ? "cpu" : "cuda"; }
+
 bool IsRankOfJob() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
 namespace {
@@ -256,9 +260,12 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
     WT_ASSIGN_OR_RETURN(store, ConnectStore(environment->master_addr, port, JoinToken(), kRendezvous));
   }
   FlightRecorder recorder = FlightRecorder::Private();
-  const RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout,
-                                 environment->local_world_size > UsableCores()};
-  if (cpu_set_t core; plan.scenario.run.pin && CoreOfRank(environment->local_rank, core)) {
+  RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout,
+                           environment->local_world_size > UsableCores()};
+  rank_options.local_rank = environment->local_rank;
+  rank_options.local_ranks = environment->local_world_size;
+  const bool pins = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);
+  if (cpu_set_t core; pins && CoreOfRank(environment->local_rank, core)) {
     sched_setaffinity(0, sizeof core, &core);
   }
   WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));

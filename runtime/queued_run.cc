@@ -40,7 +40,7 @@ Result<Timeline> QueuedRun::Run() {
   NoteAwaited();
   executor_.host_times_.clear();
   WT_RETURN_IF_ERROR(queues_.Restart());
-  start_ = last_issue_ = Clock::now();
+  start_ = last_issue_ = executor_.started_ = Clock::now();
   std::fill(covered_.begin(), covered_.end(), state_.issued);  // all queues are idle
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     if (auto status = Execute(index); !status) return tl::unexpected(Name(index, status.error()));

@@ -51,7 +51,8 @@ class Directories {
   void Add(const fs::path& directory) {
     std::error_code error;
     if (!fs::is_directory(directory, error)) return;
-    const std::string text = directory.lexically_normal().string();
+    std::string text = directory.lexically_normal().string();
+    while (text.size() > 1 && text.back() == '/') text.pop_back();
     if (std::find(found_.begin(), found_.end(), text) == found_.end()) found_.push_back(text);
   }
   void AddToolkit(const fs::path& home) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "cost_models/cost_model.h"
+#include "cost_models/fit.h"
 #include "plan/plan.h"
+#include "runtime/calibration.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/in_process_ranks.h"
 #include "tests/runtime/parity.h"
@@ -158,6 +161,38 @@ TEST(QueuedRun, PeaksAreThoseOfTheProgram) {
       &equipment);
   EXPECT_GT(peaks[0].allocated, Bytes(0));
   EXPECT_EQ(peaks[0].allocated, peaks[1].allocated);
+}
+
+// The measuring loops, on a device that is only issued to.
+TEST(QueuedRun, CalibrationMeasuresTheDeviceAndTheHost) {
+  Scenario s = OnQueues(Sharded(TinyGpt(2), kFsdp));
+  const Plan plan = *CompilePlan(s);
+  const Equipment equipment = Late(20);
+  std::vector<CalibrationSamples> samples(2);
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store& store) -> Status {
+        for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(session.Step());
+        WT_ASSIGN_OR_RETURN(samples[session.rank()],
+                            MeasureCosts(session, store, {.rounds = 2, .seconds = 0.2}));
+        return Ok();
+      },
+      &equipment);
+  ASSERT_FALSE(HasFailure());
+  ASSERT_FALSE(samples[0].collectives.empty());
+  Profile profile;
+  profile.name = "late";
+  profile.device = "cuda";
+  FitSamples(samples, "nccl", 2, profile);
+  EXPECT_TRUE(FindMissingCosts(profile, plan).empty());
+  for (const CollectiveEntry& entry : profile.collectives) {
+    EXPECT_GT(entry.time.p50(), Duration()) << entry.op;
+    EXPECT_LT(entry.time.p50(), Milliseconds(100)) << entry.op;
+  }
+  // What one process does is enough to predict a device of one's own.
+  const auto model = MakeProfileCostModel(profile, plan);
+  EXPECT_FALSE(model->host_computes());
+  EXPECT_EQ(model->cores_per_node(), 0);
 }
 
 }  // namespace
