@@ -213,8 +213,9 @@ class BlockRun {
   int threads_ = 0, current_ = 0;
 };
 
+// Of the calling thread: ranks of a test may be threads.
 BlockRun& Running() {
-  static BlockRun run;
+  static thread_local BlockRun run;
   return run;
 }
 

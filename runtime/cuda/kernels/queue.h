@@ -137,10 +137,12 @@ void Queue::Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes) {
                               static_cast<int>(shared_bytes)),
          __PRETTY_FUNCTION__, shared_bytes);
   }
-  RunKernel<Kernel>
-      <<<dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)),
-         Kernel::kThreads, static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream_)> > >(kernel);
-  Note(cudaGetLastError(), __PRETTY_FUNCTION__, shared_bytes);
+  void* operands[] = {const_cast<Kernel*>(&kernel)};
+  const auto size = [](int64_t blocks) { return static_cast<unsigned>(blocks); };
+  Note(cudaLaunchKernel(reinterpret_cast<const void*>(&RunKernel<Kernel>),
+                        dim3(size(grid.x), size(grid.y), size(grid.z)), dim3(Kernel::kThreads), operands,
+                        static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream_)),
+       __PRETTY_FUNCTION__, shared_bytes);
 }
 
 #endif
