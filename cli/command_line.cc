@@ -81,6 +81,13 @@ class Parser {
         AddCommand(app_, "run", Command::kRun,
                    "Run the scenario's step live: launches the local ranks, or joins when RANK is set.");
     AddFiles(*run, "SCENARIO", "A scenario file");
+    run->add_option("--tensorboard", options_.tensorboard,
+                    "Write event files for TensorBoard into DIR, while the steps run")
+        ->type_name("DIR");
+    run->add_option("--log-every", options_.log_every,
+                    "Report every Nth step only, on standard error and to TensorBoard (default 1)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1'000'000'000));
     AddCommon(*run);
     AddReports(*run);
 
@@ -204,7 +211,9 @@ class Parser {
     command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
         ->type_name("FILE");
     command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command.add_option("--html", options_.html, "Write a report with plots: one HTML file that needs nothing else")
+    command
+        .add_option("--html", options_.html,
+                    "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 

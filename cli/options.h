@@ -35,6 +35,8 @@ struct Options {
   int64_t seeds = 5;                   // of them
   std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
   std::string out;                     // calibrate, profile merge
+  std::string tensorboard;             // run: a directory for event files; empty: none
+  int64_t log_every = 1;               // run: reported are the first step and those whose number this divides
   std::vector<std::string> sets;       // KEY=VALUE
   std::optional<uint64_t> seed;
   bool recalibrate = false;
