@@ -21,13 +21,13 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
   bool silent = IsSilentRank();
-  Progress progress(!silent && ShowsProgress(options));
+  Progress progress(false);  // the lines of steps show it
   LiveOptions live = silent ? LiveOptions{} : LiveOptionsFor(options, progress);
+  live.steps = {options.log_every, !options.quiet, options.tensorboard, DensePeak(plan, MachineProfile())};
 
   auto begin = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(Measurement measurement, IsRankOfJob() ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
-  progress.Clear();
   if (silent) return 0;
 
   std::vector<Outcome> outcomes(1);

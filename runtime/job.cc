@@ -144,6 +144,11 @@ Result<Job> ReadJob(const std::string& path) {
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
     job.collective_timeout_ms = json.at("collective_timeout_ms").get<int64_t>();
+    const Json& reporting = json.at("reporting");
+    job.reporting.every = reporting.at("every").get<int64_t>();
+    job.reporting.lines = reporting.at("lines").get<bool>();
+    job.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
+    job.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
     return job;
   } catch (const Json::exception& error) {
     return InvalidInput("{}: not a job file: {}", path, error.what());
@@ -159,7 +164,12 @@ Status WriteJob(const Job& job, const std::string& path) {
                   {"store_port", job.store_port},
                   {"token", job.token},
                   {"flight_record", job.flight_record},
-                  {"collective_timeout_ms", job.collective_timeout_ms}};
+                  {"collective_timeout_ms", job.collective_timeout_ms},
+                  {"reporting",
+                   {{"every", job.reporting.every},
+                    {"lines", job.reporting.lines},
+                    {"tensorboard", job.reporting.tensorboard},
+                    {"peak", job.reporting.peak.flops_per_second()}}}};
   std::ofstream file(path);
   file << json.dump(2) << "\n";
   if (!file.flush()) return Failed("{}: cannot be written", path);

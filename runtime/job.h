@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "cost_models/fit.h"
 #include "plan/timeline.h"
+#include "runtime/step_reporting.h"
 
 namespace windtunnel {
 
@@ -20,6 +21,7 @@ struct Job {
   std::string token;
   std::string flight_record;  // path
   int64_t collective_timeout_ms = 60'000;
+  StepReporting reporting;
 };
 Result<Job> ReadJob(const std::string& path);
 Status WriteJob(const Job& job, const std::string& path);

@@ -107,6 +107,7 @@ Result<std::string> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& di
   job.store_port = store_->port();
   job.flight_record = directory.File("flight_record");
   job.collective_timeout_ms = options_.collective_timeout.count();
+  job.reporting = options_.steps;
   WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
   return directory.File("job.json");
 }
@@ -160,7 +161,7 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
 }
 
 void LogLosses(const Measurement& measurement, const LiveOptions& options) {
-  if (!options.log) return;
+  if (!options.log || options.steps.lines) return;  // said already
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
     std::string line = fmt::format("step {}: loss {:.6g}", step, measurement.losses[step]);
     if (step < measurement.gradient_norms.size()) {
@@ -229,8 +230,8 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   threads.pin = plan.scenario.run.pin;
   threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
   threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
-  threads.work = [](RankSession& session, Store&) -> Result<std::string> {
-    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session));
+  threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {
+    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.steps));
     return Serialize(run);
   };
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
@@ -262,7 +263,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
     sched_setaffinity(0, sizeof core, &core);
   }
   WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
-  WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(*session));
+  WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(*session, *store, options.steps));
   if (environment->rank != 0) {
     WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
     return Measurement{};

@@ -11,6 +11,7 @@
 #include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "runtime/measurement.h"
+#include "runtime/step_reporting.h"
 
 namespace windtunnel {
 
@@ -20,6 +21,8 @@ struct LiveOptions {
   // A line for the log (standard error), such as "step 10: loss 3.21".
   std::function<void(const std::string& line)> log;
   std::chrono::milliseconds collective_timeout{60'000};
+  // What rank 0 says of steps while they run (RunLive, JoinLive). Ranks of another launcher must be given the same.
+  StepReporting steps;
 };
 
 // Runs the scenario's warm-up and measured steps. Errors: Failed (a rank died or reported an error: names the rank, how it

@@ -7,6 +7,7 @@
 #include "runtime/launcher.h"
 #include "runtime/live.h"
 #include "runtime/rank_threads.h"
+#include "runtime/step_reporter.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -26,7 +27,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
 
 Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {
   if (job.mode == Job::Mode::kCalibrate) return CalibrateRank(job, session, store);
-  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session));
+  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, store, job.reporting));
   return Serialize(run);
 }
 
@@ -80,10 +81,11 @@ Status RunJob(const Job& job, int rank) {
 std::string ResultKey(int rank) { return "result/" + std::to_string(rank); }
 std::string ErrorKey(int rank) { return "error/" + std::to_string(rank); }
 
-Result<RankRun> MeasureRank(RankSession& session) {
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const StepReporting& reporting) {
   const RunSpec& spec = session.plan().scenario.run;
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   const int64_t warmup = std::max(spec.warmup, startup);
+  WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(reporting, session, store));
   WT_RETURN_IF_ERROR(session.Initialize());
   RankRun run;
   run.timelines.reserve(spec.steps);
@@ -93,6 +95,7 @@ Result<RankRun> MeasureRank(RankSession& session) {
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
     }
+    WT_RETURN_IF_ERROR(reporter.Report(timeline));
     if (step >= warmup) run.timelines.push_back(std::move(timeline));
   }
   run.initial = session.initial_peak();

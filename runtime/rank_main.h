@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "runtime/job.h"
 #include "runtime/rank_session.h"
+#include "runtime/step_reporting.h"
 
 namespace windtunnel {
 
@@ -14,6 +15,6 @@ std::string ResultKey(int rank);
 std::string ErrorKey(int rank);
 
 // Initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from the steady one.
-Result<RankRun> MeasureRank(RankSession& session);
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const StepReporting& reporting);
 
 }  // namespace windtunnel
