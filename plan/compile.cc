@@ -63,9 +63,10 @@ Status CheckSupported(const Scenario& s) {
 
 void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   std::vector<bool> alive;
-  std::vector<const Program*> programs = {&role.initialize};
+  std::vector<const Program*> programs = {&role.initialize, &role.restore};
   for (const Program& program : role.startup) programs.push_back(&program);
   programs.push_back(&role.steady);
+  programs.push_back(&role.restore);
   programs.push_back(&role.steady);  // the steady step leaves what it needs itself
   for (const Program* program : programs) {
     const std::string error = FindProgramError(*program, role.buffers, role.streams, axes, alive);

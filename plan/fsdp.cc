@@ -178,9 +178,15 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, norm_axes_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
-  for (size_t i = 0; from_host && i < units_.size(); ++i) {
-    AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToDevice},
-            units_[i].name, units_[i].master, units_[i].values, {update});
+  CopyFromMasters(b, update);
+}
+
+// The shards that are gathered, with offload: optimizer.
+void Fsdp::CopyFromMasters(ProgramBuilder& b, OpIndex after) {
+  for (const UnitState& unit : units_) {
+    if (unit.master.buffer < 0) continue;
+    AddCopy(b, copies_, Copy{.elements = unit.layout.shard, .crosses = Copy::Crosses::kToDevice}, unit.name,
+            unit.master, unit.values, {after});
   }
 }
 

@@ -69,6 +69,12 @@ struct Parameter {
 // Of the whole tensor.
 int64_t WholeElements(const Parameter& parameter);
 
+// What the optimizer keeps of parameters between steps: element i of `state` is of the value that is element i of `values`.
+struct OptimizerState {
+  std::string name;  // as in torch.optim: "exp_avg", "exp_avg_sq"; "momentum"
+  Slice values, state;
+};
+
 // Ranks that execute the same programs.
 struct Role {
   std::string name;        // "replica"; in a pipeline "stage 0", "stages 0, 2"
@@ -79,6 +85,10 @@ struct Role {
   Program initialize;            // parameters, initial broadcast, first buckets
   std::vector<Program> startup;  // the first steps, where they differ from the steady one
   Program steady;
+  // When the values between steps (Parameter::values) have been replaced, makes from them what else holds them: 16-bit copies, the
+  // parts that other ranks have. Between any two programs.
+  Program restore;
+  std::vector<OptimizerState> optimizer_states = {};  // that step 0 makes
   std::vector<Slice>
       losses;  // fp32 scalars, one per micro-batch; their mean is the step's loss. Of the last stage only
   BufferId gradient_norm = -1;  // fp32 scalar, when clipping

@@ -128,6 +128,7 @@ Result<Role> RoleCompiler::Compile() {
   for (int64_t step = 0; step < startup; ++step)
     role_.startup.push_back(Step(step, fmt::format("step {}", step)));
   role_.steady = Step(startup, "steady");
+  role_.restore = Restore();
   for (auto& collectives : collectives_) collectives->SizeScratch();
   return std::move(role_);
 }
@@ -148,6 +149,14 @@ Program RoleCompiler::Step(int64_t step, std::string name) {
   work_->AddMicroBatches(builder, *strategy_, role_.losses);
   SumTiedGradient(builder);
   strategy_->Update(builder, /*first=*/step == 0);
+  CloseWithBarrier(builder);
+  return builder.Finish();
+}
+
+Program RoleCompiler::Restore() {
+  ProgramBuilder builder(role_, "restore");
+  builder.SetPhase(Phase::kInitialize);
+  strategy_->Restore(builder);
   CloseWithBarrier(builder);
   return builder.Finish();
 }

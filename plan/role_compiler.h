@@ -28,6 +28,7 @@ class RoleCompiler {
   Status MakeStrategy();
   Program Initialize();
   Program Step(int64_t step, std::string name);
+  Program Restore();
   void SumTiedGradient(ProgramBuilder& builder);
   void CloseWithBarrier(ProgramBuilder& builder);
 

@@ -49,6 +49,7 @@ class Zero : public DataParallel {
   void EndBackward() override;
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
+  void Restore(ProgramBuilder& b) override;
 
   Slice Values(int index) override {
     AwaitValues(bucket_of_[index]);
@@ -79,6 +80,7 @@ class Zero : public DataParallel {
   void Settle(Bucket& bucket);
   std::vector<OptimizerTarget> Targets();
   void PrepareGradients();
+  OpIndex CopyFromMaster(ProgramBuilder& b, size_t bucket, OpIndex after);
 
   Role& role_;
   OptimizerSpec optimizer_spec_;
@@ -423,12 +425,24 @@ void Zero::Update(ProgramBuilder& b, bool first) {
     const std::string name = fmt::format("bucket {}", i);
     const int target = static_cast<int>(i);
     OpIndex ready = optimizer_->AddUpdate(b, first, target, target + 1, name);
-    if (bucket.master.buffer >= 0) {
-      const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-      ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name,
-                      bucket.master, bucket.own_values, {ready});
-    }
+    if (bucket.master.buffer >= 0) ready = CopyFromMaster(b, i, ready);
     if (!gathers_late_) Gather(target, {ready});
+  }
+}
+
+OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {
+  const Bucket& bucket = buckets_[index];
+  const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
+  return AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses},
+                 fmt::format("bucket {}", index), bucket.master, bucket.own_values, {after});
+}
+
+// Step 0 takes all values as gathered, whatever the later steps do.
+void Zero::Restore(ProgramBuilder& b) {
+  b_ = &b;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const OpIndex copied = buckets_[i].master.buffer >= 0 ? CopyFromMaster(b, i, -1) : -1;
+    Gather(static_cast<int>(i), {copied});
   }
 }
 

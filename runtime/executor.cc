@@ -195,6 +195,12 @@ std::span<const float> Executor::Values(const Slice& slice) const {
   return {data + first, static_cast<size_t>(elements)};
 }
 
+void Executor::SetValues(const Slice& slice, std::span<const float> values) {
+  const std::span<const float> place = Values(slice);
+  WT_CHECK_EQ(place.size(), values.size());
+  std::copy(values.begin(), values.end(), const_cast<float*>(place.data()));
+}
+
 std::optional<double> Executor::Loss() const {
   if (role_.losses.empty()) return std::nullopt;
   double sum = 0;

@@ -57,6 +57,10 @@ class Executor {
   const Role& role() const { return role_; }
   // The values of a slice of an fp32 buffer.
   std::span<const float> Values(const Slice& slice) const;
+  // Puts values there, between programs. REQUIRES: as many as the slice has elements.
+  void SetValues(const Slice& slice, std::span<const float> values);
+  // Whether the buffer has memory now.
+  bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
 
  private:
   struct Run_;  // the state of one Run
