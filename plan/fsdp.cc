@@ -122,12 +122,18 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
 }
 
 void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
+  BeginEvaluation(b);
+  for (UnitState& unit : units_) {
+    if (step > 0) b.Free(unit.gradient.buffer);
+    unit.gradient_alive = unit.gradient_holds = false;
+  }
+}
+
+void Fsdp::BeginEvaluation(ProgramBuilder& b) {
   b_ = &b;
   last_unpacked_ = -1;
   released_.clear();
   for (UnitState& unit : units_) {
-    if (step > 0) b.Free(unit.gradient.buffer);
-    unit.gradient_alive = unit.gradient_holds = false;
     unit.is_gathered = unit.is_unpacked = false;
     unit.tensors.clear();
   }

@@ -66,6 +66,7 @@ class Fsdp : public DataParallel {
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
   void Restore(ProgramBuilder& b) override { CopyFromMasters(b, -1); }
+  void BeginEvaluation(ProgramBuilder& b) override;
 
   void BeforeForward(ModuleId module) override;
   void AfterForward(ModuleId module) override;

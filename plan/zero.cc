@@ -50,6 +50,7 @@ class Zero : public DataParallel {
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
   void Restore(ProgramBuilder& b) override;
+  void BeginEvaluation(ProgramBuilder& b) override;
 
   Slice Values(int index) override {
     AwaitValues(bucket_of_[index]);
@@ -71,6 +72,7 @@ class Zero : public DataParallel {
   void MakeBuckets(const DataParallelSpec& spec);
   void MakeBuffers(Bucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
+  void BeginValues(bool are_gathered);
   void Gather(int index, std::vector<OpIndex> after);
   void AwaitValues(int index);
   Slice WholeGradient(Bucket& bucket);
@@ -239,13 +241,24 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   for (Bucket& bucket : buckets_) {
     if (step > 0) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
     bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
-    bucket.is_gathered = !gathers_late_ || step == 0;
-    bucket.gather = -1;
   }
-  // Forward begins with the last bucket's parameters.
-  if (!buckets_.back().is_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
+  BeginValues(!gathers_late_ || step == 0);
   holds_.assign(holds_.size(), false);
   slot_holds_.assign(slot_holds_.size(), false);
+}
+
+void Zero::BeginEvaluation(ProgramBuilder& b) {
+  b_ = &b;
+  BeginValues(!gathers_late_);
+}
+
+// Forward begins with the last bucket's parameters.
+void Zero::BeginValues(bool are_gathered) {
+  for (Bucket& bucket : buckets_) {
+    bucket.is_gathered = are_gathered;
+    bucket.gather = -1;
+  }
+  if (!are_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
 }
 
 void Zero::BeginReduction() {
