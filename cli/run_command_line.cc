@@ -34,6 +34,12 @@ Result<int> RunCommand(const Options& options) {
       return ProfileMergeCommand(options);
     case Command::kProfileCheck:
       return ProfileCheckCommand(options);
+    case Command::kCheckpointShow:
+      return CheckpointShowCommand(options);
+    case Command::kCheckpointCheck:
+      return CheckpointCheckCommand(options);
+    case Command::kCheckpointExport:
+      return CheckpointExportCommand(options);
     case Command::kRank:
       return RunRank(options.files.front());
   }

@@ -109,6 +109,22 @@ Result<Timeline> RankSession::Step() {
   return timeline;
 }
 
+Status RankSession::GoOn(int64_t step, int64_t samples, const std::function<Status()>& load) {
+  const int64_t startup = static_cast<int64_t>(executor_->role().startup.size());
+  while (step_ < std::min(step, startup)) WT_RETURN_IF_ERROR(Step());
+  WT_RETURN_IF_ERROR(load());
+  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().restore, step));
+  if (step > startup) executor_->pool().ResetPeak();  // else the next step does
+  step_ = step;
+  loader_->GoOn(step, samples);
+  return Ok();
+}
+
+Result<std::optional<double>> RankSession::Evaluate(int64_t batch) {
+  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().evaluate, batch));
+  return executor_->Loss();
+}
+
 Status RankSession::Barrier() {
   Communicator* world = communicators_[0].get();
   if (world == nullptr) return Ok();
