@@ -11,9 +11,8 @@ namespace {
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict", "run",      "compare", "calibrate",
-                                                    "search",  "validate", "explain", "profile",
-                                                    "checkpoint"};
+  static const std::vector<std::string> commands = {"predict",  "run",     "compare", "calibrate", "search",
+                                                    "validate", "explain", "profile", "checkpoint"};
   return commands;
 }
 
@@ -86,10 +85,12 @@ class Parser {
     AddCommon(*run);
     AddReports(*run);
     AddTraining(*run);
+    AddNodes(*run);
 
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
     AddFiles(*compare, "SCENARIO", "Scenario files");
+    AddNodes(*compare);
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
     AddFolding(*compare);
@@ -109,6 +110,7 @@ class Parser {
                      "Fit a framework profile to measured steps (files of validation rows) instead; --out "
                      "FILE takes it")
         ->type_name("ROWS");
+    AddNodes(*calibrate);
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
@@ -138,6 +140,36 @@ class Parser {
     AddFolding(*explain);
   }
 
+  // torchrun's names, in both of its spellings. The command is given on every node.
+  void AddNodes(CLI::App& command) {
+    command.add_option("--nnodes", options_.nnodes, "Nodes of the job (default: cluster.nodes)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command
+        .add_option("--nproc-per-node,--nproc_per_node", options_.nproc_per_node,
+                    "Ranks on each (default: cluster.devices_per_node)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command.add_option("--node-rank,--node_rank", options_.node_rank, "Which of the nodes this is, from 0")
+        ->type_name("N")
+        ->check(CLI::Range(0, 100'000));
+    command.add_option("--master-addr,--master_addr", options_.master_addr, "Where node 0 is")
+        ->type_name("HOST");
+    command
+        .add_option("--master-port,--master_port", options_.master_port, "A free port there (default 29500)")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65535));
+    command
+        .add_option("--rdzv-id,--rdzv_id", options_.rdzv_id,
+                    "What nodes of this job know and others need not: any text")
+        ->type_name("ID");
+    command
+        .add_option("--rendezvous-timeout", options_.rendezvous_timeout_s,
+                    "For all nodes, or ranks of another launcher's, to come (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
+  }
+
   // What a live run does beside its steps.
   void AddTraining(CLI::App& run) {
     CLI::Option* directory =
@@ -152,8 +184,8 @@ class Parser {
         ->type_name("N")
         ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
         ->needs(directory);
-    CLI::Option* resume = run.add_flag("--resume", options_.resume,
-                                       "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
+    CLI::Option* resume = run.add_flag(
+        "--resume", options_.resume, "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
     resume->needs(directory);
     CLI::Option* from = run.add_option("--resume-from", options_.resume_from, "Go on from this checkpoint")
                             ->type_name("CHECKPOINT")
@@ -180,16 +212,19 @@ class Parser {
   }
 
   void AddCheckpointCommands() {
-    CLI::App* checkpoint = app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
+    CLI::App* checkpoint =
+        app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
     checkpoint->require_subcommand(1);
     const char* what = "Checkpoints, or directories of them, whose newest is meant";
-    CLI::App* show = AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
+    CLI::App* show =
+        AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
     AddFiles(*show, "CHECKPOINT", what);
     CLI::App* check = AddCommand(*checkpoint, "check", Command::kCheckpointCheck,
                                  "Read checkpoints whole, and compare all checksums.");
     AddFiles(*check, "CHECKPOINT", what);
-    CLI::App* write = AddCommand(*checkpoint, "export", Command::kCheckpointExport,
-                                 "Write the weights as safetensors with Hugging Face's names, and config.json.");
+    CLI::App* write =
+        AddCommand(*checkpoint, "export", Command::kCheckpointExport,
+                   "Write the weights as safetensors with Hugging Face's names, and config.json.");
     AddFiles(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
     write->add_option("--out", options_.out, "The directory to write")->type_name("DIR")->required();
   }
@@ -263,7 +298,9 @@ class Parser {
     command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
         ->type_name("FILE");
     command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command.add_option("--html", options_.html, "Write a report with plots: one HTML file that needs nothing else")
+    command
+        .add_option("--html", options_.html,
+                    "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 

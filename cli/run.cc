@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/nodes.h"
 #include "cli/session.h"
 #include "reports/table.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -13,10 +14,9 @@
 namespace windtunnel {
 namespace {
 
-// Of a job that something else launched; its first rank speaks for all.
-bool IsSilentRank() {
-  const char* rank = std::getenv("RANK");
-  return IsRankOfJob() && rank && std::string_view(rank) != "0";
+// Of a job that something else launched, in which the first rank speaks for all.
+bool IsSilentRank(const Options& options) {
+  return !NamesNodes(options) && IsRankOfJob() && !IsFirstRankOfJob();
 }
 
 // torchrun launches a job again with the same command line.
@@ -36,7 +36,8 @@ Status CheckNothingIsOverwritten(const CheckpointDirectory& directory) {
   const auto latest = directory.Latest();
   if (!latest) return Ok();
   return InvalidInput(
-      "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or an "
+      "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or "
+      "an "
       "empty directory",
       directory.path(), std::filesystem::path(*latest).filename().string());
 }
@@ -63,7 +64,8 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
     return run;
   }
   if (const auto latest = directory.Latest()) run.resume_from = *latest;
-  else if (!silent) Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
+  else if (!silent)
+    Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
   return run;
 }
 
@@ -72,6 +74,8 @@ Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bo
   WT_ASSIGN_OR_RETURN(live.run, RunOptionsOf(options, silent));
   live.max_restarts = options.max_restarts;
   live.flight_record = options.flight_record;
+  live.rendezvous_timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(options.rendezvous_timeout_s * 1000));
   if (options.collective_timeout_s) {
     live.collective_timeout =
         std::chrono::milliseconds(static_cast<int64_t>(*options.collective_timeout_s * 1000));
@@ -93,19 +97,29 @@ Status Export(const Options& options, const RunOptions& run) {
 Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
-  bool silent = IsSilentRank();
+  const bool joins = !NamesNodes(options) && IsRankOfJob();
+  const bool silent = IsSilentRank(options);
   Progress progress(!silent && ShowsProgress(options));
-  WT_ASSIGN_OR_RETURN(const LiveOptions live, LiveOptionsOf(options, progress, silent));
+  WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
+  std::unique_ptr<NodeGroup> nodes;
+  if (!joins) {
+    WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
+    live.nodes = nodes.get();
+  }
+  if (nodes != nullptr && nodes->node() > 0) {
+    WT_RETURN_IF_ERROR(FollowNode(*nodes));
+    return 0;
+  }
 
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Measurement measurement, IsRankOfJob() ? JoinLive(plan, live) : RunLive(plan, live));
+  WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   progress.Clear();
   if (silent) return 0;
   WT_RETURN_IF_ERROR(Export(options, live.run));
   if (measurement.step_times.empty()) {
-    Note(options, fmt::format("{} has all {} steps of the run already", live.run.resume_from,
-                              measurement.first_step));
+    Note(options,
+         fmt::format("{} has all {} steps of the run already", live.run.resume_from, measurement.first_step));
     if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
     return 0;
   }

@@ -84,9 +84,12 @@ MemoryPeak ToPeak(const Json& json) {
 }
 
 Json ToJson(const RunOptions& run) {
-  return Json{{"checkpoints", run.checkpoints}, {"checkpoint_every", run.checkpoint_every},
-              {"keep", run.keep},               {"resume_from", run.resume_from},
-              {"evaluates", run.evaluates},     {"import_weights", run.import_weights}};
+  return Json{{"checkpoints", run.checkpoints},
+              {"checkpoint_every", run.checkpoint_every},
+              {"keep", run.keep},
+              {"resume_from", run.resume_from},
+              {"evaluates", run.evaluates},
+              {"import_weights", run.import_weights}};
 }
 
 RunOptions ToRunOptions(const Json& json) {
@@ -145,18 +148,17 @@ CollectiveSamples ToCollectiveSamples(const Json& json) {
 
 }  // namespace
 
-Result<Job> ReadJob(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+Result<Job> ParseJob(const std::string& text, const std::string& where) {
   try {
-    const Json json = Json::parse(file);
+    const Json json = Json::parse(text);
     Job job;
     job.mode = json.at("mode") == "calibrate" ? Job::Mode::kCalibrate : Job::Mode::kRun;
     job.scenario = json.at("scenario").get<std::string>();
     job.world_size = json.at("world_size").get<int>();
+    job.local_ranks = json.at("local_ranks").get<int>();
     job.cores = json.at("cores").get<int64_t>();
     job.host = json.at("host").get<std::string>();
+    job.interface = json.at("interface").get<std::string>();
     job.store_port = json.at("store_port").get<int>();
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
@@ -164,23 +166,38 @@ Result<Job> ReadJob(const std::string& path) {
     job.run = ToRunOptions(json.at("run"));
     return job;
   } catch (const Json::exception& error) {
-    return InvalidInput("{}: not a job file: {}", path, error.what());
+    return InvalidInput("{}: not a job file: {}", where, error.what());
   }
 }
 
-Status WriteJob(const Job& job, const std::string& path) {
+std::string Serialize(const Job& job) {
   const Json json{{"mode", job.mode == Job::Mode::kCalibrate ? "calibrate" : "run"},
                   {"scenario", job.scenario},
                   {"world_size", job.world_size},
+                  {"local_ranks", job.local_ranks},
                   {"cores", job.cores},
                   {"host", job.host},
+                  {"interface", job.interface},
                   {"store_port", job.store_port},
                   {"token", job.token},
                   {"flight_record", job.flight_record},
                   {"collective_timeout_ms", job.collective_timeout_ms},
                   {"run", ToJson(job.run)}};
+  return json.dump(2) + "\n";
+}
+
+Result<Job> ReadJob(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ParseJob(text.str(), path);
+}
+
+Status WriteJob(const Job& job, const std::string& path) {
   std::ofstream file(path);
-  file << json.dump(2) << "\n";
+  file << Serialize(job);
   if (!file.flush()) return Failed("{}: cannot be written", path);
   return Ok();
 }
@@ -210,7 +227,8 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     RankRun run;
     run.first_step = json.at("first_step").get<int64_t>();
     for (const Json& save : json.at("saves")) {
-      run.saves.push_back({save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
+      run.saves.push_back(
+          {save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
     }
     run.steps_after_saves = json.at("steps_after_saves").get<int64_t>();
     run.held_out_losses = json.at("held_out_losses").get<std::vector<double>>();

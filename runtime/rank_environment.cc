@@ -158,7 +158,7 @@ Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& en
   const Reader reader(environment);
   Result<RankEnvironment> result;
   if (reader.Has("RANK") || reader.Has("WORLD_SIZE")) result = ReadTorchrun(reader);
-  else if (reader.Has("OMPI_COMM_WORLD_RANK")) result = ReadMpirun(reader);
+  else if (std::atoi(reader.Text("OMPI_COMM_WORLD_SIZE").c_str()) > 1) result = ReadMpirun(reader);
   else if (IsTaskOfSlurm(reader)) result = ReadSlurm(reader);
   else return std::nullopt;
   if (!result) return tl::unexpected(result.error());

@@ -25,7 +25,7 @@ using Environment = std::function<const char*(const char* name)>;
 //
 // |                  | torchrun              | mpirun                         | srun                                                 |
 // | rank             | RANK                  | OMPI_COMM_WORLD_RANK           | SLURM_PROCID                                         |
-// | world_size       | WORLD_SIZE            | OMPI_COMM_WORLD_SIZE           | SLURM_NTASKS (more than 1; no interactive shell)     |
+// | world_size       | WORLD_SIZE            | OMPI_COMM_WORLD_SIZE (not 1)   | SLURM_NTASKS (more than 1; no interactive shell)     |
 // | local_rank       | LOCAL_RANK            | OMPI_COMM_WORLD_LOCAL_RANK     | SLURM_LOCALID                                        |
 // | local_world_size | LOCAL_WORLD_SIZE      | OMPI_COMM_WORLD_LOCAL_SIZE     | SLURM_TASKS_PER_NODE at SLURM_NODEID                 |
 // | master_addr      | MASTER_ADDR           | MASTER_ADDR, on one node local | MASTER_ADDR, or the first host of SLURM_NODELIST     |

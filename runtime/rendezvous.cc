@@ -60,44 +60,49 @@ class First {
   Status Run() {
     const Status verdict = Judge();
     WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict ? "" : verdict.error().message));
+    const auto deadline = std::chrono::steady_clock::now() + kVerdictGrace;
     for (int member = 1; member < rendezvous_.members && !verdict; ++member)
-      if (came_[member]) (void)store_.Get(HeardKey(member), kVerdictGrace);
+      if (!missing_[member]) (void)store_.Get(HeardKey(member), Until(deadline));
     return verdict;
   }
 
  private:
+  static milliseconds Until(std::chrono::steady_clock::time_point deadline) {
+    return std::max(std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now()),
+                    milliseconds(0));
+  }
+
   Status Judge() {
     const auto deadline = std::chrono::steady_clock::now() + rendezvous_.deadline;
-    came_.assign(static_cast<size_t>(rendezvous_.members), false);
+    missing_.assign(static_cast<size_t>(rendezvous_.members), false);
     std::vector<int> missing;
-    std::string differing;
     for (int member = 1; member < rendezvous_.members; ++member) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-      const auto told = store_.Get(KeyOf(member), std::max(left, milliseconds(0)));
-      came_[member] = told.has_value();
-      if (!told) missing.push_back(member);
-      else if (differing.empty()) differing = Compare(member, *told);
-      if (!differing.empty()) break;
+      const auto told = store_.Get(KeyOf(member), Until(deadline));
+      if (told) {
+        WT_RETURN_IF_ERROR(Compare(member, *told));
+      } else {
+        missing_[member] = true;
+        missing.push_back(member);
+      }
     }
-    if (!differing.empty()) return Failed("{}", differing);
     if (missing.empty()) return Ok();
     return Failed("{}{} {} did not come to {}:{} within {:g} s", rendezvous_.what,
                   missing.size() == 1 ? "" : "s", Listed(missing), rendezvous_.host, rendezvous_.port,
                   static_cast<double>(rendezvous_.deadline.count()) / 1000);
   }
 
-  // Empty when member and this one have the same; else what to say. `told`: its host's name, then its scenario.
-  std::string Compare(int member, const std::string& told) const {
+  // `told`: the member's host's name, then its scenario.
+  Status Compare(int member, const std::string& told) const {
     const size_t end = std::min(told.find('\n'), told.size());
     const std::string host = told.substr(0, end), scenario = told.substr(std::min(end + 1, told.size()));
-    if (scenario == rendezvous_.scenario) return "";
-    return fmt::format("{} {} ({}) has another scenario than {} 0: {}", rendezvous_.what, member, host,
-                       rendezvous_.what, FirstDifference(scenario, rendezvous_.scenario));
+    if (scenario == rendezvous_.scenario) return Ok();
+    return Failed("{} {} ({}) has another scenario than {} 0: {}", rendezvous_.what, member, host,
+                  rendezvous_.what, FirstDifference(scenario, rendezvous_.scenario));
   }
 
   const Rendezvous& rendezvous_;
   Store& store_;
-  std::vector<bool> came_;
+  std::vector<bool> missing_;
 };
 
 // Comes, tells, and hears how it went.
