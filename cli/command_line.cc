@@ -11,14 +11,16 @@ namespace {
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict",  "run",     "compare", "calibrate", "search",
-                                                    "validate", "explain", "profile", "completion"};
+  static const std::vector<std::string> commands = {"predict",    "run",       "compare", "calibrate",
+                                                    "search",     "validate",  "explain", "profile",
+                                                    "checkpoint", "completion"};
   return commands;
 }
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kSearch || command == Command::kCompletion || command == Command::kRank;
+         command == Command::kSearch || command == Command::kCheckpointExport ||
+         command == Command::kCompletion || command == Command::kRank;
 }
 
 class Parser {
@@ -36,6 +38,7 @@ class Parser {
     AddScenarioCommands();
     AddSearch();
     AddProfileCommands();
+    AddCheckpointCommands();
     CLI::App* completion =
         AddCommand(app_, "completion", Command::kCompletion,
                    "Print a script that lets a shell complete commands, options and files.");
@@ -126,10 +129,13 @@ class Parser {
         ->check(CLI::Range(1, 1'000'000'000));
     AddCommon(*run);
     AddReports(*run);
+    AddTraining(*run);
+    AddNodes(*run);
 
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
     AddFiles(*compare, "SCENARIO", "Scenario files");
+    AddNodes(*compare);
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
     AddFolding(*compare);
@@ -149,6 +155,7 @@ class Parser {
                      "Fit a framework profile to measured steps (files of validation rows) instead; --out "
                      "FILE takes it")
         ->type_name("ROWS");
+    AddNodes(*calibrate);
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
@@ -176,6 +183,95 @@ class Parser {
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
     AddFolding(*explain);
+  }
+
+  // torchrun's names, in both of its spellings. The command is given on every node.
+  void AddNodes(CLI::App& command) {
+    command.add_option("--nnodes", options_.nnodes, "Nodes of the job (default: cluster.nodes)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command
+        .add_option("--nproc-per-node,--nproc_per_node", options_.nproc_per_node,
+                    "Ranks on each (default: cluster.devices_per_node)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command.add_option("--node-rank,--node_rank", options_.node_rank, "Which of the nodes this is, from 0")
+        ->type_name("N")
+        ->check(CLI::Range(0, 100'000));
+    command.add_option("--master-addr,--master_addr", options_.master_addr, "Where node 0 is")
+        ->type_name("HOST");
+    command
+        .add_option("--master-port,--master_port", options_.master_port, "A free port there (default 29500)")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65535));
+    command
+        .add_option("--rdzv-id,--rdzv_id", options_.rdzv_id,
+                    "What nodes of this job know and others need not: any text")
+        ->type_name("ID");
+    command
+        .add_option("--rendezvous-timeout", options_.rendezvous_timeout_s,
+                    "For all nodes, or ranks of another launcher's, to come (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
+  }
+
+  // What a live run does beside its steps.
+  void AddTraining(CLI::App& run) {
+    CLI::Option* directory =
+        run.add_option("--checkpoint-dir", options_.checkpoint_dir,
+                       "Save checkpoints there: after the last step, and as --checkpoint-every says")
+            ->type_name("DIR");
+    run.add_option("--checkpoint-every", options_.checkpoint_every, "Save after every N steps")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+        ->needs(directory);
+    run.add_option("--checkpoint-keep", options_.keep, "Keep the N newest checkpoints (default 2; 0: all)")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+        ->needs(directory);
+    CLI::Option* resume = run.add_flag(
+        "--resume", options_.resume, "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
+    resume->needs(directory);
+    CLI::Option* from = run.add_option("--resume-from", options_.resume_from, "Go on from this checkpoint")
+                            ->type_name("CHECKPOINT")
+                            ->excludes(resume);
+    run.add_option("--import", options_.import_weights,
+                   "First weights: a safetensors file of GPT-2 or Llama, or the directory that has it")
+        ->type_name("FILE|DIR")
+        ->excludes(from);
+    run.add_option("--export", options_.export_weights,
+                   "Write the weights to DIR as safetensors with Hugging Face's names, and config.json")
+        ->type_name("DIR");
+    run.add_flag("--eval", options_.evaluate, "Evaluate on held-out data after the last step");
+    run.add_option("--max-restarts", options_.max_restarts,
+                   "Launch the job again up to N times when a rank fails, from its newest checkpoint")
+        ->type_name("N")
+        ->check(CLI::Range(0, 1'000'000));
+    run.add_option("--collective-timeout", options_.collective_timeout_s,
+                   "Deadline of every collective (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
+    run.add_option("--flight-record", options_.flight_record,
+                   "Where the last operators of all ranks are written when one fails")
+        ->type_name("FILE");
+  }
+
+  void AddCheckpointCommands() {
+    CLI::App* checkpoint =
+        app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
+    checkpoint->require_subcommand(1);
+    const char* what = "Checkpoints, or directories of them, whose newest is meant";
+    CLI::App* show =
+        AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
+    AddFiles(*show, "CHECKPOINT", what);
+    CLI::App* check = AddCommand(*checkpoint, "check", Command::kCheckpointCheck,
+                                 "Read checkpoints whole, and compare all checksums.");
+    AddFiles(*check, "CHECKPOINT", what);
+    CLI::App* write =
+        AddCommand(*checkpoint, "export", Command::kCheckpointExport,
+                   "Write the weights as safetensors with Hugging Face's names, and config.json.");
+    AddFiles(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
+    write->add_option("--out", options_.out, "The directory to write")->type_name("DIR")->required();
   }
 
   void AddSearch() {
