@@ -11,9 +11,8 @@ namespace {
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict", "run",      "compare", "calibrate",
-                                                    "search",  "validate", "explain", "profile",
-                                                    "checkpoint"};
+  static const std::vector<std::string> commands = {"predict",  "run",     "compare", "calibrate", "search",
+                                                    "validate", "explain", "profile", "checkpoint"};
   return commands;
 }
 
@@ -152,8 +151,8 @@ class Parser {
         ->type_name("N")
         ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
         ->needs(directory);
-    CLI::Option* resume = run.add_flag("--resume", options_.resume,
-                                       "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
+    CLI::Option* resume = run.add_flag(
+        "--resume", options_.resume, "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
     resume->needs(directory);
     CLI::Option* from = run.add_option("--resume-from", options_.resume_from, "Go on from this checkpoint")
                             ->type_name("CHECKPOINT")
@@ -180,16 +179,19 @@ class Parser {
   }
 
   void AddCheckpointCommands() {
-    CLI::App* checkpoint = app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
+    CLI::App* checkpoint =
+        app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
     checkpoint->require_subcommand(1);
     const char* what = "Checkpoints, or directories of them, whose newest is meant";
-    CLI::App* show = AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
+    CLI::App* show =
+        AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
     AddFiles(*show, "CHECKPOINT", what);
     CLI::App* check = AddCommand(*checkpoint, "check", Command::kCheckpointCheck,
                                  "Read checkpoints whole, and compare all checksums.");
     AddFiles(*check, "CHECKPOINT", what);
-    CLI::App* write = AddCommand(*checkpoint, "export", Command::kCheckpointExport,
-                                 "Write the weights as safetensors with Hugging Face's names, and config.json.");
+    CLI::App* write =
+        AddCommand(*checkpoint, "export", Command::kCheckpointExport,
+                   "Write the weights as safetensors with Hugging Face's names, and config.json.");
     AddFiles(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
     write->add_option("--out", options_.out, "The directory to write")->type_name("DIR")->required();
   }
@@ -263,7 +265,9 @@ class Parser {
     command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
         ->type_name("FILE");
     command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command.add_option("--html", options_.html, "Write a report with plots: one HTML file that needs nothing else")
+    command
+        .add_option("--html", options_.html,
+                    "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 

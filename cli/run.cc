@@ -36,7 +36,8 @@ Status CheckNothingIsOverwritten(const CheckpointDirectory& directory) {
   const auto latest = directory.Latest();
   if (!latest) return Ok();
   return InvalidInput(
-      "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or an "
+      "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or "
+      "an "
       "empty directory",
       directory.path(), std::filesystem::path(*latest).filename().string());
 }
@@ -63,7 +64,8 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
     return run;
   }
   if (const auto latest = directory.Latest()) run.resume_from = *latest;
-  else if (!silent) Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
+  else if (!silent)
+    Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
   return run;
 }
 
@@ -104,8 +106,8 @@ Result<int> RunLiveCommand(const Options& options) {
   if (silent) return 0;
   WT_RETURN_IF_ERROR(Export(options, live.run));
   if (measurement.step_times.empty()) {
-    Note(options, fmt::format("{} has all {} steps of the run already", live.run.resume_from,
-                              measurement.first_step));
+    Note(options,
+         fmt::format("{} has all {} steps of the run already", live.run.resume_from, measurement.first_step));
     if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
     return 0;
   }

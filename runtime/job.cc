@@ -84,9 +84,12 @@ MemoryPeak ToPeak(const Json& json) {
 }
 
 Json ToJson(const RunOptions& run) {
-  return Json{{"checkpoints", run.checkpoints}, {"checkpoint_every", run.checkpoint_every},
-              {"keep", run.keep},               {"resume_from", run.resume_from},
-              {"evaluates", run.evaluates},     {"import_weights", run.import_weights}};
+  return Json{{"checkpoints", run.checkpoints},
+              {"checkpoint_every", run.checkpoint_every},
+              {"keep", run.keep},
+              {"resume_from", run.resume_from},
+              {"evaluates", run.evaluates},
+              {"import_weights", run.import_weights}};
 }
 
 RunOptions ToRunOptions(const Json& json) {
@@ -210,7 +213,8 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     RankRun run;
     run.first_step = json.at("first_step").get<int64_t>();
     for (const Json& save : json.at("saves")) {
-      run.saves.push_back({save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
+      run.saves.push_back(
+          {save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
     }
     run.steps_after_saves = json.at("steps_after_saves").get<int64_t>();
     run.held_out_losses = json.at("held_out_losses").get<std::vector<double>>();

@@ -34,7 +34,7 @@ struct RankRun {
     Duration time;
     Bytes bytes;
   };
-  int64_t first_step = 0;                      // that this run did; those before are in the checkpoint it went on from
+  int64_t first_step = 0;  // that this run did; those before are in the checkpoint it went on from
   std::vector<Save> saves;
   int64_t steps_after_saves = 0;               // that are not among the measured ones for it
   std::vector<double> held_out_losses;         // by batch; empty: not evaluated, or another rank has them

@@ -206,8 +206,9 @@ std::optional<std::string> NewestCheckpoint(const RunOptions& run) {
 void LogLosses(const Measurement& measurement, const LiveOptions& options) {
   if (!options.log) return;
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
-    std::string line = fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
-                                   measurement.losses[step]);
+    std::string line =
+        fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
+                    measurement.losses[step]);
     if (step < measurement.gradient_norms.size()) {
       line += fmt::format(", gradient norm {:.6g}", measurement.gradient_norms[step]);
     }

@@ -88,8 +88,9 @@ Status EvaluateRank(RankSession& session, RankRun& run) {
   BatchLoader& loader = session.loader();
   const int64_t batches = loader.HeldOutBatches();
   if (batches == 0) {
-    return InvalidInput("--eval: data holds out {} sequences, expected {} at least, which all ranks take at once",
-                        loader.held_out(), loader.batch_samples());
+    return InvalidInput(
+        "--eval: data holds out {} sequences, expected {} at least, which all ranks take at once",
+        loader.held_out(), loader.batch_samples());
   }
   for (int64_t batch = 0; batch < batches; ++batch) {
     WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.Evaluate(batch));

@@ -81,8 +81,7 @@ TEST_P(EveryLayout, GoesOnBitByBitAsIfItHadNotStopped) {
   RunSteps(plan, {.checkpoints = undisturbed, .checkpoint_every = 1, .keep = 0}, kSteps);
   for (int64_t stopped : {1, 4}) {
     const std::string resumed = EmptyDirectory(std::string("resumed") + GetParam().name);
-    RunSteps(plan,
-             {.checkpoints = resumed, .resume_from = CheckpointDirectory(undisturbed).PathOf(stopped)},
+    RunSteps(plan, {.checkpoints = resumed, .resume_from = CheckpointDirectory(undisturbed).PathOf(stopped)},
              kSteps);
     ExpectSameTensors(undisturbed, resumed);
   }
@@ -144,9 +143,8 @@ class Saved : public testing::Test {
  protected:
   void SetUp() override {
     directory_ = EmptyDirectory("damage");
-    const Plan plan = *CompilePlan(Changed(TinyGpt(2), [](Scenario& s) {
-      s.parallel.data.kind = DataParallelKind::kFsdp;
-    }));
+    const Plan plan = *CompilePlan(
+        Changed(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; }));
     RunSteps(plan, {.checkpoints = directory_}, 2);
     checkpoint_ = *CheckpointDirectory(directory_).Latest();
   }
@@ -181,7 +179,8 @@ TEST_F(Saved, SoAreAFileThatIsCutOffOneThatIsMissingAndDamagedMetadata) {
   std::filesystem::remove(file);
   EXPECT_NE(ErrorOf(checkpoint_).find(file), std::string::npos) << ErrorOf(checkpoint_);
   Flip("metadata.json", 40);
-  EXPECT_NE(ErrorOf(checkpoint_).find("metadata.json: is damaged"), std::string::npos) << ErrorOf(checkpoint_);
+  EXPECT_NE(ErrorOf(checkpoint_).find("metadata.json: is damaged"), std::string::npos)
+      << ErrorOf(checkpoint_);
 }
 
 // Whatever one byte becomes: either an error, or the very same values (white space between JSON's words).
@@ -212,14 +211,15 @@ TEST_F(Saved, AnotherModelIsAnErrorThatNamesTheTensorAndBothShapes) {
   const Status loaded = LoadPieces(*checkpoint, plan, 0, true, [](const Slice&, std::span<const float>) {});
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().kind, ErrorKind::kInvalidInput);
-  EXPECT_NE(loaded.error().message.find("tensor 'model.blocks.0.mlp.up.weight' is [128 x 32], expected [64 x 32]"),
-            std::string::npos)
+  EXPECT_NE(
+      loaded.error().message.find("tensor 'model.blocks.0.mlp.up.weight' is [128 x 32], expected [64 x 32]"),
+      std::string::npos)
       << loaded.error().message;
 }
 
 TEST_F(Saved, LatestIsTheNewestThatIsComplete) {
   const CheckpointDirectory directory(directory_);
-  std::filesystem::create_directories(directory.PathOf(9));           // without metadata
+  std::filesystem::create_directories(directory.PathOf(9));  // without metadata
   std::filesystem::create_directories(directory.UnfinishedPathOf(9));
   EXPECT_EQ(directory.Latest(), directory.PathOf(2));
   EXPECT_EQ(directory.Steps(), std::vector<int64_t>{2});
@@ -235,7 +235,8 @@ TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {
   RunSteps(plan, {.checkpoints = path, .checkpoint_every = 1, .keep = 2}, 5);
   EXPECT_EQ(CheckpointDirectory(path).Steps(), (std::vector<int64_t>{4, 5}));
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) names.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"latest", "step_00000004", "step_00000005"}));
 }

@@ -127,7 +127,8 @@ TEST(HuggingFaceWeights, AreReadWithoutPrefixAndFromSeveralFiles) {
   for (int file = 0; file < 2; ++file)
     ASSERT_TRUE(WriteSafetensors(fmt::format("{}/part{}.safetensors", parts, file), tensors[file], {}));
   std::ofstream(parts + "/model.safetensors.index.json") << "{\"weight_map\": {" << map << "}}";
-  const auto one = OpenHuggingFaceWeights(exported, Gpt2().model), other = OpenHuggingFaceWeights(parts, Gpt2().model);
+  const auto one = OpenHuggingFaceWeights(exported, Gpt2().model),
+             other = OpenHuggingFaceWeights(parts, Gpt2().model);
   ASSERT_TRUE(one) << one.error().message;
   ASSERT_TRUE(other) << other.error().message;
   EXPECT_EQ(*(*one)->Read("model.blocks.0.mlp.up.weight"), *(*other)->Read("model.blocks.0.mlp.up.weight"));

@@ -30,7 +30,8 @@ std::string MessageOf(const std::string& path) {
 }
 
 TEST(Safetensors, ComeBackBitByBitWithTheirShapes) {
-  const std::vector<float> a = {1.0f, -0.0f, std::bit_cast<float>(0x7fc01234u), 1e-45f, 5.0f, 6.0f}, b = {7.0f};
+  const std::vector<float> a = {1.0f, -0.0f, std::bit_cast<float>(0x7fc01234u), 1e-45f, 5.0f, 6.0f},
+                           b = {7.0f};
   const auto written = WriteSafetensors(
       PathOf("two"), {{"a", {2, 3}, [&] { return a; }}, {"b", {}, [&] { return b; }}}, {{"format", "pt"}});
   ASSERT_TRUE(written) << written.error().message;
@@ -50,10 +51,10 @@ TEST(Safetensors, OfSixteenBitsAreReadAsFloats) {
   const uint16_t half[] = {0x3C00, 0xC000, 0x0001, 0x7C00}, brain[] = {0x3F80, 0xC000, 0x0001, 0x7F80};
   std::string values(reinterpret_cast<const char*>(half), 8);
   values.append(reinterpret_cast<const char*>(brain), 8);
-  const auto file = SafetensorsFile::Open(
-      Write("sixteen",
-            R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
-            values));
+  const auto file = SafetensorsFile::Open(Write(
+      "sixteen",
+      R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
+      values));
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(*file->Read("h"), (std::vector<float>{1.0f, -2.0f, 0x1.0p-24f, INFINITY}));
   EXPECT_EQ(*file->Read("b"), (std::vector<float>{1.0f, -2.0f, 0x1.0p-133f, INFINITY}));
@@ -63,7 +64,8 @@ TEST(Safetensors, FilesThatCannotBeAreErrorsThatSayWhy) {
   const std::string eight(8, '\0');
   EXPECT_NE(MessageOf(PathOf("none")).find("cannot be read"), std::string::npos);
   EXPECT_NE(MessageOf(Write("short", "{}", "", 100)).find("is no safetensors file"), std::string::npos);
-  EXPECT_NE(MessageOf(Write("huge", "{}", "", ~uint64_t{0})).find("is no safetensors file"), std::string::npos);
+  EXPECT_NE(MessageOf(Write("huge", "{}", "", ~uint64_t{0})).find("is no safetensors file"),
+            std::string::npos);
   EXPECT_NE(MessageOf(Write("json", "{x", "")).find("the header is damaged"), std::string::npos);
   EXPECT_NE(MessageOf(Write("list", "[]", "")).find("no JSON object"), std::string::npos);
   EXPECT_NE(MessageOf(Write("types", R"({"a":{"dtype":1}})", "")).find("damaged"), std::string::npos);
@@ -76,10 +78,11 @@ TEST(Safetensors, FilesThatCannotBeAreErrorsThatSayWhy) {
   EXPECT_NE(MessageOf(Write("shape", R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", eight))
                 .find("do not fit"),
             std::string::npos);
-  EXPECT_NE(MessageOf(Write("overflow",
-                            R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", ""))
-                .find("do not fit"),
-            std::string::npos);
+  EXPECT_NE(
+      MessageOf(Write("overflow",
+                      R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", ""))
+          .find("do not fit"),
+      std::string::npos);
   EXPECT_NE(MessageOf(Write("overlap",
                             R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
                             R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
