@@ -5,7 +5,7 @@
 #
 #   bench/netns_cluster.sh [-w WINDTUNNEL] [-o DIRECTORY] SCENARIO.yaml… [-- OPTIONS OF COMPARE…]
 #
-# DIRECTORY gets NAME.json of each (default: a temporary one). Exit status: that of the worst compare (3: an error outside its tolerance);
+# DIRECTORY gets NAME.json of each. Exit status: that of the worst compare (3: an error outside its tolerance);
 # 77 where namespaces or rates cannot be had, with the reason.
 set -u
 windtunnel= results= scenarios=()
@@ -39,7 +39,7 @@ clean() {
   for pid in "${followers[@]}"; do kill "$pid" 2> /dev/null; done
   wait 2> /dev/null
   for name in "${made[@]}"; do ip netns del "$name" 2> /dev/null; done  # and with it, its links
-  [ "$results" = "$work/results" ] && rm -rf "$work"
+  rm -rf "$work"
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
