@@ -10,8 +10,8 @@ namespace {
 std::string Summary(const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
   return fmt::format("{}: step {}, {} samples seen, {} tensors, {}, saved by {} ranks", checkpoint.path(),
-                     info.step, info.samples, checkpoint.Tensors().size(), FormatBytes(Bytes(checkpoint.bytes())),
-                     info.world_size);
+                     info.step, info.samples, checkpoint.Tensors().size(),
+                     FormatBytes(Bytes(checkpoint.bytes())), info.world_size);
 }
 
 }  // namespace

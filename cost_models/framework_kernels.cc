@@ -73,6 +73,10 @@ class Shaper {
     Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
     shape.count = static_cast<double>(g.tensors);
   }
+  void operator()(const Fp8Cast& c) {
+    Main("input", Product(c.rows, c.columns), c.dtype);
+    Says("transposed", c.transposed);
+  }
   void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
   template <typename Other>
   void operator()(const Other&) {}

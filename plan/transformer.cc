@@ -17,7 +17,8 @@ Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
 }
 
 void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  const Slice qkv = block.qkv.Forward(c, saved.norm1.y, tokens_);
+  saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
+  const Slice qkv = block.qkv.Forward(c, saved.qkv_input, tokens_);
   if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
   saved.qkv = AttentionOf(c, block).Enter(qkv);
 }
@@ -38,6 +39,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerB
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   const Slice out = block.projection.Forward(c, saved.attention, tokens_);
   saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
+  if (recompute_ == Recompute::kSelectiveOp && keeps_sums()) saved.projected = out;
   return out;
 }
 
@@ -45,15 +47,20 @@ void Transformer::Activate(const LayerContext& c, const TransformerBlock& block,
   if (block.experts) return block.experts->Activate(c, saved.experts);
   const std::string name = ActivationName(block);
   saved.activated = c.Activation(name, tokens_ * ffn_);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.activations}, name, {saved.up},
+  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.activations}, name, saved.up,
           {saved.activated});
+}
+
+void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  saved.up_input = block.up.Enter(c, saved.norm2.y);
+  saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
 }
 
 Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
   if (!block.experts) {
-    saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+    ProjectUp(c, block, saved);
     Activate(c, block, saved);
   }
   return ProjectDown(c, block, saved);
@@ -89,6 +96,8 @@ void Transformer::DropActivations(BlockActivations& saved) const {
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
       saved.norm2 = {};
+      saved.qkv_input = saved.up_input = kNoSlice;
+      if (saved.up.size() > 1) saved.up[1] = kNoSlice;
       return;
     case Recompute::kFull: {
       const Slice input = saved.norm1.x;
@@ -125,24 +134,38 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   ForwardScope scope(c.hooks, block.mlp_module);
   if (!block.experts) {
-    saved.up = block.up.Forward(c, saved.norm2.y, tokens_);
+    ProjectUp(c, block, saved);
     Activate(c, block, saved);
   }
   // What comes back from experts is needed for their weights, and the mask of what comes out.
-  if (!stops_early_ || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
+  if (!stops_early() || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
 }
 
 // Kept: qkv, attention and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
-// projection, whose output nobody needs.
+// projection, whose output nobody needs. Of modules, the second of queries, keys and values and of gate and up are run again, too; keys
+// have kept their place in one buffer.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                              BlockActivations& saved) {
   saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
   Slice attention;
   {
     ForwardScope scope(c.hooks, block.attention_module);
-    attention = Project(c, block, saved);
+    saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
+    if (block.qkv.layers.size() > 1) {
+      block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
+      if (!learned_positions())
+        c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+    }
+    attention = keeps_sums() ? saved.projected : Project(c, block, saved);
+    // (Eager PyTorch makes the partial sums again, though nobody needs them.)
+    if (keeps_sums() && framework_ == Framework::kPytorch)
+      block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
   }
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
+  if (!block.experts) {
+    saved.up_input = block.up.Enter(c, saved.norm2.y);
+    if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
+  }
   Activate(c, block, saved);
 }
 
@@ -153,10 +176,15 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
   if (block.experts) return block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
-  Slice dup = gated() ? c.Activation(name + ".dx", 2 * tokens_ * ffn_) : dactivated;
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.activations}, name,
-          {dactivated, saved.up}, {dup});
-  return block.up.Backward(c, dup, saved.norm2.y, tokens_);
+  std::vector<Slice> dup = {dactivated}, reads = {dactivated};
+  if (gated()) {
+    dup.clear();
+    for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
+  }
+  reads.insert(reads.end(), saved.up.begin(), saved.up.end());
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.activations}, name, std::move(reads),
+          dup);
+  return block.up.Backward(c, dup, saved.up_input, tokens_);
 }
 
 Slice Transformer::AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
@@ -167,7 +195,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
-  return block.qkv.Backward(c, dqkv, saved.norm1.y, tokens_);
+  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_);
 }
 
 // dx is the gradient of the stream after the block; it becomes, in place, that of the stream before it.
@@ -195,9 +223,19 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
 Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                         double gradient_scale) const {
   b.SetPhase(Phase::kLoss);
+  std::vector<Slice> writes = {loss, output};
+  AddLossWorkspace(b, output.elements, writes);
   b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.activations},
-        "cross_entropy", {output, targets}, {loss, output});
+        "cross_entropy", {output, targets}, std::move(writes));
   return output;
+}
+
+// Losses in fp32, beside the logits: Megatron's copy, which becomes the exponentials and then the gradient; PyTorch's log-softmax, its
+// gradient and that of what it comes from (the copy is gone by then).
+void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vector<Slice>& writes) const {
+  const int copies = framework_ == Framework::kWindtunnel ? 0 : is_pytorch() ? 3 : 1;
+  if (copies > 0)
+    writes.push_back(b.Temporary("cross_entropy.fp32", copies * logits, Category::kActivations));
 }
 
 // What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the
@@ -227,7 +265,8 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
   }
   ForwardScope head(c.hooks, head_module_);
-  return head_.Forward(c, pass.final_norm.y, tokens_);
+  pass.head_input = head_.Enter(c, pass.final_norm.y);
+  return head_.Forward(c, pass.head_input, tokens_);
 }
 
 // The gradient takes the logits' place.
@@ -253,21 +292,23 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
           {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
+  std::vector<Slice> writes = {loss, logits};
+  AddLossWorkspace(c.b, logits.elements, writes);
   c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.activations}, name,
-          {logits, targets, maximum, target, sum}, {loss, logits});
+          {logits, targets, maximum, target, sum}, std::move(writes));
 }
 
 // Back to the gradient of the residual stream's end.
-Slice Transformer::HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits) {
+Slice Transformer::HeadBackward(const LayerContext& c, const TransformerPass& pass, Slice dlogits) {
   Slice dy;
   {
     BackwardScope head(c.hooks, head_module_);
     // A tied weight is ready only once the embedding has added its part.
-    dy = head_.Backward(c, dlogits, norm.y, tokens_, /*needs_dx=*/true,
+    dy = head_.Backward(c, {dlogits}, pass.head_input, tokens_,
                         /*weight_ready=*/!spec_.tie_embeddings || !stage_.is_first);
   }
   BackwardScope scope(c.hooks, norm_module_);
-  return final_norm_.Backward(c, dy, norm, kNoSlice, rows_);
+  return final_norm_.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
 }
 
 void Transformer::EmbedBackward(const LayerContext& c, const TransformerPass& pass, Slice dx) {
@@ -323,7 +364,7 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
   Slice dx = doutput;
   {
     BackwardScope scope(c.hooks, kRootModule);
-    if (stage_.is_last) dx = HeadBackward(c, pass.final_norm, doutput);
+    if (stage_.is_last) dx = HeadBackward(c, pass, doutput);
     for (size_t i = blocks_.size(); i-- > 0;) {
       b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
       dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);

@@ -4,7 +4,9 @@
 // Recomputation drops activations after a block's forward and makes them again at the start of its backward:
 //   full          keeps the block's input (the sum that its first norm makes) and runs everything after it again
 //   selective     runs the attention core again, for the probabilities (eager) or log-sum-exps (flash) alone
-//   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between
+//   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between. Which these
+//                 are depends on whether projections are modules of their own (plan/projections.h), as torchtitan counts them; PyTorch
+//                 keeps what is reduce-scattered over tensor ranks, too
 // Its collectives come with what is run again.
 // What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
 // windtunnel are taken to run the whole block again.
@@ -19,29 +21,34 @@
 #include "plan/experts.h"
 #include "plan/layers.h"
 #include "plan/model.h"
+#include "plan/projections.h"
 
 namespace windtunnel {
 
 struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
-  Linear qkv, projection, up, down;  // up is gate and up side by side for SwiGLU
+  Projections qkv, up;  // up: gate and up for SwiGLU
+  Linear projection, down;
   std::optional<ExpertMlp> experts;  // instead of up and down
 };
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2;
+  Slice qkv_input, up_input;       // the norms' outputs as projections take them
   Slice qkv;                       // as attention's core takes it
   ContextAttention::Core core;     // and what that made
   Slice attention;                 // its output as the projection takes it
+  Slice projected;                 // and gives it back to the residual stream
   Slice attention_mask, mlp_mask;  // of dropout, behind either half
-  Slice up, activated;
+  std::vector<Slice> up;           // one, or gate and up
+  Slice activated;
   ExpertMlp::Saved experts;
 };
 
 inline std::string AttentionName(const TransformerBlock& block) {
-  return block.qkv.name.substr(0, block.qkv.name.size() - 4);
+  return block.projection.name.substr(0, block.projection.name.size() - 5);
 }
 inline std::string MlpName(const TransformerBlock& block) {
   return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);
@@ -54,6 +61,7 @@ struct TransformerPass {
   Slice embedding_mask;
   std::vector<BlockActivations> saved;
   Norm::Saved final_norm;
+  Slice head_input;
 };
 
 class Transformer : public Model {
@@ -65,7 +73,7 @@ class Transformer : public Model {
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
-        stops_early_(scenario.framework == Framework::kWindtunnel),
+        framework_(scenario.framework),
         batch_(scenario.batch.micro),
         seq_(spec_.seq_len / context_.ranks()),
         tokens_(batch_ * seq_),
@@ -89,6 +97,14 @@ class Transformer : public Model {
  private:
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                     DeferredOps* deferred) override;
+  // A projection's outputs: the layers' names in a framework that has one for each, and their columns (of all tensor ranks).
+  struct Output {
+    const char* name;
+    int64_t columns;
+  };
+  Projections RegisterProjections(Role& role, ModuleId module, const std::string& prefix, const char* stacked,
+                                  const std::vector<Output>& outputs, bool bias);
+  Projections ProjectionsOf(std::vector<Linear> layers) const;
   Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
                                 const std::vector<int64_t>& outputs, bool bias);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
@@ -109,6 +125,7 @@ class Transformer : public Model {
   Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ProjectDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice MlpForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void DropActivations(BlockActivations& saved) const;
   void RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -126,10 +143,17 @@ class Transformer : public Model {
   void AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss, double gradient_scale);
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
                             double gradient_scale);
-  Slice HeadBackward(const LayerContext& c, const Norm::Saved& norm, Slice dlogits);
+  void AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vector<Slice>& writes) const;
+  Slice HeadBackward(const LayerContext& c, const TransformerPass& pass, Slice dlogits);
   void EmbedBackward(const LayerContext& c, const TransformerPass& pass, Slice dx);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
+  bool is_pytorch() const {
+    return framework_ == Framework::kPytorch || framework_ == Framework::kPytorchCompile;
+  }
+  // What torchtitan keeps beside products: sums over tensor ranks, so that they need not be made again.
+  bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
+  bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   Rope RopeOp(bool backward) const {
     return Rope{batch_,           seq_, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations,
@@ -147,7 +171,7 @@ class Transformer : public Model {
   StageRange stage_;
   ModelTypes types_;
   Recompute recompute_;
-  bool stops_early_;
+  Framework framework_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
   int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part
@@ -155,7 +179,7 @@ class Transformer : public Model {
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;
   Norm final_norm_;
-  Linear head_;
+  Projections head_;
   std::map<int, TransformerPass> passes_;  // by micro-batch, from its forward to its backward
 };
 

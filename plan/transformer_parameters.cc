@@ -28,6 +28,27 @@ Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const st
   return linear;
 }
 
+// PyTorch's Llamas have a module for each output; its other models stack them, as all of Megatron's do.
+Projections Transformer::RegisterProjections(Role& role, ModuleId module, const std::string& prefix,
+                                             const char* stacked, const std::vector<Output>& outputs,
+                                             bool bias) {
+  if (is_pytorch() && gated()) {
+    std::vector<Linear> layers;
+    for (const Output& output : outputs)
+      layers.push_back(RegisterColumnParallel(role, module, prefix + output.name, {output.columns}, bias));
+    return ProjectionsOf(std::move(layers));
+  }
+  std::vector<int64_t> columns;
+  for (const Output& output : outputs) columns.push_back(output.columns);
+  return ProjectionsOf({RegisterColumnParallel(role, module, prefix + stacked, columns, bias)});
+}
+
+Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
+  if (!is_pytorch()) return {Projections::Style::kStacked, std::move(layers)};
+  for (Linear& layer : layers) layer.split = LinearSplit::kNone;  // what is gathered is gathered for all
+  return {Projections::Style::kModules, std::move(layers), framework_ == Framework::kPytorchCompile};
+}
+
 // Back into the residual stream. GPT-2: these projections are scaled down by the number of residual layers.
 Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in) {
   const double deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
@@ -57,14 +78,15 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);
   block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
-  block.qkv = RegisterColumnParallel(role, block.attention_module, prefix + "attn.qkv", {queries, keys, keys},
-                                     spec_.bias);
+  block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
+                                  {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.bias);
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
   RegisterMlp(role, prefix, block);
   // (Products of experts stay in 16 bits.)
-  for (Linear* linear : {&block.qkv, &block.projection, &block.up, &block.down})
-    linear->is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
+    for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  block.projection.is_fp8 = block.down.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   return block;
 }
 
@@ -73,10 +95,10 @@ void Transformer::RegisterMlp(Role& role, const std::string& prefix, Transformer
     block.experts = RegisterExperts(role, prefix, block.mlp_module);
     return;
   }
-  block.up = gated()
-                 ? RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.gate_up",
-                                          {spec_.ffn, spec_.ffn}, spec_.bias)
-                 : RegisterColumnParallel(role, block.mlp_module, prefix + "mlp.up", {spec_.ffn}, spec_.bias);
+  block.up = gated() ? RegisterProjections(role, block.mlp_module, prefix + "mlp.", "gate_up",
+                                           {{"gate", spec_.ffn}, {"up", spec_.ffn}}, spec_.bias)
+                     : RegisterProjections(role, block.mlp_module, prefix + "mlp.", "up", {{"up", spec_.ffn}},
+                                           spec_.bias);
   block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
 }
 
@@ -135,10 +157,11 @@ void Transformer::Register(Role& role) {
     if (stage_.is_last && !stage_.is_first)
       table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal,
                        by_vocabulary);
-    head_ = Linear{"head", spec_.hidden, vocab_, table_, -1};
-    if (tensor_.splits()) head_.split = LinearSplit::kColumnParallel;
+    Linear head{"head", spec_.hidden, vocab_, table_, -1};
+    if (tensor_.splits()) head.split = LinearSplit::kColumnParallel;
+    head_ = ProjectionsOf({head});
   } else {
-    head_ = RegisterColumnParallel(role, head_module_, "head", {spec_.vocab}, false);
+    head_ = RegisterProjections(role, head_module_, "", "head", {{"head", spec_.vocab}}, false);
   }
 }
 

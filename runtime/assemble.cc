@@ -78,7 +78,8 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
   HeldOutLoss evaluation;
   for (double loss : losses) evaluation.loss += loss / static_cast<double>(losses.size());
   if (plan.scenario.model.kind == ModelKind::kTransformer) evaluation.perplexity = std::exp(evaluation.loss);
-  for (const RankRun& run : runs) evaluation.sequences = std::max(evaluation.sequences, run.held_out_sequences);
+  for (const RankRun& run : runs)
+    evaluation.sequences = std::max(evaluation.sequences, run.held_out_sequences);
   return evaluation;
 }
 

@@ -66,8 +66,7 @@ void BatchLoader::LoadSample(const LoadBatch& op, int64_t sample, int64_t row, i
 
 void BatchLoader::Load(const LoadBatch& op, int64_t step, int context_rank,
                        std::span<const TensorRef> writes) {
-  const int64_t first =
-      first_sample_ + ((step - first_step_) * accumulate_ + op.micro_batch) * op.rows;
+  const int64_t first = first_sample_ + ((step - first_step_) * accumulate_ + op.micro_batch) * op.rows;
   for (int64_t row = 0; row < op.rows; ++row)
     LoadSample(op, SampleAt(first + row), row, context_rank, writes);
 }

@@ -47,7 +47,7 @@ class BatchLoader {
   DistributedSampler sampler_;
   int64_t accumulate_, batch_samples_;
   bool tokens_;
-  int64_t first_step_ = 0;   // of this job
+  int64_t first_step_ = 0;    // of this job
   int64_t first_sample_ = 0;  // of this replica, in that step
   int64_t epoch_ = 0;
   std::vector<int32_t> sequence_;  // ids and targets of a whole one

@@ -42,6 +42,13 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported(
         "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
   }
+  const Framework framework = plan.scenario.framework;
+  if (plan.scenario.model.activation == ActivationKind::kSwiglu &&
+      (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
+    return Unsupported(
+        "framework: PyTorch's Llamas, with a module for each of queries, keys, values, gate and up, are "
+        "predicted only; live runs have stacked weights (framework: windtunnel)");
+  }
   const auto& experts = plan.scenario.model.experts;
   if (experts && experts->capacity_factor == 0) {
     return Unsupported(

@@ -75,8 +75,8 @@ Status RunCheckpoints::AfterStep() {
     const std::span<const float> values = session_.executor().Values(slice);
     return std::vector<float>(values.begin(), values.end());
   };
-  WT_ASSIGN_OR_RETURN(const int64_t bytes, SaveCheckpoint(CheckpointDirectory(options_.checkpoints), plan,
-                                                          session_.rank(), save));
+  WT_ASSIGN_OR_RETURN(const int64_t bytes,
+                      SaveCheckpoint(CheckpointDirectory(options_.checkpoints), plan, session_.rank(), save));
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
   saves_.push_back({step, Picoseconds(took.count() * 1000), Bytes(bytes)});
   return Ok();

@@ -8,6 +8,7 @@
 //   }
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -20,8 +21,8 @@ namespace windtunnel {
 class RunCheckpoints {
  public:
   // `steps` of the whole run. The session outlives it.
-  RunCheckpoints(RankSession& session, const RunOptions& options, int64_t steps)
-      : session_(session), options_(options), steps_(steps) {}
+  RunCheckpoints(RankSession& session, RunOptions options, int64_t steps)
+      : session_(session), options_(std::move(options)), steps_(steps) {}
 
   // Loads what the run goes on from, or its first values; its first step. Errors: InvalidInput (a checkpoint that is damaged, of another
   // model, optimizer or seed, or of more steps than the run has), those of the restore program.
@@ -38,7 +39,7 @@ class RunCheckpoints {
   Status Import();
 
   RankSession& session_;
-  const RunOptions& options_;
+  const RunOptions options_;
   int64_t steps_;
   std::vector<RankRun::Save> saves_;
 };

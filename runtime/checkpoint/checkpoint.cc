@@ -299,8 +299,8 @@ Status CheckpointDirectory::Finish(int64_t step, int64_t keep) const {
   fs::rename(UnfinishedPathOf(step), PathOf(step), error);
   if (error) return Failed("{}: cannot be made: {}", PathOf(step), error.message());
   WT_RETURN_IF_ERROR(SyncDirectory(path_));
-  WT_RETURN_IF_ERROR(WriteFileAtomically(path_ + "/" + kLatestFile,
-                                         fs::path(PathOf(step)).filename().string() + "\n"));
+  WT_RETURN_IF_ERROR(
+      WriteFileAtomically(path_ + "/" + kLatestFile, fs::path(PathOf(step)).filename().string() + "\n"));
   const std::vector<int64_t> steps = Steps();
   for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < steps.size(); ++i) {
     if (steps[i] != step) remove(steps[i]);
@@ -316,13 +316,14 @@ std::string KeyOf(const TensorPiece& piece) {
 }
 
 Json Describe(const TensorPiece& piece, const std::string& file, uint32_t crc) {
-  return Json{{"tensor", piece.tensor}, {"shape", piece.shape},        {"file", file},
+  return Json{{"tensor", piece.tensor}, {"shape", piece.shape},       {"file", file},
               {"key", KeyOf(piece)},    {"runs", ToJson(piece.runs)}, {"crc32", crc}};
 }
 
 // Writes the rank's file and, for rank 0, what is in it. A rank that holds nothing of its own writes none.
 Result<int64_t> WriteOwn(const std::string& path, const Plan& plan, int rank, const SaveOptions& options) {
-  const std::vector<TensorPiece> pieces = PiecesToSave(plan, rank);
+  // The first step makes the optimizer's state.
+  const std::vector<TensorPiece> pieces = PiecesToSave(plan, rank, /*with_optimizer=*/options.info.step > 0);
   Json described = Json::array();
   std::vector<TensorToWrite> tensors;
   for (const TensorPiece& piece : pieces) {

@@ -52,7 +52,8 @@ class Mappings {
     else if (IsLlama(model_)) AddLlama();
     else
       return Unsupported(
-          "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu or "
+          "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu "
+          "or "
           "relu, kv_heads as heads) and of Llama (rmsnorm, rope, swiglu); this model is neither");
     return std::move(mappings_);
   }
@@ -115,11 +116,13 @@ class Mappings {
     const std::string root = "model.";
     Add("wte.weight", {model_.vocab, hidden}, root + "embed_tokens.weight");
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
-      const std::string block = fmt::format("blocks.{}.", layer), l = fmt::format("{}layers.{}.", root, layer);
+      const std::string block = fmt::format("blocks.{}.", layer),
+                        l = fmt::format("{}layers.{}.", root, layer);
       const std::string attention = l + "self_attn.", mlp = l + "mlp.";
       AddNorm(block + "norm1", l + "input_layernorm");
-      AddLinear(block + "attn.qkv", hidden, {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
-                {hidden, keys, keys}, false);
+      AddLinear(block + "attn.qkv", hidden,
+                {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, {hidden, keys, keys},
+                false);
       AddLinear(block + "attn.proj", hidden, {attention + "o_proj"}, {hidden}, false);
       AddNorm(block + "norm2", l + "post_attention_layernorm");
       AddLinear(block + "mlp.gate_up", hidden, {mlp + "gate_proj", mlp + "up_proj"}, {model_.ffn, model_.ffn},
@@ -253,8 +256,8 @@ class HuggingFaceSource : public TensorSource {
     if (file == nullptr) return InvalidInput("{}: has no tensor '{}'", path(), part.name);
     const Shape& shape = file->Find(stored)->shape;
     if (shape == mapping.ShapeOf(part)) return Ok();
-    return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", file->path(), stored,
-                        ShapeText(shape), ShapeText(mapping.ShapeOf(part)));
+    return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", file->path(),
+                        stored, ShapeText(shape), ShapeText(mapping.ShapeOf(part)));
   }
 
   Status CheckTiedHead() const {

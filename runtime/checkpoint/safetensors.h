@@ -52,7 +52,8 @@ class SafetensorsFile {
 struct TensorToWrite {
   std::string name;
   std::vector<int64_t> shape;
-  std::function<Result<std::vector<float>>()> values;  // asked for when their turn comes, so that one tensor is held at a time
+  std::function<Result<std::vector<float>>()>
+      values;  // asked for when their turn comes, so that one tensor is held at a time
   std::function<void(const std::vector<float>&)> written = {};  // with what was written; may be empty
 };
 // Writes the file and forces it to the disk; its bytes. Errors: Failed (names the file), those of `values`.

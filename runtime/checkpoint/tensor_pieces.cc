@@ -46,13 +46,13 @@ class Pieces {
   std::vector<TensorPiece> Of(bool with_optimizer) {
     for (const Parameter& parameter : role_.parameters) {
       if (parameter.values.buffer < 0) continue;  // not between steps
-      const LocalPart part =
-          PartOn(parameter.values, parameter.elements, PositionOn(parameter.values.axis));
+      const LocalPart part = PartOn(parameter.values, parameter.elements, PositionOn(parameter.values.axis));
       if (part.elements == 0) continue;
       const Slice local{parameter.values.buffer, part.offset, part.elements};
       Add("model." + parameter.name, parameter, part.first, local);
       if (!with_optimizer) continue;
-      for (const OptimizerState& state : role_.optimizer_states) AddState(state, parameter, part.first, local);
+      for (const OptimizerState& state : role_.optimizer_states)
+        AddState(state, parameter, part.first, local);
     }
     return std::move(pieces_);
   }
@@ -114,17 +114,16 @@ std::vector<TensorPiece> PiecesOf(const Plan& plan, int rank, bool with_optimize
   return Pieces(plan, rank).Of(with_optimizer);
 }
 
-std::vector<TensorPiece> PiecesToSave(const Plan& plan, int rank) {
+std::vector<TensorPiece> PiecesToSave(const Plan& plan, int rank, bool with_optimizer) {
   std::map<PieceKey, int> saved_by;
   for (int other = 0; other <= rank; ++other) {
-    for (const TensorPiece& piece : PiecesOf(plan, other, true)) {
+    for (const TensorPiece& piece : PiecesOf(plan, other, with_optimizer)) {
       if (!piece.is_copy) saved_by.try_emplace(KeyOf(piece), other);
     }
   }
-  std::vector<TensorPiece> own = PiecesOf(plan, rank, true);
-  std::erase_if(own, [&](const TensorPiece& piece) {
-    return piece.is_copy || saved_by.at(KeyOf(piece)) != rank;
-  });
+  std::vector<TensorPiece> own = PiecesOf(plan, rank, with_optimizer);
+  std::erase_if(own,
+                [&](const TensorPiece& piece) { return piece.is_copy || saved_by.at(KeyOf(piece)) != rank; });
   return own;
 }
 

@@ -14,10 +14,11 @@ namespace windtunnel {
 
 struct TensorPiece {
   std::string tensor;
-  std::vector<int64_t> shape;     // of the whole tensor
-  std::vector<StridedRuns> runs;  // which of its elements, in the order in which they lie in `local`; at position 0
-  Slice local;                    // where the rank has them; the slice is of this rank alone
-  bool is_copy = false;           // another pipeline rank has the same parameter, too, and saves it
+  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<StridedRuns>
+      runs;              // which of its elements, in the order in which they lie in `local`; at position 0
+  Slice local;           // where the rank has them; the slice is of this rank alone
+  bool is_copy = false;  // another pipeline rank has the same parameter, too, and saves it
 
   int64_t elements() const { return local.elements; }
   bool is_whole() const;
@@ -26,7 +27,7 @@ struct TensorPiece {
 // In registration order; of each parameter its values, then, `with_optimizer`, its states.
 std::vector<TensorPiece> PiecesOf(const Plan& plan, int rank, bool with_optimizer);
 // Those of them that `rank` saves: of the ranks that hold the same piece, the first one does.
-std::vector<TensorPiece> PiecesToSave(const Plan& plan, int rank);
+std::vector<TensorPiece> PiecesToSave(const Plan& plan, int rank, bool with_optimizer);
 
 // Elements of a shape.
 int64_t ElementsOf(const std::vector<int64_t>& shape);
