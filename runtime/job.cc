@@ -130,6 +130,7 @@ Result<T> Parse(const std::string& bytes, const char* what, Read read) {
 
 Json ToJson(const CollectiveSamples& c) {
   return Json{{"op", c.op},
+              {"backend", c.backend},
               {"bytes", c.bytes},
               {"ranks", c.ranks},
               {"arrived", ToJson(c.arrived)},
@@ -144,6 +145,7 @@ Json ToJson(const CollectiveSamples& c) {
 CollectiveSamples ToCollectiveSamples(const Json& json) {
   CollectiveSamples c;
   c.op = json.at("op").get<std::string>();
+  c.backend = json.at("backend").get<std::string>();
   c.bytes = json.at("bytes").get<int64_t>();
   c.ranks = json.at("ranks").get<int>();
   c.arrived = ToDurations(json.at("arrived"));
