@@ -11,14 +11,16 @@ namespace {
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict",  "run",     "compare", "calibrate", "search",
-                                                    "validate", "explain", "profile", "completion"};
+  static const std::vector<std::string> commands = {"predict",    "run",       "compare", "calibrate",
+                                                    "search",     "validate",  "explain", "profile",
+                                                    "completion", "checkpoint"};
   return commands;
 }
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kSearch || command == Command::kCompletion || command == Command::kRank;
+         command == Command::kSearch || command == Command::kCompletion || command == Command::kRank ||
+         command == Command::kCheckpointExport;
 }
 
 class Parser {
@@ -40,6 +42,7 @@ class Parser {
         AddCommand(app_, "completion", Command::kCompletion,
                    "Print a script that lets a shell complete commands, options and files.");
     AddFiles(*completion, "SHELL", "bash, zsh or fish");
+    AddCheckpointCommands();
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
     AddFiles(*rank, "JOB", "The job's file");
@@ -126,6 +129,7 @@ class Parser {
         ->check(CLI::Range(1, 1'000'000'000));
     AddCommon(*run);
     AddReports(*run);
+    AddTraining(*run);
 
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
@@ -176,6 +180,65 @@ class Parser {
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
     AddFolding(*explain);
+  }
+
+  // What a live run does beside its steps.
+  void AddTraining(CLI::App& run) {
+    CLI::Option* directory =
+        run.add_option("--checkpoint-dir", options_.checkpoint_dir,
+                       "Save checkpoints there: after the last step, and as --checkpoint-every says")
+            ->type_name("DIR");
+    run.add_option("--checkpoint-every", options_.checkpoint_every, "Save after every N steps")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+        ->needs(directory);
+    run.add_option("--checkpoint-keep", options_.keep, "Keep the N newest checkpoints (default 2; 0: all)")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+        ->needs(directory);
+    CLI::Option* resume = run.add_flag(
+        "--resume", options_.resume, "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
+    resume->needs(directory);
+    CLI::Option* from = run.add_option("--resume-from", options_.resume_from, "Go on from this checkpoint")
+                            ->type_name("CHECKPOINT")
+                            ->excludes(resume);
+    run.add_option("--import", options_.import_weights,
+                   "First weights: a safetensors file of GPT-2 or Llama, or the directory that has it")
+        ->type_name("FILE|DIR")
+        ->excludes(from);
+    run.add_option("--export", options_.export_weights,
+                   "Write the weights to DIR as safetensors with Hugging Face's names, and config.json")
+        ->type_name("DIR");
+    run.add_flag("--eval", options_.evaluate, "Evaluate on held-out data after the last step");
+    run.add_option("--max-restarts", options_.max_restarts,
+                   "Launch the job again up to N times when a rank fails, from its newest checkpoint")
+        ->type_name("N")
+        ->check(CLI::Range(0, 1'000'000));
+    run.add_option("--collective-timeout", options_.collective_timeout_s,
+                   "Deadline of every collective (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
+    run.add_option("--flight-record", options_.flight_record,
+                   "Where the last operators of all ranks are written when one fails")
+        ->type_name("FILE");
+  }
+
+  void AddCheckpointCommands() {
+    CLI::App* checkpoint =
+        app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
+    checkpoint->require_subcommand(1);
+    const char* what = "Checkpoints, or directories of them, whose newest is meant";
+    CLI::App* show =
+        AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
+    AddFiles(*show, "CHECKPOINT", what);
+    CLI::App* check = AddCommand(*checkpoint, "check", Command::kCheckpointCheck,
+                                 "Read checkpoints whole, and compare all checksums.");
+    AddFiles(*check, "CHECKPOINT", what);
+    CLI::App* write =
+        AddCommand(*checkpoint, "export", Command::kCheckpointExport,
+                   "Write the weights as safetensors with Hugging Face's names, and config.json.");
+    AddFiles(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
+    write->add_option("--out", options_.out, "The directory to write")->type_name("DIR")->required();
   }
 
   void AddSearch() {

@@ -21,6 +21,9 @@ enum class Command {
   kProfileMerge,
   kProfileCheck,
   kCompletion,
+  kCheckpointShow,
+  kCheckpointCheck,
+  kCheckpointExport,
   kRank,  // hidden: one rank of a job that this program launched
 };
 
@@ -35,7 +38,7 @@ struct Options {
   std::optional<double> cross_fit;     // validate: the share of each source's rows to fit to
   int64_t seeds = 5;                   // of them
   std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
-  std::string out;                     // calibrate, profile merge
+  std::string out;                     // calibrate, profile merge, checkpoint export
   std::string tensorboard;             // run: a directory for event files; empty: none
   int64_t log_every = 1;               // run: reported are the first step and those whose number this divides
   std::vector<std::string> sets;       // KEY=VALUE
@@ -47,6 +50,15 @@ struct Options {
   std::string state;                      // search: where it goes on from
   bool fold = true;                       // predict, compare, explain: alike ranks are simulated once
   bool resolved = false, memory = false;  // explain
+
+  // run
+  std::string checkpoint_dir, resume_from, import_weights, export_weights, flight_record;
+  std::optional<int64_t> checkpoint_every;
+  int64_t keep = 2;
+  bool resume = false, evaluate = false;
+  int max_restarts = 0;
+  std::optional<double> collective_timeout_s;
+
   bool quiet = false, verbose = false, progress = true;
 };
 

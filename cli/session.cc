@@ -56,7 +56,7 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
     if (const auto costs = FindCosts(options, uncompiled))
       scenario = WithBalance(std::move(scenario), *costs);
   }
-  return CompilePlan(scenario);
+  return CompilePlan(scenario, {.evaluates = options.evaluate});
 }
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {
@@ -126,6 +126,10 @@ LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
   if (ShowsProgress(options))
     live.progress = [&progress](const std::string& what, double share) { progress.Show(what, share); };
   if (options.verbose) live.log = [&progress](const std::string& line) { progress.Log(line); };
+  live.note = [&options, &progress](const std::string& line) {
+    progress.Clear();
+    Note(options, line);
+  };
   return live;
 }
 

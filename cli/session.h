@@ -40,7 +40,7 @@ std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes);
 // Colours when standard output is a terminal that shows them and NO_COLOR is not set.
 Ink StandardInk();
 
-// Shows live work on `progress`; `progress` must outlive the options.
+// Shows live work on `progress`; both arguments must outlive what is returned.
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress);
 bool ShowsProgress(const Options& options);
 

@@ -45,7 +45,8 @@ class Executor {
   Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
            FlightRecorder& recorder);
 
-  // Runs a program of this rank's role to its end. Errors: an operator's, with its name.
+  // Runs a program of this rank's role to its end. `step` is the step's number; of Role::evaluate, the held-out batch's. Errors: an
+  // operator's, with its name.
   Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
 
   // The mean of the last step's micro-batch losses (nothing in a pipeline before its last stage), and its gradient norm (0 when
@@ -57,6 +58,10 @@ class Executor {
   const Role& role() const { return role_; }
   // The values of a slice of an fp32 buffer.
   std::span<const float> Values(const Slice& slice) const;
+  // Puts values there, between programs. REQUIRES: as many as the slice has elements.
+  void SetValues(const Slice& slice, std::span<const float> values);
+  // Whether the buffer has memory now.
+  bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
 
  private:
   struct Run_;  // the state of one Run

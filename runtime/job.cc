@@ -83,6 +83,36 @@ MemoryPeak ToPeak(const Json& json) {
   return peak;
 }
 
+Json ToJson(const RunOptions& run) {
+  return Json{{"checkpoints", run.checkpoints},
+              {"checkpoint_every", run.checkpoint_every},
+              {"keep", run.keep},
+              {"resume_from", run.resume_from},
+              {"evaluates", run.evaluates},
+              {"import_weights", run.import_weights},
+              {"reporting",
+               {{"every", run.reporting.every},
+                {"lines", run.reporting.lines},
+                {"tensorboard", run.reporting.tensorboard},
+                {"peak", run.reporting.peak.flops_per_second()}}}};
+}
+
+RunOptions ToRunOptions(const Json& json) {
+  RunOptions run;
+  run.checkpoints = json.at("checkpoints").get<std::string>();
+  run.checkpoint_every = json.at("checkpoint_every").get<int64_t>();
+  run.keep = json.at("keep").get<int64_t>();
+  run.resume_from = json.at("resume_from").get<std::string>();
+  run.evaluates = json.at("evaluates").get<bool>();
+  run.import_weights = json.at("import_weights").get<std::string>();
+  const Json& reporting = json.at("reporting");
+  run.reporting.every = reporting.at("every").get<int64_t>();
+  run.reporting.lines = reporting.at("lines").get<bool>();
+  run.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
+  run.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
+  return run;
+}
+
 std::string ToCbor(const Json& json) {
   const std::vector<uint8_t> bytes = Json::to_cbor(json);
   return std::string(bytes.begin(), bytes.end());
@@ -144,11 +174,7 @@ Result<Job> ReadJob(const std::string& path) {
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
     job.collective_timeout_ms = json.at("collective_timeout_ms").get<int64_t>();
-    const Json& reporting = json.at("reporting");
-    job.reporting.every = reporting.at("every").get<int64_t>();
-    job.reporting.lines = reporting.at("lines").get<bool>();
-    job.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
-    job.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
+    job.run = ToRunOptions(json.at("run"));
     return job;
   } catch (const Json::exception& error) {
     return InvalidInput("{}: not a job file: {}", path, error.what());
@@ -165,11 +191,7 @@ Status WriteJob(const Job& job, const std::string& path) {
                   {"token", job.token},
                   {"flight_record", job.flight_record},
                   {"collective_timeout_ms", job.collective_timeout_ms},
-                  {"reporting",
-                   {{"every", job.reporting.every},
-                    {"lines", job.reporting.lines},
-                    {"tensorboard", job.reporting.tensorboard},
-                    {"peak", job.reporting.peak.flops_per_second()}}}};
+                  {"run", ToJson(job.run)}};
   std::ofstream file(path);
   file << json.dump(2) << "\n";
   if (!file.flush()) return Failed("{}: cannot be written", path);
@@ -179,7 +201,15 @@ Status WriteJob(const Job& job, const std::string& path) {
 std::string Serialize(const RankRun& run) {
   Json timelines = Json::array();
   for (const Timeline& timeline : run.timelines) timelines.push_back(ToJson(timeline));
-  return ToCbor(Json{{"losses", run.losses},
+  Json saves = Json::array();
+  for (const RankRun::Save& save : run.saves)
+    saves.push_back({save.step, save.time.picoseconds(), save.bytes.count()});
+  return ToCbor(Json{{"first_step", run.first_step},
+                     {"saves", saves},
+                     {"steps_after_saves", run.steps_after_saves},
+                     {"held_out_losses", run.held_out_losses},
+                     {"held_out_sequences", run.held_out_sequences},
+                     {"losses", run.losses},
                      {"gradient_norms", run.gradient_norms},
                      {"timelines", timelines},
                      {"initial", ToJson(run.initial)},
@@ -191,6 +221,14 @@ std::string Serialize(const RankRun& run) {
 Result<RankRun> ParseRankRun(const std::string& bytes) {
   return Parse<RankRun>(bytes, "a measurement", [](const Json& json) {
     RankRun run;
+    run.first_step = json.at("first_step").get<int64_t>();
+    for (const Json& save : json.at("saves")) {
+      run.saves.push_back(
+          {save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
+    }
+    run.steps_after_saves = json.at("steps_after_saves").get<int64_t>();
+    run.held_out_losses = json.at("held_out_losses").get<std::vector<double>>();
+    run.held_out_sequences = json.at("held_out_sequences").get<int64_t>();
     run.losses = json.at("losses").get<std::vector<double>>();
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
     for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));

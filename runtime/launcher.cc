@@ -185,6 +185,7 @@ class Job {
     const auto grace_end = Clock::now() + options_.grace;
     while (AnyRunning() && Clock::now() < grace_end) Watch(grace_end);
     const int culprit = Culprit();
+    if (options_.failed) options_.failed(culprit, *ranks_[culprit].status);
     EndAll();
     return Failed("{}", DescribeDeath(culprit));
   }

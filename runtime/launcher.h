@@ -36,6 +36,8 @@ struct LaunchOptions {
   // What errors call a process; "rank 1" when not given.
   std::function<std::string(int rank)> name;
   std::function<std::string(int rank)> last_op;
+  // Told which rank failed first by itself, and its status as waitpid gives it; not on an interrupt. May be empty.
+  std::function<void(int rank, int status)> failed;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;
 

@@ -1,17 +1,21 @@
 #include "runtime/live.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
 #include "runtime/assemble.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cores.h"
+#include "runtime/flight_record.h"
 #include "runtime/job.h"
 #include "runtime/launcher.h"
 #include "runtime/rank_main.h"
@@ -24,6 +28,7 @@ namespace windtunnel {
 namespace {
 
 constexpr std::chrono::seconds kRendezvous{60};
+constexpr int kInputWrong = 2;  // the exit status of a rank (RunRank)
 
 // A directory that goes away with its contents.
 class TemporaryDirectory {
@@ -54,16 +59,6 @@ Result<std::string> MakeToken() {
   return token;
 }
 
-std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Position& position) {
-  if (position.op < 0) return "none yet";
-  const Role& role = plan.RoleOf(rank);
-  const Program& program = position.step < 0 ? role.initialize : role.StepProgram(position.step);
-  if (position.op >= static_cast<int32_t>(program.ops.size())) return "unknown";
-  const Op& op = program.ops[position.op];
-  const std::string where = position.step < 0 ? "initialisation" : fmt::format("step {}", position.step);
-  return fmt::format("'{}' ({}, {}) of {}", op.name, OperatorName(op.kind), Name(op.phase), where);
-}
-
 // Of a process that has all ranks as threads.
 std::string NameOfProcess(const Plan& plan) {
   return fmt::format("the process of ranks 0 to {}", plan.world_size - 1);
@@ -78,21 +73,49 @@ std::string LastOperators(const Plan& plan, const FlightRecorder& recorder) {
   return text;
 }
 
+// "/tmp/windtunnel-flight-record-1234.json", "…-rank-1.json"
+std::string FlightRecordPath(const LiveOptions& options, const std::string& suffix) {
+  std::filesystem::path path = options.flight_record;
+  if (path.empty()) {
+    std::error_code ignored;
+    path = std::filesystem::temp_directory_path(ignored) /
+           fmt::format("windtunnel-flight-record-{}.json", getpid());
+  }
+  return (path.parent_path() / (path.stem().string() + suffix + path.extension().string())).string();
+}
+
+// The error, with the flight record of what led to it. `ranks`: of the recorder, in its order.
+Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const std::vector<int>& ranks,
+                       Error error, const std::string& path) {
+  const Status written = WriteFlightRecord(plan, recorder, ranks, error.message, path);
+  error.message += written ? fmt::format("; flight record: {}", path)
+                           : fmt::format("; no flight record: {}", written.error().message);
+  return error;
+}
+
 // One launch of all ranks, and what they left in the store.
 class Launch {
  public:
-  Launch(const Plan& plan, const LiveOptions& options) : plan_(plan), options_(options) {}
+  // `restarts`: launches of the same job before this one.
+  Launch(const Plan& plan, const LiveOptions& options, int restarts = 0)
+      : plan_(plan), options_(options), restarts_(restarts) {}
 
   // The results by rank.
   Result<std::vector<std::string>> Run(Job::Mode mode);
+  // After an error: whether the job may succeed when it is launched again. Not where the user interrupted it, or a rank found its input
+  // wrong.
+  bool MayRestart() const { return failed_ && !found_input_wrong_; }
 
  private:
+  Error Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const;
   Result<std::string> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
   std::string DescribeError(int rank);
   void Report(Job::Mode mode, const FlightRecorder& recorder);
 
   const Plan& plan_;
   const LiveOptions& options_;
+  int restarts_;
+  bool failed_ = false, found_input_wrong_ = false;
   std::unique_ptr<StoreServer> store_;
 };
 
@@ -107,7 +130,7 @@ Result<std::string> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& di
   job.store_port = store_->port();
   job.flight_record = directory.File("flight_record");
   job.collective_timeout_ms = options_.collective_timeout.count();
-  job.reporting = options_.steps;
+  job.run = options_.run;
   WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
   return directory.File("job.json");
 }
@@ -150,8 +173,15 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
     if (plan_.scenario.run.pin)
       launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
   }
+  launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts_);
+  launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options_.max_restarts);
   launch.tick = [&] { Report(mode, recorder); };
-  WT_RETURN_IF_ERROR(LaunchRanks(launch));
+  launch.failed = [&](int, int status) {
+    failed_ = true;
+    found_input_wrong_ = WIFEXITED(status) && WEXITSTATUS(status) == kInputWrong;
+  };
+  if (Status launched = LaunchRanks(launch); !launched)
+    return tl::unexpected(Explain(mode, recorder, std::move(launched).error()));
   std::vector<std::string> results;
   for (int rank = 0; rank < plan_.world_size; ++rank) {
     WT_ASSIGN_OR_RETURN(std::string result, store_->Get(ResultKey(rank), std::chrono::seconds(1)));
@@ -160,10 +190,25 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   return results;
 }
 
+Error Launch::Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const {
+  if (found_input_wrong_) error.kind = ErrorKind::kInvalidInput;
+  if (!failed_ || found_input_wrong_ || mode != Job::Mode::kRun) return error;
+  std::vector<int> ranks(static_cast<size_t>(plan_.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::string suffix = restarts_ > 0 ? fmt::format("-restart-{}", restarts_) : "";
+  return WithFlightRecord(plan_, recorder, ranks, std::move(error), FlightRecordPath(options_, suffix));
+}
+
+std::optional<std::string> NewestCheckpoint(const RunOptions& run) {
+  return run.checkpoints.empty() ? std::nullopt : CheckpointDirectory(run.checkpoints).Latest();
+}
+
 void LogLosses(const Measurement& measurement, const LiveOptions& options) {
-  if (!options.log || options.steps.lines) return;  // said already
+  if (!options.log || options.run.reporting.lines) return;  // said already
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
-    std::string line = fmt::format("step {}: loss {:.6g}", step, measurement.losses[step]);
+    std::string line =
+        fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
+                    measurement.losses[step]);
     if (step < measurement.gradient_norms.size()) {
       line += fmt::format(", gradient norm {:.6g}", measurement.gradient_norms[step]);
     }
@@ -197,8 +242,26 @@ std::string JoinToken() {
 }  // namespace
 
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
-  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(Job::Mode::kRun));
-  return FromResults(plan, results, options);
+  LiveOptions attempt = options;
+  std::vector<std::string> restarts;
+  for (;;) {
+    Launch launch(plan, attempt, static_cast<int>(restarts.size()));
+    const Result<std::vector<std::string>> results = launch.Run(Job::Mode::kRun);
+    if (results) {
+      WT_ASSIGN_OR_RETURN(Measurement measurement, FromResults(plan, *results, options));
+      measurement.restarts = std::move(restarts);
+      return measurement;
+    }
+    if (!launch.MayRestart() || static_cast<int>(restarts.size()) >= options.max_restarts)
+      return tl::unexpected(results.error());
+    restarts.push_back(results.error().message);
+    if (const auto latest = NewestCheckpoint(options.run)) attempt.run.resume_from = *latest;
+    if (options.note) {
+      options.note(fmt::format("{}; restart {} of {}, from {}", results.error().message, restarts.size(),
+                               options.max_restarts,
+                               attempt.run.resume_from.empty() ? "the beginning" : attempt.run.resume_from));
+    }
+  }
 }
 
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
@@ -231,7 +294,7 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
   threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
   threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {
-    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.steps));
+    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.run));
     return Serialize(run);
   };
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
@@ -262,8 +325,17 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   if (cpu_set_t core; plan.scenario.run.pin && CoreOfRank(environment->local_rank, core)) {
     sched_setaffinity(0, sizeof core, &core);
   }
-  WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
-  WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(*session, *store, options.steps));
+  const auto work = [&]() -> Result<RankRun> {
+    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
+    return MeasureRank(*session, *store, options.run);
+  };
+  const Result<RankRun> measured = work();
+  if (!measured && measured.error().kind == ErrorKind::kFailed) {
+    const std::string suffix = fmt::format("-rank-{}", environment->rank);
+    return tl::unexpected(WithFlightRecord(plan, recorder, {environment->rank}, measured.error(),
+                                           FlightRecordPath(options, suffix)));
+  }
+  WT_ASSIGN_OR_RETURN(const RankRun run, measured);
   if (environment->rank != 0) {
     WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
     return Measurement{};

@@ -11,7 +11,7 @@
 #include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "runtime/measurement.h"
-#include "runtime/step_reporting.h"
+#include "runtime/run_options.h"
 
 namespace windtunnel {
 
@@ -20,13 +20,20 @@ struct LiveOptions {
   std::function<void(const std::string& what, double share)> progress;
   // A line for the log (standard error), such as "step 10: loss 3.21".
   std::function<void(const std::string& line)> log;
+  // A line that is always for the user, such as that the job begins again.
+  std::function<void(const std::string& line)> note;
   std::chrono::milliseconds collective_timeout{60'000};
-  // What rank 0 says of steps while they run (RunLive, JoinLive). Ranks of another launcher must be given the same.
-  StepReporting steps;
+
+  RunOptions run;
+  // How often a job whose rank fails is launched again, from its newest checkpoint or else from where it began.
+  int max_restarts = 0;
+  // Where the last operators of all ranks are written when one fails; empty: a file of the temporary directory.
+  std::string flight_record;
 };
 
 // Runs the scenario's warm-up and measured steps. Errors: Failed (a rank died or reported an error: names the rank, how it
-// ended and its last operator), Unsupported (a device or precision that cannot run here).
+// ended, its last operator and the flight record), InvalidInput (what a rank could not begin with: data, a checkpoint), Unsupported (a
+// device or precision that cannot run here).
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
 
 // True when the environment says that this process is one rank of a job that something else launched (RANK and WORLD_SIZE

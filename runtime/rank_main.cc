@@ -7,6 +7,7 @@
 #include "runtime/launcher.h"
 #include "runtime/live.h"
 #include "runtime/rank_threads.h"
+#include "runtime/run_checkpoints.h"
 #include "runtime/step_reporter.h"
 #include "scenarios/load.h"
 
@@ -27,7 +28,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
 
 Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {
   if (job.mode == Job::Mode::kCalibrate) return CalibrateRank(job, session, store);
-  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, store, job.reporting));
+  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, store, job.run));
   return Serialize(run);
 }
 
@@ -59,7 +60,7 @@ Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
 
 Status RunJob(const Job& job, int rank) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
-  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
+  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
   WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, ConnectTo(job));
   const auto work = [&]() -> Status {
     if (!SharesProcess(plan)) {
@@ -81,28 +82,61 @@ Status RunJob(const Job& job, int rank) {
 std::string ResultKey(int rank) { return "result/" + std::to_string(rank); }
 std::string ErrorKey(int rank) { return "error/" + std::to_string(rank); }
 
-Result<RankRun> MeasureRank(RankSession& session, Store& store, const StepReporting& reporting) {
+namespace {
+
+// Its part of the held-out batches' losses.
+Status EvaluateRank(RankSession& session, RankRun& run) {
+  BatchLoader& loader = session.loader();
+  const int64_t batches = loader.HeldOutBatches();
+  if (batches == 0) {
+    return InvalidInput(
+        "--eval: data holds out {} sequences, expected {} at least, which all ranks take at once",
+        loader.held_out(), loader.batch_samples());
+  }
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.Evaluate(batch));
+    if (loss) run.held_out_losses.push_back(*loss);
+  }
+  run.held_out_sequences = batches * loader.batch_samples();
+  return Ok();
+}
+
+}  // namespace
+
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options) {
   const RunSpec& spec = session.plan().scenario.run;
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
-  const int64_t warmup = std::max(spec.warmup, startup);
-  WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(reporting, session, store));
+  const int64_t warmup = std::max(spec.warmup, startup), steps = warmup + spec.steps;
+  WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
   WT_RETURN_IF_ERROR(session.Initialize());
+  RunCheckpoints checkpoints(session, options, steps);
   RankRun run;
+  WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   run.timelines.reserve(spec.steps);
-  for (int64_t step = 0; step < warmup + spec.steps; ++step) {
+  std::vector<Timeline> after_saves;  // caches are cold and the disk is busy
+  for (int64_t step = run.first_step; step < steps; ++step) {
+    const bool follows_save = checkpoints.HasJustSaved();
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
     if (const auto loss = session.executor().Loss()) run.losses.push_back(*loss);
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
     }
     WT_RETURN_IF_ERROR(reporter.Report(timeline));
-    if (step >= warmup) run.timelines.push_back(std::move(timeline));
+    if (step >= warmup) (follows_save ? after_saves : run.timelines).push_back(std::move(timeline));
+    WT_RETURN_IF_ERROR(checkpoints.AfterStep());
   }
+  run.steps_after_saves = static_cast<int64_t>(after_saves.size());
+  if (run.timelines.empty()) {  // every step follows a save
+    run.timelines = std::move(after_saves);
+    run.steps_after_saves = 0;
+  }
+  run.saves = checkpoints.saves();
   run.initial = session.initial_peak();
   run.steady = session.steady_peak();
   WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session.MeasureResident());
   run.resident_growth = resident.growth;
   run.outside_allocator = resident.outside_allocator;
+  if (options.evaluates) WT_RETURN_IF_ERROR(EvaluateRank(session, run));
   return run;
 }
 

@@ -6,7 +6,6 @@
 #include "base/result.h"
 #include "runtime/job.h"
 #include "runtime/rank_session.h"
-#include "runtime/step_reporting.h"
 
 namespace windtunnel {
 
@@ -15,6 +14,7 @@ std::string ResultKey(int rank);
 std::string ErrorKey(int rank);
 
 // Initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from the steady one.
-Result<RankRun> MeasureRank(RankSession& session, Store& store, const StepReporting& reporting);
+// `options`: what it goes on from, saves, reports and evaluates.
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options);
 
 }  // namespace windtunnel

@@ -42,6 +42,13 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported(
         "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
   }
+  const Framework framework = plan.scenario.framework;
+  if (plan.scenario.model.activation == ActivationKind::kSwiglu &&
+      (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
+    return Unsupported(
+        "framework: PyTorch's Llamas, with a module for each of queries, keys, values, gate and up, are "
+        "predicted only; live runs have stacked weights (framework: windtunnel)");
+  }
   const auto& experts = plan.scenario.model.experts;
   if (experts && experts->capacity_factor == 0) {
     return Unsupported(
@@ -107,6 +114,22 @@ Result<Timeline> RankSession::Step() {
   if (startup) initial_peak_ = executor_->pool().peak();
   ++step_;
   return timeline;
+}
+
+Status RankSession::GoOn(int64_t step, int64_t samples, const std::function<Status()>& load) {
+  const int64_t startup = static_cast<int64_t>(executor_->role().startup.size());
+  while (step_ < std::min(step, startup)) WT_RETURN_IF_ERROR(Step());
+  WT_RETURN_IF_ERROR(load());
+  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().restore, step));
+  if (step > startup) executor_->pool().ResetPeak();  // else the next step does
+  step_ = step;
+  loader_->GoOn(step, samples);
+  return Ok();
+}
+
+Result<std::optional<double>> RankSession::Evaluate(int64_t batch) {
+  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().evaluate, batch));
+  return executor_->Loss();
 }
 
 Status RankSession::Barrier() {
