@@ -296,6 +296,10 @@ class Parser {
     AddCommon(*search);
     search->add_option("--json", options_.json, "Write the result as JSON; - is standard output")
         ->type_name("FILE");
+    search
+        ->add_option("--html", options_.html,
+                     "Write a report with plots: one HTML file that needs nothing else")
+        ->type_name("FILE");
   }
 
   void AddProfileCommands() {

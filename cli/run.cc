@@ -101,7 +101,7 @@ Result<int> RunLiveCommand(const Options& options) {
   const bool silent = IsSilentRank(options);
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
-  live.run.reporting = {options.log_every, !options.quiet, options.tensorboard,
+  live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
                         DensePeak(plan, MachineProfile())};
   std::unique_ptr<NodeGroup> nodes;
   if (!joins) {

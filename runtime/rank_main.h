@@ -6,7 +6,6 @@
 #include "base/result.h"
 #include "runtime/job.h"
 #include "runtime/rank_session.h"
-#include "runtime/step_reporting.h"
 
 namespace windtunnel {
 

@@ -77,7 +77,17 @@ for _ in $(seq 200); do
 done
 kill -9 $launcher
 wait $launcher 2> /dev/null
-events "$work/logs/killed" | grep -q '"step": 20,' || fail "steps are missing after a kill"
+events "$work/logs/killed" > "$work/events.txt"
+grep -q '"step": 20,' "$work/events.txt" || fail "steps are missing after a kill"
+
+# A run that goes on from a checkpoint counts on in a file of its own, which voids what others have of these steps.
+"$windtunnel" run "$work/tiny.yaml" -q --checkpoint-dir "$work/saved" --tensorboard "$work/logs/resumed" > /dev/null || fail "a run with checkpoints"
+"$windtunnel" run "$work/tiny.yaml" --set run.steps=5 --checkpoint-dir "$work/saved" --resume --tensorboard "$work/logs/resumed" \
+  > /dev/null 2> "$work/err.txt" || fail "a run that goes on: $(cat "$work/err.txt")"
+grep -q '^step:  6 ' "$work/err.txt" || fail "steps do not count on: $(cat "$work/err.txt")"
+events "$work/logs/resumed" | grep '"file": 1' > "$work/second.txt"
+[ "$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$work/second.txt" | tr '\n' ' ')" = "0 6 6 7 " ] || fail "steps of the run that goes on: $(cat "$work/second.txt")"
+grep -q '"step": 6, "session": 1' "$work/second.txt" || fail "no mark of the restart: $(cat "$work/second.txt")"
 
 # Ranks of another launcher: rank 0 writes.
 port=$((20000 + $$ % 20000))
