@@ -141,12 +141,13 @@ Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
 
 Result<Costs> FindCosts(const Options& options, const Plan& plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindDeviceCosts(options, plan));
-  if (options.framework_profile.empty()) return costs;
+  const bool is_named = !options.framework_profile.empty();
+  const std::string& file = is_named ? options.framework_profile : plan.scenario.framework_file;
+  if (file.empty()) return costs;
   if (!costs.profile.hardware)
-    return InvalidInput(
-        "--framework-profile is for devices that are not at hand: {} has measured costs of its own",
-        costs.profile.name);
-  WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(options.framework_profile));
+    return InvalidInput("{} is for devices that are not at hand: {} has measured costs of its own",
+                        is_named ? "--framework-profile" : "framework: " + file, costs.profile.name);
+  WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(file));
   return costs;
 }
 

@@ -99,8 +99,10 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
   const bool joins = !NamesNodes(options) && IsRankOfJob();
   const bool silent = IsSilentRank(options);
-  Progress progress(!silent && ShowsProgress(options));
+  Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
+  live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
+                        DensePeak(plan, MachineProfile())};
   std::unique_ptr<NodeGroup> nodes;
   if (!joins) {
     WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
@@ -114,7 +116,6 @@ Result<int> RunLiveCommand(const Options& options) {
   auto begin = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
-  progress.Clear();
   if (silent) return 0;
   WT_RETURN_IF_ERROR(Export(options, live.run));
   if (measurement.step_times.empty()) {

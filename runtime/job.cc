@@ -89,7 +89,12 @@ Json ToJson(const RunOptions& run) {
               {"keep", run.keep},
               {"resume_from", run.resume_from},
               {"evaluates", run.evaluates},
-              {"import_weights", run.import_weights}};
+              {"import_weights", run.import_weights},
+              {"reporting",
+               {{"every", run.reporting.every},
+                {"lines", run.reporting.lines},
+                {"tensorboard", run.reporting.tensorboard},
+                {"peak", run.reporting.peak.flops_per_second()}}}};
 }
 
 RunOptions ToRunOptions(const Json& json) {
@@ -100,6 +105,11 @@ RunOptions ToRunOptions(const Json& json) {
   run.resume_from = json.at("resume_from").get<std::string>();
   run.evaluates = json.at("evaluates").get<bool>();
   run.import_weights = json.at("import_weights").get<std::string>();
+  const Json& reporting = json.at("reporting");
+  run.reporting.every = reporting.at("every").get<int64_t>();
+  run.reporting.lines = reporting.at("lines").get<bool>();
+  run.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
+  run.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
   return run;
 }
 

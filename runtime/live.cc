@@ -263,7 +263,7 @@ std::optional<std::string> NewestCheckpoint(const RunOptions& run) {
 }
 
 void LogLosses(const Measurement& measurement, const LiveOptions& options) {
-  if (!options.log) return;
+  if (!options.log || options.run.reporting.lines) return;  // said already
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
     std::string line =
         fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
@@ -390,8 +390,8 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   threads.pin = plan.scenario.run.pin;
   threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
   threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
-  threads.work = [&](RankSession& session, Store&) -> Result<std::string> {
-    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, options.run));
+  threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {
+    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.run));
     return Serialize(run);
   };
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
@@ -427,7 +427,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   }
   const auto work = [&]() -> Result<RankRun> {
     WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
-    return MeasureRank(*session, options.run);
+    return MeasureRank(*session, *store, options.run);
   };
   const Result<RankRun> measured = work();
   if (!measured && measured.error().kind == ErrorKind::kFailed) {

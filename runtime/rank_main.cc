@@ -9,6 +9,7 @@
 #include "runtime/mpi.h"
 #include "runtime/rank_threads.h"
 #include "runtime/run_checkpoints.h"
+#include "runtime/step_reporter.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -28,7 +29,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
 
 Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {
   if (job.mode == Job::Mode::kCalibrate) return CalibrateRank(job, session, store);
-  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, job.run));
+  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, store, job.run));
   return Serialize(run);
 }
 
@@ -106,10 +107,11 @@ Status EvaluateRank(RankSession& session, RankRun& run) {
 
 }  // namespace
 
-Result<RankRun> MeasureRank(RankSession& session, const RunOptions& options) {
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options) {
   const RunSpec& spec = session.plan().scenario.run;
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   const int64_t warmup = std::max(spec.warmup, startup), steps = warmup + spec.steps;
+  WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
   WT_RETURN_IF_ERROR(session.Initialize());
   RunCheckpoints checkpoints(session, options, steps);
   RankRun run;
@@ -123,6 +125,7 @@ Result<RankRun> MeasureRank(RankSession& session, const RunOptions& options) {
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
     }
+    WT_RETURN_IF_ERROR(reporter.Report(timeline));
     if (step >= warmup) (follows_save ? after_saves : run.timelines).push_back(std::move(timeline));
     WT_RETURN_IF_ERROR(checkpoints.AfterStep());
   }

@@ -11,6 +11,7 @@ _SYSTEM = {
     "googletest": "/usr/include/gtest",
     "nlohmann_json": "/usr/include/nlohmann",
     "onednn": "/usr/include/oneapi",
+    "protobuf": "/usr/include/google/protobuf",
     "rapidcheck": "/usr/include/rapidcheck",
     "yaml_cpp": "/usr/include/yaml-cpp",
 }
