@@ -11,14 +11,16 @@ namespace {
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict",  "run",     "compare", "calibrate", "search",
-                                                    "validate", "explain", "profile", "checkpoint"};
+  static const std::vector<std::string> commands = {"predict",    "run",       "compare", "calibrate",
+                                                    "search",     "validate",  "explain", "profile",
+                                                    "checkpoint", "completion"};
   return commands;
 }
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kSearch || command == Command::kRank || command == Command::kCheckpointExport;
+         command == Command::kSearch || command == Command::kCheckpointExport ||
+         command == Command::kCompletion || command == Command::kRank;
 }
 
 class Parser {
@@ -37,6 +39,10 @@ class Parser {
     AddSearch();
     AddProfileCommands();
     AddCheckpointCommands();
+    CLI::App* completion =
+        AddCommand(app_, "completion", Command::kCompletion,
+                   "Print a script that lets a shell complete commands, options and files.");
+    AddFiles(*completion, "SHELL", "bash, zsh or fish");
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
     AddFiles(*rank, "JOB", "The job's file");
@@ -59,7 +65,39 @@ class Parser {
     return options_;
   }
 
+  std::vector<CommandWords> Describe() const {
+    std::vector<CommandWords> commands;
+    Describe(app_, {}, commands);
+    return commands;
+  }
+
  private:
+  static void Describe(const CLI::App& app, const std::vector<std::string>& path,
+                       std::vector<CommandWords>& commands) {
+    CommandWords words{path, app.get_description(), {}, {}, ""};
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->nonpositional()) {
+        words.operand = option->get_name(true);
+        continue;
+      }
+      OptionWords& added = words.options.emplace_back();
+      for (const std::string& name : option->get_snames()) added.names.push_back("-" + name);
+      for (const std::string& name : option->get_lnames()) added.names.push_back("--" + name);
+      const std::string type = option->get_type_name();  // "N:INT in [1 - 9]": the check is no name
+      if (option->get_items_expected_max() > 0) added.value = type.substr(0, type.find(':'));
+      added.description = option->get_description();
+    }
+    std::vector<const CLI::App*> visible =
+        app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+    for (const CLI::App* sub : visible) words.subcommands.push_back(sub->get_name());
+    commands.push_back(std::move(words));
+    for (const CLI::App* sub : visible) {
+      std::vector<std::string> longer = path;
+      longer.push_back(sub->get_name());
+      Describe(*sub, longer, commands);
+    }
+  }
+
   CLI::App* AddCommand(CLI::App& parent, const std::string& name, Command command,
                        const std::string& description) {
     CLI::App* added = parent.add_subcommand(name, description);
@@ -82,13 +120,22 @@ class Parser {
         AddCommand(app_, "run", Command::kRun,
                    "Run the scenario's step live: launches the local ranks, or joins when RANK is set.");
     AddFiles(*run, "SCENARIO", "A scenario file");
+    run->add_option("--tensorboard", options_.tensorboard,
+                    "Write event files for TensorBoard into DIR, while the steps run")
+        ->type_name("DIR");
+    run->add_option("--log-every", options_.log_every,
+                    "Report every Nth step only, on standard error and to TensorBoard (default 1)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1'000'000'000));
     AddCommon(*run);
     AddReports(*run);
     AddTraining(*run);
+    AddNodes(*run);
 
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
     AddFiles(*compare, "SCENARIO", "Scenario files");
+    AddNodes(*compare);
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
     AddFolding(*compare);
@@ -108,6 +155,7 @@ class Parser {
                      "Fit a framework profile to measured steps (files of validation rows) instead; --out "
                      "FILE takes it")
         ->type_name("ROWS");
+    AddNodes(*calibrate);
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
@@ -135,6 +183,36 @@ class Parser {
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
     AddFolding(*explain);
+  }
+
+  // torchrun's names, in both of its spellings. The command is given on every node.
+  void AddNodes(CLI::App& command) {
+    command.add_option("--nnodes", options_.nnodes, "Nodes of the job (default: cluster.nodes)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command
+        .add_option("--nproc-per-node,--nproc_per_node", options_.nproc_per_node,
+                    "Ranks on each (default: cluster.devices_per_node)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command.add_option("--node-rank,--node_rank", options_.node_rank, "Which of the nodes this is, from 0")
+        ->type_name("N")
+        ->check(CLI::Range(0, 100'000));
+    command.add_option("--master-addr,--master_addr", options_.master_addr, "Where node 0 is")
+        ->type_name("HOST");
+    command
+        .add_option("--master-port,--master_port", options_.master_port, "A free port there (default 29500)")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65535));
+    command
+        .add_option("--rdzv-id,--rdzv_id", options_.rdzv_id,
+                    "What nodes of this job know and others need not: any text")
+        ->type_name("ID");
+    command
+        .add_option("--rendezvous-timeout", options_.rendezvous_timeout_s,
+                    "For all nodes, or ranks of another launcher's, to come (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
   }
 
   // What a live run does beside its steps.
@@ -218,6 +296,10 @@ class Parser {
     AddCommon(*search);
     search->add_option("--json", options_.json, "Write the result as JSON; - is standard output")
         ->type_name("FILE");
+    search
+        ->add_option("--html", options_.html,
+                     "Write a report with plots: one HTML file that needs nothing else")
+        ->type_name("FILE");
   }
 
   void AddProfileCommands() {
@@ -292,6 +374,8 @@ class Parser {
 };
 
 }  // namespace
+
+std::vector<CommandWords> DescribeCommands() { return Parser().Describe(); }
 
 Result<Options> ParseCommandLine(const std::vector<std::string>& arguments) {
   if (arguments.empty())

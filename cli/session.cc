@@ -31,20 +31,6 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
   return Ok();
 }
 
-// From the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
-std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {
-  std::vector<Scaling> scalings;
-  for (const Outcome& outcome : outcomes) {
-    Scaling& scaling = scalings.emplace_back();
-    if (!outcome.prediction) continue;
-    Costs costs;
-    costs.profile = outcome.profile;
-    scaling =
-        PredictScaling(outcome.plan.scenario, [&](const Plan& plan) { return PredictFrom(costs, plan); });
-  }
-  return scalings;
-}
-
 }  // namespace
 
 Result<std::vector<Override>> OverridesOf(const Options& options) {
@@ -109,6 +95,19 @@ Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
   if (!options.html.empty())
     WT_RETURN_IF_ERROR(WriteText(options.html, HtmlReport(outcomes, ScalingsOf(outcomes))));
   return Ok();
+}
+
+std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {
+  std::vector<Scaling> scalings;
+  for (const Outcome& outcome : outcomes) {
+    Scaling& scaling = scalings.emplace_back();
+    if (!outcome.prediction) continue;
+    Costs costs;
+    costs.profile = outcome.profile;
+    scaling =
+        PredictScaling(outcome.plan.scenario, [&](const Plan& plan) { return PredictFrom(costs, plan); });
+  }
+  return scalings;
 }
 
 Ink StandardInk() {

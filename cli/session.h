@@ -12,6 +12,7 @@
 #include "reports/ink.h"
 #include "reports/outcome.h"
 #include "reports/progress.h"
+#include "reports/scaling.h"
 #include "runtime/live.h"
 #include "scenarios/overrides.h"
 
@@ -33,6 +34,8 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan);
 
 // Tables to standard output (nothing when JSON goes there, only verdicts when quiet), then the files asked for.
 Status Report(const Options& options, const std::vector<Outcome>& outcomes);
+// For --html, from the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
+std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes);
 
 // Colours when standard output is a terminal that shows them and NO_COLOR is not set.
 Ink StandardInk();
