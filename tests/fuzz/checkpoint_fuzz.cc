@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -67,8 +68,9 @@ void Fuzz(const std::string& input) {
   for (const std::string& name : checkpoint->Tensors()) {
     const auto values = checkpoint->Read(name);
     WT_CHECK(values.has_value() || !is_whole);
+    const std::vector<int64_t> shape = *checkpoint->ShapeOf(name);
     int64_t elements = 1;
-    for (int64_t size : *checkpoint->ShapeOf(name)) elements *= size;
+    for (int64_t size : shape) elements *= size;
     if (values) WT_CHECK_EQ(static_cast<int64_t>(values->size()), elements);
   }
 }
