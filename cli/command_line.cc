@@ -13,14 +13,14 @@ namespace {
 const std::vector<std::string>& Commands() {
   static const std::vector<std::string> commands = {"predict",    "run",       "compare", "calibrate",
                                                     "search",     "validate",  "explain", "profile",
-                                                    "completion", "checkpoint"};
+                                                    "checkpoint", "completion"};
   return commands;
 }
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kSearch || command == Command::kCompletion || command == Command::kRank ||
-         command == Command::kCheckpointExport;
+         command == Command::kSearch || command == Command::kCheckpointExport ||
+         command == Command::kCompletion || command == Command::kRank;
 }
 
 class Parser {
@@ -38,11 +38,11 @@ class Parser {
     AddScenarioCommands();
     AddSearch();
     AddProfileCommands();
+    AddCheckpointCommands();
     CLI::App* completion =
         AddCommand(app_, "completion", Command::kCompletion,
                    "Print a script that lets a shell complete commands, options and files.");
     AddFiles(*completion, "SHELL", "bash, zsh or fish");
-    AddCheckpointCommands();
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
     AddFiles(*rank, "JOB", "The job's file");
@@ -130,10 +130,12 @@ class Parser {
     AddCommon(*run);
     AddReports(*run);
     AddTraining(*run);
+    AddNodes(*run);
 
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
     AddFiles(*compare, "SCENARIO", "Scenario files");
+    AddNodes(*compare);
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
     AddFolding(*compare);
@@ -153,6 +155,7 @@ class Parser {
                      "Fit a framework profile to measured steps (files of validation rows) instead; --out "
                      "FILE takes it")
         ->type_name("ROWS");
+    AddNodes(*calibrate);
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
@@ -180,6 +183,36 @@ class Parser {
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
     AddFolding(*explain);
+  }
+
+  // torchrun's names, in both of its spellings. The command is given on every node.
+  void AddNodes(CLI::App& command) {
+    command.add_option("--nnodes", options_.nnodes, "Nodes of the job (default: cluster.nodes)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command
+        .add_option("--nproc-per-node,--nproc_per_node", options_.nproc_per_node,
+                    "Ranks on each (default: cluster.devices_per_node)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command.add_option("--node-rank,--node_rank", options_.node_rank, "Which of the nodes this is, from 0")
+        ->type_name("N")
+        ->check(CLI::Range(0, 100'000));
+    command.add_option("--master-addr,--master_addr", options_.master_addr, "Where node 0 is")
+        ->type_name("HOST");
+    command
+        .add_option("--master-port,--master_port", options_.master_port, "A free port there (default 29500)")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65535));
+    command
+        .add_option("--rdzv-id,--rdzv_id", options_.rdzv_id,
+                    "What nodes of this job know and others need not: any text")
+        ->type_name("ID");
+    command
+        .add_option("--rendezvous-timeout", options_.rendezvous_timeout_s,
+                    "For all nodes, or ranks of another launcher's, to come (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
   }
 
   // What a live run does beside its steps.

@@ -59,6 +59,12 @@ struct Options {
   int max_restarts = 0;
   std::optional<double> collective_timeout_s;
 
+  // run, compare, calibrate on several nodes
+  std::optional<int> nnodes, nproc_per_node, node_rank;
+  std::string master_addr, rdzv_id;
+  int master_port = 29500;
+  double rendezvous_timeout_s = 60;
+
   bool quiet = false, verbose = false, progress = true;
 };
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/nodes.h"
 #include "cli/session.h"
 #include "reports/table.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -13,10 +14,9 @@
 namespace windtunnel {
 namespace {
 
-// Of a job that something else launched; its first rank speaks for all.
-bool IsSilentRank() {
-  const char* rank = std::getenv("RANK");
-  return IsRankOfJob() && rank && std::string_view(rank) != "0";
+// Of a job that something else launched, in which the first rank speaks for all.
+bool IsSilentRank(const Options& options) {
+  return !NamesNodes(options) && IsRankOfJob() && !IsFirstRankOfJob();
 }
 
 // torchrun launches a job again with the same command line.
@@ -74,6 +74,8 @@ Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bo
   WT_ASSIGN_OR_RETURN(live.run, RunOptionsOf(options, silent));
   live.max_restarts = options.max_restarts;
   live.flight_record = options.flight_record;
+  live.rendezvous_timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(options.rendezvous_timeout_s * 1000));
   if (options.collective_timeout_s) {
     live.collective_timeout =
         std::chrono::milliseconds(static_cast<int64_t>(*options.collective_timeout_s * 1000));
@@ -95,14 +97,24 @@ Status Export(const Options& options, const RunOptions& run) {
 Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
-  bool silent = IsSilentRank();
+  const bool joins = !NamesNodes(options) && IsRankOfJob();
+  const bool silent = IsSilentRank(options);
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
                         DensePeak(plan, MachineProfile())};
+  std::unique_ptr<NodeGroup> nodes;
+  if (!joins) {
+    WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
+    live.nodes = nodes.get();
+  }
+  if (nodes != nullptr && nodes->node() > 0) {
+    WT_RETURN_IF_ERROR(FollowNode(*nodes));
+    return 0;
+  }
 
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Measurement measurement, IsRankOfJob() ? JoinLive(plan, live) : RunLive(plan, live));
+  WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   if (silent) return 0;
   WT_RETURN_IF_ERROR(Export(options, live.run));

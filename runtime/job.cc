@@ -130,6 +130,7 @@ Result<T> Parse(const std::string& bytes, const char* what, Read read) {
 
 Json ToJson(const CollectiveSamples& c) {
   return Json{{"op", c.op},
+              {"backend", c.backend},
               {"bytes", c.bytes},
               {"ranks", c.ranks},
               {"arrived", ToJson(c.arrived)},
@@ -144,6 +145,7 @@ Json ToJson(const CollectiveSamples& c) {
 CollectiveSamples ToCollectiveSamples(const Json& json) {
   CollectiveSamples c;
   c.op = json.at("op").get<std::string>();
+  c.backend = json.at("backend").get<std::string>();
   c.bytes = json.at("bytes").get<int64_t>();
   c.ranks = json.at("ranks").get<int>();
   c.arrived = ToDurations(json.at("arrived"));
@@ -158,18 +160,17 @@ CollectiveSamples ToCollectiveSamples(const Json& json) {
 
 }  // namespace
 
-Result<Job> ReadJob(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+Result<Job> ParseJob(const std::string& text, const std::string& where) {
   try {
-    const Json json = Json::parse(file);
+    const Json json = Json::parse(text);
     Job job;
     job.mode = json.at("mode") == "calibrate" ? Job::Mode::kCalibrate : Job::Mode::kRun;
     job.scenario = json.at("scenario").get<std::string>();
     job.world_size = json.at("world_size").get<int>();
+    job.local_ranks = json.at("local_ranks").get<int>();
     job.cores = json.at("cores").get<int64_t>();
     job.host = json.at("host").get<std::string>();
+    job.interface = json.at("interface").get<std::string>();
     job.store_port = json.at("store_port").get<int>();
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
@@ -177,23 +178,38 @@ Result<Job> ReadJob(const std::string& path) {
     job.run = ToRunOptions(json.at("run"));
     return job;
   } catch (const Json::exception& error) {
-    return InvalidInput("{}: not a job file: {}", path, error.what());
+    return InvalidInput("{}: not a job file: {}", where, error.what());
   }
 }
 
-Status WriteJob(const Job& job, const std::string& path) {
+std::string Serialize(const Job& job) {
   const Json json{{"mode", job.mode == Job::Mode::kCalibrate ? "calibrate" : "run"},
                   {"scenario", job.scenario},
                   {"world_size", job.world_size},
+                  {"local_ranks", job.local_ranks},
                   {"cores", job.cores},
                   {"host", job.host},
+                  {"interface", job.interface},
                   {"store_port", job.store_port},
                   {"token", job.token},
                   {"flight_record", job.flight_record},
                   {"collective_timeout_ms", job.collective_timeout_ms},
                   {"run", ToJson(job.run)}};
+  return json.dump(2) + "\n";
+}
+
+Result<Job> ReadJob(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ParseJob(text.str(), path);
+}
+
+Status WriteJob(const Job& job, const std::string& path) {
   std::ofstream file(path);
-  file << json.dump(2) << "\n";
+  file << Serialize(job);
   if (!file.flush()) return Failed("{}: cannot be written", path);
   return Ok();
 }

@@ -15,8 +15,10 @@ struct Job {
   enum class Mode { kRun, kCalibrate } mode = Mode::kRun;
   std::string scenario;  // resolved, YAML
   int world_size = 1;
-  int64_t cores = 1;  // of the node, that its ranks share
-  std::string host = "127.0.0.1";
+  int local_ranks = 1;                  // on each node
+  int64_t cores = 1;                    // of the node, that its ranks share
+  std::string host = "127.0.0.1";       // of the store
+  std::string interface = "127.0.0.1";  // of this node, on which communicators listen
   int store_port = 0;
   std::string token;
   std::string flight_record;  // path
@@ -24,6 +26,8 @@ struct Job {
   RunOptions run;
 };
 Result<Job> ReadJob(const std::string& path);
+Result<Job> ParseJob(const std::string& text, const std::string& where);
+std::string Serialize(const Job& job);
 Status WriteJob(const Job& job, const std::string& path);
 
 // What one rank measured in a run. Steps count from 0; the first measured one is `warmup`.

@@ -18,9 +18,12 @@
 #include "runtime/flight_record.h"
 #include "runtime/job.h"
 #include "runtime/launcher.h"
+#include "runtime/mpi.h"
+#include "runtime/mpi_host.h"
 #include "runtime/rank_main.h"
 #include "runtime/rank_session.h"
 #include "runtime/rank_threads.h"
+#include "runtime/rendezvous.h"
 #include "runtime/store.h"
 #include "scenarios/load.h"
 
@@ -93,6 +96,41 @@ Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const s
   return error;
 }
 
+bool UsesMpi(const Plan& plan) {
+  return plan.scenario.run.backend == Backend::kMpi && plan.world_size > 1 && !SharesProcess(plan);
+}
+
+// The ranks of `job` on this node, whose file is `job_file`: what is the same on every node. `host` keeps what MPI's ranks need.
+Status PrepareRanks(const Plan& plan, const Job& job, const std::string& job_file, const NodeGroup* nodes,
+                    std::unique_ptr<MpiHost>& host, LaunchOptions& launch) {
+  const bool shares_process = SharesProcess(plan);
+  launch.ranks = shares_process ? 1 : job.local_ranks;
+  launch.node = nodes == nullptr ? 0 : nodes->node();
+  launch.nodes = nodes == nullptr ? 1 : nodes->nodes();
+  launch.argv = {"/proc/self/exe", "rank", job_file};
+  launch.pin = plan.scenario.run.pin && !shares_process;  // threads pin themselves
+  launch.master_addr = job.host;
+  launch.master_port = job.store_port;
+  if (shares_process && plan.scenario.run.pin)
+    launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+  if (nodes != nullptr)
+    launch.reason_to_end = [nodes = const_cast<NodeGroup*>(nodes)] { return nodes->ReasonToEnd(); };
+  if (!UsesMpi(plan)) return Ok();
+  MpiJob mpi;
+  mpi.world_size = plan.world_size;
+  mpi.nodes = launch.nodes;
+  mpi.node = launch.node;
+  mpi.local_ranks = launch.ranks;
+  mpi.store_host = job.host;
+  mpi.store_port = job.store_port;
+  mpi.store_token = job.token;
+  WT_ASSIGN_OR_RETURN(host, MpiHost::Start(mpi));
+  launch.environment_of = [&host, ranks = launch.ranks](int rank) {
+    return host->EnvironmentOf(rank % ranks);
+  };
+  return Ok();
+}
+
 // One launch of all ranks, and what they left in the store.
 class Launch {
  public:
@@ -108,7 +146,8 @@ class Launch {
 
  private:
   Error Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const;
-  Result<std::string> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
+  Result<Job> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
+  Result<std::vector<std::string>> Results();
   std::string DescribeError(int rank);
   void Report(Job::Mode mode, const FlightRecorder& recorder);
 
@@ -119,12 +158,17 @@ class Launch {
   std::unique_ptr<StoreServer> store_;
 };
 
-Result<std::string> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
+Result<Job> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
   Job job;
   job.mode = mode;
   job.scenario = ResolvedYaml(plan_.scenario);
   job.world_size = plan_.world_size;
+  job.local_ranks = options_.nodes == nullptr ? plan_.world_size : options_.nodes->ranks_per_node();
   job.cores = UsableCores();
+  if (options_.nodes != nullptr) {
+    job.host = options_.nodes->master_addr();
+    job.interface = options_.nodes->interface();
+  }
   WT_ASSIGN_OR_RETURN(job.token, MakeToken());
   WT_ASSIGN_OR_RETURN(store_, ServeStore(job.host, 0, job.token));
   job.store_port = store_->port();
@@ -132,7 +176,7 @@ Result<std::string> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& di
   job.collective_timeout_ms = options_.collective_timeout.count();
   job.run = options_.run;
   WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
-  return directory.File("job.json");
+  return job;
 }
 
 std::string Launch::DescribeError(int rank) {
@@ -155,24 +199,19 @@ void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
 Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   WT_RETURN_IF_ERROR(CheckRunsHere(plan_));
   WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
-  WT_ASSIGN_OR_RETURN(const std::string job_file, Prepare(mode, directory));
+  WT_ASSIGN_OR_RETURN(const Job job, Prepare(mode, directory));
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
                       FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
   LaunchOptions launch;
+  std::unique_ptr<MpiHost> host;
+  if (options_.nodes != nullptr) WT_RETURN_IF_ERROR(options_.nodes->Announce(Serialize(job)));
+  WT_RETURN_IF_ERROR(PrepareRanks(plan_, job, directory.File("job.json"), options_.nodes, host, launch));
   const bool shares_process = SharesProcess(plan_);
-  launch.ranks = shares_process ? 1 : plan_.world_size;
-  launch.argv = {"/proc/self/exe", "rank", job_file};
-  launch.pin = plan_.scenario.run.pin && !shares_process;  // threads pin themselves
-  launch.master_port = store_->port();
   launch.describe_error = [&](int rank) { return DescribeError(rank); };
   launch.last_op = [&](int rank) {
     return shares_process ? LastOperators(plan_, recorder) : OperatorAt(plan_, rank, recorder.Last(rank));
   };
-  if (shares_process) {
-    launch.name = [&](int) { return NameOfProcess(plan_); };
-    if (plan_.scenario.run.pin)
-      launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
-  }
+  if (shares_process) launch.name = [&](int) { return NameOfProcess(plan_); };
   launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts_);
   launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options_.max_restarts);
   launch.tick = [&] { Report(mode, recorder); };
@@ -180,12 +219,32 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
     failed_ = true;
     found_input_wrong_ = WIFEXITED(status) && WEXITSTATUS(status) == kInputWrong;
   };
-  if (Status launched = LaunchRanks(launch); !launched)
-    return tl::unexpected(Explain(mode, recorder, std::move(launched).error()));
+  if (Status launched = LaunchRanks(launch); !launched) {
+    Error error = std::move(launched).error();
+    if (options_.nodes != nullptr) {
+      options_.nodes->Fail(error.message);
+      error.message = options_.nodes->Failure(error.message);
+    }
+    return tl::unexpected(Explain(mode, recorder, std::move(error)));
+  }
+  return Results();
+}
+
+// Those of this node's ranks are there; those of other nodes' come with the end of the slowest.
+Result<std::vector<std::string>> Launch::Results() {
   std::vector<std::string> results;
-  for (int rank = 0; rank < plan_.world_size; ++rank) {
-    WT_ASSIGN_OR_RETURN(std::string result, store_->Get(ResultKey(rank), std::chrono::seconds(1)));
-    results.push_back(std::move(result));
+  auto deadline = std::chrono::steady_clock::now() + options_.collective_timeout;
+  for (int rank = 0; rank < plan_.world_size;) {
+    auto result = store_->Get(ResultKey(rank), std::chrono::milliseconds(200));
+    if (result) {
+      results.push_back(*std::move(result));
+      ++rank;
+      continue;
+    }
+    if (options_.nodes == nullptr || std::chrono::steady_clock::now() > deadline)
+      return tl::unexpected(result.error());
+    if (const std::string reason = options_.nodes->ReasonToEnd(); !reason.empty())
+      return Failed("{}", reason);
   }
   return results;
 }
@@ -228,15 +287,27 @@ Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>
   return measurement;
 }
 
-// The port and token under which rank 0 of a job of another launcher serves the store. torchrun's agent keeps MASTER_PORT for
-// its own store, so the next port is taken there.
-int JoinPort(const RankEnvironment& environment) {
-  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  return environment.master_port + (agent != nullptr && std::string(agent) == "True" ? 1 : 0);
-}
-std::string JoinToken() {
-  const char* id = std::getenv("TORCHELASTIC_RUN_ID");
-  return id != nullptr ? id : "windtunnel";
+// One job of the first node's, on this one.
+Status FollowJob(Job job, NodeGroup& nodes) {
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
+  WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
+  WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
+                      FlightRecorder::Create(directory.File("flight_record"), plan.world_size));
+  job.flight_record = directory.File("flight_record");
+  job.interface = nodes.interface();
+  job.cores = UsableCores();
+  WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
+  WT_ASSIGN_OR_RETURN(const auto store, ConnectStore(job.host, job.store_port, job.token, kRendezvous));
+  LaunchOptions launch;
+  std::unique_ptr<MpiHost> host;
+  WT_RETURN_IF_ERROR(PrepareRanks(plan, job, directory.File("job.json"), &nodes, host, launch));
+  launch.describe_error = [&](int rank) {
+    auto error = store->Get(ErrorKey(rank), std::chrono::milliseconds(0));
+    return error ? *error : std::string();
+  };
+  launch.last_op = [&](int rank) { return OperatorAt(plan, rank, recorder.Last(rank)); };
+  return LaunchRanks(launch);
 }
 
 }  // namespace
@@ -264,8 +335,26 @@ Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
   }
 }
 
+Status FollowNode(NodeGroup& nodes) {
+  Status last;  // the first node may begin again after a failure
+  for (;;) {
+    WT_ASSIGN_OR_RETURN(const std::optional<std::string> text, nodes.Next());
+    if (!text) return last;
+    WT_ASSIGN_OR_RETURN(const Job job, ParseJob(*text, "node 0"));
+    last = FollowJob(job, nodes);
+    if (last) continue;
+    nodes.Fail(last.error().message);
+    last = Failed("{}", nodes.Failure(last.error().message));
+  }
+}
+
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
   if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
+  if (options.nodes != nullptr && !options.nodes->shares_clock())
+    return Unsupported(
+        "calibration over machines with clocks of their own is not supported yet: a collective is timed from "
+        "its last rank's arrival to "
+        "its last rank's end");
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       Launch(plan, options).Run(Job::Mode::kCalibrate));
   std::vector<CalibrationSamples> samples;
@@ -279,7 +368,15 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
   return Ok();
 }
 
-bool IsRankOfJob() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
+bool IsRankOfJob() {
+  const auto environment = ReadRankEnvironment();
+  return !environment || environment->has_value();  // what is wrong with it, JoinLive says
+}
+
+bool IsFirstRankOfJob() {
+  const auto environment = ReadRankEnvironment();
+  return environment && *environment && (*environment)->rank == 0;
+}
 
 namespace {
 
@@ -312,15 +409,18 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
                         plan.world_size, shares_process ? " in one process" : "");
   }
   if (shares_process) return RunThreadsHere(plan, options);
-  const int port = JoinPort(*environment);
-  std::unique_ptr<Store> store;
-  if (environment->rank == 0) {
-    WT_ASSIGN_OR_RETURN(store, ServeStore(environment->master_addr, port, JoinToken()));
-  } else {
-    WT_ASSIGN_OR_RETURN(store, ConnectStore(environment->master_addr, port, JoinToken(), kRendezvous));
-  }
+  Rendezvous rendezvous;
+  rendezvous.member = environment->rank;
+  rendezvous.members = environment->world_size;
+  rendezvous.host = environment->master_addr;
+  rendezvous.port = environment->master_port;
+  rendezvous.token = environment->token;
+  rendezvous.scenario = ResolvedYaml(plan.scenario);
+  rendezvous.deadline = options.rendezvous_timeout;
+  WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
+  Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
-  const RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout,
+  const RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout,
                                  environment->local_world_size > UsableCores()};
   if (cpu_set_t core; plan.scenario.run.pin && CoreOfRank(environment->local_rank, core)) {
     sched_setaffinity(0, sizeof core, &core);
@@ -338,6 +438,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const RankRun run, measured);
   if (environment->rank != 0) {
     WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
+    EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
     return Measurement{};
   }
   std::vector<std::string> results = {Serialize(run)};
@@ -345,6 +446,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
     WT_ASSIGN_OR_RETURN(std::string result, store->Get(ResultKey(rank), options.collective_timeout));
     results.push_back(std::move(result));
   }
+  EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
   return FromResults(plan, results, options);
 }
 

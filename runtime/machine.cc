@@ -12,6 +12,7 @@
 #include "runtime/cores.h"
 #include "runtime/device.h"
 #include "runtime/live.h"
+#include "runtime/mpi.h"
 
 namespace windtunnel {
 namespace {
@@ -77,6 +78,7 @@ Profile MachineProfile() {
                      {"memory_bytes", std::to_string(memory)}};
   profile.libraries = MakeCpuDevice()->Libraries();
   profile.libraries["Gloo"] = GlooVersion();
+  profile.libraries["MPI"] = MpiVersion();
   std::string identity = CpuFlags();
   for (const auto& [key, value] : profile.machine) identity += "\n" + key + "=" + value;
   profile.fingerprint = Sha256Hex(identity).substr(0, 16);

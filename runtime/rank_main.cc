@@ -6,6 +6,7 @@
 #include "runtime/calibration.h"
 #include "runtime/launcher.h"
 #include "runtime/live.h"
+#include "runtime/mpi.h"
 #include "runtime/rank_threads.h"
 #include "runtime/run_checkpoints.h"
 #include "runtime/step_reporter.h"
@@ -21,7 +22,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
-  options.ranks_per_core = (job.world_size + job.cores - 1) / job.cores;
+  options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
   return Serialize(samples);
 }
@@ -37,7 +38,8 @@ Result<std::unique_ptr<Store>> ConnectTo(const Job& job) {
 }
 
 RankOptions OptionsOf(const Job& job, int rank) {
-  return {rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms), job.world_size > job.cores};
+  return {rank, job.interface, std::chrono::milliseconds(job.collective_timeout_ms),
+          job.local_ranks > job.cores};
 }
 
 // This process's rank.
@@ -65,7 +67,9 @@ Status RunJob(const Job& job, int rank) {
   const auto work = [&]() -> Status {
     if (!SharesProcess(plan)) {
       WT_ASSIGN_OR_RETURN(std::string result, RunProcess(job, plan, rank, *store));
-      return store->Set(ResultKey(rank), result);
+      WT_RETURN_IF_ERROR(store->Set(ResultKey(rank), result));
+      EndMpi(*store, rank, job.world_size, std::chrono::milliseconds(job.collective_timeout_ms));
+      return Ok();
     }
     WT_ASSIGN_OR_RETURN(std::vector<std::string> results, RunThreads(job, plan));
     for (size_t i = 0; i < results.size(); ++i)

@@ -24,8 +24,8 @@ Status CheckRunsHere(const Plan& plan) {
   if (device != "cpu")
     return Unsupported("cluster.device: '{}' is not at hand, only 'cpu' is; use `windtunnel predict`",
                        device);
-  if (plan.scenario.run.backend != Backend::kGloo && !SharesProcess(plan)) {
-    return Unsupported("run.backend: only gloo is built into this binary");
+  if (plan.scenario.run.backend == Backend::kNccl && !SharesProcess(plan)) {
+    return Unsupported("run.backend: nccl is for GPUs; on a cpu it is gloo or mpi");
   }
   const PrecisionSpec& precision = plan.scenario.precision;
   if (precision.compute == Precision::kTf32) {
@@ -92,8 +92,15 @@ Status RankSession::Connect(Store& store) {
     const Axis& axis = plan_.axes[i];
     communicators_.push_back(nullptr);
     if (!is_used[i] || axis.size() < 2) continue;
-    GlooOptions gloo{axis.GroupOf(options_.rank).name, axis.position_of_rank[options_.rank], axis.size(),
-                     options_.hostname, options_.collective_timeout};
+    const std::string& group = axis.GroupOf(options_.rank).name;
+    const int position = axis.position_of_rank[options_.rank];
+    if (plan_.scenario.run.backend == Backend::kMpi) {
+      WT_ASSIGN_OR_RETURN(communicators_.back(),
+                          MakeMpiCommunicator(store, {group, position, axis.size(),
+                                                      options_.collective_timeout, options_.shares_core}));
+      continue;
+    }
+    GlooOptions gloo{group, position, axis.size(), options_.hostname, options_.collective_timeout};
     if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
     WT_ASSIGN_OR_RETURN(communicators_.back(), MakeGlooCommunicator(store, gloo));
   }

@@ -1,4 +1,4 @@
-// What a live run does beside its steps: where it goes on from, what it saves, whether it evaluates.
+// What a live run does beside its steps: where it goes on from, what it saves, whether it evaluates and what it reports.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RunOptions {
   std::string resume_from;       // a checkpoint, or a directory of them; empty: from step 0
   std::string import_weights;    // first values: a safetensors file, or a directory with model.safetensors
   bool evaluates = false;        // on held-out data, after the last step
-  StepReporting reporting;       // what rank 0 says of steps while they run
+  StepReporting reporting;  // of rank 0, while steps run. Ranks of another launcher must be given the same.
 };
 
 }  // namespace windtunnel

@@ -51,17 +51,17 @@ TEST_P(EveryCommunicatorFailure, FailureOfOneRankReachesAll) {
 
 TEST_P(EveryCommunicatorFailure, ASilentPeerMeetsTheDeadlineAndTheMessageTellsBothViews) {
   for (int64_t elements : {100, 1'000'000}) {
-    std::atomic<bool> done = false;
+    const Shared<std::atomic<bool>> done;
     WithGroup(
         GetParam(), 2,
         [&](Communicator& group) {
           if (group.rank() == 1) {
-            while (!done) std::this_thread::sleep_for(milliseconds(5));
+            while (!*done) std::this_thread::sleep_for(milliseconds(5));
             return;
           }
           std::vector<float> x(static_cast<size_t>(elements));
           Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
-          done = true;
+          *done = true;
           ASSERT_FALSE(failed);
           const std::string& text = failed.error().message;
           EXPECT_NE(text.find("within"), std::string::npos) << text;
@@ -97,20 +97,18 @@ TEST_P(EveryCommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
 
 TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
   for (int64_t elements : {100, 60'000, 1'000'000}) {
-    std::atomic<bool> done = false;
+    const Shared<std::atomic<bool>> done;
     std::vector<float> x(static_cast<size_t>(elements)), scratch(1 << 20);
     WithGroup(GetParam(), 2, [&](Communicator& group) {
       if (group.rank() == 1) {
-        while (!done) std::this_thread::sleep_for(milliseconds(5));
+        while (!*done) std::this_thread::sleep_for(milliseconds(5));
+        std::this_thread::sleep_for(milliseconds(500));  // outlasts the other
         return;
       }
       const TensorRef writes[] = {Ref(x), Ref(scratch)};
       for (int i = 0; i < 3; ++i) group.Submit(AllReduceOf(elements), writes, writes, "x");
       std::this_thread::sleep_for(milliseconds(50));
-      std::thread([&] {
-        std::this_thread::sleep_for(milliseconds(500));
-        done = true;
-      }).detach();
+      *done = true;
     });
   }
 }
