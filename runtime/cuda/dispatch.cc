@@ -55,8 +55,8 @@ Status CheckShape(const Op& op, const Traits& traits) {
   }
   if constexpr (requires { op.kv_heads; } && !std::is_same_v<Op, Rope>) {
     if (op.head_dim > kMostHeadDim || PlainSharedBytes(op.head_dim) > traits.shared_bytes) {
-      return Unsupported("attention with a head_dim of {}: this device's kernels have room for up to {}", op.head_dim,
-                         kMostHeadDim);
+      return Unsupported("attention with a head_dim of {}: this device's kernels have room for up to {}",
+                         op.head_dim, kMostHeadDim);
     }
   }
   if constexpr (std::is_same_v<Op, Rope>) {

@@ -157,7 +157,8 @@ class BlockRun {
     fiber.state = State::kReady;
     fiber.open.clear();
     fiber.groups.clear();
-    fiber.context.Start(static_cast<char*>(stacks_[static_cast<size_t>(thread)]), kStackBytes, &BlockRun::Enter);
+    fiber.context.Start(static_cast<char*>(stacks_[static_cast<size_t>(thread)]), kStackBytes,
+                        &BlockRun::Enter);
   }
 
   void RunBlock(bool reverse) {
@@ -212,8 +213,9 @@ class BlockRun {
   int threads_ = 0, current_ = 0;
 };
 
+// Of the calling thread: ranks of a test may be threads.
 BlockRun& Running() {
-  static BlockRun run;
+  static thread_local BlockRun run;
   return run;
 }
 

@@ -7,7 +7,7 @@
 //   * threads run in order of their index in one block and in reverse order in the next, so that what depends on an order
 //     that no barrier enforces comes out differently, from the cpu device's or from a run with StartReversed.
 //
-// Blocks run one after the other.
+// Blocks run one after the other, in the thread that launches them.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Index3 {
   int x = 0, y = 0, z = 0;
 };
 
-// Runs `body` as every thread of every block. REQUIRES: `threads` is a multiple of a warp; no other kernel is running.
+// Runs `body` as every thread of every block. REQUIRES: `threads` is a multiple of a warp.
 void RunBlocks(Index3 grid, int threads, int64_t shared_bytes, const std::function<void()>& body);
 
 // Whether the first block of a kernel runs its threads in reverse order, from now on.

@@ -29,13 +29,14 @@ struct ActivationForwardKernel {
   T* out;
 
   WT_DEVICE void operator()() const {
-    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(), [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<float, kPiece> x = Load<kPiece>(in + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) x.at[j] = Function::Value(x.at[j]);
-      Store(out + i, x);
-    });
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           Pack<float, kPiece> x = Load<kPiece>(in + i);
+                           WT_UNROLL
+                           for (int j = 0; j < kPiece; ++j) x.at[j] = Function::Value(x.at[j]);
+                           Store(out + i, x);
+                         });
   }
 };
 
@@ -49,14 +50,15 @@ struct ActivationBackwardKernel {
   T* din;
 
   WT_DEVICE void operator()() const {
-    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(), [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> x = Load<kPiece>(in + i);
-      Pack<float, kPiece> d = Load<kPiece>(dout + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) d.at[j] *= Function::Derivative(x.at[j]);
-      Store(din + i, d);
-    });
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           const Pack<float, kPiece> x = Load<kPiece>(in + i);
+                           Pack<float, kPiece> d = Load<kPiece>(dout + i);
+                           WT_UNROLL
+                           for (int j = 0; j < kPiece; ++j) d.at[j] *= Function::Derivative(x.at[j]);
+                           Store(din + i, d);
+                         });
   }
 };
 
@@ -95,23 +97,23 @@ struct SwigluBackwardKernel {
   T* din;
 
   WT_DEVICE void operator()() const {
-    ForEachPiece<kWidth>(columns, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
-                         [&](auto width, int64_t i) {
-                           constexpr int kPiece = decltype(width)::value;
-                           for (int64_t row = BlockY(); row < rows; row += GridY()) {
-                             const int64_t gate = row * 2 * columns + i;
-                             const Pack<float, kPiece> d = Load<kPiece>(dout + row * columns + i);
-                             Pack<float, kPiece> g = Load<kPiece>(in + gate), u = Load<kPiece>(in + gate + columns);
-                             WT_UNROLL
-                             for (int j = 0; j < kPiece; ++j) {
-                               const float x = g.at[j], s = Sigmoid(x);
-                               g.at[j] = d.at[j] * u.at[j] * s * (1.0f + x * (1.0f - s));
-                               u.at[j] = d.at[j] * x * s;
-                             }
-                             Store(din + gate, g);
-                             Store(din + gate + columns, u);
-                           }
-                         });
+    ForEachPiece<kWidth>(
+        columns, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(), [&](auto width, int64_t i) {
+          constexpr int kPiece = decltype(width)::value;
+          for (int64_t row = BlockY(); row < rows; row += GridY()) {
+            const int64_t gate = row * 2 * columns + i;
+            const Pack<float, kPiece> d = Load<kPiece>(dout + row * columns + i);
+            Pack<float, kPiece> g = Load<kPiece>(in + gate), u = Load<kPiece>(in + gate + columns);
+            WT_UNROLL
+            for (int j = 0; j < kPiece; ++j) {
+              const float x = g.at[j], s = Sigmoid(x);
+              g.at[j] = d.at[j] * u.at[j] * s * (1.0f + x * (1.0f - s));
+              u.at[j] = d.at[j] * x * s;
+            }
+            Store(din + gate, g);
+            Store(din + gate + columns, u);
+          }
+        });
   }
 };
 

@@ -21,7 +21,8 @@ struct RowProductsKernel {
   float* products;
 
   WT_DEVICE void operator()() const {
-    for (int64_t row = BlockX() * kWarps + Thread() / kWarp; row < rows; row += static_cast<int64_t>(GridX()) * kWarps) {
+    for (int64_t row = BlockX() * kWarps + Thread() / kWarp; row < rows;
+         row += static_cast<int64_t>(GridX()) * kWarps) {
       const int64_t head = row % heads, token = row / heads;
       float sum = 0.0f;
       ForEachPiece<kWidth>(n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
@@ -48,7 +49,8 @@ struct MergeKernel {
   float* sums;
 
   WT_DEVICE void operator()() const {
-    for (int64_t row = BlockX() * kWarps + Thread() / kWarp; row < rows; row += static_cast<int64_t>(GridX()) * kWarps) {
+    for (int64_t row = BlockX() * kWarps + Thread() / kWarp; row < rows;
+         row += static_cast<int64_t>(GridX()) * kWarps) {
       const int64_t head = row % heads, token = row / heads;
       const int64_t statistic = (token / seq * heads + head) * seq + token % seq;
       const float a = sums[statistic], b = other_sums[statistic], most = Maximum()(a, b);
@@ -105,7 +107,8 @@ Parts PackedParts(const AttentionShape& shape, T* qkv) {
 }
 
 template <typename T>
-void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out, float* log_sum_exp) {
+void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+             float* log_sum_exp) {
   if constexpr (!std::is_same_v<T, float>) {
     if (FlashTakes(shape, in.queries, in.keys, out)) return FlashForward(queue, shape, in, out, log_sum_exp);
   }
@@ -113,14 +116,16 @@ void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>
 }
 
 template <typename T>
-void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, AttentionSaved<T> saved,
-              const T* out, bool accumulate_queries, const AttentionGradients<T>& gradients) {
+void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
+              AttentionSaved<T> saved, const T* out, bool accumulate_queries,
+              const AttentionGradients<T>& gradients) {
   using Products = RowProductsKernel<T>;
   float* products = queue.Scratch(StatisticElements(shape));
   const int64_t rows = StatisticElements(shape);
-  queue.Launch(Products{rows, shape.heads, shape.seq, shape.head_dim,
-                        shape.head_dim % Products::kWidth == 0 && Aligned(out, saved.dout), out, saved.dout, products},
-               {queue.BlocksFor(rows, Products::kWarps)});
+  queue.Launch(
+      Products{rows, shape.heads, shape.seq, shape.head_dim,
+               shape.head_dim % Products::kWidth == 0 && Aligned(out, saved.dout), out, saved.dout, products},
+      {queue.BlocksFor(rows, Products::kWarps)});
   saved.products = products;
   if constexpr (!std::is_same_v<T, float>) {
     if (saved.log_sum_exp != nullptr && FlashTakes(shape, in.queries, in.keys, saved.dout) &&
@@ -138,7 +143,9 @@ int64_t SavedElements(const AttentionShape& shape, AttentionKind kind) {
 }  // namespace
 
 int64_t ScratchBytes(const AttentionBackward& op, const Traits&) { return op.batch * op.heads * op.seq * 4; }
-int64_t ScratchBytes(const ContextAttentionBackward& op, const Traits&) { return op.batch * op.heads * op.seq * 4; }
+int64_t ScratchBytes(const ContextAttentionBackward& op, const Traits&) {
+  return op.batch * op.heads * op.seq * 4;
+}
 
 void Run(Queue& queue, const AttentionForward& op, const Operands& operands) {
   const AttentionShape shape = ShapeOf(op);
@@ -149,7 +156,8 @@ void Run(Queue& queue, const AttentionForward& op, const Operands& operands) {
     const auto in = PackedParts<AttentionInputs<T>>(shape, qkv);
     T* out = operands.Out<T>(0, tokens * shape.out_stride);
     const int64_t saved = SavedElements(shape, op.kind);
-    if (op.kind == AttentionKind::kEager) return PlainForward<T>(queue, shape, in, out, nullptr, operands.Out<T>(1, saved));
+    if (op.kind == AttentionKind::kEager)
+      return PlainForward<T>(queue, shape, in, out, nullptr, operands.Out<T>(1, saved));
     Forward(queue, shape, in, out, operands.Out(1, saved));
   });
 }
@@ -164,13 +172,15 @@ void Run(Queue& queue, const AttentionBackward& op, const Operands& operands) {
     saved.dout = operands.In<T>(0, tokens * shape.out_stride);
     if (op.kind == AttentionKind::kEager) saved.probabilities = operands.In<T>(3, saved_elements);
     else saved.log_sum_exp = operands.In(3, saved_elements);
-    Backward(queue, shape, PackedParts<AttentionInputs<T>>(shape, operands.In<T>(1, tokens * shape.query_stride)), saved,
+    Backward(queue, shape,
+             PackedParts<AttentionInputs<T>>(shape, operands.In<T>(1, tokens * shape.query_stride)), saved,
              operands.In<T>(2, tokens * shape.out_stride), false,
              PackedParts<AttentionGradients<T>>(shape, operands.Out<T>(0, tokens * shape.query_stride)));
   });
 }
 
-void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context, const Operands& operands) {
+void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context,
+         const Operands& operands) {
   const AttentionShape shape = ContextShapeOf(op, context.context.rank);
   const int64_t tokens = op.batch * op.seq;
   WithElement(op.dtype, [&](auto element) {
@@ -183,7 +193,8 @@ void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& c
   });
 }
 
-void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& context, const Operands& operands) {
+void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& context,
+         const Operands& operands) {
   const AttentionShape shape = ContextShapeOf(op, context.context.rank);
   const int64_t tokens = op.batch * op.seq, values = op.kv_heads * op.head_dim;
   WithElement(op.dtype, [&](auto element) {
@@ -193,7 +204,8 @@ void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& 
     AttentionSaved<T> saved;
     saved.dout = operands.In<T>(0, tokens * shape.out_stride);
     saved.log_sum_exp = operands.In(4, StatisticElements(shape));
-    Backward(queue, shape, AttentionInputs<T>{operands.In<T>(1, tokens * shape.query_stride), keys, keys + values}, saved,
+    Backward(queue, shape,
+             AttentionInputs<T>{operands.In<T>(1, tokens * shape.query_stride), keys, keys + values}, saved,
              operands.In<T>(3, tokens * shape.out_stride), op.accumulate,
              AttentionGradients<T>{operands.Out<T>(0, tokens * shape.query_stride), dkeys, dkeys + values});
   });
@@ -206,10 +218,10 @@ void Run(Queue& queue, const MergeAttention& op, const Operands& operands) {
     using Kernel = MergeKernel<T>;
     const T* other = operands.In<T>(0, rows * op.head_dim);
     T* out = operands.Out<T>(0, rows * op.head_dim);
-    queue.Launch(Kernel{rows, op.heads, op.seq, op.head_dim,
-                        op.head_dim % Kernel::kWidth == 0 && Aligned(other, out), other, operands.In(1, rows), out,
-                        operands.Out(1, rows)},
-                 {queue.BlocksFor(rows, Kernel::kWarps)});
+    queue.Launch(
+        Kernel{rows, op.heads, op.seq, op.head_dim, op.head_dim % Kernel::kWidth == 0 && Aligned(other, out),
+               other, operands.In(1, rows), out, operands.Out(1, rows)},
+        {queue.BlocksFor(rows, Kernel::kWarps)});
   });
 }
 

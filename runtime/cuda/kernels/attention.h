@@ -13,8 +13,10 @@ inline constexpr int64_t kMostHeadDim = 256;
 // REQUIRES: SharedBytes(op) fits the device, head_dim is at most kMostHeadDim, and seq of context-parallel ranks is even.
 void Run(Queue& queue, const AttentionForward& op, const Operands& operands);
 void Run(Queue& queue, const AttentionBackward& op, const Operands& operands);
-void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context, const Operands& operands);
-void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& context, const Operands& operands);
+void Run(Queue& queue, const ContextAttentionForward& op, const KernelContext& context,
+         const Operands& operands);
+void Run(Queue& queue, const ContextAttentionBackward& op, const KernelContext& context,
+         const Operands& operands);
 void Run(Queue& queue, const MergeAttention& op, const Operands& operands);
 
 int64_t ScratchBytes(const AttentionBackward& op, const Traits& traits);

@@ -29,7 +29,8 @@ struct AttentionShape {
   int seq = 0;  // rows of a sequence that one rank has
   Chunks queries, keys;
   float scale = 1.0f;
-  int64_t query_stride = 0, key_stride = 0, out_stride = 0;  // distances of rows, of operands and their gradients alike
+  int64_t query_stride = 0, key_stride = 0,
+          out_stride = 0;  // distances of rows, of operands and their gradients alike
 
 #if defined(WT_DEVICE)
   WT_DEVICE int KeyHead(int head) const { return head / (heads / kv_heads); }

@@ -17,18 +17,19 @@ struct CopyKernel {
   To* out;
 
   WT_DEVICE void operator()() const {
-    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(), [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<float, kPiece> x = Load<kPiece>(in + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) x.at[j] *= scale;
-      if (accumulate) {
-        const Pack<float, kPiece> before = Load<kPiece>(out + i);
-        WT_UNROLL
-        for (int j = 0; j < kPiece; ++j) x.at[j] += before.at[j];
-      }
-      Store(out + i, x);
-    });
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           Pack<float, kPiece> x = Load<kPiece>(in + i);
+                           WT_UNROLL
+                           for (int j = 0; j < kPiece; ++j) x.at[j] *= scale;
+                           if (accumulate) {
+                             const Pack<float, kPiece> before = Load<kPiece>(out + i);
+                             WT_UNROLL
+                             for (int j = 0; j < kPiece; ++j) x.at[j] += before.at[j];
+                           }
+                           Store(out + i, x);
+                         });
   }
 };
 
@@ -42,13 +43,14 @@ struct FillKernel {
 
   WT_DEVICE void operator()() const {
     const T value = Value();
-    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(), [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<T, kPiece> pack;
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) pack.at[j] = value;
-      *reinterpret_cast<Pack<T, kPiece>*>(out + i) = pack;
-    });
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           Pack<T, kPiece> pack;
+                           WT_UNROLL
+                           for (int j = 0; j < kPiece; ++j) pack.at[j] = value;
+                           *reinterpret_cast<Pack<T, kPiece>*>(out + i) = pack;
+                         });
   }
   WT_DEVICE T Value() const {
     if constexpr (std::is_same_v<T, int32_t>) {
@@ -125,7 +127,9 @@ int64_t PartsOf(const ColumnSum& op, const Traits& traits) {
 
 }  // namespace
 
-int64_t ScratchBytes(const ColumnSum& op, const Traits& traits) { return PartsOf(op, traits) * op.columns * 4; }
+int64_t ScratchBytes(const ColumnSum& op, const Traits& traits) {
+  return PartsOf(op, traits) * op.columns * 4;
+}
 
 template <typename T, int kPiece>
 void SumColumns(Queue& queue, const ColumnSum& op, const T* in, T* out) {

@@ -184,10 +184,10 @@ void Run(Queue& queue, const EmbeddingForward& op, const KernelContext& context,
         op.learned_positions ? operands.In<T>(2, op.seq * op.context.ranks * op.hidden) : nullptr;
     T* x = operands.Out<T>(0, op.tokens * op.hidden);
     const bool aligned = op.hidden % Kernel::kWidth == 0 && Aligned(table, positions, x);
-    queue.Launch(Kernel{op.tokens, op.hidden, aligned, VocabRows(op, context.tensor),
-                        TokenPlace(op.context, context.context.rank, op.seq), ids, table, positions, x,
-                        queue.fault()},
-                 {queue.BlocksFor(op.tokens, 1, 16)});
+    queue.Launch(
+        Kernel{op.tokens, op.hidden, aligned, VocabRows(op, context.tensor),
+               TokenPlace(op.context, context.context.rank, op.seq), ids, table, positions, x, queue.fault()},
+        {queue.BlocksFor(op.tokens, 1, 16)});
   });
 }
 
@@ -202,8 +202,8 @@ void Run(Queue& queue, const EmbeddingBackward& op, const KernelContext& context
     if (!op.accumulate_table) queue.Clear(dtable, op.vocab * op.hidden * kSize);
     const bool aligned = op.hidden % Kernel::kWidth == 0 && Aligned(dx, dtable);
     const int64_t across = CeilDivide(op.hidden, Kernel::kThreads * (aligned ? Kernel::kWidth : 1));
-    queue.Launch(Kernel{op.tokens, op.hidden, aligned, op.accumulate_table, VocabRows(op, context.tensor), ids, dx,
-                        dtable, queue.fault()},
+    queue.Launch(Kernel{op.tokens, op.hidden, aligned, op.accumulate_table, VocabRows(op, context.tensor),
+                        ids, dx, dtable, queue.fault()},
                  {queue.BlocksFor(op.tokens, 1, 16), across}, Kernel::kWarps * 4);
     if (!op.learned_positions) return;
 
@@ -212,10 +212,11 @@ void Run(Queue& queue, const EmbeddingBackward& op, const KernelContext& context
     T* dpositions = operands.Out<T>(1, all);
     // Positions of other context-parallel ranks' tokens get nothing.
     if (op.context.ranks > 1 && !op.accumulate_positions) queue.Clear(dpositions, all * kSize);
-    queue.Launch(Positions{op.tokens, op.seq, op.hidden, op.hidden % Kernel::kWidth == 0 && Aligned(dx, dpositions),
-                           op.accumulate_positions, TokenPlace(op.context, context.context.rank, op.seq), dx,
-                           dpositions},
-                 {queue.BlocksFor(op.seq, 1, 16)});
+    queue.Launch(
+        Positions{op.tokens, op.seq, op.hidden, op.hidden % Kernel::kWidth == 0 && Aligned(dx, dpositions),
+                  op.accumulate_positions, TokenPlace(op.context, context.context.rank, op.seq), dx,
+                  dpositions},
+        {queue.BlocksFor(op.seq, 1, 16)});
   });
 }
 

@@ -84,7 +84,9 @@ struct RouteBackwardKernel {
   const int32_t* slots;
   T* dlogits;
 
-  WT_DEVICE int64_t ExpertOf(int32_t slot) const { return slot < 0 ? -1 - static_cast<int64_t>(slot) : slot / capacity; }
+  WT_DEVICE int64_t ExpertOf(int32_t slot) const {
+    return slot < 0 ? -1 - static_cast<int64_t>(slot) : slot / capacity;
+  }
 
   WT_DEVICE void operator()() const {
     for (int64_t t = FirstIndex<kThreads>(); t < tokens; t += IndexStride<kThreads>()) {
@@ -209,7 +211,8 @@ void Run(Queue& queue, const RouteTokens& op, const Operands& operands) {
   // Numbers of experts are read by every expert's block, while each overwrites its own: from a copy.
   int32_t* chosen = queue.Scratch<int32_t>(choices);
   queue.CopyMemory(chosen, slots, choices * 4);
-  queue.Launch(TakeSlotsKernel{choices, op.capacity, chosen, slots}, {op.experts}, TakeSlotsKernel::kWarps * 4);
+  queue.Launch(TakeSlotsKernel{choices, op.capacity, chosen, slots}, {op.experts},
+               TakeSlotsKernel::kWarps * 4);
 }
 
 void Run(Queue& queue, const RouteTokensBackward& op, const Operands& operands) {
@@ -230,8 +233,8 @@ void Run(Queue& queue, const DispatchTokens& op, const Operands& operands) {
     const T* x = operands.In<T>(0, op.tokens * op.hidden);
     T* y = operands.Out<T>(0, op.rows * op.hidden);
     queue.Clear(y, op.rows * op.hidden * static_cast<int64_t>(sizeof(T)));
-    queue.Launch(DispatchKernel<T>{choices, op.top_k, op.hidden, op.hidden % kVector<T> == 0 && Aligned(x, y), x,
-                                   operands.In<int32_t>(1, choices), y},
+    queue.Launch(DispatchKernel<T>{choices, op.top_k, op.hidden, op.hidden % kVector<T> == 0 && Aligned(x, y),
+                                   x, operands.In<int32_t>(1, choices), y},
                  {queue.BlocksFor(choices, 1, 16)});
   });
 }
@@ -242,10 +245,11 @@ void Run(Queue& queue, const CombineTokens& op, const Operands& operands) {
     const int64_t choices = op.tokens * op.top_k;
     const T* x = operands.In<T>(0, op.rows * op.hidden);
     T* y = operands.Out<T>(0, op.tokens * op.hidden);
-    queue.Launch(CombineKernel<T>{op.tokens, op.top_k, op.hidden, op.hidden % kVector<T> == 0 && Aligned(x, y), x,
-                                  operands.In<int32_t>(1, choices), op.weighted ? operands.In(2, choices) : nullptr,
-                                  y},
-                 {queue.BlocksFor(op.tokens, 1, 16)});
+    queue.Launch(
+        CombineKernel<T>{op.tokens, op.top_k, op.hidden, op.hidden % kVector<T> == 0 && Aligned(x, y), x,
+                         operands.In<int32_t>(1, choices), op.weighted ? operands.In(2, choices) : nullptr,
+                         y},
+        {queue.BlocksFor(op.tokens, 1, 16)});
   });
 }
 
@@ -258,9 +262,10 @@ void Run(Queue& queue, const CombineBackward& op, const Operands& operands) {
     const T* x = operands.In<T>(1, op.rows * op.hidden);
     T* dx = operands.Out<T>(0, op.rows * op.hidden);
     queue.Clear(dx, op.rows * op.hidden * static_cast<int64_t>(sizeof(T)));
-    queue.Launch(Kernel{choices, op.top_k, op.hidden, op.hidden % Kernel::kWidth == 0 && Aligned(dy, x, dx), dy, x,
-                        operands.In<int32_t>(2, choices), operands.In(3, choices), dx, operands.Out(1, choices)},
-                 {queue.BlocksFor(choices, 1, 16)}, Kernel::kThreads / kWarp * 4);
+    queue.Launch(
+        Kernel{choices, op.top_k, op.hidden, op.hidden % Kernel::kWidth == 0 && Aligned(dy, x, dx), dy, x,
+               operands.In<int32_t>(2, choices), operands.In(3, choices), dx, operands.Out(1, choices)},
+        {queue.BlocksFor(choices, 1, 16)}, Kernel::kThreads / kWarp * 4);
   });
 }
 

@@ -14,11 +14,13 @@ bool FlashTakes(const AttentionShape& shape, const void* queries, const void* ke
 
 // T: BFloat16, Float16. REQUIRES: FlashTakes.
 template <typename T>
-void FlashForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out, float* log_sum_exp);
+void FlashForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+                  float* log_sum_exp);
 
 // saved.probabilities is not read. dqueries (acc).
 template <typename T>
 void FlashBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
-                   const AttentionSaved<T>& saved, bool accumulate_queries, const AttentionGradients<T>& gradients);
+                   const AttentionSaved<T>& saved, bool accumulate_queries,
+                   const AttentionGradients<T>& gradients);
 
 }  // namespace windtunnel::WT_KERNELS

@@ -14,7 +14,7 @@ WT_DEVICE float LogSumExpAt(const float* log_sum_exp, int row, int rows) {
 // A block has 64 queries of one head, a warp 16 of them: dQ = dS K, dS = P (dO V^T - D) scale.
 template <typename T, int kHeadDim, int kKeys>
 struct FlashQueryGradientKernel {
-  static constexpr int kThreads = kFlashThreads, kRows = 16 * kFlashWarps;
+  static constexpr int kThreads = kFlashThreads, kRows = 16 * kFlashWarps, kResidentBlocks = 2;
   using QueryTile = FlashTile<T, kRows, kHeadDim>;
   using KeyTile = FlashTile<T, kKeys, kHeadDim>;
   static constexpr int64_t kSharedBytes = 2 * (2 * QueryTile::kElements + 2 * 2 * KeyTile::kElements);
@@ -30,10 +30,10 @@ struct FlashQueryGradientKernel {
     const QueryTile query_tile{SharedMemory<T>()}, dout_tile{SharedMemory<T>() + QueryTile::kElements};
     const Tile queries = TileAt(shape.queries, kRows, static_cast<int>(GridX()) - 1 - BlockX());
     const int64_t first_row = shape.Row(sequence, queries.chunk) + queries.first;
-    query_tile.Fetch(in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride, queries.rows,
-                     head_dim);
-    dout_tile.Fetch(saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride, queries.rows,
-                    head_dim);
+    query_tile.Fetch(in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
+                     queries.rows, head_dim);
+    dout_tile.Fetch(saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride,
+                    queries.rows, head_dim);
     const int first = Thread() / kWarp * 16;
     const int64_t statistic = shape.Statistic(sequence, head, queries.chunk) + queries.first;
     float log_sum_exp[2], product[2];
@@ -50,7 +50,8 @@ struct FlashQueryGradientKernel {
     int stage = 0;
     if (!coming.done()) FetchKeys(coming.tile(), stage);
     AsyncCommit();
-    for (VisibleKeys keys(shape.keys, kKeys, queries); !keys.done(); keys.Next(), stage ^= 1) {
+    while (!coming.done()) {
+      const Tile keys = coming.tile();
       coming.Next();
       if (!coming.done()) FetchKeys(coming.tile(), stage ^ 1);
       AsyncCommit();
@@ -60,10 +61,13 @@ struct FlashQueryGradientKernel {
       ClearResults(s);
       ClearResults(d);
       AddTimesTransposed<T>(query_tile, first, StageTile(stage, 0), kHeadDim, s);
+      if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first)
+        Hide(keys, queries.position + first, s);
       AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
-      ScoreGradients(keys.tile(), queries.position + first, log_sum_exp, product, d, s);
+      ScoreGradients(log_sum_exp, product, d, s);
       AddResultsTimes<T>(s, StageTile(stage, 0), result);
       SyncThreads();
+      stage ^= 1;
     }
     AsyncWait<0>();
     const float one[2] = {1.0f, 1.0f};
@@ -83,17 +87,15 @@ struct FlashQueryGradientKernel {
   }
 
   // s: scores -> gradients of the scores; d: gradients of the probabilities.
-  WT_DEVICE void ScoreGradients(const Tile& keys, int first_position, const float (&log_sum_exp)[2],
-                                const float (&product)[2], const Results<kKeys / 8>& d, Results<kKeys / 8>& s) const {
+  WT_DEVICE void ScoreGradients(const float (&log_sum_exp)[2], const float (&product)[2],
+                                const Results<kKeys / 8>& d, Results<kKeys / 8>& s) const {
     const float scale = shape.scale * kLog2E;
     WT_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       WT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int key = ColumnOfElement(n, i);
-        const bool sees = key < keys.rows && keys.position + key <= first_position + RowOfElement(i);
         const float p = Exp2Fast(s[n][i] * scale - log_sum_exp[i / 2]);
-        s[n][i] = sees ? p * (d[n][i] - product[i / 2]) * shape.scale : 0.0f;
+        s[n][i] = p * (d[n][i] - product[i / 2]) * shape.scale;
       }
     }
   }
@@ -131,7 +133,8 @@ struct FlashKeyGradientKernel {
     int stage = 0;
     if (!coming.done()) FetchQueries(coming, stage);
     AsyncCommit();
-    for (SeeingQueries queries(shape.queries, kQueries, keys, group); !queries.done(); queries.Next(), stage ^= 1) {
+    while (!coming.done()) {
+      const int position = coming.tile().position;
       coming.Next();
       if (!coming.done()) FetchQueries(coming, stage ^ 1);
       AsyncCommit();
@@ -140,13 +143,15 @@ struct FlashKeyGradientKernel {
       Results<kQueries / 8> p, d;
       ClearResults(p);
       AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
-      Probabilities(keys, first, queries.tile(), stage, p);
+      if (keys.position + first + 15 > position) HideFromEarlier(keys.position + first, position, p);
+      Exponentiate(stage, p);
       AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
       ClearResults(d);
       AddTimesTransposed<T>(value_tile, first, StageTile(stage, 1), kHeadDim, d);
       ScoreGradients(stage, p, d);
       AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
       SyncThreads();
+      stage ^= 1;
     }
     AsyncWait<0>();
     const float one[2] = {1.0f, 1.0f};
@@ -166,10 +171,10 @@ struct FlashKeyGradientKernel {
     const Tile& tile = queries.tile();
     const int head = BlockY() * (shape.heads / shape.kv_heads) + queries.head();
     const int64_t row = shape.Row(BlockZ(), tile.chunk) + tile.first;
-    StageTile(stage, 0).Fetch(in.queries + row * shape.query_stride + head * shape.head_dim, shape.query_stride,
+    StageTile(stage, 0).Fetch(in.queries + row * shape.query_stride + head * shape.head_dim,
+                              shape.query_stride, tile.rows, shape.head_dim);
+    StageTile(stage, 1).Fetch(saved.dout + row * shape.out_stride + head * shape.head_dim, shape.out_stride,
                               tile.rows, shape.head_dim);
-    StageTile(stage, 1).Fetch(saved.dout + row * shape.out_stride + head * shape.head_dim, shape.out_stride, tile.rows,
-                              shape.head_dim);
     const int64_t statistic = shape.Statistic(BlockZ(), head, tile.chunk) + tile.first;
     if (const int i = Thread(); i < kQueries) {
       Statistics(stage, 0)[i] = LogSumExpAt(saved.log_sum_exp + statistic, i, tile.rows);
@@ -177,19 +182,27 @@ struct FlashKeyGradientKernel {
     }
   }
 
-  // p: scores (keys down, queries across) -> probabilities.
-  WT_DEVICE void Probabilities(const Tile& keys, int first, const Tile& queries, int stage,
-                               Results<kQueries / 8>& p) const {
+  // Scores (keys down, queries across) of queries that come before the key: minus infinity. Keys that there are not have rows of their own,
+  // which nobody stores; queries that there are not have an infinite log-sum-exp.
+  static WT_DEVICE void HideFromEarlier(int key_position, int query_position, Results<kQueries / 8>& p) {
+    WT_UNROLL
+    for (int n = 0; n < kQueries / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (key_position + RowOfElement(i) > query_position + ColumnOfElement(n, i))
+          p[n][i] = -std::numeric_limits<float>::infinity();
+      }
+    }
+  }
+
+  // p: scores -> probabilities.
+  WT_DEVICE void Exponentiate(int stage, Results<kQueries / 8>& p) const {
     const float scale = shape.scale * kLog2E;
     const float* const log_sum_exp = Statistics(stage, 0);
     WT_UNROLL
     for (int n = 0; n < kQueries / 8; ++n) {
       WT_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int query = ColumnOfElement(n, i), key = first + RowOfElement(i);
-        const bool sees = key < keys.rows && keys.position + key <= queries.position + query;
-        p[n][i] = sees ? Exp2Fast(p[n][i] * scale - log_sum_exp[query]) : 0.0f;
-      }
+      for (int i = 0; i < 4; ++i) p[n][i] = Exp2Fast(p[n][i] * scale - log_sum_exp[ColumnOfElement(n, i)]);
     }
   }
 
@@ -199,17 +212,21 @@ struct FlashKeyGradientKernel {
     WT_UNROLL
     for (int n = 0; n < kQueries / 8; ++n) {
       WT_UNROLL
-      for (int i = 0; i < 4; ++i) d[n][i] = p[n][i] * (d[n][i] - products[ColumnOfElement(n, i)]) * shape.scale;
+      for (int i = 0; i < 4; ++i)
+        d[n][i] = p[n][i] * (d[n][i] - products[ColumnOfElement(n, i)]) * shape.scale;
     }
   }
 };
 
 template <typename T, int kHeadDim, int kKeys, int kQueries>
-void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, const AttentionSaved<T>& saved,
-              bool accumulate_queries, const AttentionGradients<T>& gradients) {
+void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
+              const AttentionSaved<T>& saved, bool accumulate_queries,
+              const AttentionGradients<T>& gradients) {
   using KeyGradient = FlashKeyGradientKernel<T, kHeadDim, kQueries>;
   using QueryGradient = FlashQueryGradientKernel<T, kHeadDim, kKeys>;
-  const auto tiles = [](const Chunks& chunks) { return chunks.count * CeilDivide(chunks.length, 16 * kFlashWarps); };
+  const auto tiles = [](const Chunks& chunks) {
+    return chunks.count * CeilDivide(chunks.length, 16 * kFlashWarps);
+  };
   queue.Launch(KeyGradient{shape, in, saved, gradients.keys, gradients.values},
                {tiles(shape.keys), shape.kv_heads, shape.batch}, KeyGradient::kSharedBytes);
   queue.Launch(QueryGradient{shape, in, saved, accumulate_queries, gradients.queries},
@@ -220,15 +237,20 @@ void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T
 
 template <typename T>
 void FlashBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
-                   const AttentionSaved<T>& saved, bool accumulate_queries, const AttentionGradients<T>& gradients) {
-  if (shape.head_dim <= 64) return Backward<T, 64, 64, 64>(queue, shape, in, saved, accumulate_queries, gradients);
-  if (shape.head_dim <= 96) return Backward<T, 96, 64, 64>(queue, shape, in, saved, accumulate_queries, gradients);
+                   const AttentionSaved<T>& saved, bool accumulate_queries,
+                   const AttentionGradients<T>& gradients) {
+  if (shape.head_dim <= 64)
+    return Backward<T, 64, 64, 64>(queue, shape, in, saved, accumulate_queries, gradients);
+  if (shape.head_dim <= 96)
+    return Backward<T, 96, 64, 32>(queue, shape, in, saved, accumulate_queries, gradients);
   return Backward<T, 128, 64, 32>(queue, shape, in, saved, accumulate_queries, gradients);
 }
 
 template void FlashBackward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&,
-                                      const AttentionSaved<BFloat16>&, bool, const AttentionGradients<BFloat16>&);
+                                      const AttentionSaved<BFloat16>&, bool,
+                                      const AttentionGradients<BFloat16>&);
 template void FlashBackward<Float16>(Queue&, const AttentionShape&, const AttentionInputs<Float16>&,
-                                     const AttentionSaved<Float16>&, bool, const AttentionGradients<Float16>&);
+                                     const AttentionSaved<Float16>&, bool,
+                                     const AttentionGradients<Float16>&);
 
 }  // namespace windtunnel::WT_KERNELS

@@ -48,14 +48,16 @@ struct FlashForwardKernel {
     int stage = 0;
     if (!coming.done()) FetchKeys(coming.tile(), stage);
     AsyncCommit();
-    for (VisibleKeys keys(shape.keys, kKeys, queries); !keys.done(); keys.Next(), stage ^= 1) {
+    while (!coming.done()) {
+      const Tile keys = coming.tile();
       coming.Next();
       if (!coming.done()) FetchKeys(coming.tile(), stage ^ 1);
       AsyncCommit();
       AsyncWait<1>();
       SyncThreads();
-      AddKeys(query_tile, queries, keys.tile(), stage, state);
+      AddKeys(query_tile, queries, keys, stage, state);
       SyncThreads();
+      stage ^= 1;
     }
     AsyncWait<0>();
 
@@ -99,7 +101,7 @@ struct FlashForwardKernel {
         }
       }
     }
-    if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position) {
+    if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
       WT_UNROLL
       for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
     }
@@ -122,18 +124,6 @@ struct FlashForwardKernel {
           MatrixMultiplyAdd<T>(state.result[m][2 * n], a[m], b[0]);
           MatrixMultiplyAdd<T>(state.result[m][2 * n + 1], a[m], b[1]);
         }
-      }
-    }
-  }
-
-  static WT_DEVICE void Hide(const Tile& keys, int first_position, Results<kKeys / 8>& s) {
-    WT_UNROLL
-    for (int n = 0; n < kKeys / 8; ++n) {
-      WT_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int key = ColumnOfElement(n, i);
-        if (key >= keys.rows || keys.position + key > first_position + RowOfElement(i))
-          s[n][i] = -std::numeric_limits<float>::infinity();
       }
     }
   }
@@ -186,7 +176,8 @@ struct FlashForwardKernel {
 };
 
 template <typename T, int kHeadDim, int kTiles, int kKeys>
-void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out, float* log_sum_exp) {
+void Forward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+             float* log_sum_exp) {
   using Kernel = FlashForwardKernel<T, kHeadDim, kTiles, kKeys>;
   const int64_t tiles = shape.queries.count * CeilDivide(shape.queries.length, Kernel::kRows);
   queue.Launch(Kernel{shape, in, out, log_sum_exp}, {tiles, shape.heads, shape.batch}, Kernel::kSharedBytes);
@@ -206,8 +197,9 @@ void FlashForward(Queue& queue, const AttentionShape& shape, const AttentionInpu
   return Forward<T, 128, 2, 32>(queue, shape, in, out, log_sum_exp);
 }
 
-template void FlashForward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&, BFloat16*,
-                                     float*);
-template void FlashForward<Float16>(Queue&, const AttentionShape&, const AttentionInputs<Float16>&, Float16*, float*);
+template void FlashForward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&,
+                                     BFloat16*, float*);
+template void FlashForward<Float16>(Queue&, const AttentionShape&, const AttentionInputs<Float16>&, Float16*,
+                                    float*);
 
 }  // namespace windtunnel::WT_KERNELS

@@ -60,7 +60,9 @@ template <int kCount>
 using Results = float[kCount][4];
 
 WT_DEVICE int RowOfElement(int element) { return Lane() / 4 + element / 2 * 8; }
-WT_DEVICE int ColumnOfElement(int fragment, int element) { return fragment * 8 + Lane() % 4 * 2 + element % 2; }
+WT_DEVICE int ColumnOfElement(int fragment, int element) {
+  return fragment * 8 + Lane() % 4 * 2 + element % 2;
+}
 
 // Columns [16 k, 16 k + 16) of results as the left factor of the next product.
 template <typename T, int kCount>
@@ -115,10 +117,24 @@ WT_DEVICE void ClearResults(Results<kCount>& x) {
   }
 }
 
+// Scores of keys that the rows' queries do not see, or that there are not: minus infinity. The rows begin at `first_position`.
+template <int kCount>
+WT_DEVICE void Hide(const Tile& keys, int first_position, Results<kCount>& s) {
+  WT_UNROLL
+  for (int n = 0; n < kCount; ++n) {
+    WT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int key = ColumnOfElement(n, i);
+      if (key >= keys.rows || keys.position + key > first_position + RowOfElement(i))
+        s[n][i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
 // Rows of results times scale[half] (of rows lane / 4 and lane / 4 + 8) to memory, up to `rows` rows and `columns` columns; (acc).
 template <typename T, int kCount>
-WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], int rows, int columns, bool accumulate,
-                            T* to, int64_t row_stride) {
+WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], int rows, int columns,
+                            bool accumulate, T* to, int64_t row_stride) {
   WT_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int row = RowOfElement(2 * half);
@@ -130,8 +146,8 @@ WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], i
       uint32_t* const place = reinterpret_cast<uint32_t*>(to + row * row_stride + column);
       float first = x[n][2 * half] * scale[half], second = x[n][2 * half + 1] * scale[half];
       if (accumulate) {
-        first += Float(static_cast<T>(static_cast<uint16_t>(*place)));
-        second += Float(static_cast<T>(static_cast<uint16_t>(*place >> 16)));
+        first += OneOf<T>(*place, 0);
+        second += OneOf<T>(*place, 1);
       }
       *place = Packed<T>(first, second);
     }

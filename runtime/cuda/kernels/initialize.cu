@@ -30,8 +30,7 @@ struct InitializeKernel {
   WT_DEVICE float Value(uint64_t index) const {
     switch (distribution) {
       case InitializeParameter::Distribution::kNormal: {
-        const int64_t sum = SumOfQuarters(stream.At(3 * index)) +
-                            SumOfQuarters(stream.At(3 * index + 1)) +
+        const int64_t sum = SumOfQuarters(stream.At(3 * index)) + SumOfQuarters(stream.At(3 * index + 1)) +
                             SumOfQuarters(stream.At(3 * index + 2));
         return static_cast<float>(static_cast<double>(sum - 6 * 65535) * 0x1p-16 * scale);
       }
@@ -50,7 +49,8 @@ struct InitializeKernel {
 
 }  // namespace
 
-void Run(Queue& queue, const InitializeParameter& op, const KernelContext& context, const Operands& operands) {
+void Run(Queue& queue, const InitializeParameter& op, const KernelContext& context,
+         const Operands& operands) {
   float* out = operands.Out(0, op.elements);
   const RandomStream stream(context.seed, op.stream);
   const auto launch = [&](int64_t n, int64_t first, int64_t length, int64_t stride) {
@@ -61,7 +61,8 @@ void Run(Queue& queue, const InitializeParameter& op, const KernelContext& conte
   };
   if (op.part.empty()) return launch(op.elements, 0, op.elements, 0);
   for (const StridedRuns& runs : op.part) {
-    const int64_t first = context.expert.rank * op.expert_stride + runs.first + context.tensor.rank * runs.length;
+    const int64_t first =
+        context.expert.rank * op.expert_stride + runs.first + context.tensor.rank * runs.length;
     launch(runs.length * runs.count, first, runs.length, runs.stride);
   }
 }

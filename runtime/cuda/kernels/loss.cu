@@ -171,20 +171,21 @@ struct SquaredErrorKernel {
 
   WT_DEVICE void operator()() const {
     double own = 0.0;
-    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(), [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<float, kPiece> x = Load<kPiece>(prediction + i);
-      const Pack<float, kPiece> t = Load<kPiece>(target + i);
-      float squares = 0.0f;
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) {
-        const float difference = x.at[j] - t.at[j];
-        squares += difference * difference;
-        x.at[j] = scale * difference;
-      }
-      own += squares;
-      Store(gradient + i, x);
-    });
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           Pack<float, kPiece> x = Load<kPiece>(prediction + i);
+                           const Pack<float, kPiece> t = Load<kPiece>(target + i);
+                           float squares = 0.0f;
+                           WT_UNROLL
+                           for (int j = 0; j < kPiece; ++j) {
+                             const float difference = x.at[j] - t.at[j];
+                             squares += difference * difference;
+                             x.at[j] = scale * difference;
+                           }
+                           own += squares;
+                           Store(gradient + i, x);
+                         });
     own = ReduceBlock<kThreads>(own, 0.0, SharedMemory<double>(), Sum());
     if (Thread() == 0) sums[BlockX()] = own;
   }
@@ -206,8 +207,8 @@ void Run(Queue& queue, const CrossEntropy& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     queue.Launch(CrossEntropyKernel<T>{op.rows, op.vocab, static_cast<float>(op.gradient_scale / rows),
-                                       operands.In<int32_t>(1, op.rows), operands.Out<T>(1, op.rows * op.vocab),
-                                       losses, queue.fault()},
+                                       operands.In<int32_t>(1, op.rows),
+                                       operands.Out<T>(1, op.rows * op.vocab), losses, queue.fault()},
                  {RowBlocks(queue, op)}, kLossSharedBytes);
   });
   LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
@@ -238,13 +239,12 @@ void Run(Queue& queue, const VocabParallelLoss& op, const KernelContext& context
   float* losses = queue.Scratch(op.rows);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    queue.Launch(
-        VocabParallelLossKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab,
-                                   static_cast<float>(op.gradient_scale / rows),
-                                   operands.Out<T>(1, op.rows * op.vocab), operands.In<int32_t>(1, op.rows),
-                                   operands.In(2, op.rows), operands.In(3, op.rows), operands.In(4, op.rows),
-                                   losses},
-        {RowBlocks(queue, op)});
+    queue.Launch(VocabParallelLossKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab,
+                                            static_cast<float>(op.gradient_scale / rows),
+                                            operands.Out<T>(1, op.rows * op.vocab),
+                                            operands.In<int32_t>(1, op.rows), operands.In(2, op.rows),
+                                            operands.In(3, op.rows), operands.In(4, op.rows), losses},
+                 {RowBlocks(queue, op)});
   });
   LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
 }
@@ -267,9 +267,10 @@ void Run(Queue& queue, const MeanSquaredError& op, const Operands& operands) {
     const T* prediction = operands.In<T>(0, n);
     const float* target = operands.In(1, n);
     T* gradient = operands.Out<T>(1, n);
-    queue.Launch(Kernel{n, Aligned(prediction, target, gradient),
-                        static_cast<float>(2.0 * op.gradient_scale / count), prediction, target, gradient, sums},
-                 {blocks}, Kernel::kThreads / kWarp * 8);
+    queue.Launch(
+        Kernel{n, Aligned(prediction, target, gradient), static_cast<float>(2.0 * op.gradient_scale / count),
+               prediction, target, gradient, sums},
+        {blocks}, Kernel::kThreads / kWarp * 8);
   });
   LaunchSumNumbers(queue, blocks, 1.0 / count, false, sums, operands.Out(0, 1));
 }

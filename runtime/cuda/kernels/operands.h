@@ -29,7 +29,8 @@ struct Operands {
   // A program that hands over less than its operator promises is broken: aborts, naming what and how much.
   [[noreturn]] static void Mismatch(size_t index, size_t operands, int64_t needed);
   static const TensorRef& At(std::span<const TensorRef> tensors, size_t index, int64_t elements) {
-    if (index >= tensors.size() || tensors[index].elements < elements) Mismatch(index, tensors.size(), elements);
+    if (index >= tensors.size() || tensors[index].elements < elements)
+      Mismatch(index, tensors.size(), elements);
     return tensors[index];
   }
 };

@@ -109,8 +109,8 @@ struct MomentumRule {
 struct AdamRule {
   static constexpr int kStates = 2;
   float beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float step_size;        // lr / (1 - beta1^t)
-  float v_correction;     // 1 / sqrt(1 - beta2^t)
+  float step_size;     // lr / (1 - beta1^t)
+  float v_correction;  // 1 / sqrt(1 - beta2^t)
   float eps;
   float decoupled_decay;  // AdamW: 1 - lr * weight_decay, else 1
   float coupled_decay;    // Adam: weight_decay, else 0
@@ -139,8 +139,8 @@ struct UpdateKernel {
       float* const of_parameter = parameter[tensor] + begin;
       float* const of_m = Rule::kStates > 0 ? m[tensor] + begin : nullptr;
       float* const of_v = Rule::kStates > 1 ? v[tensor] + begin : nullptr;
-      ForEachPiece<kFloats>(end - begin, AlignedHere(of_gradient, of_parameter, of_m, of_v), Thread(), kThreads,
-                            [&](auto width, int64_t i) {
+      ForEachPiece<kFloats>(end - begin, AlignedHere(of_gradient, of_parameter, of_m, of_v), Thread(),
+                            kThreads, [&](auto width, int64_t i) {
                               constexpr int kPiece = decltype(width)::value;
                               const Pack<float, kPiece> g = Load<kPiece>(of_gradient + i);
                               Pack<float, kPiece> p = Load<kPiece>(of_parameter + i), first{}, second{};
@@ -184,10 +184,13 @@ int64_t MostSquareBlocks(int64_t tensors, const Traits& traits) {
 
 }  // namespace
 
-int64_t ScratchBytes(const GradientNorm& op, const Traits& traits) { return MostSquareBlocks(op.tensors, traits) * 8; }
+int64_t ScratchBytes(const GradientNorm& op, const Traits& traits) {
+  return MostSquareBlocks(op.tensors, traits) * 8;
+}
 
 void Run(Queue& queue, const GradientNorm& op, const Operands& operands) {
-  double* sums = queue.Scratch<double>(MostSquareBlocks(static_cast<int64_t>(operands.reads.size()), queue.traits()));
+  double* sums =
+      queue.Scratch<double>(MostSquareBlocks(static_cast<int64_t>(operands.reads.size()), queue.traits()));
   int64_t blocks = 0;
   SquaresKernel kernel;
   ForEachTable(

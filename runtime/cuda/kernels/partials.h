@@ -37,7 +37,7 @@ struct AddPartials {
 
 template <typename T>
 void LaunchAddPartials(Queue& queue, int64_t parts, int64_t columns, int64_t stride, bool accumulate,
-                         const float* partials, T* out) {
+                       const float* partials, T* out) {
   using Kernel = AddPartials<T>;
   return queue.Launch(Kernel{parts, columns, stride, accumulate, partials, out},
                       {CeilDivide(columns, Kernel::kColumns)}, Kernel::kThreads * sizeof(float));

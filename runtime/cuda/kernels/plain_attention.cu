@@ -8,7 +8,8 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-inline constexpr int kPlainThreads = 256, kRowLanes = 8, kPlainTile = kPlainThreads / kRowLanes;  // rows and columns
+inline constexpr int kPlainThreads = 256, kRowLanes = 8,
+                     kPlainTile = kPlainThreads / kRowLanes;  // rows and columns
 inline constexpr int kColumnsPerLane = kPlainTile / kRowLanes;
 inline constexpr int kMostPerLane = static_cast<int>(kMostHeadDim) / kRowLanes;  // elements of a row of heads
 inline constexpr int kScoreStride = kPlainTile + 1;
@@ -63,7 +64,8 @@ WT_DEVICE void AddProducts(const PlainTiles& tiles, const float* scores, int b, 
 }
 
 template <typename T>
-WT_DEVICE void StoreRow(const float (&values)[kMostPerLane], float scale, int head_dim, bool accumulate, T* row) {
+WT_DEVICE void StoreRow(const float (&values)[kMostPerLane], float scale, int head_dim, bool accumulate,
+                        T* row) {
   WT_UNROLL
   for (int i = 0; i < kMostPerLane; ++i) {
     const int d = LaneOfRow() + i * kRowLanes;
@@ -89,7 +91,8 @@ struct PlainForwardKernel {
     const Tile queries = TileAt(shape.queries, kPlainTile, BlockX());
     const int row = RowOfThread();
     const int64_t first_row = shape.Row(sequence, queries.chunk) + queries.first;
-    tiles.Fetch(0, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride, queries.rows);
+    tiles.Fetch(0, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
+                queries.rows);
 
     float most = kHidden, sum = 0.0f, result[kMostPerLane] = {};
     for (VisibleKeys keys(shape.keys, kPlainTile, queries); !keys.done(); keys.Next()) {
@@ -146,7 +149,8 @@ struct PlainForwardKernel {
 
   // Once more over all keys, the hidden ones too: their probabilities are zero.
   WT_DEVICE void KeepProbabilities(const PlainTiles& tiles, const Tile& queries, float of_row) const {
-    T* const square = probabilities + static_cast<int64_t>(BlockZ() * shape.heads + BlockY()) * shape.seq * shape.seq;
+    T* const square =
+        probabilities + static_cast<int64_t>(BlockZ() * shape.heads + BlockY()) * shape.seq * shape.seq;
     for (int first = 0; first < shape.seq; first += kPlainTile) {
       const Tile tile = TileAt(shape.keys, kPlainTile, first / kPlainTile);
       SyncThreads();
@@ -159,7 +163,8 @@ struct PlainForwardKernel {
         const int column = LaneOfRow() + i * kRowLanes;
         if (RowOfThread() >= queries.rows || column >= tile.rows) continue;
         const float p = Sees(queries, tile, i) ? std::exp(s[i] * shape.scale - of_row) : 0.0f;
-        square[static_cast<int64_t>(queries.first + RowOfThread()) * shape.seq + first + column] = Rounded<T>(p);
+        square[static_cast<int64_t>(queries.first + RowOfThread()) * shape.seq + first + column] =
+            Rounded<T>(p);
       }
     }
   }
@@ -167,9 +172,11 @@ struct PlainForwardKernel {
 
 // The probability that query `query` has for key `key`, of two tiles; 0 where it does not see it.
 template <typename T>
-WT_DEVICE float ProbabilityOf(const AttentionShape& shape, const AttentionSaved<T>& saved, int sequence, int head,
-                              const Tile& queries, int query, const Tile& keys, int key, float product) {
-  if (query >= queries.rows || key >= keys.rows || keys.position + key > queries.position + query) return 0.0f;
+WT_DEVICE float ProbabilityOf(const AttentionShape& shape, const AttentionSaved<T>& saved, int sequence,
+                              int head, const Tile& queries, int query, const Tile& keys, int key,
+                              float product) {
+  if (query >= queries.rows || key >= keys.rows || keys.position + key > queries.position + query)
+    return 0.0f;
   const int64_t row = shape.Statistic(sequence, head, queries.chunk) + queries.first + query;
   if (saved.log_sum_exp == nullptr) return Float(saved.probabilities[row * shape.seq + keys.first + key]);
   return std::exp(product * shape.scale - saved.log_sum_exp[row]);
@@ -192,8 +199,10 @@ struct PlainQueryGradientKernel {
     const Tile queries = TileAt(shape.queries, kPlainTile, BlockX());
     const int row = RowOfThread();
     const int64_t first_row = shape.Row(sequence, queries.chunk) + queries.first;
-    tiles.Fetch(0, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride, queries.rows);
-    tiles.Fetch(1, saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride, queries.rows);
+    tiles.Fetch(0, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
+                queries.rows);
+    tiles.Fetch(1, saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride,
+                queries.rows);
     const int64_t statistic = shape.Statistic(sequence, head, queries.chunk) + queries.first + row;
     const float product = row < queries.rows ? saved.products[statistic] : 0.0f;
 
@@ -220,7 +229,8 @@ struct PlainQueryGradientKernel {
       SyncWarp();
     }
     if (row < queries.rows)
-      StoreRow(result, 1.0f, head_dim, accumulate, dqueries + (first_row + row) * shape.query_stride + head * head_dim);
+      StoreRow(result, 1.0f, head_dim, accumulate,
+               dqueries + (first_row + row) * shape.query_stride + head * head_dim);
   }
 };
 
@@ -250,8 +260,10 @@ struct PlainKeyGradientKernel {
       const int head = kv_head * group + queries.head();
       const int64_t first_row = shape.Row(sequence, tile.chunk) + tile.first;
       SyncThreads();
-      tiles.Fetch(2, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride, tile.rows);
-      tiles.Fetch(3, saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride, tile.rows);
+      tiles.Fetch(2, in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
+                  tile.rows);
+      tiles.Fetch(3, saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride,
+                  tile.rows);
       SyncThreads();
       float s[kColumnsPerLane], d[kColumnsPerLane];
       Products(tiles, 0, 2, s);
@@ -268,7 +280,8 @@ struct PlainKeyGradientKernel {
       AddProducts(tiles, scores, 3, of_values);
       SyncWarp();
       WT_UNROLL
-      for (int i = 0; i < kColumnsPerLane; ++i) scores[row * kScoreStride + LaneOfRow() + i * kRowLanes] = s[i];
+      for (int i = 0; i < kColumnsPerLane; ++i)
+        scores[row * kScoreStride + LaneOfRow() + i * kRowLanes] = s[i];
       SyncWarp();
       AddProducts(tiles, scores, 2, of_keys);
       SyncWarp();
@@ -290,15 +303,16 @@ int64_t PlainTilesOf(const Chunks& chunks) { return chunks.count * CeilDivide(ch
 int64_t PlainSharedBytes(int64_t head_dim) { return PlainBytes(4, head_dim); }
 
 template <typename T>
-void PlainForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out, float* log_sum_exp,
-                  T* probabilities) {
+void PlainForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+                  float* log_sum_exp, T* probabilities) {
   queue.Launch(PlainForwardKernel<T>{shape, in, out, log_sum_exp, probabilities},
                {PlainTilesOf(shape.queries), shape.heads, shape.batch}, PlainBytes(3, shape.head_dim));
 }
 
 template <typename T>
 void PlainBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
-                   const AttentionSaved<T>& saved, bool accumulate_queries, const AttentionGradients<T>& gradients) {
+                   const AttentionSaved<T>& saved, bool accumulate_queries,
+                   const AttentionGradients<T>& gradients) {
   const int64_t bytes = PlainBytes(4, shape.head_dim);
   queue.Launch(PlainKeyGradientKernel<T>{shape, in, saved, gradients.keys, gradients.values},
                {PlainTilesOf(shape.keys), shape.kv_heads, shape.batch}, bytes);
@@ -306,9 +320,9 @@ void PlainBackward(Queue& queue, const AttentionShape& shape, const AttentionInp
                {PlainTilesOf(shape.queries), shape.heads, shape.batch}, bytes);
 }
 
-#define WT_INSTANTIATE(T)                                                                                       \
-  template void PlainForward<T>(Queue&, const AttentionShape&, const AttentionInputs<T>&, T*, float*, T*);      \
-  template void PlainBackward<T>(Queue&, const AttentionShape&, const AttentionInputs<T>&,                      \
+#define WT_INSTANTIATE(T)                                                                                  \
+  template void PlainForward<T>(Queue&, const AttentionShape&, const AttentionInputs<T>&, T*, float*, T*); \
+  template void PlainBackward<T>(Queue&, const AttentionShape&, const AttentionInputs<T>&,                 \
                                  const AttentionSaved<T>&, bool, const AttentionGradients<T>&);
 WT_INSTANTIATE(float)
 WT_INSTANTIATE(BFloat16)

@@ -9,8 +9,8 @@ namespace windtunnel::WT_KERNELS {
 
 // `probabilities` ([batch, heads, seq, seq], hidden ones zero) may be null, and so may log_sum_exp.
 template <typename T>
-void PlainForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out, float* log_sum_exp,
-                  T* probabilities);
+void PlainForward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in, T* out,
+                  float* log_sum_exp, T* probabilities);
 
 // What backward has of the forward pass: the log-sum-exp, or the probabilities themselves where that is null. `products` are those of
 // out and dout, [batch, heads, seq].
@@ -23,6 +23,7 @@ struct AttentionSaved {
 // dqueries (acc).
 template <typename T>
 void PlainBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
-                   const AttentionSaved<T>& saved, bool accumulate_queries, const AttentionGradients<T>& gradients);
+                   const AttentionSaved<T>& saved, bool accumulate_queries,
+                   const AttentionGradients<T>& gradients);
 
 }  // namespace windtunnel::WT_KERNELS

@@ -101,7 +101,8 @@ template <typename Kernel>
 void Queue::Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes) {
   // What a device refuses: cudaErrorInvalidValue and cudaErrorInvalidConfiguration.
   if (shared_bytes > traits_.shared_bytes) Note(1, __PRETTY_FUNCTION__, shared_bytes);
-  if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535) Note(9, __PRETTY_FUNCTION__, 0);
+  if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535)
+    Note(9, __PRETTY_FUNCTION__, 0);
   if (failure_.error != 0) return;
   emulator::RunBlocks({static_cast<int>(grid.x), static_cast<int>(grid.y), static_cast<int>(grid.z)},
                       Kernel::kThreads, shared_bytes, [&kernel] { kernel(); });
@@ -136,11 +137,12 @@ void Queue::Launch(const Kernel& kernel, Grid grid, int64_t shared_bytes) {
                               static_cast<int>(shared_bytes)),
          __PRETTY_FUNCTION__, shared_bytes);
   }
-  RunKernel<Kernel><<<dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                           static_cast<unsigned>(grid.z)),
-                      Kernel::kThreads, static_cast<size_t>(shared_bytes),
-                      static_cast<cudaStream_t>(stream_)>>>(kernel);
-  Note(cudaGetLastError(), __PRETTY_FUNCTION__, shared_bytes);
+  void* operands[] = {const_cast<Kernel*>(&kernel)};
+  const auto size = [](int64_t blocks) { return static_cast<unsigned>(blocks); };
+  Note(cudaLaunchKernel(reinterpret_cast<const void*>(&RunKernel<Kernel>),
+                        dim3(size(grid.x), size(grid.y), size(grid.z)), dim3(Kernel::kThreads), operands,
+                        static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream_)),
+       __PRETTY_FUNCTION__, shared_bytes);
 }
 
 #endif

@@ -30,7 +30,8 @@ struct CopyRunsKernel {
       const int64_t run = i / pieces, block = run / rows, row = run % rows;
       const int64_t within = (i - run * pieces) * static_cast<int64_t>(sizeof(Piece));
       *reinterpret_cast<Piece*>(to + block * to_strides.block + row * to_strides.row + within) =
-          *reinterpret_cast<const Piece*>(from + block * from_strides.block + row * from_strides.row + within);
+          *reinterpret_cast<const Piece*>(from + block * from_strides.block + row * from_strides.row +
+                                          within);
     }
   }
 };
@@ -40,8 +41,8 @@ struct alignas(16) Bytes16 {
 };
 
 template <typename Piece>
-void LaunchCopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, const char* from, Strides from_strides,
-                    char* to, Strides to_strides) {
+void LaunchCopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, const char* from,
+                    Strides from_strides, char* to, Strides to_strides) {
   using Kernel = CopyRunsKernel<Piece>;
   const int64_t pieces = bytes / static_cast<int64_t>(sizeof(Piece));
   queue.Launch(Kernel{blocks, rows, pieces, from_strides, to_strides, from, to},
@@ -49,8 +50,8 @@ void LaunchCopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, c
 }
 
 // In pieces as large as everything is a multiple of.
-void CopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, const char* from, Strides from_strides,
-              char* to, Strides to_strides) {
+void CopyRuns(Queue& queue, int64_t blocks, int64_t rows, int64_t bytes, const char* from,
+              Strides from_strides, char* to, Strides to_strides) {
   const int64_t all = bytes | from_strides.block | from_strides.row | to_strides.block | to_strides.row |
                       static_cast<int64_t>(reinterpret_cast<uintptr_t>(from)) |
                       static_cast<int64_t>(reinterpret_cast<uintptr_t>(to));

@@ -110,8 +110,9 @@ WT_DEVICE bool CompareAndSwap(int32_t* place, int32_t expected, int32_t desired)
   return true;
 }
 
+// The first (0, the lower half) or the second of two neighbours in memory.
 template <typename T>
-WT_DEVICE float Half(uint32_t pair, int which) {
+WT_DEVICE float OneOf(uint32_t pair, int which) {
   return Float(static_cast<T>(static_cast<uint16_t>(pair >> (16 * which))));
 }
 
@@ -121,8 +122,8 @@ WT_DEVICE void MatrixMultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const ui
   struct Fragments {
     float a[4][2], b[2][2];
   } own;
-  for (int i = 0; i < 8; ++i) own.a[i / 2][i % 2] = Half<T>(a[i / 2], i % 2);
-  for (int i = 0; i < 4; ++i) own.b[i / 2][i % 2] = Half<T>(b[i / 2], i % 2);
+  for (int i = 0; i < 8; ++i) own.a[i / 2][i % 2] = OneOf<T>(a[i / 2], i % 2);
+  for (int i = 0; i < 4; ++i) own.b[i / 2][i % 2] = OneOf<T>(b[i / 2], i % 2);
   const emulator::Slot* slots = emulator::Exchange(&own, sizeof own);
   const int lane = Thread() % kWarp;
   for (int i = 0; i < 4; ++i) {
@@ -153,6 +154,9 @@ WT_DEVICE void LoadMatrices(uint32_t (&out)[4], const void* row, bool transposed
 }
 WT_DEVICE void LoadMatrices(uint32_t (&out)[4], const void* row) { LoadMatrices(out, row, false); }
 WT_DEVICE void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) { LoadMatrices(out, row, true); }
+
+// 16 bytes to global memory at once.
+WT_DEVICE void StoreWords(void* to, const uint32_t (&words)[4]) { memcpy(to, words, sizeof words); }
 
 // 16 bytes into shared memory, or zeros.
 WT_DEVICE void AsyncCopy16(void* to, const void* from, bool valid) {
@@ -225,6 +229,11 @@ WT_DEVICE Float16 Rounded<Float16>(float x) {
   return static_cast<Float16>(__half_as_ushort(__float2half_rn(x)));
 }
 
+template <typename T>
+WT_DEVICE float OneOf(uint32_t pair, int which) {
+  return Float(static_cast<T>(static_cast<uint16_t>(pair >> (16 * which))));
+}
+
 WT_DEVICE bool CompareAndSwap(int32_t* place, int32_t expected, int32_t desired) {
   return atomicCAS_system(place, expected, desired) == expected;
 }
@@ -257,6 +266,14 @@ WT_DEVICE void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
+// The compiler makes four stores of some assignments of 16 bytes.
+WT_DEVICE void StoreWords(void* to, const uint32_t (&words)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};"
+               :
+               : "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                : "memory");
 }
 

@@ -24,21 +24,35 @@ struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
 template <int kWidth>
 using Width = std::integral_constant<int, kWidth>;
 
+// Rows of fp32 may lie in shared memory; 16-bit elements are in global memory only.
 template <int kWidth, typename T>
 WT_DEVICE Pack<float, kWidth> Load(const T* from) {
-  const Pack<T, kWidth> pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
   Pack<float, kWidth> values;
-  WT_UNROLL
-  for (int i = 0; i < kWidth; ++i) values.at[i] = Float(pack.at[i]);
+  if constexpr (sizeof(T) == 2 && kWidth == 8) {
+    const auto words = *reinterpret_cast<const Pack<uint32_t, kWidth / 2>*>(from);
+    WT_UNROLL
+    for (int i = 0; i < kWidth; ++i) values.at[i] = OneOf<T>(words.at[i / 2], i % 2);
+  } else {
+    const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+    WT_UNROLL
+    for (int i = 0; i < kWidth; ++i) values.at[i] = Float(pack.at[i]);
+  }
   return values;
 }
 
 template <int kWidth, typename T>
 WT_DEVICE void Store(T* to, const Pack<float, kWidth>& values) {
-  Pack<T, kWidth> pack;
-  WT_UNROLL
-  for (int i = 0; i < kWidth; ++i) pack.at[i] = Rounded<T>(values.at[i]);
-  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  if constexpr (sizeof(T) == 2 && kWidth == 8) {
+    uint32_t words[4];
+    WT_UNROLL
+    for (int i = 0; i < 4; ++i) words[i] = Packed<T>(values.at[2 * i], values.at[2 * i + 1]);
+    StoreWords(to, words);
+  } else {
+    Pack<T, kWidth> pack;
+    WT_UNROLL
+    for (int i = 0; i < kWidth; ++i) pack.at[i] = Rounded<T>(values.at[i]);
+    *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  }
 }
 
 // Calls f(Width<w>(), i) for elements [i, i + w), which together are the `n` there are: w is kWidth for whole pieces where `aligned`,

@@ -10,8 +10,8 @@
 namespace windtunnel {
 namespace {
 
-#define ASSERT_OK(expression)                                            \
-  do {                                                                   \
+#define ASSERT_OK(expression)                                                  \
+  do {                                                                         \
     if (auto status = (expression); !status) FAIL() << status.error().message; \
   } while (false)
 
@@ -86,7 +86,8 @@ class CudaOperator : public testing::TestWithParam<Sizes> {
       for (size_t i = 0; i < got.writes.size(); ++i) {
         const test::Buffer& buffer = got.writes[i];
         if (!buffer.compared) continue;
-        EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer.dtype)) << "write " << i;
+        EXPECT_LT(RelativeError(buffer, expected.writes[i]), test::ToleranceOf(buffer.dtype))
+            << "write " << i;
       }
     }
   }
@@ -98,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaOperator,
                                          Sizes{DType::kFloat16, false}, Sizes{DType::kFloat32, true},
                                          Sizes{DType::kBFloat16, true}, Sizes{DType::kFloat16, true}),
                          [](const auto& info) {
-                           return (info.param.large ? "Large_" : "Small_") + std::string(Name(info.param.dtype));
+                           return (info.param.large ? "Large_" : "Small_") +
+                                  std::string(Name(info.param.dtype));
                          });
 
 TEST_P(CudaOperator, IsTheCpuDevices) {
@@ -125,7 +127,8 @@ class CudaFault : public CudaOperator {};
 INSTANTIATE_TEST_SUITE_P(Types, CudaFault, testing::Values(Sizes{DType::kFloat32, false}));
 
 TEST_P(CudaFault, NamesATokenIdOutsideTheVocabulary) {
-  test::OperatorCase c{.name = "embedding", .kind = EmbeddingForward{.tokens = 3, .seq = 3, .vocab = 10, .hidden = 8}};
+  test::OperatorCase c{.name = "embedding",
+                       .kind = EmbeddingForward{.tokens = 3, .seq = 3, .vocab = 10, .hidden = 8}};
   c.ReadIntegers({1, 17, 2}).Read(DType::kFloat32, 80).Write(DType::kFloat32, 24);
   EXPECT_EQ(RunOn(*bench_, c).error, "");
   const Status fault = bench_->device().Fault();

@@ -22,7 +22,8 @@ void WithFloats(Buffer& buffer, F set) {
 }
 
 Buffer Empty(DType dtype, int64_t elements) {
-  Buffer buffer{dtype, std::vector<uint8_t>(static_cast<size_t>(elements * SizeOf(dtype).count()), 0xff), true};
+  Buffer buffer{dtype, std::vector<uint8_t>(static_cast<size_t>(elements * SizeOf(dtype).count()), 0xff),
+                true};
   return buffer;
 }
 
@@ -95,8 +96,12 @@ void* HostBench::Allocate(int64_t bytes) {
   memory_.emplace_back(aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256)), free);
   return memory_.back().get();
 }
-void HostBench::Upload(void* to, const std::vector<uint8_t>& bytes) { memcpy(to, bytes.data(), bytes.size()); }
-void HostBench::Download(const void* from, std::vector<uint8_t>& bytes) { memcpy(bytes.data(), from, bytes.size()); }
+void HostBench::Upload(void* to, const std::vector<uint8_t>& bytes) {
+  memcpy(to, bytes.data(), bytes.size());
+}
+void HostBench::Download(const void* from, std::vector<uint8_t>& bytes) {
+  memcpy(bytes.data(), from, bytes.size());
+}
 
 Outcome RunOn(Bench& bench, const OperatorCase& c) {
   std::vector<TensorRef> at;

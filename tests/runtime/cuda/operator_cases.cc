@@ -57,7 +57,9 @@ void AddElementwise(Cases& c) {
     const int64_t n = rows * columns;
     c.Add("add bias", AddBias{rows, columns, c.dtype}).Read(c.dtype, n).Read(c.dtype, columns).WriteToRead(0);
     for (bool accumulate : {false, true}) {
-      c.Add("column sum", ColumnSum{rows, columns, accumulate, c.dtype}).Read(c.dtype, n).Update(c.dtype, columns);
+      c.Add("column sum", ColumnSum{rows, columns, accumulate, c.dtype})
+          .Read(c.dtype, n)
+          .Update(c.dtype, columns);
     }
     c.Add("column sum off 16 bytes", ColumnSum{rows, columns, false, c.dtype})
         .Read(c.dtype, n)
@@ -70,7 +72,9 @@ void AddActivations(Cases& c) {
   for (const auto& [rows, columns] : Matrices(c.large)) {
     for (ActivationKind kind : {ActivationKind::kGelu, ActivationKind::kRelu, ActivationKind::kSwiglu}) {
       const int64_t n = rows * columns, in = kind == ActivationKind::kSwiglu ? 2 * n : n;
-      c.Add("activation", ActivationForward{kind, rows, columns, c.dtype}).Read(c.dtype, in, 2.0).Write(c.dtype, n);
+      c.Add("activation", ActivationForward{kind, rows, columns, c.dtype})
+          .Read(c.dtype, in, 2.0)
+          .Write(c.dtype, n);
       c.Add("activation backward", ActivationBackward{kind, rows, columns, c.dtype})
           .Read(c.dtype, n)
           .Read(c.dtype, in, 2.0)
@@ -100,12 +104,12 @@ void AddNorms(Cases& c) {
           forward.Write(c.dtype, n).Write(kFloat, statistics);
           // What the forward pass finds of unit normal rows, about: any numbers will do.
           const bool accumulate = residual;
-          auto& backward = c.Add("norm backward",
-                                 NormBackward{kind, rows, columns, bias, residual, accumulate, c.dtype})
-                               .Read(c.dtype, n)
-                               .Read(c.dtype, n)
-                               .Read(c.dtype, columns)
-                               .Read(kFloat, statistics, 0.5);
+          auto& backward =
+              c.Add("norm backward", NormBackward{kind, rows, columns, bias, residual, accumulate, c.dtype})
+                  .Read(c.dtype, n)
+                  .Read(c.dtype, n)
+                  .Read(c.dtype, columns)
+                  .Read(kFloat, statistics, 0.5);
           if (residual) backward.Read(c.dtype, n).WriteToRead(4);
           else backward.WriteToRead(0);
           backward.Update(c.dtype, columns);
@@ -131,17 +135,18 @@ void AddEmbeddings(Cases& c) {
       KernelContext place = where;
       if (!parallel) place.tensor = {};
       const int64_t vocab = parallel ? 3 * s.vocab : s.vocab;
-      auto& forward = c.Add("embedding",
-                            EmbeddingForward{tokens, s.seq, s.vocab, s.hidden, positions, c.dtype, parallel, context},
-                            place)
-                          .ReadIndices(tokens, vocab)
-                          .Read(c.dtype, s.vocab * s.hidden);
+      auto& forward =
+          c.Add("embedding",
+                EmbeddingForward{tokens, s.seq, s.vocab, s.hidden, positions, c.dtype, parallel, context},
+                place)
+              .ReadIndices(tokens, vocab)
+              .Read(c.dtype, s.vocab * s.hidden);
       if (positions) forward.Read(c.dtype, s.seq * context.ranks * s.hidden);
       forward.Write(c.dtype, tokens * s.hidden);
       for (bool accumulate : {false, true}) {
         auto& backward = c.Add("embedding backward",
-                               EmbeddingBackward{tokens, s.seq, s.vocab, s.hidden, positions, accumulate, accumulate,
-                                                 c.dtype, parallel, context},
+                               EmbeddingBackward{tokens, s.seq, s.vocab, s.hidden, positions, accumulate,
+                                                 accumulate, c.dtype, parallel, context},
                                place)
                              .ReadIndices(tokens, vocab)
                              .Read(c.dtype, tokens * s.hidden)
@@ -338,8 +343,7 @@ void AddOptimizers(Cases& c) {
     spec->lr = 0.01;
     spec->weight_decay = 0.1;
     const int states = spec == &sgd ? 0 : spec == &momentum ? 1 : 2;
-    auto& update =
-        c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states}, {.step = 3});
+    auto& update = c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states}, {.step = 3});
     for (int64_t length : lengths) update.Read(kFloat, length);
     for (int64_t length : lengths) update.Update(kFloat, length);
     for (int state = 0; state < states; ++state) {
@@ -359,8 +363,7 @@ void AddInitialization(Cases& c) {
     const int64_t n = c.large ? 3'000'000 : 5000;
     c.Add("initialize", InitializeParameter{distribution, n, 0.02, 7}, {.seed = 11}).Write(kFloat, n);
     const TensorPart part = {{100, 30, 4, 200}, {5000, 64, 1, 0}};
-    c.Add("initialize a part",
-          InitializeParameter{distribution, ElementsOf(part), 0.02, 7, part, 9000},
+    c.Add("initialize a part", InitializeParameter{distribution, ElementsOf(part), 0.02, 7, part, 9000},
           {.seed = 11, .tensor = {1, 2}, .expert = {2}})
         .Write(kFloat, ElementsOf(part));
   }
@@ -398,8 +401,9 @@ struct AttentionSizes {
 
 // Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail.
 std::vector<AttentionSizes> AttentionShapes(bool large) {
-  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},   {1, 200, 2, 2, 64}, {1, 128, 4, 2, 32}, {1, 131, 3, 1, 80},
-                                     {1, 96, 2, 2, 96}, {2, 100, 2, 1, 128}, {1, 70, 2, 1, 20},  {1, 1, 1, 1, 8}};
+  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64}, {1, 140, 2, 2, 64}, {1, 64, 4, 2, 32},
+                                     {1, 70, 2, 1, 80}, {1, 40, 1, 1, 96},  {1, 100, 2, 1, 128},
+                                     {1, 70, 1, 1, 20}, {1, 1, 1, 1, 8}};
   if (large) all.insert(all.end(), {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}});
   return all;
 }
@@ -414,14 +418,16 @@ void AddAttention(Cases& c) {
       if (eager && s.seq > 1024) continue;
       const DType saved_type = eager ? c.dtype : kFloat;
       const int64_t saved = rows * (eager ? s.seq : 1);
-      auto& forward = c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype})
-                          .Read(c.dtype, tokens * packed)
-                          .Write(c.dtype, tokens * merged)
-                          .Write(saved_type, saved)
-                          .Workspace(AttentionWorkspaceElements(s.seq, false));
+      auto& forward =
+          c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype})
+              .Read(c.dtype, tokens * packed)
+              .Write(c.dtype, tokens * merged)
+              .Write(saved_type, saved)
+              .Workspace(AttentionWorkspaceElements(s.seq, false));
       const Outcome outcome = OnCpu(forward);
-      OperatorCase backward{.name = "attention backward",
-                            .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype}};
+      OperatorCase backward{
+          .name = "attention backward",
+          .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype}};
       backward.Read(c.dtype, tokens * merged)
           .ReadValues(forward.buffers[0])
           .ReadValues(outcome.writes[0])
@@ -435,31 +441,33 @@ void AddAttention(Cases& c) {
 
 // All blocks of keys together, or those of one rank, which the queries of another see in part, wholly, or not at all.
 void AddContextAttention(Cases& c) {
-  for (const AttentionSizes& s : {AttentionSizes{2, 64, 2, 1, 64}, {1, 140, 2, 2, 80}, {1, 12, 2, 1, 20}}) {
+  for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64}, {1, 140, 1, 1, 80}, {1, 12, 2, 1, 20}}) {
     const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
-                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq, keys = 2 * s.kv_heads * s.head_dim;
+                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
+                  keys = 2 * s.kv_heads * s.head_dim;
     for (int step = -1; step < 3; ++step) {
       const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
       const KernelContext place = {.context = {1}};
-      auto& forward =
-          c.Add("context attention",
-                ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks, at, c.dtype},
-                place)
-              .Read(c.dtype, tokens * packed)
-              .Read(c.dtype, blocks * tokens * keys)
-              .Write(c.dtype, tokens * merged)
-              .Write(kFloat, rows)
-              .Workspace(AttentionWorkspaceElements(s.seq * blocks, false));
+      auto& forward = c.Add("context attention",
+                            ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
+                                                    blocks, at, c.dtype},
+                            place)
+                          .Read(c.dtype, tokens * packed)
+                          .Read(c.dtype, blocks * tokens * keys)
+                          .Write(c.dtype, tokens * merged)
+                          .Write(kFloat, rows)
+                          .Workspace(AttentionWorkspaceElements(s.seq * blocks, false));
       const Outcome outcome = OnCpu(forward);
       // Of one block, the log-sum-exp is finite for the rows that another block is behind, too.
       Buffer sums = outcome.writes[1];
       auto* values = reinterpret_cast<float*>(sums.bytes.data());
       for (int64_t i = 0; i < rows; ++i) values[i] = std::max(values[i], 0.0f) + (blocks > 1 ? 0.0f : 1.0f);
-      for (bool accumulate : {false, true}) {
-        OperatorCase backward{.name = "context attention backward",
-                              .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
-                                                               blocks, at, accumulate, c.dtype},
-                              .context = place};
+      for (bool accumulate : {step == 1, step < 0}) {
+        OperatorCase backward{
+            .name = "context attention backward",
+            .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,
+                                             at, accumulate, c.dtype},
+            .context = place};
         backward.Read(c.dtype, tokens * merged)
             .ReadValues(forward.buffers[0])
             .ReadValues(forward.buffers[1])
