@@ -32,6 +32,7 @@ class ProfileCostModel : public CostModel {
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return dispatch_; }
+  bool host_computes() const override { return profile_.device == "cpu"; }
   int cores_per_node() const override { return SharesCores() ? static_cast<int>(profile_.cores) : 0; }
   double CommonMode(double level) const override;
   Bytes OutsideAllocator(const Plan& plan) const override;
