@@ -133,7 +133,7 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(Export(options, live.run));
   std::vector<Outcome> outcomes(1);
   outcomes[0].plan = std::move(plan);
-  outcomes[0].profile = MachineProfile();
+  outcomes[0].profile = MachineProfile(KindOfDevice(outcomes[0].plan.scenario.cluster.device));
   outcomes[0].measurement = std::move(measurement);
   outcomes[0].measurement_wall = Seconds(wall.count());
   if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, live.run, outcomes);
