@@ -41,8 +41,9 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
 }
 
 // The profile that is to be extended: --out, or --profile, or this machine's cache.
-Result<Costs> CostsToExtend(const Options& options) {
-  if (options.out.empty()) return options.profile.empty() ? CachedCosts() : LoadNamedCosts(options.profile);
+Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
+  if (options.out.empty())
+    return options.profile.empty() ? CachedCosts(device) : LoadNamedCosts(options.profile);
   std::string path = options.out;
   std::error_code error;
   if (std::filesystem::exists(path, error)) return LoadNamedCosts(path);
@@ -51,7 +52,7 @@ Result<Costs> CostsToExtend(const Options& options) {
     costs.path = path;
     return costs;
   }
-  return Costs{MachineProfile(), path, true};
+  return Costs{MachineProfile(KindOfDevice(device)), path, true};
 }
 
 }  // namespace
@@ -59,11 +60,17 @@ Result<Costs> CostsToExtend(const Options& options) {
 Result<int> CalibrateCommand(const Options& options) {
   if (!options.steps.empty()) return CalibrateSteps(options);
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
-  for (const Plan& plan : plans)
-    if (plan.scenario.cluster.device != "cpu")
+  const std::string& device = plans.front().scenario.cluster.device;
+  for (const Plan& plan : plans) {
+    const std::string& own = plan.scenario.cluster.device;
+    if (!RunsHere(own))
       return InvalidInput("{}: cluster.device is {}, which is not at hand: nothing can be measured",
-                          plan.scenario.name, plan.scenario.cluster.device);
-  WT_ASSIGN_OR_RETURN(Costs costs, CostsToExtend(options));
+                          plan.scenario.name, own);
+    if (KindOfDevice(own) != KindOfDevice(device))
+      return InvalidInput("{}: cluster.device is {}, that of {} is {}: a profile is of one device",
+                          plan.scenario.name, own, plans.front().scenario.name, device);
+  }
+  WT_ASSIGN_OR_RETURN(Costs costs, CostsToExtend(options, device));
   if (!costs.of_this_machine)
     return InvalidInput(
         "profile {} ({}) was not measured on this machine with these libraries, so nothing can be added to "

@@ -82,7 +82,7 @@ std::string DescribeMissing(const MissingCosts& missing) {
 }
 
 std::string HowToGetCosts(const Scenario& scenario) {
-  if (scenario.cluster.device != "cpu") return "name another profile with --profile";
+  if (!RunsHere(scenario.cluster.device)) return "name another profile with --profile";
   return fmt::format("measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}`",
                      scenario.source_file);
 }
@@ -96,13 +96,15 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
 Result<Costs> LoadNamedCosts(const std::string& name) {
   if (!LooksLikeFile(name) && !IsFile(name)) return FindByName(name);
   WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(name));
-  bool of_this_machine = IsOfThisMachine(profile, MachineProfile());
+  // A datasheet is of no machine.
+  const bool of_this_machine = !profile.hardware && RunsHere(profile.device) &&
+                               IsOfThisMachine(profile, MachineProfile(profile.device));
   return Costs{std::move(profile), name, of_this_machine};
 }
 
-Result<Costs> CachedCosts() {
+Result<Costs> CachedCosts(const std::string& device) {
   WT_ASSIGN_OR_RETURN(std::string directory, CacheDirectory());
-  Profile machine = MachineProfile();
+  Profile machine = MachineProfile(KindOfDevice(device));
   std::string path = directory + "/" + CacheFile(machine);
   if (IsFile(path)) {
     auto cached = LoadProfile(path);
@@ -112,7 +114,7 @@ Result<Costs> CachedCosts() {
 }
 
 Result<Costs> CachedCosts(const Plan& plan) {
-  WT_ASSIGN_OR_RETURN(Costs costs, CachedCosts());
+  WT_ASSIGN_OR_RETURN(Costs costs, CachedCosts(plan.scenario.cluster.device));
   const std::string path = SnapshotFile(costs.path, plan);
   if (!IsFile(path)) return costs;
   auto snapshot = LoadProfile(path);
@@ -131,10 +133,9 @@ namespace {
 Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
   const Scenario& scenario = plan.scenario;
   if (!options.profile.empty()) return LoadNamedCosts(options.profile);
-  if (scenario.cluster.device == "cpu") return CachedCosts(plan);
-  if (scenario.cluster.device == "cuda")
-    return InvalidInput("cluster.device is cuda, which is not at hand: name the costs of one with --profile");
-  return LoadNamedCosts(scenario.cluster.device);
+  const std::string& device = scenario.cluster.device;
+  if (device == "cpu" || (device == "cuda" && RunsHere(device))) return CachedCosts(plan);
+  return LoadNamedCosts(device == "cuda" ? kDeviceNotAtHand : device);
 }
 
 }  // namespace

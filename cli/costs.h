@@ -31,9 +31,12 @@ Result<Costs> FindCosts(const Options& options, const Plan& plan);
 // A profile by file or by name (a file NAME.json of cost_models/profiles or of the cache, else one that is built in).
 Result<Costs> LoadNamedCosts(const std::string& name);
 
-// This machine's cache; an empty profile when there is none yet, or it is of other library versions or not
+// Whose datasheet `cluster.device: cuda` is predicted by where there is no such device.
+inline constexpr char kDeviceNotAtHand[] = "h200-sxm-141g";
+
+// This machine's cache for a device that is at hand; an empty profile when there is none yet, or it is of other library versions or not
 // readable.
-Result<Costs> CachedCosts();
+Result<Costs> CachedCosts(const std::string& device);
 // The same, or the scenario's snapshot where there is one; `path` is the file of everything in either case.
 Result<Costs> CachedCosts(const Plan& plan);
 // Keeps the profile as the scenario's snapshot. REQUIRES: costs.cached.

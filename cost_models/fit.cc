@@ -115,7 +115,8 @@ void FitCollectives(const std::vector<CalibrationSamples>& by_rank, const std::s
       const auto& values = samples.collectives[index].core_time;
       core_times.insert(core_times.end(), values.begin(), values.end());
     }
-    entry.core_time = Distribution::FromSamples(std::move(core_times)).p50();
+    // A device has engines of its own, on which no core's time goes.
+    if (!core_times.empty()) entry.core_time = Distribution::FromSamples(std::move(core_times)).p50();
     FitOverlap(by_rank, index, ranks_per_core, entry);
     profile.Put(std::move(entry));
   }

@@ -32,6 +32,7 @@ class ProfileCostModel : public CostModel {
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return dispatch_; }
+  bool host_computes() const override { return profile_.device == "cpu"; }
   int cores_per_node() const override { return SharesCores() ? static_cast<int>(profile_.cores) : 0; }
   double CommonMode(double level) const override;
   Bytes OutsideAllocator(const Plan& plan) const override;
@@ -119,10 +120,10 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
 // Measured among as many ranks of one node, and no faster than the wire between nodes. Core time stays as it is.
 std::optional<CollectiveEstimate> ProfileCostModel::OverTheWire(const TransferKey& transfer,
                                                                 int ranks) const {
-  const Duration wire = WireTime(transfer, ranks, plan_.scenario.cluster.network);
   auto estimate = CollectiveCurve(profile_, transfer.op, CommunicatorName(plan_), ranks).At(transfer.bytes);
-  if (!estimate || wire == Duration())
-    return estimate && transfer.bytes == Bytes(0) ? estimate : std::nullopt;
+  const Duration wire = WireTime(transfer, ranks, plan_.scenario.cluster.network);
+  const bool knows_wire = wire > Duration() || transfer.bytes == Bytes(0);
+  if (!estimate || !knows_wire) return std::nullopt;
   std::array<Duration, Distribution::kCount> times = estimate->entry.time.values();
   for (Duration& time : times) time = std::max(time, wire);
   estimate->entry.time = Distribution::FromQuantiles(times);

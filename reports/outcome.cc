@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "base/check.h"
+#include "cost_models/device_spec.h"
 #include "cost_models/distribution.h"
 
 namespace windtunnel {
@@ -56,19 +58,33 @@ Throughput ThroughputOf(const Plan& plan, Duration step) {
   return {tokens_per_s, FlopRate::FromFlopsPerSecond(flops_per_s)};
 }
 
+namespace {
+
+// A profile that was measured has none of its own: its device's is of the same name.
+std::optional<DeviceSpec> DatasheetOf(const Profile& profile) {
+  if (profile.hardware || profile.device == "cpu") return profile.hardware;
+  const auto json = EmbeddedProfile(profile.name);
+  if (!json) return std::nullopt;
+  auto spec = ParseDeviceSpec(*json, profile.name);
+  return spec ? std::optional<DeviceSpec>(std::move(*spec)) : std::nullopt;
+}
+
+}  // namespace
+
 FlopRate DensePeak(const Plan& plan, const Profile& profile) {
-  if (!profile.hardware) return {};
+  const std::optional<DeviceSpec> hardware = DatasheetOf(profile);
+  if (!hardware) return {};
   switch (plan.scenario.precision.compute) {
     case Precision::kFp32:
-      return profile.hardware->PeakFor(DType::kFloat32);
+      return hardware->PeakFor(DType::kFloat32);
     case Precision::kTf32:
-      return profile.hardware->PeakFor(DType::kTf32);
+      return hardware->PeakFor(DType::kTf32);
     case Precision::kBf16:
-      return profile.hardware->PeakFor(DType::kBFloat16);
+      return hardware->PeakFor(DType::kBFloat16);
     case Precision::kFp16:
-      return profile.hardware->PeakFor(DType::kFloat16);
+      return hardware->PeakFor(DType::kFloat16);
     case Precision::kFp8:
-      return profile.hardware->PeakFor(DType::kFloat8);
+      return hardware->PeakFor(DType::kFloat8);
   }
   return {};
 }

@@ -7,12 +7,14 @@
 namespace windtunnel {
 namespace {
 
+using Timelines = std::vector<Timeline> RankRun::*;
+
 // A step takes as long as its slowest rank.
-std::vector<Duration> StepTimes(const std::vector<RankRun>& runs) {
-  std::vector<Duration> times(runs[0].timelines.size());
+std::vector<Duration> StepTimes(const std::vector<RankRun>& runs, Timelines timelines) {
+  std::vector<Duration> times((runs[0].*timelines).size());
   for (const RankRun& run : runs) {
     for (size_t step = 0; step < times.size(); ++step)
-      times[step] = std::max(times[step], run.timelines[step].end);
+      times[step] = std::max(times[step], (run.*timelines)[step].end);
   }
   return times;
 }
@@ -41,12 +43,12 @@ std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<
 
 // Mean over ranks and over the steps between the quartiles of step time.
 std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs,
-                                           const std::vector<size_t>& ranking) {
+                                           Timelines timelines, const std::vector<size_t>& ranking) {
   const size_t from = ranking.size() / 4, to = std::max(from + 1, ranking.size() - ranking.size() / 4);
   std::map<std::string, Duration> sum;
   for (const RankRun& run : runs) {
     for (size_t i = from; i < to; ++i) {
-      const Timeline& timeline = run.timelines[ranking[i]];
+      const Timeline& timeline = (run.*timelines)[ranking[i]];
       const Role& role = plan.RoleOf(timeline.rank);
       for (const auto& [name, time] : AttributeTime(timeline, role, role.steady)) sum[name] += time;
     }
@@ -87,7 +89,7 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
 
 Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   for (const RankRun& run : runs) {
-    if (run.timelines.size() != runs[0].timelines.size()) {
+    if (run.timelines.size() != runs[0].timelines.size() || run.traced.size() != runs[0].traced.size()) {
       return Failed("ranks disagree on the number of steps: {} and {}", runs[0].timelines.size(),
                     run.timelines.size());
     }
@@ -102,17 +104,18 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
     if (result.first_step > 0) return result;  // all of them had been done before
     return Failed("no step was measured");
   }
-  result.step_times = StepTimes(runs);
-  const std::vector<size_t> ranking = Ranking(result.step_times);
+  result.step_times = StepTimes(runs, &RankRun::timelines);
+  const Timelines timelines = runs[0].traced.empty() ? &RankRun::timelines : &RankRun::traced;
+  const std::vector<size_t> ranking = Ranking(StepTimes(runs, timelines));
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
-  result.by_operator = ByOperator(plan, runs, ranking);
+  result.by_operator = ByOperator(plan, runs, timelines, ranking);
   BreakdownMean breakdown;
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
                                            run.resident_growth, run.outside_allocator});
-    Timeline& median = run.timelines[ranking[(ranking.size() - 1) / 2]];
+    Timeline& median = (run.*timelines)[ranking[(ranking.size() - 1) / 2]];
     const Role& role = plan.RoleOf(static_cast<int>(rank));
     breakdown.Add(BreakDown(median, role, role.steady));
     result.timelines.push_back(std::move(median));

@@ -16,12 +16,21 @@ namespace {
 
 using Mode = ExecutionMode;
 
+constexpr size_t kIssuedWithoutWaiting =
+    400;  // operators that a driver's queue has room for, with several kernels each
+constexpr double kLongestEvent = 3e-6;  // seconds: more is not an event's time but the host's
+
 Duration ClockTime(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);
   return Picoseconds((now.tv_sec * 1'000'000'000LL + now.tv_nsec) * 1000);
 }
 Duration Now() { return ClockTime(CLOCK_MONOTONIC); }
+
+Duration SinceEpoch(Communicator::Clock::time_point time) {
+  return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count() *
+                     1000);
+}
 
 void SpinFor(Duration time) {
   for (const Duration until = Now() + time; Now() < until;) {
@@ -47,7 +56,9 @@ class Calibrator {
     keys_.reserve(program_.ops.size());
     for (const Op& op : program_.ops) keys_.push_back(CostKey(op.kind));
     FindTargets();
-    LayOutOperands();
+  }
+  ~Calibrator() {
+    if (device_operands_ != 0) session_.device().memory().Release(device_operands_, operand_bytes_);
   }
 
   Result<CalibrationSamples> Measure();
@@ -70,6 +81,7 @@ class Calibrator {
   Result<int64_t> Agree(int decider, const std::string& what, double seconds_each, double seconds,
                         int64_t least, int64_t most);
   Status KernelPass();
+  Status HostPass();
   Status KernelRound(int64_t passes);
   void Collect(const Timeline& timeline);
   void CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians);
@@ -85,7 +97,11 @@ class Calibrator {
   Overlap MeasureOverlap(const Timeline& timeline, OpIndex backward,
                          const std::map<std::string, Duration>& medians) const;
   Status RunOnce(const Target& target);
-  void LayOutOperands();
+  Result<uint64_t> Complete(const Target& target);
+  bool host_computes() const { return queues_ == nullptr; }
+  void SubtractEvents();
+  Status ReserveOperands(size_t bytes);
+  Status LayOutOperands();
   std::map<std::string, Duration> Medians() const;
   OpIndex FirstOfBackward() const;
 
@@ -95,7 +111,11 @@ class Calibrator {
   const Program& program_;
   std::vector<std::string> keys_;
   std::vector<Target> targets_;
-  std::vector<char> operands_;  // of one collective at a time
+  DeviceQueues* queues_ = session_.device().queues();
+  std::vector<char> operands_;    // of one collective at a time
+  uint64_t device_operands_ = 0;  // instead of them, on a device with memory of its own
+  Bytes operand_bytes_;
+  std::vector<double> event_times_;  // seconds that timing an operator adds to it, by pass
   std::vector<Timeline> passes_;
   CalibrationSamples samples_;
 };
@@ -155,16 +175,46 @@ Result<int64_t> Calibrator::Agree(int decider, const std::string& what, double s
   return std::stoll(text);
 }
 
+// A device is kept busy, so that a span is its time alone.
 Status Calibrator::KernelPass() {
   WT_RETURN_IF_ERROR(session_.Barrier());
   Mode mode{.communication = Mode::Communication::kNone, .thread_time = options_.ranks_per_core > 1};
+  mode.keep_busy = !host_computes();
   WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
   passes_.push_back(std::move(timeline));
   return Ok();
 }
 
+// What the host needs to issue a step, and how much longer the device takes when every operator is timed: where the device is never
+// waiting for the host, the pass without events is shorter than the sum of the spans of the last one by their time.
+Status Calibrator::HostPass() {
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  Mode mode{.communication = Mode::Communication::kNone, .spans = false};
+  WT_ASSIGN_OR_RETURN(const Timeline timeline, session_.Replay(program_, mode));
+  const std::vector<Duration>& host = session_.executor().host_times();
+  // Later ones may have waited for a place in the driver's queue.
+  const size_t count = std::min(host.size(), kIssuedWithoutWaiting);
+  samples_.dispatch.insert(samples_.dispatch.end(), host.begin(), host.begin() + static_cast<int64_t>(count));
+  Duration spans;
+  for (const Span& span : passes_.back().spans) spans += span.end - span.start;
+  const double each = ToSeconds(spans - timeline.end) / static_cast<double>(passes_.back().spans.size());
+  event_times_.push_back(std::clamp(each, 0.0, kLongestEvent));
+  return Ok();
+}
+
+// Kernels are as long as in a step, in which nobody times them.
+void Calibrator::SubtractEvents() {
+  if (event_times_.empty()) return;
+  const Duration event = Seconds(Median(event_times_));
+  for (auto& [key, times] : samples_.kernels)
+    for (Duration& time : times) time = std::max(time - event, time / 2);
+}
+
 Status Calibrator::KernelRound(int64_t passes) {
-  for (int64_t pass = 0; pass < passes; ++pass) WT_RETURN_IF_ERROR(KernelPass());
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    WT_RETURN_IF_ERROR(KernelPass());
+    if (!host_computes()) WT_RETURN_IF_ERROR(HostPass());
+  }
   for (const Timeline& timeline : passes_) Collect(timeline);
   const auto medians = Medians();
   for (const Timeline& timeline : passes_) CollectCommonMode(timeline, medians);
@@ -176,7 +226,7 @@ void Calibrator::Collect(const Timeline& timeline) {
   Duration previous;
   for (const Span& span : timeline.spans) {
     samples_.kernels[keys_[span.op]].push_back(span.end - span.start);
-    samples_.dispatch.push_back(span.start - previous);
+    if (host_computes()) samples_.dispatch.push_back(span.start - previous);
     previous = span.end;
   }
 }
@@ -207,7 +257,7 @@ OpIndex Calibrator::FirstOfBackward() const {
 }
 
 // Operands that are one buffer in the program are so here; each begins on a page of its own.
-void Calibrator::LayOutOperands() {
+Status Calibrator::LayOutOperands() {
   constexpr int64_t kPage = 4096;
   const std::vector<Buffer>& buffers = session_.executor().role().buffers;
   int64_t most = 0;
@@ -232,18 +282,38 @@ void Calibrator::LayOutOperands() {
   for (Target& target : targets_) {
     if (target.op >= 0) lay_out(target, nullptr);
   }
-  operands_.assign(static_cast<size_t>(most + kPage), 0);
-  char* aligned = operands_.data() + kPage - reinterpret_cast<uintptr_t>(operands_.data()) % kPage;
+  if (most == 0) return Ok();
+  WT_RETURN_IF_ERROR(ReserveOperands(static_cast<size_t>(most + kPage)));
+  const uintptr_t begin = host_computes() ? reinterpret_cast<uintptr_t>(operands_.data()) : device_operands_;
+  char* aligned = reinterpret_cast<char*>(begin + kPage - begin % kPage);
   for (Target& target : targets_) {
     if (target.op >= 0) lay_out(target, aligned);
   }
+  return Ok();
+}
+
+Status Calibrator::ReserveOperands(size_t bytes) {
+  operand_bytes_ = Bytes(static_cast<int64_t>(bytes));
+  if (host_computes()) {
+    operands_.assign(bytes, 0);
+    return Ok();
+  }
+  WT_ASSIGN_OR_RETURN(device_operands_, session_.device().memory().Reserve(operand_bytes_));
+  return queues_->Fill(DeviceQueues::kCompute, reinterpret_cast<void*>(device_operands_), 0, operand_bytes_);
+}
+
+Result<uint64_t> Calibrator::Complete(const Target& target) {
+  const Op& op = program_.ops[target.op];
+  Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].axis);
+  const uint64_t ticket = communicator.Submit(op.kind, target.reads, target.writes, op.name);
+  WT_RETURN_IF_ERROR(communicator.Wait(ticket));
+  return ticket;
 }
 
 Status Calibrator::RunOnce(const Target& target) {
   if (target.op < 0) return Ok();
-  const Op& op = program_.ops[target.op];
-  Communicator& communicator = *session_.communicator(session_.executor().role().streams[op.stream].axis);
-  return communicator.Wait(communicator.Submit(op.kind, target.reads, target.writes, op.name));
+  WT_ASSIGN_OR_RETURN([[maybe_unused]] const uint64_t ticket, Complete(target));
+  return Ok();
 }
 
 // The ranks arrive out of computing, nearly together, as in a step.
@@ -252,13 +322,24 @@ Status Calibrator::AloneOnce(const Target& target) {
   SpinFor(Microseconds(40));
   if (target.op < 0) return Ok();
   CollectiveSamples& samples = samples_.collectives[target.samples];
-  samples.arrived.push_back(Now());
-  WT_RETURN_IF_ERROR(RunOnce(target));
-  samples.done.push_back(Now());
+  const Duration arrived = Now();
+  WT_ASSIGN_OR_RETURN(const uint64_t ticket, Complete(target));
+  if (host_computes()) {
+    samples.arrived.push_back(arrived);
+    samples.done.push_back(Now());
+    return Ok();
+  }
+  // By the device's own time: the host's waiting is not the operator's.
+  const Op& op = program_.ops[target.op];
+  const auto times =
+      session_.communicator(session_.executor().role().streams[op.stream].axis)->TimesOf(ticket);
+  samples.arrived.push_back(SinceEpoch(times.start));
+  samples.done.push_back(SinceEpoch(times.end));
   return Ok();
 }
 
 Status Calibrator::CoreTime(const Target& target, int64_t repetitions) {
+  if (!host_computes()) return Ok();  // a device communicates by itself
   WT_RETURN_IF_ERROR(session_.Barrier());
   if (target.op < 0) return Ok();
   const Duration before = ClockTime(CLOCK_PROCESS_CPUTIME_ID);
@@ -284,8 +365,9 @@ Status Calibrator::OverlapOnce(const Target& target, const std::map<std::string,
             .submit_before = backward,
             .reads = target.reads,
             .writes = target.writes};
-  const Duration start = Now();
+  mode.keep_busy = !host_computes();
   WT_ASSIGN_OR_RETURN(Timeline timeline, session_.Replay(program_, mode));
+  const Duration start = SinceEpoch(session_.executor().started());
   const Overlap overlap = MeasureOverlap(timeline, backward, medians);
   CollectiveSamples& samples = samples_.collectives[target.samples];
   samples.overlap_arrived.push_back(start + overlap.submitted);
@@ -348,6 +430,7 @@ Status Calibrator::CollectiveRound(const Target& target) {
 }
 
 Result<CalibrationSamples> Calibrator::Measure() {
+  WT_RETURN_IF_ERROR(LayOutOperands());
   // The first pass warms caches; the second says how long one takes.
   WT_RETURN_IF_ERROR(KernelPass());
   const Duration before = Now();
@@ -364,8 +447,8 @@ Result<CalibrationSamples> Calibrator::Measure() {
       WT_RETURN_IF_ERROR(store_.Set("calibration/progress", fmt::format("{}", (round + 1) / rounds)));
     }
   }
-  const Bytes operands(static_cast<int64_t>(operands_.size()));
-  WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operands));
+  SubtractEvents();
+  WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operand_bytes_));
   samples_.outside_allocator = resident.outside_allocator;
   return std::move(samples_);
 }

@@ -26,11 +26,13 @@
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/device.h"
+#include "runtime/device_queues.h"
 #include "runtime/store.h"
 
 namespace windtunnel {
 
 class Communicator;
+class DeviceCommunicator;
 
 // An operator that must have finished before another one, of another communicator of the same rank, begins.
 struct Prerequisite {
@@ -75,6 +77,18 @@ class Communicator {
   virtual Times TimesOf(uint64_t ticket) const = 0;
   // For whom an operator of this communicator is a prerequisite.
   virtual std::shared_ptr<Tickets> tickets() = 0;
+  // This, where operators run in a queue of the device; null where threads of the host run them.
+  virtual DeviceCommunicator* on_device() { return nullptr; }
+};
+
+// One whose operators are in a queue of the device: what it waits for and who waits for it is said to queues, not to threads.
+class DeviceCommunicator : public Communicator {
+ public:
+  // Its own, in which the work that operators wait for is to be awaited (DeviceQueues::WaitFor) before Submit.
+  virtual DeviceQueues::Queue queue() const = 0;
+  // Work issued to `queue` from now on begins when `ticket` is done. Errors: the ticket's, if it has failed.
+  virtual Status LetWait(DeviceQueues::Queue queue, uint64_t ticket) = 0;
+  DeviceCommunicator* on_device() override { return this; }
 };
 
 struct GlooOptions {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "base/check.h"
 #include "runtime/imitation.h"
+#include "runtime/queued_run.h"
 
 namespace windtunnel {
 namespace {
@@ -54,23 +56,28 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
       recorder_(recorder),
       // Transfers may be under way when memory runs out: nothing here waits for them.
       pool_(role_.buffers, MemorySetup{.device = &device.memory(),
-                                       .host = &device.memory(),
+                                       .host = device.queues() != nullptr ? &device.queues()->host_memory()
+                                                                          : &device.memory(),
                                        .allocator = plan.scenario.allocator,
                                        .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
+  if (device.queues() != nullptr) queued_ = std::make_unique<QueuedState>();
 }
+
+Executor::~Executor() = default;
 
 Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
   const int64_t noted_step = &program == &role_.restore    ? FlightRecorder::kRestore
                              : &program == &role_.evaluate ? FlightRecorder::kEvaluation
                                                            : step;
+  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, mode).Run();
   Run_ run{program, step, mode, noted_step};
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;
   run.timeline.spans.reserve(program.ops.size());
   run.timeline.memory.reserve(program.ops.size());
   if (mode.thread_time) run.thread_start = ThreadTime();
-  run.start = Clock::now();
+  run.start = started_ = Clock::now();
   for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
     if (auto status = Execute(run, index); !status) {
       const Op& op = program.ops[index];
@@ -200,13 +207,29 @@ Status Executor::Finish(Run_& run) {
 std::span<const float> Executor::Values(const Slice& slice) const {
   const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
   const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  if (DeviceQueues* queues = device_.queues(); queues != nullptr) {
+    fetched_.resize(static_cast<size_t>(elements));
+    const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
+    const bool copied = queues->Copy(DeviceQueues::kCompute, fetched_.data(), data + first, bytes) &&
+                        queues->Restart();  // which waits
+    if (!copied) fetched_.assign(fetched_.size(), std::numeric_limits<float>::quiet_NaN());
+    return fetched_;
+  }
   return {data + first, static_cast<size_t>(elements)};
 }
 
-void Executor::SetValues(const Slice& slice, std::span<const float> values) {
-  const std::span<const float> place = Values(slice);
-  WT_CHECK_EQ(place.size(), values.size());
-  std::copy(values.begin(), values.end(), const_cast<float*>(place.data()));
+Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
+  const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  WT_CHECK_EQ(static_cast<size_t>(elements), values.size());
+  auto* place = reinterpret_cast<float*>(pool_.address(slice.buffer)) + first;
+  DeviceQueues* queues = device_.queues();
+  if (queues == nullptr) {
+    std::copy(values.begin(), values.end(), place);
+    return Ok();
+  }
+  const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
+  WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, place, values.data(), bytes));
+  return queues->Restart();  // which waits
 }
 
 std::optional<double> Executor::Loss() const {

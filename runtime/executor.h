@@ -1,7 +1,7 @@
 // Executes a role's programs in real time on one rank, and reports what happened as a Timeline.
 //
 // On the cpu device the calling thread is the compute stream and the host at once; each communication stream is the progress
-// thread of its group's communicator.
+// thread of its group's communicator. A device with queues of its own is only issued to (runtime/queued_run.h).
 //
 //   Executor executor(plan, rank, *device, communicators, *loader, recorder);
 //   WT_RETURN_IF_ERROR(executor.Run(role.initialize, -1));
@@ -27,6 +27,8 @@ namespace windtunnel {
 // By axis; null where its groups have a single rank, or the rank's role has no stream of it.
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
+struct QueuedState;
+
 // What calibration changes about a run. Collectives that are left out are imitated on this rank alone, so that computation meets
 // values of the usual kind (runtime/imitation.h). The imitation's time is not counted.
 struct ExecutionMode {
@@ -38,12 +40,17 @@ struct ExecutionMode {
   std::span<const TensorRef> reads = {}, writes = {};
   // Spans count the thread's CPU time instead of wall time, where ranks share cores.
   bool thread_time = false;
+  // On a device with queues. Without spans nothing is recorded between operators, which costs time: only Timeline::end.
+  bool spans = true;
+  // The device is kept busy ahead of every operator, so that spans have no time in which it waits for the host.
+  bool keep_busy = false;
 };
 
 class Executor {
  public:
   Executor(const Plan& plan, int rank, Device& device, Communicators& communicators, BatchLoader& loader,
            FlightRecorder& recorder);
+  ~Executor();
 
   // Runs a program of this rank's role to its end. `step` is the step's number; of Role::evaluate, the held-out batch's. Errors: an
   // operator's, with its name.
@@ -56,14 +63,19 @@ class Executor {
 
   BufferPool& pool() { return pool_; }
   const Role& role() const { return role_; }
-  // The values of a slice of an fp32 buffer.
+  // The values of a slice of an fp32 buffer; of a device with memory of its own they last until the next call.
   std::span<const float> Values(const Slice& slice) const;
   // Puts values there, between programs. REQUIRES: as many as the slice has elements.
-  void SetValues(const Slice& slice, std::span<const float> values);
+  Status SetValues(const Slice& slice, std::span<const float> values);
   // Whether the buffer has memory now.
   bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
+  // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
+  const std::vector<Duration>& host_times() const { return host_times_; }
+  // When the last Run began: what its timeline's times are since.
+  Communicator::Clock::time_point started() const { return started_; }
 
  private:
+  friend class QueuedRun;
   struct Run_;  // the state of one Run
 
   Status Execute(Run_& run, OpIndex index);
@@ -88,6 +100,10 @@ class Executor {
   BufferPool pool_;
   std::vector<Bytes> element_size_;  // by buffer
   std::vector<TensorRef> reads_, writes_;
+  std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
+  std::vector<Duration> host_times_;
+  Communicator::Clock::time_point started_{};
+  mutable std::vector<float> fetched_;
 };
 
 }  // namespace windtunnel

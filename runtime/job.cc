@@ -36,13 +36,18 @@ Json ToJson(const Timeline& timeline) {
       memory.push_back(value);
     }
   }
-  return Json{{"rank", timeline.rank}, {"end", ToJson(timeline.end)}, {"spans", spans}, {"memory", memory}};
+  return Json{{"rank", timeline.rank},
+              {"end", ToJson(timeline.end)},
+              {"spans", spans},
+              {"memory", memory},
+              {"host_computes", timeline.host_computes}};
 }
 
 Timeline ToTimeline(const Json& json) {
   Timeline timeline;
   timeline.rank = json.at("rank").get<int>();
   timeline.end = ToDuration(json.at("end"));
+  timeline.host_computes = json.at("host_computes").get<bool>();
   const auto spans = json.at("spans").get<std::vector<int64_t>>();
   for (size_t i = 0; i + 3 < spans.size(); i += 4) {
     timeline.spans.push_back(Span{static_cast<OpIndex>(spans[i]), static_cast<StreamId>(spans[i + 1]),
@@ -215,8 +220,9 @@ Status WriteJob(const Job& job, const std::string& path) {
 }
 
 std::string Serialize(const RankRun& run) {
-  Json timelines = Json::array();
+  Json timelines = Json::array(), traced = Json::array();
   for (const Timeline& timeline : run.timelines) timelines.push_back(ToJson(timeline));
+  for (const Timeline& timeline : run.traced) traced.push_back(ToJson(timeline));
   Json saves = Json::array();
   for (const RankRun::Save& save : run.saves)
     saves.push_back({save.step, save.time.picoseconds(), save.bytes.count()});
@@ -228,6 +234,7 @@ std::string Serialize(const RankRun& run) {
                      {"losses", run.losses},
                      {"gradient_norms", run.gradient_norms},
                      {"timelines", timelines},
+                     {"traced", traced},
                      {"initial", ToJson(run.initial)},
                      {"steady", ToJson(run.steady)},
                      {"resident_growth", run.resident_growth.count()},
@@ -248,6 +255,7 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     run.losses = json.at("losses").get<std::vector<double>>();
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
     for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));
+    for (const Json& timeline : json.at("traced")) run.traced.push_back(ToTimeline(timeline));
     run.initial = ToPeak(json.at("initial"));
     run.steady = ToPeak(json.at("steady"));
     run.resident_growth = Bytes(json.at("resident_growth").get<int64_t>());

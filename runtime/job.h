@@ -44,7 +44,8 @@ struct RankRun {
   std::vector<double> held_out_losses;         // by batch; empty: not evaluated, or another rank has them
   int64_t held_out_sequences = 0;              // of all ranks
   std::vector<double> losses, gradient_norms;  // of every step
-  std::vector<Timeline> timelines;             // of the measured steps
+  std::vector<Timeline> timelines;             // of the measured steps; without spans where `traced` has some
+  std::vector<Timeline> traced;                // of further steps, whose operators were timed one by one
   MemoryPeak initial, steady;
   Bytes resident_growth, outside_allocator;
 };

@@ -108,7 +108,8 @@ Status PrepareRanks(const Plan& plan, const Job& job, const std::string& job_fil
   launch.node = nodes == nullptr ? 0 : nodes->node();
   launch.nodes = nodes == nullptr ? 1 : nodes->nodes();
   launch.argv = {"/proc/self/exe", "rank", job_file};
-  launch.pin = plan.scenario.run.pin && !shares_process;  // threads pin themselves
+  // Threads pin themselves. Beside the rank's own thread a GPU has those of its driver and of NCCL.
+  launch.pin = plan.scenario.run.pin && !shares_process && !IsOfCudaDevice(plan.scenario.cluster.device);
   launch.master_addr = job.host;
   launch.master_port = job.store_port;
   if (shares_process && plan.scenario.run.pin)
@@ -222,6 +223,7 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   if (Status launched = LaunchRanks(launch); !launched) {
     Error error = std::move(launched).error();
     if (options_.nodes != nullptr) {
+      failed_ = failed_ || !options_.nodes->ReasonToEnd().empty();
       options_.nodes->Fail(error.message);
       error.message = options_.nodes->Failure(error.message);
     }
@@ -307,7 +309,12 @@ Status FollowJob(Job job, NodeGroup& nodes) {
     return error ? *error : std::string();
   };
   launch.last_op = [&](int rank) { return OperatorAt(plan, rank, recorder.Last(rank)); };
-  return LaunchRanks(launch);
+  const Status launched = LaunchRanks(launch);
+  if (launched || job.mode != Job::Mode::kRun) return launched;
+  std::vector<int> ranks(static_cast<size_t>(plan.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return tl::unexpected(WithFlightRecord(plan, recorder, ranks, launched.error(),
+                                         FlightRecordPath({}, fmt::format("-node-{}", nodes.node()))));
 }
 
 }  // namespace
@@ -368,6 +375,9 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
   return Ok();
 }
 
+bool RunsHere(const std::string& device) { return device == "cpu" || (device == "cuda" && IsAtHand(device)); }
+std::string KindOfDevice(const std::string& device) { return device == "cpu" ? "cpu" : "cuda"; }
+
 bool IsRankOfJob() {
   const auto environment = ReadRankEnvironment();
   return !environment || environment->has_value();  // what is wrong with it, JoinLive says
@@ -420,9 +430,12 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
   Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
-  const RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout,
-                                 environment->local_world_size > UsableCores()};
-  if (cpu_set_t core; plan.scenario.run.pin && CoreOfRank(environment->local_rank, core)) {
+  RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout,
+                           environment->local_world_size > UsableCores()};
+  rank_options.local_rank = environment->local_rank;
+  rank_options.local_ranks = environment->local_world_size;
+  const bool pins = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);
+  if (cpu_set_t core; pins && CoreOfRank(environment->local_rank, core)) {
     sched_setaffinity(0, sizeof core, &core);
   }
   const auto work = [&]() -> Result<RankRun> {

@@ -54,8 +54,12 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
 // Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into the profile.
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile);
 
-// An empty profile of this machine: name, fingerprint, libraries, date.
-Profile MachineProfile();
+// An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. REQUIRES: it is at hand.
+Profile MachineProfile(const std::string& device = "cpu");
+// Whether scenarios of this cluster.device can be measured here: "cpu", and "cuda" where there is one.
+bool RunsHere(const std::string& device);
+// What MachineProfile and profiles call it: "cpu" or "cuda".
+std::string KindOfDevice(const std::string& device);
 
 // The hidden command "rank": one rank of a job that RunLive or Calibrate launched. Returns the exit status.
 int RunRank(const std::string& job_file);

@@ -10,9 +10,11 @@
 #include "base/digest.h"
 #include "runtime/communicator.h"
 #include "runtime/cores.h"
+#include "runtime/cuda/device.h"
 #include "runtime/device.h"
 #include "runtime/live.h"
 #include "runtime/mpi.h"
+#include "runtime/nccl/communicator.h"
 
 namespace windtunnel {
 namespace {
@@ -61,9 +63,27 @@ std::string Slug(const std::string& text) {
   return slug;
 }
 
+// The host counts too: it issues what the device runs.
+Profile CudaProfile(Profile host) {
+  const CudaDeviceInfo& device = CudaDevices().front();
+  Profile profile = std::move(host);
+  profile.device = "cuda";
+  profile.name = CudaProfileName(device);
+  profile.machine["device"] = device.name;
+  profile.machine["device_memory_bytes"] = std::to_string(device.memory.count());
+  profile.machine["devices"] = std::to_string(CudaDevices().size());
+  profile.machine["device_clock_khz"] = std::to_string(device.clock_khz);
+  profile.libraries = CudaLibraries();
+  if (const std::string nccl = NcclVersion(); !nccl.empty()) profile.libraries["NCCL"] = nccl;
+  std::string identity;
+  for (const auto& [key, value] : profile.machine) identity += "\n" + key + "=" + value;
+  profile.fingerprint = Sha256Hex(identity).substr(0, 16);
+  return profile;
+}
+
 }  // namespace
 
-Profile MachineProfile() {
+Profile MachineProfile(const std::string& device) {
   utsname system{};
   uname(&system);
   const std::string cpu = CpuModel();
@@ -85,6 +105,7 @@ Profile MachineProfile() {
   profile.name =
       "cpu-" + Slug(cpu) + "-" + std::to_string(profile.cores) + "c-" + profile.fingerprint.substr(0, 8);
   profile.created = UtcNow();
+  if (device != "cpu") return CudaProfile(std::move(profile));
   return profile;
 }
 

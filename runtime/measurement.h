@@ -37,8 +37,10 @@ struct Measurement {
   std::vector<Duration> step_times;    // of the measured steps in order; each the slowest rank's
   std::vector<double> losses;          // of every step, warm-up included: mean over ranks and micro-batches
   std::vector<double> gradient_norms;  // of every step, when clipping
-  std::vector<Timeline> timelines;     // by rank, of the step whose time is the (lower) median
-  StepBreakdown breakdown;             // of those, averaged over ranks
+  // By rank, of the step whose time is the (lower) median; on a device with queues of a step beside the measured ones, since timing every
+  // operator takes time of its own.
+  std::vector<Timeline> timelines;
+  StepBreakdown breakdown;                      // of those, averaged over ranks
   std::map<std::string, Duration> by_operator;  // as Prediction's, over the steps between p25 and p75
   std::vector<MeasuredMemory> memory;           // by rank
   // The steps before are those of the checkpoint that the run went on from. Where it had all steps already, nothing is measured.

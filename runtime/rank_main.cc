@@ -16,13 +16,15 @@ namespace windtunnel {
 namespace {
 
 constexpr std::chrono::seconds kRendezvous{60};
+constexpr int64_t kTracedSteps = 5;
 
 Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& store) {
   WT_RETURN_IF_ERROR(session.Initialize());
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
-  options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
+  const bool host_computes = session.device().queues() == nullptr;
+  if (host_computes) options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
   return Serialize(samples);
 }
@@ -42,11 +44,13 @@ RankOptions OptionsOf(const Job& job, int rank) {
           job.local_ranks > job.cores};
 }
 
-// This process's rank.
+// This process's rank. What went wrong is said before the session ends, which may take as long as whatever hangs.
 Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store& store) {
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
   WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, store, recorder, OptionsOf(job, rank)));
-  return WorkOf(job, *session, store);
+  auto result = WorkOf(job, *session, store);
+  if (!result) (void)store.Set(ErrorKey(rank), result.error().message);
+  return result;
 }
 
 // All of them.
@@ -118,9 +122,10 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   run.timelines.reserve(spec.steps);
   std::vector<Timeline> after_saves;  // caches are cold and the disk is busy
+  const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
     const bool follows_save = checkpoints.HasJustSaved();
-    WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
+    WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step(spans));
     if (const auto loss = session.executor().Loss()) run.losses.push_back(*loss);
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
@@ -135,6 +140,10 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
     run.steps_after_saves = 0;
   }
   run.saves = checkpoints.saves();
+  for (int64_t step = 0; !spans && step < kTracedSteps; ++step) {
+    WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
+    run.traced.push_back(std::move(timeline));
+  }
   run.initial = session.initial_peak();
   run.steady = session.steady_peak();
   WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session.MeasureResident());

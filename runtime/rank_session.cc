@@ -2,8 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
+
+#include "runtime/cuda/device.h"
+#include "runtime/nccl/communicator.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 
@@ -18,21 +23,43 @@ bool SharesProcess(const Plan& plan) {
   return plan.scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1;
 }
 
-Status CheckRunsHere(const Plan& plan) {
-  const std::string& device = plan.scenario.cluster.device;
-  if (device == "cuda") return Failed("cluster.device: no CUDA device was found");
-  if (device != "cpu")
-    return Unsupported("cluster.device: '{}' is not at hand, only 'cpu' is; use `windtunnel predict`",
-                       device);
-  if (plan.scenario.run.backend == Backend::kNccl && !SharesProcess(plan)) {
-    return Unsupported("run.backend: nccl is for GPUs; on a cpu it is gloo or mpi");
+bool IsOfCudaDevice(const std::string& device) {
+  return device == "cuda" ||
+         (device != "cpu" && !CudaDevices().empty() && device == CudaProfileName(CudaDevices().front()));
+}
+
+bool IsAtHand(const std::string& device) {
+  return device == "cpu" || (IsOfCudaDevice(device) && !CudaDevices().empty());
+}
+
+namespace {
+
+Status CheckBackend(const Plan& plan, bool on_cuda) {
+  const Backend backend = plan.scenario.run.backend;
+  if (SharesProcess(plan)) {
+    return on_cuda ? Unsupported(
+                         "parallel.data.kind: dp runs live on the cpu only, where a process has all devices; "
+                         "use ddp")
+                   : Ok();
   }
-  const PrecisionSpec& precision = plan.scenario.precision;
-  if (precision.compute == Precision::kTf32) {
+  if (plan.world_size == 1) return Ok();
+  if (on_cuda && backend != Backend::kNccl)
+    return Unsupported("run.backend: {} moves the host's memory; with cluster.device cuda use nccl",
+                       WordOf(backend));
+  if (!on_cuda && backend == Backend::kNccl)
+    return Unsupported("run.backend: nccl moves a GPU's memory; with cluster.device cpu use gloo or mpi");
+  return Ok();
+}
+
+Status CheckPrecision(const PrecisionSpec& precision, bool on_cuda) {
+  if (precision.compute == Precision::kTf32 && !on_cuda)
     return Unsupported("precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32 and bf16");
-  }
   if (precision.compute == Precision::kFp8) {
-    return Unsupported("precision.compute: fp8 is a type of GPUs; the cpu device computes in fp32 and bf16");
+    return on_cuda
+               ? Unsupported(
+                     "precision.compute: fp8 is predicted only; live runs compute in fp32, tf32 and bf16")
+               : Unsupported(
+                     "precision.compute: fp8 is a type of GPUs; the cpu device computes in fp32 and bf16");
   }
   if (precision.compute != precision.param) {
     return Unsupported(
@@ -42,6 +69,23 @@ Status CheckRunsHere(const Plan& plan) {
     return Unsupported(
         "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
   }
+  return Ok();
+}
+
+}  // namespace
+
+Status CheckRunsHere(const Plan& plan) {
+  const std::string& device = plan.scenario.cluster.device;
+  const bool on_cuda = IsOfCudaDevice(device);
+  if (on_cuda) WT_RETURN_IF_ERROR(CheckCudaDevice());
+  if (!IsAtHand(device))
+    return Unsupported("cluster.device: '{}' is not at hand, only '{}' is; use `windtunnel predict`", device,
+                       CudaDevices().empty() ? "cpu" : CudaProfileName(CudaDevices().front()));
+  WT_RETURN_IF_ERROR(CheckBackend(plan, on_cuda));
+  WT_RETURN_IF_ERROR(CheckPrecision(plan.scenario.precision, on_cuda));
+  if (on_cuda && plan.scenario.parallel.data.offload != Offload::kNone)
+    return Unsupported(
+        "parallel.data.offload: live runs offload on the cpu device only; the cuda device predicts it");
   const Framework framework = plan.scenario.framework;
   if (plan.scenario.model.activation == ActivationKind::kSwiglu &&
       (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
@@ -62,10 +106,10 @@ Status CheckRunsHere(const Plan& plan) {
 
 Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& store,
                                                        FlightRecorder& recorder, const RankOptions& options) {
-  WT_RETURN_IF_ERROR(CheckRunsHere(plan));
+  if (options.equipment == nullptr) WT_RETURN_IF_ERROR(CheckRunsHere(plan));
   std::unique_ptr<RankSession> session(new RankSession(plan, options));
   session->resident_before_ = options.resident_before.value_or(ResidentBytes());
-  session->device_ = MakeCpuDevice();
+  WT_RETURN_IF_ERROR(session->MakeDevice());
   WT_RETURN_IF_ERROR(session->Connect(store));
   // In one process, the one rank that loads has all samples.
   const bool loads_all = SharesProcess(plan);
@@ -75,6 +119,62 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_,
                                                   session->communicators_, *session->loader_, recorder);
   return session;
+}
+
+Status RankSession::MakeDevice() {
+  if (options_.equipment != nullptr) {
+    WT_ASSIGN_OR_RETURN(device_, options_.equipment->make_device());
+    return Ok();
+  }
+  if (!IsOfCudaDevice(plan_.scenario.cluster.device)) {
+    device_ = MakeCpuDevice();
+    return Ok();
+  }
+  const int64_t per_node = std::min<int64_t>(plan_.scenario.cluster.devices_per_node, plan_.world_size);
+  const int ranks = options_.local_ranks > 0 ? options_.local_ranks : static_cast<int>(per_node);
+  const int rank = options_.local_rank >= 0 ? options_.local_rank : options_.rank % ranks;
+  const int devices = static_cast<int>(CudaDevices().size());
+  ranks_per_device_ = (ranks + devices - 1) / devices;
+  if (ranks_per_device_ > 1) ShareDeviceUnderNccl(options_.rank);
+  if (auto before = CudaMemoryInUse(rank % devices)) device_memory_before_ = *before;
+  WT_ASSIGN_OR_RETURN(device_, MakeCudaDevice(rank % devices));
+  return Ok();
+}
+
+namespace {
+
+// Whether all ranks have a group on the axis and use it.
+bool IsEverybodys(const Plan& plan, AxisId axis) {
+  const std::vector<int32_t>& groups = plan.axes[axis].group_of_rank;
+  if (std::any_of(groups.begin(), groups.end(), [](int32_t group) { return group < 0; })) return false;
+  return std::all_of(plan.roles.begin(), plan.roles.end(), [&](const Role& role) {
+    return std::any_of(role.streams.begin(), role.streams.end(),
+                       [&](const Stream& stream) { return stream.axis == axis; });
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> RankSession::ConnectAxis(Store& store, AxisId axis_id) {
+  const Axis& axis = plan_.axes[axis_id];
+  const std::string& name = axis.GroupOf(options_.rank).name;
+  const int position = axis.position_of_rank[options_.rank];
+  if (device_->queues() == nullptr && plan_.scenario.run.backend == Backend::kMpi) {
+    return MakeMpiCommunicator(
+        store, {name, position, axis.size(), options_.collective_timeout, options_.shares_core});
+  }
+  if (device_->queues() == nullptr) {
+    GlooOptions gloo{name, position, axis.size(), options_.hostname, options_.collective_timeout};
+    if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
+    return MakeGlooCommunicator(store, gloo);
+  }
+  NcclOptions nccl{name, position, axis.size(), options_.collective_timeout};
+  if (options_.equipment != nullptr) nccl.libraries = options_.equipment->nccl;
+  if (axis_id != 0 && IsEverybodys(plan_, axis_id)) {
+    nccl.parent = communicators_[0].get();
+    nccl.color = axis.group_of_rank[options_.rank];
+  }
+  return MakeNcclCommunicator(store, *device_, nccl);
 }
 
 Status RankSession::Connect(Store& store) {
@@ -89,20 +189,9 @@ Status RankSession::Connect(Store& store) {
   }
   // In one order on all ranks, so that none waits for one that waits for it.
   for (size_t i = 0; i < plan_.axes.size(); ++i) {
-    const Axis& axis = plan_.axes[i];
     communicators_.push_back(nullptr);
-    if (!is_used[i] || axis.size() < 2) continue;
-    const std::string& group = axis.GroupOf(options_.rank).name;
-    const int position = axis.position_of_rank[options_.rank];
-    if (plan_.scenario.run.backend == Backend::kMpi) {
-      WT_ASSIGN_OR_RETURN(communicators_.back(),
-                          MakeMpiCommunicator(store, {group, position, axis.size(),
-                                                      options_.collective_timeout, options_.shares_core}));
-      continue;
-    }
-    GlooOptions gloo{group, position, axis.size(), options_.hostname, options_.collective_timeout};
-    if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
-    WT_ASSIGN_OR_RETURN(communicators_.back(), MakeGlooCommunicator(store, gloo));
+    if (!is_used[i] || plan_.axes[i].size() < 2) continue;
+    WT_ASSIGN_OR_RETURN(communicators_.back(), ConnectAxis(store, static_cast<AxisId>(i)));
   }
   return Ok();
 }
@@ -113,11 +202,11 @@ Status RankSession::Initialize() {
   return Barrier();
 }
 
-Result<Timeline> RankSession::Step() {
+Result<Timeline> RankSession::Step(bool spans) {
   const Role& role = executor_->role();
   const bool startup = step_ < static_cast<int64_t>(role.startup.size());
   if (step_ == static_cast<int64_t>(role.startup.size())) executor_->pool().ResetPeak();
-  WT_ASSIGN_OR_RETURN(Timeline timeline, executor_->Run(role.StepProgram(step_), step_));
+  WT_ASSIGN_OR_RETURN(Timeline timeline, executor_->Run(role.StepProgram(step_), step_, {.spans = spans}));
   if (startup) initial_peak_ = executor_->pool().peak();
   ++step_;
   return timeline;
@@ -159,7 +248,17 @@ Result<Bytes> RankSession::SumOverRanks(Bytes own) {
   return Bytes(std::accumulate(all.begin(), all.end(), int64_t{0}));
 }
 
+// The driver counts what all processes have, so ranks that share a device are given even shares.
+Result<RankSession::Resident> RankSession::MeasureDeviceMemory(Bytes uncounted) {
+  WT_ASSIGN_OR_RETURN(const Bytes now, device_->queues()->MemoryInUse());
+  const Bytes segments = executor_->pool().reserved();
+  const Bytes growth =
+      std::max((now - device_memory_before_.value_or(Bytes(0))) / ranks_per_device_, segments);
+  return Resident{growth, std::max(growth - segments - uncounted, Bytes(0))};
+}
+
 Result<RankSession::Resident> RankSession::MeasureResident(Bytes uncounted) {
+  if (device_->queues() != nullptr) return MeasureDeviceMemory(uncounted);
   const BufferPool& pool = executor_->pool();
   const Bytes own = pool.reserved() + pool.host_reserved();
   if (options_.threads == nullptr) {

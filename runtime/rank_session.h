@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "plan/plan.h"
@@ -16,6 +17,12 @@
 
 namespace windtunnel {
 
+// What a session works with in place of what the scenario names: tests have no GPU.
+struct Equipment {
+  std::function<Result<std::unique_ptr<Device>>()> make_device;
+  std::vector<std::string> nccl;  // files to open instead of looking for NCCL
+};
+
 struct RankOptions {
   int rank = 0;
   std::string hostname = "127.0.0.1";  // the interface that communicators listen on
@@ -25,6 +32,9 @@ struct RankOptions {
   std::shared_ptr<ThreadGroup> threads = nullptr;
   // Resident memory of the process before any of its ranks was set up; nothing: measured when this one is.
   std::optional<Bytes> resident_before = std::nullopt;
+  // Among the ranks of its node, which share its devices evenly; -1: as cluster.devices_per_node has it.
+  int local_rank = -1, local_ranks = -1;
+  const Equipment* equipment = nullptr;
 };
 
 class RankSession {
@@ -34,9 +44,9 @@ class RankSession {
   static Result<std::unique_ptr<RankSession>> Make(const Plan& plan, Store& store, FlightRecorder& recorder,
                                                    const RankOptions& options);
 
-  // Runs the initialisation program, then steps from 0 on.
+  // Runs the initialisation program, then steps from 0 on. `spans`: ExecutionMode's.
   Status Initialize();
-  Result<Timeline> Step();
+  Result<Timeline> Step(bool spans = true);
   // Runs a program of the role under `mode`, as the step after those so far; it does not count as a step.
   Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) {
     return executor_->Run(program, step_, mode);
@@ -62,7 +72,7 @@ class RankSession {
   // The largest allocation of start-up (initialisation and the first steps); then of the steady steps.
   const MemoryPeak& initial_peak() const { return initial_peak_; }
   const MemoryPeak& steady_peak() const { return executor_->pool().peak(); }
-  // The process's resident memory since before the device was made. Every rank calls it: of ranks that share a process, each has its
+  // The process's resident memory since before the device was made; of a device with memory of its own, that. Every rank calls it: of ranks that share a process, each has its
   // own segments and an even share of all that is outside the segments. `uncounted`: what this rank holds there that is not to count.
   struct Resident {
     Bytes growth;             // segments and what is outside
@@ -72,12 +82,17 @@ class RankSession {
 
  private:
   RankSession(const Plan& plan, const RankOptions& options) : plan_(plan), options_(options) {}
+  Status MakeDevice();
   Status Connect(Store& store);
+  Result<std::unique_ptr<Communicator>> ConnectAxis(Store& store, AxisId axis);
+  Result<Resident> MeasureDeviceMemory(Bytes uncounted);
   Result<Bytes> SumOverRanks(Bytes own);
 
   const Plan& plan_;
   RankOptions options_;
   Bytes resident_before_;
+  std::optional<Bytes> device_memory_before_;  // in use, before anything of ours was there
+  int ranks_per_device_ = 1;
   std::unique_ptr<Device> device_;
   Communicators communicators_;
   std::unique_ptr<BatchLoader> loader_;
@@ -92,7 +107,12 @@ Bytes ResidentBytes();
 // Whether all ranks of the plan are threads of one process (parallel.data.kind: dp), not processes of their own.
 bool SharesProcess(const Plan& plan);
 
-// Unsupported, with the reason, when this build or machine cannot run the plan live.
+// Whether scenarios of this cluster.device run on CUDA here (cuda, or the profile of the device that is there), and whether on anything
+// that is there. They may start the driver.
+bool IsOfCudaDevice(const std::string& device);
+bool IsAtHand(const std::string& device);
+
+// Unsupported, with the reason, when this build or machine cannot run the plan live. Failed: there is no CUDA device.
 Status CheckRunsHere(const Plan& plan);
 
 }  // namespace windtunnel

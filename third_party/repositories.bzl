@@ -1,5 +1,7 @@
 """Every external dependency is a Debian -dev package, overlaid by third_party/NAME.BUILD."""
 
+load("//third_party/cuda:repository.bzl", "cuda_repository")
+
 # Repository name -> header directory of the Debian package.
 _SYSTEM = {
     "benchmark": "/usr/include/benchmark",
@@ -57,3 +59,4 @@ def system_repositories():
         path = "/usr/lib/{triplet}/pmix2/include",
         build_file = "@windtunnel//third_party:pmix.BUILD",
     )
+    cuda_repository(name = "cuda")

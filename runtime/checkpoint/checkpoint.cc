@@ -106,6 +106,12 @@ int64_t ElementsWithin(const std::vector<StridedRuns>& runs, int64_t whole) {
 
 }  // namespace
 
+Result<std::string> SealMetadata(const std::string& text) {
+  Json metadata = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!metadata.is_object()) return InvalidInput("no JSON object");
+  return Seal(std::move(metadata));
+}
+
 // Between metadata.json and a Checkpoint's tensors.
 struct CheckpointFormat {
   static void Read(const Json& json, Checkpoint& checkpoint) {

@@ -114,6 +114,25 @@ for backend in gloo mpi; do
   [ -s "$work/out1" ] && fail "node 1 reports: $(cat "$work/out1")"
 done
 
+# A rank on the second node is killed: the first says so, and neither leaves anything.
+next_port
+for node in 1 0; do
+  "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 --set run.steps=10000000 \
+    --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-progress > /dev/null 2> "$work/err$node" &
+  launchers[node]=$!
+done
+for _ in $(seq 100); do
+  ranks="$(pgrep -P "${launchers[0]}" -f 'rank .*job.json') $(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
+  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
+  sleep 0.1
+done
+kill -9 "$(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
+for node in 0 1; do
+  wait "${launchers[node]}"
+  [ $? = 1 ] || fail "node $node must end with exit status 1"
+done
+grep -q 'node 1: rank 1 was killed by signal 9' "$work/err0" || fail "node 0 says: $(cat "$work/err0")"
+
 # expect STATUS PATTERN FILE: what a command that ended with $status has said.
 expect() {
   [ "$status" = "$1" ] || fail "exit status $status, expected $1: $(cat "$3")"

@@ -39,10 +39,12 @@ inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, S
   });
 }
 
-// Runs `work` once per rank, each in a thread with a session of its own; errors become test failures. What it shares with the test is
-// Shared (rank_processes.h) where it is to run over MPI too.
-inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work) {
-  if (TestsUseMpi() && plan.world_size > 1 && !SharesProcess(plan)) return WithRanksOfMpi(plan, work);
+// Runs `work` once per rank, each in a thread with a session of its own (and `equipment`, unless null); errors become test failures. What
+// it shares with the test is Shared (rank_processes.h) where it is to run over MPI too.
+inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work,
+                      const Equipment* equipment = nullptr) {
+  if (TestsUseMpi() && equipment == nullptr && plan.world_size > 1 && !SharesProcess(plan))
+    return WithRanksOfMpi(plan, work);
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::string> errors(plan.world_size);
@@ -55,8 +57,9 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
         WT_ASSIGN_OR_RETURN(auto store,
                             ConnectStore("127.0.0.1", (*server)->port(), "test", std::chrono::seconds(20)));
         FlightRecorder recorder = FlightRecorder::Private();
-        WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder,
-                                                            RankOptions{.rank = rank, .threads = group}));
+        RankOptions options{.rank = rank, .threads = group};
+        options.equipment = equipment;
+        WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, options));
         WT_RETURN_IF_ERROR(session->Initialize());
         return work(*session, *store);
       };
@@ -99,7 +102,7 @@ struct Trained {
   std::vector<std::vector<float>> weights;
 };
 
-inline Trained Train(const Plan& plan, int steps) {
+inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = nullptr) {
   Trained result;
   for (const Role& role : plan.roles) {
     for (const Parameter& parameter : role.parameters) {
@@ -115,7 +118,7 @@ inline Trained Train(const Plan& plan, int steps) {
   const size_t cells = static_cast<size_t>(plan.world_size) * steps;
   const Shared<double> shared_losses(cells), shared_norms(cells);
   const Shared<int> has_loss(cells);
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+  const auto train = [&](RankSession& session, Store&) -> Status {
     for (int step = 0; step < steps; ++step) {
       WT_RETURN_IF_ERROR(session.Step());
       const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
@@ -129,7 +132,8 @@ inline Trained Train(const Plan& plan, int steps) {
     std::lock_guard lock(mutex);
     CopyLocalParts(session, [&](int64_t ordinal) { return values.data() + begin[ordinal]; });
     return Ok();
-  });
+  };
+  WithRanks(plan, train, equipment);
   std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   for (size_t cell = 0; cell < cells; ++cell) {
     if (has_loss[cell]) losses[cell / steps].push_back(shared_losses[cell]);

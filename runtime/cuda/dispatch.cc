@@ -1,0 +1,140 @@
+#include "runtime/cuda/dispatch.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+#include <variant>
+
+#include "runtime/cuda/kernels/activation.h"
+#include "runtime/cuda/kernels/attention.h"
+#include "runtime/cuda/kernels/elementwise.h"
+#include "runtime/cuda/kernels/embedding.h"
+#include "runtime/cuda/kernels/experts.h"
+#include "runtime/cuda/kernels/initialize.h"
+#include "runtime/cuda/kernels/loss.h"
+#include "runtime/cuda/kernels/norm.h"
+#include "runtime/cuda/kernels/operands.h"
+#include "runtime/cuda/kernels/optimizer.h"
+#include "runtime/cuda/kernels/rearrange.h"
+#include "runtime/cuda/kernels/rope.h"
+
+namespace windtunnel::WT_KERNELS {
+namespace {
+
+Status RequireElement(const OpKind& kind, DType dtype) {
+  if (dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16) return Ok();
+  return Unsupported(
+      "{} in {}: the cuda device's kernels are for fp32, bf16 and fp16; set precision to one of them",
+      OperatorName(kind), Name(dtype));
+}
+
+template <typename Op>
+Status CheckTypes(const OpKind& kind, const Op& op) {
+  if constexpr (requires { op.from; }) {
+    WT_RETURN_IF_ERROR(RequireElement(kind, op.from));
+    return RequireElement(kind, op.to);
+  } else if constexpr (std::is_same_v<Op, Fill>) {
+    return op.dtype == DType::kInt32 ? Ok() : RequireElement(kind, op.dtype);
+  } else if constexpr (requires { op.dtype; }) {
+    return RequireElement(kind, op.dtype);
+  } else {
+    return Ok();
+  }
+}
+
+// Shapes that kernels have no room for.
+template <typename Op>
+Status CheckShape(const Op& op, const Traits& traits) {
+  if constexpr (requires { SharedBytes(op); }) {
+    if (SharedBytes(op) > traits.shared_bytes) {
+      return Unsupported(
+          "norm of {} columns: its kernel needs {} bytes of shared memory, and this device has {} for a "
+          "block",
+          op.columns, SharedBytes(op), traits.shared_bytes);
+    }
+  }
+  if constexpr (requires { op.kv_heads; } && !std::is_same_v<Op, Rope>) {
+    if (op.head_dim > kMostHeadDim || PlainSharedBytes(op.head_dim) > traits.shared_bytes) {
+      return Unsupported("attention with a head_dim of {}: this device's kernels have room for up to {}",
+                         op.head_dim, kMostHeadDim);
+    }
+  }
+  if constexpr (std::is_same_v<Op, Rope>) {
+    if (op.head_dim % 2 != 0 || op.head_dim > kMostRopeHeadDim) {
+      return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number up to {}",
+                         op.head_dim, kMostRopeHeadDim);
+    }
+  }
+  if constexpr (std::is_same_v<Op, RouteTokens>) {
+    if (op.capacity == 0) {
+      return Unsupported(
+          "model.experts.capacity_factor: 0 (no capacity) is predicted only; live runs need room that is "
+          "known");
+    }
+  }
+  return Ok();
+}
+
+Status StatusOf(const Queue::Failure& failure) {
+  if (failure.error == 0) return Ok();
+  if (failure.error == Queue::kTooLittleScratch) {
+    return Failed("kernels need {} bytes of scratch memory, more than the device set aside (ScratchBytes)",
+                  failure.bytes);
+  }
+  return Failed("a launch was refused with CUDA error {} ({} bytes): {}", failure.error, failure.bytes,
+                failure.what);
+}
+
+}  // namespace
+
+void* Queue::ScratchBytes(int64_t bytes) {
+  if (bytes <= scratch_bytes_) return scratch_;
+  Note(kTooLittleScratch, "", bytes);
+  return nullptr;
+}
+
+void Operands::Mismatch(size_t index, size_t operands, int64_t needed) {
+  fprintf(stderr, "an operator's operand %zu of %zu is missing or has less than %lld elements\n", index,
+          operands, static_cast<long long>(needed));
+  abort();
+}
+
+Status LaunchOn(Queue& queue, const OpKind& kind, std::span<const TensorRef> reads,
+                std::span<const TensorRef> writes, const KernelContext& context) {
+  const Operands operands{reads, writes};
+  return std::visit(
+      [&](const auto& op) -> Status {
+        WT_RETURN_IF_ERROR(CheckTypes(kind, op));
+        WT_RETURN_IF_ERROR(CheckShape(op, queue.traits()));
+        if constexpr (requires { Run(queue, op, operands); }) {
+          Run(queue, op, operands);
+        } else if constexpr (requires { Run(queue, op, context, operands); }) {
+          Run(queue, op, context, operands);
+        } else {
+          return Unsupported("{}: the cuda device has no kernel for it", OperatorName(kind));
+        }
+        return StatusOf(queue.failure());
+      },
+      kind);
+}
+
+int64_t ScratchBytesOf(const OpKind& kind, const Traits& traits) {
+  return std::visit(
+      [&](const auto& op) -> int64_t {
+        if constexpr (requires { ScratchBytes(op, traits); }) {
+          return ScratchBytes(op, traits);
+        } else {
+          return 0;
+        }
+      },
+      kind);
+}
+
+Status StatusOf(const Fault& fault) {
+  if (fault.kind == Fault::kNone) return Ok();
+  return Failed("{} {} at position {} of the micro-batch, expected 0 to {}: the data do not fit model.vocab",
+                fault.kind == Fault::kTokenId ? "token id" : "target", fault.value, fault.position,
+                fault.bound - 1);
+}
+
+}  // namespace windtunnel::WT_KERNELS

@@ -1,0 +1,12 @@
+// GELU (erf form), ReLU and SwiGLU, forward and backward (operands: plan/op.h).
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const ActivationForward& op, const Operands& operands);
+void Run(Queue& queue, const ActivationBackward& op, const Operands& operands);
+
+}  // namespace windtunnel::WT_KERNELS

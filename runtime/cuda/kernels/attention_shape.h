@@ -1,0 +1,160 @@
+// Where queries, keys and values lie, and which keys a query sees. One description for attention over whole sequences and for that of
+// context-parallel ranks: both are rows in chunks of consecutive positions, and key k is visible to query q where position(k) <=
+// position(q).
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cuda/kernels/simt.h"
+
+namespace windtunnel::WT_KERNELS {
+
+// The chunks that the rows of one operand are in: one that begins at position 0 (ranks is 0); or, of each of some ranks' rows, two of
+// the 2 x ranks chunks of a sequence, split in zigzag (plan/op.h, TokenSplit).
+struct Chunks {
+  int count = 1, length = 0;
+  int ranks = 0, first_rank = 0;  // chunks 2 i and 2 i + 1 are rank first_rank + i's
+
+#if defined(WT_DEVICE)
+  WT_DEVICE int Position(int chunk) const {
+    if (ranks == 0) return 0;
+    const int rank = first_rank + chunk / 2;
+    return length * (chunk % 2 == 0 ? rank : 2 * ranks - 1 - rank);
+  }
+#endif
+};
+
+struct AttentionShape {
+  int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int seq = 0;  // rows of a sequence that one rank has
+  Chunks queries, keys;
+  float scale = 1.0f;
+  int64_t query_stride = 0, key_stride = 0,
+          out_stride = 0;  // distances of rows, of operands and their gradients alike
+
+#if defined(WT_DEVICE)
+  WT_DEVICE int KeyHead(int head) const { return head / (heads / kv_heads); }
+  // The row that a chunk begins with, of one sequence.
+  WT_DEVICE int64_t Row(int sequence, int chunk) const {
+    return static_cast<int64_t>(chunk / 2 * batch + sequence) * seq + chunk % 2 * (seq / 2);
+  }
+  // Where the log-sum-exp (and the like, [batch, heads, seq]) of a chunk of queries begins.
+  WT_DEVICE int64_t Statistic(int sequence, int head, int chunk) const {
+    return static_cast<int64_t>(sequence * heads + head) * seq + chunk % 2 * (seq / 2);
+  }
+#endif
+};
+
+// Elements of T: queries [.., heads, head_dim] with query_stride, keys and values [.., kv_heads, head_dim] with key_stride.
+template <typename T>
+struct AttentionInputs {
+  const T *queries = nullptr, *keys = nullptr, *values = nullptr;
+};
+template <typename T>
+struct AttentionGradients {
+  T *queries = nullptr, *keys = nullptr, *values = nullptr;
+};
+
+// A run of rows of one chunk that a block works on together.
+struct Tile {
+  int chunk = 0, first = 0, rows = 0;  // rows: those that there are, at most the tile's size
+  int position = 0;                    // of the first row
+};
+
+#if defined(WT_DEVICE)
+
+// The index-th tile of `size` rows over all chunks.
+WT_DEVICE Tile TileAt(const Chunks& chunks, int size, int index) {
+  const int of_chunk = (chunks.length + size - 1) / size;
+  const int chunk = index / of_chunk, first = index % of_chunk * size;
+  const int rows = chunks.length - first < size ? chunks.length - first : size;
+  return {chunk, first, rows, chunks.Position(chunk) + first};
+}
+
+// The tiles of keys that some row of a tile of queries sees, in order: for (…; !tiles.done(); tiles.Next()) tiles.tile().
+class VisibleKeys {
+ public:
+  WT_DEVICE VisibleKeys(const Chunks& keys, int size, const Tile& queries)
+      : keys_(keys), size_(size), last_(queries.position + queries.rows - 1) {
+    Enter(0);
+  }
+  WT_DEVICE bool done() const { return tile_.chunk >= keys_.count; }
+  WT_DEVICE const Tile& tile() const { return tile_; }
+  WT_DEVICE void Next() {
+    if (tile_.first + size_ < visible_) {
+      Place(tile_.first + size_);
+    } else {
+      Enter(tile_.chunk + 1);
+    }
+  }
+
+ private:
+  // The first visible tile of `chunk` or of a later one.
+  WT_DEVICE void Enter(int chunk) {
+    for (; chunk < keys_.count; ++chunk) {
+      const int seen = last_ - keys_.Position(chunk) + 1;
+      visible_ = seen < keys_.length ? seen : keys_.length;
+      if (visible_ > 0) break;
+    }
+    tile_.chunk = chunk;
+    if (chunk < keys_.count) Place(0);
+  }
+  WT_DEVICE void Place(int first) {
+    const int left = keys_.length - first;
+    tile_.first = first;
+    tile_.rows = left < size_ ? left : size_;
+    tile_.position = keys_.Position(tile_.chunk) + first;
+  }
+
+  const Chunks& keys_;
+  int size_, last_, visible_ = 0;
+  Tile tile_;
+};
+
+// The tiles of queries, of each of `heads` heads in turn, that see some row of a tile of keys.
+class SeeingQueries {
+ public:
+  WT_DEVICE SeeingQueries(const Chunks& queries, int size, const Tile& keys, int heads)
+      : queries_(queries), size_(size), key_(keys.position), heads_(heads) {
+    Enter(0);
+    if (tile_.chunk >= queries_.count) head_ = heads_;
+  }
+  WT_DEVICE bool done() const { return head_ >= heads_; }
+  WT_DEVICE const Tile& tile() const { return tile_; }
+  WT_DEVICE int head() const { return head_; }
+  WT_DEVICE void Next() {
+    if (tile_.first + size_ < queries_.length) {
+      Place(tile_.first + size_);
+      return;
+    }
+    Enter(tile_.chunk + 1);
+    if (tile_.chunk < queries_.count) return;
+    ++head_;
+    Enter(0);
+  }
+
+ private:
+  WT_DEVICE void Enter(int chunk) {
+    for (; chunk < queries_.count; ++chunk) {
+      if (queries_.Position(chunk) + queries_.length > key_) break;
+    }
+    tile_.chunk = chunk;
+    if (chunk >= queries_.count) return;
+    const int before = key_ - queries_.Position(chunk);  // queries of the chunk that see nothing
+    Place(before > 0 ? before / size_ * size_ : 0);
+  }
+  WT_DEVICE void Place(int first) {
+    const int left = queries_.length - first;
+    tile_.first = first;
+    tile_.rows = left < size_ ? left : size_;
+    tile_.position = queries_.Position(tile_.chunk) + first;
+  }
+
+  const Chunks& queries_;
+  int size_, key_, heads_, head_ = 0;
+  Tile tile_;
+};
+
+#endif
+
+}  // namespace windtunnel::WT_KERNELS

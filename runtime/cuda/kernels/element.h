@@ -1,0 +1,20 @@
+// The element types of kernels: what lies in memory. Arithmetic is fp32 whatever they are.
+#pragma once
+
+#include <cstdint>
+
+#if defined(WT_EMULATED)
+#undef WT_KERNELS
+#define WT_KERNELS cuda_emulated
+#else
+#undef WT_KERNELS
+#define WT_KERNELS cuda
+#endif
+
+namespace windtunnel::WT_KERNELS {
+
+// The upper half of an fp32; and IEEE 754's binary16.
+enum class BFloat16 : uint16_t {};
+enum class Float16 : uint16_t {};
+
+}  // namespace windtunnel::WT_KERNELS

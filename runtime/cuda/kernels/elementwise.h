@@ -1,0 +1,17 @@
+// Copies between types, scaling, filling, adding a bias to rows and the sum over rows that is its gradient (operands: plan/op.h).
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const Copy& op, const Operands& operands);
+void Run(Queue& queue, const Scale& op, const Operands& operands);
+void Run(Queue& queue, const Fill& op, const Operands& operands);
+void Run(Queue& queue, const AddBias& op, const Operands& operands);
+void Run(Queue& queue, const ColumnSum& op, const Operands& operands);
+
+int64_t ScratchBytes(const ColumnSum& op, const Traits& traits);
+
+}  // namespace windtunnel::WT_KERNELS

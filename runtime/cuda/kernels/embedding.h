@@ -1,0 +1,13 @@
+// Token and position embeddings, forward and backward (operands: plan/op.h). An id outside the vocabulary is reported as a fault and
+// gives a row of zeros, and no gradient.
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const EmbeddingForward& op, const KernelContext& context, const Operands& operands);
+void Run(Queue& queue, const EmbeddingBackward& op, const KernelContext& context, const Operands& operands);
+
+}  // namespace windtunnel::WT_KERNELS

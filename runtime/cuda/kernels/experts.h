@@ -1,0 +1,17 @@
+// Routing tokens to experts and adding up what comes back (operands: plan/op.h).
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+// REQUIRES: a capacity; without one, rows have no place of their own.
+void Run(Queue& queue, const RouteTokens& op, const Operands& operands);
+int64_t ScratchBytes(const RouteTokens& op, const Traits& traits);
+void Run(Queue& queue, const RouteTokensBackward& op, const Operands& operands);
+void Run(Queue& queue, const DispatchTokens& op, const Operands& operands);
+void Run(Queue& queue, const CombineTokens& op, const Operands& operands);
+void Run(Queue& queue, const CombineBackward& op, const Operands& operands);
+
+}  // namespace windtunnel::WT_KERNELS

@@ -1,0 +1,256 @@
+#include "runtime/cuda/kernels/flash_attention.h"
+#include "runtime/cuda/kernels/flash_tile.h"
+
+namespace windtunnel::WT_KERNELS {
+namespace {
+
+inline constexpr float kLog2E = 1.44269504f;
+
+// A row's log-sum-exp, base 2, where there is such a row; infinity, which makes probabilities zero, where not.
+WT_DEVICE float LogSumExpAt(const float* log_sum_exp, int row, int rows) {
+  return row < rows ? log_sum_exp[row] * kLog2E : std::numeric_limits<float>::infinity();
+}
+
+// A block has 64 queries of one head, a warp 16 of them: dQ = dS K, dS = P (dO V^T - D) scale.
+template <typename T, int kHeadDim, int kKeys>
+struct FlashQueryGradientKernel {
+  static constexpr int kThreads = kFlashThreads, kRows = 16 * kFlashWarps, kResidentBlocks = 2;
+  using QueryTile = FlashTile<T, kRows, kHeadDim>;
+  using KeyTile = FlashTile<T, kKeys, kHeadDim>;
+  static constexpr int64_t kSharedBytes = 2 * (2 * QueryTile::kElements + 2 * 2 * KeyTile::kElements);
+
+  AttentionShape shape;
+  AttentionInputs<T> in;
+  AttentionSaved<T> saved;
+  bool accumulate;
+  T* dqueries;
+
+  WT_DEVICE void operator()() const {
+    const int head = BlockY(), sequence = BlockZ(), head_dim = shape.head_dim;
+    const QueryTile query_tile{SharedMemory<T>()}, dout_tile{SharedMemory<T>() + QueryTile::kElements};
+    const Tile queries = TileAt(shape.queries, kRows, static_cast<int>(GridX()) - 1 - BlockX());
+    const int64_t first_row = shape.Row(sequence, queries.chunk) + queries.first;
+    query_tile.Fetch(in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
+                     queries.rows, head_dim);
+    dout_tile.Fetch(saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride,
+                    queries.rows, head_dim);
+    const int first = Thread() / kWarp * 16;
+    const int64_t statistic = shape.Statistic(sequence, head, queries.chunk) + queries.first;
+    float log_sum_exp[2], product[2];
+    WT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + RowOfElement(2 * half);
+      log_sum_exp[half] = LogSumExpAt(saved.log_sum_exp + statistic, row, queries.rows);
+      product[half] = row < queries.rows ? saved.products[statistic + row] : 0.0f;
+    }
+
+    Results<kHeadDim / 8> result;
+    ClearResults(result);
+    VisibleKeys coming(shape.keys, kKeys, queries);
+    int stage = 0;
+    if (!coming.done()) FetchKeys(coming.tile(), stage);
+    AsyncCommit();
+    while (!coming.done()) {
+      const Tile keys = coming.tile();
+      coming.Next();
+      if (!coming.done()) FetchKeys(coming.tile(), stage ^ 1);
+      AsyncCommit();
+      AsyncWait<1>();
+      SyncThreads();
+      Results<kKeys / 8> s, d;
+      ClearResults(s);
+      ClearResults(d);
+      AddTimesTransposed<T>(query_tile, first, StageTile(stage, 0), kHeadDim, s);
+      if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first)
+        Hide(keys, queries.position + first, s);
+      AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
+      ScoreGradients(log_sum_exp, product, d, s);
+      AddResultsTimes<T>(s, StageTile(stage, 0), result);
+      SyncThreads();
+      stage ^= 1;
+    }
+    AsyncWait<0>();
+    const float one[2] = {1.0f, 1.0f};
+    StoreResults(result, one, queries.rows - first, head_dim, accumulate,
+                 dqueries + (first_row + first) * shape.query_stride + head * head_dim, shape.query_stride);
+  }
+
+  static WT_DEVICE KeyTile StageTile(int stage, int which) {
+    return {SharedMemory<T>() + 2 * QueryTile::kElements + (2 * stage + which) * KeyTile::kElements};
+  }
+
+  WT_DEVICE void FetchKeys(const Tile& tile, int stage) const {
+    const int64_t at = (shape.Row(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
+                       shape.KeyHead(BlockY()) * shape.head_dim;
+    StageTile(stage, 0).Fetch(in.keys + at, shape.key_stride, tile.rows, shape.head_dim);
+    StageTile(stage, 1).Fetch(in.values + at, shape.key_stride, tile.rows, shape.head_dim);
+  }
+
+  // s: scores -> gradients of the scores; d: gradients of the probabilities.
+  WT_DEVICE void ScoreGradients(const float (&log_sum_exp)[2], const float (&product)[2],
+                                const Results<kKeys / 8>& d, Results<kKeys / 8>& s) const {
+    const float scale = shape.scale * kLog2E;
+    WT_UNROLL
+    for (int n = 0; n < kKeys / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float p = Exp2Fast(s[n][i] * scale - log_sum_exp[i / 2]);
+        s[n][i] = p * (d[n][i] - product[i / 2]) * shape.scale;
+      }
+    }
+  }
+};
+
+// A block has 64 keys of one key head, a warp 16 of them: dV = P^T dO, dK = dS^T Q, summed over the queries of all heads that share it.
+template <typename T, int kHeadDim, int kQueries>
+struct FlashKeyGradientKernel {
+  static constexpr int kThreads = kFlashThreads, kRows = 16 * kFlashWarps;
+  using KeyTile = FlashTile<T, kRows, kHeadDim>;
+  using QueryTile = FlashTile<T, kQueries, kHeadDim>;
+  // Behind the tiles: of each stage's queries, log-sum-exp and products with the gradient.
+  static constexpr int64_t kTileElements = 2 * KeyTile::kElements + 2 * 2 * QueryTile::kElements;
+  static constexpr int64_t kSharedBytes = 2 * kTileElements + 2 * 2 * kQueries * 4;
+
+  AttentionShape shape;
+  AttentionInputs<T> in;
+  AttentionSaved<T> saved;
+  T *dkeys, *dvalues;
+
+  WT_DEVICE void operator()() const {
+    const int kv_head = BlockY(), sequence = BlockZ(), head_dim = shape.head_dim;
+    const int group = shape.heads / shape.kv_heads;
+    const KeyTile key_tile{SharedMemory<T>()}, value_tile{SharedMemory<T>() + KeyTile::kElements};
+    const Tile keys = TileAt(shape.keys, kRows, BlockX());
+    const int64_t at = (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
+    key_tile.Fetch(in.keys + at, shape.key_stride, keys.rows, head_dim);
+    value_tile.Fetch(in.values + at, shape.key_stride, keys.rows, head_dim);
+    const int first = Thread() / kWarp * 16;
+
+    Results<kHeadDim / 8> of_keys, of_values;
+    ClearResults(of_keys);
+    ClearResults(of_values);
+    SeeingQueries coming(shape.queries, kQueries, keys, group);
+    int stage = 0;
+    if (!coming.done()) FetchQueries(coming, stage);
+    AsyncCommit();
+    while (!coming.done()) {
+      const int position = coming.tile().position;
+      coming.Next();
+      if (!coming.done()) FetchQueries(coming, stage ^ 1);
+      AsyncCommit();
+      AsyncWait<1>();
+      SyncThreads();
+      Results<kQueries / 8> p, d;
+      ClearResults(p);
+      AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
+      if (keys.position + first + 15 > position) HideFromEarlier(keys.position + first, position, p);
+      Exponentiate(stage, p);
+      AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
+      ClearResults(d);
+      AddTimesTransposed<T>(value_tile, first, StageTile(stage, 1), kHeadDim, d);
+      ScoreGradients(stage, p, d);
+      AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
+      SyncThreads();
+      stage ^= 1;
+    }
+    AsyncWait<0>();
+    const float one[2] = {1.0f, 1.0f};
+    const int64_t warp_at = at + first * shape.key_stride;
+    StoreResults(of_keys, one, keys.rows - first, head_dim, false, dkeys + warp_at, shape.key_stride);
+    StoreResults(of_values, one, keys.rows - first, head_dim, false, dvalues + warp_at, shape.key_stride);
+  }
+
+  static WT_DEVICE QueryTile StageTile(int stage, int which) {
+    return {SharedMemory<T>() + 2 * KeyTile::kElements + (2 * stage + which) * QueryTile::kElements};
+  }
+  static WT_DEVICE float* Statistics(int stage, int which) {
+    return reinterpret_cast<float*>(SharedMemory<T>() + kTileElements) + (2 * stage + which) * kQueries;
+  }
+
+  WT_DEVICE void FetchQueries(const SeeingQueries& queries, int stage) const {
+    const Tile& tile = queries.tile();
+    const int head = BlockY() * (shape.heads / shape.kv_heads) + queries.head();
+    const int64_t row = shape.Row(BlockZ(), tile.chunk) + tile.first;
+    StageTile(stage, 0).Fetch(in.queries + row * shape.query_stride + head * shape.head_dim,
+                              shape.query_stride, tile.rows, shape.head_dim);
+    StageTile(stage, 1).Fetch(saved.dout + row * shape.out_stride + head * shape.head_dim, shape.out_stride,
+                              tile.rows, shape.head_dim);
+    const int64_t statistic = shape.Statistic(BlockZ(), head, tile.chunk) + tile.first;
+    if (const int i = Thread(); i < kQueries) {
+      Statistics(stage, 0)[i] = LogSumExpAt(saved.log_sum_exp + statistic, i, tile.rows);
+      Statistics(stage, 1)[i] = i < tile.rows ? saved.products[statistic + i] : 0.0f;
+    }
+  }
+
+  // Scores (keys down, queries across) of queries that come before the key: minus infinity. Keys that there are not have rows of their own,
+  // which nobody stores; queries that there are not have an infinite log-sum-exp.
+  static WT_DEVICE void HideFromEarlier(int key_position, int query_position, Results<kQueries / 8>& p) {
+    WT_UNROLL
+    for (int n = 0; n < kQueries / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (key_position + RowOfElement(i) > query_position + ColumnOfElement(n, i))
+          p[n][i] = -std::numeric_limits<float>::infinity();
+      }
+    }
+  }
+
+  // p: scores -> probabilities.
+  WT_DEVICE void Exponentiate(int stage, Results<kQueries / 8>& p) const {
+    const float scale = shape.scale * kLog2E;
+    const float* const log_sum_exp = Statistics(stage, 0);
+    WT_UNROLL
+    for (int n = 0; n < kQueries / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i) p[n][i] = Exp2Fast(p[n][i] * scale - log_sum_exp[ColumnOfElement(n, i)]);
+    }
+  }
+
+  // d: gradients of the probabilities -> of the scores.
+  WT_DEVICE void ScoreGradients(int stage, const Results<kQueries / 8>& p, Results<kQueries / 8>& d) const {
+    const float* const products = Statistics(stage, 1);
+    WT_UNROLL
+    for (int n = 0; n < kQueries / 8; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i)
+        d[n][i] = p[n][i] * (d[n][i] - products[ColumnOfElement(n, i)]) * shape.scale;
+    }
+  }
+};
+
+template <typename T, int kHeadDim, int kKeys, int kQueries>
+void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
+              const AttentionSaved<T>& saved, bool accumulate_queries,
+              const AttentionGradients<T>& gradients) {
+  using KeyGradient = FlashKeyGradientKernel<T, kHeadDim, kQueries>;
+  using QueryGradient = FlashQueryGradientKernel<T, kHeadDim, kKeys>;
+  const auto tiles = [](const Chunks& chunks) {
+    return chunks.count * CeilDivide(chunks.length, 16 * kFlashWarps);
+  };
+  queue.Launch(KeyGradient{shape, in, saved, gradients.keys, gradients.values},
+               {tiles(shape.keys), shape.kv_heads, shape.batch}, KeyGradient::kSharedBytes);
+  queue.Launch(QueryGradient{shape, in, saved, accumulate_queries, gradients.queries},
+               {tiles(shape.queries), shape.heads, shape.batch}, QueryGradient::kSharedBytes);
+}
+
+}  // namespace
+
+template <typename T>
+void FlashBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
+                   const AttentionSaved<T>& saved, bool accumulate_queries,
+                   const AttentionGradients<T>& gradients) {
+  if (shape.head_dim <= 64)
+    return Backward<T, 64, 64, 64>(queue, shape, in, saved, accumulate_queries, gradients);
+  if (shape.head_dim <= 96)
+    return Backward<T, 96, 64, 32>(queue, shape, in, saved, accumulate_queries, gradients);
+  return Backward<T, 128, 64, 32>(queue, shape, in, saved, accumulate_queries, gradients);
+}
+
+template void FlashBackward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&,
+                                      const AttentionSaved<BFloat16>&, bool,
+                                      const AttentionGradients<BFloat16>&);
+template void FlashBackward<Float16>(Queue&, const AttentionShape&, const AttentionInputs<Float16>&,
+                                     const AttentionSaved<Float16>&, bool,
+                                     const AttentionGradients<Float16>&);
+
+}  // namespace windtunnel::WT_KERNELS

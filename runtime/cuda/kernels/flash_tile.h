@@ -1,0 +1,159 @@
+// Tiles of 16-bit rows in shared memory, and their fragments as mma.m16n8k16 takes them.
+#pragma once
+
+#include <limits>
+
+#include "runtime/cuda/kernels/attention_shape.h"
+#include "runtime/cuda/kernels/reduce.h"
+
+namespace windtunnel::WT_KERNELS {
+
+inline constexpr int kFlashThreads = 128, kFlashWarps = kFlashThreads / kWarp;
+inline constexpr int kPieceElements = 8;  // of 16 bits in 16 bytes
+
+#if defined(WT_DEVICE)
+
+// kRows rows of kColumns elements, a piece apart more than they are long: so the eight rows that a matrix load reads lie in
+// different banks.
+template <typename T, int kRows, int kColumns>
+struct FlashTile {
+  static constexpr int kStride = kColumns + kPieceElements, kElements = kRows * kStride;
+  T* at;
+
+  WT_DEVICE const T* Piece(int row, int column) const { return at + row * kStride + column; }
+
+  // Begins to fetch `rows` rows of `columns` elements; zeros around them.
+  WT_DEVICE void Fetch(const T* from, int64_t row_stride, int rows, int columns) const {
+    constexpr int kPieces = kColumns / kPieceElements;
+    WT_UNROLL
+    for (int i = 0; i < kRows * kPieces / kFlashThreads; ++i) {
+      const int piece = i * kFlashThreads + Thread();
+      const int row = piece / kPieces, column = piece % kPieces * kPieceElements;
+      const bool there = row < rows && column < columns;
+      AsyncCopy16(at + row * kStride + column, there ? from + row * row_stride + column : from, there);
+    }
+    static_assert(kRows * kPieces % kFlashThreads == 0);
+  }
+
+  // As the left factor: rows [row, row + 16), columns [column, column + 16).
+  WT_DEVICE void Left(int row, int column, uint32_t (&a)[4]) const {
+    LoadMatrices(a, Piece(row + Lane() % 16, column + Lane() / 16 * 8));
+  }
+  // As the transposed right factor, x times tile^T: rows [row, row + 16) are 16 columns of the result, in two fragments; columns
+  // [column, column + 16) are summed over.
+  WT_DEVICE void RightTransposed(int row, int column, uint32_t (&b)[2][2]) const {
+    uint32_t all[4];
+    LoadMatrices(all, Piece(row + Lane() / 16 * 8 + Lane() % 8, column + Lane() / 8 % 2 * 8));
+    b[0][0] = all[0], b[0][1] = all[1], b[1][0] = all[2], b[1][1] = all[3];
+  }
+  // As the right factor, x times tile: rows [row, row + 16) are summed over, columns [column, column + 16) are 16 columns of the result.
+  WT_DEVICE void Right(int row, int column, uint32_t (&b)[2][2]) const {
+    uint32_t all[4];
+    LoadMatricesTransposed(all, Piece(row + Lane() % 16, column + Lane() / 16 * 8));
+    b[0][0] = all[0], b[0][1] = all[1], b[1][0] = all[2], b[1][1] = all[3];
+  }
+};
+
+// 16 rows by 8 kCount columns of results, as a warp holds them: of fragment n, a lane has columns 8 n + 2 (lane % 4) and the next of rows
+// lane / 4 (elements 0 and 1) and lane / 4 + 8 (2 and 3).
+template <int kCount>
+using Results = float[kCount][4];
+
+WT_DEVICE int RowOfElement(int element) { return Lane() / 4 + element / 2 * 8; }
+WT_DEVICE int ColumnOfElement(int fragment, int element) {
+  return fragment * 8 + Lane() % 4 * 2 + element % 2;
+}
+
+// Columns [16 k, 16 k + 16) of results as the left factor of the next product.
+template <typename T, int kCount>
+WT_DEVICE void LeftOfResults(const Results<kCount>& x, int k, uint32_t (&a)[4]) {
+  a[0] = Packed<T>(x[2 * k][0], x[2 * k][1]);
+  a[1] = Packed<T>(x[2 * k][2], x[2 * k][3]);
+  a[2] = Packed<T>(x[2 * k + 1][0], x[2 * k + 1][1]);
+  a[3] = Packed<T>(x[2 * k + 1][2], x[2 * k + 1][3]);
+}
+
+// sums += rows [row, row + 16) of `left` times the transposed rows of `right`.
+template <typename T, int kCount, typename LeftTile, typename RightTile>
+WT_DEVICE void AddTimesTransposed(const LeftTile& left, int row, const RightTile& right, int columns,
+                                  Results<kCount>& sums) {
+  WT_UNROLL
+  for (int k = 0; k < columns; k += 16) {
+    uint32_t a[4];
+    left.Left(row, k, a);
+    WT_UNROLL
+    for (int n = 0; n < kCount / 2; ++n) {
+      uint32_t b[2][2];
+      right.RightTransposed(n * 16, k, b);
+      MatrixMultiplyAdd<T>(sums[2 * n], a, b[0]);
+      MatrixMultiplyAdd<T>(sums[2 * n + 1], a, b[1]);
+    }
+  }
+}
+
+// sums += x (16 rows by 8 kDepth columns, rounded to T) times the rows of `right`.
+template <typename T, int kDepth, int kCount, typename RightTile>
+WT_DEVICE void AddResultsTimes(const Results<kDepth>& x, const RightTile& right, Results<kCount>& sums) {
+  WT_UNROLL
+  for (int k = 0; k < kDepth / 2; ++k) {
+    uint32_t a[4];
+    LeftOfResults<T>(x, k, a);
+    WT_UNROLL
+    for (int n = 0; n < kCount / 2; ++n) {
+      uint32_t b[2][2];
+      right.Right(k * 16, n * 16, b);
+      MatrixMultiplyAdd<T>(sums[2 * n], a, b[0]);
+      MatrixMultiplyAdd<T>(sums[2 * n + 1], a, b[1]);
+    }
+  }
+}
+
+template <int kCount>
+WT_DEVICE void ClearResults(Results<kCount>& x) {
+  WT_UNROLL
+  for (int n = 0; n < kCount; ++n) {
+    WT_UNROLL
+    for (int i = 0; i < 4; ++i) x[n][i] = 0.0f;
+  }
+}
+
+// Scores of keys that the rows' queries do not see, or that there are not: minus infinity. The rows begin at `first_position`.
+template <int kCount>
+WT_DEVICE void Hide(const Tile& keys, int first_position, Results<kCount>& s) {
+  WT_UNROLL
+  for (int n = 0; n < kCount; ++n) {
+    WT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int key = ColumnOfElement(n, i);
+      if (key >= keys.rows || keys.position + key > first_position + RowOfElement(i))
+        s[n][i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+// Rows of results times scale[half] (of rows lane / 4 and lane / 4 + 8) to memory, up to `rows` rows and `columns` columns; (acc).
+template <typename T, int kCount>
+WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], int rows, int columns,
+                            bool accumulate, T* to, int64_t row_stride) {
+  WT_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = RowOfElement(2 * half);
+    if (row >= rows) continue;
+    WT_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      const int column = ColumnOfElement(n, 0);
+      if (column >= columns) continue;
+      uint32_t* const place = reinterpret_cast<uint32_t*>(to + row * row_stride + column);
+      float first = x[n][2 * half] * scale[half], second = x[n][2 * half + 1] * scale[half];
+      if (accumulate) {
+        first += OneOf<T>(*place, 0);
+        second += OneOf<T>(*place, 1);
+      }
+      *place = Packed<T>(first, second);
+    }
+  }
+}
+
+#endif
+
+}  // namespace windtunnel::WT_KERNELS

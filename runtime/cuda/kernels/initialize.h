@@ -1,0 +1,11 @@
+// A parameter's first values: the bits of runtime/cpu/initialize.h (operands: plan/op.h).
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const InitializeParameter& op, const KernelContext& context, const Operands& operands);
+
+}  // namespace windtunnel::WT_KERNELS

@@ -1,0 +1,278 @@
+#include "runtime/cuda/kernels/loss.h"
+
+#include <limits>
+
+#include "runtime/cuda/kernels/fault.h"
+#include "runtime/cuda/kernels/partials.h"
+#include "runtime/cuda/kernels/reduce.h"
+#include "runtime/cuda/kernels/vector.h"
+
+namespace windtunnel::WT_KERNELS {
+namespace {
+
+inline constexpr int kLossThreads = 512;
+inline constexpr int64_t kLossSharedBytes = kLossThreads / kWarp * 4;
+
+// The largest of some logits, and the sum of e^(logit - it).
+struct SoftmaxSum {
+  float maximum = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+
+  template <int kPiece>
+  WT_DEVICE void Add(const Pack<float, kPiece>& x) {
+    float grown = maximum;
+    WT_UNROLL
+    for (int j = 0; j < kPiece; ++j) grown = Maximum()(x.at[j], grown);
+    sum *= ExpFast(maximum - grown);
+    maximum = grown;
+    WT_UNROLL
+    for (int j = 0; j < kPiece; ++j) sum += ExpFast(x.at[j] - grown);
+  }
+};
+
+// Over the logits of one row, by the whole block; `place` as ReduceBlock's. A thread that had none adds nothing.
+template <typename T>
+WT_DEVICE SoftmaxSum SoftmaxSumOfRow(int64_t n, const T* row, float* place) {
+  SoftmaxSum own;
+  ForEachPieceOfRow<kVector<T>>(n, row, Thread(), kLossThreads, [&](auto width, int64_t i) {
+    own.Add(Load<decltype(width)::value>(row + i));
+  });
+  SoftmaxSum all;
+  all.maximum = ReduceBlock<kLossThreads>(own.maximum, own.maximum, place, Maximum());
+  all.sum = ReduceBlock<kLossThreads>(own.sum * ExpFast(own.maximum - all.maximum), 0.0f, place, Sum());
+  return all;
+}
+
+// row = e^(row - maximum) * factor, less `scale` at `target` (-1: nowhere).
+template <typename T>
+WT_DEVICE void WriteGradient(int64_t n, float maximum, float factor, int64_t target, float scale, T* row) {
+  ForEachPieceOfRow<kVector<T>>(n, row, Thread(), kLossThreads, [&](auto width, int64_t i) {
+    constexpr int kPiece = decltype(width)::value;
+    Pack<float, kPiece> x = Load<kPiece>(row + i);
+    WT_UNROLL
+    for (int j = 0; j < kPiece; ++j) {
+      x.at[j] = ExpFast(x.at[j] - maximum) * factor - (i + j == target ? scale : 0.0f);
+    }
+    Store(row + i, x);
+  });
+}
+
+// A row a block: one pass for maximum and sum together, one for the gradient.
+template <typename T>
+struct CrossEntropyKernel {
+  static constexpr int kThreads = kLossThreads;
+  int64_t rows, n;
+  float scale;
+  const int32_t* targets;
+  T* logits;
+  float* losses;  // by row
+  Fault* fault;
+
+  WT_DEVICE void operator()() const {
+    float* const place = SharedMemory<float>();
+    for (int64_t r = BlockX(); r < rows; r += GridX()) {
+      T* const row = logits + r * n;
+      const int64_t target = targets[r] >= 0 && targets[r] < n ? targets[r] : -1;
+      const float target_logit = target < 0 ? 0.0f : Float(row[target]);
+      const SoftmaxSum of_row = SoftmaxSumOfRow(n, row, place);  // its barriers come before the gradient
+      WriteGradient(n, of_row.maximum, scale / of_row.sum, target, scale, row);
+      if (Thread() != 0) continue;
+      losses[r] = of_row.maximum - target_logit + std::log(of_row.sum);
+      if (target < 0) Report(fault, Fault::kTarget, targets[r], r, n);
+    }
+  }
+};
+
+// ---- over the columns of the logits that a tensor rank has, from `first` of the vocabulary on
+
+template <typename T>
+struct RowMaximaKernel {
+  static constexpr int kThreads = kLossThreads;
+  int64_t rows, n;
+  const T* logits;
+  float* maximum;
+
+  WT_DEVICE void operator()() const {
+    for (int64_t r = BlockX(); r < rows; r += GridX()) {
+      const T* const row = logits + r * n;
+      float own = -std::numeric_limits<float>::infinity();
+      ForEachPieceOfRow<kVector<T>>(n, row, Thread(), kThreads, [&](auto width, int64_t i) {
+        constexpr int kPiece = decltype(width)::value;
+        const Pack<float, kPiece> x = Load<kPiece>(row + i);
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) own = Maximum()(x.at[j], own);
+      });
+      own = ReduceBlock<kThreads>(own, own, SharedMemory<float>(), Maximum());
+      if (Thread() == 0) maximum[r] = own;
+    }
+  }
+};
+
+template <typename T>
+struct RowSumsKernel {
+  static constexpr int kThreads = kLossThreads;
+  int64_t rows, n, first, vocab;
+  const T* logits;
+  const int32_t* targets;
+  const float* maximum;
+  float *target, *sum;
+  Fault* fault;
+
+  WT_DEVICE void operator()() const {
+    for (int64_t r = BlockX(); r < rows; r += GridX()) {
+      const T* const row = logits + r * n;
+      const float most = maximum[r];
+      float own = 0.0f;
+      ForEachPieceOfRow<kVector<T>>(n, row, Thread(), kThreads, [&](auto width, int64_t i) {
+        constexpr int kPiece = decltype(width)::value;
+        const Pack<float, kPiece> x = Load<kPiece>(row + i);
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) own += ExpFast(x.at[j] - most);
+      });
+      own = ReduceBlock<kThreads>(own, 0.0f, SharedMemory<float>(), Sum());
+      if (Thread() != 0) continue;
+      sum[r] = own;
+      const int64_t t = targets[r];
+      target[r] = t >= first && t < first + n ? Float(row[t - first]) - most : 0.0f;
+      if (t < 0 || t >= vocab) Report(fault, Fault::kTarget, targets[r], r, vocab);
+    }
+  }
+};
+
+template <typename T>
+struct VocabParallelLossKernel {
+  static constexpr int kThreads = kLossThreads;
+  int64_t rows, n, first;
+  float scale;
+  T* logits;
+  const int32_t* targets;
+  const float *maximum, *target, *sum;
+  float* losses;
+
+  WT_DEVICE void operator()() const {
+    for (int64_t r = BlockX(); r < rows; r += GridX()) {
+      const int64_t t = targets[r] - first;
+      WriteGradient(n, maximum[r], scale / sum[r], t >= 0 && t < n ? t : -1, scale, logits + r * n);
+      if (Thread() == 0) losses[r] = std::log(sum[r]) - target[r];
+    }
+  }
+};
+
+// The gradient, and each block's sum of squared differences.
+template <typename T>
+struct SquaredErrorKernel {
+  static constexpr int kThreads = 256, kWidth = kVector<T>;
+  int64_t n;
+  bool aligned;
+  float scale;
+  const T* prediction;
+  const float* target;
+  T* gradient;
+  double* sums;  // by block
+
+  WT_DEVICE void operator()() const {
+    double own = 0.0;
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           Pack<float, kPiece> x = Load<kPiece>(prediction + i);
+                           const Pack<float, kPiece> t = Load<kPiece>(target + i);
+                           float squares = 0.0f;
+                           WT_UNROLL
+                           for (int j = 0; j < kPiece; ++j) {
+                             const float difference = x.at[j] - t.at[j];
+                             squares += difference * difference;
+                             x.at[j] = scale * difference;
+                           }
+                           own += squares;
+                           Store(gradient + i, x);
+                         });
+    own = ReduceBlock<kThreads>(own, 0.0, SharedMemory<double>(), Sum());
+    if (Thread() == 0) sums[BlockX()] = own;
+  }
+};
+
+template <typename Op>
+int64_t RowBlocks(const Queue& queue, const Op& op) {
+  return queue.BlocksFor(op.rows, 1, 4);
+}
+
+}  // namespace
+
+int64_t ScratchBytes(const CrossEntropy& op, const Traits&) { return op.rows * 4; }
+int64_t ScratchBytes(const VocabParallelLoss& op, const Traits&) { return op.rows * 4; }
+
+void Run(Queue& queue, const CrossEntropy& op, const Operands& operands) {
+  const double rows = static_cast<double>(op.rows);
+  float* losses = queue.Scratch(op.rows);
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    queue.Launch(CrossEntropyKernel<T>{op.rows, op.vocab, static_cast<float>(op.gradient_scale / rows),
+                                       operands.In<int32_t>(1, op.rows),
+                                       operands.Out<T>(1, op.rows * op.vocab), losses, queue.fault()},
+                 {RowBlocks(queue, op)}, kLossSharedBytes);
+  });
+  LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
+}
+
+void Run(Queue& queue, const VocabParallelMaximum& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    queue.Launch(RowMaximaKernel<T>{op.rows, op.vocab, operands.In<T>(0, op.rows * op.vocab),
+                                    operands.Out(0, op.rows)},
+                 {RowBlocks(queue, op)}, kLossSharedBytes);
+  });
+}
+
+void Run(Queue& queue, const VocabParallelSums& op, const KernelContext& context, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    queue.Launch(RowSumsKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab,
+                                  context.tensor.ranks * op.vocab, operands.In<T>(0, op.rows * op.vocab),
+                                  operands.In<int32_t>(1, op.rows), operands.In(2, op.rows),
+                                  operands.Out(0, op.rows), operands.Out(1, op.rows), queue.fault()},
+                 {RowBlocks(queue, op)}, kLossSharedBytes);
+  });
+}
+
+void Run(Queue& queue, const VocabParallelLoss& op, const KernelContext& context, const Operands& operands) {
+  const double rows = static_cast<double>(op.rows);
+  float* losses = queue.Scratch(op.rows);
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    queue.Launch(VocabParallelLossKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab,
+                                            static_cast<float>(op.gradient_scale / rows),
+                                            operands.Out<T>(1, op.rows * op.vocab),
+                                            operands.In<int32_t>(1, op.rows), operands.In(2, op.rows),
+                                            operands.In(3, op.rows), operands.In(4, op.rows), losses},
+                 {RowBlocks(queue, op)});
+  });
+  LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
+}
+
+int64_t SquaredErrorBlocks(const MeanSquaredError& op, const Traits& traits) {
+  return Queue::BlocksOn(traits, op.rows * op.columns, 2048, 8);
+}
+
+int64_t ScratchBytes(const MeanSquaredError& op, const Traits& traits) {
+  return SquaredErrorBlocks(op, traits) * 8;
+}
+
+void Run(Queue& queue, const MeanSquaredError& op, const Operands& operands) {
+  const int64_t n = op.rows * op.columns, blocks = SquaredErrorBlocks(op, queue.traits());
+  const double count = static_cast<double>(n);
+  double* sums = queue.Scratch<double>(blocks);
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    using Kernel = SquaredErrorKernel<T>;
+    const T* prediction = operands.In<T>(0, n);
+    const float* target = operands.In(1, n);
+    T* gradient = operands.Out<T>(1, n);
+    queue.Launch(
+        Kernel{n, Aligned(prediction, target, gradient), static_cast<float>(2.0 * op.gradient_scale / count),
+               prediction, target, gradient, sums},
+        {blocks}, Kernel::kThreads / kWarp * 8);
+  });
+  LaunchSumNumbers(queue, blocks, 1.0 / count, false, sums, operands.Out(0, 1));
+}
+
+}  // namespace windtunnel::WT_KERNELS

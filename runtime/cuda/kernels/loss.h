@@ -1,0 +1,19 @@
+// Losses with their gradients: cross-entropy in place over the logits, whole or in the three passes over a tensor rank's part of them; mean
+// squared error (operands: plan/op.h). A target outside the vocabulary is reported as a fault; its row's gradient is the softmax's.
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const CrossEntropy& op, const Operands& operands);
+void Run(Queue& queue, const VocabParallelMaximum& op, const Operands& operands);
+void Run(Queue& queue, const VocabParallelSums& op, const KernelContext& context, const Operands& operands);
+void Run(Queue& queue, const VocabParallelLoss& op, const KernelContext& context, const Operands& operands);
+void Run(Queue& queue, const MeanSquaredError& op, const Operands& operands);
+int64_t ScratchBytes(const CrossEntropy& op, const Traits& traits);
+int64_t ScratchBytes(const VocabParallelLoss& op, const Traits& traits);
+int64_t ScratchBytes(const MeanSquaredError& op, const Traits& traits);
+
+}  // namespace windtunnel::WT_KERNELS

@@ -1,0 +1,269 @@
+#include "runtime/cuda/kernels/optimizer.h"
+
+#include <cmath>
+
+#include "runtime/cuda/kernels/chunks.h"
+#include "runtime/cuda/kernels/partials.h"
+#include "runtime/cuda/kernels/reduce.h"
+#include "runtime/cuda/kernels/vector.h"
+
+namespace windtunnel::WT_KERNELS {
+namespace {
+
+inline constexpr int kFloats = kVector<float>;
+
+// Whether a piece of each may be loaded at once; null pointers may.
+template <typename... Pointers>
+WT_DEVICE bool AlignedHere(Pointers... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) | ...)) % 16 == 0;
+}
+
+// Blocks of a launch over the chunks of its tensors.
+template <int kMost>
+int64_t ChunkBlocks(const Queue& queue, const ChunkTable<kMost>& table) {
+  return queue.BlocksFor(table.chunks(), 1);
+}
+
+// Each block's sum of squares; a tensor's times its weight.
+struct SquaresKernel {
+  static constexpr int kThreads = 512, kMost = 96;
+  ChunkTable<kMost> table = {};
+  const float* x[kMost] = {};
+  double weight[kMost] = {};
+  double* sums = nullptr;  // by block
+
+  WT_DEVICE void operator()() const {
+    double own = 0.0;
+    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
+      const float* const from = x[tensor] + begin;
+      double of_tensor = 0.0;
+      ForEachPiece<kFloats>(end - begin, AlignedHere(from), Thread(), kThreads, [&](auto width, int64_t i) {
+        constexpr int kPiece = decltype(width)::value;
+        const Pack<float, kPiece> v = Load<kPiece>(from + i);
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) of_tensor += static_cast<double>(v.at[j]) * v.at[j];
+      });
+      own += of_tensor * weight[tensor];
+    });
+    own = ReduceBlock<kThreads>(own, 0.0, SharedMemory<double>(), Sum());
+    if (Thread() == 0) sums[BlockX()] = own;
+  }
+};
+
+struct SquareRootKernel {
+  static constexpr int kThreads = kWarp;
+  float* x;
+  WT_DEVICE void operator()() const {
+    if (Thread() == 0) *x = std::sqrt(*x);
+  }
+};
+
+struct ClipKernel {
+  static constexpr int kThreads = 512, kMost = 96;
+  ChunkTable<kMost> table = {};
+  double max_norm = 0.0;
+  const float* norm = nullptr;
+  float* x[kMost] = {};
+
+  WT_DEVICE void operator()() const {
+    const double factor = max_norm / (static_cast<double>(*norm) + 1e-6);
+    if (factor >= 1.0) return;  // a NaN norm goes on, and spreads
+    const float scale = static_cast<float>(factor);
+    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
+      float* const at = x[tensor] + begin;
+      ForEachPiece<kFloats>(end - begin, AlignedHere(at), Thread(), kThreads, [&](auto width, int64_t i) {
+        constexpr int kPiece = decltype(width)::value;
+        Pack<float, kPiece> v = Load<kPiece>(at + i);
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) v.at[j] *= scale;
+        Store(at + i, v);
+      });
+    });
+  }
+};
+
+// What one rule has to do with one element.
+struct Element {
+  float gradient, parameter, m, v;
+};
+
+struct SgdRule {
+  static constexpr int kStates = 0;
+  float lr, weight_decay;
+  WT_DEVICE void operator()(Element& e) const {
+    e.parameter -= lr * (e.gradient + weight_decay * e.parameter);
+  }
+};
+
+// momentum = momentum * mu + g. It starts at zero, which gives torch's first step (momentum = g).
+struct MomentumRule {
+  static constexpr int kStates = 1;
+  float lr, weight_decay, momentum;
+  WT_DEVICE void operator()(Element& e) const {
+    e.m = momentum * e.m + (e.gradient + weight_decay * e.parameter);
+    e.parameter -= lr * e.m;
+  }
+};
+
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p -= step_size * m / (sqrt(v) * v_correction + eps).
+struct AdamRule {
+  static constexpr int kStates = 2;
+  float beta1, beta2, one_minus_beta1, one_minus_beta2;
+  float step_size;     // lr / (1 - beta1^t)
+  float v_correction;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+  float decoupled_decay;  // AdamW: 1 - lr * weight_decay, else 1
+  float coupled_decay;    // Adam: weight_decay, else 0
+
+  WT_DEVICE void operator()(Element& e) const {
+    const float g = e.gradient + coupled_decay * e.parameter;
+    e.m = beta1 * e.m + one_minus_beta1 * g;
+    e.v = beta2 * e.v + one_minus_beta2 * g * g;
+    e.parameter = e.parameter * decoupled_decay - step_size * e.m / (std::sqrt(e.v) * v_correction + eps);
+  }
+};
+
+template <typename Rule>
+struct UpdateKernel {
+  static constexpr int kThreads = 512, kMost = 72;
+  ChunkTable<kMost> table = {};
+  Rule rule;
+  const float* gradient[kMost] = {};
+  float* parameter[kMost] = {};
+  float* m[kMost] = {};  // where the rule has them
+  float* v[kMost] = {};
+
+  WT_DEVICE void operator()() const {
+    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
+      const float* const of_gradient = gradient[tensor] + begin;
+      float* const of_parameter = parameter[tensor] + begin;
+      float* const of_m = Rule::kStates > 0 ? m[tensor] + begin : nullptr;
+      float* const of_v = Rule::kStates > 1 ? v[tensor] + begin : nullptr;
+      ForEachPiece<kFloats>(end - begin, AlignedHere(of_gradient, of_parameter, of_m, of_v), Thread(),
+                            kThreads, [&](auto width, int64_t i) {
+                              constexpr int kPiece = decltype(width)::value;
+                              const Pack<float, kPiece> g = Load<kPiece>(of_gradient + i);
+                              Pack<float, kPiece> p = Load<kPiece>(of_parameter + i), first{}, second{};
+                              if constexpr (Rule::kStates > 0) first = Load<kPiece>(of_m + i);
+                              if constexpr (Rule::kStates > 1) second = Load<kPiece>(of_v + i);
+                              WT_UNROLL
+                              for (int j = 0; j < kPiece; ++j) {
+                                Element e{g.at[j], p.at[j], first.at[j], second.at[j]};
+                                rule(e);
+                                p.at[j] = e.parameter;
+                                first.at[j] = e.m;
+                                second.at[j] = e.v;
+                              }
+                              Store(of_parameter + i, p);
+                              if constexpr (Rule::kStates > 0) Store(of_m + i, first);
+                              if constexpr (Rule::kStates > 1) Store(of_v + i, second);
+                            });
+    });
+  }
+};
+
+// Launches `kernel` over all tensors, as many at a time as its operands hold: add(i) enters tensor i's pointers at
+// kernel.table.tensors, launch() is called when they are full or all.
+template <typename Kernel, typename Add, typename Launch>
+void ForEachTable(Kernel& kernel, std::span<const TensorRef> tensors, Add add, Launch launch) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].elements > 0) {
+      add(kernel.table.tensors, i);
+      kernel.table.Add(tensors[i].elements);
+    }
+    if ((kernel.table.Full() || i + 1 == tensors.size()) && kernel.table.tensors > 0) {
+      launch();
+      kernel.table.tensors = 0;
+    }
+  }
+}
+
+int64_t MostSquareBlocks(int64_t tensors, const Traits& traits) {
+  return CeilDivide(tensors, SquaresKernel::kMost) * Queue::BlocksOn(traits, int64_t{1} << 40, 1, 8);
+}
+
+}  // namespace
+
+int64_t ScratchBytes(const GradientNorm& op, const Traits& traits) {
+  return MostSquareBlocks(op.tensors, traits) * 8;
+}
+
+void Run(Queue& queue, const GradientNorm& op, const Operands& operands) {
+  double* sums =
+      queue.Scratch<double>(MostSquareBlocks(static_cast<int64_t>(operands.reads.size()), queue.traits()));
+  int64_t blocks = 0;
+  SquaresKernel kernel;
+  ForEachTable(
+      kernel, operands.reads,
+      [&](int at, size_t i) {
+        kernel.x[at] = operands.reads[i].f32();
+        kernel.weight[at] = op.replicas.empty() ? 1.0 : 1.0 / op.replicas[i];
+      },
+      [&] {
+        const int64_t of_launch = ChunkBlocks(queue, kernel.table);
+        kernel.sums = sums + blocks;
+        queue.Launch(kernel, {of_launch}, SquaresKernel::kThreads / kWarp * 8);
+        blocks += of_launch;
+      });
+  LaunchSumNumbers(queue, blocks, 1.0, !op.squared, sums, operands.Out(0, 1));
+}
+
+void Run(Queue& queue, const SquareRoot&, const Operands& operands) {
+  queue.Launch(SquareRootKernel{operands.Out(0, 1)}, {});
+}
+
+void Run(Queue& queue, const ClipGradients& op, const Operands& operands) {
+  ClipKernel kernel;
+  kernel.max_norm = op.max_norm;
+  kernel.norm = operands.In(0, 1);
+  ForEachTable(
+      kernel, operands.writes, [&](int at, size_t i) { kernel.x[at] = operands.writes[i].f32(); },
+      [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
+}
+
+template <typename Rule>
+void Update(Queue& queue, const Rule& rule, const Operands& operands) {
+  const size_t tensors = operands.reads.size();
+  UpdateKernel<Rule> kernel{.rule = rule};
+  ForEachTable(
+      kernel, operands.reads,
+      [&](int at, size_t i) {
+        const int64_t n = operands.reads[i].elements;
+        kernel.gradient[at] = operands.reads[i].f32();
+        kernel.parameter[at] = operands.Out(i, n);
+        if (Rule::kStates > 0) kernel.m[at] = operands.Out(tensors + i, n);
+        if (Rule::kStates > 1) kernel.v[at] = operands.Out(2 * tensors + i, n);
+      },
+      [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
+}
+
+// In double precision, as torch's Python does: 1 - beta2 loses four digits in fp32.
+AdamRule AdamRuleOf(const OptimizerSpec& spec, int64_t step) {
+  const double t = static_cast<double>(step + 1);
+  const bool decoupled = spec.kind == OptimizerKind::kAdamW;
+  AdamRule rule;
+  rule.beta1 = static_cast<float>(spec.beta1);
+  rule.beta2 = static_cast<float>(spec.beta2);
+  rule.one_minus_beta1 = static_cast<float>(1.0 - spec.beta1);
+  rule.one_minus_beta2 = static_cast<float>(1.0 - spec.beta2);
+  rule.step_size = static_cast<float>(spec.lr / (1.0 - std::pow(spec.beta1, t)));
+  rule.v_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(spec.beta2, t)));
+  rule.eps = static_cast<float>(spec.eps);
+  rule.decoupled_decay = decoupled ? static_cast<float>(1.0 - spec.lr * spec.weight_decay) : 1.0f;
+  rule.coupled_decay = decoupled ? 0.0f : static_cast<float>(spec.weight_decay);
+  return rule;
+}
+
+void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, const Operands& operands) {
+  const OptimizerSpec& spec = op.spec;
+  const float lr = static_cast<float>(spec.lr), decay = static_cast<float>(spec.weight_decay);
+  if (spec.kind != OptimizerKind::kSgd) {
+    Update(queue, AdamRuleOf(spec, context.step), operands);
+  } else if (spec.momentum != 0.0) {
+    Update(queue, MomentumRule{lr, decay, static_cast<float>(spec.momentum)}, operands);
+  } else {
+    Update(queue, SgdRule{lr, decay}, operands);
+  }
+}
+
+}  // namespace windtunnel::WT_KERNELS

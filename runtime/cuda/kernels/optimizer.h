@@ -1,0 +1,16 @@
+// The optimizer and gradient clipping over all parameters of a step, many tensors a launch (operands: plan/op.h; the rules:
+// runtime/cpu/optimizer.h). Operands are fp32: master weights of models in 16 bits.
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const GradientNorm& op, const Operands& operands);
+void Run(Queue& queue, const SquareRoot& op, const Operands& operands);
+void Run(Queue& queue, const ClipGradients& op, const Operands& operands);
+void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, const Operands& operands);
+int64_t ScratchBytes(const GradientNorm& op, const Traits& traits);
+
+}  // namespace windtunnel::WT_KERNELS

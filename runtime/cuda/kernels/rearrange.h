@@ -1,0 +1,18 @@
+// Copies that put elements into another order: columns, heads of ranks, blocks; many tensors at once; whole tensors to and from the flat
+// layout of shards (operands: plan/op.h).
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+void Run(Queue& queue, const CopyColumns& op, const Operands& operands);
+void Run(Queue& queue, const SplitColumns& op, const Operands& operands);
+void Run(Queue& queue, const SwapBlocks& op, const Operands& operands);
+void Run(Queue& queue, const CopyTensors& op, const Operands& operands);
+void Run(Queue& queue, const PackShards& op, const Operands& operands);
+// The padding is not read.
+void Run(Queue& queue, const UnpackShards& op, const Operands& operands);
+
+}  // namespace windtunnel::WT_KERNELS

@@ -1,0 +1,14 @@
+// Rotary positions in place, by halves as Llama's (operands: plan/op.h; the formula: runtime/cpu/rope.h).
+#pragma once
+
+#include "plan/op.h"
+#include "runtime/cuda/kernels/operands.h"
+
+namespace windtunnel::WT_KERNELS {
+
+inline constexpr int64_t kMostRopeHeadDim = 256;
+
+// REQUIRES: head_dim is even and at most kMostRopeHeadDim.
+void Run(Queue& queue, const Rope& op, const KernelContext& context, const Operands& operands);
+
+}  // namespace windtunnel::WT_KERNELS

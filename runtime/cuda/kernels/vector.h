@@ -1,0 +1,78 @@
+// Memory in pieces of 16 bytes: kernels that memory bounds move as much as an instruction can.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "runtime/cuda/kernels/simt.h"
+
+namespace windtunnel::WT_KERNELS {
+
+// Elements of T in 16 bytes.
+template <typename T>
+inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+// Elements that take a whole piece of the wider, or the narrower, of two types.
+template <typename A, typename B>
+inline constexpr int kCommonVector = kVector<A> > kVector<B> ? kVector<A> : kVector<B>;
+
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
+  T at[kWidth];
+};
+
+// The width of a piece as a value, for generic lambdas.
+template <int kWidth>
+using Width = std::integral_constant<int, kWidth>;
+
+// Rows of fp32 may lie in shared memory; 16-bit elements are in global memory only.
+template <int kWidth, typename T>
+WT_DEVICE Pack<float, kWidth> Load(const T* from) {
+  Pack<float, kWidth> values;
+  if constexpr (sizeof(T) == 2 && kWidth == 8) {
+    const auto words = *reinterpret_cast<const Pack<uint32_t, kWidth / 2>*>(from);
+    WT_UNROLL
+    for (int i = 0; i < kWidth; ++i) values.at[i] = OneOf<T>(words.at[i / 2], i % 2);
+  } else {
+    const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+    WT_UNROLL
+    for (int i = 0; i < kWidth; ++i) values.at[i] = Float(pack.at[i]);
+  }
+  return values;
+}
+
+template <int kWidth, typename T>
+WT_DEVICE void Store(T* to, const Pack<float, kWidth>& values) {
+  if constexpr (sizeof(T) == 2 && kWidth == 8) {
+    uint32_t words[4];
+    WT_UNROLL
+    for (int i = 0; i < 4; ++i) words[i] = Packed<T>(values.at[2 * i], values.at[2 * i + 1]);
+    StoreWords(to, words);
+  } else {
+    Pack<T, kWidth> pack;
+    WT_UNROLL
+    for (int i = 0; i < kWidth; ++i) pack.at[i] = Rounded<T>(values.at[i]);
+    *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  }
+}
+
+// Calls f(Width<w>(), i) for elements [i, i + w), which together are the `n` there are: w is kWidth for whole pieces where `aligned`,
+// else 1. Piece or element j is thread `first` + k `stride`'s.
+template <int kWidth, typename F>
+WT_DEVICE void ForEachPiece(int64_t n, bool aligned, int64_t first, int64_t stride, F f) {
+  const int64_t pieces = aligned ? n / kWidth : 0;
+  for (int64_t i = first; i < pieces; i += stride) f(Width<kWidth>(), i * kWidth);
+  for (int64_t i = pieces * kWidth + first; i < n; i += stride) f(Width<1>(), i);
+}
+
+// The same over a row that begins anywhere: single elements up to the first whole piece, and after the last.
+template <int kWidth, typename T, typename F>
+WT_DEVICE void ForEachPieceOfRow(int64_t n, const T* row, int first, int stride, F f) {
+  const int64_t off = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) / sizeof(T)) % kWidth;
+  const int64_t before = off == 0 ? 0 : (kWidth - off < n ? kWidth - off : n);
+  const int64_t pieces = (n - before) / kWidth;
+  for (int64_t i = first; i < before; i += stride) f(Width<1>(), i);
+  for (int64_t i = first; i < pieces; i += stride) f(Width<kWidth>(), before + i * kWidth);
+  for (int64_t i = before + pieces * kWidth + first; i < n; i += stride) f(Width<1>(), i);
+}
+
+}  // namespace windtunnel::WT_KERNELS

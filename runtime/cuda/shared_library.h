@@ -1,0 +1,39 @@
+// A shared library that is opened when it is first needed, so that a program starts without it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/cuda/library_search.h"
+
+namespace windtunnel::cuda {
+
+class SharedLibrary {
+ public:
+  // The first of the files that opens and that `accept` likes (its error says why not). Where none of `names` is found in the usual
+  // directories, the loader's own are tried. Libraries are never closed: their threads may outlive whoever uses them.
+  // Failed: "cuBLASLt was not found: …" names the files tried and why each was refused.
+  static Result<SharedLibrary> Open(const std::string& what, const std::vector<std::string>& names,
+                                    const SearchPlaces& places,
+                                    const std::function<Status(const SharedLibrary&)>& accept);
+
+  // Null when the library has no such symbol.
+  void* Find(const char* symbol) const;
+  // Failed: names the library and the symbol.
+  template <typename Function>
+  Status Load(const char* symbol, Function*& function) const {
+    function = reinterpret_cast<Function*>(Find(symbol));
+    if (function == nullptr) return Failed("{} has no {}", path_, symbol);
+    return Ok();
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  SharedLibrary(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
+  void* handle_ = nullptr;
+  std::string path_;
+};
+
+}  // namespace windtunnel::cuda

@@ -1,0 +1,42 @@
+// NCCL's functions, opened when they are first needed.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace windtunnel {
+
+struct NcclApi {
+  decltype(&ncclGetVersion) version = nullptr;
+  decltype(&ncclGetUniqueId) unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) init = nullptr;
+  decltype(&ncclCommSplit) split = nullptr;
+  decltype(&ncclCommFinalize) finalize = nullptr;
+  decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
+  decltype(&ncclGetErrorString) error_text = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclReduce) reduce = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) receive = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  std::string path, version_text;
+};
+
+// ncclCommSplit, on which this relies, came with it.
+inline constexpr int kOldestNccl = 21800;
+
+// The first of `files` (empty: NCCL wherever it is found) that is new enough. Once for each list; later calls give the same.
+Result<const NcclApi*> OpenNccl(const std::vector<std::string>& files);
+
+}  // namespace windtunnel

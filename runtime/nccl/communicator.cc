@@ -1,0 +1,476 @@
+#include "runtime/nccl/communicator.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/check.h"
+#include "runtime/group_operator.h"
+#include "runtime/nccl/api.h"
+#include "runtime/nccl/operators.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Communicator::Clock;
+
+constexpr milliseconds kLongestLook{100};        // between two looks of the watching thread
+constexpr std::chrono::microseconds kSpin{200};  // that a waiting host polls before it sleeps between polls
+constexpr milliseconds kAbortTime{10'000};       // for ncclCommAbort, which may hang where a context does
+
+// What is submitted and not known to be done, shared by the host's thread, the watching one and whoever waits.
+struct Entry {
+  GroupOperator op;
+  DeviceQueues::Event start = DeviceQueues::kNever, end = DeviceQueues::kNever;
+  std::optional<Clock::time_point> begun;  // when the watching thread first saw it begun
+};
+
+class NcclCommunicator;
+
+// Outlives the communicator, as Tickets may.
+class NcclTickets : public Tickets {
+ public:
+  explicit NcclTickets(NcclCommunicator* communicator) : communicator_(communicator) {}
+  bool IsDone(uint64_t ticket) override;
+  Status Wait(uint64_t ticket) override;
+  Status Await(uint64_t ticket, const std::atomic<bool>& given_up) override;
+  void Wake() override {}  // Await polls
+  void Leave() {
+    std::lock_guard lock(mutex_);
+    communicator_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  NcclCommunicator* communicator_;
+};
+
+class NcclCommunicator : public DeviceCommunicator {
+ public:
+  NcclCommunicator(Store& store, Device& device, const NcclApi& api, const NcclOptions& options)
+      : store_(store),
+        device_(device),
+        queues_(*device.queues()),
+        api_(api),
+        options_(options),
+        numbers_(options.size),
+        tickets_(std::make_shared<NcclTickets>(this)) {}
+
+  ~NcclCommunicator() override {
+    tickets_->Leave();
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
+    if (communicator_ != nullptr) Close();
+    if (barrier_ != 0) device_.memory().Release(barrier_, kBarrierBytes);
+  }
+
+  Status Connect() {
+    WT_ASSIGN_OR_RETURN(queue_, queues_.Open(true));
+    WT_ASSIGN_OR_RETURN(barrier_, device_.memory().Reserve(kBarrierBytes));
+    WT_RETURN_IF_ERROR(queues_.Fill(queue_, reinterpret_cast<void*>(barrier_), 0, kBarrierBytes));
+    WT_RETURN_IF_ERROR(store_.Set(Key("here", rank()), "1"));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const auto deadline = Clock::now() + options_.timeout;
+    ncclResult_t result;
+    if (options_.parent != nullptr) {
+      auto& parent = static_cast<NcclCommunicator&>(*options_.parent);
+      ncclComm_t made = nullptr;
+      result = parent.Call(
+          [&](ncclComm_t whole) { return api_.split(whole, options_.color, rank(), &made, &config); });
+      // The parent may be used again when it is settled.
+      WT_RETURN_IF_ERROR(Explain(parent.Settle(deadline, result)));
+      result = ncclInProgress;
+      communicator_ = made;
+      if (made == nullptr) return Failed("NCCL split nothing off for group '{}'", options_.name);
+    } else {
+      WT_ASSIGN_OR_RETURN(ncclUniqueId id, AgreeOnId());
+      ncclComm_t made = nullptr;
+      result = api_.init(&made, size(), id, rank(), &config);
+      communicator_ = made;
+    }
+    WT_RETURN_IF_ERROR(Explain(Settle(deadline, result)));
+    watcher_ = std::thread([this] { Watch(); });
+    return Ok();
+  }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  DeviceQueues::Queue queue() const override { return queue_; }
+  std::shared_ptr<Tickets> tickets() override { return tickets_; }
+
+  uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
+                  std::string_view name, std::span<const Prerequisite> after) override {
+    std::unique_lock lock(mutex_);
+    const uint64_t ticket = ++submitted_;
+    if (failure_) return ticket;
+    Entry entry;
+    Status status = DescribeOperator(kind, reads, writes, name, rank(), size(), entry.op);
+    if (status) status = CheckNcclOperator(entry.op);
+    if (!status) {
+      Fail(
+          Error{status.error().kind, fmt::format("rank {}: '{}': {}", rank(), name, status.error().message)});
+      return ticket;
+    }
+    entry.op.fingerprint.number = numbers_.Next(entry.op);
+    for (const Prerequisite& prerequisite : after) {
+      if (prerequisite.communicator == this) continue;
+      DeviceCommunicator* other = prerequisite.communicator->on_device();
+      WT_CHECK(other != nullptr);
+      lock.unlock();
+      status = other->LetWait(queue_, prerequisite.ticket);
+      lock.lock();
+      if (!status)
+        Fail(Error{status.error().kind,
+                   Where(entry.op) + ": what it waits for failed: " + status.error().message});
+      if (failure_) return ticket;
+    }
+    if (auto issued = Issue(entry, lock); !issued && !failure_)
+      Fail(Error{ErrorKind::kFailed, Where(entry.op) + " failed: " + issued.error().message});
+    if (!failure_) entries_.push_back(std::move(entry));
+    return ticket;
+  }
+
+  Status Wait(uint64_t ticket) override {
+    const auto begin = Clock::now();
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        Advance();
+        if (ticket <= completed_) return Ok();
+        if (failure_) return tl::unexpected(*failure_);
+      }
+      if (Clock::now() - begin > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(5));
+    }
+  }
+
+  bool IsDone(uint64_t ticket) {
+    std::lock_guard lock(mutex_);
+    Advance();
+    return ticket <= completed_ || failure_.has_value();
+  }
+
+  Times TimesOf(uint64_t ticket) const override {
+    std::lock_guard lock(mutex_);
+    return times_[ticket % times_.size()];
+  }
+
+  Status LetWait(DeviceQueues::Queue queue, uint64_t ticket) override {
+    std::unique_lock lock(mutex_);
+    if (ticket <= completed_) return Ok();
+    if (failure_) return tl::unexpected(*failure_);
+    WT_CHECK(ticket <= submitted_);
+    return queues_.WaitFor(queue, entries_[static_cast<size_t>(ticket - completed_ - 1)].end);
+  }
+
+ private:
+  static constexpr Bytes kBarrierBytes{512};
+
+  std::string Key(const char* what, int of_rank) const {
+    return fmt::format("nccl/{}/{}/{}", options_.name, what, of_rank);
+  }
+  std::string Where(const GroupOperator& op) const {
+    return fmt::format("rank {} of group '{}': {} '{}' ({})", rank(), options_.name, Name(op.operation),
+                       op.name, Describe(op.fingerprint));
+  }
+
+  Result<ncclUniqueId> AgreeOnId() {
+    ncclUniqueId id;
+    const std::string key = fmt::format("nccl/{}/id", options_.name);
+    if (rank() == 0) {
+      if (const ncclResult_t result = api_.unique_id(&id); result != ncclSuccess)
+        return Failed("ncclGetUniqueId: {}", api_.error_text(result));
+      WT_RETURN_IF_ERROR(store_.Set(key, std::string(id.internal, sizeof id.internal)));
+      return id;
+    }
+    auto text = store_.Get(key, options_.timeout);
+    if (!text)
+      return Failed("rank 0 did not begin to connect group '{}' within {} ms: {}", options_.name,
+                    options_.timeout.count(), text.error().message);
+    if (text->size() != sizeof id.internal)
+      return Failed("rank 0 of group '{}' runs another version of NCCL or of this program", options_.name);
+    std::memcpy(id.internal, text->data(), sizeof id.internal);
+    return id;
+  }
+
+  // Connecting, with who has not begun to.
+  Status Explain(const Status& status) {
+    if (status) return Ok();
+    std::string missing;
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto here = store_.Has(Key("here", peer));
+      if (here && !*here) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
+    }
+    return Failed("NCCL {} did not connect rank {} of group '{}': {}{}", api_.version_text, rank(),
+                  options_.name, status.error().message,
+                  missing.empty() ? "" : "; not there: rank " + missing);
+  }
+
+  // A call of NCCL's about the communicator; ncclInvalidUsage once it was aborted. None of them blocks for long.
+  template <typename F>
+  ncclResult_t Call(F call) {
+    std::lock_guard lock(calling_);
+    const ncclComm_t communicator = communicator_;
+    return communicator == nullptr ? ncclInvalidUsage : call(communicator);
+  }
+
+  // A call of a communicator that does not block has come to an end when its state says so.
+  Status Settle(Clock::time_point deadline, ncclResult_t result) {
+    while (result == ncclInProgress || result == ncclSuccess) {
+      ncclResult_t state = ncclSuccess;
+      const auto ask = [&](ncclComm_t communicator) { return api_.async_error(communicator, &state); };
+      if (const ncclResult_t asked = Call(ask); asked != ncclSuccess) state = asked;
+      if (state != ncclInProgress) {
+        result = state;
+        break;
+      }
+      if (Clock::now() > deadline) return Failed("it took longer than {} ms", options_.timeout.count());
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    if (result == ncclSuccess) return Ok();
+    std::string detail;
+    (void)Call([&](ncclComm_t communicator) {
+      const char* text = api_.last_error(communicator);
+      if (text != nullptr && *text != '\0') detail = fmt::format(" ({})", text);
+      return ncclSuccess;
+    });
+    return Failed("{}{}", api_.error_text(result), detail);
+  }
+
+  Status Issue(Entry& entry, std::unique_lock<std::mutex>& lock) {
+    WT_ASSIGN_OR_RETURN(entry.start, queues_.Record(queue_, DeviceQueues::Timing::kTimed));
+    // Outside the lock: connecting transports at the first use may take long, and the watching thread goes on.
+    lock.unlock();
+    const ncclResult_t result = Call([&](ncclComm_t communicator) {
+      return IssueNccl(api_, communicator, entry.op, rank(), size(), reinterpret_cast<void*>(barrier_),
+                       static_cast<cudaStream_t>(queues_.Handle(queue_)));
+    });
+    const Status settled = Settle(Clock::now() + options_.timeout, result);
+    lock.lock();
+    WT_RETURN_IF_ERROR(settled);
+    WT_ASSIGN_OR_RETURN(entry.end, queues_.Record(queue_, DeviceQueues::Timing::kTimed));
+    return Ok();
+  }
+
+  // REQUIRES: the lock. Takes note of what is done, with its times as long as events have them. After a failure nothing is: an abort ends
+  // operators whose results are worth nothing.
+  void Advance() {
+    while (!entries_.empty() && !failure_) {
+      const Entry& front = entries_.front();
+      const auto done = queues_.IsDone(front.end);
+      if (!done) return Fail(Error{ErrorKind::kFailed, Where(front.op) + ": " + done.error().message});
+      if (!*done) return;
+      const auto start = queues_.TimeOf(front.start), end = queues_.TimeOf(front.end);
+      ++completed_;
+      if (start && end) times_[completed_ % times_.size()] = {*start, *end};
+      entries_.pop_front();
+    }
+  }
+
+  // REQUIRES: the lock. The first failure is everybody's.
+  void Fail(Error error) {
+    if (failure_) return;
+    failure_ = std::move(error);
+    wake_.notify_all();
+  }
+
+  // ---- the watching thread ---------------------------------------------------------------------------------------------------
+
+  void Watch() {
+    queues_.AttachThread();
+    const milliseconds pause = std::clamp(options_.timeout / 10, milliseconds(5), kLongestLook);
+    std::string published;
+    std::unique_lock lock(mutex_);
+    while (!stop_ && !failure_) {
+      wake_.wait_for(lock, pause, [&] { return stop_ || failure_.has_value(); });
+      if (stop_ || failure_) break;
+      Look(lock, published);
+    }
+    const bool abort = failure_.has_value();
+    lock.unlock();
+    if (abort) Abort();
+  }
+
+  void Look(std::unique_lock<std::mutex>& lock, std::string& published) {
+    Advance();
+    ncclResult_t state = ncclSuccess;
+    if (api_.async_error(communicator_, &state) == ncclSuccess && state != ncclSuccess &&
+        state != ncclInProgress) {
+      const char* detail = api_.last_error(communicator_);
+      const std::string text =
+          fmt::format("{}{}", api_.error_text(state),
+                      detail != nullptr && *detail != '\0' ? fmt::format(" ({})", detail) : "");
+      return Fail(Error{ErrorKind::kFailed,
+                        entries_.empty()
+                            ? fmt::format("rank {} of group '{}': NCCL: {}", rank(), options_.name, text)
+                            : Where(entries_.front().op) + " failed: " + text});
+    }
+    if (entries_.empty()) return;
+    Entry& front = entries_.front();
+    if (!front.begun) {
+      const auto begun = queues_.IsDone(front.start);
+      if (begun && *begun) front.begun = Clock::now();
+    }
+    if (!front.begun) return;
+    const std::string at =
+        fmt::format("{}|{} '{}' ({})", front.op.fingerprint.number, Name(front.op.operation), front.op.name,
+                    Describe(front.op.fingerprint));
+    const bool expired = Clock::now() - *front.begun > options_.timeout;
+    const GroupOperator op = front.op;
+    if (at != published && (expired || Clock::now() - *front.begun > options_.timeout / 4)) {
+      published = at;
+      lock.unlock();
+      (void)store_.Set(Key("at", rank()), at);
+      lock.lock();
+    }
+    if (!expired) return;
+    lock.unlock();
+    const std::string text = DescribeTimeOut(op);
+    lock.lock();
+    if (!entries_.empty() && entries_.front().op.fingerprint == op.fingerprint)
+      Fail(Error{ErrorKind::kFailed, text});
+  }
+
+  // Peers that wait in vain say so after a quarter of the time: who has said nothing of this operator, or of a later one, did not come.
+  std::string DescribeTimeOut(const GroupOperator& op) {
+    std::string text = fmt::format("{} timed out after {} ms", Where(op), options_.timeout.count());
+    const bool is_message = op.operation == GroupOperation::kSend || op.operation == GroupOperation::kReceive;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank() || (is_message && peer != op.peer)) continue;
+      std::string at;
+      if (const auto has = store_.Has(Key("at", peer)); has && *has) {
+        if (auto value = store_.Get(Key("at", peer), milliseconds(100))) at = *value;
+      }
+      const size_t bar = at.find('|');
+      const bool came =
+          bar != std::string::npos && std::strtoul(at.c_str(), nullptr, 10) >= op.fingerprint.number;
+      const std::string where = bar == std::string::npos ? "" : at.substr(bar + 1);
+      const std::string mine =
+          fmt::format("{} '{}' ({})", Name(op.operation), op.name, Describe(op.fingerprint));
+      if (!came) {
+        text += fmt::format("; rank {} did not come{}", peer,
+                            where.empty() ? "" : ", it waited last in " + where);
+      } else if (where != mine && !is_message) {
+        text += fmt::format("; rank {} is at {}", peer, where);
+      }
+    }
+    return text;
+  }
+
+  // May hang: then the process ends, with what there is to say.
+  void Abort() {
+    std::atomic<bool> done = false;
+    std::mutex mutex;
+    std::condition_variable finished;
+    std::thread guard([&] {
+      std::unique_lock lock(mutex);
+      if (finished.wait_for(lock, kAbortTime, [&] { return done.load(); })) return;
+      std::fprintf(stderr, "%s; ncclCommAbort does not return\n", failure_->message.c_str());
+      _exit(1);
+    });
+    {
+      // The host's thread may be in a call; one that hangs must not keep what would end it from coming.
+      std::unique_lock calling(calling_, kAbortTime / 4);
+      api_.abort(communicator_.exchange(nullptr));
+    }
+    {
+      std::lock_guard lock(mutex);
+      done = true;
+    }
+    finished.notify_all();
+    guard.join();
+  }
+
+  // All ranks come here in the end, or do not come at all: no longer than an operator may take.
+  void Close() {
+    const Status closed = Settle(Clock::now() + options_.timeout, api_.finalize(communicator_));
+    if (closed) {
+      api_.destroy(communicator_);
+    } else {
+      api_.abort(communicator_);
+    }
+    communicator_ = nullptr;
+  }
+
+  Store& store_;
+  Device& device_;
+  DeviceQueues& queues_;
+  const NcclApi& api_;
+  const NcclOptions options_;
+  OperatorNumbers numbers_;
+  DeviceQueues::Queue queue_ = -1;
+  uint64_t barrier_ = 0;                            // memory of the device that a barrier sums up
+  std::timed_mutex calling_;                        // one thread at a time calls NCCL about the communicator
+  std::atomic<ncclComm_t> communicator_ = nullptr;  // null again once aborted
+  std::shared_ptr<NcclTickets> tickets_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  bool stop_ = false;
+  uint64_t submitted_ = 0, completed_ = 0;
+  std::deque<Entry> entries_;  // completed_ + 1 … submitted_, until something fails
+  std::optional<Error> failure_;
+  std::array<Times, 4096> times_{};
+  std::thread watcher_;
+};
+
+bool NcclTickets::IsDone(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  return communicator_ == nullptr || communicator_->IsDone(ticket);
+}
+
+Status NcclTickets::Wait(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  if (communicator_ == nullptr) return Failed("the communicator is gone");
+  return communicator_->Wait(ticket);
+}
+
+Status NcclTickets::Await(uint64_t ticket, const std::atomic<bool>& given_up) {
+  while (!IsDone(ticket)) {
+    if (given_up) return Failed("given up");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return Wait(ticket);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(Store& store, Device& device,
+                                                           const NcclOptions& options) {
+  if (device.queues() == nullptr)
+    return Unsupported("run.backend: nccl needs a device with queues of its own (cluster.device: cuda)");
+  WT_ASSIGN_OR_RETURN(const NcclApi* api, OpenNccl(options.libraries));
+  auto communicator = std::make_unique<NcclCommunicator>(store, device, *api, options);
+  WT_RETURN_IF_ERROR(communicator->Connect());
+  return communicator;
+}
+
+std::string NcclVersion() {
+  const auto api = OpenNccl({});
+  return api ? (*api)->version_text : "";
+}
+
+void ShareDeviceUnderNccl(int rank) {
+  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
+  set("NCCL_HOSTID", fmt::format("windtunnel-rank-{}", rank));
+  set("NCCL_NET", "Socket");
+  set("NCCL_SOCKET_IFNAME", "lo");
+  set("NCCL_MNNVL_ENABLE", "0");
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,14 @@
+// Where nccl.h was not found when this was built.
+#include "runtime/nccl/communicator.h"
+
+namespace windtunnel {
+
+Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(Store&, Device&, const NcclOptions&) {
+  return Failed("run.backend: nccl is not built into this binary (no nccl.h was found)");
+}
+
+std::string NcclVersion() { return ""; }
+
+void ShareDeviceUnderNccl(int) {}
+
+}  // namespace windtunnel

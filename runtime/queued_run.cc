@@ -1,0 +1,408 @@
+#include "runtime/queued_run.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr Duration kLead = Microseconds(400);  // that the host gets ahead of a device that it keeps busy
+
+Duration Between(DeviceQueues::Clock::time_point from, DeviceQueues::Clock::time_point to) {
+  return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count() * 1000);
+}
+
+Bytes BytesOf(const TensorRef& tensor) {
+  return Bytes(tensor.elements * 4);
+}  // ids, features and targets alike
+
+}  // namespace
+
+QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, const ExecutionMode& mode)
+    : executor_(executor),
+      program_(program),
+      step_(step),
+      mode_(mode),
+      queues_(*executor.device_.queues()),
+      state_(*executor.queued_),
+      tickets_(program.ops.size(), 0),
+      events_(program.ops.size(), DeviceQueues::kNever),
+      ordinals_(program.ops.size(), 0),
+      covered_(executor.role_.streams.size(), 0) {
+  state_.allocated_at.resize(executor.role_.buffers.size(), 0);
+  state_.queues.resize(executor.role_.streams.size(), -1);
+  timeline_.rank = executor.rank_;
+  timeline_.host_computes = false;
+}
+
+Result<Timeline> QueuedRun::Run() {
+  NoteAwaited();
+  executor_.host_times_.clear();
+  WT_RETURN_IF_ERROR(queues_.Restart());
+  start_ = last_issue_ = executor_.started_ = Clock::now();
+  std::fill(covered_.begin(), covered_.end(), state_.issued);  // all queues are idle
+  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
+    if (auto status = Execute(index); !status) return tl::unexpected(Name(index, status.error()));
+  }
+  WT_RETURN_IF_ERROR(Finish());
+  return std::move(timeline_);
+}
+
+Error QueuedRun::Name(OpIndex index, const Error& error) const {
+  const Op& op = program_.ops[index];
+  return Error{error.kind, fmt::format("rank {}, step {}, operator '{}' ({}): {}", executor_.rank_, step_,
+                                       op.name, OperatorName(op.kind), error.message)};
+}
+
+// Steady steps are the same program again and again.
+void QueuedRun::NoteAwaited() {
+  if (state_.awaited_in == &program_ && state_.is_awaited.size() == program_.ops.size()) return;
+  state_.awaited_in = &program_;
+  state_.is_awaited.assign(program_.ops.size(), false);
+  for (const Op& op : program_.ops)
+    for (OpIndex dependency : op.dependencies) state_.is_awaited[dependency] = true;
+}
+
+Status QueuedRun::Execute(OpIndex index) {
+  const Op& op = program_.ops[index];
+  if (IsMemory(op.kind)) return ExecuteMemory(index);
+  executor_.recorder_.Note(step_, index);
+  if (index == mode_.submit_before) WT_RETURN_IF_ERROR(Communicate(mode_.only));
+  if (std::holds_alternative<HostWait>(op.kind)) return AwaitOnHost(index);
+  Status status = Ok();
+  if (!IsCommunication(op.kind)) {
+    status = Compute(index);
+  } else if (mode_.communication == ExecutionMode::Communication::kAll) {
+    status = Communicate(index);
+  } else {
+    return Imitate(index);
+  }
+  const Clock::time_point now = Clock::now();
+  executor_.host_times_.push_back(Between(last_issue_, now));
+  last_issue_ = now;
+  return status;
+}
+
+Status QueuedRun::ExecuteMemory(OpIndex index) {
+  const Op& op = program_.ops[index];
+  WT_RETURN_IF_ERROR(executor_.pool_.Execute(program_, index));
+  if (std::holds_alternative<Alloc>(op.kind)) state_.allocated_at[op.writes[0].buffer] = state_.issued;
+  timeline_.memory.push_back(MemorySample{index, Between(start_, Clock::now()), executor_.pool_.allocated(),
+                                          executor_.pool_.reserved()});
+  return Ok();
+}
+
+Result<DeviceQueues::Queue> QueuedRun::QueueOf(StreamId stream) {
+  Queue& queue = state_.queues[stream];
+  if (queue >= 0) return queue;
+  const Stream& of = executor_.role_.streams[stream];
+  if (of.kind == StreamKind::kCommunication) {
+    DeviceCommunicator* communicator = executor_.CommunicatorOf(stream).on_device();
+    if (communicator == nullptr)
+      return Unsupported("the communicator of stream '{}' does not work on the device's memory", of.name);
+    queue = communicator->queue();
+  } else if (of.kind == StreamKind::kCopy) {
+    WT_ASSIGN_OR_RETURN(queue, queues_.Open(false));
+  } else {
+    queue = DeviceQueues::kCompute;
+  }
+  return queue;
+}
+
+// What the operator depends on: events of other queues, operators of communicators.
+Status QueuedRun::LetWait(Queue queue, StreamId stream, OpIndex index) {
+  if (mode_.communication == ExecutionMode::Communication::kOne && index == mode_.only) return Ok();
+  for (OpIndex dependency : program_.ops[index].dependencies) {
+    const StreamId other = program_.ops[dependency].stream;
+    if (tickets_[dependency] != 0) {
+      if (mode_.communication == ExecutionMode::Communication::kOne) continue;  // waited for at the end
+      WT_RETURN_IF_ERROR(executor_.CommunicatorOf(other).on_device()->LetWait(queue, tickets_[dependency]));
+    } else if (events_[dependency] != DeviceQueues::kNever) {
+      WT_RETURN_IF_ERROR(queues_.WaitFor(queue, events_[dependency]));
+      if (other == kComputeStream) covered_[stream] = std::max(covered_[stream], ordinals_[dependency]);
+    }
+  }
+  return Ok();
+}
+
+Status QueuedRun::LetWaitForMemory(Queue queue, StreamId stream, const Op& op) {
+  if (queue == DeviceQueues::kCompute) return Ok();
+  int64_t since = 0;
+  for (const auto* slices : {&op.reads, &op.writes})
+    for (const Slice& slice : *slices) since = std::max(since, state_.allocated_at[slice.buffer]);
+  if (since <= covered_[stream]) return Ok();
+  WT_ASSIGN_OR_RETURN(const Event now, queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kNone));
+  covered_[stream] = state_.issued;
+  return queues_.WaitFor(queue, now);
+}
+
+Status QueuedRun::Communicate(OpIndex index) {
+  const Op& op = program_.ops[index];
+  WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
+  WT_RETURN_IF_ERROR(LetWait(queue, op.stream, index));
+  if (index == mode_.only) {
+    executor_.reads_.assign(mode_.reads.begin(), mode_.reads.end());
+    executor_.writes_.assign(mode_.writes.begin(), mode_.writes.end());
+    // As in the step, where it comes after what makes its operands.
+    WT_ASSIGN_OR_RETURN(const Event now, queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kNone));
+    WT_RETURN_IF_ERROR(queues_.WaitFor(queue, now));
+  } else {
+    WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
+    executor_.Resolve(op.reads, executor_.reads_);
+    executor_.Resolve(op.writes, executor_.writes_);
+  }
+  tickets_[index] =
+      executor_.CommunicatorOf(op.stream).Submit(op.kind, executor_.reads_, executor_.writes_, op.name);
+  submitted_.push_back(index);
+  return Ok();
+}
+
+// As runtime/imitation.h says, by copies and fills of the device: 0x3C3C… is about 2^-6 in fp32 and bf16, 0x2424 in fp16.
+Status QueuedRun::Imitate(OpIndex index) {
+  const Op& op = program_.ops[index];
+  if (op.writes.empty()) return Ok();
+  executor_.Resolve(op.reads, executor_.reads_);
+  executor_.Resolve(op.writes, executor_.writes_);
+  const TensorRef& out = executor_.writes_[0];
+  const Axis& axis = executor_.plan_.axes[executor_.role_.streams[op.stream].axis];
+  const auto make_up = [&](DType dtype) {
+    const uint8_t byte = dtype == DType::kInt32 ? 0 : dtype == DType::kFloat16 ? 0x24 : 0x3C;
+    return queues_.Fill(DeviceQueues::kCompute, out.data, byte, SizeOf(dtype) * out.elements);
+  };
+  const auto copy = [&](int64_t at, Bytes bytes) {
+    char* to = static_cast<char*>(out.data) + at;
+    if (to == executor_.reads_[0].data || bytes == Bytes(0)) return Ok();
+    return queues_.Copy(DeviceQueues::kCompute, to, executor_.reads_[0].data, bytes);
+  };
+  if (const auto* receive = std::get_if<Receive>(&op.kind)) {
+    WT_RETURN_IF_ERROR(make_up(receive->dtype));
+  } else if (const auto* collective = std::get_if<Collective>(&op.kind)) {
+    const Bytes whole = MessageBytes(*collective);
+    const Bytes part = SizeOf(collective->dtype) * (collective->elements / axis.size());
+    switch (collective->kind) {
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kGather:
+        for (int i = 0; i < axis.size(); ++i) WT_RETURN_IF_ERROR(copy(i * part.count(), part));
+        break;
+      case CollectiveKind::kReduceScatter:
+        WT_RETURN_IF_ERROR(copy(0, part));
+        break;
+      case CollectiveKind::kReduce:
+      case CollectiveKind::kAllToAll:
+      case CollectiveKind::kShift:
+        WT_RETURN_IF_ERROR(copy(0, whole));
+        break;
+      case CollectiveKind::kBroadcast:
+      case CollectiveKind::kScatter:
+        if (axis.position_of_rank[executor_.rank_] != collective->root)
+          WT_RETURN_IF_ERROR(make_up(collective->dtype));
+        break;
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kBarrier:
+        break;
+    }
+  }
+  if (!mode_.spans) return Ok();
+  // The next operator's span begins behind the imitation.
+  if (last_.empty()) last_.resize(1, DeviceQueues::kNever);
+  WT_ASSIGN_OR_RETURN(last_[0], queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kTimed));
+  return Ok();
+}
+
+Status QueuedRun::AwaitOnHost(OpIndex index) {
+  for (OpIndex dependency : program_.ops[index].dependencies) {
+    if (tickets_[dependency] != 0) {
+      executor_.recorder_.NoteWaiting(step_, dependency);
+      WT_RETURN_IF_ERROR(
+          executor_.CommunicatorOf(program_.ops[dependency].stream).Wait(tickets_[dependency]));
+    } else if (events_[dependency] != DeviceQueues::kNever) {
+      WT_RETURN_IF_ERROR(queues_.Await(events_[dependency]));
+    }
+  }
+  last_issue_ = Clock::now();
+  return executor_.pool_.Execute(program_, index);
+}
+
+// Gives the host a lead where the device has caught up with it.
+Status QueuedRun::KeepBusy(Queue queue) {
+  Event& last = last_[queue];
+  if (last != DeviceQueues::kNever) {
+    WT_ASSIGN_OR_RETURN(const bool is_idle, queues_.IsDone(last));
+    if (!is_idle) return Ok();
+  }
+  WT_RETURN_IF_ERROR(queues_.Spin(queue, kLead));
+  WT_ASSIGN_OR_RETURN(last, queues_.Record(queue, DeviceQueues::Timing::kTimed));
+  last_issue_ = Clock::now();
+  return Ok();
+}
+
+Status QueuedRun::Compute(OpIndex index) {
+  const Op& op = program_.ops[index];
+  WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
+  if (static_cast<size_t>(queue) >= last_.size()) last_.resize(queue + 1, DeviceQueues::kNever);
+  WT_RETURN_IF_ERROR(LetWait(queue, op.stream, index));
+  WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
+  executor_.Resolve(op.reads, executor_.reads_);
+  executor_.Resolve(op.writes, executor_.writes_);
+  if (mode_.keep_busy) WT_RETURN_IF_ERROR(KeepBusy(queue));
+  Issued issued{index, Clock::now(), last_[queue]};
+  if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
+    WT_RETURN_IF_ERROR(Load(*load, queue));
+  } else {
+    const Plan& plan = executor_.plan_;
+    const MeshPlace place = plan.mesh.PlaceOf(executor_.rank_);
+    const KernelContext context{step_,
+                                plan.scenario.run.seed,
+                                {place.tensor, plan.mesh.tensor()},
+                                {place.context},
+                                {plan.ExpertRankOf(executor_.rank_)},
+                                queue};
+    WT_RETURN_IF_ERROR(executor_.device_.Launch(op.kind, executor_.reads_, executor_.writes_, context));
+  }
+  if (queue == DeviceQueues::kCompute) ordinals_[index] = ++state_.issued;
+  if (!mode_.spans && !state_.is_awaited[index]) return Ok();
+  const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing));
+  if (!mode_.spans) return Ok();
+  issued.done = last_[queue] = events_[index];
+  issued.waits = op.dependencies;
+  issued_.push_back(std::move(issued));
+  return Ok();
+}
+
+// ---- batches: made ahead of time in memory that the device reads by itself ---------------------------------------------------
+
+Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
+  Bytes bytes;
+  for (const TensorRef& tensor : writes) bytes += BytesOf(tensor).RoundedUpTo(Bytes(64));
+  StagedBatch* free = nullptr;
+  for (StagedBatch& batch : state_.batches) {
+    if (batch.step == step && batch.micro_batch == op.micro_batch && batch.bytes == bytes) return &batch;
+    if (batch.bytes != bytes || batch.step >= step_) continue;
+    bool is_read = batch.read == DeviceQueues::kNever;
+    if (!is_read) {
+      WT_ASSIGN_OR_RETURN(is_read, queues_.IsDone(batch.read));
+    }
+    if (is_read && free == nullptr) free = &batch;
+  }
+  if (free == nullptr) {
+    StagedBatch batch;
+    batch.bytes = bytes;
+    WT_ASSIGN_OR_RETURN(batch.address, queues_.host_memory().Reserve(bytes));
+    free = &state_.batches.emplace_back(batch);
+  }
+  std::vector<TensorRef> staged;
+  uint64_t at = free->address;
+  for (const TensorRef& tensor : writes) {
+    staged.push_back({reinterpret_cast<void*>(at), tensor.elements});
+    at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
+  }
+  executor_.loader_.Load(op, step, executor_.plan_.mesh.PlaceOf(executor_.rank_).context, staged);
+  free->step = step;
+  free->micro_batch = op.micro_batch;
+  free->read = DeviceQueues::kNever;
+  return free;
+}
+
+Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
+  WT_ASSIGN_OR_RETURN(StagedBatch * batch, Stage(op, step_, executor_.writes_));
+  uint64_t at = batch->address;
+  for (const TensorRef& tensor : executor_.writes_) {
+    WT_RETURN_IF_ERROR(queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOf(tensor)));
+    at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
+  }
+  WT_ASSIGN_OR_RETURN(batch->read, queues_.Record(queue, DeviceQueues::Timing::kNone));
+  return Ok();
+}
+
+// While the device works on this step. A replay is of the same step again, and needs nothing new.
+Status QueuedRun::StageNextStep() {
+  if (step_ < 0 || mode_.communication != ExecutionMode::Communication::kAll) return Ok();
+  for (const Op& op : program_.ops) {
+    const auto* load = std::get_if<LoadBatch>(&op.kind);
+    if (load == nullptr) continue;
+    std::vector<TensorRef> sizes;
+    for (const Slice& slice : op.writes) sizes.push_back({nullptr, slice.elements});
+    WT_ASSIGN_OR_RETURN([[maybe_unused]] StagedBatch * staged, Stage(*load, step_ + 1, sizes));
+  }
+  return Ok();
+}
+
+// ---- the end -----------------------------------------------------------------------------------------------------------------
+
+Status QueuedRun::Finish() {
+  std::vector<Event> ends;
+  for (size_t stream = 0; stream < state_.queues.size(); ++stream) {
+    const StreamKind kind = executor_.role_.streams[stream].kind;
+    if (stream != kComputeStream && (kind != StreamKind::kCopy || state_.queues[stream] < 0)) continue;
+    const Queue queue = stream == kComputeStream ? DeviceQueues::kCompute : state_.queues[stream];
+    WT_ASSIGN_OR_RETURN(const Event end, queues_.Record(queue, DeviceQueues::Timing::kTimed));
+    ends.push_back(end);
+  }
+  WT_RETURN_IF_ERROR(StageNextStep());
+  WT_RETURN_IF_ERROR(WaitForAll());
+  for (Event end : ends) {
+    WT_RETURN_IF_ERROR(queues_.Await(end));
+    WT_ASSIGN_OR_RETURN(const Duration time, TimeOf(end));
+    timeline_.end = std::max(timeline_.end, time);
+  }
+  for (OpIndex index : submitted_) {
+    WT_ASSIGN_OR_RETURN(const Duration end, EndOf(index));
+    timeline_.end = std::max(timeline_.end, end);
+  }
+  WT_RETURN_IF_ERROR(executor_.device_.Fault());
+  executor_.pool_.FinishProgram();
+  if (mode_.spans) WT_RETURN_IF_ERROR(CollectSpans());
+  executor_.recorder_.NoteStepDone(step_);
+  return Ok();
+}
+
+Status QueuedRun::WaitForAll() {
+  for (OpIndex index : submitted_) {
+    executor_.recorder_.NoteWaiting(step_, index);
+    if (auto status = executor_.CommunicatorOf(program_.ops[index].stream).Wait(tickets_[index]); !status)
+      return tl::unexpected(Name(index, status.error()));
+  }
+  return Ok();
+}
+
+Result<Duration> QueuedRun::TimeOf(Event event) {
+  WT_ASSIGN_OR_RETURN(const Clock::time_point time, queues_.TimeOf(event));
+  return std::max(Between(start_, time), Duration());
+}
+
+Result<Duration> QueuedRun::EndOf(OpIndex index) {
+  if (tickets_[index] != 0) {
+    const auto times = executor_.CommunicatorOf(program_.ops[index].stream).TimesOf(tickets_[index]);
+    return std::max(Between(start_, times.end), Duration());
+  }
+  if (events_[index] == DeviceQueues::kNever) return Duration();
+  return TimeOf(events_[index]);
+}
+
+Status QueuedRun::CollectSpans() {
+  for (const Issued& issued : issued_) {
+    WT_ASSIGN_OR_RETURN(const Duration end, TimeOf(issued.done));
+    Duration begin = mode_.keep_busy ? Duration() : Between(start_, issued.time);
+    if (issued.before != DeviceQueues::kNever) {
+      WT_ASSIGN_OR_RETURN(const Duration before, TimeOf(issued.before));
+      begin = std::max(begin, before);
+    }
+    for (OpIndex dependency : issued.waits) {
+      if (mode_.communication == ExecutionMode::Communication::kOne) break;
+      WT_ASSIGN_OR_RETURN(const Duration ready, EndOf(dependency));
+      begin = std::max(begin, ready);
+    }
+    timeline_.spans.push_back(Span{issued.op, program_.ops[issued.op].stream, std::min(begin, end), end});
+  }
+  for (OpIndex index : submitted_) {
+    const StreamId stream = program_.ops[index].stream;
+    const auto times = executor_.CommunicatorOf(stream).TimesOf(tickets_[index]);
+    timeline_.spans.push_back(Span{index, stream, std::max(Between(start_, times.start), Duration()),
+                                   std::max(Between(start_, times.end), Duration())});
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,204 @@
+// The emulator itself: that it shows what a GPU would leave to chance; and the fragments of products on tensor cores, tile by tile.
+#include "runtime/cuda/emulator/block.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/random.h"
+#include "runtime/cuda/kernels/flash_tile.h"
+#include "runtime/cuda/kernels/reduce.h"
+#include "runtime/cuda/kernels/simt.h"
+
+namespace windtunnel::cuda_emulated {
+namespace {
+
+using emulator::RunBlocks;
+
+TEST(EmulatedBlock, RunsEveryThreadOfEveryBlock) {
+  std::vector<int> visits(3 * 2 * 64);
+  RunBlocks({3, 2, 1}, 64, 0,
+            [&] { ++visits[static_cast<size_t>((BlockY() * 3 + BlockX()) * 64 + Thread())]; });
+  for (int count : visits) EXPECT_EQ(count, 1);
+}
+
+TEST(EmulatedBlock, ReducesOverABlock) {
+  std::vector<float> sums(96);
+  RunBlocks({1, 1, 1}, 96, 32, [&] {
+    const float mine = static_cast<float>(Thread());
+    sums[static_cast<size_t>(Thread())] = ReduceBlock<96>(mine, 0.0f, SharedMemory<float>(), Sum());
+  });
+  for (float sum : sums) EXPECT_EQ(sum, 95 * 96 / 2);
+}
+
+TEST(EmulatedBlock, BallotsAndShufflesByLane) {
+  RunBlocks({1, 1, 1}, 64, 0, [] {
+    EXPECT_EQ(Ballot(Lane() % 3 == 0), 0x49249249u);
+    EXPECT_EQ(ShuffleXor(Thread(), 5), Thread() ^ 5);
+  });
+}
+
+TEST(EmulatedBlock, SharedMemoryBeginsAsNaN) {
+  RunBlocks({1, 1, 1}, 32, 128, [] { EXPECT_TRUE(std::isnan(SharedMemory<float>()[Thread()])); });
+}
+
+TEST(EmulatedBlock, AsynchronousCopiesArriveAtTheWait) {
+  alignas(16) const float source[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  RunBlocks({1, 1, 1}, 32, 32 * 32, [&] {
+    float* const own = SharedMemory<float>() + Thread() * 8;
+    AsyncCopy16(own, source, true);
+    AsyncCommit();
+    AsyncCopy16(own + 4, source + 4, false);
+    AsyncCommit();
+    EXPECT_TRUE(std::isnan(own[0]));
+    AsyncWait<1>();
+    EXPECT_EQ(own[3], 4.0f);
+    EXPECT_TRUE(std::isnan(own[4]));
+    AsyncWait<0>();
+    EXPECT_EQ(own[4], 0.0f);
+  });
+}
+
+// A sum that reads its neighbour without a barrier comes out differently when threads run the other way around.
+TEST(EmulatedBlock, AMissingBarrierShows) {
+  std::vector<float> once(64), again(64);
+  const auto race = [](std::vector<float>& out) {
+    RunBlocks({1, 1, 1}, 64, 64 * 4, [&] {
+      float* const shared = SharedMemory<float>();
+      shared[Thread()] = 1.0f;
+      const float neighbour = shared[(Thread() + 1) % 64];
+      out[static_cast<size_t>(Thread())] = std::isnan(neighbour) ? 0.0f : neighbour;
+    });
+  };
+  race(once);
+  emulator::StartReversed(true);
+  race(again);
+  emulator::StartReversed(false);
+  EXPECT_NE(once, again);
+}
+
+TEST(EmulatedBlockDeathTest, ABarrierThatSomeThreadsNeverReachAborts) {
+  EXPECT_DEATH(RunBlocks({1, 1, 1}, 64, 0,
+                         [] {
+                           if (Thread() < 32) SyncThreads();
+                         }),
+               "others never reach");
+}
+
+TEST(EmulatedBlockDeathTest, AnExchangeThatSomeLanesSkipAborts) {
+  EXPECT_DEATH(RunBlocks({1, 1, 1}, 32, 0,
+                         [] {
+                           if (Lane() != 7) SyncWarp();
+                         }),
+               "take no part");
+}
+
+// Tiles of 16 x 16 and 32 x 16 numbers that bf16 holds exactly.
+struct Matrices {
+  std::vector<float> a = Numbers(1, 16 * 16), b = Numbers(2, 32 * 16);
+
+  static std::vector<float> Numbers(uint64_t stream, int n) {
+    RandomStream random(5, stream);
+    std::vector<float> numbers(static_cast<size_t>(n));
+    for (float& number : numbers) number = static_cast<float>(static_cast<int>(random.Below(15)) - 7);
+    return numbers;
+  }
+};
+
+template <int kRows>
+FlashTile<BFloat16, kRows, 16> TileOf(const std::vector<float>& values, BFloat16* at) {
+  const FlashTile<BFloat16, kRows, 16> tile{at};
+  for (int i = Thread(); i < kRows * 16; i += kFlashThreads)
+    at[i / 16 * tile.kStride + i % 16] = Rounded<BFloat16>(values[static_cast<size_t>(i)]);
+  return tile;
+}
+
+TEST(FlashTile, ProductWithTheTransposedIsTheMatrices) {
+  const Matrices m;
+  RunBlocks({1, 1, 1}, kFlashThreads, 4096, [&] {
+    auto* const shared = SharedMemory<BFloat16>();
+    const auto a = TileOf<16>(m.a, shared);
+    const auto b = TileOf<32>(m.b, shared + a.kElements);
+    SyncThreads();
+    Results<4> sums;
+    ClearResults(sums);
+    AddTimesTransposed<BFloat16>(a, 0, b, 16, sums);
+    for (int n = 0; n < 4; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        float expected = 0.0f;
+        for (int k = 0; k < 16; ++k)
+          expected += m.a[RowOfElement(i) * 16 + k] * m.b[ColumnOfElement(n, i) * 16 + k];
+        EXPECT_EQ(sums[n][i], expected);
+      }
+    }
+  });
+}
+
+TEST(FlashTile, ResultsTimesATileAreTheProductOfThree) {
+  const Matrices m;
+  RunBlocks({1, 1, 1}, kFlashThreads, 4096, [&] {
+    auto* const shared = SharedMemory<BFloat16>();
+    const auto b = TileOf<32>(m.b, shared);
+    SyncThreads();
+    Results<4> left;  // 16 x 32: element (r, c) is r - c
+    for (int n = 0; n < 4; ++n) {
+      for (int i = 0; i < 4; ++i) left[n][i] = static_cast<float>(RowOfElement(i) - ColumnOfElement(n, i));
+    }
+    Results<2> sums;
+    ClearResults(sums);
+    AddResultsTimes<BFloat16>(left, b, sums);
+    for (int n = 0; n < 2; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        float expected = 0.0f;
+        for (int k = 0; k < 32; ++k)
+          expected += static_cast<float>(RowOfElement(i) - k) * m.b[k * 16 + ColumnOfElement(n, i)];
+        EXPECT_EQ(sums[n][i], expected);
+      }
+    }
+  });
+}
+
+// Which keys a query sees, by every pair: tiles must cover those pairs, each once.
+TEST(VisibleTiles, CoverEveryVisiblePairOnce) {
+  for (int ranks : {0, 1, 2, 3}) {
+    for (int rank = 0; rank < (ranks == 0 ? 1 : ranks); ++rank) {
+      const Chunks queries = ranks == 0 ? Chunks{1, 50} : Chunks{2, 21, ranks, rank};
+      const Chunks keys = ranks == 0 ? Chunks{1, 50} : Chunks{2 * ranks, 21, ranks, 0};
+      const int all_keys = keys.count * keys.length;
+      std::vector<int> from_queries(static_cast<size_t>(queries.count * queries.length * all_keys)),
+          from_keys = from_queries;
+      const auto count = [&](std::vector<int>& pairs, const Tile& q, const Tile& k) {
+        for (int i = 0; i < q.rows; ++i) {
+          for (int j = 0; j < k.rows; ++j) {
+            if (k.position + j > q.position + i) continue;
+            ++pairs[static_cast<size_t>((q.chunk * queries.length + q.first + i) * all_keys +
+                                        k.chunk * keys.length + k.first + j)];
+          }
+        }
+      };
+      const auto tiles = [](const Chunks& chunks) { return chunks.count * ((chunks.length + 7) / 8); };
+      for (int t = 0; t < tiles(queries); ++t) {
+        const Tile q = TileAt(queries, 8, t);
+        for (VisibleKeys k(keys, 16, q); !k.done(); k.Next()) count(from_queries, q, k.tile());
+      }
+      for (int t = 0; t < tiles(keys); ++t) {
+        const Tile k = TileAt(keys, 8, t);
+        for (SeeingQueries q(queries, 16, k, 2); !q.done(); q.Next()) {
+          if (q.head() == 1) count(from_keys, q.tile(), k);
+        }
+      }
+      for (int i = 0; i < queries.count * queries.length; ++i) {
+        for (int j = 0; j < all_keys; ++j) {
+          const int visible = keys.Position(j / keys.length) + j % keys.length <=
+                              queries.Position(i / queries.length) + i % queries.length;
+          EXPECT_EQ(from_queries[static_cast<size_t>(i * all_keys + j)], visible);
+          EXPECT_EQ(from_keys[static_cast<size_t>(i * all_keys + j)], visible);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel::cuda_emulated

@@ -1,0 +1,84 @@
+// Whole training steps on the cuda device's kernels as blocks of fibers: what the plan hands to them, in its order and layouts, gives the
+// losses and weights of the cpu device.
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "runtime/cuda/emulator/device.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int kSteps = 3;
+
+Equipment Emulated() {
+  Equipment equipment;
+  equipment.make_device = []() -> Result<std::unique_ptr<Device>> { return MakeEmulatedDevice(); };
+  return equipment;
+}
+
+struct Both {
+  Trained emulated, cpu;
+};
+
+Both TrainBoth(const Scenario& scenario) {
+  const auto plan = CompilePlan(scenario);
+  EXPECT_TRUE(plan) << plan.error().message;
+  if (!plan) return {};
+  const Equipment equipment = Emulated();
+  return {Train(*plan, kSteps, &equipment), Train(*plan, kSteps)};
+}
+
+class EmulatedTraining : public testing::TestWithParam<ParityCase> {};
+
+TEST_P(EmulatedTraining, LossesAndWeightsAreTheCpuDevices) {
+  Scenario s = GetParam().scenario;
+  s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .momentum = 0.9, .clip_norm = 0.5};
+  const auto [emulated, cpu] = TrainBoth(s);
+  ASSERT_FALSE(HasFailure());
+  for (int step = 0; step < kSteps; ++step)
+    EXPECT_NEAR(emulated.losses[step], cpu.losses[step], kParityTolerance * cpu.losses[step])
+        << "step " << step;
+  ASSERT_EQ(emulated.weights.size(), cpu.weights.size());
+  for (size_t i = 0; i < cpu.weights.size(); ++i)
+    EXPECT_LT(NormWiseDifference(emulated.weights[i], cpu.weights[i]), kParityTolerance) << "parameter " << i;
+}
+
+// The same roundings in nearly the same places.
+TEST_P(EmulatedTraining, LossesAreTheCpuDevicesInBf16) {
+  Scenario s = GetParam().scenario;
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  const auto [emulated, cpu] = TrainBoth(s);
+  ASSERT_FALSE(HasFailure());
+  for (int step = 0; step < kSteps; ++step)
+    EXPECT_NEAR(emulated.losses[step], cpu.losses[step], 1e-2 * cpu.losses[step]) << "step " << step;
+}
+
+Scenario Flash(Scenario s) {
+  s.model.attention = AttentionKind::kFlash;
+  return s;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Steps, EmulatedTraining,
+    testing::Values(ParityCase{"Gpt", TinyGpt()}, ParityCase{"GptFlash", Flash(TinyGpt())},
+                    ParityCase{"LlamaFlash", Flash(TinyLlama())}, ParityCase{"Mlp", TinyMlp()},
+                    ParityCase{"Fsdp",
+                               With(TinyGpt(2),
+                                    [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
+                    ParityCase{"Tensor", With(TinyGpt(),
+                                              [](Scenario& s) {
+                                                s.parallel.tensor.size = 2;
+                                                s.parallel.tensor.sequence = true;
+                                                s.cluster.devices_per_node = 2;
+                                              })},
+                    ParityCase{"Context", With(Flash(TinyLlama()),
+                                               [](Scenario& s) {
+                                                 s.parallel.context.size = 2;
+                                                 s.cluster.devices_per_node = 2;
+                                               })}),
+    NameOf);
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,106 @@
+// Whether what cuBLASLt is asked for is the product that the operator names: carried out here as cuBLASLt would.
+#include "runtime/cuda/gemm_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "runtime/cuda/device.h"
+
+namespace windtunnel::cuda {
+namespace {
+
+using Values = std::vector<float>;
+
+Values Numbers(int64_t count, int seed) {
+  Values values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>((i * 7 + seed * 13) % 11 - 5));
+  return values;
+}
+
+// Element (row, column) of what the product takes: column-major, transposed when it says so.
+float At(const Values& memory, const MatrixLayout& matrix, int64_t batch, int64_t row, int64_t column) {
+  if (matrix.transpose) std::swap(row, column);
+  EXPECT_LT(row, matrix.rows);
+  EXPECT_LT(column, matrix.columns);
+  return memory[static_cast<size_t>(batch * matrix.stride + column * matrix.leading + row)];
+}
+
+void AsCublasWould(const GemmProblem& problem, const Values& a, const Values& b, const Values& bias,
+                   Values& c) {
+  for (int64_t batch = 0; batch < problem.batch; ++batch) {
+    for (int64_t i = 0; i < problem.m; ++i) {
+      for (int64_t j = 0; j < problem.n; ++j) {
+        float sum = problem.epilogue == Epilogue::kBias ? bias[static_cast<size_t>(i)] : 0;
+        for (int64_t l = 0; l < problem.k; ++l)
+          sum += At(a, problem.a, batch, i, l) * At(b, problem.b, batch, l, j);
+        float& out = c[static_cast<size_t>(batch * problem.c.stride + j * problem.c.leading + i)];
+        out = problem.accumulate ? out + sum : sum;
+      }
+    }
+  }
+}
+
+struct Flags {
+  bool transpose_a, transpose_b, bias, accumulate;
+};
+class GemmLayout : public testing::TestWithParam<int> {
+ protected:
+  Flags flags() const {
+    const int bits = GetParam();
+    return {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(AllFlags, GemmLayout, testing::Range(0, 16));
+
+TEST_P(GemmLayout, IsTheRowMajorProduct) {
+  const Flags f = flags();
+  const int64_t m = 4, n = 3, k = 5;
+  const Gemm op{m, n, k, f.transpose_a, f.transpose_b, f.bias, f.accumulate, DType::kFloat32};
+  const Values a = Numbers(m * k, 1), b = Numbers(k * n, 2), bias = Numbers(n, 3), before = Numbers(m * n, 4);
+  Values c = before;
+  AsCublasWould(ProblemOf(op), b, a, bias, c);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = (f.bias ? bias[j] : 0) + (f.accumulate ? before[i * n + j] : 0);
+      for (int64_t l = 0; l < k; ++l)
+        sum += (f.transpose_a ? a[l * m + i] : a[i * k + l]) * (f.transpose_b ? b[j * k + l] : b[l * n + j]);
+      EXPECT_EQ(c[i * n + j], sum) << i << ", " << j;
+    }
+  }
+}
+
+TEST(GemmLayoutOfGroups, FollowEachOtherWithoutGaps) {
+  const GroupedGemm op{.groups = 3, .m = 2, .n = 4, .k = 3, .transpose_b = true};
+  const Values a = Numbers(3 * 6, 1), b = Numbers(3 * 12, 2);
+  Values c(3 * 8);
+  AsCublasWould(ProblemOf(op), b, a, {}, c);
+  for (int64_t g = 0; g < 3; ++g)
+    for (int64_t i = 0; i < 2; ++i)
+      for (int64_t j = 0; j < 4; ++j) {
+        float sum = 0;
+        for (int64_t l = 0; l < 3; ++l) sum += a[g * 6 + i * 3 + l] * b[g * 12 + j * 3 + l];
+        EXPECT_EQ(c[g * 8 + i * 4 + j], sum);
+      }
+}
+
+TEST(Alignment, IsAtMost256Bytes) {
+  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(0x1000)), 256u);
+  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(0x1100)), 256u);
+  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(0x1010)), 16u);
+  EXPECT_EQ(AlignmentOf(reinterpret_cast<void*>(0x1002)), 2u);
+}
+
+TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
+  const auto name = [](const char* device, int64_t gigabytes) {
+    return CudaProfileName({.name = device, .memory = Bytes(gigabytes * 1'000'000'000)});
+  };
+  EXPECT_EQ(name("NVIDIA H200", 150), "h200-sxm-141g");
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3", 85), "h100-sxm-80g");
+  EXPECT_EQ(name("NVIDIA A100-SXM4-80GB", 85), "a100-sxm-80g");
+  EXPECT_EQ(name("NVIDIA A100-SXM4-40GB", 42), "a100-sxm-40g");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 25), "nvidia-geforce-rtx-4090-25g");
+}
+
+}  // namespace
+}  // namespace windtunnel::cuda

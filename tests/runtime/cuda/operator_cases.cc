@@ -1,0 +1,518 @@
+// The cases of OperatorCases, by family.
+#include <algorithm>
+#include <numeric>
+
+#include "tests/runtime/cuda/operator_case.h"
+
+namespace windtunnel::test {
+namespace {
+
+constexpr DType kFloat = DType::kFloat32;
+
+// Collects cases of one type.
+class Cases {
+ public:
+  Cases(DType dtype, bool large) : dtype(dtype), large(large) {}
+
+  OperatorCase& Add(std::string name, OpKind kind, KernelContext context = {}) {
+    cases.push_back({.name = std::move(name), .kind = std::move(kind), .context = context});
+    return cases.back();
+  }
+
+  const DType dtype;
+  const bool large;
+  std::vector<OperatorCase> cases;
+};
+
+Outcome OnCpu(const OperatorCase& operator_case) {
+  static HostBench cpu(MakeCpuDevice());
+  return RunOn(cpu, operator_case);
+}
+
+struct Matrix {
+  int64_t rows, columns;
+};
+// Whole pieces of 16 bytes in every type; an odd number; fewer than a piece; more rows than blocks.
+std::vector<Matrix> Matrices(bool large) {
+  std::vector<Matrix> all = {{3, 64}, {5, 1032}, {37, 33}, {2, 3}, {70, 8}};
+  if (large) all.insert(all.end(), {{4096, 1600}, {2048, 5120}, {1000, 1031}});
+  return all;
+}
+
+void AddElementwise(Cases& c) {
+  for (int64_t n : {int64_t{1}, int64_t{1000}, int64_t{9001}, int64_t{c.large ? 5'000'001 : 17}}) {
+    for (DType to : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      c.Add("copy", Copy{n, c.dtype, to}).Read(c.dtype, n).Write(to, n);
+      c.Add("copy scaled", Copy{n, c.dtype, to, 0.3}).Read(c.dtype, n).Write(to, n);
+      c.Add("copy accumulating", Copy{n, c.dtype, to, 0.3, true}).Read(c.dtype, n).Update(to, n);
+      c.Add("copy off 16 bytes", Copy{n, c.dtype, to, 0.3}).Read(c.dtype, n).Write(to, n).offset = 1;
+    }
+    c.Add("scale", Scale{n, 0.7, c.dtype}).Read(c.dtype, n).WriteToRead(0);
+    c.Add("fill", Fill{n, 1.5, c.dtype}).Write(c.dtype, n);
+    c.Add("fill with zero", Fill{n, 0.0, c.dtype}).Write(c.dtype, n);
+    c.Add("fill integers", Fill{n, 7.0, DType::kInt32}).Write(DType::kInt32, n);
+    c.Add("fill off 16 bytes", Fill{n, 1.5, c.dtype}).Write(c.dtype, n).offset = 1;
+  }
+  for (const auto& [rows, columns] : Matrices(c.large)) {
+    const int64_t n = rows * columns;
+    c.Add("add bias", AddBias{rows, columns, c.dtype}).Read(c.dtype, n).Read(c.dtype, columns).WriteToRead(0);
+    for (bool accumulate : {false, true}) {
+      c.Add("column sum", ColumnSum{rows, columns, accumulate, c.dtype})
+          .Read(c.dtype, n)
+          .Update(c.dtype, columns);
+    }
+    c.Add("column sum off 16 bytes", ColumnSum{rows, columns, false, c.dtype})
+        .Read(c.dtype, n)
+        .Write(c.dtype, columns)
+        .offset = 1;
+  }
+}
+
+void AddActivations(Cases& c) {
+  for (const auto& [rows, columns] : Matrices(c.large)) {
+    for (ActivationKind kind : {ActivationKind::kGelu, ActivationKind::kRelu, ActivationKind::kSwiglu}) {
+      const int64_t n = rows * columns, in = kind == ActivationKind::kSwiglu ? 2 * n : n;
+      c.Add("activation", ActivationForward{kind, rows, columns, c.dtype})
+          .Read(c.dtype, in, 2.0)
+          .Write(c.dtype, n);
+      c.Add("activation backward", ActivationBackward{kind, rows, columns, c.dtype})
+          .Read(c.dtype, n)
+          .Read(c.dtype, in, 2.0)
+          .Write(c.dtype, in);
+      if (kind == ActivationKind::kSwiglu) continue;
+      c.Add("activation backward in place", ActivationBackward{kind, rows, columns, c.dtype})
+          .Read(c.dtype, n)
+          .Read(c.dtype, in, 2.0)
+          .WriteToRead(0);
+    }
+  }
+}
+
+void AddNorms(Cases& c) {
+  for (const auto& [rows, columns] : Matrices(c.large)) {
+    for (NormKind kind : {NormKind::kLayerNorm, NormKind::kRmsNorm}) {
+      const int64_t n = rows * columns, statistics = kind == NormKind::kLayerNorm ? 2 * rows : rows;
+      for (bool bias : {false, true}) {
+        const bool beta = bias && kind == NormKind::kLayerNorm;
+        for (bool residual : {false, true}) {
+          auto& forward =
+              c.Add("norm", NormForward{kind, rows, columns, bias, residual, c.dtype}).Read(c.dtype, n, 3.0);
+          if (residual) forward.Read(c.dtype, n);
+          forward.Read(c.dtype, columns);
+          if (beta) forward.Read(c.dtype, columns);
+          if (residual) forward.Write(c.dtype, n);
+          forward.Write(c.dtype, n).Write(kFloat, statistics);
+          // What the forward pass finds of unit normal rows, about: any numbers will do.
+          const bool accumulate = residual;
+          auto& backward =
+              c.Add("norm backward", NormBackward{kind, rows, columns, bias, residual, accumulate, c.dtype})
+                  .Read(c.dtype, n)
+                  .Read(c.dtype, n)
+                  .Read(c.dtype, columns)
+                  .Read(kFloat, statistics, 0.5);
+          if (residual) backward.Read(c.dtype, n).WriteToRead(4);
+          else backward.WriteToRead(0);
+          backward.Update(c.dtype, columns);
+          if (beta) backward.Update(c.dtype, columns);
+        }
+      }
+    }
+  }
+}
+
+void AddEmbeddings(Cases& c) {
+  struct Shape {
+    int64_t sequences, seq, vocab, hidden;
+  };
+  std::vector<Shape> shapes = {{3, 50, 40, 40}, {2, 200, 1000, 1040}, {1, 7, 5, 33}};
+  if (c.large) shapes.push_back({8, 1024, 50257, 1600});
+  for (const Shape& s : shapes) {
+    const int64_t tokens = s.sequences * s.seq;
+    for (int kind = 0; kind < 4; ++kind) {
+      const bool positions = kind >= 1, parallel = kind == 2, split = kind == 3;
+      const TokenSplit context = {split ? 2 : 1, split};
+      const KernelContext where = {.tensor = {1, parallel ? 3 : 1}, .context = {split ? 1 : 0}};
+      KernelContext place = where;
+      if (!parallel) place.tensor = {};
+      const int64_t vocab = parallel ? 3 * s.vocab : s.vocab;
+      auto& forward =
+          c.Add("embedding",
+                EmbeddingForward{tokens, s.seq, s.vocab, s.hidden, positions, c.dtype, parallel, context},
+                place)
+              .ReadIndices(tokens, vocab)
+              .Read(c.dtype, s.vocab * s.hidden);
+      if (positions) forward.Read(c.dtype, s.seq * context.ranks * s.hidden);
+      forward.Write(c.dtype, tokens * s.hidden);
+      for (bool accumulate : {false, true}) {
+        auto& backward = c.Add("embedding backward",
+                               EmbeddingBackward{tokens, s.seq, s.vocab, s.hidden, positions, accumulate,
+                                                 accumulate, c.dtype, parallel, context},
+                               place)
+                             .ReadIndices(tokens, vocab)
+                             .Read(c.dtype, tokens * s.hidden)
+                             .Update(c.dtype, s.vocab * s.hidden);
+        if (positions) backward.Update(c.dtype, s.seq * context.ranks * s.hidden);
+      }
+    }
+  }
+}
+
+void AddLosses(Cases& c) {
+  struct Shape {
+    int64_t rows, vocab;
+  };
+  std::vector<Shape> shapes = {{5, 4096}, {9, 5003}, {3, 10}, {12, 1}};
+  if (c.large) shapes.push_back({1024, 50257});
+  for (const Shape& s : shapes) {
+    const int64_t n = s.rows * s.vocab;
+    for (int64_t offset : {0, 1}) {
+      auto& loss = c.Add("cross entropy", CrossEntropy{s.rows, s.vocab, 0.5, c.dtype})
+                       .Read(c.dtype, n, 3.0)
+                       .ReadIndices(s.rows, s.vocab)
+                       .Write(kFloat, 1)
+                       .WriteToRead(0);
+      loss.offset = offset;
+    }
+    const KernelContext place = {.tensor = {1, 2}};
+    c.Add("vocab parallel maximum", VocabParallelMaximum{s.rows, s.vocab, c.dtype}, place)
+        .Read(c.dtype, n, 3.0)
+        .Write(kFloat, s.rows);
+    c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype}, place)
+        .Read(c.dtype, n)
+        .ReadIndices(s.rows, 2 * s.vocab)
+        .Read(kFloat, s.rows)
+        .Write(kFloat, s.rows)
+        .Write(kFloat, s.rows);
+    auto& loss = c.Add("vocab parallel loss", VocabParallelLoss{s.rows, s.vocab, 0.5, c.dtype}, place)
+                     .Read(c.dtype, n)
+                     .ReadIndices(s.rows, 2 * s.vocab)
+                     .Read(kFloat, s.rows)
+                     .Read(kFloat, s.rows)
+                     .Read(kFloat, s.rows);
+    // The sums are of exponentials: positive.
+    auto* sums = reinterpret_cast<float*>(loss.buffers.back().bytes.data());
+    for (int64_t i = 0; i < s.rows; ++i) sums[i] = 3.0f + sums[i] * sums[i];
+    loss.Write(kFloat, 1).WriteToRead(0);
+    c.Add("mean squared error", MeanSquaredError{s.rows, s.vocab, 0.5, c.dtype})
+        .Read(c.dtype, n)
+        .Read(kFloat, n)
+        .Write(kFloat, 1)
+        .Write(c.dtype, n);
+  }
+}
+
+void AddRope(Cases& c) {
+  struct Shape {
+    int64_t batch, seq, heads, kv_heads, head_dim;
+  };
+  std::vector<Shape> shapes = {{2, 70, 3, 1, 64}, {1, 9, 2, 2, 10}, {1, 5, 4, 2, 128}};
+  if (c.large) shapes.push_back({4, 4096, 32, 8, 128});
+  for (const Shape& s : shapes) {
+    for (int kind = 0; kind < 3; ++kind) {
+      const bool split = kind == 2 && s.seq % 2 == 0;
+      const int64_t n = s.batch * s.seq * (s.heads + 2 * s.kv_heads) * s.head_dim;
+      c.Add("rope",
+            Rope{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind == 1, c.dtype, {split ? 4 : 1, split}},
+            {.context = {split ? 3 : 0}})
+          .Read(c.dtype, n)
+          .WriteToRead(0);
+    }
+  }
+}
+
+void AddRearrangements(Cases& c) {
+  for (int64_t columns : {24, 40, 35}) {
+    const int64_t rows = c.large ? 3000 : 13;
+    c.Add("copy columns", CopyColumns{rows, columns, 3, columns + 5, 8, columns + 9, c.dtype})
+        .Read(c.dtype, rows * (columns + 5))
+        .Update(c.dtype, rows * (columns + 9));
+    c.Add("copy whole columns", CopyColumns{rows, 16, 16, 64, 8, 24, c.dtype})
+        .Read(c.dtype, rows * 64)
+        .Update(c.dtype, rows * 24);
+    c.Add("swap blocks", SwapBlocks{5, rows, columns, c.dtype})
+        .Read(c.dtype, 5 * rows * columns)
+        .Write(c.dtype, 5 * rows * columns);
+    for (bool join : {false, true}) {
+      const std::vector<int64_t> blocks = {2 * columns, 16, 48};
+      const int64_t n = rows * (2 * columns + 64);
+      c.Add("split columns", SplitColumns{2, rows, blocks, join, c.dtype}).Read(c.dtype, n).Write(c.dtype, n);
+    }
+  }
+  // More tensors than one launch takes, of lengths that do not divide evenly; the last shards are short or empty.
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 130; ++i) lengths.push_back(1 + (i * 37) % 91 + (i == 7 ? 20'000 : 0));
+  auto& copies = c.Add("copy tensors", CopyTensors{0, static_cast<int64_t>(lengths.size()), c.dtype});
+  for (int64_t length : lengths) copies.Read(c.dtype, length);
+  for (int64_t length : lengths) copies.Write(c.dtype, length);
+  const int ranks = 4;
+  std::vector<int64_t> shards;
+  int64_t flat = 0;
+  for (int64_t length : lengths) {
+    shards.push_back((length + ranks - 1) / ranks);
+    flat += ranks * shards.back();
+  }
+  for (DType to : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    auto& pack = c.Add("pack shards", PackShards{ranks, shards, c.dtype, to, 0.25});
+    for (int64_t length : lengths) pack.Read(c.dtype, length);
+    pack.Write(to, flat);
+  }
+  auto& unpack = c.Add("unpack shards", UnpackShards{ranks, shards, c.dtype}).Read(c.dtype, flat);
+  for (int64_t length : lengths) unpack.Write(c.dtype, length);
+}
+
+void AddExperts(Cases& c) {
+  struct Shape {
+    int64_t tokens, experts, top_k, capacity, hidden;
+  };
+  std::vector<Shape> shapes = {{300, 8, 2, 60, 40}, {70, 4, 1, 30, 33}, {33, 16, 4, 100, 64}};
+  if (c.large) shapes.push_back({8192, 64, 6, 900, 1024});
+  for (const Shape& s : shapes) {
+    const int64_t choices = s.tokens * s.top_k, rows = s.experts * s.capacity;
+    c.Add("route tokens", RouteTokens{s.tokens, s.experts, s.top_k, s.capacity, c.dtype})
+        .Read(c.dtype, s.tokens * s.experts)
+        .Write(kFloat, s.tokens * s.experts)
+        .Write(kFloat, choices)
+        .Write(DType::kInt32, choices);
+    // Slots: each choice of a token another expert, tokens in turn; those without room say so.
+    std::vector<int32_t> slots;
+    std::vector<int64_t> taken(static_cast<size_t>(s.experts));
+    for (int64_t i = 0; i < choices; ++i) {
+      const int64_t expert = (i / s.top_k * 3 + i % s.top_k) % s.experts;
+      int64_t& place = taken[static_cast<size_t>(expert)];
+      slots.push_back(static_cast<int32_t>(place < s.capacity ? expert * s.capacity + place++ : -1 - expert));
+    }
+    c.Add("route tokens backward", RouteTokensBackward{s.tokens, s.experts, s.top_k, s.capacity, c.dtype})
+        .Read(kFloat, choices)
+        .Read(kFloat, s.tokens * s.experts)
+        .ReadIntegers(slots)
+        .Write(c.dtype, s.tokens * s.experts);
+    const TokenRows shape = {s.tokens, s.hidden, s.top_k, rows, c.dtype};
+    c.Add("dispatch tokens", DispatchTokens{shape})
+        .Read(c.dtype, s.tokens * s.hidden)
+        .ReadIntegers(slots)
+        .Write(c.dtype, rows * s.hidden);
+    for (bool weighted : {false, true}) {
+      auto& combine = c.Add("combine tokens", CombineTokens{shape, weighted})
+                          .Read(c.dtype, rows * s.hidden)
+                          .ReadIntegers(slots);
+      if (weighted) combine.Read(kFloat, choices);
+      combine.Write(c.dtype, s.tokens * s.hidden);
+    }
+    c.Add("combine backward", CombineBackward{shape})
+        .Read(c.dtype, s.tokens * s.hidden)
+        .Read(c.dtype, rows * s.hidden)
+        .ReadIntegers(slots)
+        .Read(kFloat, choices)
+        .Write(c.dtype, rows * s.hidden)
+        .Write(kFloat, choices);
+  }
+}
+
+// Operands are fp32 whatever the type.
+void AddOptimizers(Cases& c) {
+  std::vector<int64_t> lengths = {1, 20'000, 64, 333};
+  for (int64_t i = 0; i < 110; ++i) lengths.push_back(3 + i % 50);
+  if (c.large) lengths.push_back(10'000'000);
+  const auto tensors = static_cast<int64_t>(lengths.size());
+  const int64_t elements = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  std::vector<int> replicas;
+  for (int64_t i = 0; i < tensors; ++i) replicas.push_back(i % 3 == 0 ? 2 : 1);
+  for (bool squared : {false, true}) {
+    for (bool shared : {false, true}) {
+      auto& norm = c.Add("gradient norm",
+                         GradientNorm{elements, tensors, squared, shared ? replicas : std::vector<int>()});
+      for (int64_t length : lengths) norm.Read(kFloat, length);
+      norm.Write(kFloat, 1);
+    }
+  }
+  for (double value : {0.5, 3.0}) {
+    auto& clip = c.Add("clip gradients", ClipGradients{elements, tensors, 1.0}).Read(kFloat, 1);
+    *reinterpret_cast<float*>(clip.buffers.back().bytes.data()) = static_cast<float>(value);
+    for (int64_t length : lengths) clip.Update(kFloat, length);
+  }
+  auto& root = c.Add("square root", SquareRoot{}).Read(kFloat, 1).WriteToRead(0);
+  *reinterpret_cast<float*>(root.buffers.back().bytes.data()) = 5.0f;
+
+  OptimizerSpec sgd, momentum, adam, adamw;
+  sgd.kind = momentum.kind = OptimizerKind::kSgd;
+  sgd.momentum = 0.0;
+  momentum.momentum = 0.9;
+  adam.kind = OptimizerKind::kAdam;
+  adamw.kind = OptimizerKind::kAdamW;
+  for (OptimizerSpec* spec : {&sgd, &momentum, &adam, &adamw}) {
+    spec->lr = 0.01;
+    spec->weight_decay = 0.1;
+    const int states = spec == &sgd ? 0 : spec == &momentum ? 1 : 2;
+    auto& update = c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states}, {.step = 3});
+    for (int64_t length : lengths) update.Read(kFloat, length);
+    for (int64_t length : lengths) update.Update(kFloat, length);
+    for (int state = 0; state < states; ++state) {
+      for (int64_t length : lengths) {
+        update.Update(kFloat, length, 0.1);
+        auto* values = reinterpret_cast<float*>(update.buffers.back().bytes.data());
+        for (int64_t i = 0; state == 1 && i < length; ++i) values[i] *= values[i];  // of squares
+      }
+    }
+  }
+}
+
+void AddInitialization(Cases& c) {
+  using Distribution = InitializeParameter::Distribution;
+  for (Distribution distribution :
+       {Distribution::kNormal, Distribution::kUniform, Distribution::kOnes, Distribution::kZeros}) {
+    const int64_t n = c.large ? 3'000'000 : 5000;
+    c.Add("initialize", InitializeParameter{distribution, n, 0.02, 7}, {.seed = 11}).Write(kFloat, n);
+    const TensorPart part = {{100, 30, 4, 200}, {5000, 64, 1, 0}};
+    c.Add("initialize a part", InitializeParameter{distribution, ElementsOf(part), 0.02, 7, part, 9000},
+          {.seed = 11, .tensor = {1, 2}, .expert = {2}})
+        .Write(kFloat, ElementsOf(part));
+  }
+}
+
+// The cuda device's products are cuBLASLt's: these cases are for devices only.
+void AddGemms(Cases& c) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::vector<Shape> shapes = {{64, 48, 32}, {8, 1, 16}, {120, 200, 72}};
+  if (c.large) shapes.insert(shapes.end(), {{2048, 4800, 1600}, {1031, 517, 333}});
+  for (const Shape& s : shapes) {
+    for (int layout = 0; layout < 4; ++layout) {
+      const bool transpose_a = layout >= 2, transpose_b = layout % 2 == 1, bias = layout == 1;
+      for (bool accumulate : {false, true}) {
+        auto& gemm = c.Add("gemm", Gemm{s.m, s.n, s.k, transpose_a, transpose_b, bias, accumulate, c.dtype})
+                         .Read(c.dtype, s.m * s.k)
+                         .Read(c.dtype, s.k * s.n);
+        if (bias) gemm.Read(c.dtype, s.n);
+        gemm.Update(c.dtype, s.m * s.n);
+        c.Add("grouped gemm",
+              GroupedGemm{3, s.m / 4 + 1, s.n, s.k, transpose_a, transpose_b, accumulate, c.dtype})
+            .Read(c.dtype, 3 * (s.m / 4 + 1) * s.k)
+            .Read(c.dtype, 3 * s.k * s.n)
+            .Update(c.dtype, 3 * (s.m / 4 + 1) * s.n);
+      }
+    }
+  }
+}
+
+struct AttentionSizes {
+  int64_t batch, seq, heads, kv_heads, head_dim;
+};
+
+// Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail.
+std::vector<AttentionSizes> AttentionShapes(bool large) {
+  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64}, {1, 140, 2, 2, 64}, {1, 64, 4, 2, 32},
+                                     {1, 70, 2, 1, 80}, {1, 40, 1, 1, 96},  {1, 100, 2, 1, 128},
+                                     {1, 70, 1, 1, 20}, {1, 1, 1, 1, 8}};
+  if (large) all.insert(all.end(), {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}});
+  return all;
+}
+
+// Gradients by the log-sum-exp and the output that belong to the inputs: from the reference, the cpu device in fp32 being as good.
+void AddAttention(Cases& c) {
+  for (const AttentionSizes& s : AttentionShapes(c.large)) {
+    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
+                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq;
+    for (AttentionKind kind : {AttentionKind::kFlash, AttentionKind::kEager}) {
+      const bool eager = kind == AttentionKind::kEager;
+      if (eager && s.seq > 1024) continue;
+      const DType saved_type = eager ? c.dtype : kFloat;
+      const int64_t saved = rows * (eager ? s.seq : 1);
+      auto& forward =
+          c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype})
+              .Read(c.dtype, tokens * packed)
+              .Write(c.dtype, tokens * merged)
+              .Write(saved_type, saved)
+              .Workspace(AttentionWorkspaceElements(s.seq, false));
+      const Outcome outcome = OnCpu(forward);
+      OperatorCase backward{
+          .name = "attention backward",
+          .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype}};
+      backward.Read(c.dtype, tokens * merged)
+          .ReadValues(forward.buffers[0])
+          .ReadValues(outcome.writes[0])
+          .ReadValues(outcome.writes[1])
+          .Write(c.dtype, tokens * packed)
+          .Workspace(AttentionWorkspaceElements(s.seq, true));
+      c.cases.push_back(std::move(backward));
+    }
+  }
+}
+
+// All blocks of keys together, or those of one rank, which the queries of another see in part, wholly, or not at all.
+void AddContextAttention(Cases& c) {
+  for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64}, {1, 140, 1, 1, 80}, {1, 12, 2, 1, 20}}) {
+    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
+                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
+                  keys = 2 * s.kv_heads * s.head_dim;
+    for (int step = -1; step < 3; ++step) {
+      const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
+      const KernelContext place = {.context = {1}};
+      auto& forward = c.Add("context attention",
+                            ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
+                                                    blocks, at, c.dtype},
+                            place)
+                          .Read(c.dtype, tokens * packed)
+                          .Read(c.dtype, blocks * tokens * keys)
+                          .Write(c.dtype, tokens * merged)
+                          .Write(kFloat, rows)
+                          .Workspace(AttentionWorkspaceElements(s.seq * blocks, false));
+      const Outcome outcome = OnCpu(forward);
+      // Of one block, the log-sum-exp is finite for the rows that another block is behind, too.
+      Buffer sums = outcome.writes[1];
+      auto* values = reinterpret_cast<float*>(sums.bytes.data());
+      for (int64_t i = 0; i < rows; ++i) values[i] = std::max(values[i], 0.0f) + (blocks > 1 ? 0.0f : 1.0f);
+      for (bool accumulate : {step == 1, step < 0}) {
+        OperatorCase backward{
+            .name = "context attention backward",
+            .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,
+                                             at, accumulate, c.dtype},
+            .context = place};
+        backward.Read(c.dtype, tokens * merged)
+            .ReadValues(forward.buffers[0])
+            .ReadValues(forward.buffers[1])
+            .ReadValues(outcome.writes[0])
+            .ReadValues(blocks > 1 ? outcome.writes[1] : sums);
+        // Only the queries' columns are written.
+        backward.Update(c.dtype, tokens * packed)
+            .Write(c.dtype, blocks * tokens * keys)
+            .Workspace(AttentionWorkspaceElements(s.seq * blocks, true));
+        c.cases.push_back(std::move(backward));
+      }
+    }
+    c.Add("merge attention", MergeAttention{s.batch, s.seq, s.heads, s.head_dim, c.dtype})
+        .Read(c.dtype, tokens * merged)
+        .Read(kFloat, rows)
+        .Update(c.dtype, tokens * merged)
+        .Update(kFloat, rows);
+  }
+}
+
+}  // namespace
+
+std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
+  Cases c(dtype, large);
+  AddElementwise(c);
+  AddActivations(c);
+  AddNorms(c);
+  AddEmbeddings(c);
+  AddLosses(c);
+  AddRope(c);
+  AddRearrangements(c);
+  AddExperts(c);
+  AddAttention(c);
+  AddContextAttention(c);
+  if (dtype == DType::kFloat32) {
+    AddOptimizers(c);
+    AddInitialization(c);
+  }
+  return std::move(c.cases);
+}
+
+std::vector<OperatorCase> GemmCases(DType dtype, bool large) {
+  Cases c(dtype, large);
+  AddGemms(c);
+  return std::move(c.cases);
+}
+
+}  // namespace windtunnel::test

@@ -1,0 +1,199 @@
+// Does a device that is behind the host compute what one does that is not? The device here is late on purpose (queued_device.h), and its
+// ranks talk over the fake NCCL: an event that nobody waits for shows as another loss.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "cost_models/cost_model.h"
+#include "cost_models/fit.h"
+#include "plan/plan.h"
+#include "runtime/calibration.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+#include "tests/runtime/queued_device.h"
+
+namespace windtunnel {
+namespace {
+
+Equipment Late(int microseconds = 200) {
+  Equipment equipment;
+  equipment.make_device = [=]() -> Result<std::unique_ptr<Device>> {
+    return std::make_unique<QueuedDevice>(std::chrono::microseconds(microseconds));
+  };
+  equipment.nccl = {std::string(getenv("FAKE_NCCL"))};
+  return equipment;
+}
+
+// As it is compiled for a device with queues of its own.
+Scenario OnQueues(Scenario s) {
+  s.cluster.device = "cuda";
+  s.run.backend = Backend::kNccl;
+  return s;
+}
+
+Scenario Sharded(Scenario s, DataParallelKind kind) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.bucket_cap_mb = 0.02;
+  return s;
+}
+
+class QueuedRunParity : public testing::TestWithParam<ParityCase> {};
+
+TEST_P(QueuedRunParity, LossesAndWeightsAreThoseOfTheCpuDevice) {
+  constexpr int kSteps = 4;
+  Scenario s = GetParam().scenario;
+  s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 0.02, .clip_norm = s.optimizer.clip_norm};
+  const auto behind = CompilePlan(OnQueues(s)), beside = CompilePlan(s);
+  ASSERT_TRUE(behind) << behind.error().message;
+  ASSERT_TRUE(beside) << beside.error().message;
+  const Equipment equipment = Late();
+  const Trained late = Train(*behind, kSteps, &equipment), cpu = Train(*beside, kSteps);
+  ASSERT_FALSE(HasFailure());
+  for (int step = 0; step < kSteps; ++step)
+    EXPECT_NEAR(late.losses[step], cpu.losses[step], kParityTolerance * cpu.losses[step]) << "step " << step;
+  ASSERT_EQ(late.weights.size(), cpu.weights.size());
+  for (size_t i = 0; i < late.weights.size(); ++i)
+    EXPECT_LT(NormWiseDifference(late.weights[i], cpu.weights[i]), kParityTolerance) << "parameter " << i;
+}
+
+constexpr auto kDdp = DataParallelKind::kDdp, kZero2 = DataParallelKind::kZero2,
+               kFsdp = DataParallelKind::kFsdp;
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, QueuedRunParity,
+    testing::Values(ParityCase{"OneRank", TinyGpt()}, ParityCase{"OneRankOfLlama", TinyLlama()},
+                    ParityCase{"Mlp", TinyMlp(2)}, ParityCase{"Ddp", Sharded(TinyGpt(2), kDdp)},
+                    ParityCase{"DdpAccumulatesAndClips", With(Sharded(TinyGpt(2), kDdp),
+                                                              [](Scenario& s) {
+                                                                s.batch.accumulate = 2;
+                                                                s.optimizer.clip_norm = 0.5;
+                                                              })},
+                    ParityCase{"Zero2", Sharded(TinyGpt(2), kZero2)},
+                    ParityCase{"Fsdp2", Sharded(TinyGpt(2), kFsdp)},
+                    ParityCase{"Fsdp2Prefetches",
+                               With(Sharded(TinyLlama(3), kFsdp),
+                                    [](Scenario& s) { s.parallel.data.forward_prefetch = 1; })},
+                    ParityCase{"Fsdp1UnderPytorchsAllocator", With(Sharded(TinyGpt(2), kFsdp),
+                                                                   [](Scenario& s) {
+                                                                     s.parallel.data.version = 1;
+                                                                     s.allocator = AllocatorKind::kPytorch;
+                                                                   })},
+                    ParityCase{"HybridSharded", With(Sharded(TinyGpt(4), kFsdp),
+                                                     [](Scenario& s) {
+                                                       s.parallel.data.sharding = Sharding::kHybridShard;
+                                                       s.parallel.data.shard_size = 2;
+                                                     })},
+                    ParityCase{"Tensor", With(TinyGpt(),
+                                              [](Scenario& s) {
+                                                s.parallel.tensor.size = 2;
+                                                s.parallel.tensor.sequence = true;
+                                                s.cluster.devices_per_node = 2;
+                                              })},
+                    ParityCase{"Pipeline", With(TinyGpt(),
+                                                [](Scenario& s) {
+                                                  s.parallel.pipeline.size = 2;
+                                                  s.parallel.pipeline.schedule = "1f1b";
+                                                  s.batch = {.micro = 1, .accumulate = 4};
+                                                  s.cluster.devices_per_node = 2;
+                                                })},
+                    ParityCase{"Context", With(TinyGpt(),
+                                               [](Scenario& s) {
+                                                 s.model.attention = AttentionKind::kFlash;
+                                                 s.parallel.context.size = 2;
+                                                 s.cluster.devices_per_node = 2;
+                                               })}),
+    NameOf);
+
+// Spans are of the device's time, and the host's own.
+TEST(QueuedRun, EveryOperatorHasASpanWithinTheStep) {
+  const Plan plan = *CompilePlan(OnQueues(Sharded(TinyGpt(2), kDdp)));
+  const Equipment equipment = Late();
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store&) -> Status {
+        WT_RETURN_IF_ERROR(session.Step());
+        WT_RETURN_IF_ERROR(session.Step());
+        WT_ASSIGN_OR_RETURN(const Timeline timeline, session.Step());
+        const Program& program = session.executor().role().steady;
+        std::vector<int> spans(program.ops.size(), 0);
+        for (const Span& span : timeline.spans) {
+          ++spans[span.op];
+          EXPECT_LE(span.start, span.end);
+          EXPECT_LE(span.end, timeline.end);
+        }
+        for (size_t i = 0; i < program.ops.size(); ++i)
+          EXPECT_EQ(spans[i], IsMemory(program.ops[i].kind) ? 0 : 1) << program.ops[i].name;
+        EXPECT_FALSE(timeline.host_computes);
+        const StepBreakdown b = BreakDown(timeline, session.executor().role(), program);
+        EXPECT_EQ(b.compute + b.exposed_communication + b.bubble + b.host, b.step);
+        EXPECT_FALSE(session.executor().host_times().empty());
+        return Ok();
+      },
+      &equipment);
+}
+
+TEST(QueuedRun, WithoutSpansOnlyTheEndIsKnown) {
+  const Plan plan = *CompilePlan(OnQueues(TinyGpt()));
+  const Equipment equipment = Late();
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store&) -> Status {
+        WT_ASSIGN_OR_RETURN(const Timeline timeline, session.Step(false));
+        EXPECT_TRUE(timeline.spans.empty());
+        EXPECT_GT(timeline.end, Duration());
+        return Ok();
+      },
+      &equipment);
+}
+
+// What the memory report says does not depend on who runs the program.
+TEST(QueuedRun, PeaksAreThoseOfTheProgram) {
+  const Plan plan = *CompilePlan(OnQueues(Sharded(TinyGpt(2), kFsdp)));
+  const Equipment equipment = Late(0);
+  std::vector<MemoryPeak> peaks(2);
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store&) -> Status {
+        for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(session.Step());
+        peaks[session.rank()] = session.steady_peak();
+        return Ok();
+      },
+      &equipment);
+  EXPECT_GT(peaks[0].allocated, Bytes(0));
+  EXPECT_EQ(peaks[0].allocated, peaks[1].allocated);
+}
+
+// The measuring loops, on a device that is only issued to.
+TEST(QueuedRun, CalibrationMeasuresTheDeviceAndTheHost) {
+  Scenario s = OnQueues(Sharded(TinyGpt(2), kFsdp));
+  const Plan plan = *CompilePlan(s);
+  const Equipment equipment = Late(20);
+  std::vector<CalibrationSamples> samples(2);
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store& store) -> Status {
+        for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(session.Step());
+        WT_ASSIGN_OR_RETURN(samples[session.rank()],
+                            MeasureCosts(session, store, {.rounds = 2, .seconds = 0.2}));
+        return Ok();
+      },
+      &equipment);
+  ASSERT_FALSE(HasFailure());
+  ASSERT_FALSE(samples[0].collectives.empty());
+  Profile profile;
+  profile.name = "late";
+  profile.device = "cuda";
+  FitSamples(samples, "nccl", 2, profile);
+  EXPECT_TRUE(FindMissingCosts(profile, plan).empty());
+  for (const CollectiveEntry& entry : profile.collectives) {
+    EXPECT_GT(entry.time.p50(), Duration()) << entry.op;
+    EXPECT_LT(entry.time.p50(), Milliseconds(100)) << entry.op;
+  }
+  // What one process does is enough to predict a device of one's own.
+  const auto model = MakeProfileCostModel(profile, plan);
+  EXPECT_FALSE(model->host_computes());
+  EXPECT_EQ(model->cores_per_node(), 0);
+}
+
+}  // namespace
+}  // namespace windtunnel
