@@ -137,8 +137,7 @@ struct FlashKeyGradientKernel {
     const int group = shape.heads / shape.kv_heads;
     const KeyTile key_tile{SharedMemory<T>()}, value_tile{SharedMemory<T>() + KeyTile::kElements};
     const Tile keys = TileAt(shape.keys, kRows, BlockX());
-    const int64_t at =
-        (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
+    const int64_t at = (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
     key_tile.Fetch(in.keys + at, shape.key_stride, keys.rows, head_dim);
     value_tile.Fetch(in.values + at, shape.key_stride, keys.rows, head_dim);
     const int first = Thread() / kWarp * kWarpRows;
@@ -228,8 +227,7 @@ struct FlashKeyGradientKernel {
     WT_UNROLL
     for (int n = 0; n < kQueries / 8; ++n) {
       WT_UNROLL
-      for (int i = 0; i < 4; ++i)
-        p[n][i] = Exp2Fast(p[n][i] * scale - log_sum_exp[ColumnOfElement(n, i)]);
+      for (int i = 0; i < 4; ++i) p[n][i] = Exp2Fast(p[n][i] * scale - log_sum_exp[ColumnOfElement(n, i)]);
     }
   }
 

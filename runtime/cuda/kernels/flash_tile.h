@@ -24,13 +24,14 @@ struct FlashTile {
 
   // Begins to fetch `rows` rows of `columns` elements; zeros around them.
   WT_DEVICE void Fetch(const T* from, int64_t row_stride, int rows, int columns) const {
+    const int stride = static_cast<int>(row_stride);  // a tile is no longer than 2^31 elements
     constexpr int kPieces = kColumns / kPieceElements;
     WT_UNROLL
     for (int i = 0; i < kRows * kPieces / kFlashThreads; ++i) {
       const int piece = i * kFlashThreads + Thread();
       const int row = piece / kPieces, column = piece % kPieces * kPieceElements;
       const bool there = row < rows && column < columns;
-      AsyncCopy16(at + row * kStride + column, there ? from + row * row_stride + column : from, there);
+      AsyncCopy16(at + row * kStride + column, there ? from + (row * stride + column) : from, there);
     }
     static_assert(kRows * kPieces % kFlashThreads == 0);
   }
@@ -157,7 +158,7 @@ WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], i
     for (int n = 0; n < kCount; ++n) {
       const int column = ColumnOfElement(n, 0);
       if (column >= columns) continue;
-      uint32_t* const place = reinterpret_cast<uint32_t*>(to + row * row_stride + column);
+      uint32_t* const place = reinterpret_cast<uint32_t*>(to + (row * static_cast<int>(row_stride) + column));
       float first = x[n][2 * half] * scale[half], second = x[n][2 * half + 1] * scale[half];
       if (accumulate) {
         first += OneOf<T>(*place, 0);
