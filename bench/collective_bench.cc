@@ -14,6 +14,10 @@ namespace windtunnel {
 namespace {
 
 constexpr int kRanks = 2;
+constexpr struct {
+  Backend backend;
+  const char* name;
+} kBackends[] = {{Backend::kGloo, "gloo"}, {Backend::kMpi, "mpi"}};
 
 void Collectives(benchmark::State& state, RankGroup& group, CollectiveKind kind) {
   const CollectiveCase what{kind, state.range(0) / 4};
@@ -43,13 +47,24 @@ void Register(RankGroup& group, const std::string& backend) {
   }
 }
 
+// All are forked before the first has threads.
+Status Connect(std::vector<std::unique_ptr<RankGroup>>& groups) {
+  for (const auto& backend : kBackends) {
+    WT_ASSIGN_OR_RETURN(auto group, RankGroup::Fork(kRanks, backend.backend));
+    groups.push_back(std::move(group));
+  }
+  for (const auto& group : groups) WT_RETURN_IF_ERROR(group->Connect());
+  return Ok();
+}
+
 int Main(int argc, char** argv) {
-  auto group = RankGroup::Fork(kRanks);
-  if (!group) {
-    fmt::print(stderr, "{}\n", group.error().message);
+  std::vector<std::unique_ptr<RankGroup>> groups;
+  const Status connected = Connect(groups);
+  if (!connected) {
+    fmt::print(stderr, "{}\n", connected.error().message);
     return 1;
   }
-  Register(**group, "gloo");
+  for (size_t i = 0; i < groups.size(); ++i) Register(*groups[i], kBackends[i].name);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

@@ -1,6 +1,6 @@
 // Collectives in the look of nccl-tests, with its flags:
 //
-//   bazel run //bench:collective_table -- -o all_reduce -r 2 -b 8 -e 64M -f 2 -n 20 -w 5
+//   bazel run //bench:collective_table -- -o all_reduce -r 2 -b 8 -e 64M -f 2 -n 20 -w 5 --backend mpi
 //
 // algbw is size / time. busbw corrects it by what the algorithm must move at least, so that it compares with
 // a link's bandwidth whatever the number of ranks: times 2 (n - 1) / n for all-reduce, (n - 1) / n for
@@ -22,13 +22,15 @@ struct Flags {
   int64_t begin = 8, end = int64_t{64} << 20;  // bytes
   int64_t factor = 2;
   int iterations = 20, warmup = 5;
+  Backend backend = Backend::kGloo;
 };
 
 constexpr char kUsage[] =
     "usage: collective_table [-o all_reduce|all_gather|reduce_scatter|broadcast] [-r ranks] [-b min-bytes] "
     "[-e max-bytes]\n"
-    "                        [-f step-factor] [-n iterations] [-w warm-up iterations]     (bytes take K, M, "
-    "G)\n";
+    "                        [-f step-factor] [-n iterations] [-w warm-up iterations] [--backend gloo|mpi]   "
+    "  "
+    "(bytes take K, M, G)\n";
 
 std::optional<int64_t> ParseBytes(const std::string& text) {
   char* end = nullptr;
@@ -50,6 +52,8 @@ std::optional<Flags> ParseFlags(int argc, char** argv) {
     const std::string text = argv[i + 1];
     const std::optional<int64_t> value = ParseBytes(text);
     if (flag == "-o") flags.operation = text;
+    else if (flag == "--backend" && (text == "gloo" || text == "mpi"))
+      flags.backend = text == "mpi" ? Backend::kMpi : Backend::kGloo;
     else if (!value) return std::nullopt;
     else if (flag == "-r") flags.ranks = static_cast<int>(*value);
     else if (flag == "-b") flags.begin = *value;
@@ -87,9 +91,9 @@ double BusFactor(CollectiveKind kind, int ranks) {
 
 Result<int64_t> PrintTable(RankGroup& group, CollectiveKind kind, const Flags& flags) {
   const bool sums = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-  fmt::print(
-      "# backend gloo {} ranks {} minBytes {} maxBytes {} step: {}(factor) warmup iters: {} iters: {}\n#\n",
-      GlooVersion(), flags.ranks, flags.begin, flags.end, flags.factor, flags.warmup, flags.iterations);
+  fmt::print("# backend {} ranks {} minBytes {} maxBytes {} step: {}(factor) warmup iters: {} iters: {}\n#\n",
+             VersionOf(flags.backend), flags.ranks, flags.begin, flags.end, flags.factor, flags.warmup,
+             flags.iterations);
   fmt::print("#{:>11}  {:>12}  {:>8}  {:>6}  {:>9}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop",
              "time", "algbw", "busbw", "#wrong");
   fmt::print("#{:>11}  {:>12}  {:>8}  {:>6}  {:>9}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "",
@@ -122,9 +126,12 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}", kUsage);
     return 2;
   }
-  auto group = RankGroup::Fork(flags->ranks);
-  Result<int64_t> wrong =
-      group ? PrintTable(**group, *kind, *flags) : Result<int64_t>(tl::unexpected(group.error()));
+  const auto measure = [&]() -> Result<int64_t> {
+    WT_ASSIGN_OR_RETURN(const auto group, RankGroup::Fork(flags->ranks, flags->backend));
+    WT_RETURN_IF_ERROR(group->Connect());
+    return PrintTable(*group, *kind, *flags);
+  };
+  const Result<int64_t> wrong = measure();
   if (!wrong) fmt::print(stderr, "{}\n", wrong.error().message);
   return wrong && *wrong == 0 ? 0 : 1;
 }

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <chrono>
 
 #include "runtime/group_operator.h"
+#include "runtime/mpi.h"
 #include "runtime/store.h"
 
 namespace windtunnel {
@@ -50,13 +52,27 @@ struct RankGroup::Rank {
   std::unique_ptr<Store> store;
   std::unique_ptr<Communicator> communicator;
   std::vector<float> in, out, scratch;
+  Backend backend = Backend::kGloo;
+  int ranks = 1;
 
-  Status Connect(std::unique_ptr<Store> through, int rank, int size) {
+  Status Connect(std::unique_ptr<Store> through, int rank) {
     store = std::move(through);
-    GlooOptions options{"bench", rank, size, "127.0.0.1", kConnectTime};
-    if (size > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))) options.spin = std::chrono::microseconds(0);
+    const bool shares_core = ranks > static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+    if (backend == Backend::kMpi) {
+      WT_ASSIGN_OR_RETURN(communicator,
+                          MakeMpiCommunicator(*store, {"bench", rank, ranks, kConnectTime, shares_core}));
+      return Ok();
+    }
+    GlooOptions options{"bench", rank, ranks, "127.0.0.1", kConnectTime};
+    if (shares_core) options.spin = std::chrono::microseconds(0);
     WT_ASSIGN_OR_RETURN(communicator, MakeGlooCommunicator(*store, options));
     return Ok();
+  }
+
+  void End() {
+    const int rank = communicator->rank();
+    communicator.reset();
+    if (backend == Backend::kMpi) EndMpi(*store, rank, ranks, kConnectTime);
   }
 
   int rank() const { return communicator->rank(); }
@@ -147,14 +163,13 @@ namespace {
 
 // A child's life: learns the store's port, connects, obeys, ends.
 template <typename Rank>
-[[noreturn]] void Serve(Rank& self, int rank, int size, int port_pipe) {
+[[noreturn]] void Serve(Rank& self, int rank, int port_pipe) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   PinTo(rank);
   int port = 0;
   if (read(port_pipe, &port, sizeof port) != sizeof port) _exit(1);
   auto store = ConnectStore("127.0.0.1", port, kToken, kConnectTime);
-  Status connected =
-      store ? self.Connect(std::move(*store), rank, size) : Status(tl::unexpected(store.error()));
+  Status connected = store ? self.Connect(std::move(*store), rank) : Status(tl::unexpected(store.error()));
   Request request;
   do {
     Result<int32_t> done =
@@ -164,7 +179,12 @@ template <typename Rank>
       _exit(1);
     }
   } while (request.command != Command::kStop);
+  self.End();
   _exit(0);
+}
+
+void Enter(const MpiHost& host, int rank) {
+  for (const auto& [name, value] : host.EnvironmentOf(rank)) setenv(name.c_str(), value.c_str(), 1);
 }
 
 }  // namespace
@@ -173,35 +193,54 @@ RankGroup::RankGroup() : rank_(std::make_unique<Rank>()) {}
 
 RankGroup::~RankGroup() {
   Request stop;
-  if (rank_->communicator != nullptr) (void)rank_->Obey(stop);
+  const bool connected = rank_->communicator != nullptr;
+  if (connected && rank_->Obey(stop)) rank_->End();
   for (pid_t child : children_) {
-    if (rank_->communicator == nullptr) kill(child, SIGKILL);
+    if (!connected) kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
   }
 }
 
 int RankGroup::size() const { return rank_->size(); }
 
-Result<std::unique_ptr<RankGroup>> RankGroup::Fork(int ranks) {
+Result<std::unique_ptr<RankGroup>> RankGroup::Fork(int ranks, Backend backend) {
   std::unique_ptr<RankGroup> group(new RankGroup());
+  group->rank_->backend = backend;
+  group->rank_->ranks = ranks;
+  if (backend == Backend::kMpi) {
+    MpiJob job;
+    job.world_size = job.local_ranks = ranks;
+    WT_ASSIGN_OR_RETURN(group->mpi_, MpiHost::Start(job));
+  }
   int ends[2];
   if (pipe(ends) != 0) return Failed("cannot make a pipe");
+  const FileDescriptor read_end(ends[0]);
+  group->port_pipe_ = FileDescriptor(ends[1]);
   for (int rank = 1; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child < 0) return Failed("cannot fork rank {}", rank);
-    if (child == 0) Serve(*group->rank_, rank, ranks, ends[0]);
+    if (child == 0) {
+      if (group->mpi_ != nullptr) Enter(*group->mpi_, rank);
+      Serve(*group->rank_, rank, ends[0]);
+    }
     group->children_.push_back(child);
   }
+  return group;
+}
+
+Status RankGroup::Connect() {
   PinTo(0);
+  if (mpi_ != nullptr) Enter(*mpi_, 0);
   WT_ASSIGN_OR_RETURN(auto store, ServeStore("127.0.0.1", 0, kToken));
   const int port = store->port();
-  for (int rank = 1; rank < ranks; ++rank)
-    if (write(ends[1], &port, sizeof port) != sizeof port)
+  for (int rank = 1; rank < rank_->ranks; ++rank)
+    if (write(port_pipe_.get(), &port, sizeof port) != sizeof port)
       return Failed("cannot tell rank {} the port", rank);
-  close(ends[0]);
-  close(ends[1]);
-  WT_RETURN_IF_ERROR(group->rank_->Connect(std::move(store), 0, ranks));
-  return group;
+  return rank_->Connect(std::move(store), 0);
+}
+
+std::string VersionOf(Backend backend) {
+  return backend == Backend::kMpi ? MpiVersion() : "gloo " + GlooVersion();
 }
 
 Result<double> RankGroup::Time(const CollectiveCase& what, int warmup, int iterations) {

@@ -1,21 +1,26 @@
 // Ranks for benchmarks: processes of this program, each pinned to a core, that run collectives in lock-step.
 //
-//   WT_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, RankGroup::Fork(2));
+//   WT_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, RankGroup::Fork(2, Backend::kMpi));
+//   WT_RETURN_IF_ERROR(group->Connect());
 //   WT_ASSIGN_OR_RETURN(double seconds, group->Time({CollectiveKind::kAllReduce, elements}, /*warmup=*/5,
 //   /*iterations=*/20));
 //
-// The calling process is rank 0. Fork it before the process starts threads of its own.
+// The calling process is rank 0. Fork all groups before the process starts threads of its own, which the first Connect does.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/op.h"
 #include "runtime/communicator.h"
+#include "runtime/mpi_host.h"
+#include "runtime/socket.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 
@@ -26,9 +31,11 @@ struct CollectiveCase {
 
 class RankGroup {
  public:
-  static Result<std::unique_ptr<RankGroup>> Fork(int ranks);
+  // gloo or mpi; of the latter, one group a process.
+  static Result<std::unique_ptr<RankGroup>> Fork(int ranks, Backend backend);
   ~RankGroup();  // ends and reaps the other ranks
 
+  Status Connect();
   int size() const;
   // Seconds of one operator: the mean over `iterations` back to back, of the slowest rank.
   Result<double> Time(const CollectiveCase& what, int warmup, int iterations);
@@ -39,8 +46,13 @@ class RankGroup {
   struct Rank;
   RankGroup();
 
+  std::unique_ptr<MpiHost> mpi_;  // outlives the ranks
   std::unique_ptr<Rank> rank_;
   std::vector<pid_t> children_;
+  FileDescriptor port_pipe_;
 };
+
+// "gloo 0.5.0", "Open MPI v4.1.4"
+std::string VersionOf(Backend backend);
 
 }  // namespace windtunnel

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/nodes.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cli/step_calibration.h"
@@ -76,13 +77,23 @@ Result<int> CalibrateCommand(const Options& options) {
         "it",
         costs.profile.name, costs.path);
   Progress progress(ShowsProgress(options));
+  LiveOptions live = LiveOptionsFor(options, progress);
+  std::unique_ptr<NodeGroup> nodes;
   for (const Plan& plan : plans) {
+    if (plans.size() > 1 && plan.scenario.cluster.nodes > 1)
+      return InvalidInput("on several nodes one scenario at a time, {} were given", plans.size());
+    WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
+    live.nodes = nodes.get();
+    if (nodes != nullptr && nodes->node() > 0) {
+      WT_RETURN_IF_ERROR(FollowNode(*nodes));
+      return 0;
+    }
     bool measure = options.recalibrate;
     if (costs.cached) {
       WT_ASSIGN_OR_RETURN(const Costs own, CachedCosts(plan));
       measure |= !own.of_this_scenario;
     }
-    WT_RETURN_IF_ERROR(Calibrate(plan, measure, LiveOptionsFor(options, progress), costs.profile));
+    WT_RETURN_IF_ERROR(Calibrate(plan, measure, live, costs.profile));
     WT_RETURN_IF_ERROR(SaveCosts(costs));
     if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
   }

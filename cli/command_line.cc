@@ -11,14 +11,16 @@ namespace {
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
-  static const std::vector<std::string> commands = {"predict", "run",      "compare", "calibrate",
-                                                    "search",  "validate", "explain", "profile"};
+  static const std::vector<std::string> commands = {"predict",    "run",       "compare", "calibrate",
+                                                    "search",     "validate",  "explain", "profile",
+                                                    "checkpoint", "completion"};
   return commands;
 }
 
 bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
-         command == Command::kSearch || command == Command::kRank;
+         command == Command::kSearch || command == Command::kCheckpointExport ||
+         command == Command::kCompletion || command == Command::kRank;
 }
 
 class Parser {
@@ -36,6 +38,11 @@ class Parser {
     AddScenarioCommands();
     AddSearch();
     AddProfileCommands();
+    AddCheckpointCommands();
+    CLI::App* completion =
+        AddCommand(app_, "completion", Command::kCompletion,
+                   "Print a script that lets a shell complete commands, options and files.");
+    AddFiles(*completion, "SHELL", "bash, zsh or fish");
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
     AddFiles(*rank, "JOB", "The job's file");
@@ -58,7 +65,39 @@ class Parser {
     return options_;
   }
 
+  std::vector<CommandWords> Describe() const {
+    std::vector<CommandWords> commands;
+    Describe(app_, {}, commands);
+    return commands;
+  }
+
  private:
+  static void Describe(const CLI::App& app, const std::vector<std::string>& path,
+                       std::vector<CommandWords>& commands) {
+    CommandWords words{path, app.get_description(), {}, {}, ""};
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->nonpositional()) {
+        words.operand = option->get_name(true);
+        continue;
+      }
+      OptionWords& added = words.options.emplace_back();
+      for (const std::string& name : option->get_snames()) added.names.push_back("-" + name);
+      for (const std::string& name : option->get_lnames()) added.names.push_back("--" + name);
+      const std::string type = option->get_type_name();  // "N:INT in [1 - 9]": the check is no name
+      if (option->get_items_expected_max() > 0) added.value = type.substr(0, type.find(':'));
+      added.description = option->get_description();
+    }
+    std::vector<const CLI::App*> visible =
+        app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+    for (const CLI::App* sub : visible) words.subcommands.push_back(sub->get_name());
+    commands.push_back(std::move(words));
+    for (const CLI::App* sub : visible) {
+      std::vector<std::string> longer = path;
+      longer.push_back(sub->get_name());
+      Describe(*sub, longer, commands);
+    }
+  }
+
   CLI::App* AddCommand(CLI::App& parent, const std::string& name, Command command,
                        const std::string& description) {
     CLI::App* added = parent.add_subcommand(name, description);
@@ -81,12 +120,22 @@ class Parser {
         AddCommand(app_, "run", Command::kRun,
                    "Run the scenario's step live: launches the local ranks, or joins when RANK is set.");
     AddFiles(*run, "SCENARIO", "A scenario file");
+    run->add_option("--tensorboard", options_.tensorboard,
+                    "Write event files for TensorBoard into DIR, while the steps run")
+        ->type_name("DIR");
+    run->add_option("--log-every", options_.log_every,
+                    "Report every Nth step only, on standard error and to TensorBoard (default 1)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1'000'000'000));
     AddCommon(*run);
     AddReports(*run);
+    AddTraining(*run);
+    AddNodes(*run);
 
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
     AddFiles(*compare, "SCENARIO", "Scenario files");
+    AddNodes(*compare);
     compare->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*compare);
     AddFolding(*compare);
@@ -106,6 +155,7 @@ class Parser {
                      "Fit a framework profile to measured steps (files of validation rows) instead; --out "
                      "FILE takes it")
         ->type_name("ROWS");
+    AddNodes(*calibrate);
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
 
@@ -135,6 +185,95 @@ class Parser {
     AddFolding(*explain);
   }
 
+  // torchrun's names, in both of its spellings. The command is given on every node.
+  void AddNodes(CLI::App& command) {
+    command.add_option("--nnodes", options_.nnodes, "Nodes of the job (default: cluster.nodes)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command
+        .add_option("--nproc-per-node,--nproc_per_node", options_.nproc_per_node,
+                    "Ranks on each (default: cluster.devices_per_node)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 100'000));
+    command.add_option("--node-rank,--node_rank", options_.node_rank, "Which of the nodes this is, from 0")
+        ->type_name("N")
+        ->check(CLI::Range(0, 100'000));
+    command.add_option("--master-addr,--master_addr", options_.master_addr, "Where node 0 is")
+        ->type_name("HOST");
+    command
+        .add_option("--master-port,--master_port", options_.master_port, "A free port there (default 29500)")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65535));
+    command
+        .add_option("--rdzv-id,--rdzv_id", options_.rdzv_id,
+                    "What nodes of this job know and others need not: any text")
+        ->type_name("ID");
+    command
+        .add_option("--rendezvous-timeout", options_.rendezvous_timeout_s,
+                    "For all nodes, or ranks of another launcher's, to come (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
+  }
+
+  // What a live run does beside its steps.
+  void AddTraining(CLI::App& run) {
+    CLI::Option* directory =
+        run.add_option("--checkpoint-dir", options_.checkpoint_dir,
+                       "Save checkpoints there: after the last step, and as --checkpoint-every says")
+            ->type_name("DIR");
+    run.add_option("--checkpoint-every", options_.checkpoint_every, "Save after every N steps")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+        ->needs(directory);
+    run.add_option("--checkpoint-keep", options_.keep, "Keep the N newest checkpoints (default 2; 0: all)")
+        ->type_name("N")
+        ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+        ->needs(directory);
+    CLI::Option* resume = run.add_flag(
+        "--resume", options_.resume, "Go on from the newest checkpoint in --checkpoint-dir, if there is one");
+    resume->needs(directory);
+    CLI::Option* from = run.add_option("--resume-from", options_.resume_from, "Go on from this checkpoint")
+                            ->type_name("CHECKPOINT")
+                            ->excludes(resume);
+    run.add_option("--import", options_.import_weights,
+                   "First weights: a safetensors file of GPT-2 or Llama, or the directory that has it")
+        ->type_name("FILE|DIR")
+        ->excludes(from);
+    run.add_option("--export", options_.export_weights,
+                   "Write the weights to DIR as safetensors with Hugging Face's names, and config.json")
+        ->type_name("DIR");
+    run.add_flag("--eval", options_.evaluate, "Evaluate on held-out data after the last step");
+    run.add_option("--max-restarts", options_.max_restarts,
+                   "Launch the job again up to N times when a rank fails, from its newest checkpoint")
+        ->type_name("N")
+        ->check(CLI::Range(0, 1'000'000));
+    run.add_option("--collective-timeout", options_.collective_timeout_s,
+                   "Deadline of every collective (default 60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 86'400.0));
+    run.add_option("--flight-record", options_.flight_record,
+                   "Where the last operators of all ranks are written when one fails")
+        ->type_name("FILE");
+  }
+
+  void AddCheckpointCommands() {
+    CLI::App* checkpoint =
+        app_.add_subcommand("checkpoint", "Look at checkpoints, and export their weights.");
+    checkpoint->require_subcommand(1);
+    const char* what = "Checkpoints, or directories of them, whose newest is meant";
+    CLI::App* show =
+        AddCommand(*checkpoint, "show", Command::kCheckpointShow, "Print what a checkpoint has.");
+    AddFiles(*show, "CHECKPOINT", what);
+    CLI::App* check = AddCommand(*checkpoint, "check", Command::kCheckpointCheck,
+                                 "Read checkpoints whole, and compare all checksums.");
+    AddFiles(*check, "CHECKPOINT", what);
+    CLI::App* write =
+        AddCommand(*checkpoint, "export", Command::kCheckpointExport,
+                   "Write the weights as safetensors with Hugging Face's names, and config.json.");
+    AddFiles(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
+    write->add_option("--out", options_.out, "The directory to write")->type_name("DIR")->required();
+  }
+
   void AddSearch() {
     CLI::App* search =
         AddCommand(app_, "search", Command::kSearch,
@@ -156,6 +295,10 @@ class Parser {
         ->check(CLI::Range(1, 4096));
     AddCommon(*search);
     search->add_option("--json", options_.json, "Write the result as JSON; - is standard output")
+        ->type_name("FILE");
+    search
+        ->add_option("--html", options_.html,
+                     "Write a report with plots: one HTML file that needs nothing else")
         ->type_name("FILE");
   }
 
@@ -231,6 +374,8 @@ class Parser {
 };
 
 }  // namespace
+
+std::vector<CommandWords> DescribeCommands() { return Parser().Describe(); }
 
 Result<Options> ParseCommandLine(const std::vector<std::string>& arguments) {
   if (arguments.empty())

@@ -19,6 +19,10 @@ Result<int> ValidateCommand(const Options& options);
 Result<int> ProfileShowCommand(const Options& options);
 Result<int> ProfileMergeCommand(const Options& options);
 Result<int> ProfileCheckCommand(const Options& options);
+Result<int> CompletionCommand(const Options& options);
+Result<int> CheckpointShowCommand(const Options& options);
+Result<int> CheckpointCheckCommand(const Options& options);
+Result<int> CheckpointExportCommand(const Options& options);
 
 // Parses, runs and reports: the whole program but for main(). Returns the exit status.
 int RunCommandLine(int argc, char** argv);

@@ -1,6 +1,7 @@
 #include <chrono>
 
 #include "cli/commands.h"
+#include "cli/nodes.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
 #include "runtime/live.h"
@@ -9,7 +10,8 @@ namespace windtunnel {
 namespace {
 
 // The costs of `plan`, measured where they are missing, and saved.
-Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& progress) {
+Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const LiveOptions& live,
+                            Progress& progress) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   const bool in_context = !costs.cached || costs.of_this_scenario;
   if (!options.recalibrate && in_context && FindMissingCosts(costs.profile, plan).empty()) return costs;
@@ -22,8 +24,7 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, Progress& 
         "it{}; leave --profile out to use this machine's own",
         costs.profile.name, costs.path,
         options.recalibrate ? "" : ", and it lacks costs of " + plan.scenario.name);
-  Status calibrated =
-      Calibrate(plan, options.recalibrate || costs.cached, LiveOptionsFor(options, progress), costs.profile);
+  Status calibrated = Calibrate(plan, options.recalibrate || costs.cached, live, costs.profile);
   progress.Clear();
   WT_RETURN_IF_ERROR(calibrated);
   WT_RETURN_IF_ERROR(SaveCosts(costs));
@@ -37,21 +38,23 @@ std::vector<int64_t> BalanceOf(const PipelinePlan& pipeline) {
   return balance;
 }
 
-Result<Outcome> CompareOne(const Options& options, Plan plan) {
+Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) {
   Progress progress(ShowsProgress(options));
-  WT_ASSIGN_OR_RETURN(Costs costs, CompleteCosts(options, plan, progress));
+  LiveOptions live = LiveOptionsFor(options, progress);
+  live.nodes = nodes;
+  WT_ASSIGN_OR_RETURN(Costs costs, CompleteCosts(options, plan, live, progress));
   // A pipeline that was measured for the first time may be balanced better now; other stages are other shapes of the optimizer's.
   if (Scenario balanced = WithBalance(plan.scenario, costs);
       plan.pipeline && balanced.parallel.pipeline.balance != BalanceOf(*plan.pipeline)) {
     WT_ASSIGN_OR_RETURN(plan, CompilePlan(balanced));
-    WT_ASSIGN_OR_RETURN(costs, CompleteCosts(options, plan, progress));
+    WT_ASSIGN_OR_RETURN(costs, CompleteCosts(options, plan, live, progress));
   }
 
   auto begin = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(const Prediction prediction,
                       PredictFrom(costs, plan, options.fold));  // frozen before the live run
   auto predicted = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Measurement measurement, RunLive(plan, LiveOptionsFor(options, progress)));
+  WT_ASSIGN_OR_RETURN(Measurement measurement, RunLive(plan, live));
   auto measured = std::chrono::steady_clock::now();
 
   Outcome outcome;
@@ -64,6 +67,21 @@ Result<Outcome> CompareOne(const Options& options, Plan plan) {
   return outcome;
 }
 
+// Why the scenario cannot run live here and now; empty: it can.
+std::string ObstacleToRunning(const Options& options, const Plan& plan) {
+  const std::string& name = plan.scenario.name;
+  const std::string& device = plan.scenario.cluster.device;
+  if (!RunsHere(device)) {
+    return device == "cuda" ? fmt::format("{}: no CUDA device was found ({} instead)", name,
+                                          options.profile.empty() ? kDeviceNotAtHand : options.profile)
+                            : fmt::format("{}: cluster.device is {}, which is not at hand", name, device);
+  }
+  if (!IsOfThisMachine(options, plan))
+    return fmt::format("{} has {} nodes, and the options do not say which of them this is (--node-rank)",
+                       name, plan.scenario.cluster.nodes);
+  return "";
+}
+
 }  // namespace
 
 Result<int> CompareCommand(const Options& options) {
@@ -74,18 +92,23 @@ Result<int> CompareCommand(const Options& options) {
     WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
     plans.push_back(std::move(plan));
   }
+  std::unique_ptr<NodeGroup> nodes;
+  if (NamesNodes(options)) {
+    if (plans.size() > 1)
+      return InvalidInput("on several nodes one scenario at a time, {} were given", plans.size());
+    WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plans.front()));
+  }
+  if (nodes != nullptr && nodes->node() > 0) {
+    WT_RETURN_IF_ERROR(FollowNode(*nodes));
+    return 0;
+  }
   std::vector<Outcome> outcomes;
   bool within_tolerance = true;
   for (Plan& plan : plans) {
-    const bool at_hand = RunsHere(plan.scenario.cluster.device);
-    if (!at_hand && plan.scenario.cluster.device == "cuda")
-      Note(options, fmt::format("{}: no CUDA device was found: predicting only, by {}", plan.scenario.name,
-                                options.profile.empty() ? kDeviceNotAtHand : options.profile));
-    else if (!at_hand)
-      Note(options, fmt::format("{}: cluster.device is {}, which is not at hand: predicting only",
-                                plan.scenario.name, plan.scenario.cluster.device));
-    WT_ASSIGN_OR_RETURN(Outcome outcome, at_hand ? CompareOne(options, std::move(plan))
-                                                 : PredictOutcome(options, std::move(plan)));
+    const std::string obstacle = ObstacleToRunning(options, plan);
+    if (!obstacle.empty()) Note(options, fmt::format("{}: predicting only", obstacle));
+    WT_ASSIGN_OR_RETURN(Outcome outcome, obstacle.empty() ? CompareOne(options, std::move(plan), nodes.get())
+                                                          : PredictOutcome(options, std::move(plan)));
     if (outcome.measurement) within_tolerance = within_tolerance && Compare(outcome).within_tolerance();
     outcomes.push_back(std::move(outcome));
   }

@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "cli/paths.h"
+#include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
 #include "plan/balance.h"
@@ -32,6 +33,8 @@ std::string CacheFile(const Profile& machine) {
 // "cpu-….json" -> "cpu-….scenario-0123456789ab.json".
 std::string SnapshotFile(const std::string& cache_file, const Plan& plan) {
   std::string operators = fmt::format("{} ranks\n", plan.world_size);
+  if (plan.scenario.run.backend != Backend::kGloo) operators += CommunicatorName(plan) + "\n";
+  if (plan.scenario.cluster.nodes > 1) operators += CommunicatorName(plan, plan.axes[0].groups[0]) + "\n";
   for (const Role& role : plan.roles)
     for (const Op& op : role.steady.ops) operators += CostKey(op.kind) + "\n";
   return cache_file.substr(0, cache_file.size() - std::string(".json").size()) + ".scenario-" +
@@ -139,12 +142,13 @@ Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
 
 Result<Costs> FindCosts(const Options& options, const Plan& plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindDeviceCosts(options, plan));
-  if (options.framework_profile.empty()) return costs;
+  const bool is_named = !options.framework_profile.empty();
+  const std::string& file = is_named ? options.framework_profile : plan.scenario.framework_file;
+  if (file.empty()) return costs;
   if (!costs.profile.hardware)
-    return InvalidInput(
-        "--framework-profile is for devices that are not at hand: {} has measured costs of its own",
-        costs.profile.name);
-  WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(options.framework_profile));
+    return InvalidInput("{} is for devices that are not at hand: {} has measured costs of its own",
+                        is_named ? "--framework-profile" : "framework: " + file, costs.profile.name);
+  WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(file));
   return costs;
 }
 

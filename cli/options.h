@@ -20,6 +20,10 @@ enum class Command {
   kProfileShow,
   kProfileMerge,
   kProfileCheck,
+  kCompletion,
+  kCheckpointShow,
+  kCheckpointCheck,
+  kCheckpointExport,
   kRank,  // hidden: one rank of a job that this program launched
 };
 
@@ -27,14 +31,16 @@ struct Options {
   Command command = Command::kPrint;
   std::string text;
 
-  std::vector<std::string> files;      // scenarios, profiles, rows, or the job
+  std::vector<std::string> files;      // scenarios, profiles, rows, the job, or the shell
   std::string profile;                 // a file or a name; empty: this machine's cache
   std::string framework_profile;       // a file; empty: what is known of the scenario's framework
   std::vector<std::string> steps;      // calibrate: rows of measured steps to fit a framework profile to
   std::optional<double> cross_fit;     // validate: the share of each source's rows to fit to
   int64_t seeds = 5;                   // of them
   std::string json, html, trace, svg;  // empty: not asked for; "-": standard output
-  std::string out;                     // calibrate, profile merge
+  std::string out;                     // calibrate, profile merge, checkpoint export
+  std::string tensorboard;             // run: a directory for event files; empty: none
+  int64_t log_every = 1;               // run: reported are the first step and those whose number this divides
   std::vector<std::string> sets;       // KEY=VALUE
   std::optional<uint64_t> seed;
   bool recalibrate = false;
@@ -44,6 +50,21 @@ struct Options {
   std::string state;                      // search: where it goes on from
   bool fold = true;                       // predict, compare, explain: alike ranks are simulated once
   bool resolved = false, memory = false;  // explain
+
+  // run
+  std::string checkpoint_dir, resume_from, import_weights, export_weights, flight_record;
+  std::optional<int64_t> checkpoint_every;
+  int64_t keep = 2;
+  bool resume = false, evaluate = false;
+  int max_restarts = 0;
+  std::optional<double> collective_timeout_s;
+
+  // run, compare, calibrate on several nodes
+  std::optional<int> nnodes, nproc_per_node, node_rank;
+  std::string master_addr, rdzv_id;
+  int master_port = 29500;
+  double rendezvous_timeout_s = 60;
+
   bool quiet = false, verbose = false, progress = true;
 };
 

@@ -82,7 +82,8 @@ Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
   std::lock_guard lock(shelf_->mutex);
   const std::string& device = plan.scenario.cluster.device;
   // A machine's own costs depend on the scenario.
-  const std::string key = options_.profile.empty() && device == "cpu" ? plan.scenario.name : device;
+  const bool has_own = options_.profile.empty() && device == "cpu";
+  const std::string key = (has_own ? plan.scenario.name : device) + "\n" + plan.scenario.framework_file;
   auto found = shelf_->costs.find(key);
   if (found == shelf_->costs.end()) {
     WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options_, plan));

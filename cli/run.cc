@@ -1,18 +1,108 @@
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/nodes.h"
+#include "cli/paths.h"
 #include "cli/session.h"
+#include "reports/result.h"
+#include "reports/table.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/hugging_face_weights.h"
 #include "runtime/live.h"
 
 namespace windtunnel {
 namespace {
 
-// Of a job that something else launched; its first rank speaks for all.
-bool IsSilentRank() {
-  const char* rank = std::getenv("RANK");
-  return IsRankOfJob() && rank && std::string_view(rank) != "0";
+// Of a job that something else launched, in which the first rank speaks for all.
+bool IsSilentRank(const Options& options) {
+  return !NamesNodes(options) && IsRankOfJob() && !IsFirstRankOfJob();
+}
+
+// torchrun launches a job again with the same command line.
+bool IsRestart() {
+  const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return IsRankOfJob() && count && std::atoi(count) > 0;
+}
+
+// Where the weights to export come from, where no checkpoints are asked for: a checkpoint that goes away again.
+std::string CheckpointForExport(const Options& options) { return options.export_weights + "/.checkpoint"; }
+
+std::string Absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+Status CheckNothingIsOverwritten(const CheckpointDirectory& directory) {
+  const auto latest = directory.Latest();
+  if (!latest) return Ok();
+  return InvalidInput(
+      "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or "
+      "an "
+      "empty directory",
+      directory.path(), std::filesystem::path(*latest).filename().string());
+}
+
+Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
+  RunOptions run;
+  run.checkpoint_every = options.checkpoint_every.value_or(0);
+  run.keep = options.keep;
+  run.resume_from = Absolute(options.resume_from);
+  run.import_weights = Absolute(options.import_weights);
+  run.evaluates = options.evaluate;
+  if (options.checkpoint_dir.empty()) {
+    if (options.export_weights.empty()) return run;
+    run.checkpoints = Absolute(CheckpointForExport(options));
+    std::error_code ignored;
+    if (!silent) std::filesystem::remove_all(run.checkpoints, ignored);  // of a run that was interrupted
+    return run;
+  }
+  run.checkpoints = Absolute(options.checkpoint_dir);
+  const CheckpointDirectory directory(run.checkpoints);
+  const bool resumes = options.resume || (IsRestart() && run.resume_from.empty());
+  if (!resumes) {
+    if (!IsRestart()) WT_RETURN_IF_ERROR(CheckNothingIsOverwritten(directory));
+    return run;
+  }
+  if (const auto latest = directory.Latest()) run.resume_from = *latest;
+  else if (!silent)
+    Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
+  return run;
+}
+
+Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bool silent) {
+  LiveOptions live = silent ? LiveOptions{} : LiveOptionsFor(options, progress);
+  WT_ASSIGN_OR_RETURN(live.run, RunOptionsOf(options, silent));
+  live.max_restarts = options.max_restarts;
+  live.flight_record = options.flight_record;
+  live.rendezvous_timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(options.rendezvous_timeout_s * 1000));
+  if (options.collective_timeout_s) {
+    live.collective_timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(*options.collective_timeout_s * 1000));
+  }
+  return live;
+}
+
+Status Export(const Options& options, const RunOptions& run) {
+  if (options.export_weights.empty()) return Ok();
+  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(run.checkpoints));
+  const Status exported = ExportHuggingFace(checkpoint, options.export_weights);
+  std::error_code ignored;
+  if (options.checkpoint_dir.empty()) std::filesystem::remove_all(run.checkpoints, ignored);
+  return exported;
+}
+
+// Of a run that had all its steps before, and may have evaluated.
+Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
+                              const std::vector<Outcome>& outcomes) {
+  const Measurement& measurement = *outcomes[0].measurement;
+  Note(options,
+       fmt::format("{} has all {} steps of the run already", run.resume_from, measurement.first_step));
+  if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
+  return 0;
 }
 
 }  // namespace
@@ -20,21 +110,33 @@ bool IsSilentRank() {
 Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
-  bool silent = IsSilentRank();
-  Progress progress(!silent && ShowsProgress(options));
-  LiveOptions live = silent ? LiveOptions{} : LiveOptionsFor(options, progress);
+  const bool joins = !NamesNodes(options) && IsRankOfJob();
+  const bool silent = IsSilentRank(options);
+  Progress progress(false);  // the lines of steps show it
+  WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
+  live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
+                        DensePeak(plan, MachineProfile())};
+  std::unique_ptr<NodeGroup> nodes;
+  if (!joins) {
+    WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
+    live.nodes = nodes.get();
+  }
+  if (nodes != nullptr && nodes->node() > 0) {
+    WT_RETURN_IF_ERROR(FollowNode(*nodes));
+    return 0;
+  }
 
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Measurement measurement, IsRankOfJob() ? JoinLive(plan, live) : RunLive(plan, live));
+  WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
-  progress.Clear();
   if (silent) return 0;
-
+  WT_RETURN_IF_ERROR(Export(options, live.run));
   std::vector<Outcome> outcomes(1);
   outcomes[0].plan = std::move(plan);
   outcomes[0].profile = MachineProfile(KindOfDevice(outcomes[0].plan.scenario.cluster.device));
   outcomes[0].measurement = std::move(measurement);
   outcomes[0].measurement_wall = Seconds(wall.count());
+  if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, live.run, outcomes);
   WT_RETURN_IF_ERROR(Report(options, outcomes));
   return 0;
 }

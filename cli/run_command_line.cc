@@ -34,6 +34,14 @@ Result<int> RunCommand(const Options& options) {
       return ProfileMergeCommand(options);
     case Command::kProfileCheck:
       return ProfileCheckCommand(options);
+    case Command::kCompletion:
+      return CompletionCommand(options);
+    case Command::kCheckpointShow:
+      return CheckpointShowCommand(options);
+    case Command::kCheckpointCheck:
+      return CheckpointCheckCommand(options);
+    case Command::kCheckpointExport:
+      return CheckpointExportCommand(options);
     case Command::kRank:
       return RunRank(options.files.front());
   }

@@ -13,6 +13,7 @@
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "plan/plan.h"
+#include "reports/html/html_report.h"
 #include "reports/search_report.h"
 #include "reports/version.h"
 #include "scenarios/load.h"
@@ -381,10 +382,23 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   }
 }
 
+// With the best configuration's whole report, unless nothing was to be predicted in full.
+Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
+  std::vector<Outcome> best;
+  if (!options.quick && !report.pareto.empty()) {
+    Outcome& outcome = best.emplace_back();
+    WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(report.pareto.front().scenario));
+    outcome.profile = costs.profile;
+    WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs, outcome.plan));
+  }
+  return WriteText(options.html, SearchHtmlReport(SearchJson(report), best, ScalingsOf(best)));
+}
+
 }  // namespace
 
 Result<int> SearchCommand(const Options& options) {
   const auto begin = Clock::now();
+  WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario));
   Plan uncompiled;
@@ -411,12 +425,13 @@ Result<int> SearchCommand(const Options& options) {
   report.wall_s = SecondsSince(begin);
   WT_RETURN_IF_ERROR(Selection(options, scenario, space, costs, run.evaluations()).Select(report));
   report.full_s = SecondsSince(begin) - report.wall_s;
-  if (options.json != "-") {
+  if (options.json != "-" && options.html != "-") {
     const Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));
     if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
   }
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
+  if (!options.html.empty()) WT_RETURN_IF_ERROR(WriteHtml(options, costs, report));
   if (report.pareto.empty())
     return Failed("{}: none of {} legal configurations can be trained", scenario.name, report.legal);
   return 0;

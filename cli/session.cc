@@ -31,20 +31,6 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
   return Ok();
 }
 
-// From the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
-std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {
-  std::vector<Scaling> scalings;
-  for (const Outcome& outcome : outcomes) {
-    Scaling& scaling = scalings.emplace_back();
-    if (!outcome.prediction) continue;
-    Costs costs;
-    costs.profile = outcome.profile;
-    scaling =
-        PredictScaling(outcome.plan.scenario, [&](const Plan& plan) { return PredictFrom(costs, plan); });
-  }
-  return scalings;
-}
-
 }  // namespace
 
 Result<std::vector<Override>> OverridesOf(const Options& options) {
@@ -70,7 +56,7 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
     if (const auto costs = FindCosts(options, uncompiled))
       scenario = WithBalance(std::move(scenario), *costs);
   }
-  return CompilePlan(scenario);
+  return CompilePlan(scenario, {.evaluates = options.evaluate});
 }
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {
@@ -111,6 +97,19 @@ Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
   return Ok();
 }
 
+std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes) {
+  std::vector<Scaling> scalings;
+  for (const Outcome& outcome : outcomes) {
+    Scaling& scaling = scalings.emplace_back();
+    if (!outcome.prediction) continue;
+    Costs costs;
+    costs.profile = outcome.profile;
+    scaling =
+        PredictScaling(outcome.plan.scenario, [&](const Plan& plan) { return PredictFrom(costs, plan); });
+  }
+  return scalings;
+}
+
 Ink StandardInk() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
@@ -127,6 +126,10 @@ LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
   if (ShowsProgress(options))
     live.progress = [&progress](const std::string& what, double share) { progress.Show(what, share); };
   if (options.verbose) live.log = [&progress](const std::string& line) { progress.Log(line); };
+  live.note = [&options, &progress](const std::string& line) {
+    progress.Clear();
+    Note(options, line);
+  };
   return live;
 }
 

@@ -12,6 +12,7 @@
 #include "reports/ink.h"
 #include "reports/outcome.h"
 #include "reports/progress.h"
+#include "reports/scaling.h"
 #include "runtime/live.h"
 #include "scenarios/overrides.h"
 
@@ -33,11 +34,13 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan);
 
 // Tables to standard output (nothing when JSON goes there, only verdicts when quiet), then the files asked for.
 Status Report(const Options& options, const std::vector<Outcome>& outcomes);
+// For --html, from the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
+std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes);
 
 // Colours when standard output is a terminal that shows them and NO_COLOR is not set.
 Ink StandardInk();
 
-// Shows live work on `progress`; `progress` must outlive the options.
+// Shows live work on `progress`; both arguments must outlive what is returned.
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress);
 bool ShowsProgress(const Options& options);
 

@@ -14,6 +14,11 @@ int RanksPerNode(const Plan& plan);
 
 // What carries the plan's communication: "gloo", "mpi", "nccl", or "threads" where all ranks share a process (DataParallel).
 std::string CommunicatorName(const Plan& plan);
+// The same for one group: where it spans nodes, also over what: "gloo over 2 nodes of ethernet 1 Gb/s". What is measured over one network
+// says nothing about another.
+std::string CommunicatorName(const Plan& plan, const Group& group);
+// Nodes that have ranks of the group.
+int NodesOf(const Plan& plan, const Group& group);
 // The name under which the plan's outside-the-allocator bytes stand: the communicator's, or "none" for one rank.
 std::string OutsideAllocatorBackend(const Plan& plan);
 

@@ -105,7 +105,7 @@ void FitCollectives(const std::vector<CalibrationSamples>& by_rank, const std::s
                                              Column(by_rank, index, &CollectiveSamples::done));
     CollectiveEntry entry;
     entry.op = first.op;
-    entry.backend = backend;
+    entry.backend = first.backend.empty() ? backend : first.backend;
     entry.ranks = first.ranks;
     entry.bytes = Bytes(first.bytes);
     entry.count = static_cast<int64_t>(times.size());

@@ -14,7 +14,8 @@ namespace windtunnel {
 // One collective (or a send with its receive), repeated, as one rank saw it; empty where the rank took no part. Times are of a clock that all ranks share; index i is the same repetition on
 // every rank.
 struct CollectiveSamples {
-  std::string op;  // "all_reduce"
+  std::string op;       // "all_reduce"
+  std::string backend;  // where the group spans nodes: CommunicatorName (cost_keys.h) with the network; else empty
   int64_t bytes = 0;
   int ranks = 1;
   std::vector<Duration> arrived, done;  // on idle cores: when this rank submitted, and when its wait returned

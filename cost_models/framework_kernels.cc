@@ -3,25 +3,12 @@
 #include <algorithm>
 
 #include "cost_models/kernel_roofline.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
 
 using Work = FrameworkKernel::Work;
-
-std::string_view Word(NormKind kind) { return kind == NormKind::kLayerNorm ? "layernorm" : "rmsnorm"; }
-std::string_view Word(AttentionKind kind) { return kind == AttentionKind::kFlash ? "flash" : "eager"; }
-std::string_view Word(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-      return "gelu";
-    case ActivationKind::kRelu:
-      return "relu";
-    case ActivationKind::kSwiglu:
-      return "swiglu";
-  }
-  return "?";
-}
 
 double Product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
@@ -86,6 +73,10 @@ class Shaper {
     Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
     shape.count = static_cast<double>(g.tensors);
   }
+  void operator()(const Fp8Cast& c) {
+    Main("input", Product(c.rows, c.columns), c.dtype);
+    Says("transposed", c.transposed);
+  }
   void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
   template <typename Other>
   void operator()(const Other&) {}
@@ -107,7 +98,7 @@ class Shaper {
   template <typename Norm>
   void OfNorm(const Norm& n, bool is_backward) {
     Main("input", Product(n.rows, n.columns), n.dtype);
-    Says(Word(n.kind));
+    Says(WordOf(n.kind));
     Says("residual", n.residual);
     Says("bias", n.bias);
     Issued(is_backward);
@@ -117,7 +108,7 @@ class Shaper {
     Main("output", Product(a.batch * a.seq, a.heads * a.head_dim), a.dtype);
     shape.tensors["scores"] = Product(a.batch * a.heads, a.seq * a.seq);
     shape.tensors["qkv"] = Product(a.batch * a.seq, (a.heads + 2 * a.kv_heads) * a.head_dim);
-    Says(Word(a.kind));
+    Says(WordOf(a.kind));
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
     Issued(is_backward);
@@ -125,7 +116,7 @@ class Shaper {
   template <typename Activation>
   void OfActivation(const Activation& a, bool is_backward) {
     Main("output", Product(a.rows, a.columns), a.dtype);
-    Says(Word(a.kind));
+    Says(WordOf(a.kind));
     Issued(is_backward);
   }
   template <typename Embedding>

@@ -13,7 +13,6 @@ struct Missing {
 };
 
 void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Missing& missing) {
-  const std::string backend = CommunicatorName(plan);
   for (const Op& op : role.steady.ops) {
     if (IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind)) continue;
     std::string key = CostKey(op.kind);
@@ -21,11 +20,14 @@ void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Miss
       if (profile.FindKernel(key, RanksPerNode(plan)) == nullptr) missing.kernels.insert(std::move(key));
       continue;
     }
-    const Group& group = plan.GroupOf(role.ranks.front(), role.streams[op.stream]);
     const TransferKey transfer = TransferKeyOf(op);
-    const int ranks = static_cast<int>(group.ranks.size());
-    if (ranks > 1 && profile.FindCollective(transfer.op, backend, ranks, transfer.bytes) == nullptr) {
-      missing.collectives.insert(std::move(key));
+    for (int rank : role.ranks) {
+      const Group& group = plan.GroupOf(rank, role.streams[op.stream]);
+      const int ranks = static_cast<int>(group.ranks.size());
+      if (ranks <= 1) continue;
+      const std::string backend = CommunicatorName(plan, group);
+      if (profile.FindCollective(transfer.op, backend, ranks, transfer.bytes) == nullptr)
+        missing.collectives.insert(key);
     }
   }
 }

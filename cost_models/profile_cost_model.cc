@@ -1,11 +1,14 @@
 // Costs out of a profile (cost_models/README.md gives the rules with a worked number each).
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <optional>
 
 #include "cost_models/collective_curve.h"
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/device_cost_model.h"
+#include "cost_models/node_wire.h"
 #include "cost_models/overlap.h"
 
 namespace windtunnel {
@@ -21,7 +24,7 @@ class ProfileCostModel : public CostModel {
  public:
   ProfileCostModel(const Profile& profile, const Plan& plan)
       : profile_(profile),
-        backend_(CommunicatorName(plan)),
+        plan_(plan),
         ranks_per_node_(RanksPerNode(plan)),
         dispatch_(NearestDispatch()),
         asks_for_links_(plan.scenario.cluster.topology.is_given() || plan.scenario.cluster.slow_link) {}
@@ -39,10 +42,11 @@ class ProfileCostModel : public CostModel {
   int RanksPerCore() const;
   Distribution NearestDispatch() const;
   Status CheckUsable() const;
+  std::optional<CollectiveEstimate> OverTheWire(const TransferKey& transfer, int ranks) const;
   CommunicationCost WithOverlap(const CollectiveEstimate& estimate) const;
 
   const Profile& profile_;
-  const std::string backend_;
+  const Plan& plan_;
   const int ranks_per_node_;
   const Distribution dispatch_;
   const bool asks_for_links_;
@@ -100,15 +104,31 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
   const int ranks = static_cast<int>(group.ranks.size());
   if (ranks <= 1) return CommunicationCost{};  // with oneself: nothing moves
   const TransferKey transfer = TransferKeyOf(op);
-  auto estimate = CollectiveCurve(profile_, transfer.op, backend_, ranks).At(transfer.bytes);
+  const std::string backend = CommunicatorName(plan_, group);
+  auto estimate = CollectiveCurve(profile_, transfer.op, backend, ranks).At(transfer.bytes);
+  if (!estimate && NodesOf(plan_, group) > 1) estimate = OverTheWire(transfer, ranks);
   if (!estimate) {
     return InvalidInput(
         "profile '{}' has no cost for operator '{}' (key \"{}\") among {} ranks over {}; run `windtunnel "
         "calibrate "
         "SCENARIO` to measure it",
-        profile_.name, op.name, CostKey(op.kind), ranks, backend_);
+        profile_.name, op.name, CostKey(op.kind), ranks, backend);
   }
   return WithOverlap(*estimate);
+}
+
+// Measured among as many ranks of one node, and no faster than the wire between nodes. Core time stays as it is.
+std::optional<CollectiveEstimate> ProfileCostModel::OverTheWire(const TransferKey& transfer,
+                                                                int ranks) const {
+  auto estimate = CollectiveCurve(profile_, transfer.op, CommunicatorName(plan_), ranks).At(transfer.bytes);
+  const Duration wire = WireTime(transfer, ranks, plan_.scenario.cluster.network);
+  const bool knows_wire = wire > Duration() || transfer.bytes == Bytes(0);
+  if (!estimate || !knows_wire) return std::nullopt;
+  std::array<Duration, Distribution::kCount> times = estimate->entry.time.values();
+  for (Duration& time : times) time = std::max(time, wire);
+  estimate->entry.time = Distribution::FromQuantiles(times);
+  estimate->source = CostSource::kModelled;
+  return estimate;
 }
 
 CommunicationCost ProfileCostModel::WithOverlap(const CollectiveEstimate& estimate) const {

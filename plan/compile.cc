@@ -63,9 +63,11 @@ Status CheckSupported(const Scenario& s) {
 
 void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   std::vector<bool> alive;
-  std::vector<const Program*> programs = {&role.initialize};
+  std::vector<const Program*> programs = {&role.initialize, &role.restore};
   for (const Program& program : role.startup) programs.push_back(&program);
   programs.push_back(&role.steady);
+  programs.push_back(&role.restore);
+  programs.push_back(&role.evaluate);
   programs.push_back(&role.steady);  // the steady step leaves what it needs itself
   for (const Program* program : programs) {
     const std::string error = FindProgramError(*program, role.buffers, role.streams, axes, alive);
@@ -119,12 +121,12 @@ Status CheckWrapNames(const Scenario& scenario) {
   return Ok();
 }
 
-Status AddRoles(Plan& plan, const PlanAxes& axes) {
+Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options) {
   plan.role_of_rank.assign(plan.world_size, 0);
   int64_t parameters = 0;
   for (int rank = 0; rank < plan.mesh.pipeline(); ++rank) {
     RoleCompiler compiler(plan, axes, rank);
-    WT_ASSIGN_OR_RETURN(Role role, compiler.Compile());
+    WT_ASSIGN_OR_RETURN(Role role, compiler.Compile(options));
     for (int member : role.ranks) plan.role_of_rank[member] = rank;
     for (const Parameter& parameter : role.parameters) {
       if (!parameter.is_copy) parameters += WholeElements(parameter);
@@ -142,7 +144,7 @@ int64_t TokensPerStep(const Scenario& s) {
 
 }  // namespace
 
-Result<Plan> CompilePlan(const Scenario& scenario) {
+Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options) {
   WT_RETURN_IF_ERROR(CheckSupported(scenario));
   Plan plan;
   plan.scenario = scenario;
@@ -154,9 +156,10 @@ Result<Plan> CompilePlan(const Scenario& scenario) {
   }
   WT_ASSIGN_OR_RETURN(const PlanAxes axes, AddAxes(plan));
   if (scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1) {
+    if (options.evaluates) WT_RETURN_IF_ERROR(UnsupportedKey("parallel.data.kind", "dp with an evaluation"));
     CompileDeviceReplicas(plan);
   } else {
-    WT_RETURN_IF_ERROR(AddRoles(plan, axes));
+    WT_RETURN_IF_ERROR(AddRoles(plan, axes, options));
   }
   plan.model.tokens_per_step = TokensPerStep(scenario);
   for (const Role& role : plan.roles) CheckPrograms(role, plan.axes);

@@ -46,6 +46,10 @@ class DataParallel : public ParameterHooks {
   virtual Slice ReducedGradient(int index) = 0;
   // Clips and updates.
   virtual void Update(ProgramBuilder& b, bool first) = 0;
+  // Makes from the values between steps what else holds them (Role::restore).
+  virtual void Restore(ProgramBuilder&) {}
+  // Starts a program that has no backward: parameters are as BeginStep would have them, gradients are left alone.
+  virtual void BeginEvaluation(ProgramBuilder&) {}
   // Steps that differ from the steady one.
   virtual int64_t startup_steps() const { return 1; }
 };

@@ -60,6 +60,7 @@ class DeviceRole : public ModelHooks {
 
   Program Initialize();
   Program Step(int64_t step, std::string name);
+  Program Restore();
   void MicroBatch(int micro_batch);
   Slice ScatterInputs(int micro_batch);
   void Replicate();
@@ -151,6 +152,7 @@ Role DeviceRole::Compile() {
   role_.initialize = Initialize();
   role_.startup.push_back(Step(0, "step 0"));  // the optimizer makes its state
   role_.steady = Step(1, "steady");
+  role_.restore = Restore();
   world_->SizeScratch();
   return std::move(role_);
 }
@@ -177,6 +179,15 @@ Program DeviceRole::Step(int64_t step, std::string name) {
   }
   for (int i = 0; i < scenario_.batch.accumulate; ++i) MicroBatch(i);
   if (is_main()) main_->parameters.Update(*b_, /*first=*/step == 0, main_->gradients);
+  CloseWithBarrier();
+  return builder.Finish();
+}
+
+Program DeviceRole::Restore() {
+  ProgramBuilder builder(role_, "restore");
+  b_ = &builder;
+  b_->SetPhase(Phase::kInitialize);
+  if (is_main()) main_->parameters.Restore(*b_);
   CloseWithBarrier();
   return builder.Finish();
 }

@@ -5,6 +5,8 @@
 namespace windtunnel {
 
 Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum) const {
+  if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8)
+    return sum == Fp8Sum::kOverColumns ? x : Transposed(x, columns, name_);
   const bool splits = gathers && c_.tensor.splits_tokens();
   if (!splits || !is_tensorwise()) {
     if (splits) x = c_.GatherTokens(x, name_);
@@ -48,6 +50,12 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool kn
   const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
   c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type}, name, std::move(reads), {y});
   return y;
+}
+
+void Fp8Factors::Rescale(Slice product) const {
+  if (c_.types.fp8 != Fp8Recipe::kRowwise) return;
+  c_.b.Add(Scale{.elements = product.elements, .dtype = c_.types.activations}, name_ + ".rescale", {product},
+           {product});
 }
 
 Slice Fp8Factors::Transposed(Slice factor, int64_t columns, const std::string& name) const {

@@ -9,7 +9,9 @@
 //   tensorwise  one scale a tensor: a pass for the largest magnitude, one for the conversion. Tensor ranks agree on the scale, and so
 //               tokens are gathered in fp8. Backward knows the scales of x and W from forward (two numbers), and makes the second
 //               form of dy from the first.
-//   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before)
+//   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before). Backward's products
+//               accumulate without fp8's shortcut, for which cuBLAS has no scales by row: a kernel scales their results
+//               (torchao/float8/float8_ops.py; pytorch/ao pull request 1325)
 //   block       1 x 128 of what tokens make, 128 x 128 of weights (DeepSeek-V3, section 3.3), found on the way
 #pragma once
 
@@ -28,7 +30,7 @@ class Fp8Factors {
   Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false)
       : c_(c), name_(std::move(name)), knows_scale_(knows_scale) {}
 
-  // Of x[tokens,columns]. With `gathers` x has the rank's own tokens where tokens are split, and the factor all.
+  // Of x[tokens,columns], which may be the factor over columns already. With `gathers` x has the rank's own tokens where tokens are split, and the factor all.
   Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum) const;
   // Both, of one x.
   struct Both {
@@ -37,6 +39,9 @@ class Fp8Factors {
   Both OfTokensBothWays(Slice x, int64_t columns, bool gathers) const;
   // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
   Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum) const;
+
+  // The gradient of an input, scaled after its product where the recipe takes that. (That of a weight, too, but it is small.)
+  void Rescale(Slice product) const;
 
  private:
   bool is_tensorwise() const { return c_.types.fp8 == Fp8Recipe::kTensorwise; }

@@ -122,12 +122,18 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
 }
 
 void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
+  BeginEvaluation(b);
+  for (UnitState& unit : units_) {
+    if (step > 0) b.Free(unit.gradient.buffer);
+    unit.gradient_alive = unit.gradient_holds = false;
+  }
+}
+
+void Fsdp::BeginEvaluation(ProgramBuilder& b) {
   b_ = &b;
   last_unpacked_ = -1;
   released_.clear();
   for (UnitState& unit : units_) {
-    if (step > 0) b.Free(unit.gradient.buffer);
-    unit.gradient_alive = unit.gradient_holds = false;
     unit.is_gathered = unit.is_unpacked = false;
     unit.tensors.clear();
   }
@@ -178,9 +184,15 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, norm_axes_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
-  for (size_t i = 0; from_host && i < units_.size(); ++i) {
-    AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToDevice},
-            units_[i].name, units_[i].master, units_[i].values, {update});
+  CopyFromMasters(b, update);
+}
+
+// The shards that are gathered, with offload: optimizer.
+void Fsdp::CopyFromMasters(ProgramBuilder& b, OpIndex after) {
+  for (const UnitState& unit : units_) {
+    if (unit.master.buffer < 0) continue;
+    AddCopy(b, copies_, Copy{.elements = unit.layout.shard, .crosses = Copy::Crosses::kToDevice}, unit.name,
+            unit.master, unit.values, {after});
   }
 }
 

@@ -65,6 +65,8 @@ class Fsdp : public DataParallel {
   void EndBackward() override;
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
+  void Restore(ProgramBuilder& b) override { CopyFromMasters(b, -1); }
+  void BeginEvaluation(ProgramBuilder& b) override;
 
   void BeforeForward(ModuleId module) override;
   void AfterForward(ModuleId module) override;
@@ -108,6 +110,7 @@ class Fsdp : public DataParallel {
   void AwaitScatter(UnitState& unit);
   void Settle(UnitState& unit);
   std::vector<OptimizerTarget> Targets();
+  void CopyFromMasters(ProgramBuilder& b, OpIndex after);
 
   Role& role_;
   DataParallelSpec spec_;

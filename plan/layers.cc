@@ -176,6 +176,12 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
 }
 
 Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const {
+  const Slice y = c.Activation(name, rows * out);
+  AddProduct(c, x, rows, adds_bias, y);
+  return y;
+}
+
+void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const {
   const bool gathers = split == LinearSplit::kColumnParallel;
   Gemm gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .bias = adds_bias, .dtype = c.types.gemm};
   std::vector<Slice> reads;
@@ -189,9 +195,7 @@ Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool 
     reads = {x, c.OperandOf(weight, name)};
   }
   if (adds_bias) reads.push_back(c.OperandOf(bias, name + ".bias"));
-  const Slice y = c.Activation(name, rows * out);
   c.b.Add(gemm, name, std::move(reads), {y});
-  return y;
 }
 
 void Linear::AddBiasGradient(const LayerContext& c, Slice dy) const {
@@ -201,7 +205,14 @@ void Linear::AddBiasGradient(const LayerContext& c, Slice dy) const {
 }
 
 Slice Linear::InputGradient(const LayerContext& c, Slice dy, int64_t rows) const {
-  Gemm gemm{.m = rows, .n = in, .k = out, .dtype = c.types.gemm};
+  const Slice dx = c.Activation(name + ".dx", rows * in);
+  AddInputGradient(c, dy, rows, dx, /*accumulate=*/false);
+  return dx;
+}
+
+void Linear::AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Slice dx,
+                              bool accumulate) const {
+  Gemm gemm{.m = rows, .n = in, .k = out, .accumulate = accumulate, .dtype = c.types.gemm};
   std::vector<Slice> reads;
   if (is_fp8) {
     gemm.dtype = DType::kFloat8;
@@ -210,9 +221,8 @@ Slice Linear::InputGradient(const LayerContext& c, Slice dy, int64_t rows) const
   } else {
     reads = {dy, c.OperandOf(weight, name)};
   }
-  const Slice dx = c.Activation(name + ".dx", rows * in);
   c.b.Add(gemm, name + ".input", std::move(reads), {dx});
-  return dx;
+  if (is_fp8) Fp8Factors(c, name + ".input").Rescale(dx);
 }
 
 void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {

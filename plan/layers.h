@@ -91,11 +91,22 @@ struct Linear {
   Slice Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx = true,
                  bool weight_ready = true) const;
 
- private:
-  void AddBiasGradient(const LayerContext& c, Slice dy) const;
+  // Its single steps, without communication but the gathering of a column-parallel layer's x. With fp8, x may be in it already, and dy
+  // and x of gradients are.
   Slice ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const;
+  Slice ForwardProduct(const LayerContext& c, Slice x, int64_t rows) const {
+    return ForwardProduct(c, x, rows, bias >= 0);
+  }
+  void AddProduct(const LayerContext& c, Slice x, int64_t rows, Slice y) const {
+    AddProduct(c, x, rows, bias >= 0, y);
+  }
+  void AddBiasGradient(const LayerContext& c, Slice dy) const;
   Slice InputGradient(const LayerContext& c, Slice dy, int64_t rows) const;
+  void AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Slice dx, bool accumulate) const;
   void AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const;
+
+ private:
+  void AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const;
 };
 
 // Layer norm or RMS norm over `columns`.

@@ -2,100 +2,23 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include "plan/op_visit.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
 
-template <typename... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <typename... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;
-
 std::string_view Flag(bool set, std::string_view text) { return set ? text : std::string_view(); }
-
-std::string_view NameOf(NormKind kind) { return kind == NormKind::kLayerNorm ? "layernorm" : "rmsnorm"; }
-std::string_view NameOf(AttentionKind kind) { return kind == AttentionKind::kFlash ? "flash" : "eager"; }
-std::string_view NameOf(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-      return "gelu";
-    case ActivationKind::kRelu:
-      return "relu";
-    case ActivationKind::kSwiglu:
-      return "swiglu";
-  }
-  return "?";
-}
-std::string_view NameOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdam:
-      return "adam";
-    case OptimizerKind::kAdamW:
-      return "adamw";
-  }
-  return "?";
-}
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}", direction, NameOf(a.kind), Name(a.dtype),
+  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}", direction, WordOf(a.kind), Name(a.dtype),
                      a.batch, a.seq, a.heads, a.kv_heads, a.head_dim);
 }
-
-// Forward of causal attention: QK^T and PV, half of the seq x seq square each; backward has five such
-// products, of which the flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and
-// has four).
-template <typename Attention>
-double CausalProduct(const Attention& a) {
-  return 2.0 * a.batch * a.heads * a.head_dim * a.seq * (a.seq + 1) / 2;
-}
-
-template <typename Attention>
-Bytes PackedProjections(const Attention& a) {
-  return SizeOf(a.dtype) * (a.batch * a.seq * (a.heads + 2 * a.kv_heads) * a.head_dim);
-}
-template <typename Attention>
-Bytes AttentionOutput(const Attention& a) {
-  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
-}
-template <typename Attention>
-Bytes AttentionSaved(const Attention& a) {
-  return a.kind == AttentionKind::kEager ? SizeOf(a.dtype) * (a.batch * a.heads * a.seq * a.seq)
-                                         : Bytes(4) * (a.batch * a.heads * a.seq);
-}
-
-// Queries of half a rank's tokens each see, of the keys of a rank's two halves: in its own, half of one square for each of the two and all
-// of one beside (n^2 / 2 + n / 2 for n tokens); of another rank's, two whole squares of the four.
-template <typename Attention>
-double ContextProduct(const Attention& a) {
-  const double n = static_cast<double>(a.seq);
-  const bool has_own = a.blocks > 1 || a.step == 0;
-  const double pairs = a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
-  return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
-}
-template <typename Attention>
-Bytes QueriesOf(const Attention& a) {
-  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
-}
-template <typename Attention>
-Bytes KeysAndValuesOf(const Attention& a) {
-  return SizeOf(a.dtype) * (2 * a.blocks * a.batch * a.seq * a.kv_heads * a.head_dim);
-}
-
-Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
 // fp32 is not written.
 std::string TypeSuffix(DType dtype) {
   return dtype == DType::kFloat32 ? std::string() : fmt::format(" {}", Name(dtype));
-}
-
-int64_t Sum(const std::vector<int64_t>& values) {
-  return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
 std::string_view NameOf(Copy::Crosses crosses) {
@@ -152,22 +75,8 @@ std::string KeyOf(const Fp8Amax& a) {
                      Flag(a.by_column, " by_column"));
 }
 
-std::string_view NameOf(Fp8Recipe recipe) {
-  switch (recipe) {
-    case Fp8Recipe::kNone:
-      return "none";
-    case Fp8Recipe::kTensorwise:
-      return "tensorwise";
-    case Fp8Recipe::kRowwise:
-      return "rowwise";
-    case Fp8Recipe::kBlock:
-      return "block";
-  }
-  return "?";
-}
-
 std::string KeyOf(const Fp8Cast& c) {
-  return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), NameOf(c.recipe), c.rows,
+  return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), WordOf(c.recipe), c.rows,
                      c.columns, Flag(c.transposed, " transposed"));
 }
 
@@ -181,12 +90,12 @@ std::string KeyOf(const AddBias& a) {
 }
 
 std::string KeyOf(const NormForward& n) {
-  return fmt::format("norm_forward {} rows={} columns={}{}{}{}", NameOf(n.kind), n.rows, n.columns,
+  return fmt::format("norm_forward {} rows={} columns={}{}{}{}", WordOf(n.kind), n.rows, n.columns,
                      Flag(n.bias, " bias"), Flag(n.residual, " residual"), TypeSuffix(n.dtype));
 }
 
 std::string KeyOf(const NormBackward& n) {
-  return fmt::format("norm_backward {} rows={} columns={}{}{}{}{}", NameOf(n.kind), n.rows, n.columns,
+  return fmt::format("norm_backward {} rows={} columns={}{}{}{}{}", WordOf(n.kind), n.rows, n.columns,
                      Flag(n.bias, " bias"), Flag(n.residual, " residual"), Flag(n.accumulate, " accumulate"),
                      TypeSuffix(n.dtype));
 }
@@ -237,12 +146,12 @@ std::string KeyOf(const Rope& r) {
 }
 
 std::string KeyOf(const ActivationForward& a) {
-  return fmt::format("activation_forward {} rows={} columns={}{}", NameOf(a.kind), a.rows, a.columns,
+  return fmt::format("activation_forward {} rows={} columns={}{}", WordOf(a.kind), a.rows, a.columns,
                      TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const ActivationBackward& a) {
-  return fmt::format("activation_backward {} rows={} columns={}{}", NameOf(a.kind), a.rows, a.columns,
+  return fmt::format("activation_backward {} rows={} columns={}{}", WordOf(a.kind), a.rows, a.columns,
                      TypeSuffix(a.dtype));
 }
 
@@ -313,7 +222,7 @@ std::string KeyOf(const ClipGradients& c) {
 }
 
 std::string KeyOf(const OptimizerUpdate& o) {
-  return fmt::format("optimizer {} n={} tensors={} states={}", NameOf(o.spec.kind), o.elements, o.tensors,
+  return fmt::format("optimizer {} n={} tensors={} states={}", WordOf(o.spec.kind), o.elements, o.tensors,
                      o.state_tensors);
 }
 
@@ -454,119 +363,6 @@ int64_t ElementsOf(const TensorPart& part) {
 
 std::string CostKey(const OpKind& kind) {
   return std::visit([](const auto& op) { return KeyOf(op); }, kind);
-}
-
-Flops FlopsOf(const OpKind& kind) {
-  return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
-                               [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
-                               [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
-                               [](const AttentionBackward& a) {
-                                 return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
-                               },
-                               [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
-                               [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },
-                               [](const auto&) { return Flops(0); }},
-                    kind);
-}
-
-Bytes TrafficOf(const OpKind& kind) {
-  return std::visit(
-      Overloaded{
-          [](const Gemm& g) {
-            const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
-            return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
-          },
-          [](const GroupedGemm& g) {
-            return SizeOf(g.dtype) *
-                   (g.groups * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1)));
-          },
-          [](const RouteTokens& r) {
-            return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
-          },
-          [](const RouteTokensBackward& r) {
-            return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
-          },
-          [](const DispatchTokens& d) {
-            return SizeOf(d.dtype) * ((d.tokens * d.top_k + d.rows) * d.hidden);
-          },
-          [](const CombineTokens& c) { return SizeOf(c.dtype) * (c.tokens * (c.top_k + 1) * c.hidden); },
-          [](const CombineBackward& c) {
-            return SizeOf(c.dtype) * ((2 * c.tokens * c.top_k + c.rows) * c.hidden);
-          },
-          [](const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns); },
-          [](const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns); },
-          [](const ColumnSum& c) {
-            return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
-          },
-          [](const AddBias& a) { return SizeOf(a.dtype) * (2 * a.rows * a.columns + a.columns); },
-          [](const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); },
-          [](const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); },
-          [](const AttentionForward& a) {
-            return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);
-          },
-          [](const AttentionBackward& a) {
-            return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
-          },
-          [](const ContextAttentionForward& a) {
-            return QueriesOf(a) * 2 + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);
-          },
-          [](const ContextAttentionBackward& a) {
-            return QueriesOf(a) * (a.accumulate ? 5 : 4) + KeysAndValuesOf(a) * 2 +
-                   F32(a.batch * a.heads * a.seq);
-          },
-          [](const MergeAttention& m) {
-            return SizeOf(m.dtype) * (3 * m.batch * m.seq * m.heads * m.head_dim) +
-                   F32(3 * m.batch * m.heads * m.seq);
-          },
-          [](const CopyColumns& c) { return SizeOf(c.dtype) * (2 * c.rows * c.columns); },
-          [](const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Sum(s.columns)); },
-          [](const SwapBlocks& s) { return SizeOf(s.dtype) * (2 * s.outer * s.inner * s.length); },
-          [](const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.elements; },
-          [](const Rope& r) {
-            return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
-          },
-          [](const ActivationForward& a) {
-            return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
-          },
-          [](const ActivationBackward& a) {
-            return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3));
-          },
-          [](const EmbeddingForward& e) { return SizeOf(e.dtype) * (2 * e.tokens * e.hidden); },
-          [](const EmbeddingBackward& e) {
-            return SizeOf(e.dtype) * (3 * e.tokens * e.hidden + e.vocab * e.hidden);
-          },
-          [](const CrossEntropy& c) { return SizeOf(c.dtype) * (2 * c.rows * c.vocab); },
-          [](const VocabParallelMaximum& v) { return SizeOf(v.dtype) * (v.rows * v.vocab) + F32(v.rows); },
-          [](const VocabParallelSums& v) { return SizeOf(v.dtype) * (v.rows * v.vocab) + F32(4 * v.rows); },
-          [](const VocabParallelLoss& v) {
-            return SizeOf(v.dtype) * (2 * v.rows * v.vocab) + F32(4 * v.rows);
-          },
-          [](const MeanSquaredError& m) { return SizeOf(m.dtype) * (3 * m.rows * m.columns); },
-          [](const Copy& c) {
-            return SizeOf(c.from) * c.elements + SizeOf(c.to) * (c.elements * (c.accumulate ? 2 : 1));
-          },
-          [](const Scale& s) { return SizeOf(s.dtype) * (2 * s.elements); },
-          [](const PackShards& p) {
-            return (SizeOf(p.from) + SizeOf(p.to)) * (p.ranks * Sum(p.shard_elements));
-          },
-          [](const UnpackShards& u) { return SizeOf(u.dtype) * (2 * u.ranks * Sum(u.shard_elements)); },
-          [](const CopyTensors& c) { return SizeOf(c.dtype) * (2 * c.elements); },
-          [](const Fill& f) { return SizeOf(f.dtype) * f.elements; },
-          [](const GradientNorm& g) { return F32(g.elements); },
-          [](const SquareRoot&) { return Bytes(8); },
-          [](const ClipGradients& c) { return F32(2 * c.elements); },
-          [](const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); },
-          [](const InitializeParameter& i) { return F32(i.elements); },
-          [](const LoadBatch& l) {
-            return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : l.columns)));
-          },
-          [&](const Collective&) { return MessageBytes(kind); },
-          [&](const Send&) { return MessageBytes(kind); },
-          [&](const Receive&) { return MessageBytes(kind); },
-          [](const HostWait&) { return Bytes(0); },
-          [](const Alloc&) { return Bytes(0); },
-          [](const Free&) { return Bytes(0); }},
-      kind);
 }
 
 bool IsCommunication(const OpKind& kind) {

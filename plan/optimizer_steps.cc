@@ -28,6 +28,7 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
     for (const OptimizerTarget& target : targets_) {
       states_.push_back(NewBuffer(role, target.name + name, target.values.elements, Category::kOptimizer,
                                   DType::kFloat32, role.buffers[target.values.buffer].space));
+      role.optimizer_states.push_back({name + 1, target.values, states_.back()});
     }
   }
   if (spec.clip_norm > 0) {

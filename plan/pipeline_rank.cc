@@ -38,6 +38,11 @@ class StageHooks : public ModelHooks {
   ReadyCounts& counts_;
 };
 
+bool IsForward(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kSendActivation ||
+         kind == ActionKind::kReceiveActivation;
+}
+
 bool IsBackward(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
 }
@@ -48,7 +53,7 @@ bool IsBackward(ActionKind kind) {
 class PipelineRank::Walk {
  public:
   Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses);
-  void Run();
+  void Run(bool forward_only);
 
  private:
   using Key = std::pair<int, int64_t>;  // stage, micro-batch
@@ -106,8 +111,8 @@ PipelineRank::PipelineRank(Role& role, const Schedule& schedule, int rank, const
 }
 
 void PipelineRank::AddMicroBatches(ProgramBuilder& b, DataParallel& strategy,
-                                   const std::vector<Slice>& losses) {
-  Walk(*this, b, strategy, losses).Run();
+                                   const std::vector<Slice>& losses, bool forward_only) {
+  Walk(*this, b, strategy, losses).Run(forward_only);
 }
 
 PipelineRank::Walk::Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& strategy,
@@ -123,8 +128,9 @@ PipelineRank::Walk::Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& st
   }
 }
 
-void PipelineRank::Walk::Run() {
+void PipelineRank::Walk::Run(bool forward_only) {
   for (const Action& action : rank_.schedule_.ranks[rank_.rank_]) {
+    if (forward_only && !IsForward(action.kind)) continue;
     b_.SetStage(action.stage);
     Add(action);
   }

@@ -31,8 +31,9 @@ class PipelineRank {
   PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
                const PlanAxes& axes, DType type);
 
-  // All micro-batches. `losses` of the last stage, else empty.
-  void AddMicroBatches(ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses);
+  // All micro-batches. `losses` of the last stage, else empty. `forward_only`: no backwards; the rest in the same order.
+  void AddMicroBatches(ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses,
+                       bool forward_only = false);
 
  private:
   class Walk;

@@ -69,6 +69,12 @@ struct Parameter {
 // Of the whole tensor.
 int64_t WholeElements(const Parameter& parameter);
 
+// What the optimizer keeps of parameters between steps: element i of `state` is of the value that is element i of `values`.
+struct OptimizerState {
+  std::string name;  // as in torch.optim: "exp_avg", "exp_avg_sq"; "momentum"
+  Slice values, state;
+};
+
 // Ranks that execute the same programs.
 struct Role {
   std::string name;        // "replica"; in a pipeline "stage 0", "stages 0, 2"
@@ -79,6 +85,12 @@ struct Role {
   Program initialize;            // parameters, initial broadcast, first buckets
   std::vector<Program> startup;  // the first steps, where they differ from the steady one
   Program steady;
+  // When the values between steps (Parameter::values) have been replaced, makes from them what else holds them: 16-bit copies, the
+  // parts that other ranks have. Between any two programs.
+  Program restore;
+  // Forward alone, of a step's micro-batches, on data that training does not see; empty unless asked for (CompileOptions).
+  Program evaluate;
+  std::vector<OptimizerState> optimizer_states = {};  // that step 0 makes
   std::vector<Slice>
       losses;  // fp32 scalars, one per micro-batch; their mean is the step's loss. Of the last stage only
   BufferId gradient_norm = -1;  // fp32 scalar, when clipping
@@ -123,9 +135,13 @@ struct Plan {
   const Group& GroupOf(int rank, const Stream& stream) const { return axes[stream.axis].GroupOf(rank); }
 };
 
+struct CompileOptions {
+  bool evaluates = false;  // make Role::evaluate
+};
+
 // A pipeline without parallel.pipeline.balance is balanced by a rough estimate (plan/balance.h can do better where costs are known).
 // Errors: Unsupported for what the step programs do not cover yet (names the key and its value), InvalidInput for
 // combinations that cannot be.
-Result<Plan> CompilePlan(const Scenario& scenario);
+Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options = {});
 
 }  // namespace windtunnel

@@ -16,6 +16,7 @@ class Replicated : public DataParallel {
   void EndBackward() override;
   Slice ReducedGradient(int index) override { return GradientPlace(index); }
   void Update(ProgramBuilder& b, bool first) override;
+  void Restore(ProgramBuilder& b) override { parameters_.Restore(b); }
   int64_t startup_steps() const override { return reducer_ ? reducer_->startup_steps() : 1; }
 
   Slice Values(int index) override { return parameters_.values()[index]; }

@@ -117,7 +117,7 @@ Status RoleCompiler::MakeStrategy() {
   return Ok();
 }
 
-Result<Role> RoleCompiler::Compile() {
+Result<Role> RoleCompiler::Compile(const CompileOptions& options) {
   WT_RETURN_IF_ERROR(MakeStrategy());
   if (schedule_.rank_of_stage.back() == pipeline_rank_) {
     const Slice losses = NewBuffer(role_, "losses", schedule_.micro_batches, Category::kActivations);
@@ -128,6 +128,8 @@ Result<Role> RoleCompiler::Compile() {
   for (int64_t step = 0; step < startup; ++step)
     role_.startup.push_back(Step(step, fmt::format("step {}", step)));
   role_.steady = Step(startup, "steady");
+  role_.restore = Restore();
+  if (options.evaluates) role_.evaluate = Evaluate();
   for (auto& collectives : collectives_) collectives->SizeScratch();
   return std::move(role_);
 }
@@ -148,6 +150,22 @@ Program RoleCompiler::Step(int64_t step, std::string name) {
   work_->AddMicroBatches(builder, *strategy_, role_.losses);
   SumTiedGradient(builder);
   strategy_->Update(builder, /*first=*/step == 0);
+  CloseWithBarrier(builder);
+  return builder.Finish();
+}
+
+Program RoleCompiler::Restore() {
+  ProgramBuilder builder(role_, "restore");
+  builder.SetPhase(Phase::kInitialize);
+  strategy_->Restore(builder);
+  CloseWithBarrier(builder);
+  return builder.Finish();
+}
+
+Program RoleCompiler::Evaluate() {
+  ProgramBuilder builder(role_, "evaluate");
+  strategy_->BeginEvaluation(builder);
+  work_->AddMicroBatches(builder, *strategy_, role_.losses, /*forward_only=*/true);
   CloseWithBarrier(builder);
   return builder.Finish();
 }

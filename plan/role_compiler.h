@@ -15,7 +15,7 @@ class RoleCompiler {
   // Of pipeline rank `pipeline_rank`. All outlive it.
   RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank);
   // Once. Errors: those of the strategy.
-  Result<Role> Compile();
+  Result<Role> Compile(const CompileOptions& options);
   const Model& model() const { return *stages_.front().model; }
 
  private:
@@ -28,6 +28,8 @@ class RoleCompiler {
   Status MakeStrategy();
   Program Initialize();
   Program Step(int64_t step, std::string name);
+  Program Restore();
+  Program Evaluate();
   void SumTiedGradient(ProgramBuilder& builder);
   void CloseWithBarrier(ProgramBuilder& builder);
 

@@ -170,7 +170,7 @@ class DryRun {
   // What must have happened before `action` can run, if anything. Where ranks exchange messages, that is its receive.
   std::optional<Action> Needs(const Action& action) const {
     const auto [kind, stage, i] = action;
-    const auto input = [&](int producer, ActionKind made, ActionKind received) {
+    const auto input = [&, stage = stage, i = i](int producer, ActionKind made, ActionKind received) {
       const bool is_local = schedule_.rank_of_stage[producer] == schedule_.rank_of_stage[stage];
       return has_communication_ && !is_local ? Action{received, stage, i} : Action{made, producer, i};
     };

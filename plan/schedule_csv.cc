@@ -122,6 +122,9 @@ class Reader {
       actions.insert(actions.end(), parsed->begin(), parsed->end());
       places.resize(actions.size(), place);
     }
+    if (actions.empty())
+      return InvalidInput("{}: the row has no action; every rank of the pipeline needs a stage",
+                          At(Place{rank + 1, 1}));
     return Ok();
   }
 

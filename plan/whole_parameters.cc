@@ -57,6 +57,10 @@ void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Sl
   optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, model_parts_);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
+  Restore(b);
+}
+
+void WholeParameters::Restore(ProgramBuilder& b) {
   for (size_t i = 0; i < masters_.size(); ++i) {
     b.Add(Copy{.elements = values_[i].elements, .to = type_}, role_.parameters[i].name, {masters_[i]},
           {values_[i]});

@@ -24,6 +24,8 @@ class WholeParameters {
   void Initialize(ProgramBuilder& b);
   // Clips `gradients` (by parameter, of the type of the values) and updates. `first`: the optimizer makes its state.
   void Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients);
+  // The parameters of 16 bits from the masters.
+  void Restore(ProgramBuilder& b);
 
  private:
   bool has_masters() const { return type_ != DType::kFloat32; }

@@ -49,6 +49,8 @@ class Zero : public DataParallel {
   void EndBackward() override;
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
+  void Restore(ProgramBuilder& b) override;
+  void BeginEvaluation(ProgramBuilder& b) override;
 
   Slice Values(int index) override {
     AwaitValues(bucket_of_[index]);
@@ -70,6 +72,7 @@ class Zero : public DataParallel {
   void MakeBuckets(const DataParallelSpec& spec);
   void MakeBuffers(Bucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
+  void BeginValues(bool are_gathered);
   void Gather(int index, std::vector<OpIndex> after);
   void AwaitValues(int index);
   Slice WholeGradient(Bucket& bucket);
@@ -79,6 +82,7 @@ class Zero : public DataParallel {
   void Settle(Bucket& bucket);
   std::vector<OptimizerTarget> Targets();
   void PrepareGradients();
+  OpIndex CopyFromMaster(ProgramBuilder& b, size_t bucket, OpIndex after);
 
   Role& role_;
   OptimizerSpec optimizer_spec_;
@@ -237,13 +241,24 @@ void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   for (Bucket& bucket : buckets_) {
     if (step > 0) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
     bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
-    bucket.is_gathered = !gathers_late_ || step == 0;
-    bucket.gather = -1;
   }
-  // Forward begins with the last bucket's parameters.
-  if (!buckets_.back().is_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
+  BeginValues(!gathers_late_ || step == 0);
   holds_.assign(holds_.size(), false);
   slot_holds_.assign(slot_holds_.size(), false);
+}
+
+void Zero::BeginEvaluation(ProgramBuilder& b) {
+  b_ = &b;
+  BeginValues(!gathers_late_);
+}
+
+// Forward begins with the last bucket's parameters.
+void Zero::BeginValues(bool are_gathered) {
+  for (Bucket& bucket : buckets_) {
+    bucket.is_gathered = are_gathered;
+    bucket.gather = -1;
+  }
+  if (!are_gathered) Gather(static_cast<int>(buckets_.size()) - 1, {});
 }
 
 void Zero::BeginReduction() {
@@ -423,12 +438,24 @@ void Zero::Update(ProgramBuilder& b, bool first) {
     const std::string name = fmt::format("bucket {}", i);
     const int target = static_cast<int>(i);
     OpIndex ready = optimizer_->AddUpdate(b, first, target, target + 1, name);
-    if (bucket.master.buffer >= 0) {
-      const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-      ready = AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses}, name,
-                      bucket.master, bucket.own_values, {ready});
-    }
+    if (bucket.master.buffer >= 0) ready = CopyFromMaster(b, i, ready);
     if (!gathers_late_) Gather(target, {ready});
+  }
+}
+
+OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {
+  const Bucket& bucket = buckets_[index];
+  const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
+  return AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses},
+                 fmt::format("bucket {}", index), bucket.master, bucket.own_values, {after});
+}
+
+// Step 0 takes all values as gathered, whatever the later steps do.
+void Zero::Restore(ProgramBuilder& b) {
+  b_ = &b;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const OpIndex copied = buckets_[i].master.buffer >= 0 ? CopyFromMaster(b, i, -1) : -1;
+    Gather(static_cast<int>(i), {copied});
   }
 }
 

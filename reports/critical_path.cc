@@ -6,12 +6,25 @@
 namespace windtunnel {
 namespace {
 
+using OpIndices = std::vector<OpIndex>;  // in program order
+
+// How many of `indices` come before `index`.
+int64_t CountBefore(const OpIndices& indices, OpIndex index) {
+  return std::lower_bound(indices.begin(), indices.end(), index) - indices.begin();
+}
+
 // Spans of one rank by operator, and what came before each.
 class RankSpans {
  public:
   RankSpans() = default;
-  RankSpans(const Role& role, const Timeline& timeline) : role_(&role), span_of_(role.steady.ops.size()) {
+  RankSpans(const Role& role, const Timeline& timeline)
+      : role_(&role), span_of_(role.steady.ops.size()), ran_(role.streams.size()) {
     for (const Span& span : timeline.spans) span_of_[span.op] = &span;
+    for (OpIndex i = 0; i < static_cast<OpIndex>(span_of_.size()); ++i) {
+      const Op& op = role.steady.ops[i];
+      if (span_of_[i]) ran_[op.stream].push_back(i);
+      if (IsCommunication(op.kind)) carried_[KeyOf(op)].push_back(i);
+    }
   }
 
   const Role& role() const { return *role_; }
@@ -22,12 +35,11 @@ class RankSpans {
 
   // The operator that meets `index` of `other`, a communication operator: of the same stream, and as many in. -1: none.
   OpIndex Counterpart(const RankSpans& other, OpIndex index) const {
-    const Stream& theirs = other.role().streams[other.op(index).stream];
-    int64_t before = 0;
-    for (OpIndex i = 0; i < index; ++i) before += other.Carries(i, theirs);
-    for (OpIndex i = 0; i < static_cast<OpIndex>(span_of_.size()); ++i)
-      if (Carries(i, theirs) && before-- == 0) return i;
-    return -1;
+    const StreamKey key = other.KeyOf(other.op(index));
+    const auto mine = carried_.find(key);
+    if (mine == carried_.end()) return -1;
+    const int64_t before = CountBefore(other.carried_.at(key), index);
+    return before < static_cast<int64_t>(mine->second.size()) ? mine->second[before] : -1;
   }
 
   // What `span` waited for last; null when it waited for nothing.
@@ -44,20 +56,22 @@ class RankSpans {
   }
 
  private:
-  bool Carries(OpIndex index, const Stream& stream) const {
-    const Stream& mine = role_->streams[op(index).stream];
-    return IsCommunication(op(index).kind) && mine.axis == stream.axis && mine.name == stream.name;
+  using StreamKey = std::pair<int, std::string>;  // axis and name, by which streams of different roles meet
+  StreamKey KeyOf(const Op& op) const {
+    const Stream& stream = role_->streams[op.stream];
+    return {stream.axis, stream.name};
   }
 
   // The last span of `stream` before `index` in the program.
   const Span* Before(OpIndex index, StreamId stream) const {
-    for (OpIndex i = index - 1; i >= 0; --i)
-      if (span_of_[i] && op(i).stream == stream) return span_of_[i];
-    return nullptr;
+    const int64_t count = CountBefore(ran_[stream], index);
+    return count == 0 ? nullptr : span_of_[ran_[stream][count - 1]];
   }
 
   const Role* role_ = nullptr;
   std::vector<const Span*> span_of_;
+  std::vector<OpIndices> ran_;              // by stream
+  std::map<StreamKey, OpIndices> carried_;  // communication
 };
 
 class Walk {

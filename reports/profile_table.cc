@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/format.h"
+#include "cost_models/key_work.h"
 
 namespace windtunnel {
 namespace {
@@ -19,30 +22,85 @@ std::string Times(const Distribution& time) {
                      FormatDuration(time.p90()));
 }
 
+// As wide as the widest of `labels`, and the heading.
+size_t Width(const std::string& heading, const std::vector<std::string>& labels) {
+  size_t width = heading.size();
+  for (const std::string& label : labels) width = std::max(width, label.size());
+  return width;
+}
+
+// What the median makes of the kernel's work: products by FLOPs, what only moves by the bytes that it moves at least.
+std::string RateOf(const KernelEntry& entry) {
+  const KeyWork work(entry.key);
+  const Duration time = entry.time.p50();
+  if (time <= Duration()) return "";
+  if (work.flops > Flops())
+    return FormatFlopRate(FlopRate::FromFlopsPerSecond(work.flops.count() / ToSeconds(time)));
+  return work.traffic > Bytes() ? FormatBandwidth(work.traffic / time) : "";
+}
+
 std::string KernelTable(const Profile& profile, Ink ink) {
   if (profile.kernels.empty()) return "";
+  std::vector<std::string> keys;
+  for (const KernelEntry& entry : profile.kernels) keys.push_back(entry.key);
+  const size_t width = Width("kernel", keys);
   std::string text = "\n" +
-                     ink.Bold(fmt::format("{:<56}{:>6}{:>7}{:>10}{:>10}{:>10}", "kernel", "ranks", "count",
-                                          "p10", "p50", "p90")) +
+                     ink.Bold(fmt::format("{:<{}}{:>7}{:>8}{:>10}{:>10}{:>10}{:>14}", "kernel", width,
+                                          "ranks", "count", "p10", "p50", "p90", "rate")) +
                      "\n";
   for (const KernelEntry& entry : profile.kernels)
-    text += fmt::format("{:<56}{:>6}{:>7}{}\n", entry.key, entry.ranks, entry.count, Times(entry.time));
+    text += fmt::format("{:<{}}{:>7}{:>8}{}{:>14}\n", entry.key, width, entry.ranks, entry.count,
+                        Times(entry.time), RateOf(entry));
   return text;
 }
 
 // The rate is that of the message over the median time, as nccl-tests' algbw.
 std::string CollectiveTable(const Profile& profile, Ink ink) {
   if (profile.collectives.empty()) return "";
+  std::vector<std::string> names;
+  for (const CollectiveEntry& entry : profile.collectives) names.push_back(entry.op + " " + entry.backend);
+  const size_t width = Width("collective", names);
   std::string text = "\n" +
-                     ink.Bold(fmt::format("{:<32}{:>6}{:>11}{:>7}{:>10}{:>10}{:>10}{:>12}", "collective",
-                                          "ranks", "bytes", "count", "p10", "p50", "p90", "rate")) +
+                     ink.Bold(fmt::format("{:<{}}{:>7}{:>11}{:>8}{:>10}{:>10}{:>10}{:>14}{:>11}{:>18}",
+                                          "collective", width, "ranks", "bytes", "count", "p10", "p50", "p90",
+                                          "rate", "core time", "beside compute")) +
                      "\n";
-  for (const CollectiveEntry& entry : profile.collectives) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const CollectiveEntry& entry = profile.collectives[i];
     bool has_rate = entry.bytes > Bytes(0) && entry.time.p50() > Duration();
-    text += fmt::format("{:<32}{:>6}{:>11}{:>7}{}{:>12}\n", entry.op + " " + entry.backend, entry.ranks,
+    std::string beside;
+    if (entry.collective_rate_under_compute && entry.compute_rate_under_collective)
+      beside = fmt::format("{:.2f} and {:.2f}", *entry.collective_rate_under_compute,
+                           *entry.compute_rate_under_collective);
+    text += fmt::format("{:<{}}{:>7}{:>11}{:>8}{}{:>14}{:>11}{:>18}\n", names[i], width, entry.ranks,
                         FormatBytes(entry.bytes), entry.count, Times(entry.time),
-                        has_rate ? FormatBandwidth(entry.bytes / entry.time.p50()) : "");
+                        has_rate ? FormatBandwidth(entry.bytes / entry.time.p50()) : "",
+                        FormatDuration(entry.core_time), beside);
   }
+  return text +
+         ink.Dim(
+             "core time of one rank; beside compute: the collective's speed and that of the computation, "
+             "each over what it is alone") +
+         "\n";
+}
+
+// Host times by ranks on the node, then what libraries hold.
+std::string HostTable(const Profile& profile, Ink ink) {
+  std::string text;
+  if (!profile.dispatch.empty())
+    text +=
+        "\n" +
+        ink.Bold(fmt::format("{:<26}{:>7}{:>10}{:>10}{:>10}", "host time", "ranks", "p10", "p50", "p90")) +
+        "\n";
+  for (const auto& [ranks, time] : profile.dispatch)
+    text += fmt::format("{:<26}{:>7}{}\n", "dispatch of an operator", ranks, Times(time));
+  if (!profile.outside_allocator.empty())
+    text +=
+        "\n" + ink.Bold(fmt::format("{:<26}{:>7}{:>12}", "outside the allocator", "ranks", "a rank")) + "\n";
+  for (const OutsideAllocatorEntry& entry : profile.outside_allocator)
+    text += fmt::format("{:<26}{:>7}{:>12}\n", entry.backend, entry.ranks, FormatBytes(entry.bytes));
+  text += fmt::format("\ndrift of the machine: {:.3f} to {:.3f} (p10 to p90)\n", profile.common_mode[3],
+                      profile.common_mode[7]);
   return text;
 }
 
@@ -52,7 +110,8 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
     text += fmt::format("  {:<26}{}\n", label, value);
   };
   row("memory", FormatBytes(device.memory));
-  row("HBM", fmt::format("{} x {:.2f}", FormatBandwidth(device.hbm), device.hbm_efficiency));
+  row("HBM", fmt::format("{}, of which kernels reach {:.0f} %", FormatBandwidth(device.hbm),
+                         100 * device.hbm_efficiency));
   row("multiprocessors", std::to_string(device.multiprocessors));
   for (const auto& [type, peak] : device.peaks)
     if (peak > FlopRate()) row(fmt::format("peak {}", type).c_str(), FormatFlopRate(peak));
@@ -73,13 +132,16 @@ std::string ProfileTable(const Profile& profile, Ink ink) {
       ink.Bold(ink.Cyan(profile.name)) +
       fmt::format("  {} · {} cores · measured {}\n", profile.device, profile.cores, profile.created);
   text += "  " + Pairs(profile.machine) + "\n  " + Pairs(profile.libraries) + "\n";
-  text += KernelTable(profile, ink) + CollectiveTable(profile, ink);
-  if (!profile.dispatch.empty()) text += "\n";
-  for (const auto& [ranks, time] : profile.dispatch)
-    text += fmt::format("{:<69}{}\n", fmt::format("dispatch of an operator, {} ranks", ranks), Times(time));
-  for (const OutsideAllocatorEntry& entry : profile.outside_allocator)
-    text += fmt::format("outside the allocator, {} ranks over {}: {}\n", entry.ranks, entry.backend,
-                        FormatBytes(entry.bytes));
+  return text + KernelTable(profile, ink) + CollectiveTable(profile, ink) + HostTable(profile, ink);
+}
+
+std::string FindingsTable(const std::vector<ProfileFinding>& findings, Ink ink) {
+  std::string text;
+  for (const ProfileFinding& finding : findings) {
+    const std::string severity = fmt::format("  {:<11}", finding.impossible ? "impossible" : "suspicious");
+    text += (finding.impossible ? ink.Red(severity) : ink.Cyan(severity)) + finding.where + ": " +
+            finding.what + "\n";
+  }
   return text;
 }
 

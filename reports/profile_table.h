@@ -2,12 +2,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cost_models/profile.h"
+#include "cost_models/profile_check.h"
 #include "reports/ink.h"
 
 namespace windtunnel {
 
 std::string ProfileTable(const Profile& profile, Ink ink);
+// A line each.
+std::string FindingsTable(const std::vector<ProfileFinding>& findings, Ink ink);
 
 }  // namespace windtunnel

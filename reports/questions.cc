@@ -21,6 +21,34 @@ Result<bool> Fits(Scenario scenario, int64_t micro, Bytes capacity, Bytes outsid
   return true;
 }
 
+// The largest number that fits, between one that does and one that does not.
+struct Interval {
+  int64_t fits = 0, fails = 0;
+};
+template <typename Test>
+Result<int64_t> Bisect(Interval known, Test test) {
+  // Doubling first: most answers are small, and large plans are slow.
+  for (int64_t step = 1; known.fits + step < known.fails; step *= 2) {
+    const int64_t next = known.fits + step;
+    WT_ASSIGN_OR_RETURN(const bool fits, test(next));
+    (fits ? known.fits : known.fails) = next;
+    if (!fits) break;
+  }
+  while (known.fits + 1 < known.fails) {
+    const int64_t middle = known.fits + (known.fails - known.fits) / 2;
+    WT_ASSIGN_OR_RETURN(const bool fits, test(middle));
+    (fits ? known.fits : known.fails) = middle;
+  }
+  return known.fits;
+}
+
+// As many micro-batches as fill a pipeline and repeat: most schedules hold no more later. Few are compiled sooner than many.
+Scenario WithFewMicroBatches(Scenario scenario) {
+  const int64_t few = 3 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
+  scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
+  return scenario;
+}
+
 int Gathers(const Plan& plan) {
   int count = 0;
   for (const Op& op : plan.roles[0].steady.ops) {
@@ -79,21 +107,21 @@ std::string DescribeResharding(const Scenario& scenario, const PredictPlan& pred
 }  // namespace
 
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Bytes outside, int64_t most) {
-  int64_t fits = 0, fails = most + 1;
-  for (int64_t micro = 1; fits < most; micro = std::min(2 * micro, most)) {
-    WT_ASSIGN_OR_RETURN(bool does, Fits(scenario, micro, capacity, outside));
-    if (!does) {
-      fails = micro;
-      break;
-    }
-    fits = micro;
+  const auto search = [&](const Scenario& of, Interval known) {
+    return Bisect(known, [&](int64_t micro) { return Fits(of, micro, capacity, outside); });
+  };
+  const Scenario few = WithFewMicroBatches(scenario);
+  if (few.batch == scenario.batch) return search(scenario, {0, most + 1});
+  const auto found = search(few, {0, most + 1});
+  const int64_t guess = found ? *found : 0;  // (a schedule may be of one number of micro-batches only)
+  // Beside the guess, and where it was wrong from there.
+  if (guess > 0) {
+    WT_ASSIGN_OR_RETURN(const bool fits, Fits(scenario, guess, capacity, outside));
+    if (!fits) return search(scenario, {0, guess});
   }
-  while (fits + 1 < fails && fits < most) {
-    const int64_t middle = fits + (fails - fits) / 2;
-    WT_ASSIGN_OR_RETURN(bool does, Fits(scenario, middle, capacity, outside));
-    (does ? fits : fails) = middle;
-  }
-  return fits;
+  if (guess == most) return guess;
+  WT_ASSIGN_OR_RETURN(const bool next_fits, Fits(scenario, guess + 1, capacity, outside));
+  return next_fits ? search(scenario, {guess + 1, most + 1}) : guess;
 }
 
 Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,

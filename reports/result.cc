@@ -95,8 +95,31 @@ Json PredictedJson(const Outcome& outcome) {
   return json;
 }
 
+// What a run did beside its steps; nothing of what it did not do.
+void AddRun(const Measurement& measurement, Json& json) {
+  if (measurement.first_step > 0) json["first_step"] = measurement.first_step;
+  if (!measurement.restarts.empty()) json["restarts"] = measurement.restarts;
+  if (!measurement.saves.empty()) {
+    json["steps_after_saves"] = measurement.steps_after_saves;
+    json["checkpoints"] = Json::array();
+    for (const MeasuredSave& save : measurement.saves) {
+      json["checkpoints"].push_back(
+          {{"step", save.step}, {"time_s", ToSeconds(save.time)}, {"bytes", save.bytes.count()}});
+    }
+  }
+  if (const auto& evaluation = measurement.evaluation) {
+    json["evaluation"] = {{"loss", evaluation->loss}, {"sequences", evaluation->sequences}};
+    if (evaluation->perplexity > 0) json["evaluation"]["perplexity"] = evaluation->perplexity;
+  }
+}
+
 Json MeasuredJson(const Outcome& outcome) {
   const Measurement& measurement = *outcome.measurement;
+  if (measurement.step_times.empty()) {  // all steps had been done before
+    Json json{{"steps", 0}};
+    AddRun(measurement, json);
+    return json;
+  }
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(measurement), measurement.breakdown);
   json["by_rank"] = RoleTimesJson(TimeByRank(outcome.plan, measurement.timelines));
   Bytes initial_peak, outside;
@@ -118,6 +141,7 @@ Json MeasuredJson(const Outcome& outcome) {
   for (Duration step : measurement.step_times) json["step_times_s"].push_back(ToSeconds(step));
   json["losses"] = measurement.losses;
   if (!measurement.gradient_norms.empty()) json["gradient_norms"] = measurement.gradient_norms;
+  AddRun(measurement, json);
   return json;
 }
 

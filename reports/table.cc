@@ -391,7 +391,32 @@ std::string Verdict(const Outcome& outcome, Ink ink) {
   return fmt::format("{}: {}, {}", verdict, step, memory);
 }
 
+std::string DescribeSaves(const Measurement& measurement) {
+  Duration slowest;
+  for (const MeasuredSave& save : measurement.saves) slowest = std::max(slowest, save.time);
+  std::string text = fmt::format("checkpoints: {} saved, {} each, {} at most", measurement.saves.size(),
+                                 FormatBytes(measurement.saves.back().bytes), FormatDuration(slowest));
+  if (measurement.steps_after_saves > 0)
+    text += fmt::format("; {} steps right after them are not counted", measurement.steps_after_saves);
+  return text;
+}
+
+// What a run did beside its steps.
+void AddRun(Table& table, const Measurement& measurement) {
+  if (measurement.first_step > 0) table.Line(fmt::format("went on from step {}", measurement.first_step));
+  for (const std::string& reason : measurement.restarts) table.Line("restarted: " + reason);
+  if (!measurement.saves.empty()) table.Line(DescribeSaves(measurement));
+  if (measurement.evaluation) table.Line("evaluation: " + DescribeEvaluation(*measurement.evaluation));
+}
+
 }  // namespace
+
+std::string DescribeEvaluation(const HeldOutLoss& evaluation) {
+  std::string text = fmt::format("loss {:.4f}", evaluation.loss);
+  if (evaluation.perplexity > 0) text += fmt::format(", perplexity {:.4g}", evaluation.perplexity);
+  return text + fmt::format(", on {} held-out {}", evaluation.sequences,
+                            evaluation.perplexity > 0 ? "sequences" : "samples");
+}
 
 std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   Table table(outcome, ink);
@@ -405,6 +430,7 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   if (outcome.measurement && !outcome.measurement->losses.empty())
     table.Line(fmt::format("loss: {:.4f} → {:.4f} over {} steps", outcome.measurement->losses.front(),
                            outcome.measurement->losses.back(), outcome.measurement->losses.size()));
+  if (outcome.measurement) AddRun(table, *outcome.measurement);
   if (table.both()) table.Line(Verdict(outcome, ink));
   return table.text();
 }

@@ -11,6 +11,9 @@ namespace windtunnel {
 
 std::string OutcomeTable(const Outcome& outcome, Ink ink);
 
+// "loss 4.3210, perplexity 75.2, on 40 held-out sequences"
+std::string DescribeEvaluation(const HeldOutLoss& evaluation);
+
 // One line: "ddp_gpt_2rank: within tolerance: step time -2.3 % (±20 %), peak memory exact".
 // REQUIRES: both prediction and measurement.
 std::string VerdictLine(const Outcome& outcome, Ink ink);

@@ -1,6 +1,7 @@
 #include "runtime/assemble.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace windtunnel {
@@ -58,6 +59,34 @@ std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<R
 
 }  // namespace
 
+namespace {
+
+std::vector<MeasuredSave> SavesOf(const std::vector<RankRun>& runs) {
+  std::vector<MeasuredSave> saves;
+  for (const RankRun& run : runs) {
+    saves.resize(std::max(saves.size(), run.saves.size()));
+    for (size_t i = 0; i < run.saves.size(); ++i) {
+      saves[i].step = run.saves[i].step;
+      saves[i].time = std::max(saves[i].time, run.saves[i].time);
+      saves[i].bytes += run.saves[i].bytes;
+    }
+  }
+  return saves;
+}
+
+std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<RankRun>& runs) {
+  const std::vector<double> losses = MeanOverRanks(runs, &RankRun::held_out_losses);
+  if (losses.empty()) return std::nullopt;
+  HeldOutLoss evaluation;
+  for (double loss : losses) evaluation.loss += loss / static_cast<double>(losses.size());
+  if (plan.scenario.model.kind == ModelKind::kTransformer) evaluation.perplexity = std::exp(evaluation.loss);
+  for (const RankRun& run : runs)
+    evaluation.sequences = std::max(evaluation.sequences, run.held_out_sequences);
+  return evaluation;
+}
+
+}  // namespace
+
 Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   for (const RankRun& run : runs) {
     if (run.timelines.size() != runs[0].timelines.size() || run.traced.size() != runs[0].traced.size()) {
@@ -65,8 +94,16 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
                     run.timelines.size());
     }
   }
-  if (runs.empty() || runs[0].timelines.empty()) return Failed("no step was measured");
+  if (runs.empty()) return Failed("no step was measured");
   Measurement result;
+  result.first_step = runs[0].first_step;
+  result.saves = SavesOf(runs);
+  result.steps_after_saves = runs[0].steps_after_saves;
+  result.evaluation = EvaluationOf(plan, runs);
+  if (runs[0].timelines.empty()) {
+    if (result.first_step > 0) return result;  // all of them had been done before
+    return Failed("no step was measured");
+  }
   result.step_times = StepTimes(runs, &RankRun::timelines);
   const Timelines timelines = runs[0].traced.empty() ? &RankRun::timelines : &RankRun::traced;
   const std::vector<size_t> ranking = Ranking(StepTimes(runs, timelines));

@@ -9,10 +9,25 @@ Result<std::unique_ptr<BatchLoader>> BatchLoader::Make(const Scenario& scenario,
   options.replicas = replicas;
   options.rank = replica;
   options.seed = scenario.run.seed;
-  DistributedSampler sampler(source->size(), options);
-  return std::unique_ptr<BatchLoader>(new BatchLoader(std::move(source), std::move(sampler),
-                                                      scenario.batch.accumulate,
-                                                      scenario.model.kind == ModelKind::kTransformer));
+  return std::unique_ptr<BatchLoader>(new BatchLoader(std::move(source), options, scenario));
+}
+
+BatchLoader::BatchLoader(std::unique_ptr<DataSource> source, const SamplerOptions& options,
+                         const Scenario& scenario)
+    : source_(std::move(source)),
+      options_(options),
+      sampler_(source_->size(), options),
+      accumulate_(scenario.batch.accumulate),
+      batch_samples_(scenario.batch.micro * scenario.batch.accumulate * scenario.parallel.data.size),
+      tokens_(scenario.model.kind == ModelKind::kTransformer) {}
+
+void BatchLoader::GoOn(int64_t step, int64_t samples) {
+  first_step_ = step;
+  first_sample_ = (samples + options_.replicas - 1) / options_.replicas;
+}
+
+int64_t BatchLoader::SamplesSeen(int64_t steps) const {
+  return options_.replicas * first_sample_ + (steps - first_step_) * batch_samples_;
 }
 
 int64_t BatchLoader::SampleAt(int64_t position) {
@@ -34,23 +49,34 @@ void BatchLoader::LoadPart(const LoadBatch& op, int64_t sample, int context_rank
   }
 }
 
+void BatchLoader::LoadSample(const LoadBatch& op, int64_t sample, int64_t row, int context_rank,
+                             std::span<const TensorRef> writes) {
+  const int64_t outputs = tokens_ ? op.columns : op.targets;
+  if (op.context.ranks > 1) {
+    LoadPart(op, sample, context_rank, writes[0].i32() + row * op.columns,
+             writes[1].i32() + row * op.columns);
+  } else if (tokens_) {
+    source_->Tokens(sample, {writes[0].i32() + row * op.columns, static_cast<size_t>(op.columns)},
+                    {writes[1].i32() + row * outputs, static_cast<size_t>(outputs)});
+  } else {
+    source_->Features(sample, {writes[0].f32() + row * op.columns, static_cast<size_t>(op.columns)},
+                      {writes[1].f32() + row * outputs, static_cast<size_t>(outputs)});
+  }
+}
+
 void BatchLoader::Load(const LoadBatch& op, int64_t step, int context_rank,
                        std::span<const TensorRef> writes) {
-  const int64_t first = (step * accumulate_ + op.micro_batch) * op.rows;
-  const int64_t outputs = tokens_ ? op.columns : op.targets;
-  for (int64_t row = 0; row < op.rows; ++row) {
-    const int64_t sample = SampleAt(first + row);
-    if (op.context.ranks > 1) {
-      LoadPart(op, sample, context_rank, writes[0].i32() + row * op.columns,
-               writes[1].i32() + row * op.columns);
-    } else if (tokens_) {
-      source_->Tokens(sample, {writes[0].i32() + row * op.columns, static_cast<size_t>(op.columns)},
-                      {writes[1].i32() + row * outputs, static_cast<size_t>(outputs)});
-    } else {
-      source_->Features(sample, {writes[0].f32() + row * op.columns, static_cast<size_t>(op.columns)},
-                        {writes[1].f32() + row * outputs, static_cast<size_t>(outputs)});
-    }
-  }
+  const int64_t first = first_sample_ + ((step - first_step_) * accumulate_ + op.micro_batch) * op.rows;
+  for (int64_t row = 0; row < op.rows; ++row)
+    LoadSample(op, SampleAt(first + row), row, context_rank, writes);
+}
+
+// In the order of the data, a replica's rows of a micro-batch after another's.
+void BatchLoader::LoadHeldOut(const LoadBatch& op, int64_t batch, int context_rank,
+                              std::span<const TensorRef> writes) {
+  const int64_t micro_batch = batch * accumulate_ + op.micro_batch;
+  const int64_t first = source_->size() + (micro_batch * options_.replicas + options_.rank) * op.rows;
+  for (int64_t row = 0; row < op.rows; ++row) LoadSample(op, first + row, row, context_rank, writes);
 }
 
 }  // namespace windtunnel

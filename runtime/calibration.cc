@@ -76,7 +76,8 @@ class Calibrator {
   };
 
   void FindTargets();
-  OpIndex FindOwn(AxisId axis, const TransferKey& key) const;
+  OpIndex FindOwn(AxisId axis, const TransferKey& key, const std::string& backend) const;
+  std::string BackendOf(int rank, AxisId axis) const;
   Result<int64_t> Agree(int decider, const std::string& what, double seconds_each, double seconds,
                         int64_t least, int64_t most);
   Status KernelPass();
@@ -122,30 +123,41 @@ class Calibrator {
 // Of all roles, in one order on all ranks.
 void Calibrator::FindTargets() {
   const Plan& plan = session_.plan();
-  std::set<std::tuple<std::string, int64_t, int>> seen;
+  std::set<std::tuple<std::string, int64_t, int, std::string>> seen;
   for (const Role& role : plan.roles) {
     for (const Op& op : role.steady.ops) {
       if (!IsCommunication(op.kind)) continue;
       const AxisId axis = role.streams[op.stream].axis;
       const TransferKey key = TransferKeyOf(op);
-      CollectiveSamples samples;
-      samples.op = key.op;
-      samples.bytes = key.bytes.count();
-      samples.ranks = plan.axes[axis].size();
-      if (!seen.emplace(samples.op, samples.bytes, samples.ranks).second) continue;
-      targets_.push_back(Target{axis, FindOwn(axis, key), samples_.collectives.size()});
-      samples_.collectives.push_back(std::move(samples));
+      for (int rank : role.ranks) {  // of which some may have a group within a node, others one over several
+        CollectiveSamples samples;
+        samples.op = key.op;
+        samples.backend = BackendOf(rank, axis);
+        samples.bytes = key.bytes.count();
+        samples.ranks = plan.axes[axis].size();
+        if (!seen.emplace(samples.op, samples.bytes, samples.ranks, samples.backend).second) continue;
+        targets_.push_back(Target{axis, FindOwn(axis, key, samples.backend), samples_.collectives.size()});
+        samples_.collectives.push_back(std::move(samples));
+      }
     }
   }
 }
 
-OpIndex Calibrator::FindOwn(AxisId axis, const TransferKey& key) const {
+// Empty for a group within a node.
+std::string Calibrator::BackendOf(int rank, AxisId axis) const {
+  const Plan& plan = session_.plan();
+  const Group& group = plan.axes[axis].GroupOf(rank);
+  return NodesOf(plan, group) > 1 ? CommunicatorName(plan, group) : "";
+}
+
+OpIndex Calibrator::FindOwn(AxisId axis, const TransferKey& key, const std::string& backend) const {
   const Role& role = session_.executor().role();
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     const Op& op = program_.ops[index];
     if (!IsCommunication(op.kind) || role.streams[op.stream].axis != axis) continue;
     const TransferKey own = TransferKeyOf(op);
-    if (own.op == key.op && own.bytes == key.bytes) return index;
+    if (own.op == key.op && own.bytes == key.bytes && BackendOf(session_.rank(), axis) == backend)
+      return index;
   }
   return -1;
 }

@@ -106,4 +106,16 @@ struct GlooOptions {
 Result<std::unique_ptr<Communicator>> MakeGlooCommunicator(Store& store, const GlooOptions& options);
 std::string GlooVersion();
 
+struct MpiOptions {
+  std::string name;  // of the group: a prefix of its keys in the store
+  int rank = 0;      // within the group
+  int size = 1;
+  std::chrono::milliseconds timeout{60'000};  // of connecting and of every operator
+  bool shares_core = false;                   // with another rank, so waiting must not keep the core busy
+};
+
+// The same over MPI. Every process is one rank, started by windtunnel's launcher, mpirun or srun; it calls EndMpi (runtime/mpi.h) when all
+// its communicators are gone. Once an operator has failed, every later one of the process does.
+Result<std::unique_ptr<Communicator>> MakeMpiCommunicator(Store& store, const MpiOptions& options);
+
 }  // namespace windtunnel

@@ -36,6 +36,7 @@ class SyntheticTokens : public TokenSource {
       : seed_(seed), used_(static_cast<uint64_t>(std::min<int64_t>(vocab, 1024))) {}
 
   int64_t size() const override { return kSyntheticSamples; }
+  int64_t held_out() const override { return kSyntheticHeldOut; }
 
   void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
     WT_CHECK_EQ(ids.size(), targets.size());
@@ -61,12 +62,13 @@ class TextTokens : public TokenSource {
  public:
   TextTokens(std::string text, int64_t seq_len) : text_(std::move(text)), seq_len_(seq_len) {}
 
-  int64_t size() const override { return (static_cast<int64_t>(text_.size()) - 1) / seq_len_; }
+  int64_t size() const override { return sequences() - held_out(); }
+  int64_t held_out() const override { return sequences() / kHeldOutShare; }
 
   void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const override {
     WT_CHECK_EQ(static_cast<int64_t>(ids.size()), seq_len_);
     WT_CHECK_EQ(static_cast<int64_t>(targets.size()), seq_len_);
-    WT_CHECK_LT(sample, size());
+    WT_CHECK_LT(sample, sequences());
     const auto* bytes = reinterpret_cast<const unsigned char*>(text_.data()) + sample * seq_len_;
     for (int64_t t = 0; t < seq_len_; ++t) {
       ids[t] = bytes[t];
@@ -75,6 +77,8 @@ class TextTokens : public TokenSource {
   }
 
  private:
+  int64_t sequences() const { return (static_cast<int64_t>(text_.size()) - 1) / seq_len_; }
+
   std::string text_;
   int64_t seq_len_;
 };
@@ -94,6 +98,7 @@ class Regression : public DataSource {
   }
 
   int64_t size() const override { return kSyntheticSamples; }
+  int64_t held_out() const override { return kSyntheticHeldOut; }
 
   void Features(int64_t sample, std::span<float> in, std::span<float> out) const override {
     WT_CHECK_EQ(static_cast<int64_t>(in.size()), inputs_);

@@ -21,6 +21,8 @@ class DataSource {
   virtual ~DataSource() = default;
   // Samples in an epoch.
   virtual int64_t size() const = 0;
+  // Samples that training never sees, numbered from size() on.
+  virtual int64_t held_out() const = 0;
   // Sequence `sample`: ids[t] is followed by targets[t]. Both have seq_len elements. REQUIRES: a
   // transformer's source.
   virtual void Tokens(int64_t sample, std::span<int32_t> ids, std::span<int32_t> targets) const = 0;
@@ -28,8 +30,12 @@ class DataSource {
   virtual void Features(int64_t sample, std::span<float> in, std::span<float> out) const = 0;
 };
 
-// Samples that synthetic sources call an epoch.
+// Samples that synthetic sources call an epoch, and those that they hold out.
 inline constexpr int64_t kSyntheticSamples = 65'536;
+inline constexpr int64_t kSyntheticHeldOut = 256;
+
+// Of a text's sequences the last tenth is held out, rounded down.
+inline constexpr int64_t kHeldOutShare = 10;
 
 // "synthetic": for a transformer, a noisy recurrence over tokens; for an MLP, a regression on a fixed linear
 // teacher. Both can be learned, so a loss that does not fall is a bug. Anything else is a text file, read as

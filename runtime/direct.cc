@@ -15,13 +15,13 @@ namespace {
 constexpr int64_t kDirectBytes = int64_t{256}
                                  << 10;  // that a rank sends; beyond it rings win (bench/collective_bench.cc)
 constexpr int kDirectRanks = 8;
-constexpr int64_t kPiece = static_cast<int64_t>(DirectChannel::kMessageBytes);
+constexpr int64_t kPiece = static_cast<int64_t>(MessageChannel::kMessageBytes);
 
 // One operator, seen from one rank: what goes to and comes from each peer. Messages travel in pieces of 64
 // KiB; a message without bytes (a barrier's, a part of no elements) travels all the same.
 class Exchange {
  public:
-  Exchange(const GroupOperator& op, DirectChannel& channel)
+  Exchange(const GroupOperator& op, MessageChannel& channel)
       : op_(op), channel_(channel), rank_(channel.rank()), size_(channel.size()) {}
 
   int Pieces() const {
@@ -38,8 +38,9 @@ class Exchange {
       const std::optional<Message> message = Outgoing(peer);
       if (piece >= PiecesOf(message)) continue;
       if (staged != message) {
-        channel_.Stage(op_.fingerprint, message->data + piece * kPiece,
-                       static_cast<size_t>(std::min(kPiece, message->bytes - piece * kPiece)));
+        WT_RETURN_IF_ERROR(
+            channel_.Stage(op_.fingerprint, message->data + piece * kPiece,
+                           static_cast<size_t>(std::min(kPiece, message->bytes - piece * kPiece))));
         staged = message;
       }
       WT_RETURN_IF_ERROR(channel_.SendStaged(peer));
@@ -177,16 +178,16 @@ class Exchange {
   }
 
   const GroupOperator& op_;
-  DirectChannel& channel_;
+  MessageChannel& channel_;
   int rank_, size_;
   std::array<void*, kDirectRanks> received_{};
 };
 
 // A barrier of many ranks: in round k every rank tells the one 2^k further on (Hensgen, Finkel and Manber,
 // 1988).
-Status DisseminationBarrier(const GroupOperator& op, DirectChannel& channel) {
+Status DisseminationBarrier(const GroupOperator& op, MessageChannel& channel) {
   const int rank = channel.rank(), size = channel.size();
-  channel.Stage(op.fingerprint, nullptr, 0);
+  WT_RETURN_IF_ERROR(channel.Stage(op.fingerprint, nullptr, 0));
   for (int distance = 1; distance < size; distance *= 2) {
     WT_RETURN_IF_ERROR(channel.SendStaged((rank + distance) % size));
     WT_RETURN_IF_ERROR(channel.Receive((rank - distance + size) % size, op.fingerprint));
@@ -227,12 +228,12 @@ void RunAlone(const GroupOperator& op) {
 
 bool BeginSendsAll(const GroupOperator& op, int size) { return size <= kDirectRanks && op.bytes() <= kPiece; }
 
-Status BeginDirect(const GroupOperator& op, DirectChannel& channel) {
+Status BeginDirect(const GroupOperator& op, MessageChannel& channel) {
   if (op.operation == GroupOperation::kBarrier && channel.size() > kDirectRanks) return Ok();
   return Exchange(op, channel).Send(0);
 }
 
-Status FinishDirect(const GroupOperator& op, DirectChannel& channel) {
+Status FinishDirect(const GroupOperator& op, MessageChannel& channel) {
   if (op.operation == GroupOperation::kBarrier && channel.size() > kDirectRanks)
     return DisseminationBarrier(op, channel);
   Exchange exchange(op, channel);

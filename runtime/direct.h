@@ -10,8 +10,8 @@
 #pragma once
 
 #include "base/result.h"
-#include "runtime/direct_channel.h"
 #include "runtime/group_operator.h"
+#include "runtime/message_channel.h"
 
 namespace windtunnel {
 
@@ -27,7 +27,7 @@ bool BeginSendsAll(const GroupOperator& op, int size);
 void RunAlone(const GroupOperator& op);
 
 // REQUIRES: GoesDirect. Finish follows Begin, with no other operator between.
-Status BeginDirect(const GroupOperator& op, DirectChannel& channel);
-Status FinishDirect(const GroupOperator& op, DirectChannel& channel);
+Status BeginDirect(const GroupOperator& op, MessageChannel& channel);
+Status FinishDirect(const GroupOperator& op, MessageChannel& channel);
 
 }  // namespace windtunnel

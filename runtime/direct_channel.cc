@@ -106,7 +106,7 @@ Status DirectChannel::Greet() {
     if (rank == rank_) continue;
     const sockaddr_storage here = AddressOf(*context_->getPair(rank));
     memcpy(message.data(), &here, sizeof here);
-    Stage(hello, message.data(), message.size());
+    WT_RETURN_IF_ERROR(Stage(hello, message.data(), message.size()));
     WT_RETURN_IF_ERROR(SendStaged(rank));
   }
   for (int rank = 0; rank < size(); ++rank) {
@@ -129,11 +129,12 @@ void DirectChannel::SetLimits(Clock::time_point deadline, std::chrono::microseco
   spin_ = spin;
 }
 
-void DirectChannel::Stage(const Fingerprint& fingerprint, const void* data, size_t bytes) {
+Status DirectChannel::Stage(const Fingerprint& fingerprint, const void* data, size_t bytes) {
   WT_CHECK_LE(bytes, kMessageBytes);
   staged_->fingerprint = fingerprint;
   if (bytes > 0) memcpy(staged_->bytes, data, bytes);
   staged_bytes_ = bytes;
+  return Ok();
 }
 
 Status DirectChannel::SendStaged(int peer) {
@@ -178,9 +179,7 @@ Result<void*> DirectChannel::Take(int peer, const Fingerprint& expected) {
     return Failed("nothing came from rank {}: {}", peer, GlooMessage(error));
   }
   Message& message = *peers_[peer].received;
-  if (message.fingerprint != expected)
-    return Failed("ranks disagree: this rank is at {}, rank {} at {}", Describe(expected), peer,
-                  Describe(message.fingerprint));
+  if (message.fingerprint != expected) return RanksDisagree(expected, peer, message.fingerprint);
   return static_cast<void*>(message.bytes);
 }
 

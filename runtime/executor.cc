@@ -31,6 +31,7 @@ struct Executor::Run_ {
   const Program& program;
   int64_t step;
   const ExecutionMode& mode;
+  int64_t noted_step;  // as the flight recorder tells programs apart
   Clock::time_point start{};
   Duration thread_start{};
   Duration now{};                   // the end of the last operator
@@ -66,8 +67,11 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
 Executor::~Executor() = default;
 
 Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
+  const int64_t noted_step = &program == &role_.restore    ? FlightRecorder::kRestore
+                             : &program == &role_.evaluate ? FlightRecorder::kEvaluation
+                                                           : step;
   if (device_.queues() != nullptr) return QueuedRun(*this, program, step, mode).Run();
-  Run_ run{program, step, mode};
+  Run_ run{program, step, mode, noted_step};
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;
   run.timeline.spans.reserve(program.ops.size());
@@ -89,7 +93,7 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
 Status Executor::Execute(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   if (IsMemory(op.kind)) return ExecuteMemory(run, index);
-  recorder_.Note(run.step, index);
+  recorder_.Note(run.noted_step, index);
   const ExecutionMode& mode = run.mode;
   if (index == mode.submit_before) WT_RETURN_IF_ERROR(SubmitCommunication(run, mode.only));
   if (!IsCommunication(op.kind)) return Compute(run, index);
@@ -140,6 +144,7 @@ Status Executor::SubmitCommunication(Run_& run, OpIndex index) {
     Resolve(op.writes, writes_);
   }
   run.tickets[index] = CommunicatorOf(op.stream).Submit(op.kind, reads_, writes_, op.name, after);
+  recorder_.NoteSubmitted(run.noted_step, index, run.tickets[index]);
   run.submitted.push_back(index);
   return Ok();
 }
@@ -151,7 +156,7 @@ bool Executor::IsPending(const Run_& run, OpIndex dependency) const {
 
 Status Executor::WaitFor(Run_& run, OpIndex communication) {
   if (!IsPending(run, communication)) return Ok();
-  recorder_.NoteWaiting(run.step, communication);
+  recorder_.NoteWaiting(run.noted_step, communication);
   return CommunicatorOf(run.program.ops[communication].stream).Wait(run.tickets[communication]);
 }
 
@@ -163,7 +168,10 @@ Status Executor::Compute(Run_& run, OpIndex index) {
   Resolve(op.writes, writes_);
   const Duration start = run.Time();
   if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
-    loader_.Load(*load, run.step, plan_.mesh.PlaceOf(rank_).context, writes_);
+    const int context_rank = plan_.mesh.PlaceOf(rank_).context;
+    if (run.noted_step == FlightRecorder::kEvaluation)
+      loader_.LoadHeldOut(*load, run.step, context_rank, writes_);
+    else loader_.Load(*load, run.step, context_rank, writes_);
   } else {
     const MeshPlace place = plan_.mesh.PlaceOf(rank_);
     const KernelContext context{run.step,
@@ -180,7 +188,7 @@ Status Executor::Compute(Run_& run, OpIndex index) {
 
 Status Executor::Finish(Run_& run) {
   for (OpIndex index : run.submitted) {
-    recorder_.NoteWaiting(run.step, index);
+    recorder_.NoteWaiting(run.noted_step, index);
     const Op& op = run.program.ops[index];
     if (auto status = CommunicatorOf(op.stream).Wait(run.tickets[index]); !status) return status;
   }
@@ -192,7 +200,7 @@ Status Executor::Finish(Run_& run) {
     run.timeline.spans.push_back(
         Span{index, stream, Since(run.start, times.start), Since(run.start, times.end)});
   }
-  recorder_.NoteStepDone(run.step);
+  recorder_.NoteStepDone(run.noted_step);
   return Ok();
 }
 
@@ -208,6 +216,20 @@ std::span<const float> Executor::Values(const Slice& slice) const {
     return fetched_;
   }
   return {data + first, static_cast<size_t>(elements)};
+}
+
+Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
+  const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  WT_CHECK_EQ(static_cast<size_t>(elements), values.size());
+  auto* place = reinterpret_cast<float*>(pool_.address(slice.buffer)) + first;
+  DeviceQueues* queues = device_.queues();
+  if (queues == nullptr) {
+    std::copy(values.begin(), values.end(), place);
+    return Ok();
+  }
+  const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
+  WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, place, values.data(), bytes));
+  return queues->Restart();  // which waits
 }
 
 std::optional<double> Executor::Loss() const {

@@ -52,7 +52,8 @@ class Executor {
            FlightRecorder& recorder);
   ~Executor();
 
-  // Runs a program of this rank's role to its end. Errors: an operator's, with its name.
+  // Runs a program of this rank's role to its end. `step` is the step's number; of Role::evaluate, the held-out batch's. Errors: an
+  // operator's, with its name.
   Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
 
   // The mean of the last step's micro-batch losses (nothing in a pipeline before its last stage), and its gradient norm (0 when
@@ -64,6 +65,10 @@ class Executor {
   const Role& role() const { return role_; }
   // The values of a slice of an fp32 buffer; of a device with memory of its own they last until the next call.
   std::span<const float> Values(const Slice& slice) const;
+  // Puts values there, between programs. REQUIRES: as many as the slice has elements.
+  Status SetValues(const Slice& slice, std::span<const float> values);
+  // Whether the buffer has memory now.
+  bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
   // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
   const std::vector<Duration>& host_times() const { return host_times_; }
   // When the last Run began: what its timeline's times are since.

@@ -44,14 +44,32 @@ FlightRecorder FlightRecorder::Private() {
   return FlightRecorder(std::shared_ptr<Slot[]>(new Slot[1]()), 1, 0);
 }
 
-FlightRecorder::Position FlightRecorder::Last(int rank) const {
-  WT_CHECK_LT(rank, ranks_);
-  const uint64_t note = slots_[rank].note.load(std::memory_order_relaxed);
+FlightRecorder::Position FlightRecorder::PositionOf(uint64_t note) {
   Position position;
   position.state = static_cast<State>(note >> 62);
-  position.step = static_cast<int64_t>(static_cast<uint32_t>(note >> 30)) - 1;
-  position.op = position.state == State::kStarting ? -1 : static_cast<int32_t>(note & ((1u << 30) - 1));
+  if (position.state == State::kStarting) return position;
+  position.step = static_cast<int64_t>(static_cast<uint32_t>(note >> 30)) + kEvaluation;
+  position.op = static_cast<int32_t>(note & ((1u << 30) - 1));
   return position;
+}
+
+FlightRecorder::Position FlightRecorder::Last(int rank) const {
+  WT_CHECK_LT(rank, ranks_);
+  return PositionOf(slots_[rank].note.load(std::memory_order_relaxed));
+}
+
+std::vector<FlightRecorder::Event> FlightRecorder::Events(int rank) const {
+  WT_CHECK_LT(rank, ranks_);
+  const Slot& slot = slots_[rank];
+  const uint64_t end = slot.events.load(std::memory_order_acquire);
+  std::vector<Event> events;
+  for (uint64_t i = end > kEvents ? end - kEvents : 0; i < end; ++i) {
+    const Entry& entry = slot.entries[i % kEvents];
+    events.push_back({PositionOf(entry.note.load(std::memory_order_relaxed)),
+                      entry.number.load(std::memory_order_relaxed),
+                      entry.time_ns.load(std::memory_order_relaxed)});
+  }
+  return events;
 }
 
 }  // namespace windtunnel

@@ -1,18 +1,22 @@
-// Where every rank is, readable from outside even after kill -9: a file that all ranks map, with one cache
-// line of a rank's own.
+// Where every rank is, and what it did last, readable from outside even after kill -9: a file that all ranks map, with a part of a
+// rank's own.
 //
-//   WT_ASSIGN_OR_RETURN(FlightRecorder all, FlightRecorder::Create(path, world_size));         // the
-//   launcher WT_ASSIGN_OR_RETURN(FlightRecorder mine, FlightRecorder::Open(path, rank));                // a
-//   rank mine.Note(step, op);  …  mine.NoteStepDone(step); FlightRecorder::Position last = all.Last(rank);
+//   WT_ASSIGN_OR_RETURN(FlightRecorder all, FlightRecorder::Create(path, world_size));  // the launcher
+//   WT_ASSIGN_OR_RETURN(FlightRecorder mine, FlightRecorder::Open(path, rank));         // a rank
+//   mine.Note(step, op);  …  mine.NoteStepDone(step);
+//   FlightRecorder::Position last = all.Last(rank);
 //
-// A note is one relaxed store of 8 bytes to a line that nobody else writes: about a nanosecond, and never
-// torn.
+// A note is a few relaxed stores to memory that nobody else writes, and a look at the clock: some 30 ns, and the position is never
+// torn. runtime/flight_record.h makes a file of the notes that a person can read.
 #pragma once
+
+#include <time.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -21,13 +25,22 @@ namespace windtunnel {
 class FlightRecorder {
  public:
   enum class State : uint8_t { kStarting, kRunning, kWaiting, kDone };
-  // Step -1 is initialisation; `op` indexes the program that the role runs in that step. kDone: the step has
-  // ended.
+  // Programs beside those of steps 0, 1, …, in the place of a step's number.
+  static constexpr int64_t kInitialization = -1, kRestore = -2, kEvaluation = -3;
+  // `op` indexes the program that the role runs in that step. kDone: the step has ended.
   struct Position {
     State state = State::kStarting;
-    int64_t step = -1;
+    int64_t step = kInitialization;
     int32_t op = -1;
   };
+  // A note with its time. `number`: of a communication, the how-manieth of its communicator on this rank; else 0.
+  struct Event {
+    Position position;
+    uint32_t number = 0;
+    int64_t time_ns = 0;  // since 1970
+  };
+  // Notes that are kept of each rank: a communication leaves three, any other operator one.
+  static constexpr uint64_t kEvents = 4096;
 
   // Makes the file, or overwrites it. Errors: Failed (names the file).
   static Result<FlightRecorder> Create(const std::string& path, int ranks);
@@ -37,29 +50,51 @@ class FlightRecorder {
   static FlightRecorder Private();
 
   // The rank has begun operator `op`. Steps beyond 2^31 wrap.
-  void Note(int64_t step, int32_t op) { Store(State::kRunning, step, op); }
+  void Note(int64_t step, int32_t op) { Store(State::kRunning, step, op, 0); }
+  // It has submitted operator `op`, a communication, as number `number` of its communicator.
+  void NoteSubmitted(int64_t step, int32_t op, uint64_t number) {
+    Store(State::kRunning, step, op, static_cast<uint32_t>(number));
+  }
   // It waits for operator `op`, a communication.
-  void NoteWaiting(int64_t step, int32_t op) { Store(State::kWaiting, step, op); }
-  void NoteStepDone(int64_t step) { Store(State::kDone, step, 0); }
+  void NoteWaiting(int64_t step, int32_t op) { Store(State::kWaiting, step, op, 0); }
+  void NoteStepDone(int64_t step) { Store(State::kDone, step, 0, 0); }
 
   int ranks() const { return ranks_; }
   // The last note of a rank. REQUIRES: rank < ranks().
   Position Last(int rank) const;
+  // Its last notes, oldest first. Of a rank that is still noting the oldest may be torn. REQUIRES: rank < ranks().
+  std::vector<Event> Events(int rank) const;
 
  private:
+  struct Entry {
+    std::atomic<uint64_t> note;
+    std::atomic<int64_t> time_ns;
+    std::atomic<uint32_t> number;
+  };
   struct alignas(64) Slot {
-    std::atomic<uint64_t> note;  // state (2 bits), step + 1 (32), op (30)
+    std::atomic<uint64_t> note;  // state (2 bits), step + 3 (32), op (30)
+    std::atomic<uint64_t> events;
+    Entry entries[kEvents];
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
   FlightRecorder(std::shared_ptr<Slot[]> slots, int ranks, int rank)
       : slots_(std::move(slots)), ranks_(ranks), mine_(&slots_[rank]) {}
   static Result<FlightRecorder> Map(const std::string& path, int fd, int ranks, int rank);
+  static Position PositionOf(uint64_t note);
 
-  void Store(State state, int64_t step, int32_t op) {
-    uint64_t note = static_cast<uint64_t>(state) << 62 |
-                    static_cast<uint64_t>(static_cast<uint32_t>(step + 1)) << 30 |
-                    (static_cast<uint64_t>(op) & ((1u << 30) - 1));
+  void Store(State state, int64_t step, int32_t op, uint32_t number) {
+    const uint64_t note = static_cast<uint64_t>(state) << 62 |
+                          static_cast<uint64_t>(static_cast<uint32_t>(step - kEvaluation)) << 30 |
+                          (static_cast<uint64_t>(op) & ((1u << 30) - 1));
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t index = mine_->events.load(std::memory_order_relaxed);
+    Entry& entry = mine_->entries[index % kEvents];
+    entry.note.store(note, std::memory_order_relaxed);
+    entry.time_ns.store(now.tv_sec * 1'000'000'000LL + now.tv_nsec, std::memory_order_relaxed);
+    entry.number.store(number, std::memory_order_relaxed);
+    mine_->events.store(index + 1, std::memory_order_release);
     mine_->note.store(note, std::memory_order_relaxed);
   }
 

@@ -9,22 +9,19 @@
 #include "runtime/direct_channel.h"
 #include "runtime/gloo_connect.h"
 #include "runtime/group_operator.h"
+#include "runtime/operator_failure.h"
 #include "runtime/queued_communicator.h"
 #include "runtime/ring.h"
 
 namespace windtunnel {
 namespace {
 
-using std::chrono::milliseconds;
 using Clock = Communicator::Clock;
-
-// After a failure, how long peers get to say where they are. Those that the same deadline hit are late by
-// their skew only.
-constexpr milliseconds kViewsTime{500};
 
 class GlooRunner : public OperatorRunner {
  public:
-  GlooRunner(Store& store, const GlooOptions& options) : store_(store), options_(options) {}
+  GlooRunner(Store& store, const GlooOptions& options)
+      : store_(store), options_(options), failures_(store, options.name, options.rank, options.size) {}
 
   Status Connect() {
     if (options_.size == 1) return Ok();
@@ -82,36 +79,15 @@ class GlooRunner : public OperatorRunner {
   // as well.
   Status Explain(const GroupOperator& op, Clock::time_point start, Status status) {
     if (status) return status;
-    const bool timed_out = Clock::now() - start >= options_.timeout;
-    std::string text =
-        fmt::format("rank {} of group '{}': {} '{}' ({}) failed: {}", options_.rank, options_.name,
-                    Name(op.operation), op.name, Describe(op.fingerprint), status.error().message);
-    text += PeerViews(op, timed_out);
+    Error explained = failures_.Explain(op, start, options_.timeout, status.error());
     if (direct_ != nullptr) direct_->Close();
     if (bulk_ != nullptr) bulk_->Close();
-    return Failed("{}", text);
-  }
-
-  // Tells the store where this rank is, and collects what its peers have told: "; rank 1 was at number 7,
-  // barrier 'start'".
-  std::string PeerViews(const GroupOperator& op, bool timed_out) {
-    const std::string prefix = "failed/" + options_.name + "/";
-    const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
-    if (!store_.Set(prefix + std::to_string(options_.rank), view)) return "";
-    const auto deadline = Clock::now() + (timed_out ? kViewsTime : milliseconds(0));
-    std::string text;
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer == options_.rank) continue;
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-      Result<std::string> theirs = store_.Get(prefix + std::to_string(peer), std::max(left, milliseconds(0)));
-      if (theirs) text += fmt::format("; rank {} was at {}", peer, *theirs);
-      else if (timed_out) text += fmt::format("; rank {} did not get that far", peer);
-    }
-    return text;
+    return tl::unexpected(std::move(explained));
   }
 
   Store& store_;
   GlooOptions options_;
+  OperatorFailures failures_;
   std::unique_ptr<DirectChannel> direct_;
   std::unique_ptr<BulkChannel> bulk_;
 };

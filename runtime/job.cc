@@ -88,6 +88,36 @@ MemoryPeak ToPeak(const Json& json) {
   return peak;
 }
 
+Json ToJson(const RunOptions& run) {
+  return Json{{"checkpoints", run.checkpoints},
+              {"checkpoint_every", run.checkpoint_every},
+              {"keep", run.keep},
+              {"resume_from", run.resume_from},
+              {"evaluates", run.evaluates},
+              {"import_weights", run.import_weights},
+              {"reporting",
+               {{"every", run.reporting.every},
+                {"lines", run.reporting.lines},
+                {"tensorboard", run.reporting.tensorboard},
+                {"peak", run.reporting.peak.flops_per_second()}}}};
+}
+
+RunOptions ToRunOptions(const Json& json) {
+  RunOptions run;
+  run.checkpoints = json.at("checkpoints").get<std::string>();
+  run.checkpoint_every = json.at("checkpoint_every").get<int64_t>();
+  run.keep = json.at("keep").get<int64_t>();
+  run.resume_from = json.at("resume_from").get<std::string>();
+  run.evaluates = json.at("evaluates").get<bool>();
+  run.import_weights = json.at("import_weights").get<std::string>();
+  const Json& reporting = json.at("reporting");
+  run.reporting.every = reporting.at("every").get<int64_t>();
+  run.reporting.lines = reporting.at("lines").get<bool>();
+  run.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
+  run.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
+  return run;
+}
+
 std::string ToCbor(const Json& json) {
   const std::vector<uint8_t> bytes = Json::to_cbor(json);
   return std::string(bytes.begin(), bytes.end());
@@ -105,6 +135,7 @@ Result<T> Parse(const std::string& bytes, const char* what, Read read) {
 
 Json ToJson(const CollectiveSamples& c) {
   return Json{{"op", c.op},
+              {"backend", c.backend},
               {"bytes", c.bytes},
               {"ranks", c.ranks},
               {"arrived", ToJson(c.arrived)},
@@ -119,6 +150,7 @@ Json ToJson(const CollectiveSamples& c) {
 CollectiveSamples ToCollectiveSamples(const Json& json) {
   CollectiveSamples c;
   c.op = json.at("op").get<std::string>();
+  c.backend = json.at("backend").get<std::string>();
   c.bytes = json.at("bytes").get<int64_t>();
   c.ranks = json.at("ranks").get<int>();
   c.arrived = ToDurations(json.at("arrived"));
@@ -133,40 +165,56 @@ CollectiveSamples ToCollectiveSamples(const Json& json) {
 
 }  // namespace
 
-Result<Job> ReadJob(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+Result<Job> ParseJob(const std::string& text, const std::string& where) {
   try {
-    const Json json = Json::parse(file);
+    const Json json = Json::parse(text);
     Job job;
     job.mode = json.at("mode") == "calibrate" ? Job::Mode::kCalibrate : Job::Mode::kRun;
     job.scenario = json.at("scenario").get<std::string>();
     job.world_size = json.at("world_size").get<int>();
+    job.local_ranks = json.at("local_ranks").get<int>();
     job.cores = json.at("cores").get<int64_t>();
     job.host = json.at("host").get<std::string>();
+    job.interface = json.at("interface").get<std::string>();
     job.store_port = json.at("store_port").get<int>();
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
     job.collective_timeout_ms = json.at("collective_timeout_ms").get<int64_t>();
+    job.run = ToRunOptions(json.at("run"));
     return job;
   } catch (const Json::exception& error) {
-    return InvalidInput("{}: not a job file: {}", path, error.what());
+    return InvalidInput("{}: not a job file: {}", where, error.what());
   }
 }
 
-Status WriteJob(const Job& job, const std::string& path) {
+std::string Serialize(const Job& job) {
   const Json json{{"mode", job.mode == Job::Mode::kCalibrate ? "calibrate" : "run"},
                   {"scenario", job.scenario},
                   {"world_size", job.world_size},
+                  {"local_ranks", job.local_ranks},
                   {"cores", job.cores},
                   {"host", job.host},
+                  {"interface", job.interface},
                   {"store_port", job.store_port},
                   {"token", job.token},
                   {"flight_record", job.flight_record},
-                  {"collective_timeout_ms", job.collective_timeout_ms}};
+                  {"collective_timeout_ms", job.collective_timeout_ms},
+                  {"run", ToJson(job.run)}};
+  return json.dump(2) + "\n";
+}
+
+Result<Job> ReadJob(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ParseJob(text.str(), path);
+}
+
+Status WriteJob(const Job& job, const std::string& path) {
   std::ofstream file(path);
-  file << json.dump(2) << "\n";
+  file << Serialize(job);
   if (!file.flush()) return Failed("{}: cannot be written", path);
   return Ok();
 }
@@ -175,7 +223,15 @@ std::string Serialize(const RankRun& run) {
   Json timelines = Json::array(), traced = Json::array();
   for (const Timeline& timeline : run.timelines) timelines.push_back(ToJson(timeline));
   for (const Timeline& timeline : run.traced) traced.push_back(ToJson(timeline));
-  return ToCbor(Json{{"losses", run.losses},
+  Json saves = Json::array();
+  for (const RankRun::Save& save : run.saves)
+    saves.push_back({save.step, save.time.picoseconds(), save.bytes.count()});
+  return ToCbor(Json{{"first_step", run.first_step},
+                     {"saves", saves},
+                     {"steps_after_saves", run.steps_after_saves},
+                     {"held_out_losses", run.held_out_losses},
+                     {"held_out_sequences", run.held_out_sequences},
+                     {"losses", run.losses},
                      {"gradient_norms", run.gradient_norms},
                      {"timelines", timelines},
                      {"traced", traced},
@@ -188,6 +244,14 @@ std::string Serialize(const RankRun& run) {
 Result<RankRun> ParseRankRun(const std::string& bytes) {
   return Parse<RankRun>(bytes, "a measurement", [](const Json& json) {
     RankRun run;
+    run.first_step = json.at("first_step").get<int64_t>();
+    for (const Json& save : json.at("saves")) {
+      run.saves.push_back(
+          {save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
+    }
+    run.steps_after_saves = json.at("steps_after_saves").get<int64_t>();
+    run.held_out_losses = json.at("held_out_losses").get<std::vector<double>>();
+    run.held_out_sequences = json.at("held_out_sequences").get<int64_t>();
     run.losses = json.at("losses").get<std::vector<double>>();
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
     for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));

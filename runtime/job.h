@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "cost_models/fit.h"
 #include "plan/timeline.h"
+#include "runtime/run_options.h"
 
 namespace windtunnel {
 
@@ -14,18 +15,34 @@ struct Job {
   enum class Mode { kRun, kCalibrate } mode = Mode::kRun;
   std::string scenario;  // resolved, YAML
   int world_size = 1;
-  int64_t cores = 1;  // of the node, that its ranks share
-  std::string host = "127.0.0.1";
+  int local_ranks = 1;                  // on each node
+  int64_t cores = 1;                    // of the node, that its ranks share
+  std::string host = "127.0.0.1";       // of the store
+  std::string interface = "127.0.0.1";  // of this node, on which communicators listen
   int store_port = 0;
   std::string token;
   std::string flight_record;  // path
   int64_t collective_timeout_ms = 60'000;
+  RunOptions run;
 };
 Result<Job> ReadJob(const std::string& path);
+Result<Job> ParseJob(const std::string& text, const std::string& where);
+std::string Serialize(const Job& job);
 Status WriteJob(const Job& job, const std::string& path);
 
 // What one rank measured in a run. Steps count from 0; the first measured one is `warmup`.
 struct RankRun {
+  // A checkpoint: the steps done, how long the rank took over it, and what the rank wrote.
+  struct Save {
+    int64_t step = 0;
+    Duration time;
+    Bytes bytes;
+  };
+  int64_t first_step = 0;  // that this run did; those before are in the checkpoint it went on from
+  std::vector<Save> saves;
+  int64_t steps_after_saves = 0;               // that are not among the measured ones for it
+  std::vector<double> held_out_losses;         // by batch; empty: not evaluated, or another rank has them
+  int64_t held_out_sequences = 0;              // of all ranks
   std::vector<double> losses, gradient_norms;  // of every step
   std::vector<Timeline> timelines;             // of the measured steps; without spans where `traced` has some
   std::vector<Timeline> traced;                // of further steps, whose operators were timed one by one

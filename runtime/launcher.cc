@@ -92,17 +92,21 @@ struct Command {
   bool pin = false;
 };
 
-std::map<std::string, std::string> ContractVariables(const LaunchOptions& options, int rank) {
-  const std::string size = std::to_string(options.ranks), number = std::to_string(rank);
+// A rank's number in the job. `local`: on this node.
+int GlobalRank(const LaunchOptions& options, int local) { return options.node * options.ranks + local; }
+
+std::map<std::string, std::string> ContractVariables(const LaunchOptions& options, int local) {
+  const int rank = GlobalRank(options, local);
+  const std::string size = std::to_string(options.ranks * options.nodes), number = std::to_string(rank);
   std::map<std::string, std::string> variables = {
       {"RANK", number},
-      {"LOCAL_RANK", number},
+      {"LOCAL_RANK", std::to_string(local)},
       {"ROLE_RANK", number},
       {"WORLD_SIZE", size},
-      {"LOCAL_WORLD_SIZE", size},
+      {"LOCAL_WORLD_SIZE", std::to_string(options.ranks)},
       {"ROLE_WORLD_SIZE", size},
-      {"GROUP_RANK", "0"},
-      {"GROUP_WORLD_SIZE", "1"},
+      {"GROUP_RANK", std::to_string(options.node)},
+      {"GROUP_WORLD_SIZE", std::to_string(options.nodes)},
       {"ROLE_NAME", "default"},
       {"MASTER_ADDR", options.master_addr},
       {"MASTER_PORT", std::to_string(options.master_port)},
@@ -112,12 +116,14 @@ std::map<std::string, std::string> ContractVariables(const LaunchOptions& option
   for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
     if (options.pin || getenv(threads) == nullptr) variables.insert_or_assign(threads, std::string("1"));
   for (const auto& [name, value] : options.environment) variables[name] = value;
+  if (options.environment_of)
+    for (const auto& [name, value] : options.environment_of(rank)) variables[name] = value;
   return variables;
 }
 
-Command MakeCommand(const LaunchOptions& options, int rank) {
+Command MakeCommand(const LaunchOptions& options, int local) {
   Command command;
-  const std::map<std::string, std::string> variables = ContractVariables(options, rank);
+  const std::map<std::string, std::string> variables = ContractVariables(options, local);
   command.strings = options.argv;
   for (char** inherited = environ; *inherited != nullptr; ++inherited) {
     const std::string text = *inherited;
@@ -128,7 +134,7 @@ Command MakeCommand(const LaunchOptions& options, int rank) {
     (i < options.argv.size() ? command.arguments : command.environment).push_back(command.strings[i].data());
   command.arguments.push_back(nullptr);
   command.environment.push_back(nullptr);
-  command.pin = options.pin && CoreOfRank(rank, command.core);
+  command.pin = options.pin && CoreOfRank(local, command.core);
   return command;
 }
 
@@ -144,8 +150,9 @@ Command MakeCommand(const LaunchOptions& options, int rank) {
   _exit(127);
 }
 
-Result<RankProcess> Start(const LaunchOptions& options, int rank) {
-  const Command command = MakeCommand(options, rank);
+Result<RankProcess> Start(const LaunchOptions& options, int local) {
+  const Command command = MakeCommand(options, local);
+  const int rank = GlobalRank(options, local);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return Failed("cannot start rank {}: {}", rank, strerror(errno));
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
@@ -175,16 +182,22 @@ class Job {
       WT_ASSIGN_OR_RETURN(RankProcess process, Start(options_, rank));
       ranks_.push_back(std::move(process));
     }
-    while (AnyRunning() && first_ < 0 && interrupt_ == 0) Watch(Clock::now() + kTick);
+    while (AnyRunning() && first_ < 0 && interrupt_ == 0 && reason_to_end_.empty())
+      Watch(Clock::now() + kTick);
     if (interrupt_ != 0) {
       Signal(interrupt_);
       EndAll();
       return Failed("interrupted by signal {} ({}); all ranks have ended", interrupt_, strsignal(interrupt_));
     }
+    if (!reason_to_end_.empty()) {
+      EndAll();
+      return Failed("{}", reason_to_end_);
+    }
     if (first_ < 0) return Ok();
     const auto grace_end = Clock::now() + options_.grace;
     while (AnyRunning() && Clock::now() < grace_end) Watch(grace_end);
     const int culprit = Culprit();
+    if (options_.failed) options_.failed(GlobalRank(options_, culprit), *ranks_[culprit].status);
     EndAll();
     return Failed("{}", DescribeDeath(culprit));
   }
@@ -205,8 +218,9 @@ class Job {
     poll(polled.data(), polled.size(), MillisecondsUntil(until));
     if (const int signal = signals_.Next(); signal != 0) interrupt_ = signal;
     Reap();
-    if (options_.tick && Clock::now() >= next_tick_) {
-      options_.tick();
+    if (Clock::now() >= next_tick_) {
+      if (options_.tick) options_.tick();
+      if (options_.reason_to_end) reason_to_end_ = options_.reason_to_end();
       next_tick_ = Clock::now() + kTick;
     }
   }
@@ -244,8 +258,8 @@ class Job {
     while (AnyRunning()) Watch(Clock::now() + kTick);
   }
 
-  std::string DescribeDeath(int rank) const {
-    const int status = *ranks_[rank].status;
+  std::string DescribeDeath(int local) const {
+    const int status = *ranks_[local].status, rank = GlobalRank(options_, local);
     const std::string where = options_.last_op ? options_.last_op(rank) : "";
     const std::string said = options_.describe_error ? options_.describe_error(rank) : "";
     const std::string name = options_.name ? options_.name(rank) : fmt::format("rank {}", rank);
@@ -263,6 +277,7 @@ class Job {
   std::vector<RankProcess> ranks_;
   int first_ = -1;     // the first rank seen to have failed
   int interrupt_ = 0;  // the signal that this process got
+  std::string reason_to_end_;
   Clock::time_point next_tick_ = Clock::now();
 };
 

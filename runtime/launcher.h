@@ -22,22 +22,31 @@
 namespace windtunnel {
 
 struct LaunchOptions {
-  int ranks = 1;
+  int ranks = 1;  // on this node
+  // Where the job has other nodes, each with as many ranks, that their own launchers start.
+  int node = 0, nodes = 1;
   std::vector<std::string> argv;  // of every rank; the first is the program's path
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::map<std::string, std::string> environment;  // beside the contract's variables
-  // Rank r runs on core r, modulo the cores that this process may use; libraries are told to use one thread.
+  // Of one rank, beside those. May be empty.
+  std::function<std::map<std::string, std::string>(int rank)> environment_of;
+  // The node's rank r runs on core r, modulo the cores that this process may use; libraries are told to use one thread.
   bool pin = true;
 
+  // What follows takes and says a rank's number in the job.
   // Asked after a failure: what the rank itself says went wrong, and the operator that it began last
   // ("blocks.2.mlp.up (backward) of step 12"). May be empty, as functions and in what they return.
   std::function<std::string(int rank)> describe_error;
   // What errors call a process; "rank 1" when not given.
   std::function<std::string(int rank)> name;
   std::function<std::string(int rank)> last_op;
+  // Told which rank failed first by itself, and its status as waitpid gives it; not on an interrupt. May be empty.
+  std::function<void(int rank, int status)> failed;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;
+  // Asked as often: a reason to end the ranks, which becomes the error; empty while there is none. May be empty.
+  std::function<std::string()> reason_to_end;
 
   // After the first death, others that die within this time count as just as early: who was killed goes
   // before who complains.

@@ -1,22 +1,29 @@
 #include "runtime/live.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
 #include "runtime/assemble.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cores.h"
+#include "runtime/flight_record.h"
 #include "runtime/job.h"
 #include "runtime/launcher.h"
+#include "runtime/mpi.h"
+#include "runtime/mpi_host.h"
 #include "runtime/rank_main.h"
 #include "runtime/rank_session.h"
 #include "runtime/rank_threads.h"
+#include "runtime/rendezvous.h"
 #include "runtime/store.h"
 #include "scenarios/load.h"
 
@@ -24,6 +31,7 @@ namespace windtunnel {
 namespace {
 
 constexpr std::chrono::seconds kRendezvous{60};
+constexpr int kInputWrong = 2;  // the exit status of a rank (RunRank)
 
 // A directory that goes away with its contents.
 class TemporaryDirectory {
@@ -54,16 +62,6 @@ Result<std::string> MakeToken() {
   return token;
 }
 
-std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Position& position) {
-  if (position.op < 0) return "none yet";
-  const Role& role = plan.RoleOf(rank);
-  const Program& program = position.step < 0 ? role.initialize : role.StepProgram(position.step);
-  if (position.op >= static_cast<int32_t>(program.ops.size())) return "unknown";
-  const Op& op = program.ops[position.op];
-  const std::string where = position.step < 0 ? "initialisation" : fmt::format("step {}", position.step);
-  return fmt::format("'{}' ({}, {}) of {}", op.name, OperatorName(op.kind), Name(op.phase), where);
-}
-
 // Of a process that has all ranks as threads.
 std::string NameOfProcess(const Plan& plan) {
   return fmt::format("the process of ranks 0 to {}", plan.world_size - 1);
@@ -78,37 +76,108 @@ std::string LastOperators(const Plan& plan, const FlightRecorder& recorder) {
   return text;
 }
 
+// "/tmp/windtunnel-flight-record-1234.json", "…-rank-1.json"
+std::string FlightRecordPath(const LiveOptions& options, const std::string& suffix) {
+  std::filesystem::path path = options.flight_record;
+  if (path.empty()) {
+    std::error_code ignored;
+    path = std::filesystem::temp_directory_path(ignored) /
+           fmt::format("windtunnel-flight-record-{}.json", getpid());
+  }
+  return (path.parent_path() / (path.stem().string() + suffix + path.extension().string())).string();
+}
+
+// The error, with the flight record of what led to it. `ranks`: of the recorder, in its order.
+Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const std::vector<int>& ranks,
+                       Error error, const std::string& path) {
+  const Status written = WriteFlightRecord(plan, recorder, ranks, error.message, path);
+  error.message += written ? fmt::format("; flight record: {}", path)
+                           : fmt::format("; no flight record: {}", written.error().message);
+  return error;
+}
+
+bool UsesMpi(const Plan& plan) {
+  return plan.scenario.run.backend == Backend::kMpi && plan.world_size > 1 && !SharesProcess(plan);
+}
+
+// The ranks of `job` on this node, whose file is `job_file`: what is the same on every node. `host` keeps what MPI's ranks need.
+Status PrepareRanks(const Plan& plan, const Job& job, const std::string& job_file, const NodeGroup* nodes,
+                    std::unique_ptr<MpiHost>& host, LaunchOptions& launch) {
+  const bool shares_process = SharesProcess(plan);
+  launch.ranks = shares_process ? 1 : job.local_ranks;
+  launch.node = nodes == nullptr ? 0 : nodes->node();
+  launch.nodes = nodes == nullptr ? 1 : nodes->nodes();
+  launch.argv = {"/proc/self/exe", "rank", job_file};
+  // Threads pin themselves. Beside the rank's own thread a GPU has those of its driver and of NCCL.
+  launch.pin = plan.scenario.run.pin && !shares_process && !IsOfCudaDevice(plan.scenario.cluster.device);
+  launch.master_addr = job.host;
+  launch.master_port = job.store_port;
+  if (shares_process && plan.scenario.run.pin)
+    launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+  if (nodes != nullptr)
+    launch.reason_to_end = [nodes = const_cast<NodeGroup*>(nodes)] { return nodes->ReasonToEnd(); };
+  if (!UsesMpi(plan)) return Ok();
+  MpiJob mpi;
+  mpi.world_size = plan.world_size;
+  mpi.nodes = launch.nodes;
+  mpi.node = launch.node;
+  mpi.local_ranks = launch.ranks;
+  mpi.store_host = job.host;
+  mpi.store_port = job.store_port;
+  mpi.store_token = job.token;
+  WT_ASSIGN_OR_RETURN(host, MpiHost::Start(mpi));
+  launch.environment_of = [&host, ranks = launch.ranks](int rank) {
+    return host->EnvironmentOf(rank % ranks);
+  };
+  return Ok();
+}
+
 // One launch of all ranks, and what they left in the store.
 class Launch {
  public:
-  Launch(const Plan& plan, const LiveOptions& options) : plan_(plan), options_(options) {}
+  // `restarts`: launches of the same job before this one.
+  Launch(const Plan& plan, const LiveOptions& options, int restarts = 0)
+      : plan_(plan), options_(options), restarts_(restarts) {}
 
   // The results by rank.
   Result<std::vector<std::string>> Run(Job::Mode mode);
+  // After an error: whether the job may succeed when it is launched again. Not where the user interrupted it, or a rank found its input
+  // wrong.
+  bool MayRestart() const { return failed_ && !found_input_wrong_; }
 
  private:
-  Result<std::string> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
+  Error Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const;
+  Result<Job> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
+  Result<std::vector<std::string>> Results();
   std::string DescribeError(int rank);
   void Report(Job::Mode mode, const FlightRecorder& recorder);
 
   const Plan& plan_;
   const LiveOptions& options_;
+  int restarts_;
+  bool failed_ = false, found_input_wrong_ = false;
   std::unique_ptr<StoreServer> store_;
 };
 
-Result<std::string> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
+Result<Job> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
   Job job;
   job.mode = mode;
   job.scenario = ResolvedYaml(plan_.scenario);
   job.world_size = plan_.world_size;
+  job.local_ranks = options_.nodes == nullptr ? plan_.world_size : options_.nodes->ranks_per_node();
   job.cores = UsableCores();
+  if (options_.nodes != nullptr) {
+    job.host = options_.nodes->master_addr();
+    job.interface = options_.nodes->interface();
+  }
   WT_ASSIGN_OR_RETURN(job.token, MakeToken());
   WT_ASSIGN_OR_RETURN(store_, ServeStore(job.host, 0, job.token));
   job.store_port = store_->port();
   job.flight_record = directory.File("flight_record");
   job.collective_timeout_ms = options_.collective_timeout.count();
+  job.run = options_.run;
   WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
-  return directory.File("job.json");
+  return job;
 }
 
 std::string Launch::DescribeError(int rank) {
@@ -131,39 +200,76 @@ void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
 Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   WT_RETURN_IF_ERROR(CheckRunsHere(plan_));
   WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
-  WT_ASSIGN_OR_RETURN(const std::string job_file, Prepare(mode, directory));
+  WT_ASSIGN_OR_RETURN(const Job job, Prepare(mode, directory));
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
                       FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
   LaunchOptions launch;
+  std::unique_ptr<MpiHost> host;
+  if (options_.nodes != nullptr) WT_RETURN_IF_ERROR(options_.nodes->Announce(Serialize(job)));
+  WT_RETURN_IF_ERROR(PrepareRanks(plan_, job, directory.File("job.json"), options_.nodes, host, launch));
   const bool shares_process = SharesProcess(plan_);
-  launch.ranks = shares_process ? 1 : plan_.world_size;
-  launch.argv = {"/proc/self/exe", "rank", job_file};
-  // Threads pin themselves. Beside the rank's own thread a GPU has those of its driver and of NCCL.
-  launch.pin = plan_.scenario.run.pin && !shares_process && !IsOfCudaDevice(plan_.scenario.cluster.device);
-  launch.master_port = store_->port();
   launch.describe_error = [&](int rank) { return DescribeError(rank); };
   launch.last_op = [&](int rank) {
     return shares_process ? LastOperators(plan_, recorder) : OperatorAt(plan_, rank, recorder.Last(rank));
   };
-  if (shares_process) {
-    launch.name = [&](int) { return NameOfProcess(plan_); };
-    if (plan_.scenario.run.pin)
-      launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
-  }
+  if (shares_process) launch.name = [&](int) { return NameOfProcess(plan_); };
+  launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts_);
+  launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options_.max_restarts);
   launch.tick = [&] { Report(mode, recorder); };
-  WT_RETURN_IF_ERROR(LaunchRanks(launch));
+  launch.failed = [&](int, int status) {
+    failed_ = true;
+    found_input_wrong_ = WIFEXITED(status) && WEXITSTATUS(status) == kInputWrong;
+  };
+  if (Status launched = LaunchRanks(launch); !launched) {
+    Error error = std::move(launched).error();
+    if (options_.nodes != nullptr) {
+      failed_ = failed_ || !options_.nodes->ReasonToEnd().empty();
+      options_.nodes->Fail(error.message);
+      error.message = options_.nodes->Failure(error.message);
+    }
+    return tl::unexpected(Explain(mode, recorder, std::move(error)));
+  }
+  return Results();
+}
+
+// Those of this node's ranks are there; those of other nodes' come with the end of the slowest.
+Result<std::vector<std::string>> Launch::Results() {
   std::vector<std::string> results;
-  for (int rank = 0; rank < plan_.world_size; ++rank) {
-    WT_ASSIGN_OR_RETURN(std::string result, store_->Get(ResultKey(rank), std::chrono::seconds(1)));
-    results.push_back(std::move(result));
+  auto deadline = std::chrono::steady_clock::now() + options_.collective_timeout;
+  for (int rank = 0; rank < plan_.world_size;) {
+    auto result = store_->Get(ResultKey(rank), std::chrono::milliseconds(200));
+    if (result) {
+      results.push_back(*std::move(result));
+      ++rank;
+      continue;
+    }
+    if (options_.nodes == nullptr || std::chrono::steady_clock::now() > deadline)
+      return tl::unexpected(result.error());
+    if (const std::string reason = options_.nodes->ReasonToEnd(); !reason.empty())
+      return Failed("{}", reason);
   }
   return results;
 }
 
+Error Launch::Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const {
+  if (found_input_wrong_) error.kind = ErrorKind::kInvalidInput;
+  if (!failed_ || found_input_wrong_ || mode != Job::Mode::kRun) return error;
+  std::vector<int> ranks(static_cast<size_t>(plan_.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::string suffix = restarts_ > 0 ? fmt::format("-restart-{}", restarts_) : "";
+  return WithFlightRecord(plan_, recorder, ranks, std::move(error), FlightRecordPath(options_, suffix));
+}
+
+std::optional<std::string> NewestCheckpoint(const RunOptions& run) {
+  return run.checkpoints.empty() ? std::nullopt : CheckpointDirectory(run.checkpoints).Latest();
+}
+
 void LogLosses(const Measurement& measurement, const LiveOptions& options) {
-  if (!options.log) return;
+  if (!options.log || options.run.reporting.lines) return;  // said already
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
-    std::string line = fmt::format("step {}: loss {:.6g}", step, measurement.losses[step]);
+    std::string line =
+        fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
+                    measurement.losses[step]);
     if (step < measurement.gradient_norms.size()) {
       line += fmt::format(", gradient norm {:.6g}", measurement.gradient_norms[step]);
     }
@@ -183,26 +289,79 @@ Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>
   return measurement;
 }
 
-// The port and token under which rank 0 of a job of another launcher serves the store. torchrun's agent keeps MASTER_PORT for
-// its own store, so the next port is taken there.
-int JoinPort(const RankEnvironment& environment) {
-  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  return environment.master_port + (agent != nullptr && std::string(agent) == "True" ? 1 : 0);
-}
-std::string JoinToken() {
-  const char* id = std::getenv("TORCHELASTIC_RUN_ID");
-  return id != nullptr ? id : "windtunnel";
+// One job of the first node's, on this one.
+Status FollowJob(Job job, NodeGroup& nodes) {
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
+  WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
+  WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
+                      FlightRecorder::Create(directory.File("flight_record"), plan.world_size));
+  job.flight_record = directory.File("flight_record");
+  job.interface = nodes.interface();
+  job.cores = UsableCores();
+  WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
+  WT_ASSIGN_OR_RETURN(const auto store, ConnectStore(job.host, job.store_port, job.token, kRendezvous));
+  LaunchOptions launch;
+  std::unique_ptr<MpiHost> host;
+  WT_RETURN_IF_ERROR(PrepareRanks(plan, job, directory.File("job.json"), &nodes, host, launch));
+  launch.describe_error = [&](int rank) {
+    auto error = store->Get(ErrorKey(rank), std::chrono::milliseconds(0));
+    return error ? *error : std::string();
+  };
+  launch.last_op = [&](int rank) { return OperatorAt(plan, rank, recorder.Last(rank)); };
+  const Status launched = LaunchRanks(launch);
+  if (launched || job.mode != Job::Mode::kRun) return launched;
+  std::vector<int> ranks(static_cast<size_t>(plan.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return tl::unexpected(WithFlightRecord(plan, recorder, ranks, launched.error(),
+                                         FlightRecordPath({}, fmt::format("-node-{}", nodes.node()))));
 }
 
 }  // namespace
 
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
-  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(Job::Mode::kRun));
-  return FromResults(plan, results, options);
+  LiveOptions attempt = options;
+  std::vector<std::string> restarts;
+  for (;;) {
+    Launch launch(plan, attempt, static_cast<int>(restarts.size()));
+    const Result<std::vector<std::string>> results = launch.Run(Job::Mode::kRun);
+    if (results) {
+      WT_ASSIGN_OR_RETURN(Measurement measurement, FromResults(plan, *results, options));
+      measurement.restarts = std::move(restarts);
+      return measurement;
+    }
+    if (!launch.MayRestart() || static_cast<int>(restarts.size()) >= options.max_restarts)
+      return tl::unexpected(results.error());
+    restarts.push_back(results.error().message);
+    if (const auto latest = NewestCheckpoint(options.run)) attempt.run.resume_from = *latest;
+    if (options.note) {
+      options.note(fmt::format("{}; restart {} of {}, from {}", results.error().message, restarts.size(),
+                               options.max_restarts,
+                               attempt.run.resume_from.empty() ? "the beginning" : attempt.run.resume_from));
+    }
+  }
+}
+
+Status FollowNode(NodeGroup& nodes) {
+  Status last;  // the first node may begin again after a failure
+  for (;;) {
+    WT_ASSIGN_OR_RETURN(const std::optional<std::string> text, nodes.Next());
+    if (!text) return last;
+    WT_ASSIGN_OR_RETURN(const Job job, ParseJob(*text, "node 0"));
+    last = FollowJob(job, nodes);
+    if (last) continue;
+    nodes.Fail(last.error().message);
+    last = Failed("{}", nodes.Failure(last.error().message));
+  }
 }
 
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
   if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
+  if (options.nodes != nullptr && !options.nodes->shares_clock())
+    return Unsupported(
+        "calibration over machines with clocks of their own is not supported yet: a collective is timed from "
+        "its last rank's arrival to "
+        "its last rank's end");
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       Launch(plan, options).Run(Job::Mode::kCalibrate));
   std::vector<CalibrationSamples> samples;
@@ -219,7 +378,15 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
 bool RunsHere(const std::string& device) { return device == "cpu" || (device == "cuda" && IsAtHand(device)); }
 std::string KindOfDevice(const std::string& device) { return device == "cpu" ? "cpu" : "cuda"; }
 
-bool IsRankOfJob() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
+bool IsRankOfJob() {
+  const auto environment = ReadRankEnvironment();
+  return !environment || environment->has_value();  // what is wrong with it, JoinLive says
+}
+
+bool IsFirstRankOfJob() {
+  const auto environment = ReadRankEnvironment();
+  return environment && *environment && (*environment)->rank == 0;
+}
 
 namespace {
 
@@ -233,8 +400,8 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   threads.pin = plan.scenario.run.pin;
   threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
   threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
-  threads.work = [](RankSession& session, Store&) -> Result<std::string> {
-    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session));
+  threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {
+    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.run));
     return Serialize(run);
   };
   WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
@@ -252,15 +419,18 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
                         plan.world_size, shares_process ? " in one process" : "");
   }
   if (shares_process) return RunThreadsHere(plan, options);
-  const int port = JoinPort(*environment);
-  std::unique_ptr<Store> store;
-  if (environment->rank == 0) {
-    WT_ASSIGN_OR_RETURN(store, ServeStore(environment->master_addr, port, JoinToken()));
-  } else {
-    WT_ASSIGN_OR_RETURN(store, ConnectStore(environment->master_addr, port, JoinToken(), kRendezvous));
-  }
+  Rendezvous rendezvous;
+  rendezvous.member = environment->rank;
+  rendezvous.members = environment->world_size;
+  rendezvous.host = environment->master_addr;
+  rendezvous.port = environment->master_port;
+  rendezvous.token = environment->token;
+  rendezvous.scenario = ResolvedYaml(plan.scenario);
+  rendezvous.deadline = options.rendezvous_timeout;
+  WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
+  Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
-  RankOptions rank_options{environment->rank, environment->master_addr, options.collective_timeout,
+  RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout,
                            environment->local_world_size > UsableCores()};
   rank_options.local_rank = environment->local_rank;
   rank_options.local_ranks = environment->local_world_size;
@@ -268,10 +438,20 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   if (cpu_set_t core; pins && CoreOfRank(environment->local_rank, core)) {
     sched_setaffinity(0, sizeof core, &core);
   }
-  WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
-  WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(*session));
+  const auto work = [&]() -> Result<RankRun> {
+    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
+    return MeasureRank(*session, *store, options.run);
+  };
+  const Result<RankRun> measured = work();
+  if (!measured && measured.error().kind == ErrorKind::kFailed) {
+    const std::string suffix = fmt::format("-rank-{}", environment->rank);
+    return tl::unexpected(WithFlightRecord(plan, recorder, {environment->rank}, measured.error(),
+                                           FlightRecordPath(options, suffix)));
+  }
+  WT_ASSIGN_OR_RETURN(const RankRun run, measured);
   if (environment->rank != 0) {
     WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
+    EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
     return Measurement{};
   }
   std::vector<std::string> results = {Serialize(run)};
@@ -279,6 +459,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
     WT_ASSIGN_OR_RETURN(std::string result, store->Get(ResultKey(rank), options.collective_timeout));
     results.push_back(std::move(result));
   }
+  EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
   return FromResults(plan, results, options);
 }
 

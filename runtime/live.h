@@ -11,6 +11,8 @@
 #include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "runtime/measurement.h"
+#include "runtime/node_group.h"
+#include "runtime/run_options.h"
 
 namespace windtunnel {
 
@@ -19,16 +21,33 @@ struct LiveOptions {
   std::function<void(const std::string& what, double share)> progress;
   // A line for the log (standard error), such as "step 10: loss 3.21".
   std::function<void(const std::string& line)> log;
+  // A line that is always for the user, such as that the job begins again.
+  std::function<void(const std::string& line)> note;
   std::chrono::milliseconds collective_timeout{60'000};
+  std::chrono::milliseconds rendezvous_timeout{60'000};  // for ranks of another launcher's to find each other
+
+  RunOptions run;
+  // How often a job whose rank fails is launched again, from its newest checkpoint or else from where it began.
+  int max_restarts = 0;
+  // Where the last operators of all ranks are written when one fails; empty: a file of the temporary directory.
+  std::string flight_record;
+  // The nodes of the job, of which this is the first; null: all ranks are on this machine. It outlives the call.
+  NodeGroup* nodes = nullptr;
 };
 
 // Runs the scenario's warm-up and measured steps. Errors: Failed (a rank died or reported an error: names the rank, how it
-// ended and its last operator), Unsupported (a device or precision that cannot run here).
+// ended, its last operator and the flight record), InvalidInput (what a rank could not begin with: data, a checkpoint), Unsupported (a
+// device or precision that cannot run here).
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
 
-// True when the environment says that this process is one rank of a job that something else launched (RANK and WORLD_SIZE
-// are set, as torchrun sets them).
+// On the nodes beyond the first: launches this node's ranks for whatever the first one runs or calibrates, until it ends. Errors: Failed
+// (a job has failed, on whichever node).
+Status FollowNode(NodeGroup& nodes);
+
+// True when the environment says that this process is one rank of a job that something else launched (runtime/rank_environment.h).
 bool IsRankOfJob();
+// Of those, the first one, which speaks for all.
+bool IsFirstRankOfJob();
 // Runs this process's rank of such a job. The measurement is complete on rank 0 and empty elsewhere.
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
 

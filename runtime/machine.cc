@@ -13,6 +13,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/device.h"
 #include "runtime/live.h"
+#include "runtime/mpi.h"
 #include "runtime/nccl/communicator.h"
 
 namespace windtunnel {
@@ -97,6 +98,7 @@ Profile MachineProfile(const std::string& device) {
                      {"memory_bytes", std::to_string(memory)}};
   profile.libraries = MakeCpuDevice()->Libraries();
   profile.libraries["Gloo"] = GlooVersion();
+  profile.libraries["MPI"] = MpiVersion();
   std::string identity = CpuFlags();
   for (const auto& [key, value] : profile.machine) identity += "\n" + key + "=" + value;
   profile.fingerprint = Sha256Hex(identity).substr(0, 16);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,20 @@ struct MeasuredMemory {
   Bytes outside_allocator;  // resident_growth less the allocators' segments, the host's too
 };
 
+// A checkpoint that was saved: until the slowest rank had done its part, and the bytes of all ranks.
+struct MeasuredSave {
+  int64_t step = 0;  // steps done
+  Duration time;
+  Bytes bytes;
+};
+
+// On data that training does not see, after the last step.
+struct HeldOutLoss {
+  double loss = 0;        // mean over all tokens (samples)
+  double perplexity = 0;  // e to the loss; 0 where the loss is no cross-entropy
+  int64_t sequences = 0;  // samples
+};
+
 struct Measurement {
   std::vector<Duration> step_times;    // of the measured steps in order; each the slowest rank's
   std::vector<double> losses;          // of every step, warm-up included: mean over ranks and micro-batches
@@ -28,6 +43,12 @@ struct Measurement {
   StepBreakdown breakdown;                      // of those, averaged over ranks
   std::map<std::string, Duration> by_operator;  // as Prediction's, over the steps between p25 and p75
   std::vector<MeasuredMemory> memory;           // by rank
+  // The steps before are those of the checkpoint that the run went on from. Where it had all steps already, nothing is measured.
+  int64_t first_step = 0;
+  std::vector<MeasuredSave> saves;
+  int64_t steps_after_saves = 0;  // that step_times leaves out
+  std::optional<HeldOutLoss> evaluation;
+  std::vector<std::string> restarts;  // why, once for each
 };
 
 }  // namespace windtunnel

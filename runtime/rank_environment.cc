@@ -8,47 +8,164 @@
 namespace windtunnel {
 namespace {
 
-// The variable as a whole number in [least, most]; `otherwise` when it is not set.
-Result<int> ReadNumber(const Environment& environment, const char* name, int least, int most,
-                       const char* expected, int otherwise) {
-  const char* text = environment(name);
-  if (text == nullptr) return otherwise;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  auto [stopped, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stopped != end || value < least || value > most)
-    return InvalidInput("{} is '{}', expected {}", name, text, expected);
-  return value;
+constexpr int kNoJobPort = 12910;  // what PyTorch Lightning takes under Slurm without a job's id
+constexpr int kFirstJobPort = 15000;
+
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : environment_(environment) {}
+
+  bool Has(const char* name) const { return environment_(name) != nullptr; }
+  std::string Text(const char* name) const {
+    const char* text = environment_(name);
+    return text == nullptr ? "" : text;
+  }
+
+  // The variable as a whole number in [least, most]; `otherwise` when it is not set.
+  Result<int> Number(const char* name, int least, int most, const std::string& expected,
+                     int otherwise) const {
+    const char* text = environment_(name);
+    if (text == nullptr) return otherwise;
+    int value = 0;
+    const char* end = text + std::strlen(text);
+    auto [stopped, error] = std::from_chars(text, end, value);
+    if (error != std::errc() || stopped != end || value < least || value > most)
+      return InvalidInput("{} is '{}', expected {}", name, text, expected);
+    return value;
+  }
+
+  Result<int> Port(int otherwise) const {
+    return Number("MASTER_PORT", 1, 65535, "a port, 1 to 65535", otherwise);
+  }
+
+  // The names of one launcher's variables. `local_size`: what the local world size is where its variable is not set.
+  struct Names {
+    const char *rank, *size, *local_rank, *local_size;
+  };
+  Result<RankEnvironment> Ranks(const Names& names, int local_size_otherwise) const {
+    RankEnvironment result;
+    WT_ASSIGN_OR_RETURN(result.world_size, Number(names.size, 1, INT_MAX, "a positive integer", 1));
+    WT_ASSIGN_OR_RETURN(result.rank,
+                        Number(names.rank, 0, result.world_size - 1,
+                               fmt::format("a rank below {} = {}", names.size, result.world_size), 0));
+    const int local_size = local_size_otherwise > 0 ? local_size_otherwise : result.world_size;
+    WT_ASSIGN_OR_RETURN(result.local_world_size,
+                        Number(names.local_size, 1, result.world_size,
+                               fmt::format("1 to {} = {}", names.size, result.world_size), local_size));
+    WT_ASSIGN_OR_RETURN(result.local_rank,
+                        Number(names.local_rank, 0, result.local_world_size - 1,
+                               fmt::format("a rank below {} = {}", names.local_size, result.local_world_size),
+                               result.rank % result.local_world_size));
+    return result;
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+std::string DigitsAtEnd(const std::string& text) {
+  const size_t last = text.find_last_not_of("0123456789");
+  return last == std::string::npos ? text : text.substr(last + 1);
+}
+
+// A port by the last four digits of a job's number, so that jobs on one machine rarely meet.
+int PortOfJob(const std::string& number, int otherwise) {
+  const std::string digits = DigitsAtEnd(number);
+  if (digits.empty()) return otherwise;
+  return kFirstJobPort + std::atoi(digits.substr(digits.size() - std::min<size_t>(digits.size(), 4)).c_str());
+}
+
+Result<RankEnvironment> ReadTorchrun(const Reader& reader) {
+  const bool has_rank = reader.Has("RANK"), has_size = reader.Has("WORLD_SIZE");
+  if (has_rank != has_size)
+    return InvalidInput("{} is set but {} is not: a rank of a job needs both, any other process neither",
+                        has_rank ? "RANK" : "WORLD_SIZE", has_rank ? "WORLD_SIZE" : "RANK");
+  WT_ASSIGN_OR_RETURN(RankEnvironment result,
+                      reader.Ranks({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, 0));
+  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(29500));
+  if (reader.Text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++result.master_port;
+  result.token = reader.Text("TORCHELASTIC_RUN_ID");
+  result.launcher = "torchrun";
+  return result;
+}
+
+Result<RankEnvironment> ReadMpirun(const Reader& reader) {
+  WT_ASSIGN_OR_RETURN(RankEnvironment result,
+                      reader.Ranks({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                   0));
+  if (result.local_world_size < result.world_size && reader.Text("MASTER_ADDR").empty())
+    return InvalidInput(
+        "{} of {} ranks are on this node and MASTER_ADDR is not set: name the host of rank 0 with `mpirun -x "
+        "MASTER_ADDR=HOST`",
+        result.local_world_size, result.world_size);
+  const std::string job = reader.Text("PMIX_NAMESPACE");
+  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, 29500)));
+  result.token = job;
+  result.launcher = "mpirun";
+  return result;
+}
+
+// The entry of a list such as "2(x3),1" for one node: of nodes 0 to 2 that is 2, of node 3 it is 1. 0 when there is none.
+int TasksOfNode(const std::string& list, int node) {
+  int seen = 0;
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    const std::string entry = list.substr(at, end - at);
+    const size_t repeat = entry.find("(x");
+    seen += repeat == std::string::npos ? 1 : std::atoi(entry.c_str() + repeat + 2);
+    if (node < seen) return std::atoi(entry.c_str());
+    at = end + 1;
+  }
+  return 0;
+}
+
+Result<RankEnvironment> ReadSlurm(const Reader& reader) {
+  WT_ASSIGN_OR_RETURN(const int node, reader.Number("SLURM_NODEID", 0, INT_MAX, "a node's number", 0));
+  const int on_node = TasksOfNode(reader.Text("SLURM_TASKS_PER_NODE"), node);
+  WT_ASSIGN_OR_RETURN(
+      RankEnvironment result,
+      reader.Ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}, on_node));
+  const std::string job = reader.Text("SLURM_JOB_ID");
+  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, kNoJobPort)));
+  if (const std::string first = FirstHostOf(reader.Text("SLURM_NODELIST")); !first.empty())
+    result.master_addr = first;
+  result.token = job;
+  result.launcher = "srun";
+  return result;
+}
+
+// Not in the shell that an interactive job is: whatever runs there is not one of its tasks.
+bool IsTaskOfSlurm(const Reader& reader) {
+  const std::string name = reader.Text("SLURM_JOB_NAME");
+  return reader.Has("SLURM_PROCID") && std::atoi(reader.Text("SLURM_NTASKS").c_str()) > 1 && name != "bash" &&
+         name != "interactive";
 }
 
 }  // namespace
 
+std::string FirstHostOf(const std::string& node_list) {
+  const size_t bracket = node_list.find('['), comma = node_list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return node_list.substr(0, comma);
+  const size_t end = node_list.find_first_of("-,]", bracket), close = node_list.find(']', bracket);
+  if (end == std::string::npos || close == std::string::npos) return node_list.substr(0, bracket);
+  const size_t next = std::min(node_list.find(',', close), node_list.size());
+  return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1) +
+         node_list.substr(close + 1, next - close - 1);
+}
+
 Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& environment) {
-  const bool has_rank = environment("RANK") != nullptr, has_size = environment("WORLD_SIZE") != nullptr;
-  if (!has_rank && !has_size) return std::nullopt;
-  if (has_rank != has_size)
-    return InvalidInput("{} is set but {} is not: a rank of a job needs both, any other process neither",
-                        has_rank ? "RANK" : "WORLD_SIZE", has_rank ? "WORLD_SIZE" : "RANK");
-  RankEnvironment result;
-  WT_ASSIGN_OR_RETURN(result.world_size,
-                      ReadNumber(environment, "WORLD_SIZE", 1, INT_MAX, "a positive integer", 1));
-  WT_ASSIGN_OR_RETURN(result.rank,
-                      ReadNumber(environment, "RANK", 0, result.world_size - 1,
-                                 fmt::format("a rank below WORLD_SIZE = {}", result.world_size).c_str(), 0));
-  WT_ASSIGN_OR_RETURN(
-      result.local_world_size,
-      ReadNumber(environment, "LOCAL_WORLD_SIZE", 1, result.world_size,
-                 fmt::format("1 to WORLD_SIZE = {}", result.world_size).c_str(), result.world_size));
-  WT_ASSIGN_OR_RETURN(
-      result.local_rank,
-      ReadNumber(environment, "LOCAL_RANK", 0, result.local_world_size - 1,
-                 fmt::format("a rank below LOCAL_WORLD_SIZE = {}", result.local_world_size).c_str(),
-                 result.rank % result.local_world_size));
-  WT_ASSIGN_OR_RETURN(result.master_port,
-                      ReadNumber(environment, "MASTER_PORT", 1, 65535, "a port, 1 to 65535", 29500));
-  if (const char* address = environment("MASTER_ADDR"); address != nullptr && *address != '\0')
-    result.master_addr = address;
-  return result;
+  const Reader reader(environment);
+  Result<RankEnvironment> result;
+  if (reader.Has("RANK") || reader.Has("WORLD_SIZE")) result = ReadTorchrun(reader);
+  else if (std::atoi(reader.Text("OMPI_COMM_WORLD_SIZE").c_str()) > 1) result = ReadMpirun(reader);
+  else if (IsTaskOfSlurm(reader)) result = ReadSlurm(reader);
+  else return std::nullopt;
+  if (!result) return tl::unexpected(result.error());
+  if (const std::string address = reader.Text("MASTER_ADDR"); !address.empty()) result->master_addr = address;
+  if (const std::string token = reader.Text("WINDTUNNEL_JOB_TOKEN"); !token.empty()) result->token = token;
+  if (result->token.empty()) result->token = "windtunnel";
+  return *std::move(result);
 }
 
 Result<std::optional<RankEnvironment>> ReadRankEnvironment() {

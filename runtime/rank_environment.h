@@ -1,4 +1,4 @@
-// The environment contract of torchrun, as one rank reads it.
+// What a launcher tells a rank through its environment: torchrun's contract, that of Open MPI's mpirun, or Slurm's.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,32 @@ struct RankEnvironment {
   int local_rank = 0, local_world_size = 1;  // on this node
   std::string master_addr = "127.0.0.1";     // where rank 0 runs
   int master_port = 29500;
+  std::string token;     // what ranks of this job know and others need not
+  std::string launcher;  // "torchrun", "mpirun", "srun": whose variables these are
 };
 
 // What getenv answers: a variable's value, or null.
 using Environment = std::function<const char*(const char* name)>;
 
-// nullopt when neither RANK nor WORLD_SIZE is set: this process is no rank of a job. LOCAL_RANK and
-// LOCAL_WORLD_SIZE are those of a single node when they are not set. Errors: InvalidInput ("WORLD_SIZE is
-// 'x', expected a positive integer").
+// nullopt when no launcher has started this process. The first of these that is there counts:
+//
+// |                  | torchrun              | mpirun                         | srun                                                 |
+// | rank             | RANK                  | OMPI_COMM_WORLD_RANK           | SLURM_PROCID                                         |
+// | world_size       | WORLD_SIZE            | OMPI_COMM_WORLD_SIZE (not 1)   | SLURM_NTASKS (more than 1; no interactive shell)     |
+// | local_rank       | LOCAL_RANK            | OMPI_COMM_WORLD_LOCAL_RANK     | SLURM_LOCALID                                        |
+// | local_world_size | LOCAL_WORLD_SIZE      | OMPI_COMM_WORLD_LOCAL_SIZE     | SLURM_TASKS_PER_NODE at SLURM_NODEID                 |
+// | master_addr      | MASTER_ADDR           | MASTER_ADDR, on one node local | MASTER_ADDR, or the first host of SLURM_NODELIST     |
+// | master_port      | MASTER_PORT, or 29500 | MASTER_PORT, or by the job     | MASTER_PORT, or 15000 + the job id's last four digits|
+// | token            | TORCHELASTIC_RUN_ID   | the job's PMIx name            | SLURM_JOB_ID                                         |
+//
+// Local ones are those of a single node where they are not set. WINDTUNNEL_JOB_TOKEN goes before any other token. Under torchrun itself
+// (TORCHELASTIC_USE_AGENT_STORE) the port is the one after MASTER_PORT, which its agent keeps.
+// Errors: InvalidInput ("WORLD_SIZE is 'x', expected a positive integer").
 Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& environment);
 // Of this process.
 Result<std::optional<RankEnvironment>> ReadRankEnvironment();
+
+// The first host of a list as Slurm writes it: "gpu[07-12,20],login1" is "gpu07".
+std::string FirstHostOf(const std::string& node_list);
 
 }  // namespace windtunnel

@@ -6,7 +6,10 @@
 #include "runtime/calibration.h"
 #include "runtime/launcher.h"
 #include "runtime/live.h"
+#include "runtime/mpi.h"
 #include "runtime/rank_threads.h"
+#include "runtime/run_checkpoints.h"
+#include "runtime/step_reporter.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -21,14 +24,14 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
   const bool host_computes = session.device().queues() == nullptr;
-  if (host_computes) options.ranks_per_core = (job.world_size + job.cores - 1) / job.cores;
+  if (host_computes) options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
   return Serialize(samples);
 }
 
 Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {
   if (job.mode == Job::Mode::kCalibrate) return CalibrateRank(job, session, store);
-  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session));
+  WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, store, job.run));
   return Serialize(run);
 }
 
@@ -37,7 +40,8 @@ Result<std::unique_ptr<Store>> ConnectTo(const Job& job) {
 }
 
 RankOptions OptionsOf(const Job& job, int rank) {
-  return {rank, job.host, std::chrono::milliseconds(job.collective_timeout_ms), job.world_size > job.cores};
+  return {rank, job.interface, std::chrono::milliseconds(job.collective_timeout_ms),
+          job.local_ranks > job.cores};
 }
 
 // This process's rank. What went wrong is said before the session ends, which may take as long as whatever hangs.
@@ -62,12 +66,14 @@ Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
 
 Status RunJob(const Job& job, int rank) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
-  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
+  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
   WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, ConnectTo(job));
   const auto work = [&]() -> Status {
     if (!SharesProcess(plan)) {
       WT_ASSIGN_OR_RETURN(std::string result, RunProcess(job, plan, rank, *store));
-      return store->Set(ResultKey(rank), result);
+      WT_RETURN_IF_ERROR(store->Set(ResultKey(rank), result));
+      EndMpi(*store, rank, job.world_size, std::chrono::milliseconds(job.collective_timeout_ms));
+      return Ok();
     }
     WT_ASSIGN_OR_RETURN(std::vector<std::string> results, RunThreads(job, plan));
     for (size_t i = 0; i < results.size(); ++i)
@@ -84,22 +90,56 @@ Status RunJob(const Job& job, int rank) {
 std::string ResultKey(int rank) { return "result/" + std::to_string(rank); }
 std::string ErrorKey(int rank) { return "error/" + std::to_string(rank); }
 
-Result<RankRun> MeasureRank(RankSession& session) {
+namespace {
+
+// Its part of the held-out batches' losses.
+Status EvaluateRank(RankSession& session, RankRun& run) {
+  BatchLoader& loader = session.loader();
+  const int64_t batches = loader.HeldOutBatches();
+  if (batches == 0) {
+    return InvalidInput(
+        "--eval: data holds out {} sequences, expected {} at least, which all ranks take at once",
+        loader.held_out(), loader.batch_samples());
+  }
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.Evaluate(batch));
+    if (loss) run.held_out_losses.push_back(*loss);
+  }
+  run.held_out_sequences = batches * loader.batch_samples();
+  return Ok();
+}
+
+}  // namespace
+
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options) {
   const RunSpec& spec = session.plan().scenario.run;
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
-  const int64_t warmup = std::max(spec.warmup, startup);
+  const int64_t warmup = std::max(spec.warmup, startup), steps = warmup + spec.steps;
+  WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
   WT_RETURN_IF_ERROR(session.Initialize());
+  RunCheckpoints checkpoints(session, options, steps);
   RankRun run;
+  WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   run.timelines.reserve(spec.steps);
+  std::vector<Timeline> after_saves;  // caches are cold and the disk is busy
   const bool spans = session.device().queues() == nullptr;
-  for (int64_t step = 0; step < warmup + spec.steps; ++step) {
+  for (int64_t step = run.first_step; step < steps; ++step) {
+    const bool follows_save = checkpoints.HasJustSaved();
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step(spans));
     if (const auto loss = session.executor().Loss()) run.losses.push_back(*loss);
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
     }
-    if (step >= warmup) run.timelines.push_back(std::move(timeline));
+    WT_RETURN_IF_ERROR(reporter.Report(timeline));
+    if (step >= warmup) (follows_save ? after_saves : run.timelines).push_back(std::move(timeline));
+    WT_RETURN_IF_ERROR(checkpoints.AfterStep());
   }
+  run.steps_after_saves = static_cast<int64_t>(after_saves.size());
+  if (run.timelines.empty()) {  // every step follows a save
+    run.timelines = std::move(after_saves);
+    run.steps_after_saves = 0;
+  }
+  run.saves = checkpoints.saves();
   for (int64_t step = 0; !spans && step < kTracedSteps; ++step) {
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
     run.traced.push_back(std::move(timeline));
@@ -109,6 +149,7 @@ Result<RankRun> MeasureRank(RankSession& session) {
   WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session.MeasureResident());
   run.resident_growth = resident.growth;
   run.outside_allocator = resident.outside_allocator;
+  if (options.evaluates) WT_RETURN_IF_ERROR(EvaluateRank(session, run));
   return run;
 }
 

@@ -14,6 +14,7 @@ std::string ResultKey(int rank);
 std::string ErrorKey(int rank);
 
 // Initialisation, warm-up and measured steps of one rank. Warm-up is at least the steps that differ from the steady one.
-Result<RankRun> MeasureRank(RankSession& session);
+// `options`: what it goes on from, saves, evaluates and reports.
+Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options);
 
 }  // namespace windtunnel

@@ -8,6 +8,7 @@
 
 #include "runtime/cuda/device.h"
 #include "runtime/nccl/communicator.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 
@@ -41,13 +42,12 @@ Status CheckBackend(const Plan& plan, bool on_cuda) {
                          "use ddp")
                    : Ok();
   }
-  if (backend == Backend::kMpi)
-    return Unsupported("run.backend: mpi is not built into this binary, only gloo and nccl are");
   if (plan.world_size == 1) return Ok();
-  if (on_cuda && backend == Backend::kGloo)
-    return Unsupported("run.backend: gloo moves the host's memory; with cluster.device cuda use nccl");
+  if (on_cuda && backend != Backend::kNccl)
+    return Unsupported("run.backend: {} moves the host's memory; with cluster.device cuda use nccl",
+                       WordOf(backend));
   if (!on_cuda && backend == Backend::kNccl)
-    return Unsupported("run.backend: nccl moves a GPU's memory; with cluster.device cpu use gloo");
+    return Unsupported("run.backend: nccl moves a GPU's memory; with cluster.device cpu use gloo or mpi");
   return Ok();
 }
 
@@ -86,6 +86,13 @@ Status CheckRunsHere(const Plan& plan) {
   if (on_cuda && plan.scenario.parallel.data.offload != Offload::kNone)
     return Unsupported(
         "parallel.data.offload: live runs offload on the cpu device only; the cuda device predicts it");
+  const Framework framework = plan.scenario.framework;
+  if (plan.scenario.model.activation == ActivationKind::kSwiglu &&
+      (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
+    return Unsupported(
+        "framework: PyTorch's Llamas, with a module for each of queries, keys, values, gate and up, are "
+        "predicted only; live runs have stacked weights (framework: windtunnel)");
+  }
   const auto& experts = plan.scenario.model.experts;
   if (experts && experts->capacity_factor == 0) {
     return Unsupported(
@@ -152,6 +159,10 @@ Result<std::unique_ptr<Communicator>> RankSession::ConnectAxis(Store& store, Axi
   const Axis& axis = plan_.axes[axis_id];
   const std::string& name = axis.GroupOf(options_.rank).name;
   const int position = axis.position_of_rank[options_.rank];
+  if (device_->queues() == nullptr && plan_.scenario.run.backend == Backend::kMpi) {
+    return MakeMpiCommunicator(
+        store, {name, position, axis.size(), options_.collective_timeout, options_.shares_core});
+  }
   if (device_->queues() == nullptr) {
     GlooOptions gloo{name, position, axis.size(), options_.hostname, options_.collective_timeout};
     if (options_.shares_core) gloo.spin = std::chrono::microseconds(0);
@@ -199,6 +210,22 @@ Result<Timeline> RankSession::Step(bool spans) {
   if (startup) initial_peak_ = executor_->pool().peak();
   ++step_;
   return timeline;
+}
+
+Status RankSession::GoOn(int64_t step, int64_t samples, const std::function<Status()>& load) {
+  const int64_t startup = static_cast<int64_t>(executor_->role().startup.size());
+  while (step_ < std::min(step, startup)) WT_RETURN_IF_ERROR(Step());
+  WT_RETURN_IF_ERROR(load());
+  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().restore, step));
+  if (step > startup) executor_->pool().ResetPeak();  // else the next step does
+  step_ = step;
+  loader_->GoOn(step, samples);
+  return Ok();
+}
+
+Result<std::optional<double>> RankSession::Evaluate(int64_t batch) {
+  WT_RETURN_IF_ERROR(executor_->Run(executor_->role().evaluate, batch));
+  return executor_->Loss();
 }
 
 Status RankSession::Barrier() {

@@ -51,6 +51,13 @@ class RankSession {
   Result<Timeline> Replay(const Program& program, const ExecutionMode& mode) {
     return executor_->Run(program, step_, mode);
   }
+  // Goes on, instead of from step 0, as a job that had done `step` steps on `samples` samples (of all ranks). Runs the first steps as far
+  // as they differ from the steady one, so that all memory is as it was then; `load` puts all values in place of theirs; and what
+  // else holds those is made from them. After Initialize, once.
+  Status GoOn(int64_t step, int64_t samples, const std::function<Status()>& load);
+  // The loss of held-out batch `batch`, where the rank has one. REQUIRES: a plan that evaluates.
+  Result<std::optional<double>> Evaluate(int64_t batch);
+  BatchLoader& loader() { return *loader_; }
   // Waits for all ranks; at once with one.
   Status Barrier();
 

@@ -84,14 +84,18 @@ Result<Listener> ListenOn(const std::string& host, int port) {
   if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
   if (bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
     if (errno == EADDRINUSE)
-      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port",
-                    port, host);
+      return Failed(
+          "port {} on {} is taken: stop what listens there, or choose a free port (MASTER_PORT, "
+          "--master-port)",
+          port, host);
     return Failed("cannot bind port {} on {}: {}", port, host, strerror(errno));
   }
   if (listen(socket.get(), SOMAXCONN) != 0) {
     if (errno == EADDRINUSE)
-      return Failed("port {} on {} is taken: stop what listens there, or set MASTER_PORT to a free port",
-                    port, host);
+      return Failed(
+          "port {} on {} is taken: stop what listens there, or choose a free port (MASTER_PORT, "
+          "--master-port)",
+          port, host);
     return Failed("cannot listen on port {} of {}: {}", port, host, strerror(errno));
   }
   int bound = PortOf(socket.get());
@@ -113,6 +117,21 @@ Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock:
                     port, strerror(error));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+}
+
+Result<std::string> LocalAddressTowards(const std::string& host) {
+  WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, /*port=*/9, 0));  // any port will do
+  FileDescriptor socket(::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own = {};
+  socklen_t length = sizeof own;
+  char text[NI_MAXHOST];
+  const bool known =
+      socket.valid() && connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) == 0 &&
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) ==
+          0;
+  if (!known) return Failed("no way leads to the host '{}': {}", host, strerror(errno));
+  return std::string(text);
 }
 
 Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,

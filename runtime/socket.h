@@ -46,6 +46,9 @@ Result<Listener> ListenOn(const std::string& host, int port);
 // Tries again until `deadline` while nobody listens. The socket is non-blocking, without Nagle's delay.
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline);
 
+// This machine's address on the way to `host`. Nothing is sent.
+Result<std::string> LocalAddressTowards(const std::string& host);
+
 // All of the bytes or an error; `what` names the peer in the message.
 Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
                const std::string& what);

@@ -11,6 +11,7 @@
 //   Block, OptionalBlock, Blocks  a block with its own description; one that may be missing; a list of them
 //   TextOrBlock                a short form (text) or the block
 //   Wrap                       an FSDP wrap policy
+//   WordOrPath                 a word, or a path with the given suffix
 //   InputOnly                  a key that is read elsewhere and never printed
 //   Require                    keys that the block cannot do without
 //   Covers(condition)          whether keys that make sense only under `condition` are visited
@@ -321,7 +322,9 @@ void Describe(V& v, Scenario& scenario) {
          "activations recomputed in backward: none (default), the attention core, every second matmul, all");
   v.Block("parallel", scenario.parallel, "how it is split; world size = data x pipeline x tensor x context");
   v.Block("cluster", scenario.cluster, "the machine");
-  v.Word("framework", scenario.framework, "whose operators, host costs and collectives (default windtunnel)");
+  v.WordOrPath(
+      "framework", scenario.framework, scenario.framework_file, ".json",
+      "whose operators, host costs and collectives (default windtunnel), or a framework profile's file");
   v.Word("allocator", scenario.allocator, "default windtunnel; for another framework pytorch");
   v.Path("data", scenario.data, TextRule{.words = {"synthetic"}},
          "synthetic (default) or a text file, read as bytes");

@@ -116,6 +116,13 @@ class SchemaWriter {
     Add(key, doc, WordSchema(AllOf<E>()));
   }
   template <typename E>
+  void WordOrPath(std::string_view key, E&, std::string&, std::string_view suffix, std::string_view doc) {
+    std::string pattern;
+    for (char c : suffix) pattern += c == '.' ? "\\." : std::string(1, c);
+    const Json path = {{"type", "string"}, {"pattern", pattern + "$"}};
+    Add(key, doc, {{"anyOf", {WordSchema(AllOf<E>()), path}}});
+  }
+  template <typename E>
   void Words(std::string_view key, std::vector<E>&, std::string_view doc) {
     Add(key, doc, ListOf(WordSchema(AllOf<E>())));
   }

@@ -44,6 +44,10 @@ class KeyLister {
     Add(key);
   }
   template <typename... Anything>
+  void WordOrPath(std::string_view key, Anything&&...) {
+    Add(key);
+  }
+  template <typename... Anything>
   void Words(std::string_view key, Anything&&...) {
     Add(key);
   }

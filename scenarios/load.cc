@@ -8,6 +8,7 @@
 #include "scenarios/overrides.h"
 #include "scenarios/presets.h"
 #include "scenarios/reader.h"
+#include "scenarios/words.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel {
@@ -60,6 +61,39 @@ Result<ModelSpec> BaseModel(const YamlNode& root, const std::string& directory, 
             fmt::format("{}: model.config: {}", sources.Format(config->place), model.error().message)});
 }
 
+// The framework whose programs stand for those of a framework profile: the word that its `base` is, or begins with ("pytorch_fsdp1").
+Result<Framework> BaseOfProfile(const std::string& path) {
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, "a framework profile"));
+  WT_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, path));  // JSON is YAML
+  if (!root.is_block())
+    return InvalidInput("{}: the file is {}, expected a framework profile", At(path, root.place),
+                        Found(root));
+  const YamlNode* base = root.Find("base");
+  if (base == nullptr) return Framework::kWindtunnel;
+  std::optional<Framework> found;
+  size_t length = 0;
+  for (const auto& [word, framework] : Words<Framework>::table) {
+    const bool is_it = base->text == word || base->text.starts_with(std::string(word) + "_");
+    if (!base->is_scalar() || !is_it || word.size() < length) continue;
+    found = framework;
+    length = word.size();
+  }
+  if (found) return *found;
+  return InvalidInput("{}: base is {}, expected the name of a known framework", At(path, base->place),
+                      Found(*base));
+}
+
+// Of a scenario whose `framework` is a file.
+Status CompleteFramework(const YamlNode& root, const Sources& sources, Scenario& scenario) {
+  if (scenario.framework_file.empty()) return Ok();
+  const auto base = BaseOfProfile(scenario.framework_file);
+  if (!base)
+    return InvalidInput("{}: framework: {}", sources.Format(root.FindPath("framework")->place),
+                        base.error().message);
+  scenario.framework = *base;
+  return Ok();
+}
+
 Result<YamlNode> ReadTree(const std::string& text, const std::string& name,
                           const std::vector<Override>& overrides) {
   WT_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(text, name));
@@ -83,6 +117,7 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   WT_ASSIGN_OR_RETURN(scenario.model, BaseModel(root, directory, sources));
   Reader(root, "", directory, problems).Read(scenario);
   if (!problems.empty()) return sources.FirstOf(problems);
+  WT_RETURN_IF_ERROR(CompleteFramework(root, sources, scenario));
   CompleteDefaults(root, name, scenario);
   CheckScenario(scenario, root, problems);
   if (!problems.empty()) return sources.FirstOf(problems);

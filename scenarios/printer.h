@@ -69,6 +69,11 @@ class Printer {
     Line(key, WordOf(value));
   }
   template <typename E>
+  void WordOrPath(std::string_view key, E value, const std::string& path, std::string_view,
+                  std::string_view) {
+    Line(key, path.empty() ? std::string(WordOf(value)) : YamlText(path));
+  }
+  template <typename E>
   void Words(std::string_view key, const std::vector<E>& values, std::string_view) {
     std::vector<std::string> words;
     for (E value : values) words.emplace_back(WordOf(value));

@@ -74,6 +74,16 @@ class Reader {
     if (const YamlNode* node = Take(key)) ReadWord(*node, PathOf(key), value, std::vector<E>());
   }
   template <typename E>
+  void WordOrPath(std::string_view key, E& value, std::string& path, std::string_view suffix,
+                  std::string_view) {
+    const YamlNode* node = Take(key);
+    if (node == nullptr) return;
+    if (!node->is_scalar() || !node->text.ends_with(suffix))
+      return ReadWord(*node, PathOf(key), value, std::vector<E>(),
+                      fmt::format("a path that ends with {}", suffix));
+    ReadPath(*node, PathOf(key), path, TextRule{});
+  }
+  template <typename E>
   void Words(std::string_view key, std::vector<E>& values, std::string_view) {
     const YamlNode* list = TakeList(key);
     if (list == nullptr) return;
@@ -137,9 +147,10 @@ class Reader {
   void ReadPath(const YamlNode& node, const std::string& path, std::string& value, const TextRule& rule);
   std::optional<int64_t> IntegerWithin(const YamlNode& node, const std::string& path, const Bounds& bounds);
 
-  // `allowed` empty: every word of the enumeration.
+  // `allowed` empty: every word of the enumeration. `or_else`: what errors say would do, too.
   template <typename E>
-  void ReadWord(const YamlNode& node, const std::string& path, E& value, const std::vector<E>& allowed) {
+  void ReadWord(const YamlNode& node, const std::string& path, E& value, const std::vector<E>& allowed,
+                const std::string& or_else = "") {
     std::vector<std::string> words;
     for (const auto& entry : windtunnel::Words<E>::table) {
       if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), entry.value) == allowed.end())
@@ -150,6 +161,7 @@ class Reader {
       }
       words.emplace_back(entry.word);
     }
+    if (!or_else.empty()) words.push_back(or_else);
     FailWords(node, path, words);
   }
   void FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words);

@@ -271,7 +271,8 @@ struct Scenario {
   Recompute recompute = Recompute::kNone;
   ParallelSpec parallel;
   ClusterSpec cluster;
-  Framework framework = Framework::kWindtunnel;
+  Framework framework = Framework::kWindtunnel;  // of a framework profile's file: the one that it changes
+  std::string framework_file;                    // absolute; empty: what is known of `framework`
   AllocatorKind allocator = AllocatorKind::kWindtunnel;
   std::string data = "synthetic";  // or an absolute path of a text file
   RunSpec run;

@@ -13,9 +13,29 @@ _SYSTEM = {
     "googletest": "/usr/include/gtest",
     "nlohmann_json": "/usr/include/nlohmann",
     "onednn": "/usr/include/oneapi",
+    "protobuf": "/usr/include/google/protobuf",
     "rapidcheck": "/usr/include/rapidcheck",
     "yaml_cpp": "/usr/include/yaml-cpp",
 }
+
+def _multiarch_headers_impl(context):
+    for triplet in ["x86_64-linux-gnu", "aarch64-linux-gnu"]:
+        path = context.path(context.attr.path.format(triplet = triplet))
+        if path.exists:
+            context.symlink(path, "include")
+            context.symlink(context.attr.build_file, "BUILD.bazel")
+            return
+    fail("%s: nowhere to be found; ./bazelw installs what is missing" % context.attr.path)
+
+# Headers that Debian keeps in a directory of the architecture's, where the compiler does not look.
+multiarch_headers = repository_rule(
+    implementation = _multiarch_headers_impl,
+    attrs = {
+        "build_file": attr.label(mandatory = True),
+        "path": attr.string(mandatory = True, doc = "{triplet} stands for the architecture's"),
+    },
+    local = True,
+)
 
 def system_repositories():
     """Declares the overlays and the parts of Bazel that Debian installs as files."""
@@ -34,4 +54,9 @@ def system_repositories():
             path = path,
             build_file = "@windtunnel//third_party:%s.BUILD" % name,
         )
+    multiarch_headers(
+        name = "pmix",
+        path = "/usr/lib/{triplet}/pmix2/include",
+        build_file = "@windtunnel//third_party:pmix.BUILD",
+    )
     cuda_repository(name = "cuda")

@@ -1,6 +1,6 @@
 // What the HTML report shows, as JSON: the page's script draws from it and knows nothing else.
 //
-//   {"version", "outcomes": [{"title", "description", "facts": ["2 ranks, data 2 (ddp)", …], "scenario": YAML,
+//   {"version", "search": windtunnel/search/1 (of a search), "outcomes": [{"title", "description", "facts": ["2 ranks, data 2 (ddp)", …], "scenario": YAML,
 //     "result": windtunnel/result/1, "samples": {"predicted": [s], "measured": [s]},
 //     "breakdown": [{"side", "part", "seconds"}], "roles": [{"side", "name", "part", "seconds"}],
 //     "groups": [{"name", "colour"}], "timelines": [{"side", "rank", "end_s", "lanes": [name],

@@ -60,17 +60,13 @@ std::string FillIn(std::string_view page,
   }
 }
 
-}  // namespace
-
-std::string HtmlReport(const std::vector<Outcome>& outcomes, const std::vector<Scaling>& scalings) {
+std::string Page(Json data, const std::vector<Outcome>& outcomes, const std::vector<Scaling>& scalings,
+                 const std::string& name) {
   WT_CHECK_EQ(outcomes.size(), scalings.size());
-  Json data = {{"version", kVersion}, {"outcomes", Json::array()}};
-  std::string title;
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    data["outcomes"].push_back(HtmlData(outcomes[i], scalings[i]));
-    title += (i > 0 ? ", " : "") + outcomes[i].plan.scenario.name;
-  }
-  const std::string json = ForScript(data), heading = ForText(title);
+  data["version"] = kVersion;
+  data["outcomes"] = Json::array();
+  for (size_t i = 0; i < outcomes.size(); ++i) data["outcomes"].push_back(HtmlData(outcomes[i], scalings[i]));
+  const std::string json = ForScript(data), heading = ForText(name);
   return FillIn(kReportPage, {{"TITLE", heading},
                               {"STYLE", kReportStyle},
                               {"DATA", json},
@@ -78,6 +74,21 @@ std::string HtmlReport(const std::vector<Outcome>& outcomes, const std::vector<S
                               {"VEGA_LITE", kVegaLite},
                               {"VEGA_EMBED", kVegaEmbed},
                               {"SCRIPT", kReportScript}});
+}
+
+}  // namespace
+
+std::string HtmlReport(const std::vector<Outcome>& outcomes, const std::vector<Scaling>& scalings) {
+  std::string title;
+  for (const Outcome& outcome : outcomes) title += (title.empty() ? "" : ", ") + outcome.plan.scenario.name;
+  return Page(Json::object(), outcomes, scalings, title);
+}
+
+std::string SearchHtmlReport(const std::string& search, const std::vector<Outcome>& best,
+                             const std::vector<Scaling>& scalings) {
+  Json data = {{"search", Json::parse(search)}};
+  const std::string name = data["search"]["scenario"].get<std::string>();
+  return Page(std::move(data), best, scalings, name + ": search");
 }
 
 }  // namespace windtunnel

@@ -13,4 +13,8 @@ namespace windtunnel {
 // `scalings` are those of the outcomes, in their order.
 std::string HtmlReport(const std::vector<Outcome>& outcomes, const std::vector<Scaling>& scalings);
 
+// Of a search: what it found (`search` is windtunnel/search/1), and the whole report of the best configuration where it was predicted in full.
+std::string SearchHtmlReport(const std::string& search, const std::vector<Outcome>& best,
+                             const std::vector<Scaling>& scalings);
+
 }  // namespace windtunnel

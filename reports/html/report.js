@@ -53,6 +53,7 @@ function plot(section, spec) {
 const config = {
   font: 'system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif',
   view: {stroke: null},
+  axisX: {tickCount: 8},  // more would touch each other where numbers are long
   axis: {labelColor: '#66707f', titleColor: '#66707f', titleFontWeight: 'normal', gridColor: '#eceff3', domainColor: '#c9d0d8', tickColor: '#c9d0d8', labelFontSize: 11, titleFontSize: 12},
   legend: {labelColor: '#1c2430', titleColor: '#66707f', titleFontWeight: 'normal', orient: 'top', labelFontSize: 12},
   header: {labelColor: '#1c2430', labelFontSize: 12, titleColor: '#66707f'},
@@ -258,6 +259,23 @@ function timelines(section, outcome) {
   }
 }
 
+function losses(section, outcome) {
+  const {measured} = outcome.result;
+  if (!measured || !measured.losses || measured.losses.length < 2) return;
+  heading(section, 'Loss', 'Of every step of the live run, warm-up included: the mean over ranks and micro-batches.');
+  const values = measured.losses.map((loss, i) => ({step: i + 1, loss}));
+  plot(section, {
+    data: {values},
+    height: 160,
+    mark: {type: 'line', color: SIDE_COLOURS[1], point: values.length <= 60 ? {filled: true, size: 30, color: SIDE_COLOURS[1]} : false},
+    encoding: {
+      x: {field: 'step', type: 'quantitative', title: 'step', scale: {nice: false}, axis: {tickMinStep: 1, format: 'd'}},
+      y: {field: 'loss', type: 'quantitative', title: 'loss', scale: {zero: false}},
+      tooltip: [{field: 'step'}, {field: 'loss', format: '.5s'}],
+    },
+  });
+}
+
 function memory(section, outcome) {
   if (!outcome.memory.length) return;
   heading(section, 'Memory', 'What is allocated on the device in the course of a step, by what it is for.');
@@ -335,20 +353,92 @@ function scenario(section, outcome) {
   section.append(element('details', {}, element('summary', {}, 'with every default filled in'), element('pre', {}, outcome.scenario)));
 }
 
+// ---- what a search found --------------------------------------------------------------------------------------------------
+
+// Columns of a configuration, of which those are shown in which some differ.
+const CHOICES = [
+  ['devices', (one) => one.devices],
+  ['kind', (one) => one.parallel.data.kind],
+  ['data', (one) => one.parallel.data.size],
+  ['shards', (one) => one.parallel.data.shard_size],
+  ['tensor', (one) => one.parallel.tensor.size],
+  ['pipeline', (one) => one.parallel.pipeline.size],
+  ['virtual stages', (one) => one.parallel.pipeline.virtual_stages],
+  ['schedule', (one) => one.parallel.pipeline.schedule],
+  ['context', (one) => one.parallel.context.size],
+  ['expert', (one) => one.parallel.expert.size],
+  ['micro', (one) => one.batch.micro],
+  ['accumulate', (one) => one.batch.accumulate],
+  ['recompute', (one) => one.recompute],
+];
+
+function configuration(one, columns) {
+  return columns.filter(([, read]) => read(one) !== undefined).map(([name, read]) => `${name} ${read(one)}`).join(', ');
+}
+
+function search(main, data) {
+  const section = element('section', {class: 'outcome', id: 'search'});
+  main.append(section);
+  section.append(element('h1', {}, `${data.scenario}: search`));
+  const cards = element('div', {class: 'cards'});
+  cards.append(card('simulated', count(data.evaluated), `${count(data.combinations)} combinations, ${count(data.illegal)} illegal`));
+  cards.append(card('do not fit', count(data.infeasible), data.refused ? `${count(data.refused)} refused` : ''));
+  if (data.best) cards.append(card('the fastest step', seconds(data.best.step_time_s), `${bytes(data.best.memory_bytes)} on a device`));
+  cards.append(card('took', seconds(data.wall_s), `${count(data.configurations_per_s)} configurations/s`));
+  section.append(cards);
+  const all = [...data.pareto.map((one) => ({...one, front: true})), ...data.top.map((one) => ({...one, front: false}))];
+  const columns = CHOICES.filter(([, read]) => new Set(all.map(read)).size > 1);
+  if (data.pareto.length > 1) {
+    heading(section, 'Step time and memory', 'Configurations of the Pareto front: none is both faster and smaller. Beside them the fastest ones.');
+    const [scale, unit] = timeUnit(Math.max(...all.map((one) => one.step_time_s)));
+    const [memoryScale, memoryUnit] = byteUnit(Math.max(...all.map((one) => one.memory_bytes)));
+    const key = (one) => `${one.step_time_s} ${one.memory_bytes}`;
+    const onFront = new Set(data.pareto.map(key));
+    const values = all.filter((one) => one.front || !onFront.has(key(one))).map((one) => ({time: one.step_time_s / scale, memory: one.memory_bytes / memoryScale, of: one.front ? 'Pareto front' : 'among the fastest', what: configuration(one, columns)}));
+    const x = {field: 'memory', type: 'quantitative', title: `memory of a device, ${memoryUnit}`, scale: {zero: false}};
+    const y = {field: 'time', type: 'quantitative', title: `step, ${unit}`, scale: {zero: false}};
+    const tooltip = [{field: 'what', title: ' '}, {field: 'time', format: '.4s', title: `step, ${unit}`}, {field: 'memory', format: '.4s', title: `memory, ${memoryUnit}`}];
+    plot(section, {
+      height: 300,
+      data: {values},
+      layer: [
+        {transform: [{filter: "datum.of === 'Pareto front'"}], mark: {type: 'line', interpolate: 'step-after', color: '#c9d0d8', strokeWidth: 1.5}, encoding: {x, y, order: {field: 'memory'}}},
+        {mark: {type: 'point', filled: true, size: 60, opacity: 0.85}, encoding: {x, y, tooltip, color: colour('of', ['Pareto front', 'among the fastest'], SIDE_COLOURS)}},
+      ],
+    });
+  }
+  if (data.top.length) {
+    heading(section, 'The fastest', columns.length ? '' : 'In nothing that was searched do they differ.');
+    const isPredicted = data.top.some((one) => one.predicted);  // not where the search was quick
+    const head = element('tr', {}, ...columns.map(([name]) => element('th', {}, name)), ...['step', 'memory', ...(isPredicted ? ['throughput', 'MFU'] : [])].map((name) => element('th', {class: 'number'}, name)));
+    const rows = data.top.map((one) => {
+      const known = one.predicted || {};
+      const throughput = [known.tokens_per_s ? `${count(known.tokens_per_s)}/s` : '', known.mfu ? percent(known.mfu) : ''];
+      const numbers = [seconds(one.step_time_s), bytes(one.memory_bytes), ...(isPredicted ? throughput : [])];
+      return element('tr', {}, ...columns.map(([, read]) => element('td', {}, `${read(one) ?? '–'}`)), ...numbers.map((text) => element('td', {class: 'number'}, text)));
+    });
+    section.append(element('table', {}, head, ...rows));
+  }
+  const reasons = Object.values(data.reasons).flatMap((by) => Object.entries(by));
+  if (reasons.length)
+    section.append(element('details', {}, element('summary', {}, 'what was left out, and why'), element('table', {}, ...reasons.map(([reason, n]) => element('tr', {}, element('td', {class: 'number'}, count(n)), element('td', {}, reason))))));
+}
+
 // ---- all of it -----------------------------------------------------------------------------------------------------------
 
 async function report() {
   const data = JSON.parse(document.getElementById('data').textContent);
   const main = document.getElementById('report');
   main.replaceChildren();
+  if (data.search) search(main, data.search);
   if (data.outcomes.length > 1)
     main.append(element('nav', {}, ...data.outcomes.map((outcome, i) => element('a', {href: `#outcome-${i}`}, outcome.title))));
   data.outcomes.forEach((outcome, i) => {
     const section = element('section', {class: 'outcome', id: `outcome-${i}`});
     main.append(section);
-    for (const part of [summary, stepTimes, breakdown, bubbles, attribution, schedule, timelines, memory, scaling, costs, scenario]) part(section, outcome);
+    for (const part of [summary, stepTimes, breakdown, bubbles, attribution, schedule, timelines, losses, memory, scaling, costs, scenario]) part(section, outcome);
   });
-  main.append(element('footer', {}, `windtunnel ${data.version} · scenario ${data.outcomes.map((outcome) => outcome.result.scenario_digest).join(', ')}`));
+  main.append(element('footer', {}, `windtunnel ${data.version} · scenario ${[...(data.search ? [data.search.scenario_digest] : []), ...data.outcomes.map((outcome) => outcome.result.scenario_digest)].join(', ')}`));
   let drawn = 0;
   for (const one of plots) {
     try {

@@ -83,9 +83,6 @@ class CudaDevice : public Device {
       return Failed("cluster.device: CUDA device {} was not found, only {} of them", ordinal,
                     CudaDevices().size());
     WT_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal), "cudaSetDevice"));
-    // The host waits by polling: it has a core of its own, and a sleeping one wakes late.
-    WT_RETURN_IF_ERROR(Check(cudaInitDevice(ordinal, cudaDeviceScheduleSpin, cudaInitDeviceFlagsAreValid),
-                             "cudaInitDevice"));
     std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
     WT_RETURN_IF_ERROR(device->TakeStock());
     WT_ASSIGN_OR_RETURN(device->queues_, Queues::Make(ordinal));
@@ -180,7 +177,8 @@ Result<Bytes> AskNvml(int ordinal) {
   NvmlMemory used{};
   if (init() != 0 || by_uuid(CudaDevices()[ordinal].uuid.c_str(), &device) != 0 || memory(device, &used) != 0)
     return Failed("NVML does not know the device's memory");
-  return Bytes(static_cast<int64_t>(used.used));
+  // As the runtime counts: of all that it has, what is not free. NVML's own total has memory that nobody gets.
+  return CudaDevices()[ordinal].memory - Bytes(static_cast<int64_t>(used.free));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Multiplier::~Multiplier() {
   if (handle_ != nullptr) blas_.destroy(handle_);
 }
 
-Status Multiplier::Describe(const GemmProblem& problem, Choice& choice) const {
+Status Multiplier::Describe(const GemmProblem& problem, const void* bias, Choice& choice) const {
   WT_ASSIGN_OR_RETURN(const Types types, TypesOf(problem.dtype));
   WT_RETURN_IF_ERROR(CheckBlas(blas_.create_operation(&choice.operation, types.compute, CUDA_R_32F),
                                "cublasLtMatmulDescCreate"));
@@ -95,16 +95,17 @@ Status Multiplier::Describe(const GemmProblem& problem, Choice& choice) const {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     WT_RETURN_IF_ERROR(choice.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
     WT_RETURN_IF_ERROR(choice.Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(types.data)));
+    WT_RETURN_IF_ERROR(choice.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   }
   WT_RETURN_IF_ERROR(choice.MakeLayout(problem.a, problem.batch, types.data, choice.a));
   WT_RETURN_IF_ERROR(choice.MakeLayout(problem.b, problem.batch, types.data, choice.b));
   return choice.MakeLayout(problem.c, problem.batch, types.data, choice.c);
 }
 
-Result<Multiplier::Choice*> Multiplier::Choose(const Key& key) {
+Result<Multiplier::Choice*> Multiplier::Choose(const Key& key, const void* bias) {
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second.get();
   auto choice = std::make_unique<Choice>(blas_);
-  WT_RETURN_IF_ERROR(Describe(key.problem, *choice));
+  WT_RETURN_IF_ERROR(Describe(key.problem, bias, *choice));
   cublasLtMatmulPreference_t preference = nullptr;
   WT_RETURN_IF_ERROR(CheckBlas(blas_.create_preference(&preference), "cublasLtMatmulPreferenceCreate"));
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const void* value, size_t bytes) {
@@ -140,7 +141,7 @@ Result<Multiplier::Choice*> Multiplier::Choose(const Key& key) {
 Status Multiplier::Multiply(const GemmProblem& problem, const void* a, const void* b, const void* bias,
                             void* c, cudaStream_t stream) {
   const Key key{problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(c)}};
-  WT_ASSIGN_OR_RETURN(Choice * choice, Choose(key));
+  WT_ASSIGN_OR_RETURN(Choice * choice, Choose(key, bias));
   if (problem.epilogue == Epilogue::kBias)
     WT_RETURN_IF_ERROR(choice->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   const float one = 1, beta = problem.accumulate ? 1 : 0;

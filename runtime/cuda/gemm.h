@@ -34,8 +34,8 @@ class Multiplier {
     auto operator<=>(const Key&) const = default;
   };
   explicit Multiplier(BlasLt blas);
-  Result<Choice*> Choose(const Key& key);
-  Status Describe(const GemmProblem& problem, Choice& choice) const;
+  Result<Choice*> Choose(const Key& key, const void* bias);
+  Status Describe(const GemmProblem& problem, const void* bias, Choice& choice) const;
 
   BlasLt blas_;
   cublasLtHandle_t handle_ = nullptr;

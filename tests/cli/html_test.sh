@@ -32,7 +32,16 @@ expect_drawn() {
 expect_drawn "$work/pipeline.html" 8
 "$windtunnel" compare "$work/mlp.yaml" --set cluster.device=cpu --html "$work/mlp.html" -q > "$work/out" 2>&1
 [ $? -le 3 ] && [ -s "$work/mlp.html" ] || { cat "$work/out"; fail "compare --html"; }
-expect_drawn "$work/mlp.html" 8
+expect_drawn "$work/mlp.html" 9
+"$windtunnel" run "$work/mlp.yaml" --html "$work/run.html" -q || fail "run --html"
+expect_drawn "$work/run.html" 6
+scenario search 'model: {layers: 4, hidden: 64, heads: 4, vocab: 128, seq_len: 32}' 'batch: {accumulate: 4}' 'precision: {param: bf16}' \
+  'parallel: {data: {size: 4, kind: ddp}}' 'cluster: {device: a100-sxm-80g, devices_per_node: 4, network: {intra_node: nvlink3}}' \
+  'search: {tensor: [1, 2], pipeline: [1, 2, 4], recompute: [none, full], kind: [ddp, zero1]}'
+"$windtunnel" search "$work/search.yaml" --html "$work/search.html" -q > "$work/out" 2>&1 || { cat "$work/out"; fail "search --html"; }
+expect_drawn "$work/search.html" 7
+"$windtunnel" search "$work/search.yaml" --html "$work/quick.html" -q --quick > "$work/out" 2>&1 || { cat "$work/out"; fail "search --quick --html"; }
+expect_drawn "$work/quick.html" 1
 
 [ $failures = 0 ] && echo PASSED
 exit $failures

@@ -83,6 +83,24 @@ expect 2 'has 2 devices, expected 4' predict "$work/mlp.yaml" $two --set paralle
 expect 2 'dgx-h100, rail-fat-tree' predict "$work/mlp.yaml" $two --set cluster.topology=dgx
 expect 2 'cluster.slow_link is given without cluster.topology' predict "$work/mlp.yaml" $two --set 'cluster.slow_link={from: a, to: b, factor: 0.5}'
 expect 0 'NVIDIA H100 SXM5' profile show h100-sxm-80g
+expect 0 'h100-sxm-80g (built in): well formed, a datasheet of NVIDIA H100' profile check h100-sxm-80g
+expect_line 2 'is a datasheet: it has no measurements to merge' profile merge h100-sxm-80g a100-sxm-80g
+# Profiles: two measurements of one machine, of which the newer one counts; the second has a kernel that no core can be so fast at.
+profile() { # CREATED KEY SECONDS
+  times="\"p10\": $3, \"p50\": $3, \"p90\": $3, \"quantiles\": [$3,$3,$3,$3,$3,$3,$3,$3,$3,$3,$3,$3]"
+  echo "{\"schema\": \"windtunnel/profile/1\", \"name\": \"cpu-x\", \"device\": \"cpu\", \"fingerprint\": \"1a\", \"created\": \"$1\", \"machine\": {},
+    \"libraries\": {}, \"cores\": 2, \"common_mode\": [1,1,1,1,1,1,1,1,1,1,1,1], \"dispatch\": [], \"collectives\": [], \"outside_allocator\": [],
+    \"kernels\": [{\"key\": \"$2\", \"ranks\": 2, \"count\": 50, \"time_s\": {$times}}]}"
+}
+profile 2024-02-01T00:00:00Z 'gemm fp32 nn m=100 n=100 k=100' 2e-05 > "$work/new.json"
+profile 2024-01-01T00:00:00Z 'gemm fp32 nn m=100 n=100 k=100' 3e-05 > "$work/old.json"
+profile 2024-01-01T00:00:00Z 'gemm fp32 nn m=1000 n=1000 k=1000' 1e-06 > "$work/impossible.json"
+expect 0 'gemm fp32 nn m=100 n=100 k=100 .*20.0 us .*100 GFLOP/s$' profile show "$work/new.json" "$work/old.json"
+expect 0 'new.json: well formed, 1 kernels, 0 collectives; not of this machine' profile check "$work/new.json"
+expect 3 'impossible gemm .*: 2.00 PFLOP/s in the median, a core does at most 416 GFLOP/s' profile check "$work/new.json" "$work/impossible.json"
+expect 0 '1 entries are of .*new.json' profile merge "$work/new.json" "$work/old.json" "$work/impossible.json" --out "$work/merged.json"
+expect 3 'merged.json: well formed, 2 kernels' profile check "$work/merged.json"
+expect 0 '20.0 us' profile show "$work/merged.json"
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
 # A search: what can be trained, the same after an interruption as without one, and nothing where nothing can be.
 cat > "$work/search.yaml" << 'SCENARIO'

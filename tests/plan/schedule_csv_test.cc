@@ -11,6 +11,17 @@ std::string ErrorOf(const std::string& text, int ranks = 2, int64_t micro_batche
   return schedule ? "no error" : schedule.error().message;
 }
 
+// It would compile to a rank without a stage.
+TEST(ScheduleCsv, EveryRankHasAnAction) {
+  for (const char* empty : {",", "", " , ,"}) {
+    const std::string text = "0F0,0F1,0B0,0B1\n" + std::string(empty) + "\n1F0,1F1,1B0,1B1\n";
+    const auto schedule = ParseScheduleCsv("own.csv", text, 3, 2);
+    ASSERT_FALSE(schedule);
+    EXPECT_EQ(schedule.error().message,
+              "own.csv:2:1: the row has no action; every rank of the pipeline needs a stage");
+  }
+}
+
 TEST(ScheduleCsv, ReadsTorchsFilesWithIdleCells) {
   // torch writes idle cells and ends rows with carriage return and line feed.
   const auto schedule = ParseScheduleCsv("own.csv", "0F0,0F1,,,0B0,0B1\r\n,1F0, 1B0 ,1F1,1I1,1W1\r\n", 2, 2);
@@ -70,7 +81,8 @@ TEST(ScheduleCsv, PointsAtTheOffendingCell) {
 TEST(ScheduleCsv, WantsARowForEachRankAndEveryStage) {
   EXPECT_EQ(ErrorOf("0F0\n"), "own.csv: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
   EXPECT_EQ(ErrorOf("0F0,0B0\n2F0,2B0\n"), "own.csv: no row has an action of stage 1");
-  EXPECT_EQ(ErrorOf(",\n,\n"), "own.csv: no row has an action of stage 0");
+  EXPECT_EQ(ErrorOf(",\n,\n"),
+            "own.csv:1:1: the row has no action; every rank of the pipeline needs a stage");
   EXPECT_EQ(ErrorOf(""), "own.csv: 0 rows, but a row for each of the pipeline's 2 ranks is expected");
 }
 

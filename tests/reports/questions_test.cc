@@ -48,6 +48,31 @@ TEST(LargestMicroBatch, IsZeroWhenNothingFitsAndStopsAtTheMost) {
   EXPECT_EQ(*LargestMicroBatch(Sharded(), Bytes::Max() / 2, Bytes(0), 5), 5);
 }
 
+// 1F1B holds no more with more micro-batches than fill it; GPipe holds all of them.
+TEST(LargestMicroBatch, IsOfAllMicroBatchesWhateverTheScheduleHolds) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    SCOPED_TRACE(schedule);
+    Scenario s = TinyGpt();
+    s.parallel.pipeline = {.size = 2, .schedule = schedule};
+    s.cluster.devices_per_node = 2;
+    s.batch = {.micro = 3, .accumulate = 16};
+    const auto reserved = [&](int64_t micro) {
+      Scenario with = s;
+      with.batch.micro = micro;
+      Bytes most;
+      const Plan plan = *CompilePlan(with);
+      for (const Role& role : plan.roles)
+        most = std::max(most, SimulateMemory(role)->steady.reserved);
+      return most;
+    };
+    const Bytes capacity = reserved(5);
+    const int64_t largest = *LargestMicroBatch(s, capacity, Bytes(0), 1000);
+    EXPECT_GE(largest, 5);
+    EXPECT_LE(reserved(largest), capacity);
+    EXPECT_GT(reserved(largest + 1), capacity);
+  }
+}
+
 TEST(EffectOfResharding, ComparesWithKeepingParametersAfterForward) {
   const auto effect = *EffectOfResharding(Sharded(), OnA100);
   ASSERT_TRUE(effect);

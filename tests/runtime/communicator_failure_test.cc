@@ -51,17 +51,17 @@ TEST_P(EveryCommunicatorFailure, FailureOfOneRankReachesAll) {
 
 TEST_P(EveryCommunicatorFailure, ASilentPeerMeetsTheDeadlineAndTheMessageTellsBothViews) {
   for (int64_t elements : {100, 1'000'000}) {
-    std::atomic<bool> done = false;
+    const Shared<std::atomic<bool>> done;
     WithGroup(
         GetParam(), 2,
         [&](Communicator& group) {
           if (group.rank() == 1) {
-            while (!done) std::this_thread::sleep_for(milliseconds(5));
+            while (!*done) std::this_thread::sleep_for(milliseconds(5));
             return;
           }
           std::vector<float> x(static_cast<size_t>(elements));
           Status failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
-          done = true;
+          *done = true;
           ASSERT_FALSE(failed);
           const std::string& text = failed.error().message;
           EXPECT_NE(text.find("within"), std::string::npos) << text;
@@ -95,22 +95,42 @@ TEST_P(EveryCommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
       milliseconds(2'000));
 }
 
+// Rank 1 leaves out the first of two operators, so its second one meets rank 0's first.
+TEST_P(EveryCommunicatorFailure, ARankThatSkipsAnOperatorIsToldWithBothViews) {
+  for (int64_t elements : {100, 1'000'000}) {
+    WithGroup(
+        GetParam(), 2,
+        [&](Communicator& group) {
+          std::vector<float> x(static_cast<size_t>(2 * elements));
+          Status failed;
+          if (group.rank() == 0) failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
+          if (failed) failed = RunCollective(group, AllReduceOf(2 * elements), Ref(x), Ref(x));
+          ASSERT_FALSE(failed);
+          const std::string& text = failed.error().message;
+          EXPECT_NE(text.find(fmt::format("number 1, all_reduce of {} x fp32", elements)), std::string::npos)
+              << text;
+          EXPECT_NE(text.find(fmt::format("number 1, all_reduce of {} x fp32", 2 * elements)),
+                    std::string::npos)
+              << text;
+        },
+        milliseconds(2'000));
+  }
+}
+
 TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
   for (int64_t elements : {100, 60'000, 1'000'000}) {
-    std::atomic<bool> done = false;
+    const Shared<std::atomic<bool>> done;
     std::vector<float> x(static_cast<size_t>(elements)), scratch(1 << 20);
     WithGroup(GetParam(), 2, [&](Communicator& group) {
       if (group.rank() == 1) {
-        while (!done) std::this_thread::sleep_for(milliseconds(5));
+        while (!*done) std::this_thread::sleep_for(milliseconds(5));
+        std::this_thread::sleep_for(milliseconds(500));  // outlasts the other
         return;
       }
       const TensorRef writes[] = {Ref(x), Ref(scratch)};
       for (int i = 0; i < 3; ++i) group.Submit(AllReduceOf(elements), writes, writes, "x");
       std::this_thread::sleep_for(milliseconds(50));
-      std::thread([&] {
-        std::this_thread::sleep_for(milliseconds(500));
-        done = true;
-      }).detach();
+      *done = true;
     });
   }
 }

@@ -36,6 +36,30 @@ TEST(FlightRecorder, TellsTheLastNoteOfEveryRank) {
   EXPECT_EQ(all->Last(1).step, 7);
 }
 
+TEST(FlightRecorder, KeepsTheLastNotesOldestFirst) {
+  auto all = FlightRecorder::Create(PathOf("events"), 2);
+  ASSERT_TRUE(all) << all.error().message;
+  auto mine = FlightRecorder::Open(PathOf("events"), 1);
+  EXPECT_TRUE(all->Events(1).empty());
+  mine->Note(FlightRecorder::kEvaluation, 1);
+  mine->NoteSubmitted(FlightRecorder::kRestore, 2, 17);
+  mine->NoteWaiting(3, 2);
+  std::vector<FlightRecorder::Event> events = all->Events(1);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].position.step, FlightRecorder::kEvaluation);
+  EXPECT_EQ(events[1].position.step, FlightRecorder::kRestore);
+  EXPECT_EQ(events[1].number, 17u);
+  EXPECT_EQ(events[2].position.state, State::kWaiting);
+  EXPECT_LE(events[0].time_ns, events[2].time_ns);
+  const int32_t more = static_cast<int32_t>(FlightRecorder::kEvents);
+  for (int32_t op = 0; op < more; ++op) mine->Note(4, op);
+  events = all->Events(1);
+  ASSERT_EQ(events.size(), FlightRecorder::kEvents);
+  EXPECT_EQ(events.front().position.op, 0);
+  EXPECT_EQ(events.back().position.op, more - 1);
+  EXPECT_TRUE(all->Events(0).empty());
+}
+
 TEST(FlightRecorder, OutlivesARankThatIsKilled) {
   auto all = FlightRecorder::Create(PathOf("killed"), 1);
   ASSERT_TRUE(all) << all.error().message;

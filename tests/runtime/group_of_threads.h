@@ -1,4 +1,4 @@
-// A process group whose ranks are threads of the test's process.
+// A process group whose ranks are threads of the test's process; over MPI, processes that it forks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/thread_communicator.h"
+#include "tests/runtime/rank_processes.h"
 
 namespace windtunnel {
 
@@ -31,12 +32,14 @@ inline void WithStores(int ranks, const std::function<void(int rank, Store&)>& w
 }
 
 // What carries a group's operators.
-enum class Transport { kGloo, kThreads };
-inline constexpr Transport kTransports[] = {Transport::kGloo, Transport::kThreads};
-inline std::string NameOf(Transport transport) { return transport == Transport::kGloo ? "Gloo" : "Threads"; }
+enum class Transport { kGloo, kThreads, kMpi };
+inline constexpr Transport kTransports[] = {Transport::kGloo, Transport::kThreads, Transport::kMpi};
+inline std::string NameOf(Transport transport) {
+  return transport == Transport::kGloo ? "Gloo" : transport == Transport::kThreads ? "Threads" : "Mpi";
+}
 inline void PrintTo(Transport transport, std::ostream* out) { *out << NameOf(transport); }
 
-// Runs `work` as every rank of a group.
+// Runs `work` as every rank of a group. What it is to share with the test or other ranks is Shared (rank_processes.h).
 inline void WithGroup(Transport transport, int size, const std::function<void(Communicator&)>& work,
                       std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   if (transport == Transport::kThreads) {
@@ -46,6 +49,18 @@ inline void WithGroup(Transport transport, int size, const std::function<void(Co
       threads.emplace_back([&, rank] { work(*MakeThreadCommunicator(group, rank)); });
     }
     for (std::thread& thread : threads) thread.join();
+    return;
+  }
+  if (transport == Transport::kMpi) {
+    WithProcesses(size, [&](int rank, Store& store) {
+      auto group = MakeMpiCommunicator(store, {.name = "group",
+                                               .rank = rank,
+                                               .size = size,
+                                               .timeout = timeout,
+                                               .shares_core = size > UsableCores()});
+      ASSERT_TRUE(group) << group.error().message;
+      work(**group);
+    });
     return;
   }
   WithStores(size, [&](int rank, Store& store) {

@@ -1,4 +1,5 @@
-// Ranks as threads of the test's process: the same sessions, communicators and store as the launcher's processes have.
+// Ranks as threads of the test's process: the same sessions, communicators and store as the launcher's processes have. With
+// WINDTUNNEL_TEST_BACKEND=mpi in the environment they use MPI, and are processes that the test forks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,13 +12,39 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/cores.h"
 #include "runtime/rank_session.h"
+#include "tests/runtime/rank_processes.h"
 
 namespace windtunnel {
 
-// Runs `work` once per rank, each in a thread with a session of its own (and `equipment`, unless null); errors become test failures.
+inline bool TestsUseMpi() {
+  const char* backend = getenv("WINDTUNNEL_TEST_BACKEND");
+  return backend != nullptr && std::string(backend) == "mpi";
+}
+
+inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, Store&)>& work) {
+  plan.scenario.run.backend = Backend::kMpi;
+  WithProcesses(plan.world_size, [&](int rank, Store& store) {
+    FlightRecorder recorder = FlightRecorder::Private();
+    const auto run = [&]() -> Status {
+      RankOptions options{.rank = rank};
+      options.shares_core = plan.world_size > UsableCores();
+      WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, store, recorder, options));
+      WT_RETURN_IF_ERROR(session->Initialize());
+      return work(*session, store);
+    };
+    const Status status = run();
+    EXPECT_TRUE(status) << status.error().message;
+  });
+}
+
+// Runs `work` once per rank, each in a thread with a session of its own (and `equipment`, unless null); errors become test failures. What
+// it shares with the test is Shared (rank_processes.h) where it is to run over MPI too.
 inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work,
                       const Equipment* equipment = nullptr) {
+  if (TestsUseMpi() && equipment == nullptr && plan.world_size > 1 && !SharesProcess(plan))
+    return WithRanksOfMpi(plan, work);
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
   std::vector<std::string> errors(plan.world_size);
@@ -43,8 +70,8 @@ inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&,
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// Copies what this rank holds of the parameters into `weights`, one vector a parameter of the whole model.
-inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>& weights) {
+// Copies what this rank holds of the parameters to where `weights` says that the whole model's parameter of that number is.
+inline void CopyLocalParts(RankSession& session, const std::function<float*(int64_t ordinal)>& weights) {
   const Role& role = session.executor().role();
   for (size_t i = 0; i < role.parameters.size(); ++i) {
     const Placement& place = role.parameters[i].values;
@@ -54,16 +81,16 @@ inline void CopyLocalParts(RankSession& session, std::vector<std::vector<float>>
     if (part.elements == 0) continue;
     const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
     const Parameter& parameter = role.parameters[i];
-    std::vector<float>& whole = weights[parameter.ordinal];
+    float* whole = weights(parameter.ordinal);
     if (parameter.part.empty()) {
-      std::copy(values.begin(), values.end(), whole.begin() + part.first);
+      std::copy(values.begin(), values.end(), whole + part.first);
       continue;
     }
     const int tensor_rank = session.plan().mesh.PlaceOf(session.rank()).tensor;
     const int64_t skipped = session.plan().ExpertRankOf(session.rank()) * parameter.expert_stride;
     ForEachRun(parameter.part, tensor_rank, part.first, part.first + part.elements,
                [&](int64_t local, int64_t first, int64_t elements) {
-                 std::copy_n(values.begin() + local - part.first, elements, whole.begin() + skipped + first);
+                 std::copy_n(values.begin() + local - part.first, elements, whole + skipped + first);
                });
   }
 }
@@ -76,7 +103,6 @@ struct Trained {
 };
 
 inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = nullptr) {
-  std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   Trained result;
   for (const Role& role : plan.roles) {
     for (const Parameter& parameter : role.parameters) {
@@ -84,20 +110,37 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
       result.weights[parameter.ordinal].assign(WholeElements(parameter), NAN);
     }
   }
-  WithRanks(
-      plan,
-      [&](RankSession& session, Store&) -> Status {
-        for (int step = 0; step < steps; ++step) {
-          WT_RETURN_IF_ERROR(session.Step());
-          if (const auto loss = session.executor().Loss()) losses[session.rank()].push_back(*loss);
-          norms[session.rank()].push_back(session.executor().GradientNormValue());
-        }
-        static std::mutex mutex;  // replicas write the same places
-        std::lock_guard lock(mutex);
-        CopyLocalParts(session, result.weights);
-        return Ok();
-      },
-      equipment);
+  std::vector<int64_t> begin = {0};  // of each parameter, in `values`
+  for (const auto& weights : result.weights)
+    begin.push_back(begin.back() + static_cast<int64_t>(weights.size()));
+  const Shared<float> values(static_cast<size_t>(begin.back()));
+  std::fill_n(values.data(), begin.back(), NAN);
+  const size_t cells = static_cast<size_t>(plan.world_size) * steps;
+  const Shared<double> shared_losses(cells), shared_norms(cells);
+  const Shared<int> has_loss(cells);
+  const auto train = [&](RankSession& session, Store&) -> Status {
+    for (int step = 0; step < steps; ++step) {
+      WT_RETURN_IF_ERROR(session.Step());
+      const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
+      if (const auto loss = session.executor().Loss()) {
+        shared_losses[cell] = *loss;
+        has_loss[cell] = 1;
+      }
+      shared_norms[cell] = session.executor().GradientNormValue();
+    }
+    static std::mutex mutex;  // replicas write the same places
+    std::lock_guard lock(mutex);
+    CopyLocalParts(session, [&](int64_t ordinal) { return values.data() + begin[ordinal]; });
+    return Ok();
+  };
+  WithRanks(plan, train, equipment);
+  std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
+  for (size_t cell = 0; cell < cells; ++cell) {
+    if (has_loss[cell]) losses[cell / steps].push_back(shared_losses[cell]);
+    norms[cell / steps].push_back(shared_norms[cell]);
+  }
+  for (size_t i = 0; i < result.weights.size(); ++i)
+    std::copy_n(values.data() + begin[i], result.weights[i].size(), result.weights[i].begin());
   if (testing::Test::HasFailure()) return Trained{std::vector<double>(steps), std::vector<double>(steps), {}};
   for (int step = 0; step < steps; ++step) {
     double sum = 0, ranks = 0;

@@ -38,8 +38,15 @@ void WithMeshOfThreads(const std::function<void(MeshRank&)>& work) {
 void WithMesh(Transport transport, const std::function<void(MeshRank&)>& work,
               milliseconds timeout = std::chrono::seconds(60)) {
   if (transport == Transport::kThreads) return WithMeshOfThreads(work);
-  WithStores(4, [&](int rank, Store& store) {
+  const auto with_ranks = transport == Transport::kMpi ? WithProcesses : WithStores;
+  with_ranks(4, [&](int rank, Store& store) {
     const auto make = [&](std::string name, int position) {
+      if (transport == Transport::kMpi)
+        return MakeMpiCommunicator(store, {.name = std::move(name),
+                                           .rank = position,
+                                           .size = 2,
+                                           .timeout = timeout,
+                                           .shares_core = UsableCores() < 4});
       return MakeGlooCommunicator(store,
                                   {.name = std::move(name), .rank = position, .size = 2, .timeout = timeout});
     };
@@ -111,14 +118,14 @@ TEST_P(Prerequisites, AllReducesWhatAnotherGroupHasScattered) {
 
 TEST_P(Prerequisites, TheSubmittingThreadDoesNotWait) {
   for (int64_t elements : {256, 2'000'000}) {
-    std::atomic<int> have_submitted = 0;
+    const Shared<std::atomic<int>> have_submitted;
     WithMesh(GetParam(), [&](MeshRank& mesh) {
       Unit unit(elements, mesh);
       // Rank 3 comes only when the others' Submit has returned: none of their operators can have finished
       // before.
-      while (mesh.rank == 3 && have_submitted < 3) std::this_thread::sleep_for(milliseconds(1));
+      while (mesh.rank == 3 && *have_submitted < 3) std::this_thread::sleep_for(milliseconds(1));
       const uint64_t scattered = unit.Scatter(mesh), reduced = unit.ReduceAfter(mesh, scattered);
-      ++have_submitted;
+      ++*have_submitted;
       EXPECT_OK(mesh.replicas->Wait(reduced));
       unit.ExpectSummed(mesh);
     });
@@ -183,11 +190,11 @@ TEST_P(Prerequisites, AFailureGoesOnToWhatWaitsForItAndToItsPeers) {
 // that waits.
 TEST_P(Prerequisites, EndsAtOnceWhileAnOperatorWaits) {
   for (bool shards_first : {true, false}) {
-    std::atomic<bool> done = false;
+    const Shared<std::atomic<bool>> done;
     const auto start = Clock::now();
     WithMesh(GetParam(), [&](MeshRank& mesh) {
       if (mesh.rank != 2) {
-        while (!done) std::this_thread::sleep_for(milliseconds(1));
+        while (!*done) std::this_thread::sleep_for(milliseconds(1));
         return;
       }
       Unit unit(256, mesh);
@@ -195,7 +202,7 @@ TEST_P(Prerequisites, EndsAtOnceWhileAnOperatorWaits) {
       std::this_thread::sleep_for(milliseconds(50));
       (shards_first ? mesh.shards : mesh.replicas).reset();
       (shards_first ? mesh.replicas : mesh.shards).reset();
-      done = true;
+      *done = true;
     });
     EXPECT_LT(Clock::now() - start, milliseconds(20'000));
   }

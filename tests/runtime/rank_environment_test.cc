@@ -73,5 +73,99 @@ TEST(RankEnvironment, NamesTheVariableItsValueAndWhatWasExpected) {
   }
 }
 
+TEST(RankEnvironment, TorchrunsAgentKeepsItsPortAndNamesTheJob) {
+  auto read = Read({{"RANK", "0"},
+                    {"WORLD_SIZE", "2"},
+                    {"MASTER_PORT", "29400"},
+                    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                    {"TORCHELASTIC_RUN_ID", "secret"}});
+  ASSERT_TRUE(read && *read);
+  EXPECT_EQ((*read)->master_port, 29401);
+  EXPECT_EQ((*read)->token, "secret");
+}
+
+TEST(RankEnvironment, ReadsMpirunsVariables) {
+  const Variables one_node = {{"OMPI_COMM_WORLD_RANK", "1"},
+                              {"OMPI_COMM_WORLD_SIZE", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                              {"PMIX_NAMESPACE", "2871590913"}};
+  auto read = Read(one_node);
+  ASSERT_TRUE(read && *read) << (read ? "" : read.error().message);
+  EXPECT_EQ((*read)->rank, 1);
+  EXPECT_EQ((*read)->world_size, 2);
+  EXPECT_EQ((*read)->local_rank, 1);
+  EXPECT_EQ((*read)->master_addr, "127.0.0.1");
+  EXPECT_EQ((*read)->master_port, 15913);  // 15000 + 0913
+  EXPECT_EQ((*read)->token, "2871590913");
+
+  Variables two_nodes = one_node;
+  two_nodes["OMPI_COMM_WORLD_SIZE"] = "4";
+  read = Read(two_nodes);
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message.find("2 of 4 ranks are on this node and MASTER_ADDR is not set"),
+            std::string::npos)
+      << read.error().message;
+  two_nodes["MASTER_ADDR"] = "node0";
+  read = Read(two_nodes);
+  ASSERT_TRUE(read && *read);
+  EXPECT_EQ((*read)->master_addr, "node0");
+}
+
+TEST(RankEnvironment, ReadsSlurmsVariables) {
+  auto read = Read({{"SLURM_PROCID", "5"},
+                    {"SLURM_LOCALID", "1"},
+                    {"SLURM_NTASKS", "7"},
+                    {"SLURM_NODEID", "2"},
+                    {"SLURM_TASKS_PER_NODE", "2(x3),1"},
+                    {"SLURM_NODELIST", "gpu[07-09,12]"},
+                    {"SLURM_JOB_ID", "4712345"}});
+  ASSERT_TRUE(read && *read) << (read ? "" : read.error().message);
+  EXPECT_EQ((*read)->rank, 5);
+  EXPECT_EQ((*read)->world_size, 7);
+  EXPECT_EQ((*read)->local_rank, 1);
+  EXPECT_EQ((*read)->local_world_size, 2);
+  EXPECT_EQ((*read)->master_addr, "gpu07");
+  EXPECT_EQ((*read)->master_port, 17345);  // 15000 + 2345
+  EXPECT_EQ((*read)->token, "4712345");
+}
+
+TEST(RankEnvironment, UnderSlurmAPortOfOnesOwnGoesFirstAndThereIsOneWithoutAJob) {
+  Variables variables = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_NODELIST", "a,b"}};
+  EXPECT_EQ((*Read(variables))->master_port, 12910);
+  EXPECT_EQ((*Read(variables))->master_addr, "a");
+  variables["MASTER_PORT"] = "20000";
+  EXPECT_EQ((*Read(variables))->master_port, 20000);
+}
+
+TEST(RankEnvironment, AShellOfSlurmsOrASingleTaskIsNoRank) {
+  EXPECT_FALSE(*Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NAME", "bash"}}));
+  EXPECT_FALSE(*Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NAME", "interactive"}}));
+  EXPECT_FALSE(*Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}));
+  EXPECT_FALSE(*Read({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
+}
+
+TEST(RankEnvironment, TorchrunsVariablesGoBeforeThoseOfWhatStartedIt) {
+  auto read = Read({{"RANK", "1"},
+                    {"WORLD_SIZE", "2"},
+                    {"SLURM_PROCID", "0"},
+                    {"SLURM_NTASKS", "2"},
+                    {"SLURM_JOB_ID", "123"}});
+  ASSERT_TRUE(read && *read);
+  EXPECT_EQ((*read)->rank, 1);
+  EXPECT_EQ((*read)->launcher, "torchrun");
+}
+
+TEST(FirstHost, OfEveryWayThatSlurmWritesLists) {
+  EXPECT_EQ(FirstHostOf("node7"), "node7");
+  EXPECT_EQ(FirstHostOf("node7,node8"), "node7");
+  EXPECT_EQ(FirstHostOf("gpu[07-12,20],login1"), "gpu07");
+  EXPECT_EQ(FirstHostOf("rack[3,5]-ib,x"), "rack3-ib");
+  EXPECT_EQ(FirstHostOf("login1,gpu[07-12]"), "login1");
+  EXPECT_EQ(FirstHostOf("n[5]"), "n5");
+  EXPECT_EQ(FirstHostOf(""), "");
+  EXPECT_EQ(FirstHostOf("n[5"), "n");
+}
+
 }  // namespace
 }  // namespace windtunnel

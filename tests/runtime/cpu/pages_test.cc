@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <fstream>
 
+#include "tests/base/sanitizers.h"
+
 namespace windtunnel::cpu {
 namespace {
 
@@ -18,6 +20,7 @@ int64_t ResidentBytes() {
 }
 
 TEST(PageRegion, IsResidentFromTheStartToTheByte) {
+  if (kHasThreadSanitizer) GTEST_SKIP() << "shadow memory is resident, too";
   const int64_t before = ResidentBytes();
   const Result<PageRegion> region = PageRegion::Map(MiB(64));
   ASSERT_TRUE(region);
@@ -55,6 +58,7 @@ TEST(PageSegments, HandsOutSegmentsThatDoNotOverlap) {
 }
 
 TEST(PageSegments, ReleaseReturnsASegmentToTheSystem) {
+  if (kHasThreadSanitizer) GTEST_SKIP() << "shadow memory is resident, too";
   PageSegments segments;
   const int64_t before = ResidentBytes();
   const Result<uint64_t> kept = segments.Reserve(MiB(2)), released = segments.Reserve(MiB(64));
@@ -65,6 +69,7 @@ TEST(PageSegments, ReleaseReturnsASegmentToTheSystem) {
 }
 
 TEST(PageSegments, AddressesHaveMemoryOnlyWhileItIsMapped) {
+  if (kHasThreadSanitizer) GTEST_SKIP() << "shadow memory is resident, too";
   PageSegments segments;
   const int64_t before = ResidentBytes();
   const Result<uint64_t> addresses = segments.ReserveAddresses(GiB(64));

@@ -1,0 +1,277 @@
+// What a GPU and NCCL do by themselves, as Google Benchmark has it: matrix products and launches on one rank, collectives on several.
+//
+//   bench/gpu_bench --benchmark_format=json                  # products and launches
+//   bench/gpu_bench --ranks=2 --benchmark_format=json        # all-reduce, all-gather, reduce-scatter among processes
+//
+// Names: gemm/MODEL/LAYER/PASS over 8,192 tokens in bf16, collective/NAME/BYTES (of the whole message, in bf16). Products go over operands
+// that rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank runs the same
+// benchmarks as often, and rank 0 reports.
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/cuda/device.h"
+#include "runtime/device_queues.h"
+#include "runtime/nccl/communicator.h"
+#include "runtime/store.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int64_t kTokens = 8192;
+constexpr Bytes kRotation = MiB(512);
+constexpr auto kCompute = DeviceQueues::kCompute;
+
+struct Bench {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> group;
+  std::unique_ptr<Store> store;
+  int rank = 0, ranks = 1;
+};
+Bench bench;
+
+Result<double> SecondsOf(const std::function<Status()>& issue) {
+  DeviceQueues& queues = *bench.device->queues();
+  WT_RETURN_IF_ERROR(queues.Restart());
+  WT_RETURN_IF_ERROR(queues.Spin(kCompute, Microseconds(200)));
+  WT_ASSIGN_OR_RETURN(const auto begin, queues.Record(kCompute, DeviceQueues::Timing::kTimed));
+  WT_RETURN_IF_ERROR(issue());
+  WT_ASSIGN_OR_RETURN(const auto end, queues.Record(kCompute, DeviceQueues::Timing::kTimed));
+  WT_RETURN_IF_ERROR(queues.Await(end));
+  WT_ASSIGN_OR_RETURN(const auto from, queues.TimeOf(begin));
+  WT_ASSIGN_OR_RETURN(const auto to, queues.TimeOf(end));
+  return std::chrono::duration<double>(to - from).count();
+}
+
+void Fail(benchmark::State& state, const Error& error) { state.SkipWithError(error.message.c_str()); }
+
+// One segment of device memory for as long as it lives, filled with small numbers: zeros would save power.
+class Memory {
+ public:
+  explicit Memory(Bytes bytes) : bytes_(bytes) {
+    if (auto address = bench.device->memory().Reserve(bytes)) address_ = *address;
+    if (address_ != 0) (void)bench.device->queues()->Fill(kCompute, at(0), 0x3C, bytes);
+  }
+  ~Memory() {
+    if (address_ != 0) bench.device->memory().Release(address_, bytes_);
+  }
+  void* at(int64_t offset) const { return reinterpret_cast<void*>(address_ + static_cast<uint64_t>(offset)); }
+  bool valid() const { return address_ != 0; }
+
+ private:
+  Bytes bytes_;
+  uint64_t address_ = 0;
+};
+
+void Multiply(benchmark::State& state, const Gemm& op) {
+  constexpr int kEach = 10;
+  const int64_t a = op.m * op.k * 2, b = op.k * op.n * 2, c = op.m * op.n * 2;
+  const int64_t set = (a + b + c + 1023) / 1024 * 1024;
+  const int64_t sets = std::max<int64_t>(kRotation.count() / set, 2);
+  Memory memory(Bytes(set * sets));
+  if (!memory.valid()) return state.SkipWithError("out of device memory");
+  int64_t turn = 0;
+  const auto multiply = [&]() -> Status {
+    for (int i = 0; i < kEach; ++i) {
+      const int64_t at = set * (turn++ % sets);
+      const TensorRef reads[] = {{memory.at(at), op.m * op.k}, {memory.at(at + a), op.k * op.n}};
+      const TensorRef writes[] = {{memory.at(at + a + b), op.m * op.n}};
+      WT_RETURN_IF_ERROR(bench.device->Launch(op, reads, writes, {}));
+    }
+    return Ok();
+  };
+  if (auto warm = SecondsOf(multiply); !warm) return Fail(state, warm.error());
+  for (auto _ : state) {
+    auto seconds = SecondsOf(multiply);
+    if (!seconds) return Fail(state, seconds.error());
+    state.SetIterationTime(*seconds / kEach);
+  }
+  const double flops =
+      2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
+  state.counters["TFLOP/s"] =
+      benchmark::Counter(flops * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void RegisterLayer(const std::string& name, int64_t in, int64_t out) {
+  const struct {
+    const char* pass;
+    Gemm op;
+  } passes[] = {
+      {"forward", {.m = kTokens, .n = out, .k = in, .transpose_b = true, .dtype = DType::kBFloat16}},
+      {"input_gradient", {.m = kTokens, .n = in, .k = out, .dtype = DType::kBFloat16}},
+      {"weight_gradient", {.m = out, .n = in, .k = kTokens, .transpose_a = true, .dtype = DType::kBFloat16}},
+  };
+  for (const auto& [pass, op] : passes) {
+    benchmark::RegisterBenchmark(fmt::format("gemm/{}/{}", name, pass).c_str(),
+                                 [op = op](benchmark::State& state) { Multiply(state, op); })
+        ->UseManualTime()
+        ->MinTime(0.1)
+        ->Unit(benchmark::kMicrosecond);
+  }
+}
+
+void RegisterProducts() {
+  const struct {
+    const char* name;
+    int64_t hidden, ffn;
+  } models[] = {{"gpt2-124m", 768, 3072},
+                {"gpt2-355m", 1024, 4096},
+                {"gpt2-774m", 1280, 5120},
+                {"gpt2-1.5b", 1600, 6400},
+                {"llama-1b", 2048, 8192}};
+  for (const auto& [name, hidden, ffn] : models) {
+    RegisterLayer(fmt::format("{}/qkv", name), hidden, 3 * hidden);
+    RegisterLayer(fmt::format("{}/proj", name), hidden, hidden);
+    RegisterLayer(fmt::format("{}/up", name), hidden, ffn);
+    RegisterLayer(fmt::format("{}/down", name), ffn, hidden);
+  }
+  RegisterLayer("gpt2-1.5b/head", 1600, 50304);
+  RegisterLayer("square", 8192, 8192);
+  benchmark::RegisterBenchmark("launch/nothing", [](benchmark::State& state) {
+    DeviceQueues& queues = *bench.device->queues();
+    int64_t issued = 0;
+    for (auto _ : state) {
+      if (auto status = queues.LaunchNothing(kCompute); !status) return Fail(state, status.error());
+      if (++issued % 512 == 0) {  // the driver's queue has an end
+        state.PauseTiming();
+        if (auto status = queues.Restart(); !status) return Fail(state, status.error());
+        state.ResumeTiming();
+      }
+    }
+  })->Unit(benchmark::kMicrosecond);
+}
+
+void Communicate(benchmark::State& state, CollectiveKind kind, int64_t bytes) {
+  const int64_t elements = bytes / 2,
+                scratch_elements = CollectiveScratchElements({kind, DType::kBFloat16, elements}, bench.ranks);
+  const Collective op{kind, DType::kBFloat16, elements};
+  Memory memory(Bytes(2 * bytes + scratch_elements * 2 + 4096));
+  if (!memory.valid()) return state.SkipWithError("out of device memory");
+  const TensorRef x{memory.at(0), elements}, y{memory.at(bytes), elements},
+      scratch{memory.at(2 * bytes), scratch_elements};
+  std::vector<TensorRef> reads = {x}, writes = {kind == CollectiveKind::kAllReduce ? x : y, scratch};
+  const auto run = [&]() -> Result<double> {
+    WT_RETURN_IF_ERROR(bench.group->Wait(
+        bench.group->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier")));
+    const uint64_t ticket = bench.group->Submit(op, reads, writes, "bench");
+    WT_RETURN_IF_ERROR(bench.group->Wait(ticket));
+    const auto times = bench.group->TimesOf(ticket);
+    return std::chrono::duration<double>(times.end - times.start).count();
+  };
+  for (int i = 0; i < 3; ++i)
+    if (auto warm = run(); !warm) return Fail(state, warm.error());
+  for (auto _ : state) {
+    auto seconds = run();
+    if (!seconds) return Fail(state, seconds.error());
+    state.SetIterationTime(*seconds);
+  }
+  state.SetBytesProcessed(state.iterations() * bytes);
+}
+
+void RegisterCollectives() {
+  for (CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
+    for (int64_t bytes = 1 << 10; bytes <= 1 << 28; bytes *= 4) {
+      benchmark::RegisterBenchmark(
+          fmt::format("collective/{}/{}", Name(kind), bytes).c_str(),
+          [kind, bytes](benchmark::State& state) { Communicate(state, kind, bytes); })
+          ->UseManualTime()
+          ->Iterations(bytes > (1 << 24) ? 5 : 20)
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
+Status SetUp(int port) {
+  WT_RETURN_IF_ERROR(CheckCudaDevice());
+  const int devices = static_cast<int>(CudaDevices().size());
+  if (bench.ranks > devices) ShareDeviceUnderNccl(bench.rank);
+  WT_ASSIGN_OR_RETURN(bench.device, MakeCudaDevice(bench.rank % devices));
+  if (bench.ranks == 1) return Ok();
+  WT_ASSIGN_OR_RETURN(bench.store, ConnectStore("127.0.0.1", port, "gpu_bench", std::chrono::seconds(60)));
+  WT_ASSIGN_OR_RETURN(bench.group,
+                      MakeNcclCommunicator(*bench.store, *bench.device,
+                                           {.name = "bench", .rank = bench.rank, .size = bench.ranks}));
+  return Ok();
+}
+
+// Before anything has threads.
+std::vector<pid_t> ForkRanks() {
+  std::vector<pid_t> children;
+  const pid_t parent = getpid();
+  for (int rank = 1; rank < bench.ranks; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      bench.rank = rank;
+      const int nowhere = open("/dev/null", O_WRONLY);
+      dup2(nowhere, STDOUT_FILENO);
+      return {};
+    }
+    children.push_back(child);
+  }
+  return children;
+}
+
+int Main(int argc, char** argv) {
+  std::vector<char*> rest;
+  for (int i = 0; i < argc; ++i) {
+    constexpr std::string_view kRanks = "--ranks=";
+    if (std::string_view(argv[i]).starts_with(kRanks)) {
+      bench.ranks = std::max(1, std::atoi(argv[i] + kRanks.size()));
+    } else {
+      rest.push_back(argv[i]);
+    }
+  }
+  // The port is fixed before the ranks part: they find rank 0's store there.
+  const int port = 29400 + static_cast<int>(getpid() % 1000);
+  const std::vector<pid_t> children = bench.ranks > 1 ? ForkRanks() : std::vector<pid_t>();
+  std::unique_ptr<StoreServer> server;
+  if (bench.rank == 0 && bench.ranks > 1) {
+    auto served = ServeStore("127.0.0.1", port, "gpu_bench");
+    if (!served) {
+      std::fprintf(stderr, "gpu_bench: %s\n", served.error().message.c_str());
+      return 1;
+    }
+    server = std::move(*served);
+  }
+  if (auto status = SetUp(port); !status) {
+    if (bench.rank == 0) std::fprintf(stderr, "gpu_bench: %s\n", status.error().message.c_str());
+    return 1;
+  }
+  int count = static_cast<int>(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (bench.ranks > 1) {
+    RegisterCollectives();
+  } else {
+    RegisterProducts();
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  bench.group.reset();
+  bench.device.reset();
+  int failed = 0;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed |= status;
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace windtunnel
+
+int main(int argc, char** argv) { return windtunnel::Main(argc, argv); }

@@ -1,0 +1,236 @@
+#!/bin/bash
+# Takes every measurement that a GPU machine can give, from binaries built beforehand: needs neither Bazel nor a network.
+#
+#   bench/gpu_campaign.sh OUT_DIR [--stage calibrate|single|multi|bench|peer] [--device cuda|cpu] [--profile FILE]
+#
+# Without --stage all of them run, one after the other; each takes less than nine minutes (it skips what it has no time for, and says so),
+# all of them less than twenty. OUT_DIR is left with
+#
+#   h200-sxm-141g.json        the profile (calibrate; named after the device)
+#   single/NAME.json          compare's result of every scenario on one rank, and the trace of some (.trace.json.gz)
+#   multi/NAME.json           the same of ranks that share the GPU, by a profile of their own (multi/profile.json), and losses.txt
+#   bench/*.json              Google Benchmark: products, launches, all-reduce, all-gather, reduce-scatter; operators.log: kernels checked
+#   peer/NAME.json            PyTorch on the same models: step time and peak memory
+#   log.txt, skipped.txt      what was run, and what was not
+#
+# in all at most 60 MB (traces go first). A stage takes the profile that an earlier one left in OUT_DIR, or --profile's. --device cpu is a
+# rehearsal: small scenarios on the CPU in the places of the GPU's, a minute or so.
+set -u
+
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+root=$(dirname "$here")
+out=
+stages=
+device=cuda
+profile=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --stage) stages=${2:?--stage needs a name}; shift 2 ;;
+    --device) device=${2:?--device needs cuda or cpu}; shift 2 ;;
+    --profile) profile=${2:?--profile needs a file}; shift 2 ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "gpu_campaign: unknown option $1" >&2; exit 2 ;;
+    *) out=$1; shift ;;
+  esac
+done
+[ -n "$out" ] || { echo "gpu_campaign: where to? gpu_campaign.sh OUT_DIR [--stage NAME] [--device cpu]" >&2; exit 2; }
+case $device in cuda | cpu) ;; *) echo "gpu_campaign: --device is cuda or cpu, not $device" >&2; exit 2 ;; esac
+stages=${stages:-calibrate single multi bench peer}
+for stage in $stages; do
+  case $stage in calibrate | single | multi | bench | peer) ;; *) echo "gpu_campaign: no stage $stage" >&2; exit 2 ;; esac
+done
+mkdir -p "$out" || exit 1
+out=$(CDPATH= cd -- "$out" && pwd)
+
+# Beside the scripts when packed (bench/pack_gpu_binaries.sh), else in Bazel's output.
+find_binary() {
+  for candidate in "$root/bin/$(basename "$1")" "$root/bazel-bin/$1"; do
+    [ -x "$candidate" ] && { echo "$candidate"; return; }
+  done
+}
+windtunnel=$(find_binary windtunnel)
+gpu_bench=$(find_binary bench/gpu_bench)
+operator_test=$(find_binary tests/runtime/cuda/device_operator_test)
+[ -n "$windtunnel" ] || { echo "gpu_campaign: no windtunnel in $root/bin or $root/bazel-bin" >&2; exit 1; }
+[ -d "$root/lib" ] && export LD_LIBRARY_PATH="$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export XDG_CACHE_HOME="$out/.cache"
+
+say() { echo "$(date -u +%H:%M:%S) $*" | tee -a "$out/log.txt"; }
+skip() { say "skipped: $*"; echo "$*" >>"$out/skipped.txt"; }
+
+stage_end=0
+time_left() { [ "$(date +%s)" -lt "$stage_end" ]; }
+left() { local seconds=$((stage_end - $(date +%s))); echo $((seconds > 10 ? seconds : 10)); }
+
+# run NAME COMMAND…: within what is left of the stage; 3 is a prediction outside its tolerance, which is a result.
+run() {
+  local name=$1; shift
+  if ! time_left; then skip "$name: no time left in this stage"; return 1; fi
+  local begin=$SECONDS
+  timeout "$(left)" "$@" >>"$out/log.txt" 2>&1
+  local status=$?
+  case $status in
+    0) say "$name: $((SECONDS - begin)) s" ;;
+    3) say "$name: $((SECONDS - begin)) s, outside its tolerance" ;;
+    *) skip "$name: exit status $status after $((SECONDS - begin)) s: $(tail -n 1 "$out/log.txt")" ; return 1 ;;
+  esac
+}
+
+# Lines NAME SCENARIO WORDS…: what one rank trains. About 16,384 tokens a step, so that no kernel is too small to time.
+single_cases() {
+  if [ "$device" = cpu ]; then
+    echo "gpt_seq64 gpt_1rank --set model.seq_len=64 --set run.steps=5"
+    echo "gpt_seq128 gpt_1rank --set run.steps=5"
+    return
+  fi
+  local length micro model
+  # The common length of all models first: what is cut short has them.
+  for length in 1024 2048 512 4096; do
+    for model in gpt2_124m gpt2_355m gpt2_774m gpt2_1p5b llama_1b; do
+      micro=$((16384 / length))
+      echo "${model}_seq$length ${model}_1xcuda --set model.seq_len=$length --set batch.micro=$micro"
+    done
+    # MFU at the largest micro-batch that fits is the 1.5B model's.
+    [ $length = 1024 ] && echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=40 --set run.steps=10"
+  done
+}
+multi_cases() {
+  if [ "$device" = cpu ]; then
+    echo "ddp_2ranks ddp_gpt_2rank --set run.steps=5"
+  else
+    echo "ddp_2ranks ddp_gpt2_124m_2xcuda --set run.steps=10"
+    echo "fsdp_4ranks fsdp_gpt2_124m_4xcuda --set run.steps=10"
+  fi
+}
+file_of() { echo "$root/scenarios/$1.yaml"; }
+
+find_profile() {
+  [ -n "$profile" ] && { echo "$profile"; return; }
+  ls "$out"/*.json 2>/dev/null | head -n 1
+}
+
+calibrate() {
+  local name scenario words target="$out/new-profile.json"
+  rm -f "$target"
+  while read -r name scenario words; do
+    # shellcheck disable=SC2086
+    run "calibrate $name" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$target" --no-progress
+  done < <(single_cases)
+  [ -e "$target" ] || return
+  # Named after its device.
+  local own
+  own=$(sed -n 's/^ *"name": *"\([^"]*\)".*/\1/p' "$target" | tail -n 1)
+  mv "$target" "$out/${own:-profile}.json"
+}
+
+compare_cases() {  # compare_cases FOLDER PROFILE <cases
+  local folder=$1 costs=$2 name scenario words
+  mkdir -p "$out/$folder"
+  while read -r name scenario words; do
+    local trace=()
+    case $name in *seq1024 | *seq128 | *ranks) trace=(--trace "$out/$folder/$name.trace.json") ;; esac
+    # shellcheck disable=SC2086
+    run "$folder $name" "$windtunnel" compare "$(file_of "$scenario")" $words --profile "$costs" --no-progress \
+      --json "$out/$folder/$name.json" "${trace[@]}"
+    [ -e "$out/$folder/$name.trace.json" ] && gzip -f "$out/$folder/$name.trace.json"
+  done
+}
+
+single() {
+  local costs
+  costs=$(find_profile)
+  [ -n "$costs" ] || { skip "single: no profile in $out; run --stage calibrate first, or name one with --profile"; return; }
+  compare_cases single "$costs" < <(single_cases)
+}
+
+multi() {
+  local name scenario words costs="$out/multi/profile.json"
+  mkdir -p "$out/multi"
+  rm -f "$costs"
+  while read -r name scenario words; do
+    # shellcheck disable=SC2086
+    run "calibrate $name" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$costs" --no-progress
+  done < <(multi_cases)
+  [ -e "$costs" ] && compare_cases multi "$costs" < <(multi_cases)
+  # The same data on one rank.
+  local alone=gpt2_124m_1xcuda same=()
+  [ "$device" = cpu ] && { alone=gpt_1rank; same=(--set batch.micro=8); }
+  run "one rank" "$windtunnel" run "$(file_of "$alone")" "${same[@]}" --set run.steps=5 --no-progress \
+    --json "$out/multi/one_rank.json"
+  command -v python3 >/dev/null && python3 "$here/compare_losses.py" "$out/multi/one_rank.json" \
+    $(ls "$out"/multi/*ranks.json 2>/dev/null) | tee "$out/multi/losses.txt"
+}
+
+bench() {
+  mkdir -p "$out/bench"
+  if [ "$device" = cpu ]; then skip "bench: its benchmarks are the GPU's"; return; fi
+  [ -n "$operator_test" ] && run "operators" sh -c "'$operator_test' >'$out/bench/operators.log' 2>&1"
+  [ -n "$gpu_bench" ] || { skip "bench: no gpu_bench"; return; }
+  run "products" "$gpu_bench" --benchmark_out="$out/bench/products.json" --benchmark_out_format=json
+  local ranks
+  for ranks in 2 4; do
+    run "collectives of $ranks ranks" "$gpu_bench" --ranks=$ranks --benchmark_out="$out/bench/collectives_$ranks.json" \
+      --benchmark_out_format=json
+  done
+  if command -v nvidia-cuda-mps-control >/dev/null; then
+    export CUDA_MPS_PIPE_DIRECTORY="$out/.mps" CUDA_MPS_LOG_DIRECTORY="$out/.mps"
+    mkdir -p "$out/.mps"
+    if nvidia-cuda-mps-control -d >>"$out/log.txt" 2>&1; then
+      run "collectives of 2 ranks under MPS" "$gpu_bench" --ranks=2 --benchmark_out="$out/bench/collectives_2_mps.json" \
+        --benchmark_out_format=json
+      echo quit | nvidia-cuda-mps-control >>"$out/log.txt" 2>&1
+    else
+      skip "collectives under MPS: its server does not start"
+    fi
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  fi
+  command -v compute-sanitizer >/dev/null && [ -n "$operator_test" ] &&
+    for tool in memcheck racecheck initcheck; do
+      run "operators under $tool" sh -c "compute-sanitizer --tool $tool --error-exitcode 9 '$operator_test' \
+        >'$out/bench/sanitizer_$tool.log' 2>&1"
+    done
+}
+
+peer() {
+  mkdir -p "$out/peer"
+  if ! python3 -c 'import torch' 2>/dev/null; then skip "peer: no PyTorch here"; return; fi
+  if [ "$device" = cpu ]; then
+    run "peer gpt" python3 "$here/peer_pytorch.py" --device cpu --model gpt --layers 2 --hidden 128 --heads 4 --ffn 512 \
+      --vocab 512 --seq 64 --micro 2 --steps 3 --json "$out/peer/gpt.json"
+    return
+  fi
+  local gpt="--model gpt --vocab 50304" name words mode
+  while read -r name words; do
+    for mode in eager fsdp; do
+      [ $mode = fsdp ] && [ "$name" != gpt2_124m_seq1024 ] && [ "$name" != gpt2_1p5b_seq1024 ] && continue
+      # shellcheck disable=SC2086
+      run "peer $name $mode" python3 "$here/peer_pytorch.py" --device cuda --mode $mode $words --json "$out/peer/${name}_$mode.json"
+    done
+  done <<EOF
+gpt2_124m_seq1024 $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16
+gpt2_355m_seq1024 $gpt --layers 24 --hidden 1024 --heads 16 --ffn 4096 --seq 1024 --micro 16
+gpt2_774m_seq1024 $gpt --layers 36 --hidden 1280 --heads 20 --ffn 5120 --seq 1024 --micro 16
+gpt2_1p5b_seq1024 $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16
+llama_1b_seq2048 --model llama --vocab 32000 --layers 16 --hidden 2048 --heads 32 --kv_heads 8 --ffn 8192 --seq 2048 --micro 8
+EOF
+}
+
+say "stages: $stages on $device; $("$windtunnel" --version)"
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader \
+  >>"$out/log.txt" 2>&1
+for stage in $stages; do
+  # A single stage has nine minutes less what it needs to end; of all of them together none may take what the next ones need.
+  case $stages in *\ *) case $stage in calibrate | single) budget=340 ;; *) budget=150 ;; esac ;; *) budget=500 ;; esac
+  stage_end=$(($(date +%s) + budget))
+  say "$stage"
+  $stage
+done
+rm -rf "$out/.cache" "$out/.mps"
+limit=$((60 * 1000 * 1000))
+size() { du -sb "$out" | cut -f 1; }
+if [ "$(size)" -gt $limit ]; then
+  ls -S "$out"/*/*.trace.json.gz 2>/dev/null | while read -r trace; do
+    [ "$(size)" -gt $limit ] && { skip "$trace: removed, $out would be larger than 60 MB"; rm -f "$trace"; }
+  done
+fi
+say "done: $(du -sh "$out" | cut -f 1) in $out"

@@ -1,0 +1,48 @@
+#include "runtime/checkpoint/checkpoint.h"
+
+#include "base/format.h"
+#include "cli/commands.h"
+#include "runtime/checkpoint/hugging_face_weights.h"
+
+namespace windtunnel {
+namespace {
+
+std::string Summary(const Checkpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info();
+  return fmt::format("{}: step {}, {} samples seen, {} tensors, {}, saved by {} ranks", checkpoint.path(),
+                     info.step, info.samples, checkpoint.Tensors().size(),
+                     FormatBytes(Bytes(checkpoint.bytes())), info.world_size);
+}
+
+}  // namespace
+
+Result<int> CheckpointShowCommand(const Options& options) {
+  for (const std::string& path : options.files) {
+    WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+    fmt::print("{}\n", Summary(checkpoint));
+    for (const std::string& name : checkpoint.Tensors()) {
+      const auto sizes = checkpoint.ShapeOf(name);
+      std::string shape;
+      for (int64_t size : *sizes) shape += (shape.empty() ? "" : " x ") + std::to_string(size);
+      fmt::print("  {}  {}\n", name, shape);
+    }
+  }
+  return 0;
+}
+
+Result<int> CheckpointCheckCommand(const Options& options) {
+  for (const std::string& path : options.files) {
+    WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+    WT_RETURN_IF_ERROR(checkpoint.Check());
+    fmt::print("{}\n", Summary(checkpoint));
+  }
+  return 0;
+}
+
+Result<int> CheckpointExportCommand(const Options& options) {
+  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.files.front()));
+  WT_RETURN_IF_ERROR(ExportHuggingFace(checkpoint, options.out));
+  return 0;
+}
+
+}  // namespace windtunnel

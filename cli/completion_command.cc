@@ -1,0 +1,14 @@
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cost_models/device_spec.h"
+
+namespace windtunnel {
+
+Result<int> CompletionCommand(const Options& options) {
+  WT_ASSIGN_OR_RETURN(const std::string script,
+                      CompletionScript(options.files.front(), DescribeCommands(), EmbeddedProfileNames()));
+  fmt::print("{}", script);
+  return 0;
+}
+
+}  // namespace windtunnel

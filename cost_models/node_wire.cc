@@ -1,0 +1,33 @@
+#include "cost_models/node_wire.h"
+
+#include "plan/op.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr double kPayloadShare = 1448.0 / 1538.0;
+
+// Bytes that a rank sends over bytes of the message.
+double SentShare(const std::string& op, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (op == Name(CollectiveKind::kBarrier)) return 0;
+  if (op == Name(CollectiveKind::kAllReduce)) return 2 * others;
+  for (CollectiveKind kind :
+       {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll})
+    if (op == Name(kind)) return others;
+  return 1;
+}
+
+}  // namespace
+
+Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network) {
+  const LinkSpec& link = network.inter_node;
+  const double rate = link.gbits_per_nic > 0
+                          ? link.gbits_per_nic * 1e9 / 8 * static_cast<double>(network.nics_per_node)
+                          : link.gbytes_per_s * 1e9;
+  if (rate <= 0) return Duration();
+  const double sent = SentShare(transfer.op, ranks) * static_cast<double>(transfer.bytes.count());
+  return Seconds(sent / (rate * kPayloadShare) + link.latency_us.value_or(0) * 1e-6);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,165 @@
+// How much an operator computes and moves.
+#include "plan/op.h"
+#include "plan/op_visit.h"
+
+namespace windtunnel {
+namespace {
+
+// Forward of causal attention: QK^T and PV, half of the seq x seq square each; backward has five such
+// products, of which the flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and
+// has four).
+template <typename Attention>
+double CausalProduct(const Attention& a) {
+  return 2.0 * a.batch * a.heads * a.head_dim * a.seq * (a.seq + 1) / 2;
+}
+
+template <typename Attention>
+Bytes PackedProjections(const Attention& a) {
+  return SizeOf(a.dtype) * (a.batch * a.seq * (a.heads + 2 * a.kv_heads) * a.head_dim);
+}
+template <typename Attention>
+Bytes AttentionOutput(const Attention& a) {
+  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
+}
+template <typename Attention>
+Bytes AttentionSaved(const Attention& a) {
+  return a.kind == AttentionKind::kEager ? SizeOf(a.dtype) * (a.batch * a.heads * a.seq * a.seq)
+                                         : Bytes(4) * (a.batch * a.heads * a.seq);
+}
+
+// Queries of half a rank's tokens each see, of the keys of a rank's two halves: in its own, half of one square for each of the two and all
+// of one beside (n^2 / 2 + n / 2 for n tokens); of another rank's, two whole squares of the four.
+template <typename Attention>
+double ContextProduct(const Attention& a) {
+  const double n = static_cast<double>(a.seq);
+  const bool has_own = a.blocks > 1 || a.step == 0;
+  const double pairs = a.blocks * n * n / 2 + (has_own ? n / 2 : 0);
+  return 2.0 * static_cast<double>(a.batch * a.heads * a.head_dim) * pairs;
+}
+template <typename Attention>
+Bytes QueriesOf(const Attention& a) {
+  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
+}
+template <typename Attention>
+Bytes KeysAndValuesOf(const Attention& a) {
+  return SizeOf(a.dtype) * (2 * a.blocks * a.batch * a.seq * a.kv_heads * a.head_dim);
+}
+
+Bytes F32(int64_t elements) { return Bytes(4) * elements; }
+
+// ---- what a kernel reads and writes ------------------------------------------------------------------------------------
+
+Bytes BytesOf(const Gemm& g) {
+  const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
+  return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
+}
+Bytes BytesOf(const GroupedGemm& g) {
+  return SizeOf(g.dtype) * (g.groups * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1)));
+}
+Bytes BytesOf(const RouteTokens& r) {
+  return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
+}
+Bytes BytesOf(const RouteTokensBackward& r) {
+  return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
+}
+Bytes BytesOf(const DispatchTokens& d) {
+  return SizeOf(d.dtype) * ((d.tokens * d.top_k + d.rows) * d.hidden);
+}
+Bytes BytesOf(const CombineTokens& c) { return SizeOf(c.dtype) * (c.tokens * (c.top_k + 1) * c.hidden); }
+Bytes BytesOf(const CombineBackward& c) {
+  return SizeOf(c.dtype) * ((2 * c.tokens * c.top_k + c.rows) * c.hidden);
+}
+Bytes BytesOf(const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns); }
+Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns); }
+Bytes BytesOf(const ColumnSum& c) {
+  return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
+}
+Bytes BytesOf(const AddBias& a) { return SizeOf(a.dtype) * (2 * a.rows * a.columns + a.columns); }
+Bytes BytesOf(const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); }
+Bytes BytesOf(const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); }
+Bytes BytesOf(const AttentionForward& a) {
+  return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);
+}
+Bytes BytesOf(const AttentionBackward& a) {
+  return PackedProjections(a) * 2 + AttentionOutput(a) * 2 + AttentionSaved(a);
+}
+Bytes BytesOf(const ContextAttentionForward& a) {
+  return QueriesOf(a) * 2 + KeysAndValuesOf(a) + F32(a.batch * a.heads * a.seq);
+}
+Bytes BytesOf(const ContextAttentionBackward& a) {
+  return QueriesOf(a) * (a.accumulate ? 5 : 4) + KeysAndValuesOf(a) * 2 + F32(a.batch * a.heads * a.seq);
+}
+Bytes BytesOf(const MergeAttention& m) {
+  return SizeOf(m.dtype) * (3 * m.batch * m.seq * m.heads * m.head_dim) + F32(3 * m.batch * m.heads * m.seq);
+}
+Bytes BytesOf(const CopyColumns& c) { return SizeOf(c.dtype) * (2 * c.rows * c.columns); }
+Bytes BytesOf(const SplitColumns& s) { return SizeOf(s.dtype) * (2 * s.rows * Sum(s.columns)); }
+Bytes BytesOf(const SwapBlocks& s) { return SizeOf(s.dtype) * (2 * s.outer * s.inner * s.length); }
+Bytes BytesOf(const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.elements; }
+Bytes BytesOf(const Rope& r) {
+  return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
+}
+Bytes BytesOf(const ActivationForward& a) {
+  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
+}
+Bytes BytesOf(const ActivationBackward& a) {
+  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3));
+}
+Bytes BytesOf(const EmbeddingForward& e) { return SizeOf(e.dtype) * (2 * e.tokens * e.hidden); }
+Bytes BytesOf(const EmbeddingBackward& e) {
+  return SizeOf(e.dtype) * (3 * e.tokens * e.hidden + e.vocab * e.hidden);
+}
+Bytes BytesOf(const CrossEntropy& c) { return SizeOf(c.dtype) * (2 * c.rows * c.vocab); }
+Bytes BytesOf(const VocabParallelMaximum& v) { return SizeOf(v.dtype) * (v.rows * v.vocab) + F32(v.rows); }
+Bytes BytesOf(const VocabParallelSums& v) { return SizeOf(v.dtype) * (v.rows * v.vocab) + F32(4 * v.rows); }
+Bytes BytesOf(const VocabParallelLoss& v) {
+  return SizeOf(v.dtype) * (2 * v.rows * v.vocab) + F32(4 * v.rows);
+}
+Bytes BytesOf(const MeanSquaredError& m) { return SizeOf(m.dtype) * (3 * m.rows * m.columns); }
+Bytes BytesOf(const Copy& c) {
+  return SizeOf(c.from) * c.elements + SizeOf(c.to) * (c.elements * (c.accumulate ? 2 : 1));
+}
+Bytes BytesOf(const Scale& s) { return SizeOf(s.dtype) * (2 * s.elements); }
+Bytes BytesOf(const PackShards& p) {
+  return (SizeOf(p.from) + SizeOf(p.to)) * (p.ranks * Sum(p.shard_elements));
+}
+Bytes BytesOf(const UnpackShards& u) { return SizeOf(u.dtype) * (2 * u.ranks * Sum(u.shard_elements)); }
+Bytes BytesOf(const CopyTensors& c) { return SizeOf(c.dtype) * (2 * c.elements); }
+Bytes BytesOf(const Fill& f) { return SizeOf(f.dtype) * f.elements; }
+Bytes BytesOf(const GradientNorm& g) { return F32(g.elements); }
+Bytes BytesOf(const SquareRoot&) { return Bytes(8); }
+Bytes BytesOf(const ClipGradients& c) { return F32(2 * c.elements); }
+Bytes BytesOf(const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); }
+Bytes BytesOf(const InitializeParameter& i) { return F32(i.elements); }
+Bytes BytesOf(const LoadBatch& l) {
+  return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : l.columns)));
+}
+Bytes BytesOf(const HostWait&) { return Bytes(0); }
+Bytes BytesOf(const Alloc&) { return Bytes(0); }
+Bytes BytesOf(const Free&) { return Bytes(0); }
+// Of messages, MessageBytes.
+Bytes BytesOf(const Collective&) { return {}; }
+Bytes BytesOf(const Send&) { return {}; }
+Bytes BytesOf(const Receive&) { return {}; }
+
+}  // namespace
+
+Flops FlopsOf(const OpKind& kind) {
+  return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
+                               [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
+                               [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
+                               [](const AttentionBackward& a) {
+                                 return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
+                               },
+                               [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
+                               [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },
+                               [](const auto&) { return Flops(0); }},
+                    kind);
+}
+
+Bytes TrafficOf(const OpKind& kind) {
+  if (IsCommunication(kind)) return MessageBytes(kind);
+  return std::visit([](const auto& op) { return BytesOf(op); }, kind);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,86 @@
+// What a model cannot be split by.
+#include "plan/model.h"
+
+namespace windtunnel {
+
+Status CheckTensorParallel(const Scenario& scenario) {
+  const TensorParallelSpec& tensor = scenario.parallel.tensor;
+  const ModelSpec& model = scenario.model;
+  if (tensor.size == 1) return Ok();
+  if (model.kind == ModelKind::kMlp) {
+    return Unsupported("parallel.tensor.size: tensor parallelism of kind: mlp is not supported yet");
+  }
+  const struct {
+    const char* key;
+    int64_t value;
+  } split[] = {{"model.heads", model.heads},
+               {"model.kv_heads", model.kv_heads},
+               {"model.ffn", model.ffn},
+               {"model.vocab", model.vocab}};
+  for (const auto& [key, value] : split) {
+    if (value % tensor.size == 0) continue;
+    return InvalidInput("{} is {}, expected a multiple of parallel.tensor.size ({}), whose ranks share it",
+                        key, value, tensor.size);
+  }
+  if (!tensor.sequence) return Ok();
+  const int64_t tokens = scenario.batch.micro * model.seq_len;
+  if (tokens % tensor.size != 0) {
+    return InvalidInput(
+        "parallel.tensor.sequence is true, expected parallel.tensor.size ({}) to divide the tokens of a "
+        "micro-batch "
+        "(batch.micro x model.seq_len: {})",
+        tensor.size, tokens);
+  }
+  if (scenario.parallel.data.offload != Offload::kNone) {
+    return Unsupported("parallel.data.offload: with parallel.tensor.sequence it is not supported yet");
+  }
+  return Ok();
+}
+
+Status CheckExperts(const Scenario& scenario) {
+  const int64_t ranks = scenario.parallel.expert.size;
+  if (!scenario.model.experts) {
+    if (ranks == 1) return Ok();
+    return InvalidInput("parallel.expert.size is {}, expected 1 for a model without model.experts", ranks);
+  }
+  const int64_t copies = scenario.parallel.data.size * scenario.parallel.context.size;
+  const int count = scenario.model.experts->count;
+  if (count % ranks == 0 && copies % ranks == 0) return Ok();
+  return InvalidInput(
+      "parallel.expert.size is {}, expected a divisor of model.experts.count ({}) and of data x context ({})",
+      ranks, count, copies);
+}
+
+Status CheckContextParallel(const Scenario& scenario) {
+  const ContextParallelSpec& context = scenario.parallel.context;
+  const ModelSpec& model = scenario.model;
+  if (context.size == 1) return Ok();
+  if (model.kind == ModelKind::kMlp)
+    return InvalidInput("parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
+                        context.size);
+  if (context.kind == ContextKind::kUlysses) {
+    const int64_t ranks = context.size * scenario.parallel.tensor.size;
+    if (model.kv_heads % ranks == 0 && model.seq_len % context.size == 0) return Ok();
+    return InvalidInput(
+        "parallel.context: ulysses gives each rank some heads; model.kv_heads is {}, expected a multiple of "
+        "context "
+        "x tensor ({}), and model.seq_len ({}) one of context",
+        model.kv_heads, ranks, model.seq_len);
+  }
+  if (model.seq_len % (2 * context.size) != 0) {
+    return InvalidInput(
+        "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a "
+        "chunk from "
+        "either end",
+        context.size, model.seq_len);
+  }
+  if (model.attention != AttentionKind::kFlash) {
+    return InvalidInput(
+        "model.attention is eager, expected flash for parallel.context.kind: ring and all_gather, which "
+        "merge "
+        "log-sum-exps");
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel

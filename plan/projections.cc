@@ -1,0 +1,106 @@
+#include "plan/projections.h"
+
+#include "base/check.h"
+#include "plan/fp8.h"
+
+namespace windtunnel {
+
+Slice Projections::Enter(const LayerContext& c, Slice x) const {
+  if (style == Style::kStacked || !c.tensor.splits_tokens()) return x;
+  const Linear& first = layers[0];
+  const bool in_fp8 = first.is_fp8 && c.types.fp8 == Fp8Recipe::kTensorwise;
+  return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, /*gathers=*/true, Fp8Sum::kOverColumns)
+                : c.GatherTokens(x, first.name);
+}
+
+// torch.compile makes one conversion of what several layers convert alike.
+Slice Projections::InputOf(const LayerContext& c, Slice input) const {
+  const Linear& first = layers[0];
+  return is_fp8() ? Fp8Factors(c, first.name).OfTokens(input, first.in, false, Fp8Sum::kOverColumns) : input;
+}
+
+Slice Projections::Forward(const LayerContext& c, Slice input, int64_t rows) const {
+  if (style == Style::kStacked) return layers[0].Forward(c, input, rows);
+  const Slice x = InputOf(c, input);
+  if (layers.size() == 1) return layers[0].ForwardProduct(c, x, rows);
+  int64_t columns = 0;
+  for (const Linear& layer : layers) columns += layer.out;
+  const Slice outputs = c.Activation(layers[0].name, rows * columns);
+  const std::vector<Slice> parts = PartsOf(outputs, rows);
+  for (size_t i = 0; i < layers.size(); ++i) layers[i].AddProduct(c, x, rows, parts[i]);
+  return outputs;
+}
+
+std::vector<Slice> Projections::ForwardApart(const LayerContext& c, Slice input, int64_t rows) const {
+  if (style == Style::kStacked) return {layers[0].Forward(c, input, rows)};
+  const Slice x = InputOf(c, input);
+  std::vector<Slice> outputs;
+  for (const Linear& layer : layers) outputs.push_back(layer.ForwardProduct(c, x, rows));
+  return outputs;
+}
+
+Slice Projections::ForwardLayer(const LayerContext& c, int layer, Slice input, int64_t rows) const {
+  WT_CHECK(style == Style::kModules);
+  return layers[layer].ForwardProduct(c, InputOf(c, input), rows);
+}
+
+std::vector<Slice> Projections::PartsOf(Slice outputs, int64_t rows) const {
+  if (layers.size() == 1) return {outputs};
+  std::vector<Slice> parts;
+  int64_t offset = outputs.offset;
+  for (const Linear& layer : layers) {
+    parts.push_back(Slice{outputs.buffer, offset, rows * layer.out});
+    offset += rows * layer.out;
+  }
+  return parts;
+}
+
+void Projections::AddInputGradient(const LayerContext& c, const Linear& layer, Slice dy, int64_t rows,
+                                   Slice& dx) const {
+  const bool is_first = dx.buffer < 0;
+  if (is_first || !adds_in_products || layer.is_fp8) {
+    const Slice own = layer.InputGradient(c, dy, rows);
+    if (is_first) {
+      dx = own;
+      return;
+    }
+    const Copy sum{
+        .elements = own.elements, .from = c.types.activations, .to = c.types.activations, .accumulate = true};
+    c.b.Add(sum, layer.name + ".dx", {own}, {dx});
+    return;
+  }
+  layer.AddInputGradient(c, dy, rows, dx, /*accumulate=*/true);
+}
+
+Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys, Slice input, int64_t rows,
+                            bool weight_ready) const {
+  if (style == Style::kStacked)
+    return layers[0].Backward(c, dys[0], input, rows, /*needs_dx=*/true, weight_ready);
+  const Linear& first = layers[0];
+  const Slice x = is_fp8() ? Fp8Factors(c, first.name + ".x", /*knows_scale=*/true)
+                                 .OfTokens(input, first.in, false, Fp8Sum::kOverRows)
+                           : input;
+  Slice dx = kNoSlice;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Linear& layer = layers[i];
+    const Slice own_dy = dys[i];
+    Slice dy = own_dy, dy_by_rows = own_dy;
+    if (layer.is_fp8) {
+      const Fp8Factors::Both factors =
+          Fp8Factors(c, layer.name + ".dy").OfTokensBothWays(own_dy, layer.out, false);
+      dy = factors.over_columns;
+      dy_by_rows = factors.over_rows;
+    }
+    if (layer.bias >= 0)
+      c.AddOrDefer([layer, own_dy](const LayerContext& c) { layer.AddBiasGradient(c, own_dy); });
+    AddInputGradient(c, layer, dy, rows, dx);
+    c.AddOrDefer([layer, dy_by_rows, x, rows, weight_ready](const LayerContext& c) {
+      layer.AddWeightGradient(c, dy_by_rows, x, rows);
+      if (weight_ready) c.hooks.Ready(layer.weight);
+      else c.hooks.Wrote(layer.weight);
+    });
+  }
+  return c.tensor.splits() ? c.SumOverRanks(dx, first.name + ".dx") : dx;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,186 @@
+// GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm, head.
+// The residual additions are fused into the norm that follows them.
+//
+// Recomputation drops activations after a block's forward and makes them again at the start of its backward:
+//   full          keeps the block's input (the sum that its first norm makes) and runs everything after it again
+//   selective     runs the attention core again, for the probabilities (eager) or log-sum-exps (flash) alone
+//   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between. Which these
+//                 are depends on whether projections are modules of their own (plan/projections.h), as torchtitan counts them; PyTorch
+//                 keeps what is reduce-scattered over tensor ranks, too
+// Its collectives come with what is run again.
+// What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
+// windtunnel are taken to run the whole block again.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/context_attention.h"
+#include "plan/experts.h"
+#include "plan/layers.h"
+#include "plan/model.h"
+#include "plan/projections.h"
+
+namespace windtunnel {
+
+struct TransformerBlock {
+  ModuleId module, attention_module, mlp_module;
+  Norm norm1, norm2;
+  Projections qkv, up;  // up: gate and up for SwiGLU
+  Linear projection, down;
+  std::optional<ExpertMlp> experts;  // instead of up and down
+};
+
+// What one block's forward leaves for its backward; what is dropped has no buffer.
+struct BlockActivations {
+  Norm::Saved norm1, norm2;
+  Slice qkv_input, up_input;       // the norms' outputs as projections take them
+  Slice qkv;                       // as attention's core takes it
+  ContextAttention::Core core;     // and what that made
+  Slice attention;                 // its output as the projection takes it
+  Slice projected;                 // and gives it back to the residual stream
+  Slice attention_mask, mlp_mask;  // of dropout, behind either half
+  std::vector<Slice> up;           // one, or gate and up
+  Slice activated;
+  ExpertMlp::Saved experts;
+};
+
+inline std::string AttentionName(const TransformerBlock& block) {
+  return block.projection.name.substr(0, block.projection.name.size() - 5);
+}
+inline std::string MlpName(const TransformerBlock& block) {
+  return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);
+}
+inline std::string ActivationName(const TransformerBlock& block) { return MlpName(block) + ".activation"; }
+
+// A micro-batch on its way.
+struct TransformerPass {
+  Slice ids, targets;
+  Slice embedding_mask;
+  std::vector<BlockActivations> saved;
+  Norm::Saved final_norm;
+  Slice head_input;
+};
+
+class Transformer : public Model {
+ public:
+  Transformer(const Scenario& scenario, const StageRange& stage, const ModelParallel& parallel)
+      : Model(parallel),
+        context_(parallel.context),
+        spec_(scenario.model),
+        stage_(stage),
+        types_(TypesOf(scenario.precision)),
+        recompute_(scenario.recompute),
+        framework_(scenario.framework),
+        batch_(scenario.batch.micro),
+        seq_(spec_.seq_len / context_.ranks()),
+        tokens_(batch_ * seq_),
+        rows_(tensor_.splits_tokens() ? tokens_ / tensor_.ranks() : tokens_),
+        heads_(spec_.heads / tensor_.ranks()),
+        kv_heads_(spec_.kv_heads / tensor_.ranks()),
+        ffn_(spec_.ffn / tensor_.ranks()),
+        vocab_(spec_.vocab / tensor_.ranks()) {}
+
+  void Register(Role& role) override;
+  Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
+                double gradient_scale) override;
+  Slice MakeInputs(ProgramBuilder& b, int64_t micro_batches) const override;
+  Slice Load(ProgramBuilder& b, int micro_batch, int64_t micro_batches, Slice inputs) const override;
+  Slice Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
+             double gradient_scale) const override;
+  int64_t InputElements() const override { return rows_ * spec_.hidden; }
+  int64_t OutputElements() const override { return rows_ * spec_.hidden; }
+  ModelStatistics Statistics(int64_t parameters) const override;
+
+ private:
+  Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
+                    DeferredOps* deferred) override;
+  // A projection's outputs: the layers' names in a framework that has one for each, and their columns (of all tensor ranks).
+  struct Output {
+    const char* name;
+    int64_t columns;
+  };
+  Projections RegisterProjections(Role& role, ModuleId module, const std::string& prefix, const char* stacked,
+                                  const std::vector<Output>& outputs, bool bias);
+  Projections ProjectionsOf(std::vector<Linear> layers) const;
+  Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
+                                const std::vector<int64_t>& outputs, bool bias);
+  Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
+  Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
+  void RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block);
+  ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
+  TransformerBlock RegisterBlock(Role& role, int64_t layer);
+
+  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred = nullptr) const {
+    return LayerContext{b, hooks, types_, deferred, tensor_};
+  }
+  Slice Embed(const LayerContext& c, TransformerPass& pass);
+  Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
+                     BlockActivations& saved);
+  void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice ProjectDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice MlpForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void DropActivations(BlockActivations& saved) const;
+  void RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void RecomputeBlock(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
+                                  BlockActivations& saved);
+  Slice BlockBackward(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
+                      Slice dx);
+  Slice MlpBackwardOps(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
+                       Slice dx);
+  Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
+                             const BlockActivations& saved, Slice dout);
+  Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
+  Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
+  void AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss, double gradient_scale);
+  void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
+                            double gradient_scale);
+  void AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vector<Slice>& writes) const;
+  Slice HeadBackward(const LayerContext& c, const TransformerPass& pass, Slice dlogits);
+  void EmbedBackward(const LayerContext& c, const TransformerPass& pass, Slice dx);
+
+  bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
+  bool is_pytorch() const {
+    return framework_ == Framework::kPytorch || framework_ == Framework::kPytorchCompile;
+  }
+  // What torchtitan keeps beside products: sums over tensor ranks, so that they need not be made again.
+  bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
+  bool stops_early() const { return framework_ == Framework::kWindtunnel; }
+  bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
+  Rope RopeOp(bool backward) const {
+    return Rope{batch_,           seq_, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations,
+                context_.tokens()};
+  }
+  ContextAttention AttentionOf(const LayerContext& c, const TransformerBlock& block) const {
+    const AttentionDims dims{
+        batch_,       seq_, heads_, kv_heads_, spec_.head_dim(), spec_.attention, types_.activations,
+        spec_.dropout};
+    return ContextAttention(c, dims, context_, AttentionName(block));
+  }
+
+  ContextParallel context_;
+  ModelSpec spec_;
+  StageRange stage_;
+  ModelTypes types_;
+  Recompute recompute_;
+  Framework framework_;
+  int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
+  int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
+  int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part
+  ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
+  int table_ = -1, positions_ = -1;
+  std::vector<TransformerBlock> blocks_;
+  Norm final_norm_;
+  Projections head_;
+  std::map<int, TransformerPass> passes_;  // by micro-batch, from its forward to its backward
+};
+
+}  // namespace windtunnel

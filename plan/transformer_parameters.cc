@@ -1,0 +1,168 @@
+// The parameters and modules of a stage of a transformer.
+#include <cmath>
+#include <numeric>
+
+#include "plan/transformer.h"
+
+namespace windtunnel {
+namespace {
+
+using Distribution = InitializeParameter::Distribution;
+constexpr double kInitDeviation = 0.02;  // GPT-2 and Llama: weights from N(0, 0.02^2)
+
+// Whole on every tensor rank, with gradients from the tokens that it has.
+const ParameterSplit kOfOwnTokens{ParameterSplit::By::kNothing, {}, true};
+
+}  // namespace
+
+// From the residual stream to `outputs` side by side, of each of which tensor ranks have equal parts.
+Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
+                                           const std::vector<int64_t>& outputs, bool bias) {
+  const int64_t out = std::accumulate(outputs.begin(), outputs.end(), int64_t{0});
+  const ParameterSplit split{ParameterSplit::By::kRows, outputs};
+  Linear linear{name, spec_.hidden, out / tensor_.ranks()};
+  linear.weight = AddParameter(role, module, name + ".weight", {out, spec_.hidden},
+                               {Distribution::kNormal, kInitDeviation}, split);
+  if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {}, split);
+  if (tensor_.splits()) linear.split = LinearSplit::kColumnParallel;
+  return linear;
+}
+
+// PyTorch's Llamas have a module for each output; its other models stack them, as all of Megatron's do.
+Projections Transformer::RegisterProjections(Role& role, ModuleId module, const std::string& prefix,
+                                             const char* stacked, const std::vector<Output>& outputs,
+                                             bool bias) {
+  if (is_pytorch() && gated()) {
+    std::vector<Linear> layers;
+    for (const Output& output : outputs)
+      layers.push_back(RegisterColumnParallel(role, module, prefix + output.name, {output.columns}, bias));
+    return ProjectionsOf(std::move(layers));
+  }
+  std::vector<int64_t> columns;
+  for (const Output& output : outputs) columns.push_back(output.columns);
+  return ProjectionsOf({RegisterColumnParallel(role, module, prefix + stacked, columns, bias)});
+}
+
+Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
+  if (!is_pytorch()) return {Projections::Style::kStacked, std::move(layers)};
+  for (Linear& layer : layers) layer.split = LinearSplit::kNone;  // what is gathered is gathered for all
+  return {Projections::Style::kModules, std::move(layers), framework_ == Framework::kPytorchCompile};
+}
+
+// Back into the residual stream. GPT-2: these projections are scaled down by the number of residual layers.
+Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in) {
+  const double deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
+  Linear linear{name, in / tensor_.ranks(), spec_.hidden};
+  linear.weight = AddParameter(role, module, name + ".weight", {spec_.hidden, in},
+                               {Distribution::kNormal, deviation}, {ParameterSplit::By::kColumns});
+  if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
+  if (tensor_.splits()) linear.split = LinearSplit::kRowParallel;
+  return linear;
+}
+
+Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name) {
+  Norm norm{name, spec_.norm, spec_.hidden};
+  norm.gamma =
+      AddParameter(role, module, name + ".weight", {spec_.hidden}, {Distribution::kOnes, 0}, kOfOwnTokens);
+  if (spec_.bias && spec_.norm == NormKind::kLayerNorm) {
+    norm.beta = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
+  }
+  return norm;
+}
+
+TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
+  const int64_t queries = spec_.heads * spec_.head_dim(), keys = spec_.kv_heads * spec_.head_dim();
+  const std::string name = fmt::format("blocks.{}", layer), prefix = name + ".";
+  TransformerBlock block;
+  block.module = AddModule(name, kRootModule);
+  block.attention_module = AddModule(prefix + "attn", block.module);
+  block.mlp_module = AddModule(prefix + "mlp", block.module);
+  block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
+  block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
+                                  {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.bias);
+  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
+  block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
+  RegisterMlp(role, prefix, block);
+  // (Products of experts stay in 16 bits.)
+  for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
+    for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  block.projection.is_fp8 = block.down.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
+  return block;
+}
+
+void Transformer::RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block) {
+  if (spec_.experts) {
+    block.experts = RegisterExperts(role, prefix, block.mlp_module);
+    return;
+  }
+  block.up = gated() ? RegisterProjections(role, block.mlp_module, prefix + "mlp.", "gate_up",
+                                           {{"gate", spec_.ffn}, {"up", spec_.ffn}}, spec_.bias)
+                     : RegisterProjections(role, block.mlp_module, prefix + "mlp.", "up", {{"up", spec_.ffn}},
+                                           spec_.bias);
+  block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
+}
+
+ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp) {
+  const ExpertsSpec& spec = *spec_.experts;
+  const int count = spec.count;
+  const int64_t columns = gated() ? 2 * spec_.ffn : spec_.ffn, own = count / expert_.ranks();
+  const ParameterInit into{Distribution::kNormal, kInitDeviation};
+  const ParameterInit out_of{Distribution::kNormal,
+                             kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers))};
+  ExpertMlp experts{
+      .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
+  experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
+  ParameterSplit whole;
+  whole.sees_partial_sums = true;
+  experts.router.weight =
+      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into, whole);
+  experts.module = AddModule(prefix + "mlp.experts", mlp);
+  ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
+  if (gated()) by_rows.blocks.push_back(spec_.ffn);
+  by_rows.experts = count;
+  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / tensor_.ranks()};
+  experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
+                                   {count * columns, spec_.hidden}, into, by_rows);
+  ParameterSplit by_columns{ParameterSplit::By::kColumns};
+  by_columns.experts = count;
+  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, ffn_, spec_.hidden};
+  experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
+                                     {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
+  experts.load = ExpertLoad::Of(spec, tokens_, expert_.ranks());
+  return experts;
+}
+
+void Transformer::Register(Role& role) {
+  AddModule("", -1);
+  is_in_stage_ = stage_.is_first;
+  embedding_module_ = AddModule("embedding", kRootModule);
+  const ParameterInit weight{Distribution::kNormal, kInitDeviation};
+  const ParameterSplit by_vocabulary{ParameterSplit::By::kRows, {spec_.vocab}};
+  table_ =
+      AddParameter(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, by_vocabulary);
+  const int64_t table_ordinal = next_ordinal_ - 1;
+  if (learned_positions()) {
+    positions_ = AddParameter(role, embedding_module_, "wpe.weight", {spec_.seq_len, spec_.hidden}, weight);
+  }
+  for (int64_t layer = 0; layer < spec_.layers; ++layer) {
+    is_in_stage_ = stage_.first <= layer && layer < stage_.end;
+    TransformerBlock block = RegisterBlock(role, layer);
+    if (is_in_stage_) blocks_.push_back(std::move(block));
+  }
+  is_in_stage_ = stage_.is_last;
+  norm_module_ = AddModule("norm_f", kRootModule);
+  final_norm_ = RegisterNorm(role, norm_module_, "norm_f");
+  head_module_ = AddModule("head", kRootModule);
+  if (spec_.tie_embeddings) {
+    if (stage_.is_last && !stage_.is_first)
+      table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal,
+                       by_vocabulary);
+    Linear head{"head", spec_.hidden, vocab_, table_, -1};
+    if (tensor_.splits()) head.split = LinearSplit::kColumnParallel;
+    head_ = ProjectionsOf({head});
+  } else {
+    head_ = RegisterProjections(role, head_module_, "", "head", {{"head", spec_.vocab}}, false);
+  }
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,419 @@
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "runtime/checkpoint/files.h"
+
+namespace windtunnel {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr const char* kSchema = "windtunnel/checkpoint/1";
+constexpr const char* kMetadataFile = "metadata.json";
+constexpr const char* kLatestFile = "latest";
+constexpr const char* kStepPrefix = "step_";
+constexpr const char* kUnfinished = ".unfinished_";
+constexpr const char* kRemoved = ".removed_";
+constexpr int64_t kMaxMetadata = int64_t{1} << 30;
+
+std::string FileOf(int rank) { return fmt::format("rank_{:05}.safetensors", rank); }
+// What a rank tells rank 0 about its file.
+std::string PiecesFileOf(int rank) { return fmt::format("rank_{:05}.pieces.json", rank); }
+
+uint32_t Crc32(const void* data, size_t bytes) {
+  return static_cast<uint32_t>(crc32_z(0, static_cast<const unsigned char*>(data), bytes));
+}
+uint32_t Crc32(const std::vector<float>& values) {
+  return Crc32(values.data(), values.size() * sizeof(float));
+}
+
+// The step of a directory's name, "step_00000040".
+std::optional<int64_t> StepOf(const std::string& name) {
+  const std::string_view prefix = kStepPrefix;
+  if (!name.starts_with(prefix) || name.size() == prefix.size()) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stopped, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  if (error != std::errc() || stopped != end || step < 0) return std::nullopt;
+  return step;
+}
+
+Json ToJson(const std::vector<StridedRuns>& runs) {
+  Json json = Json::array();
+  for (const StridedRuns& run : runs) json.push_back({run.first, run.length, run.count, run.stride});
+  return json;
+}
+
+std::vector<StridedRuns> ToRuns(const Json& json) {
+  std::vector<StridedRuns> runs;
+  for (const Json& run : json) {
+    runs.push_back({run.at(0).get<int64_t>(), run.at(1).get<int64_t>(), run.at(2).get<int64_t>(),
+                    run.at(3).get<int64_t>()});
+  }
+  return runs;
+}
+
+// The metadata are a JSON object whose "crc32" is of all else in it.
+std::string Seal(Json metadata) {
+  metadata.erase("crc32");
+  const std::string text = metadata.dump();
+  metadata["crc32"] = Crc32(text.data(), text.size());
+  return metadata.dump(1) + "\n";
+}
+
+bool IsSealed(Json metadata) {
+  const Json seal = metadata.value("crc32", Json());
+  metadata.erase("crc32");
+  const std::string text = metadata.dump();
+  return seal == Json(Crc32(text.data(), text.size()));
+}
+
+Json ToJson(const CheckpointInfo& info) {
+  return Json{{"schema", kSchema},
+              {"step", info.step},
+              {"samples", info.samples},
+              {"seed", info.seed},
+              {"world_size", info.world_size},
+              {"optimizer", info.optimizer},
+              {"scenario", info.scenario}};
+}
+
+// Elements of the runs, all of which must lie within [0, whole); -1 otherwise. What a file says is not to be trusted.
+int64_t ElementsWithin(const std::vector<StridedRuns>& runs, int64_t whole) {
+  int64_t elements = 0;
+  for (const StridedRuns& run : runs) {
+    const bool is_sane = run.first >= 0 && run.length > 0 && run.count > 0 && run.stride >= 0 &&
+                         run.first <= whole && run.length <= whole && run.count <= whole &&
+                         run.stride <= whole && (run.count == 1 || run.stride >= run.length);
+    if (!is_sane) return -1;
+    int64_t last = 0;
+    if (__builtin_mul_overflow(run.count - 1, run.stride, &last) || last > whole - run.first - run.length)
+      return -1;
+    elements += run.length * run.count;
+    if (elements > whole) return -1;
+  }
+  return elements;
+}
+
+}  // namespace
+
+Result<std::string> SealMetadata(const std::string& text) {
+  Json metadata = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!metadata.is_object()) return InvalidInput("no JSON object");
+  return Seal(std::move(metadata));
+}
+
+// Between metadata.json and a Checkpoint's tensors.
+struct CheckpointFormat {
+  static void Read(const Json& json, Checkpoint& checkpoint) {
+    CheckpointInfo& info = checkpoint.info_;
+    info.step = json.at("step").get<int64_t>();
+    info.samples = json.at("samples").get<int64_t>();
+    info.seed = json.at("seed").get<uint64_t>();
+    info.world_size = json.at("world_size").get<int>();
+    info.optimizer = json.at("optimizer").get<std::string>();
+    info.scenario = json.at("scenario").get<std::string>();
+    for (const auto& [name, tensor] : json.at("tensors").items()) {
+      Checkpoint::Tensor& read = checkpoint.tensors_[name];
+      read.shape = tensor.at("shape").get<std::vector<int64_t>>();
+      for (const Json& piece : tensor.at("pieces")) {
+        read.pieces.push_back({piece.at("file").get<std::string>(), piece.at("key").get<std::string>(),
+                               ToRuns(piece.at("runs")), piece.at("crc32").get<uint32_t>()});
+      }
+    }
+  }
+};
+
+Result<Checkpoint> Checkpoint::Open(const std::string& path) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = path;
+  std::error_code ignored;
+  if (!fs::exists(fs::path(path) / kMetadataFile, ignored)) {
+    const auto latest = CheckpointDirectory(path).Latest();
+    if (!latest) {
+      return InvalidInput(
+          "{}: no checkpoint is there, expected a directory {}… with {}, or a directory of such", path,
+          kStepPrefix, kMetadataFile);
+    }
+    checkpoint.path_ = *latest;
+  }
+  const std::string file = checkpoint.path_ + "/" + kMetadataFile;
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, kMaxMetadata));
+  try {
+    const Json json = Json::parse(text);
+    if (json.value("schema", "") != kSchema) {
+      return InvalidInput("{}: schema is '{}', expected '{}'", file, json.value("schema", ""), kSchema);
+    }
+    if (!IsSealed(json)) return InvalidInput("{}: is damaged: its CRC-32 is not the one in it", file);
+    CheckpointFormat::Read(json, checkpoint);
+  } catch (const Json::exception& error) {
+    return InvalidInput("{}: is damaged: {}", file, error.what());
+  }
+  WT_RETURN_IF_ERROR(checkpoint.CheckCoverage());
+  WT_RETURN_IF_ERROR(checkpoint.OpenFiles());
+  return checkpoint;
+}
+
+// The pieces of a tensor are all of it.
+Status Checkpoint::CheckCoverage() const {
+  for (const auto& [name, tensor] : tensors_) {
+    int64_t whole = 1, found = 0;
+    for (int64_t size : tensor.shape) {
+      if (size < 0 || __builtin_mul_overflow(whole, size, &whole))
+        return InvalidInput("{}: tensor '{}' has an impossible shape", path_, name);
+    }
+    for (const Piece& piece : tensor.pieces) {
+      const int64_t elements = ElementsWithin(piece.runs, whole);
+      if (elements < 0 || found > whole - elements)
+        return InvalidInput("{}: the pieces of tensor '{}' do not fit it", path_, name);
+      found += elements;
+    }
+    if (found != whole) {
+      return InvalidInput("{}: the pieces of tensor '{}' have {} elements, the tensor has {}", path_, name,
+                          found, whole);
+    }
+  }
+  return Ok();
+}
+
+Status Checkpoint::OpenFiles() {
+  for (const auto& [name, tensor] : tensors_) {
+    for (const Piece& piece : tensor.pieces) {
+      if (files_.count(piece.file) == 0) {
+        if (fs::path(piece.file).filename() != piece.file)
+          return InvalidInput("{}: names a file '{}' of another directory", path_, piece.file);
+        WT_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path_ + "/" + piece.file));
+        std::error_code ignored;
+        bytes_ += static_cast<int64_t>(fs::file_size(file.path(), ignored));
+        files_.emplace(piece.file, std::move(file));
+      }
+      const SafetensorsFile& file = files_.at(piece.file);
+      const SafetensorsTensor* stored = file.Find(piece.key);
+      const int64_t elements = ElementsWithin(piece.runs, ElementsOf(tensor.shape));
+      if (stored == nullptr || stored->dtype != "F32" || stored->elements() != elements) {
+        return InvalidInput("{}: has no '{}' of {} x F32, which is of tensor '{}'", file.path(), piece.key,
+                            elements, name);
+      }
+    }
+  }
+  return Ok();
+}
+
+std::vector<std::string> Checkpoint::Tensors() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
+}
+
+std::optional<std::vector<int64_t>> Checkpoint::ShapeOf(const std::string& tensor) const {
+  const auto found = tensors_.find(tensor);
+  if (found == tensors_.end()) return std::nullopt;
+  return found->second.shape;
+}
+
+Result<std::vector<float>> Checkpoint::Read(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return InvalidInput("{}: has no tensor '{}'", path_, name);
+  std::vector<float> whole(static_cast<size_t>(ElementsOf(found->second.shape)));
+  for (const Piece& piece : found->second.pieces) {
+    const SafetensorsFile& file = files_.at(piece.file);
+    WT_ASSIGN_OR_RETURN(const std::vector<float> values, file.Read(piece.key));
+    if (const uint32_t crc = Crc32(values); crc != piece.crc32) {
+      return InvalidInput(
+          "{}: tensor '{}' is damaged: the CRC-32 of '{}' is {:08x}, it was {:08x} when it was saved",
+          file.path(), name, piece.key, crc, piece.crc32);
+    }
+    ForEachRun(piece.runs, [&](int64_t local, int64_t first, int64_t elements) {
+      std::copy_n(values.begin() + local, elements, whole.begin() + first);
+    });
+  }
+  return whole;
+}
+
+Status Checkpoint::Check() const {
+  for (const auto& [name, tensor] : tensors_) WT_RETURN_IF_ERROR(Read(name));
+  return Ok();
+}
+
+std::string CheckpointDirectory::PathOf(int64_t step) const {
+  return fmt::format("{}/{}{:08}", path_, kStepPrefix, step);
+}
+std::string CheckpointDirectory::UnfinishedPathOf(int64_t step) const {
+  return fmt::format("{}/{}{:08}", path_, kUnfinished, step);
+}
+
+std::vector<int64_t> CheckpointDirectory::Steps() const {
+  std::vector<int64_t> steps;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
+    const auto step = StepOf(entry.path().filename().string());
+    if (step && fs::exists(entry.path() / kMetadataFile, ignored)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<std::string> CheckpointDirectory::Latest() const {
+  if (const auto named = ReadSmallFile(path_ + "/" + kLatestFile, 256)) {
+    const std::string name = named->substr(0, named->find('\n'));
+    std::error_code ignored;
+    if (StepOf(name) && fs::exists(fs::path(path_) / name / kMetadataFile, ignored))
+      return path_ + "/" + name;
+  }
+  const std::vector<int64_t> steps = Steps();
+  return steps.empty() ? std::nullopt : std::optional(PathOf(steps.back()));
+}
+
+void CheckpointDirectory::RemoveLeftovers() const {
+  std::error_code ignored;
+  std::vector<fs::path> leftovers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kUnfinished) || name.starts_with(kRemoved)) leftovers.push_back(entry.path());
+  }
+  for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
+}
+
+Status CheckpointDirectory::Begin(int64_t step) const {
+  RemoveLeftovers();
+  std::error_code error;
+  fs::create_directories(UnfinishedPathOf(step), error);
+  if (error) return Failed("{}: cannot be made: {}", UnfinishedPathOf(step), error.message());
+  return Ok();
+}
+
+Status CheckpointDirectory::Finish(int64_t step, int64_t keep) const {
+  // A checkpoint goes away under another name, so that none is ever half there.
+  const auto remove = [&](int64_t old) {
+    std::error_code ignored;
+    const std::string removed = fmt::format("{}/{}{:08}", path_, kRemoved, old);
+    fs::rename(PathOf(old), removed, ignored);
+    fs::remove_all(removed, ignored);
+  };
+  WT_RETURN_IF_ERROR(SyncDirectory(UnfinishedPathOf(step)));
+  std::error_code error;
+  if (fs::exists(PathOf(step), error)) remove(step);
+  fs::rename(UnfinishedPathOf(step), PathOf(step), error);
+  if (error) return Failed("{}: cannot be made: {}", PathOf(step), error.message());
+  WT_RETURN_IF_ERROR(SyncDirectory(path_));
+  WT_RETURN_IF_ERROR(
+      WriteFileAtomically(path_ + "/" + kLatestFile, fs::path(PathOf(step)).filename().string() + "\n"));
+  const std::vector<int64_t> steps = Steps();
+  for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < steps.size(); ++i) {
+    if (steps[i] != step) remove(steps[i]);
+  }
+  return Ok();
+}
+
+namespace {
+
+// Whole tensors keep name and shape, so that other programs find them; parts are a row, named after their first element.
+std::string KeyOf(const TensorPiece& piece) {
+  return piece.is_whole() ? piece.tensor : fmt::format("{}@{}", piece.tensor, piece.runs.front().first);
+}
+
+Json Describe(const TensorPiece& piece, const std::string& file, uint32_t crc) {
+  return Json{{"tensor", piece.tensor}, {"shape", piece.shape},       {"file", file},
+              {"key", KeyOf(piece)},    {"runs", ToJson(piece.runs)}, {"crc32", crc}};
+}
+
+// Writes the rank's file and, for rank 0, what is in it. A rank that holds nothing of its own writes none.
+Result<int64_t> WriteOwn(const std::string& path, const Plan& plan, int rank, const SaveOptions& options) {
+  // The first step makes the optimizer's state.
+  const std::vector<TensorPiece> pieces = PiecesToSave(plan, rank, /*with_optimizer=*/options.info.step > 0);
+  Json described = Json::array();
+  std::vector<TensorToWrite> tensors;
+  for (const TensorPiece& piece : pieces) {
+    tensors.push_back({KeyOf(piece), piece.is_whole() ? piece.shape : std::vector<int64_t>{piece.elements()},
+                       [&options, &piece] { return options.values(piece.local); },
+                       [&described, &piece, rank](const std::vector<float>& values) {
+                         described.push_back(Describe(piece, FileOf(rank), Crc32(values)));
+                       }});
+  }
+  int64_t bytes = 0;
+  if (!tensors.empty()) {
+    WT_ASSIGN_OR_RETURN(bytes, WriteSafetensors(path + "/" + FileOf(rank), tensors, {}));
+  }
+  WT_RETURN_IF_ERROR(WriteFileAtomically(path + "/" + PiecesFileOf(rank), described.dump()));
+  return bytes;
+}
+
+// Rank 0's: one description from those of all ranks.
+Status WriteMetadata(const std::string& path, const Plan& plan, const CheckpointInfo& info) {
+  Json metadata = ToJson(info);
+  Json tensors = Json::object();
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    const std::string file = path + "/" + PiecesFileOf(rank);
+    WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, kMaxMetadata));
+    const Json pieces = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!pieces.is_array()) return Failed("{}: is not what rank {} wrote", file, rank);
+    for (Json piece : pieces) {
+      Json& tensor = tensors[piece["tensor"].get<std::string>()];
+      tensor["shape"] = piece["shape"];
+      piece.erase("tensor");
+      piece.erase("shape");
+      tensor["pieces"].push_back(std::move(piece));
+    }
+  }
+  metadata["tensors"] = std::move(tensors);
+  WT_RETURN_IF_ERROR(WriteFileAtomically(path + "/" + kMetadataFile, Seal(std::move(metadata))));
+  std::error_code ignored;
+  for (int rank = 0; rank < plan.world_size; ++rank) fs::remove(path + "/" + PiecesFileOf(rank), ignored);
+  return Ok();
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+Result<int64_t> SaveCheckpoint(const CheckpointDirectory& directory, const Plan& plan, int rank,
+                               const SaveOptions& options) {
+  const int64_t step = options.info.step;
+  const std::string path = directory.UnfinishedPathOf(step);
+  if (rank == 0) WT_RETURN_IF_ERROR(directory.Begin(step));
+  WT_RETURN_IF_ERROR(options.barrier());
+  WT_ASSIGN_OR_RETURN(const int64_t bytes, WriteOwn(path, plan, rank, options));
+  WT_RETURN_IF_ERROR(options.barrier());
+  if (rank == 0) {
+    WT_RETURN_IF_ERROR(WriteMetadata(path, plan, options.info));
+    WT_RETURN_IF_ERROR(Checkpoint::Open(path));  // all there, and every tensor whole
+    WT_RETURN_IF_ERROR(directory.Finish(step, options.keep));
+  }
+  WT_RETURN_IF_ERROR(options.barrier());
+  return bytes;
+}
+
+Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool with_optimizer,
+                  const std::function<void(const Slice&, std::span<const float>)>& put) {
+  std::vector<float> part;
+  for (const TensorPiece& piece : PiecesOf(plan, rank, with_optimizer)) {
+    const auto shape = source.ShapeOf(piece.tensor);
+    if (!shape) return InvalidInput("{}: has no tensor '{}'", source.path(), piece.tensor);
+    if (*shape != piece.shape) {
+      return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", source.path(),
+                          piece.tensor, ShapeText(*shape), ShapeText(piece.shape));
+    }
+    WT_ASSIGN_OR_RETURN(const std::vector<float> whole, source.Read(piece.tensor));
+    part.resize(static_cast<size_t>(piece.elements()));
+    ForEachRun(piece.runs, [&](int64_t local, int64_t first, int64_t elements) {
+      std::copy_n(whole.begin() + first, elements, part.begin() + local);
+    });
+    put(piece.local, part);
+  }
+  return Ok();
+}
+
+}  // namespace windtunnel

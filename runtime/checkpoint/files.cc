@@ -1,0 +1,84 @@
+#include "runtime/checkpoint/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+namespace windtunnel {
+
+Result<NewFile> NewFile::Make(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) return Failed("{}: cannot be made: {}", path, strerror(errno));
+  return NewFile(path, descriptor);
+}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_) {}
+
+NewFile::~NewFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Status NewFile::Write(const void* data, size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = write(descriptor_, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed("{}: cannot be written: {}", path_, strerror(errno));
+    next += written;
+    bytes -= static_cast<size_t>(written);
+    bytes_ += written;
+  }
+  return Ok();
+}
+
+Status NewFile::Sync() {
+  if (fsync(descriptor_) != 0) return Failed("{}: cannot be written: {}", path_, strerror(errno));
+  return Ok();
+}
+
+Status SyncDirectory(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return Failed("{}: cannot be opened: {}", path, strerror(errno));
+  const int failed = fsync(descriptor);
+  const int error = errno;
+  close(descriptor);
+  // Some file systems have nothing to force there.
+  if (failed != 0 && error != EINVAL) return Failed("{}: cannot be written: {}", path, strerror(error));
+  return Ok();
+}
+
+Status WriteFileAtomically(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".tmp";
+  {
+    WT_ASSIGN_OR_RETURN(NewFile file, NewFile::Make(unfinished));
+    WT_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
+    WT_RETURN_IF_ERROR(file.Sync());
+  }
+  if (rename(unfinished.c_str(), path.c_str()) != 0)
+    return Failed("{}: cannot be written: {}", path, strerror(errno));
+  return SyncDirectory(std::filesystem::absolute(path).parent_path().string());
+}
+
+Result<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (!file || error)
+    return InvalidInput("{}: cannot be read: {}", path, error ? error.message() : strerror(errno));
+  if (bytes > static_cast<uintmax_t>(limit))
+    return InvalidInput("{}: has {} bytes, expected at most {}", path, bytes, limit);
+  std::string text(bytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(bytes));
+  if (!file) return InvalidInput("{}: cannot be read", path);
+  return text;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,30 @@
+// Weights of GPT-2 and Llama under Hugging Face's names, as transformers' GPT2LMHeadModel and LlamaForCausalLM save them: a
+// directory with model.safetensors and config.json.
+//
+// GPT-2: linear layers of blocks are Conv1D, whose weight is the transpose of a Linear's; queries, keys and values are one c_attn; names
+//   begin with "transformer." (and are read without it, too).
+// Llama: q_proj, k_proj, v_proj, gate_proj and up_proj are tensors of their own, which lie one after the other in ours. Rotary
+//   positions rotate halves in both.
+// Tied heads are left out when written; when read, a head that is there must not differ.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/tensor_source.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// The weights as the logical tensors "model.…" of a scenario's model. `path` is a safetensors file, or a directory with
+// model.safetensors, or with model.safetensors.index.json and the files that it names. Errors: Unsupported (a model of neither kind:
+// names what differs), InvalidInput (no such file).
+Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& path, const ModelSpec& model);
+
+// Writes the weights of a checkpoint to DIRECTORY/model.safetensors, fp32, and DIRECTORY/config.json, which model.config reads. Errors:
+// as above, Failed (names the file).
+Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& directory);
+
+}  // namespace windtunnel

@@ -1,0 +1,53 @@
+// What ranks that use MPI ask of whoever starts them: who they are, and a place to leave and find each other's addresses. Open MPI asks
+// that of a PMIx server; mpirun and Slurm have one, and so does our launcher, so that its ranks are its own children all the same
+// (docs/decisions/0016).
+//
+//   WT_ASSIGN_OR_RETURN(auto host, MpiHost::Start({.world_size = 2, .local_ranks = 2}));
+//   … start rank r with host->EnvironmentOf(r) …
+//
+// The server is a process of its own, which ends with the object, or with this process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/socket.h"
+
+namespace windtunnel {
+
+struct MpiJob {
+  int world_size = 1;
+  int nodes = 1, node = 0;
+  int local_ranks = 1;  // on every node; rank r is on node r / local_ranks
+  // More than one node: the job's store, over which the servers exchange what their ranks leave, and what ranks on this node listen on.
+  std::string store_host;
+  int store_port = 0;
+  std::string store_token;
+  std::string interface;  // this node's address
+};
+
+class MpiHost {
+ public:
+  // Failed: the server did not start (says why).
+  static Result<std::unique_ptr<MpiHost>> Start(const MpiJob& job);
+  ~MpiHost();
+
+  // What rank `local_rank` of this node needs beside the rest of its environment.
+  const std::map<std::string, std::string>& EnvironmentOf(int local_rank) const {
+    return environments_[static_cast<size_t>(local_rank)];
+  }
+
+ private:
+  MpiHost() = default;
+
+  pid_t pid_ = -1;
+  FileDescriptor alive_;  // the server ends when this is closed
+  std::vector<std::map<std::string, std::string>> environments_;
+};
+
+}  // namespace windtunnel

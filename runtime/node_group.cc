@@ -1,0 +1,102 @@
+#include "runtime/node_group.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "runtime/rendezvous.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kNoEnd{int64_t{1} << 30};  // a job may come at any time
+constexpr milliseconds kFarewell{2'000};
+
+// The kernel's name for this run of it: machines that have the same one share a clock.
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NodeGroup>> NodeGroup::Meet(const NodeOptions& options, const std::string& scenario) {
+  Rendezvous rendezvous;
+  rendezvous.what = "node";
+  rendezvous.member = options.node;
+  rendezvous.members = options.nodes;
+  rendezvous.host = options.master_addr;
+  rendezvous.port = options.master_port;
+  rendezvous.token = options.token;
+  rendezvous.scenario = scenario;
+  rendezvous.deadline = options.deadline;
+  WT_ASSIGN_OR_RETURN(Meeting meeting, windtunnel::Meet(rendezvous));
+  std::unique_ptr<NodeGroup> group(new NodeGroup(options));
+  group->store_ = std::move(meeting.store);
+  group->interface_ = std::move(meeting.interface);
+  WT_RETURN_IF_ERROR(group->CompareClocks());
+  return group;
+}
+
+Status NodeGroup::CompareClocks() {
+  if (options_.node > 0) return store_->Set(fmt::format("boot/{}", options_.node), BootId());
+  for (int node = 1; node < options_.nodes; ++node) {
+    WT_ASSIGN_OR_RETURN(const std::string theirs,
+                        store_->Get(fmt::format("boot/{}", node), options_.deadline));
+    shares_clock_ = shares_clock_ && theirs == BootId();
+  }
+  return Ok();
+}
+
+NodeGroup::~NodeGroup() {
+  if (options_.node > 0 || !Announce("")) return;
+  for (int node = 1; node < options_.nodes; ++node)
+    (void)store_->Get(fmt::format("left/{}", node), kFarewell);
+}
+
+Status NodeGroup::Announce(const std::string& job) {
+  ++job_;
+  return store_->Set(JobKey(), job);
+}
+
+Result<std::optional<std::string>> NodeGroup::Next() {
+  ++job_;
+  auto job = store_->Get(JobKey(), kNoEnd);
+  if (!job) return Failed("node 0 is gone: {}", job.error().message);
+  if (!job->empty()) return std::optional<std::string>(*std::move(job));
+  (void)store_->Set(fmt::format("left/{}", options_.node), "");
+  return std::optional<std::string>();
+}
+
+void NodeGroup::Fail(const std::string& message) {
+  (void)store_->Set(FailedKey(options_.node), message);
+  (void)store_->Set(FailedKey(-1), fmt::format("node {}: {}", options_.node, message));
+}
+
+std::string NodeGroup::ReasonToEnd() {
+  const Result<bool> failed = store_->Has(FailedKey(-1));
+  if (!failed) return fmt::format("node 0 is gone: {}", failed.error().message);
+  if (!*failed) return "";
+  const auto message = store_->Get(FailedKey(-1), milliseconds(0));
+  return message ? *message : message.error().message;
+}
+
+std::string NodeGroup::Failure(const std::string& own) {
+  const auto was_killed = [](const std::string& message) {
+    return message.find("was killed by signal") != std::string::npos;
+  };
+  if (was_killed(own)) return own;
+  const auto deadline = std::chrono::steady_clock::now() + kFarewell;
+  for (int node = 0; node < options_.nodes; ++node) {
+    if (node == options_.node) continue;
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto theirs = store_->Get(FailedKey(node), std::max(left, milliseconds(0)));
+    if (theirs && was_killed(*theirs)) return fmt::format("node {}: {}", node, *theirs);
+  }
+  return own;
+}
+
+}  // namespace windtunnel

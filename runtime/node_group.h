@@ -1,0 +1,71 @@
+// The nodes of a job that windtunnel itself launches: on each a launcher of its own, the first of which says what is to be run.
+//
+//   WT_ASSIGN_OR_RETURN(auto nodes, NodeGroup::Meet({.node = 0, .nodes = 2, .ranks_per_node = 1, .master_addr = "10.0.0.1"}, scenario));
+//   WT_RETURN_IF_ERROR(nodes->Announce(job));                   // node 0
+//   while (auto job = *nodes->Next()) …                         // the others
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "runtime/store.h"
+
+namespace windtunnel {
+
+struct NodeOptions {
+  int node = 0, nodes = 1;
+  int ranks_per_node = 1;                 // rank r is on node r / ranks_per_node
+  std::string master_addr = "127.0.0.1";  // of node 0
+  int master_port = 29500;
+  std::string token;
+  std::chrono::milliseconds deadline{60'000};  // for all nodes to come
+};
+
+class NodeGroup {
+ public:
+  // Every node calls it, with the same scenario. Errors: those of Meet (runtime/rendezvous.h).
+  static Result<std::unique_ptr<NodeGroup>> Meet(const NodeOptions& options, const std::string& scenario);
+  // On node 0: tells the others that there is no more to do.
+  ~NodeGroup();
+
+  int node() const { return options_.node; }
+  int nodes() const { return options_.nodes; }
+  int ranks_per_node() const { return options_.ranks_per_node; }
+  int first_rank() const { return options_.node * options_.ranks_per_node; }
+  const std::string& master_addr() const { return options_.master_addr; }
+  const std::string& interface() const { return interface_; }  // this node's address
+  // Whether all nodes are one machine, whose clock they share.
+  bool shares_clock() const { return shares_clock_; }
+
+  // On node 0: the next job, for all to begin.
+  Status Announce(const std::string& job);
+  // On the others: the next job; nullopt when there is none any more. Failed: node 0 is gone.
+  Result<std::optional<std::string>> Next();
+
+  // Tells all nodes that the current job has failed on this one.
+  void Fail(const std::string& message);
+  // Why the current job is to end: another node has told so, or node 0 is gone. Empty while all is well.
+  std::string ReasonToEnd();
+  // After a failure on this node: what the nodes tell about it, where a rank that was killed goes before those that miss it. Waits some
+  // time for the others.
+  std::string Failure(const std::string& own);
+
+ private:
+  explicit NodeGroup(const NodeOptions& options) : options_(options) {}
+  Status CompareClocks();
+  std::string JobKey() const { return fmt::format("job/{}", job_); }
+  std::string FailedKey(int node) const {
+    return fmt::format("{}/failed/{}", JobKey(), node < 0 ? "any" : std::to_string(node));
+  }
+
+  NodeOptions options_;
+  std::unique_ptr<Store> store_;
+  std::string interface_;
+  bool shares_clock_ = true;
+  int job_ = 0;  // the current one's number, from 1
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,47 @@
+#include "runtime/operator_failure.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+
+// After a failure, how long peers get to say where they are. Those that the same deadline hit are late by
+// their skew only.
+constexpr milliseconds kViewsTime{500};
+constexpr char kAny[] = "any";
+
+}  // namespace
+
+Error OperatorFailures::Explain(const GroupOperator& op, Clock::time_point start, milliseconds timeout,
+                                const Error& error) {
+  const bool timed_out = Clock::now() - start >= timeout;
+  std::string text = fmt::format("rank {} of group '{}': {} '{}' ({}) failed: {}", rank_, name_,
+                                 Name(op.operation), op.name, Describe(op.fingerprint), error.message);
+  return Error{ErrorKind::kFailed, text + PeerViews(op, timed_out)};
+}
+
+bool OperatorFailures::AnyFailed() {
+  const Result<bool> any = store_.Has(Key(kAny));
+  return any && *any;
+}
+
+// Tells the store where this rank is, and collects what its peers have told: "; rank 1 was at number 7,
+// barrier 'start'".
+std::string OperatorFailures::PeerViews(const GroupOperator& op, bool timed_out) {
+  const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
+  if (!store_.Set(Key(std::to_string(rank_)), view) || !store_.Set(Key(kAny), "")) return "";
+  const auto deadline = Clock::now() + (timed_out ? kViewsTime : milliseconds(0));
+  std::string text;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    Result<std::string> theirs = store_.Get(Key(std::to_string(peer)), std::max(left, milliseconds(0)));
+    if (theirs) text += fmt::format("; rank {} was at {}", peer, *theirs);
+    else if (timed_out) text += fmt::format("; rank {} did not get that far", peer);
+  }
+  return text;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,133 @@
+#include "runtime/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "runtime/socket.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kVerdict[] = "rendezvous/verdict";
+constexpr milliseconds kVerdictGrace{5'000};  // from the deadline until all have heard
+
+std::string KeyOf(int member) { return fmt::format("rendezvous/{}", member); }
+std::string HeardKey(int member) { return fmt::format("rendezvous/heard/{}", member); }
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// "2", "2 and 3", "2, 3 and 5"
+std::string Listed(const std::vector<int>& members) {
+  std::string text;
+  for (size_t i = 0; i < members.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == members.size() ? " and " : ", ") + std::to_string(members[i]);
+  return text;
+}
+
+std::string Trimmed(const std::string& line) {
+  const size_t first = line.find_first_not_of(' ');
+  return first == std::string::npos ? "" : line.substr(first);
+}
+
+// "'lr: 0.1' instead of 'lr: 0.01'": the first line of `theirs` that is not as in `ours`.
+std::string FirstDifference(const std::string& theirs, const std::string& ours) {
+  std::istringstream their_lines(theirs), our_lines(ours);
+  std::string their_line, our_line;
+  for (;;) {
+    const bool more_theirs = static_cast<bool>(std::getline(their_lines, their_line)),
+               more_ours = static_cast<bool>(std::getline(our_lines, our_line));
+    if (!more_theirs) their_line.clear();
+    if (!more_ours) our_line.clear();
+    if (their_line != our_line || (!more_theirs && !more_ours))
+      return fmt::format("'{}' instead of '{}'", Trimmed(their_line), Trimmed(our_line));
+  }
+}
+
+class First {
+ public:
+  First(const Rendezvous& rendezvous, Store& store) : rendezvous_(rendezvous), store_(store) {}
+
+  // Waits for the others, tells them how it went, and waits until they have heard where it went badly: the store ends with this process.
+  Status Run() {
+    const Status verdict = Judge();
+    WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict ? "" : verdict.error().message));
+    const auto deadline = std::chrono::steady_clock::now() + kVerdictGrace;
+    for (int member = 1; member < rendezvous_.members && !verdict; ++member)
+      if (!missing_[member]) (void)store_.Get(HeardKey(member), Until(deadline));
+    return verdict;
+  }
+
+ private:
+  static milliseconds Until(std::chrono::steady_clock::time_point deadline) {
+    return std::max(std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now()),
+                    milliseconds(0));
+  }
+
+  Status Judge() {
+    const auto deadline = std::chrono::steady_clock::now() + rendezvous_.deadline;
+    missing_.assign(static_cast<size_t>(rendezvous_.members), false);
+    std::vector<int> missing;
+    for (int member = 1; member < rendezvous_.members; ++member) {
+      const auto told = store_.Get(KeyOf(member), Until(deadline));
+      if (told) {
+        WT_RETURN_IF_ERROR(Compare(member, *told));
+      } else {
+        missing_[member] = true;
+        missing.push_back(member);
+      }
+    }
+    if (missing.empty()) return Ok();
+    return Failed("{}{} {} did not come to {}:{} within {:g} s", rendezvous_.what,
+                  missing.size() == 1 ? "" : "s", Listed(missing), rendezvous_.host, rendezvous_.port,
+                  static_cast<double>(rendezvous_.deadline.count()) / 1000);
+  }
+
+  // `told`: the member's host's name, then its scenario.
+  Status Compare(int member, const std::string& told) const {
+    const size_t end = std::min(told.find('\n'), told.size());
+    const std::string host = told.substr(0, end), scenario = told.substr(std::min(end + 1, told.size()));
+    if (scenario == rendezvous_.scenario) return Ok();
+    return Failed("{} {} ({}) has another scenario than {} 0: {}", rendezvous_.what, member, host,
+                  rendezvous_.what, FirstDifference(scenario, rendezvous_.scenario));
+  }
+
+  const Rendezvous& rendezvous_;
+  Store& store_;
+  std::vector<bool> missing_;
+};
+
+// Comes, tells, and hears how it went.
+Status Come(const Rendezvous& rendezvous, Store& store) {
+  WT_RETURN_IF_ERROR(store.Set(KeyOf(rendezvous.member), HostName() + "\n" + rendezvous.scenario));
+  auto verdict = store.Get(kVerdict, rendezvous.deadline + kVerdictGrace);
+  if (!verdict) return Failed("{} 0 does not answer: {}", rendezvous.what, verdict.error().message);
+  (void)store.Set(HeardKey(rendezvous.member), "");
+  return verdict->empty() ? Ok() : Status(Failed("{}", *verdict));
+}
+
+}  // namespace
+
+Result<Meeting> Meet(const Rendezvous& rendezvous) {
+  Meeting meeting;
+  if (rendezvous.member == 0) {
+    WT_ASSIGN_OR_RETURN(meeting.store, ServeStore(rendezvous.host, rendezvous.port, rendezvous.token));
+    WT_RETURN_IF_ERROR(First(rendezvous, *meeting.store).Run());
+  } else {
+    WT_ASSIGN_OR_RETURN(
+        meeting.store, ConnectStore(rendezvous.host, rendezvous.port, rendezvous.token, rendezvous.deadline));
+    WT_RETURN_IF_ERROR(Come(rendezvous, *meeting.store));
+  }
+  WT_ASSIGN_OR_RETURN(meeting.interface, LocalAddressTowards(rendezvous.host));
+  return meeting;
+}
+
+}  // namespace windtunnel

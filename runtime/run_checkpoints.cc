@@ -1,0 +1,87 @@
+#include "runtime/run_checkpoints.h"
+
+#include <chrono>
+
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/hugging_face_weights.h"
+#include "scenarios/load.h"
+#include "scenarios/words.h"
+
+namespace windtunnel {
+namespace {
+
+std::string OptimizerOf(const Plan& plan) { return std::string(WordOf(plan.scenario.optimizer.kind)); }
+
+Status Load(const TensorSource& source, RankSession& session, bool with_optimizer) {
+  Status set = Ok();
+  WT_RETURN_IF_ERROR(LoadPieces(source, session.plan(), session.rank(), with_optimizer,
+                                [&](const Slice& slice, std::span<const float> values) {
+                                  if (set) set = session.executor().SetValues(slice, values);
+                                }));
+  return set;
+}
+
+}  // namespace
+
+Result<int64_t> RunCheckpoints::Begin() {
+  if (!options_.resume_from.empty()) {
+    WT_RETURN_IF_ERROR(Resume());
+  } else if (!options_.import_weights.empty()) {
+    WT_RETURN_IF_ERROR(Import());
+  }
+  return session_.steps_done();
+}
+
+Status RunCheckpoints::Resume() {
+  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options_.resume_from));
+  const CheckpointInfo& info = checkpoint.info();
+  const Plan& plan = session_.plan();
+  if (info.seed != plan.scenario.run.seed) {
+    return InvalidInput("run.seed is {}, but {} was saved with {}: data and random numbers go on from there",
+                        plan.scenario.run.seed, checkpoint.path(), info.seed);
+  }
+  if (info.optimizer != OptimizerOf(plan)) {
+    return InvalidInput("optimizer.kind is {}, but {} was saved with {}; --import takes weights alone",
+                        OptimizerOf(plan), checkpoint.path(), info.optimizer);
+  }
+  if (info.step > steps_) {
+    return InvalidInput("run.warmup + run.steps are {}, but {} has {} steps already", steps_,
+                        checkpoint.path(), info.step);
+  }
+  return session_.GoOn(info.step, info.samples,
+                       [&] { return Load(checkpoint, session_, /*with_optimizer=*/info.step > 0); });
+}
+
+Status RunCheckpoints::Import() {
+  WT_ASSIGN_OR_RETURN(const auto weights,
+                      OpenHuggingFaceWeights(options_.import_weights, session_.plan().scenario.model));
+  return session_.GoOn(0, 0, [&] { return Load(*weights, session_, /*with_optimizer=*/false); });
+}
+
+Status RunCheckpoints::AfterStep() {
+  const int64_t step = session_.steps_done();
+  const bool is_due = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+  if (options_.checkpoints.empty() || (!is_due && step != steps_)) return Ok();
+  const auto start = std::chrono::steady_clock::now();
+  const Plan& plan = session_.plan();
+  SaveOptions save;
+  save.info = {step,
+               session_.loader().SamplesSeen(step),
+               plan.scenario.run.seed,
+               plan.world_size,
+               OptimizerOf(plan),
+               ResolvedYaml(plan.scenario)};
+  save.keep = options_.keep;
+  save.barrier = [&] { return session_.Barrier(); };
+  save.values = [&](const Slice& slice) -> Result<std::vector<float>> {
+    const std::span<const float> values = session_.executor().Values(slice);
+    return std::vector<float>(values.begin(), values.end());
+  };
+  WT_ASSIGN_OR_RETURN(const int64_t bytes,
+                      SaveCheckpoint(CheckpointDirectory(options_.checkpoints), plan, session_.rank(), save));
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
+  saves_.push_back({step, Picoseconds(took.count() * 1000), Bytes(bytes)});
+  return Ok();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,47 @@
+// The checkpoints of one rank's run, and what it begins with. All ranks call the same functions at the same steps.
+//
+//   RunCheckpoints checkpoints(session, options, /*steps=*/100);
+//   WT_ASSIGN_OR_RETURN(const int64_t first, checkpoints.Begin());  // after Initialize
+//   for (int64_t step = first; step < 100; ++step) {
+//     WT_RETURN_IF_ERROR(session.Step());
+//     WT_RETURN_IF_ERROR(checkpoints.AfterStep());
+//   }
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "runtime/job.h"
+#include "runtime/rank_session.h"
+#include "runtime/run_options.h"
+
+namespace windtunnel {
+
+class RunCheckpoints {
+ public:
+  // `steps` of the whole run. The session outlives it.
+  RunCheckpoints(RankSession& session, RunOptions options, int64_t steps)
+      : session_(session), options_(std::move(options)), steps_(steps) {}
+
+  // Loads what the run goes on from, or its first values; its first step. Errors: InvalidInput (a checkpoint that is damaged, of another
+  // model, optimizer or seed, or of more steps than the run has), those of the restore program.
+  Result<int64_t> Begin();
+  // Saves when a checkpoint is due. Failed: names the file.
+  Status AfterStep();
+
+  // Whether the step that comes next follows a save, which leaves caches cold and the disk busy.
+  bool HasJustSaved() const { return !saves_.empty() && saves_.back().step == session_.steps_done(); }
+  const std::vector<RankRun::Save>& saves() const { return saves_; }
+
+ private:
+  Status Resume();
+  Status Import();
+
+  RankSession& session_;
+  const RunOptions options_;
+  int64_t steps_;
+  std::vector<RankRun::Save> saves_;
+};
+
+}  // namespace windtunnel

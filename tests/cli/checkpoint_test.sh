@@ -1,0 +1,104 @@
+#!/bin/bash
+# Checkpoints, weights of other programs, and evaluation, as a user meets them.
+# Usage: checkpoint_test.sh BINARY READ_SAFETENSORS
+set -u
+windtunnel=$(realpath "$1")
+reader=$(realpath "$2")
+work=${TEST_TMPDIR:?}
+export XDG_CACHE_HOME=$work/cache TMPDIR=$work
+unset RANK WORLD_SIZE
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $*"
+  cat out.txt err.txt
+  exit 1
+}
+
+cat > gpt.yaml << 'SCENARIO'
+name: gpt
+model: {layers: 2, hidden: 32, heads: 2, vocab: 256, seq_len: 32}
+batch: {micro: 2}
+parallel: {data: {kind: ddp, size: 2}}
+cluster: {devices_per_node: 2}
+optimizer: {kind: adamw, lr: 1e-2}
+run: {warmup: 4, steps: 16}
+SCENARIO
+
+run() { "$windtunnel" run gpt.yaml --no-progress "$@" > out.txt 2> err.txt; }
+
+# A run that is stopped and goes on ends as one that is not stopped.
+run --checkpoint-dir whole --checkpoint-every 5 --checkpoint-keep 0 --json whole.json || fail "run"
+mkdir stopped && cp -r whole/step_00000010 stopped/
+run --checkpoint-dir stopped --resume || fail "resume"
+cmp whole/step_00000020/rank_00000.safetensors stopped/step_00000020/rank_00000.safetensors || fail "not the same"
+grep -q 'went on from step 10' out.txt || fail "the report does not say where it went on"
+python3 - << 'PYTHON' || fail "the result"
+import json
+measured = json.load(open("whole.json"))["measured"]
+assert [save["step"] for save in measured["checkpoints"]] == [5, 10, 15, 20]
+assert all(save["time_s"] > 0 and save["bytes"] > 100_000 for save in measured["checkpoints"])
+# Steps 5, 10 and 15 follow a save.
+assert measured["steps_after_saves"] == 3 and measured["steps"] == len(measured["step_times_s"]) == 13
+assert "first_step" not in measured
+PYTHON
+
+# Nothing is overwritten by accident; a run that has all its steps has nothing to do; a first run finds nothing to go on from.
+run --checkpoint-dir whole && fail "another run's checkpoints were overwritten"
+grep -q 'expected --resume' err.txt || fail "the message"
+run --checkpoint-dir stopped --resume --eval --json done.json || fail "nothing left to do"
+grep -q 'has all 20 steps' err.txt || fail "the message"
+grep -q '"first_step": 20' done.json && grep -q perplexity done.json || fail "the result of an evaluation alone"
+run --checkpoint-dir new --resume || fail "a first run with --resume"
+grep -q 'beginning from step 0' err.txt || fail "the message"
+
+# Another number of ranks, another strategy.
+run --resume-from whole/step_00000010 --set parallel.data.size=1 --set parallel.data.kind=none --set batch.micro=4 \
+  --set cluster.devices_per_node=1 || fail "two ranks to one"
+run --resume-from whole/step_00000010 --set parallel.data.kind=fsdp || fail "ddp to fsdp"
+
+# Damage is an error that names file and tensor, and wrong input, which restarts cannot heal.
+"$windtunnel" checkpoint check whole > out.txt 2> err.txt || fail "check"
+cp -r whole/step_00000010 damaged
+printf x | dd of=damaged/rank_00000.safetensors bs=1 seek=100000 conv=notrunc 2> /dev/null
+"$windtunnel" checkpoint check damaged > out.txt 2> err.txt && fail "damage was not found"
+grep -q "damaged/rank_00000.safetensors: tensor '.*' is damaged" err.txt || fail "the message"
+run --resume-from damaged --max-restarts 2
+[ $? = 2 ] || fail "a damaged checkpoint must give exit status 2"
+grep -q "is damaged" err.txt || fail "the message"
+grep -q "restart" err.txt && fail "restarted for nothing"
+
+# Weights go out and come back, also by way of a model made from the configuration that went with them.
+run --export out || fail "export"
+[ -e out/.checkpoint ] && fail "the checkpoint behind the export is left"
+python3 "$reader" out/model.safetensors > tensors.txt || fail "another reader"
+grep -q "transformer.h.1.attn.c_attn.weight \[32, 96\]" tensors.txt || fail "$(cat tensors.txt)"
+cat > imported.yaml << 'SCENARIO'
+name: imported
+model: {config: out/config.json}
+batch: {micro: 2}
+optimizer: {kind: adamw, lr: 0}
+run: {warmup: 4, steps: 2}
+SCENARIO
+"$windtunnel" run imported.yaml --no-progress --import out --export again > out.txt 2> err.txt || fail "import"
+cmp out/model.safetensors again/model.safetensors || fail "weights changed, although nothing was learned"
+"$windtunnel" checkpoint export whole --out exported > out.txt 2> err.txt || fail "checkpoint export"
+python3 "$reader" exported/model.safetensors | cut -d' ' -f1 | cmp - <(cut -d' ' -f1 tensors.txt) || fail "other tensors"
+
+# Evaluation on the last tenth of a text: what is learned helps there.
+for i in $(seq 300); do echo "line $i of a text that repeats itself"; done > text.txt
+run --set data=text.txt --eval --json early.json || fail "eval"
+run --set data=text.txt --set run.steps=150 --eval --json late.json || fail "eval"
+grep -q 'evaluation: loss .* perplexity' out.txt || fail "no evaluation in the table"
+python3 - << 'PYTHON' || fail "the evaluation"
+import json, math, os
+early, late = (json.load(open(name))["measured"]["evaluation"] for name in ("early.json", "late.json"))
+sequences = (os.path.getsize("text.txt") - 1) // 32
+assert late["sequences"] == sequences // 10 // 4 * 4, late
+assert late["loss"] < 0.7 * early["loss"], (early, late)
+assert math.isclose(late["perplexity"], math.exp(late["loss"]), rel_tol=1e-9)
+PYTHON
+head -c 400 text.txt > short.txt
+run --set data=short.txt --eval && fail "nothing is held out of so short a text"
+grep -q 'holds out 1 sequences, expected 4 at least' err.txt || fail "the message"
+echo "all claims hold"

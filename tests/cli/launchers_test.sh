@@ -1,0 +1,200 @@
+#!/bin/bash
+# Every strategy trains alike over gloo and mpi, whoever launches its ranks: windtunnel, mpirun, something with torchrun's variables or
+# Slurm's, a launcher on each of several nodes. And whatever keeps ranks from finding each other is named.
+# Usage: launchers_test.sh BINARY
+set -u
+windtunnel=$(realpath "$1")
+work=${TEST_TMPDIR:?}
+export XDG_CACHE_HOME=$work/cache TMPDIR=$work
+unset RANK WORLD_SIZE
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# A port that nobody else is likely to take meanwhile.
+port=$((20000 + $$ % 20000))
+next_port() { port=$((port + 1)); }
+
+cat > "$work/gpt.yaml" << 'SCENARIO'
+name: gpt
+model: {layers: 4, hidden: 64, heads: 4, vocab: 256, seq_len: 64, attention: flash}
+batch: {micro: 2}
+cluster: {devices_per_node: 2}
+run: {warmup: 2, steps: 3}
+SCENARIO
+
+# losses FILE: of every step, from standard output of `run -q --json -`.
+losses() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["measured"]["losses"])' "$1"; }
+run=("$windtunnel" run "$work/gpt.yaml" -q --json -)
+mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
+
+# expect_losses WHAT: those of the run whose output is in $work/out are the reference's.
+expect_losses() {
+  if [ "$(losses "$work/out")" != "$reference" ]; then
+    fail "$1: losses $(losses "$work/out"), expected $reference; $(cat "$work/err")"
+  fi
+}
+
+strategies=(
+  "parallel.data={kind: ddp, size: 2}"
+  "parallel.data={kind: zero1, size: 2}"
+  "parallel.data={kind: zero2, size: 2}"
+  "parallel.data={kind: fsdp, size: 2, version: 2}"
+  "parallel.tensor={size: 2, sequence: true}"
+  "parallel.context={size: 2}"
+  "parallel.pipeline={size: 2, schedule: 1f1b}"
+)
+for strategy in "${strategies[@]}"; do
+  set=(--set "$strategy")
+  case $strategy in *pipeline*) set+=(--set batch.accumulate=4) ;; esac
+  "${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
+  reference=$(losses "$work/out")
+  [ -n "$reference" ] || fail "$strategy over gloo: $(cat "$work/err")"
+  "${run[@]}" "${set[@]}" --set run.backend=mpi > "$work/out" 2> "$work/err"
+  expect_losses "$strategy over mpi"
+  "${mpirun[@]}" "${run[@]}" "${set[@]}" --set run.backend=mpi > "$work/out" 2> "$work/err"
+  expect_losses "$strategy over mpi, under mpirun"
+done
+
+# Experts, whose tokens are sent to and fro, on four ranks.
+set=(--set "parallel.data={kind: ddp, size: 4}" --set parallel.expert.size=2 --set "model.experts={count: 4, top_k: 2}"
+     --set cluster.devices_per_node=4)
+"${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
+reference=$(losses "$work/out")
+[ -n "$reference" ] || fail "experts over gloo: $(cat "$work/err")"
+"${run[@]}" "${set[@]}" --set run.backend=mpi > "$work/out" 2> "$work/err"
+expect_losses "experts over mpi"
+
+# DDP, by everything else that launches ranks.
+set=(--set "parallel.data={kind: ddp, size: 2}")
+"${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
+reference=$(losses "$work/out")
+"${mpirun[@]}" "${run[@]}" "${set[@]}" > "$work/out" 2> "$work/err"
+expect_losses "gloo under mpirun"
+
+# by_hand VARIABLES-OF-RANK… -- OPTIONS: one rank for each word "NAME=VALUE,NAME=VALUE", together.
+by_hand() {
+  local ranks=() rank=0
+  while [ "$1" != -- ]; do ranks+=("$1"); shift; done
+  shift
+  for variables in "${ranks[@]}"; do
+    IFS=, read -ra list <<< "$variables"
+    env "${list[@]}" "${run[@]}" "${set[@]}" "$@" > "$work/out$rank" 2> "$work/err$rank" &
+    rank=$((rank + 1))
+  done
+  wait
+  cp "$work/out0" "$work/out"
+  cat "$work"/err? > "$work/err"
+}
+next_port
+by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port -- 
+expect_losses "torchrun's variables"
+[ -s "$work/out1" ] && fail "rank 1 reports: $(cat "$work/out1")"
+by_hand SLURM_PROCID=0,SLURM_LOCALID=0,SLURM_NTASKS=2,SLURM_NODELIST=localhost,SLURM_JOB_ID=8$$ \
+  SLURM_PROCID=1,SLURM_LOCALID=1,SLURM_NTASKS=2,SLURM_NODELIST=localhost,SLURM_JOB_ID=8$$ --
+expect_losses "Slurm's variables"
+
+# Two nodes, each with a launcher of its own; a rank on either; over both backends.
+on_nodes() {
+  next_port
+  for node in 1 0; do
+    "${run[@]}" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 --nnodes 2 --nproc-per-node 1 \
+      --node-rank $node --master-addr 127.0.0.1 --master-port $port "$@" > "$work/out$node" 2> "$work/err$node" &
+  done
+  wait
+  cp "$work/out0" "$work/out"
+  cat "$work"/err? > "$work/err"
+}
+for backend in gloo mpi; do
+  on_nodes --set run.backend=$backend
+  expect_losses "two nodes over $backend"
+  [ -s "$work/out1" ] && fail "node 1 reports: $(cat "$work/out1")"
+done
+
+# A rank on the second node is killed: the first says so, and neither leaves anything.
+next_port
+for node in 1 0; do
+  "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 --set run.steps=10000000 \
+    --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-progress > /dev/null 2> "$work/err$node" &
+  launchers[node]=$!
+done
+for _ in $(seq 100); do
+  ranks="$(pgrep -P "${launchers[0]}" -f 'rank .*job.json') $(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
+  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
+  sleep 0.1
+done
+kill -9 "$(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
+for node in 0 1; do
+  wait "${launchers[node]}"
+  [ $? = 1 ] || fail "node $node must end with exit status 1"
+done
+grep -q 'node 1: rank 1 was killed by signal 9' "$work/err0" || fail "node 0 says: $(cat "$work/err0")"
+
+# expect STATUS PATTERN FILE: what a command that ended with $status has said.
+expect() {
+  [ "$status" = "$1" ] || fail "exit status $status, expected $1: $(cat "$3")"
+  grep -q -e "$2" "$3" || fail "expected '$2' in: $(cat "$3")"
+}
+
+# Ranks that disagree on the scenario: both say who, and on what.
+next_port
+RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --seed 7 2> "$work/err1" &
+RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err0"
+status=$?
+wait
+expect 1 "rank 1 (.*) has another scenario than rank 0: '.*seed: 7.*' instead of '.*seed: 0.*'" "$work/err0"
+grep -q 'rank 1 (.*) has another scenario' "$work/err1" || fail "rank 1 was not told: $(cat "$work/err1")"
+
+# A rank that never comes, and the deadline.
+next_port
+RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --rendezvous-timeout 1 2> "$work/err"
+status=$?
+expect 1 "rank 1 did not come to 127.0.0.1:$port within 1 s" "$work/err"
+
+# A port that something else has.
+next_port
+python3 -c "
+import socket, time
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); print('on', flush=True); time.sleep(60)" > "$work/listens" &
+listener=$!
+until [ -s "$work/listens" ]; do sleep 0.1; done
+RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err"
+status=$?
+expect 1 "port $port on 127.0.0.1 is taken" "$work/err"
+kill $listener
+
+# MPI needs a launcher that knows of it.
+next_port
+by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port -- --set run.backend=mpi
+grep -q 'MPI knows of 1 process, the group has 2 ranks: start them with' "$work/err" || fail "mpi without MPI: $(cat "$work/err")"
+
+# Nodes that the options do not name, or name otherwise than the scenario.
+"${run[@]}" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 2> "$work/err"
+status=$?
+expect 2 'has 2 nodes: give the command on each of them' "$work/err"
+"${run[@]}" "${set[@]}" --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 2> "$work/err"
+status=$?
+expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
+
+# A rank of MPI's that is killed is named, and nothing is left: no process, no shared memory.
+"$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.backend=mpi --set run.steps=10000000 --no-progress > /dev/null 2> "$work/err" &
+launcher=$!
+for _ in $(seq 100); do
+  ranks=$(pgrep -P $launcher -f 'rank .*job.json')
+  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
+  sleep 0.1
+done
+kill -9 "$(echo "$ranks" | tail -n 1)"
+wait $launcher
+status=$?
+expect 1 'rank [01] was killed by signal 9' "$work/err"
+for pid in $ranks; do
+  state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && fail "rank $pid is left"
+done
+ls -d "$work"/windtunnel-mpi-* 2> /dev/null && fail "the PMIx server's directory is left"
+
+[ "$failures" = 0 ] && echo "all claims hold"
+exit "$failures"

@@ -1,0 +1,85 @@
+#!/bin/bash
+# Ranks that are killed come back from the last checkpoint, ranks that are silent are named in time, and the flight record tells.
+# Usage: restart_test.sh BINARY KILL_CAMPAIGN
+set -u
+windtunnel=$(realpath "$1")
+campaign=$(realpath "$2")
+work=${TEST_TMPDIR:?}
+export XDG_CACHE_HOME=$work/cache TMPDIR=$work
+unset RANK WORLD_SIZE
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $*"
+  cat err.txt
+  exit 1
+}
+
+cat > gpt.yaml << 'SCENARIO'
+name: gpt
+model: {layers: 2, hidden: 32, heads: 2, vocab: 256, seq_len: 32}
+batch: {micro: 2}
+parallel: {data: {kind: ddp, size: 2}}
+cluster: {devices_per_node: 2}
+run: {warmup: 5, steps: 10000000}
+SCENARIO
+
+# Three runs with one to three kills each end bit by bit as if nothing had happened, sharded states too.
+: > err.txt
+python3 "$campaign" "$windtunnel" gpt.yaml --runs 3 --every 20 -- --set run.steps=150 --set parallel.data.kind=zero1 \
+  > err.txt 2>&1 || fail "the campaign"
+cat err.txt
+
+# Starts a run in the background, sets $launcher and $victim (rank 1), and waits until it takes steps.
+start_run() {
+  "$windtunnel" run gpt.yaml --no-progress "$@" > out.txt 2> err.txt &
+  launcher=$!
+  for _ in $(seq 100); do
+    for pid in $(pgrep -P $launcher -f 'rank .*job.json'); do
+      tr '\0' '\n' < "/proc/$pid/environ" | grep -qx 'RANK=1' && victim=$pid && sleep 1 && return
+    done
+    sleep 0.1
+  done
+  fail "the ranks did not start"
+}
+
+# Without a checkpoint a job begins anew, and not more often than it may.
+start_run --max-restarts 1 --flight-record first.json
+kill -9 "$victim"
+for _ in $(seq 100); do
+  grep -q 'restart 1 of 1, from the beginning' err.txt && break
+  sleep 0.1
+done
+sleep 1
+kill -9 $(pgrep -P $launcher -f 'rank .*job.json')
+wait $launcher
+[ $? = 1 ] || fail "after the last restart a killed rank must give exit status 1"
+[ -s first.json ] && [ -s first-restart-1.json ] || fail "each attempt must leave a flight record: $(ls)"
+
+# A rank that is silent: its peer meets the deadline, both views are named, and the record has both ranks' last operators.
+start_run --collective-timeout 2 --flight-record silent.json
+began=$(date +%s)
+kill -STOP "$victim"
+wait $launcher
+[ $? = 1 ] || fail "a silent rank must give exit status 1"
+[ $(($(date +%s) - began)) -le 15 ] || fail "it took too long"
+grep -q "rank 0 of group 'world': all_reduce .* failed: .*within 2" err.txt || fail "the deadline"
+grep -q 'rank 1 did not get that far' err.txt || fail "the other rank's view"
+grep -q 'flight record: silent.json' err.txt || fail "the flight record is not named"
+python3 - << 'PYTHON' || fail "the flight record"
+import json
+record = json.load(open("silent.json"))
+assert record["schema"] == "windtunnel/flight_record/1" and record["world_size"] == 2
+assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+for rank in record["ranks"]:
+    operators = rank["operators"]
+    assert len(operators) == 1000, len(operators)
+    assert all(a["began_s"] <= b["began_s"] for a, b in zip(operators, operators[1:]))
+    collectives = [op for op in operators if "group" in op]
+    assert {"number", "kind", "dtype", "elements", "bytes", "group"} <= collectives[-1].keys()
+# What rank 0 waits for is beyond what rank 1 has begun, or not yet awaited there.
+waited = [op for op in record["ranks"][0]["operators"] if "awaited_s" in op][-1]
+mine = [op for op in record["ranks"][1]["operators"] if op.get("group") == "world"][-1]
+assert (waited["step"], waited["number"]) >= (mine["step"], mine["number"]), (waited, mine)
+PYTHON
+echo "all claims hold"

@@ -1,0 +1,71 @@
+#!/bin/bash
+# Predictions held against steps that others measured: the picture, fits to a part of the rows, and framework profiles.
+# Usage: validate_test.sh BINARY
+set -u
+windtunnel=$(realpath "$1")
+work=${TEST_TMPDIR:?}
+export XDG_CACHE_HOME=$work/cache
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# row MICRO SECONDS: a step of a small GPT on an A100.
+row() {
+  printf '{"id": "micro %s", "source": "x", "scenario": {"name": "m%s", "model": {"preset": "gpt2-124m"}, "batch": {"micro": %s}, ' "$1" "$1" "$1"
+  printf '"precision": {"param": "bf16"}, "framework": "pytorch", "cluster": {"device": "a100-sxm-80g"}, "tolerance": {"step_time": 1}}, '
+  printf '"measured": {"step_time_s": %s}}\n' "$2"
+}
+{ row 1 0.020 && row 2 0.034 && row 4 0.060 && row 8 0.115; } > rows.jsonl
+
+# A dot for each row, within the picture, and what is dotted is said.
+"$windtunnel" validate rows.jsonl --svg picture.svg > table.txt || fail "validate: exit status $?"
+[ "$(grep -c '^micro' table.txt)" = 4 ] || fail "expected four rows: $(cat table.txt)"
+python3 - << 'CHECKS' || fail "the picture"
+import xml.dom.minidom
+svg = xml.dom.minidom.parse("picture.svg").documentElement
+_, _, width, height = map(float, svg.getAttribute("viewBox").split())
+dots = svg.getElementsByTagName("circle")
+rows = [dot for dot in dots if 0 < float(dot.getAttribute("cx")) < width and 0 < float(dot.getAttribute("cy")) < height]
+assert len(rows) >= 4, f"{len(rows)} dots in the picture"
+texts = [text.firstChild.data for text in svg.getElementsByTagName("text")]
+assert any("predicted over measured" in text for text in texts) and any("4 rows" in text for text in texts), texts
+CHECKS
+"$windtunnel" validate rows.jsonl --svg /dev/null/x.svg > /dev/null 2> err.txt && fail "a picture that cannot be written must be an error"
+grep -q '/dev/null/x.svg: cannot open' err.txt || fail "the message: $(cat err.txt)"
+
+# Fitted to three of the four rows, twice, the fourth one is predicted better than without.
+"$windtunnel" validate rows.jsonl --cross-fit 0.5 --seeds 2 > fits.txt || fail "cross-fit: exit status $?"
+[ "$(grep -c '^rows  *[01]  *3  *1 ' fits.txt)" = 2 ] || fail "expected two draws of three rows: $(cat fits.txt)"
+grep -q '^rows  *mean  *[0-9.]* %' fits.txt || fail "no mean over the draws: $(cat fits.txt)"
+head -2 rows.jsonl > two.jsonl
+for wrong in 'rows.jsonl --cross-fit 2' 'rows.jsonl --seeds 0' 'two.jsonl --cross-fit 0.5'; do
+  "$windtunnel" validate $wrong > /dev/null 2> err.txt
+  [ $? = 2 ] || fail "validate $wrong: exit status $?, expected 2"
+  [ "$(wc -l < err.txt)" = 1 ] || fail "validate $wrong: $(cat err.txt)"
+done
+
+# A framework profile that is fitted to steps predicts them; as an option, or as the scenario's framework.
+"$windtunnel" calibrate --steps rows.jsonl --out mine.json > fit.txt || fail "calibrate --steps: exit status $?"
+grep -q '^4 rows of pytorch: mean error [0-9.]* % before, [0-9.]* % after' fit.txt || fail "$(cat fit.txt)"
+"$windtunnel" validate rows.jsonl --framework-profile mine.json --json - | python3 -c '
+import json, sys
+after = json.load(sys.stdin)["overall"]["mape"]
+assert after < 0.15, after' || fail "the rows that it was fitted to"
+printf 'name: g\nmodel: {preset: gpt2-124m}\nbatch: {micro: 4}\nprecision: {param: bf16}\ncluster: {device: a100-sxm-80g}\n' > known.yaml
+{ cat known.yaml && echo 'framework: mine.json'; } > mine.yaml
+median() { "$windtunnel" predict "$@" | grep 'time (median)'; }
+[ "$(median mine.yaml)" = "$(median known.yaml --set framework=pytorch --framework-profile mine.json)" ] ||
+  fail "framework: mine.json must predict as --framework-profile mine.json"
+[ "$(median mine.yaml)" != "$(median known.yaml --set framework=pytorch)" ] || fail "the framework's file has no effect"
+"$windtunnel" predict mine.yaml --set cluster.device=cpu > /dev/null 2> err.txt
+[ $? = 2 ] || fail "a framework's file on a device with measured costs must be refused"
+grep -q 'framework: .*/mine.json is for devices that are not at hand' err.txt || fail "the message: $(cat err.txt)"
+sed 's/micro 1/row/; s/"framework": "pytorch"/"framework": "mine.json"/' rows.jsonl > named.jsonl
+"$windtunnel" validate named.jsonl --json - | python3 -c '
+import json, sys
+after = json.load(sys.stdin)["overall"]["mape"]
+assert after < 0.15, after' || fail "rows that name the file themselves"
+echo "all claims hold"

@@ -1,0 +1,41 @@
+"""Fuzz targets: one source with LLVMFuzzerTestOneInput, and a corpus of seeds in corpus/NAME."""
+
+load("@rules_cc//cc:defs.bzl", "cc_test")
+
+def fuzz_test(name, deps):
+    """A test that runs a target on its seeds and on mutations of them.
+
+    Ordinarily, in any build, with the mutations of mutate_main.cc: always the same number, always the same ones. With --config=fuzz
+    (clang) it is libFuzzer's, guided by coverage, under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    Args:
+      name: the target; NAME_fuzz.cc is its source, corpus/NAME has its seeds, NAME_fuzz is the test.
+      deps: what the source includes.
+    """
+    cc_test(
+        name = name + "_fuzz",
+        size = "medium",
+        srcs = [name + "_fuzz.cc"] + select({
+            ":libfuzzer": ["libfuzzer_arguments.cc"],
+            "//conditions:default": ["mutate_main.cc"],
+        }),
+        args = select({
+            ":libfuzzer": [
+                "-max_total_time=20",
+                "-rss_limit_mb=4096",
+                "-timeout=20",
+                "-max_len=16384",
+                "-print_final_stats=1",
+            ],
+            "//conditions:default": [
+                "--runs=20000",
+                "--seconds=10",
+            ],
+        }) + ["tests/fuzz/corpus/" + name],
+        data = native.glob(["corpus/%s/*" % name]),
+        linkopts = select({
+            ":libfuzzer": ["-fsanitize=fuzzer"],
+            "//conditions:default": [],
+        }),
+        deps = deps + ["//base:random"],
+    )

@@ -1,0 +1,156 @@
+// What PyTorch's modules make of a block: a product for each output, an input that is gathered once, gradients that are added up; and what
+// is kept and run again. Losses in fp32.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Scenario Of(Framework framework, Scenario s = TinyLlama()) {
+  s.framework = framework;
+  return s;
+}
+Scenario Split(Scenario s) {
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Recomputed(Scenario s) {
+  s.recompute = Recompute::kSelectiveOp;
+  return s;
+}
+
+// The operators of kind T of the first block in a phase of the steady step, in order, by name.
+template <typename T, typename Take>
+Names OfBlock(const Scenario& scenario, Phase phase, Take take) {
+  const Plan plan = *CompilePlan(scenario);
+  Names names;
+  for (const Op& op : plan.roles[0].steady.ops) {
+    const T* kind = std::get_if<T>(&op.kind);
+    if (kind != nullptr && op.layer == 0 && op.phase == phase && take(*kind))
+      names.push_back(op.name.substr(std::string("blocks.0.").size()));
+  }
+  return names;
+}
+template <typename T>
+Names OfBlock(const Scenario& scenario, Phase phase) {
+  return OfBlock<T>(scenario, phase, [](const T&) { return true; });
+}
+
+TEST(Projections, PyTorchsLlamasHaveAProductForEachOutput) {
+  EXPECT_EQ(OfBlock<Gemm>(Of(Framework::kWindtunnel), Phase::kForward),
+            (Names{"attn.qkv", "attn.proj", "mlp.gate_up", "mlp.down"}));
+  EXPECT_EQ(OfBlock<Gemm>(Of(Framework::kMegatron), Phase::kForward),
+            (Names{"attn.qkv", "attn.proj", "mlp.gate_up", "mlp.down"}));
+  for (Framework framework : {Framework::kPytorch, Framework::kPytorchCompile}) {
+    EXPECT_EQ(OfBlock<Gemm>(Of(framework), Phase::kForward),
+              (Names{"attn.q", "attn.k", "attn.v", "attn.proj", "mlp.gate", "mlp.up", "mlp.down"}));
+  }
+  EXPECT_EQ(OfBlock<Gemm>(Of(Framework::kPytorch, TinyGpt()), Phase::kForward),
+            (Names{"attn.qkv", "attn.proj", "mlp.up", "mlp.down"}));
+}
+
+TEST(Projections, TheyHoldAsManyParameters) {
+  const Plan stacked = *CompilePlan(Of(Framework::kWindtunnel)),
+             apart = *CompilePlan(Of(Framework::kPytorch));
+  EXPECT_EQ(stacked.model.parameters, apart.model.parameters);
+}
+
+TEST(Projections, GradientsOfOneInputAreAddedUp) {
+  const auto adds = [](const Copy& copy) { return copy.accumulate; };
+  EXPECT_EQ(OfBlock<Copy>(Of(Framework::kWindtunnel), Phase::kBackward, adds), Names{});
+  EXPECT_EQ(OfBlock<Copy>(Of(Framework::kPytorch), Phase::kBackward, adds),
+            (Names{"mlp.up.dx", "attn.k.dx", "attn.v.dx"}));
+  // Compiled, by the products themselves.
+  EXPECT_EQ(OfBlock<Copy>(Of(Framework::kPytorchCompile), Phase::kBackward, adds), Names{});
+  EXPECT_EQ(OfBlock<Gemm>(Of(Framework::kPytorchCompile), Phase::kBackward,
+                          [](const Gemm& g) { return g.accumulate && !g.transpose_a; }),
+            (Names{"mlp.up.input", "attn.k.input", "attn.v.input"}));
+}
+
+Names Collectives(const Scenario& scenario, Phase phase, CollectiveKind kind) {
+  return OfBlock<Collective>(scenario, phase, [kind](const Collective& c) { return c.kind == kind; });
+}
+
+TEST(Projections, AModulesInputIsGatheredOnceAndKept) {
+  const auto gathers = [](Framework framework, Phase phase) {
+    return Collectives(Split(Of(framework)), phase, CollectiveKind::kAllGather).size();
+  };
+  EXPECT_EQ(gathers(Framework::kMegatron, Phase::kForward), 2u);
+  EXPECT_EQ(gathers(Framework::kPytorch, Phase::kForward), 2u);
+  EXPECT_EQ(gathers(Framework::kMegatron, Phase::kBackward), 4u);  // the gradients, and both inputs again
+  EXPECT_EQ(gathers(Framework::kPytorch, Phase::kBackward), 2u);   // the gradients
+  for (Phase phase : {Phase::kForward, Phase::kBackward})
+    EXPECT_EQ(Collectives(Split(Of(Framework::kPytorch)), phase, CollectiveKind::kReduceScatter).size(), 2u);
+}
+
+TEST(Projections, TensorwiseFactorsAreGatheredInFp8) {
+  Scenario scenario = Split(Of(Framework::kPytorchCompile));
+  scenario.precision = {.param = Precision::kBf16,
+                        .compute = Precision::kFp8,
+                        .reduce = Precision::kFp32,
+                        .fp8_recipe = Fp8Recipe::kTensorwise};
+  EXPECT_EQ(OfBlock<Collective>(scenario, Phase::kForward,
+                                [](const Collective& c) {
+                                  return c.kind == CollectiveKind::kAllGather && c.dtype == DType::kFloat8;
+                                })
+                .size(),
+            2u);
+  // One conversion of what queries, keys and values take, one of what gate and up take, one for either projection back; and weights.
+  EXPECT_EQ(OfBlock<Fp8Cast>(scenario, Phase::kForward).size(), 4u + 7u);
+}
+
+TEST(Projections, RowwiseProductsOfBackwardAreScaledAfterwards) {
+  Scenario scenario = Of(Framework::kPytorchCompile);
+  scenario.precision = {.param = Precision::kBf16,
+                        .compute = Precision::kFp8,
+                        .reduce = Precision::kFp32,
+                        .fp8_recipe = Fp8Recipe::kRowwise};
+  EXPECT_EQ(OfBlock<Scale>(scenario, Phase::kBackward).size(), 7u);
+  scenario.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  EXPECT_EQ(OfBlock<Scale>(scenario, Phase::kBackward).size(), 0u);
+}
+
+// torchtitan's selective activation checkpointing by operator counts the products of a block: 2, 4 and 6 are run again.
+TEST(Projections, EverySecondProductIsRunAgain) {
+  EXPECT_EQ(OfBlock<Gemm>(Recomputed(Of(Framework::kWindtunnel)), Phase::kRecompute), (Names{"attn.proj"}));
+  EXPECT_EQ(OfBlock<Gemm>(Recomputed(Of(Framework::kPytorch)), Phase::kRecompute),
+            (Names{"attn.k", "attn.proj", "mlp.up"}));
+}
+
+TEST(Projections, WhatWasScatteredIsKeptAndWhatWasGatheredIsGatheredAgain) {
+  const Scenario eager = Recomputed(Split(Of(Framework::kPytorch)));
+  EXPECT_EQ(Collectives(eager, Phase::kRecompute, CollectiveKind::kReduceScatter), Names{});
+  EXPECT_EQ(Collectives(eager, Phase::kRecompute, CollectiveKind::kAllGather).size(), 2u);
+  EXPECT_EQ(OfBlock<Gemm>(eager, Phase::kRecompute), (Names{"attn.k", "attn.proj", "mlp.up"}));
+  // Compiled, what nobody needs is not made.
+  EXPECT_EQ(OfBlock<Gemm>(Recomputed(Split(Of(Framework::kPytorchCompile))), Phase::kRecompute),
+            (Names{"attn.k", "mlp.up"}));
+}
+
+TEST(Losses, FrameworksComputeThemInFp32BesideTheLogits) {
+  const auto workspace = [](Scenario s) {
+    const Plan plan = *CompilePlan(s);
+    int64_t bytes = 0;
+    for (const Buffer& buffer : plan.roles[0].buffers)
+      if (buffer.name == "cross_entropy.fp32") bytes = std::max(bytes, buffer.bytes.count());
+    return bytes;
+  };
+  const Scenario s = TinyLlama();
+  const int64_t logits = s.batch.micro * s.model.seq_len * s.model.vocab;
+  EXPECT_EQ(workspace(Of(Framework::kWindtunnel)), 0);
+  EXPECT_EQ(workspace(Of(Framework::kMegatron)), 4 * logits);
+  EXPECT_EQ(workspace(Of(Framework::kPytorch)), 12 * logits);
+  EXPECT_EQ(workspace(Split(Of(Framework::kPytorch))), 12 * logits / 2);  // a rank's columns
+}
+
+}  // namespace
+}  // namespace windtunnel

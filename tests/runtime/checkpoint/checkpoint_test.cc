@@ -1,0 +1,295 @@
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <fstream>
+
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/checkpoint/saving.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int64_t kSteps = 6;
+
+struct Layout {
+  const char* name;
+  Scenario scenario;
+};
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+Scenario Changed(Scenario s, const std::function<void(Scenario&)>& change) {
+  s.model.vocab = 256;
+  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
+  change(s);
+  return s;
+}
+
+Scenario Bf16(Scenario s) {
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  return s;
+}
+
+std::vector<Layout> Layouts() {
+  const auto keep = [](Scenario&) {};
+  const auto kind = [](DataParallelKind kind) { return [=](Scenario& s) { s.parallel.data.kind = kind; }; };
+  return {
+      {"Device", Changed(TinyGpt(1), keep)},
+      {"Ddp", Changed(TinyGpt(2), keep)},
+      {"DdpBf16", Bf16(Changed(TinyGpt(2), keep))},
+      {"Zero1", Changed(TinyGpt(2), kind(DataParallelKind::kZero1))},
+      {"Zero2LateBf16", Bf16(Changed(TinyGpt(2),
+                                     [](Scenario& s) {
+                                       s.parallel.data.kind = DataParallelKind::kZero2;
+                                       s.parallel.data.overlap_param_gather = true;
+                                     }))},
+      {"Fsdp1", Changed(TinyGpt(2),
+                        [](Scenario& s) {
+                          s.parallel.data.kind = DataParallelKind::kFsdp;
+                          s.parallel.data.version = 1;
+                        })},
+      {"Fsdp2", Changed(TinyGpt(2), kind(DataParallelKind::kFsdp))},
+      {"Fsdp2Of3", Changed(TinyGpt(3), kind(DataParallelKind::kFsdp))},
+      {"Fsdp2Offload", Changed(TinyGpt(2),
+                               [](Scenario& s) {
+                                 s.parallel.data.kind = DataParallelKind::kFsdp;
+                                 s.parallel.data.offload = Offload::kOptimizer;
+                               })},
+      {"Pipeline", Changed(TinyGpt(1),
+                           [](Scenario& s) {
+                             s.parallel.pipeline.size = s.cluster.devices_per_node = 2;
+                             s.batch.accumulate = 4;
+                           })},
+      {"Tensor",
+       Changed(TinyGpt(1), [](Scenario& s) { s.parallel.tensor.size = s.cluster.devices_per_node = 2; })},
+      {"TensorSequenceFsdp", Changed(TinyGpt(2),
+                                     [](Scenario& s) {
+                                       s.parallel.data.kind = DataParallelKind::kFsdp;
+                                       s.parallel.tensor = {.size = 2, .sequence = true};
+                                       s.cluster.devices_per_node = 4;
+                                     })},
+      {"DataParallel", Changed(TinyGpt(2), kind(DataParallelKind::kDp))},
+  };
+}
+
+class EveryLayout : public testing::TestWithParam<Layout> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, EveryLayout, testing::ValuesIn(Layouts()),
+                         [](const auto& info) { return info.param.name; });
+
+// From a step whose program is a first one's, and from a steady one.
+TEST_P(EveryLayout, GoesOnBitByBitAsIfItHadNotStopped) {
+  const Plan plan = *CompilePlan(GetParam().scenario);
+  const std::string undisturbed = EmptyDirectory(std::string("whole") + GetParam().name);
+  RunSteps(plan, {.checkpoints = undisturbed, .checkpoint_every = 1, .keep = 0}, kSteps);
+  for (int64_t stopped : {1, 4}) {
+    const std::string resumed = EmptyDirectory(std::string("resumed") + GetParam().name);
+    RunSteps(plan, {.checkpoints = resumed, .resume_from = CheckpointDirectory(undisturbed).PathOf(stopped)},
+             kSteps);
+    ExpectSameTensors(undisturbed, resumed);
+  }
+}
+
+// Another layout, another number of ranks, and back: no bit changes.
+TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
+  const Plan ddp = *CompilePlan(Changed(TinyGpt(2), [](Scenario&) {}));
+  const Plan own = *CompilePlan(GetParam().scenario);
+  const std::string saved = EmptyDirectory(std::string("saved") + GetParam().name);
+  const std::string once = EmptyDirectory(std::string("once") + GetParam().name);
+  const std::string back = EmptyDirectory(std::string("back") + GetParam().name);
+  RunSteps(ddp, {.checkpoints = saved}, 3);
+  SaveWhatIsLoaded(own, saved, once);
+  ExpectSameTensors(saved, once);
+  SaveWhatIsLoaded(ddp, once, back);
+  ExpectSameTensors(saved, back);
+}
+
+// Up to the order in which losses are added up, evaluation knows nothing of the layout.
+TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
+  Scenario scenario = GetParam().scenario;
+  if (scenario.parallel.data.kind == DataParallelKind::kDp) GTEST_SKIP() << "dp has no evaluation";
+  if (scenario.precision.param != Precision::kFp32) GTEST_SKIP() << "computes in 16 bits";
+  const std::string saved = EmptyDirectory(std::string("evaluated") + GetParam().name);
+  const Plan one = *CompilePlan(Changed(TinyGpt(1), [](Scenario&) {}), {.evaluates = true});
+  RunSteps(one, {.checkpoints = saved}, 3);
+  const auto evaluate = [&](const Plan& plan) {
+    std::vector<double> sums(static_cast<size_t>(plan.world_size));
+    int64_t ranks = 0;
+    std::mutex mutex;
+    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+      RunCheckpoints loading(session, {.resume_from = saved}, 1'000);
+      WT_RETURN_IF_ERROR(loading.Begin());
+      const int64_t batches = 48 / session.loader().batch_samples();
+      bool has_loss = false;
+      for (int64_t batch = 0; batch < batches; ++batch) {
+        WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.Evaluate(batch));
+        if (!loss) continue;
+        has_loss = true;
+        sums[static_cast<size_t>(session.rank())] += *loss / static_cast<double>(batches);
+      }
+      WT_RETURN_IF_ERROR(session.Step());  // and training goes on
+      std::lock_guard lock(mutex);
+      ranks += has_loss;
+      return Ok();
+    });
+    double sum = 0;
+    for (double of_rank : sums) sum += of_rank;
+    return sum / static_cast<double>(ranks);
+  };
+  const Plan plan = *CompilePlan(scenario, {.evaluates = true});
+  const double expected = evaluate(one);
+  EXPECT_GT(expected, 3.0);
+  EXPECT_NEAR(evaluate(plan), expected, 1e-5 * expected);
+}
+
+class Saved : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = EmptyDirectory("damage");
+    const Plan plan = *CompilePlan(
+        Changed(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; }));
+    RunSteps(plan, {.checkpoints = directory_}, 2);
+    checkpoint_ = *CheckpointDirectory(directory_).Latest();
+  }
+  std::string ErrorOf(const std::string& path) {
+    const auto opened = Checkpoint::Open(path);
+    if (!opened) return opened.error().message;
+    const Status checked = opened->Check();
+    return checked ? "no error" : checked.error().message;
+  }
+  void Flip(const std::string& file, int64_t from_end) {
+    std::fstream stream(checkpoint_ + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekg(-from_end, std::ios::end);
+    const char byte = static_cast<char>(stream.get() ^ 1);
+    stream.seekp(-from_end, std::ios::end);
+    stream.put(byte);
+  }
+  std::string directory_, checkpoint_;
+};
+
+TEST_F(Saved, ADamagedFileIsAnErrorThatNamesFileAndTensor) {
+  EXPECT_EQ(ErrorOf(checkpoint_), "no error");
+  Flip("rank_00001.safetensors", 3);
+  const std::string error = ErrorOf(checkpoint_);
+  EXPECT_NE(error.find("rank_00001.safetensors: tensor 'optimizer.exp_avg_sq."), std::string::npos) << error;
+  EXPECT_NE(error.find("is damaged"), std::string::npos) << error;
+}
+
+TEST_F(Saved, SoAreAFileThatIsCutOffOneThatIsMissingAndDamagedMetadata) {
+  const std::string file = checkpoint_ + "/rank_00000.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  EXPECT_NE(ErrorOf(checkpoint_).find(file), std::string::npos) << ErrorOf(checkpoint_);
+  std::filesystem::remove(file);
+  EXPECT_NE(ErrorOf(checkpoint_).find(file), std::string::npos) << ErrorOf(checkpoint_);
+  Flip("metadata.json", 40);
+  EXPECT_NE(ErrorOf(checkpoint_).find("metadata.json: is damaged"), std::string::npos)
+      << ErrorOf(checkpoint_);
+}
+
+// Whatever one byte becomes: either an error, or the very same values (white space between JSON's words).
+TEST_F(Saved, NoByteCanChangeUnnoticed) {
+  const auto original = Checkpoint::Open(checkpoint_);
+  ASSERT_TRUE(original);
+  const std::vector<float> table = *original->Read("model.wte.weight");
+  for (const char* file : {"metadata.json", "rank_00000.safetensors"}) {
+    const int64_t size = static_cast<int64_t>(std::filesystem::file_size(checkpoint_ + "/" + file));
+    for (int64_t i = 0; i < 60; ++i) {
+      const int64_t from_end = 1 + (i * 7919) % size;
+      Flip(file, from_end);
+      const auto opened = Checkpoint::Open(checkpoint_);
+      if (opened && opened->Check()) {
+        EXPECT_EQ(opened->info().step, original->info().step);
+        EXPECT_EQ(opened->Tensors(), original->Tensors());
+        EXPECT_EQ(*opened->Read("model.wte.weight"), table);
+      }
+      Flip(file, from_end);
+    }
+  }
+}
+
+TEST_F(Saved, AnotherModelIsAnErrorThatNamesTheTensorAndBothShapes) {
+  Scenario wider = Changed(TinyGpt(1), [](Scenario& s) { s.model.ffn = 64; });
+  const Plan plan = *CompilePlan(wider);
+  const auto checkpoint = Checkpoint::Open(checkpoint_);
+  const Status loaded = LoadPieces(*checkpoint, plan, 0, true, [](const Slice&, std::span<const float>) {});
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_NE(
+      loaded.error().message.find("tensor 'model.blocks.0.mlp.up.weight' is [128 x 32], expected [64 x 32]"),
+      std::string::npos)
+      << loaded.error().message;
+}
+
+TEST_F(Saved, LatestIsTheNewestThatIsComplete) {
+  const CheckpointDirectory directory(directory_);
+  std::filesystem::create_directories(directory.PathOf(9));  // without metadata
+  std::filesystem::create_directories(directory.UnfinishedPathOf(9));
+  EXPECT_EQ(directory.Latest(), directory.PathOf(2));
+  EXPECT_EQ(directory.Steps(), std::vector<int64_t>{2});
+  std::filesystem::remove(directory_ + "/latest");
+  EXPECT_EQ(directory.Latest(), directory.PathOf(2));
+  EXPECT_EQ(CheckpointDirectory(directory_ + "/nothing").Latest(), std::nullopt);
+}
+
+TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {
+  const std::string path = EmptyDirectory("kept");
+  const Plan plan = *CompilePlan(Changed(TinyGpt(1), [](Scenario&) {}));
+  std::filesystem::create_directories(path + "/.unfinished_00000003");
+  RunSteps(plan, {.checkpoints = path, .checkpoint_every = 1, .keep = 2}, 5);
+  EXPECT_EQ(CheckpointDirectory(path).Steps(), (std::vector<int64_t>{4, 5}));
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"latest", "step_00000004", "step_00000005"}));
+}
+
+TEST(RunCheckpoints, RefuseAnotherSeedOptimizerOrAShorterRun) {
+  const std::string path = EmptyDirectory("refused");
+  Scenario scenario = Changed(TinyGpt(1), [](Scenario&) {});
+  RunSteps(*CompilePlan(scenario), {.checkpoints = path}, 4);
+  const auto error = [&](const Scenario& s, int64_t steps) {
+    std::string message;
+    const Plan plan = *CompilePlan(s);
+    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+      const auto begun = RunCheckpoints(session, {.resume_from = path}, steps).Begin();
+      message = begun ? "no error" : begun.error().message;
+      return Ok();
+    });
+    return message;
+  };
+  EXPECT_EQ(error(scenario, 4), "no error");
+  EXPECT_NE(error(scenario, 3).find("run.warmup + run.steps are 3"), std::string::npos);
+  Scenario other = scenario;
+  other.run.seed = 7;
+  EXPECT_NE(error(other, 9).find("run.seed is 7"), std::string::npos);
+  other = scenario;
+  other.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_NE(error(other, 9).find("optimizer.kind is sgd"), std::string::npos);
+}
+
+// Two replicas of four sequences see what one of eight does, also from the middle of an epoch on.
+TEST(BatchLoader, GoesOnWithTheSameSamplesOnAnotherNumberOfReplicas) {
+  Scenario scenario = Changed(TinyGpt(1), [](Scenario& s) { s.batch.micro = 8; });
+  const auto ids_of = [&](int64_t micro, int64_t replicas, bool resumed) {
+    Scenario s = scenario;
+    s.batch.micro = micro;
+    s.parallel.data.size = replicas;
+    std::vector<std::vector<int32_t>> sequences;
+    for (int64_t replica = 0; replica < replicas; ++replica) {
+      auto loader = BatchLoader::Make(s, replica, replicas);
+      EXPECT_TRUE(loader) << loader.error().message;
+      if (resumed) (*loader)->GoOn(5, 40);
+      EXPECT_EQ((*loader)->SamplesSeen(7), 56);
+      std::vector<int32_t> ids(static_cast<size_t>(micro * 16)), targets(ids.size());
+      const TensorRef writes[] = {{ids.data(), micro * 16}, {targets.data(), micro * 16}};
+      (*loader)->Load(LoadBatch{0, micro, 16, 0}, 6, 0, writes);
+      for (int64_t row = 0; row < micro; ++row)
+        sequences.emplace_back(ids.begin() + row * 16, ids.begin() + (row + 1) * 16);
+    }
+    std::sort(sequences.begin(), sequences.end());
+    return sequences;
+  };
+  EXPECT_EQ(ids_of(8, 1, false), ids_of(4, 2, true));
+  EXPECT_EQ(ids_of(8, 1, false), ids_of(8, 1, true));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,138 @@
+#include "runtime/checkpoint/hugging_face_weights.h"
+
+#include <fstream>
+
+#include "scenarios/load.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/checkpoint/saving.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario Gpt2() {
+  Scenario s = TinyGpt(2);
+  s.model.tie_embeddings = true;
+  return s;
+}
+
+// Trains a step, so that no two tensors are alike, and exports.
+std::string Exported(const Scenario& scenario, const std::string& name) {
+  const std::string saved = EmptyDirectory(name + "_saved"), exported = EmptyDirectory(name + "_exported");
+  RunSteps(*CompilePlan(scenario), {.checkpoints = saved}, 2);
+  const auto checkpoint = Checkpoint::Open(saved);
+  EXPECT_TRUE(checkpoint) << checkpoint.error().message;
+  const Status status = ExportHuggingFace(*checkpoint, exported);
+  EXPECT_TRUE(status) << status.error().message;
+  return exported;
+}
+
+std::string NameOfModel(const testing::TestParamInfo<Scenario>& info) {
+  static constexpr const char* kNames[] = {"Gpt2", "UntiedGpt2", "Llama"};
+  return kNames[info.index];
+}
+
+class EveryArchitecture : public testing::TestWithParam<Scenario> {};
+INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture, testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2)),
+                         NameOfModel);
+
+TEST_P(EveryArchitecture, ComesBackBitByBitInAnyLayout) {
+  const std::string name = std::to_string(GetParam().model.tie_embeddings) + GetParam().name;
+  const std::string exported = Exported(GetParam(), name);
+  const auto checkpoint = Checkpoint::Open(testing::TempDir() + "/" + name + "_saved");
+  Scenario sharded = GetParam();
+  sharded.parallel.data.kind = DataParallelKind::kFsdp;
+  const Plan plan = *CompilePlan(sharded);
+  const std::string again = EmptyDirectory(name + "_again");
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    RunOptions options{.import_weights = exported};
+    WT_RETURN_IF_ERROR(RunCheckpoints(session, options, 10).Begin());
+    options.checkpoints = again;
+    return RunCheckpoints(session, options, /*steps=*/0).AfterStep();
+  });
+  const auto imported = Checkpoint::Open(again);
+  ASSERT_TRUE(imported) << imported.error().message;
+  for (const std::string& tensor : checkpoint->Tensors()) {
+    if (!tensor.starts_with("model.")) continue;
+    EXPECT_EQ(*checkpoint->Read(tensor), *imported->Read(tensor)) << tensor;
+  }
+}
+
+TEST_P(EveryArchitecture, HasAConfigurationThatGivesTheSameModel) {
+  const std::string name = "config" + std::to_string(GetParam().model.tie_embeddings) + GetParam().name;
+  const std::string exported = Exported(GetParam(), name);
+  const auto scenario =
+      ParseScenario("model: {config: config.json}\nbatch: {micro: 2}\n", "s.yaml", exported, {});
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  ModelSpec model = scenario->model;
+  model.attention = GetParam().model.attention;  // of which the configuration says nothing
+  model.preset = GetParam().model.preset;
+  EXPECT_EQ(model, GetParam().model);
+}
+
+TEST(HuggingFaceWeights, OfGpt2AreTransposedAndOfLlamaApart) {
+  const auto gpt2 = SafetensorsFile::Open(Exported(Gpt2(), "names_gpt2") + "/model.safetensors");
+  ASSERT_TRUE(gpt2) << gpt2.error().message;
+  EXPECT_EQ(gpt2->Find("transformer.h.1.attn.c_attn.weight")->shape, (std::vector<int64_t>{32, 96}));
+  EXPECT_EQ(gpt2->Find("transformer.h.1.attn.c_attn.bias")->shape, (std::vector<int64_t>{96}));
+  EXPECT_EQ(gpt2->Find("transformer.h.0.mlp.c_proj.weight")->shape, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(gpt2->Find("lm_head.weight"), nullptr);  // tied
+  const auto checkpoint = Checkpoint::Open(testing::TempDir() + "/names_gpt2_saved");
+  const std::vector<float> ours = *checkpoint->Read("model.blocks.1.attn.qkv.weight");
+  const std::vector<float> theirs = *gpt2->Read("transformer.h.1.attn.c_attn.weight");
+  EXPECT_EQ(theirs[3 * 96 + 50], ours[50 * 32 + 3]);
+
+  const auto llama = SafetensorsFile::Open(Exported(TinyLlama(2), "names_llama") + "/model.safetensors");
+  ASSERT_TRUE(llama) << llama.error().message;
+  EXPECT_EQ(llama->Find("model.layers.0.self_attn.q_proj.weight")->shape, (std::vector<int64_t>{32, 32}));
+  EXPECT_EQ(llama->Find("model.layers.0.self_attn.k_proj.weight")->shape, (std::vector<int64_t>{16, 32}));
+  EXPECT_EQ(llama->Find("model.layers.1.mlp.up_proj.weight")->shape, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(llama->Find("lm_head.weight")->shape, (std::vector<int64_t>{64, 32}));
+  EXPECT_EQ(llama->tensors().size(), 3u + 2 * 9);
+}
+
+TEST(HuggingFaceWeights, SayWhichTensorIsMissingOrHasAnotherShape) {
+  const std::string exported = Exported(Gpt2(), "missing");
+  ModelSpec deeper = Gpt2().model;
+  deeper.layers = 3;
+  auto opened = OpenHuggingFaceWeights(exported, deeper);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find("has no tensor 'transformer.h.2."), std::string::npos)
+      << opened.error().message;
+  ModelSpec longer = Gpt2().model;
+  longer.seq_len = 17;
+  opened = OpenHuggingFaceWeights(exported, longer);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find("'transformer.wpe.weight' is [16 x 32], expected [17 x 32]"),
+            std::string::npos)
+      << opened.error().message;
+  EXPECT_FALSE(OpenHuggingFaceWeights(exported, TinyMlp().model));
+  ModelSpec experts = Gpt2().model;
+  experts.experts = ExpertsSpec{};
+  EXPECT_EQ(OpenHuggingFaceWeights(exported, experts).error().kind, ErrorKind::kUnsupported);
+}
+
+// As on the hub: names without a prefix, and files that an index names.
+TEST(HuggingFaceWeights, AreReadWithoutPrefixAndFromSeveralFiles) {
+  const std::string exported = Exported(Gpt2(), "parts"), parts = EmptyDirectory("parts_apart");
+  std::filesystem::create_directories(parts);
+  const auto whole = SafetensorsFile::Open(exported + "/model.safetensors");
+  std::vector<TensorToWrite> tensors[2];
+  std::string map;
+  for (const auto& [name, tensor] : whole->tensors()) {
+    const std::string bare = name.substr(std::string("transformer.").size());
+    const int file = static_cast<int>(tensors[0].size() > tensors[1].size());
+    tensors[file].push_back({bare, tensor.shape, [&whole, name = name] { return whole->Read(name); }});
+    map += (map.empty() ? "" : ", ") + fmt::format("\"{}\": \"part{}.safetensors\"", bare, file);
+  }
+  for (int file = 0; file < 2; ++file)
+    ASSERT_TRUE(WriteSafetensors(fmt::format("{}/part{}.safetensors", parts, file), tensors[file], {}));
+  std::ofstream(parts + "/model.safetensors.index.json") << "{\"weight_map\": {" << map << "}}";
+  const auto one = OpenHuggingFaceWeights(exported, Gpt2().model),
+             other = OpenHuggingFaceWeights(parts, Gpt2().model);
+  ASSERT_TRUE(one) << one.error().message;
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_EQ(*(*one)->Read("model.blocks.0.mlp.up.weight"), *(*other)->Read("model.blocks.0.mlp.up.weight"));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,65 @@
+// Training in the test's process, with checkpoints (tests/runtime/in_process_ranks.h).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/run_checkpoints.h"
+#include "tests/runtime/in_process_ranks.h"
+
+namespace windtunnel {
+
+// An empty directory of the test.
+inline std::string EmptyDirectory(const std::string& name) {
+  const std::string path = testing::TempDir() + "/" + name;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+// Runs the steps up to `steps` that `options` leave to do, as windtunnel run does.
+inline void RunSteps(const Plan& plan, const RunOptions& options, int64_t steps) {
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    RunCheckpoints checkpoints(session, options, steps);
+    WT_ASSIGN_OR_RETURN(const int64_t first, checkpoints.Begin());
+    for (int64_t step = first; step < steps; ++step) {
+      WT_RETURN_IF_ERROR(session.Step());
+      WT_RETURN_IF_ERROR(checkpoints.AfterStep());
+    }
+    return Ok();
+  });
+}
+
+// Saves what a session of `plan` has right after loading `from`.
+inline void SaveWhatIsLoaded(const Plan& plan, const std::string& from, const std::string& to) {
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    RunOptions options;
+    options.resume_from = from;
+    RunCheckpoints loading(session, options, /*steps=*/1'000);
+    WT_ASSIGN_OR_RETURN(const int64_t step, loading.Begin());
+    options.checkpoints = to;
+    return RunCheckpoints(session, options, /*steps=*/step).AfterStep();
+  });
+}
+
+// Every bit of every tensor.
+inline void ExpectSameTensors(const std::string& a, const std::string& b) {
+  const auto one = Checkpoint::Open(a), other = Checkpoint::Open(b);
+  ASSERT_TRUE(one) << one.error().message;
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_EQ(one->info().step, other->info().step);
+  ASSERT_EQ(one->Tensors(), other->Tensors());
+  for (const std::string& name : one->Tensors()) {
+    const auto left = one->Read(name), right = other->Read(name);
+    ASSERT_TRUE(left) << left.error().message;
+    ASSERT_TRUE(right) << right.error().message;
+    ASSERT_EQ(left->size(), right->size()) << name;
+    EXPECT_EQ(std::memcmp(left->data(), right->data(), left->size() * sizeof(float)), 0) << name;
+  }
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,171 @@
+#include "runtime/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "runtime/node_group.h"
+#include "runtime/socket.h"
+
+namespace windtunnel {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+int FreePort() { return ListenOn("127.0.0.1", 0)->port; }
+
+Rendezvous OfRank(int rank, int ranks, int port, std::string scenario = "lr: 0.1\nseed: 0\n") {
+  Rendezvous rendezvous;
+  rendezvous.member = rank;
+  rendezvous.members = ranks;
+  rendezvous.port = port;
+  rendezvous.token = "token";
+  rendezvous.scenario = std::move(scenario);
+  rendezvous.deadline = milliseconds(10'000);
+  return rendezvous;
+}
+
+// What each of them gets: "" where they met.
+std::vector<std::string> MeetAll(const std::vector<Rendezvous>& all) {
+  std::vector<std::string> errors(all.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const auto meeting = Meet(all[i]);
+      errors[i] = meeting ? "" : meeting.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(Rendezvous, RanksWithTheSameScenarioMeetAndShareAStore) {
+  const int port = FreePort();
+  std::thread other([&] {
+    const auto meeting = Meet(OfRank(1, 2, port));
+    ASSERT_TRUE(meeting) << meeting.error().message;
+    EXPECT_EQ(meeting->interface, "127.0.0.1");
+    EXPECT_TRUE(meeting->store->Set("from", "1"));
+    EXPECT_TRUE(meeting->store->Get("heard", milliseconds(10'000)));
+  });
+  const auto meeting = Meet(OfRank(0, 2, port));
+  ASSERT_TRUE(meeting) << meeting.error().message;
+  EXPECT_EQ(meeting->store->Get("from", milliseconds(10'000)).value_or(""), "1");
+  EXPECT_TRUE(meeting->store->Set("heard", ""));
+  other.join();
+}
+
+TEST(Rendezvous, RanksThatDisagreeOnTheScenarioAreToldWhoAndWhere) {
+  const int port = FreePort();
+  const auto errors =
+      MeetAll({OfRank(0, 3, port), OfRank(1, 3, port), OfRank(2, 3, port, "lr: 0.1\nseed: 7\n")});
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("rank 2 ("), std::string::npos) << error;
+    EXPECT_NE(error.find("has another scenario than rank 0: 'seed: 7' instead of 'seed: 0'"),
+              std::string::npos)
+        << error;
+  }
+}
+
+TEST(Rendezvous, RanksThatNeverComeAreNamedWithTheDeadline) {
+  const int port = FreePort();
+  Rendezvous first = OfRank(0, 4, port), second = OfRank(1, 4, port);
+  first.deadline = second.deadline = milliseconds(500);
+  const auto start = Clock::now();
+  for (const std::string& error : MeetAll({first, second})) {
+    const std::string expected = fmt::format("ranks 2 and 3 did not come to 127.0.0.1:{} within 0.5 s", port);
+    EXPECT_NE(error.find(expected), std::string::npos) << error;
+  }
+  EXPECT_LT(Clock::now() - start, milliseconds(10'000));
+}
+
+TEST(Rendezvous, WithoutTheFirstRankNobodyAnswers) {
+  Rendezvous alone = OfRank(1, 2, FreePort());
+  alone.deadline = milliseconds(200);
+  const std::string error = MeetAll({alone})[0];
+  EXPECT_NE(error.find("nobody answers at 127.0.0.1:"), std::string::npos) << error;
+}
+
+TEST(Rendezvous, APortThatIsTakenIsNamed) {
+  const auto taken = ListenOn("127.0.0.1", 0);
+  const std::string error = MeetAll({OfRank(0, 2, taken->port)})[0];
+  EXPECT_NE(error.find(fmt::format("port {} on 127.0.0.1 is taken", taken->port)), std::string::npos)
+      << error;
+}
+
+TEST(Rendezvous, WhoeverHasAnotherTokenIsTurnedAway) {
+  const int port = FreePort();
+  Rendezvous first = OfRank(0, 2, port), stranger = OfRank(1, 2, port);
+  first.deadline = milliseconds(1'000);
+  stranger.token = "guess";
+  const auto errors = MeetAll({first, stranger});
+  EXPECT_NE(errors[0].find("rank 1 did not come"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[1].find("refused this process"), std::string::npos) << errors[1];
+}
+
+NodeOptions OfNode(int node, int port) {
+  NodeOptions options;
+  options.node = node;
+  options.nodes = 2;
+  options.master_port = port;
+  options.token = "token";
+  options.deadline = milliseconds(10'000);
+  return options;
+}
+
+TEST(NodeGroup, TheFirstNodeSaysWhatIsRunUntilItEnds) {
+  const int port = FreePort();
+  std::vector<std::string> followed;
+  std::thread other([&] {
+    auto nodes = NodeGroup::Meet(OfNode(1, port), "x");
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    while (auto job = *(*nodes)->Next()) followed.push_back(*job);
+  });
+  {
+    auto nodes = NodeGroup::Meet(OfNode(0, port), "x");
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    EXPECT_TRUE((*nodes)->shares_clock());
+    EXPECT_TRUE((*nodes)->Announce("calibrate"));
+    EXPECT_TRUE((*nodes)->Announce("run"));
+  }
+  other.join();
+  EXPECT_EQ(followed, (std::vector<std::string>{"calibrate", "run"}));
+}
+
+TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
+  const int port = FreePort();
+  std::thread other([&] {
+    auto nodes = NodeGroup::Meet(OfNode(1, port), "x");
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    (void)(*nodes)->Next();
+    (*nodes)->Fail("rank 1 was killed by signal 9 (Killed)");
+    EXPECT_FALSE(*(*nodes)->Next());
+  });
+  {
+    auto nodes = NodeGroup::Meet(OfNode(0, port), "x");
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    EXPECT_TRUE((*nodes)->Announce("run"));
+    while ((*nodes)->ReasonToEnd().empty()) std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_EQ((*nodes)->ReasonToEnd(), "node 1: rank 1 was killed by signal 9 (Killed)");
+    EXPECT_EQ((*nodes)->Failure("rank 0 exited with status 1"),
+              "node 1: rank 1 was killed by signal 9 (Killed)");
+  }
+  other.join();
+}
+
+TEST(NodeGroup, TheOthersNoticeThatTheFirstNodeIsGone) {
+  const int port = FreePort();
+  std::unique_ptr<NodeGroup> second;
+  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
+  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
+  other.join();
+  std::thread leaves([&] { first.reset(); });  // waits for the other's farewell
+  EXPECT_FALSE(*second->Next());
+  leaves.join();
+  EXPECT_NE(second->ReasonToEnd().find("node 0 is gone"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,96 @@
+#include "runtime/step_summary.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+StepOfRank Rank(std::optional<double> loss, double milliseconds, int64_t mebibytes) {
+  return {7, loss, Milliseconds(milliseconds), MiB(mebibytes), MiB(mebibytes + 2)};
+}
+
+TEST(StepSummary, AStepTakesAsLongAsItsSlowestRankAndAsMuchAsItsLargest) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  const StepSummary summary =
+      Summarize(plan, {Rank(2.0, 10, 30), Rank(4.0, 20, 10)}, std::nullopt, FlopRate());
+  EXPECT_EQ(summary.step, 7);
+  EXPECT_EQ(summary.loss, 3.0);
+  EXPECT_EQ(summary.max_loss, 4.0);
+  EXPECT_EQ(summary.time, Milliseconds(20));
+  EXPECT_EQ(summary.allocated, MiB(30));
+  EXPECT_EQ(summary.reserved, MiB(32));
+  // Of one of two devices, in 20 ms.
+  EXPECT_DOUBLE_EQ(summary.tokens_per_s, plan.model.tokens_per_step / 2 / 0.020);
+  EXPECT_DOUBLE_EQ(summary.tflops, summary.tokens_per_s * plan.model.flops_per_token.count() / 1e12);
+  EXPECT_FALSE(summary.mfu);
+}
+
+TEST(StepSummary, InAPipelineOnlyTheLastStageHasALoss) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  const StepSummary summary = Summarize(plan, {Rank({}, 10, 1), Rank(-4.0, 10, 1)}, {}, FlopRate());
+  EXPECT_EQ(summary.loss, -4.0);
+  EXPECT_EQ(summary.max_loss, -4.0);
+}
+
+TEST(StepSummary, MfuIsTheShareOfTheDevicesPeak) {
+  const Plan plan = *CompilePlan(TinyGpt(1));
+  const double flops = plan.model.flops_per_token.count() * plan.model.tokens_per_step / 0.010;
+  const StepSummary summary =
+      Summarize(plan, {Rank(2.0, 10, 1)}, {}, FlopRate::FromFlopsPerSecond(4 * flops));
+  ASSERT_TRUE(summary.mfu);
+  EXPECT_DOUBLE_EQ(*summary.mfu, 0.25);
+}
+
+TEST(StepSummary, TheLineReadsAsTorchtitans) {
+  StepSummary summary{.step = 3,
+                      .loss = 8.35861,
+                      .max_loss = 9,
+                      .gradient_norm = 1.25,
+                      .time = Milliseconds(152),
+                      .allocated = MiB(134),
+                      .reserved = MiB(136),
+                      .tokens_per_s = 1234567.4,
+                      .tflops = 312.4,
+                      .mfu = 0.4012};
+  EXPECT_EQ(StepLine(summary),
+            "step:  3  loss:  8.3586  grad_norm:  1.2500  memory:  136 MiB  tps: 1,234,567  tflops: 312.40  "
+            "mfu: 40.12%");
+  summary.gradient_norm.reset();
+  summary.mfu.reset();
+  summary.step = 1000;
+  summary.tokens_per_s = 999;
+  summary.tflops = 0.1043;
+  summary.throughput_name = "sps";
+  EXPECT_EQ(StepLine(summary),
+            "step: 1000  loss:  8.3586  memory:  136 MiB  sps: 999  tflops: 0.104  mfu: n/a");
+}
+
+TEST(StepSummary, WhatNobodyComputedIsNoScalar) {
+  StepSummary summary;
+  EXPECT_EQ(StepScalars(summary).size(), 7u);
+  summary.gradient_norm = 1;
+  summary.mfu = 0.4;
+  const EventFile::Scalars scalars = StepScalars(summary);
+  EXPECT_EQ(scalars.size(), 9u);
+  EXPECT_NE(std::find(scalars.begin(), scalars.end(), std::pair<std::string, double>("mfu(%)", 40)),
+            scalars.end());
+}
+
+TEST(StepSummary, ARanksStepSurvivesTheStore) {
+  for (const auto& loss : {std::optional<double>(1.5), std::optional<double>()}) {
+    const auto read = ParseStepOfRank(Serialize(Rank(loss, 3, 5)));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->step, 7);
+    EXPECT_EQ(read->loss, loss);
+    EXPECT_EQ(read->time, Milliseconds(3));
+    EXPECT_EQ(read->allocated, MiB(5));
+    EXPECT_EQ(read->reserved, MiB(7));
+  }
+  EXPECT_FALSE(ParseStepOfRank("nonsense"));
+  EXPECT_FALSE(ParseStepOfRank(""));
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,17 @@
+#!/bin/bash
+# Runs the parity suites of the strategies with ranks of MPI: processes instead of threads.
+# Usage: strategies_over_mpi_test.sh TEST-BINARY…
+set -u
+# A thread pool does not survive the forks.
+export WINDTUNNEL_TEST_BACKEND=mpi OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+[ -n "${TEST_SHARD_STATUS_FILE:-}" ] && touch "$TEST_SHARD_STATUS_FILE"
+shard=${TEST_SHARD_INDEX:-0} shards=${TEST_TOTAL_SHARDS:-1}
+# GoogleTest would divide each suite by these, and write one report over the other.
+unset TEST_SHARD_INDEX TEST_TOTAL_SHARDS TEST_SHARD_STATUS_FILE XML_OUTPUT_FILE
+status=0
+index=0
+for suite in "$@"; do
+  [ $((index % shards)) = "$shard" ] && { "./$suite" --gtest_brief=1 --gtest_filter='*Parity.Losses*' || status=1; }
+  index=$((index + 1))
+done
+exit $status
