@@ -67,6 +67,21 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
   return outcome;
 }
 
+// Why the scenario cannot run live here and now; empty: it can.
+std::string ObstacleToRunning(const Options& options, const Plan& plan) {
+  const std::string& name = plan.scenario.name;
+  const std::string& device = plan.scenario.cluster.device;
+  if (!RunsHere(device)) {
+    return device == "cuda" ? fmt::format("{}: no CUDA device was found ({} instead)", name,
+                                          options.profile.empty() ? kDeviceNotAtHand : options.profile)
+                            : fmt::format("{}: cluster.device is {}, which is not at hand", name, device);
+  }
+  if (!IsOfThisMachine(options, plan))
+    return fmt::format("{} has {} nodes, and the options do not say which of them this is (--node-rank)",
+                       name, plan.scenario.cluster.nodes);
+  return "";
+}
+
 }  // namespace
 
 Result<int> CompareCommand(const Options& options) {
@@ -90,22 +105,10 @@ Result<int> CompareCommand(const Options& options) {
   std::vector<Outcome> outcomes;
   bool within_tolerance = true;
   for (Plan& plan : plans) {
-    bool at_hand = RunsHere(plan.scenario.cluster.device);
-    if (!at_hand && plan.scenario.cluster.device == "cuda")
-      Note(options, fmt::format("{}: no CUDA device was found: predicting only, by {}", plan.scenario.name,
-                                options.profile.empty() ? kDeviceNotAtHand : options.profile));
-    else if (!at_hand)
-      Note(options, fmt::format("{}: cluster.device is {}, which is not at hand: predicting only",
-                                plan.scenario.name, plan.scenario.cluster.device));
-    if (at_hand && !IsOfThisMachine(options, plan)) {
-      at_hand = false;
-      Note(options,
-           fmt::format("{} has {} nodes, and the options do not say which of them this is (--node-rank): "
-                       "predicting only",
-                       plan.scenario.name, plan.scenario.cluster.nodes));
-    }
-    WT_ASSIGN_OR_RETURN(Outcome outcome, at_hand ? CompareOne(options, std::move(plan), nodes.get())
-                                                 : PredictOutcome(options, std::move(plan)));
+    const std::string obstacle = ObstacleToRunning(options, plan);
+    if (!obstacle.empty()) Note(options, fmt::format("{}: predicting only", obstacle));
+    WT_ASSIGN_OR_RETURN(Outcome outcome, obstacle.empty() ? CompareOne(options, std::move(plan), nodes.get())
+                                                          : PredictOutcome(options, std::move(plan)));
     if (outcome.measurement) within_tolerance = within_tolerance && Compare(outcome).within_tolerance();
     outcomes.push_back(std::move(outcome));
   }

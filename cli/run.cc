@@ -5,7 +5,9 @@
 
 #include "cli/commands.h"
 #include "cli/nodes.h"
+#include "cli/paths.h"
 #include "cli/session.h"
+#include "reports/result.h"
 #include "reports/table.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
@@ -92,6 +94,17 @@ Status Export(const Options& options, const RunOptions& run) {
   return exported;
 }
 
+// Of a run that had all its steps before, and may have evaluated.
+Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
+                              const std::vector<Outcome>& outcomes) {
+  const Measurement& measurement = *outcomes[0].measurement;
+  Note(options,
+       fmt::format("{} has all {} steps of the run already", run.resume_from, measurement.first_step));
+  if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
+  return 0;
+}
+
 }  // namespace
 
 Result<int> RunLiveCommand(const Options& options) {
@@ -102,7 +115,7 @@ Result<int> RunLiveCommand(const Options& options) {
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
-                        DensePeak(plan, MachineProfile())};
+                        DensePeak(plan, MachineProfile(KindOfDevice(plan.scenario.cluster.device)))};
   std::unique_ptr<NodeGroup> nodes;
   if (!joins) {
     WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
@@ -118,18 +131,12 @@ Result<int> RunLiveCommand(const Options& options) {
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   if (silent) return 0;
   WT_RETURN_IF_ERROR(Export(options, live.run));
-  if (measurement.step_times.empty()) {
-    Note(options,
-         fmt::format("{} has all {} steps of the run already", live.run.resume_from, measurement.first_step));
-    if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
-    return 0;
-  }
-
   std::vector<Outcome> outcomes(1);
   outcomes[0].plan = std::move(plan);
   outcomes[0].profile = MachineProfile(KindOfDevice(outcomes[0].plan.scenario.cluster.device));
   outcomes[0].measurement = std::move(measurement);
   outcomes[0].measurement_wall = Seconds(wall.count());
+  if (outcomes[0].measurement->step_times.empty()) return ReportNothingLeft(options, live.run, outcomes);
   WT_RETURN_IF_ERROR(Report(options, outcomes));
   return 0;
 }

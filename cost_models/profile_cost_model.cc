@@ -120,10 +120,10 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
 // Measured among as many ranks of one node, and no faster than the wire between nodes. Core time stays as it is.
 std::optional<CollectiveEstimate> ProfileCostModel::OverTheWire(const TransferKey& transfer,
                                                                 int ranks) const {
-  const Duration wire = WireTime(transfer, ranks, plan_.scenario.cluster.network);
   auto estimate = CollectiveCurve(profile_, transfer.op, CommunicatorName(plan_), ranks).At(transfer.bytes);
-  if (!estimate || wire == Duration())
-    return estimate && transfer.bytes == Bytes(0) ? estimate : std::nullopt;
+  const Duration wire = WireTime(transfer, ranks, plan_.scenario.cluster.network);
+  const bool knows_wire = wire > Duration() || transfer.bytes == Bytes(0);
+  if (!estimate || !knows_wire) return std::nullopt;
   std::array<Duration, Distribution::kCount> times = estimate->entry.time.values();
   for (Duration& time : times) time = std::max(time, wire);
   estimate->entry.time = Distribution::FromQuantiles(times);

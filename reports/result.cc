@@ -115,6 +115,11 @@ void AddRun(const Measurement& measurement, Json& json) {
 
 Json MeasuredJson(const Outcome& outcome) {
   const Measurement& measurement = *outcome.measurement;
+  if (measurement.step_times.empty()) {  // all steps had been done before
+    Json json{{"steps", 0}};
+    AddRun(measurement, json);
+    return json;
+  }
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(measurement), measurement.breakdown);
   json["by_rank"] = RoleTimesJson(TimeByRank(outcome.plan, measurement.timelines));
   Bytes initial_peak, outside;

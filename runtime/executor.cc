@@ -218,20 +218,18 @@ std::span<const float> Executor::Values(const Slice& slice) const {
   return {data + first, static_cast<size_t>(elements)};
 }
 
-void Executor::SetValues(const Slice& slice, std::span<const float> values) {
-  if (DeviceQueues* queues = device_.queues(); queues != nullptr) {
-    const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
-    WT_CHECK_EQ(static_cast<size_t>(elements), values.size());
-    auto* to = reinterpret_cast<float*>(pool_.address(slice.buffer)) + first;
-    // A fault shows at the next operator.
-    (void)queues->Copy(DeviceQueues::kCompute, to, values.data(),
-                       Bytes(static_cast<int64_t>(values.size_bytes())));
-    (void)queues->Restart();  // which waits
-    return;
+Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
+  const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
+  WT_CHECK_EQ(static_cast<size_t>(elements), values.size());
+  auto* place = reinterpret_cast<float*>(pool_.address(slice.buffer)) + first;
+  DeviceQueues* queues = device_.queues();
+  if (queues == nullptr) {
+    std::copy(values.begin(), values.end(), place);
+    return Ok();
   }
-  const std::span<const float> place = Values(slice);
-  WT_CHECK_EQ(place.size(), values.size());
-  std::copy(values.begin(), values.end(), const_cast<float*>(place.data()));
+  const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
+  WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, place, values.data(), bytes));
+  return queues->Restart();  // which waits
 }
 
 std::optional<double> Executor::Loss() const {

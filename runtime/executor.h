@@ -65,14 +65,14 @@ class Executor {
   const Role& role() const { return role_; }
   // The values of a slice of an fp32 buffer; of a device with memory of its own they last until the next call.
   std::span<const float> Values(const Slice& slice) const;
+  // Puts values there, between programs. REQUIRES: as many as the slice has elements.
+  Status SetValues(const Slice& slice, std::span<const float> values);
+  // Whether the buffer has memory now.
+  bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
   // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
   const std::vector<Duration>& host_times() const { return host_times_; }
   // When the last Run began: what its timeline's times are since.
   Communicator::Clock::time_point started() const { return started_; }
-  // Puts values there, between programs. REQUIRES: as many as the slice has elements.
-  void SetValues(const Slice& slice, std::span<const float> values);
-  // Whether the buffer has memory now.
-  bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
 
  private:
   friend class QueuedRun;

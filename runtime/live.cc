@@ -223,6 +223,7 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   if (Status launched = LaunchRanks(launch); !launched) {
     Error error = std::move(launched).error();
     if (options_.nodes != nullptr) {
+      failed_ = failed_ || !options_.nodes->ReasonToEnd().empty();
       options_.nodes->Fail(error.message);
       error.message = options_.nodes->Failure(error.message);
     }
@@ -308,7 +309,12 @@ Status FollowJob(Job job, NodeGroup& nodes) {
     return error ? *error : std::string();
   };
   launch.last_op = [&](int rank) { return OperatorAt(plan, rank, recorder.Last(rank)); };
-  return LaunchRanks(launch);
+  const Status launched = LaunchRanks(launch);
+  if (launched || job.mode != Job::Mode::kRun) return launched;
+  std::vector<int> ranks(static_cast<size_t>(plan.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return tl::unexpected(WithFlightRecord(plan, recorder, ranks, launched.error(),
+                                         FlightRecordPath({}, fmt::format("-node-{}", nodes.node()))));
 }
 
 }  // namespace

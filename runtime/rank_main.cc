@@ -121,8 +121,8 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   RankRun run;
   WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   run.timelines.reserve(spec.steps);
-  const bool spans = session.device().queues() == nullptr;
   std::vector<Timeline> after_saves;  // caches are cold and the disk is busy
+  const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
     const bool follows_save = checkpoints.HasJustSaved();
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step(spans));

@@ -157,7 +157,7 @@ Result<std::unique_ptr<Communicator>> RankSession::ConnectAxis(Store& store, Axi
   const Axis& axis = plan_.axes[axis_id];
   const std::string& name = axis.GroupOf(options_.rank).name;
   const int position = axis.position_of_rank[options_.rank];
-  if (plan_.scenario.run.backend == Backend::kMpi && device_->queues() == nullptr) {
+  if (device_->queues() == nullptr && plan_.scenario.run.backend == Backend::kMpi) {
     return MakeMpiCommunicator(
         store, {name, position, axis.size(), options_.collective_timeout, options_.shares_core});
   }

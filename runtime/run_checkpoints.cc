@@ -13,10 +13,12 @@ namespace {
 std::string OptimizerOf(const Plan& plan) { return std::string(WordOf(plan.scenario.optimizer.kind)); }
 
 Status Load(const TensorSource& source, RankSession& session, bool with_optimizer) {
-  return LoadPieces(source, session.plan(), session.rank(), with_optimizer,
-                    [&](const Slice& slice, std::span<const float> values) {
-                      session.executor().SetValues(slice, values);
-                    });
+  Status set = Ok();
+  WT_RETURN_IF_ERROR(LoadPieces(source, session.plan(), session.rank(), with_optimizer,
+                                [&](const Slice& slice, std::span<const float> values) {
+                                  if (set) set = session.executor().SetValues(slice, values);
+                                }));
+  return set;
 }
 
 }  // namespace

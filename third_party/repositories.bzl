@@ -54,9 +54,9 @@ def system_repositories():
             path = path,
             build_file = "@windtunnel//third_party:%s.BUILD" % name,
         )
-    cuda_repository(name = "cuda")
     multiarch_headers(
         name = "pmix",
         path = "/usr/lib/{triplet}/pmix2/include",
         build_file = "@windtunnel//third_party:pmix.BUILD",
     )
+    cuda_repository(name = "cuda")

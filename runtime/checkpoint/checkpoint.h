@@ -78,6 +78,10 @@ class Checkpoint : public TensorSource {
   std::map<std::string, SafetensorsFile> files_;
 };
 
+// The text of a metadata.json, with the CRC-32 that it should have. InvalidInput where it is no JSON object. (Whoever changes metadata
+// by hand, and tests, need it.)
+Result<std::string> SealMetadata(const std::string& text);
+
 // A directory of checkpoints.
 class CheckpointDirectory {
  public:

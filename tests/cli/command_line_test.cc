@@ -44,6 +44,9 @@ TEST(ParseCommandLine, KeepsCommasAndBracketsOfASet) {
 TEST(ParseCommandLine, KnowsEveryCommand) {
   const std::vector<std::pair<std::vector<std::string>, Command>> commands = {
       {{"run", "f"}, Command::kRun},
+      {{"checkpoint", "show", "f"}, Command::kCheckpointShow},
+      {{"checkpoint", "check", "f", "g"}, Command::kCheckpointCheck},
+      {{"checkpoint", "export", "f", "--out", "g"}, Command::kCheckpointExport},
       {{"compare", "f", "--recalibrate"}, Command::kCompare},
       {{"calibrate"}, Command::kCalibrate},
       {{"search", "f", "--json", "x"}, Command::kSearch},
@@ -74,6 +77,22 @@ TEST(ParseCommandLine, PrintsTheHelpOfOneCommand) {
   ASSERT_TRUE(options);
   EXPECT_EQ(options->command, Command::kPrint);
   EXPECT_NE(options->text.find("--recalibrate"), std::string::npos);
+}
+
+TEST(ParseCommandLine, TakesWhatARunDoesBesideItsSteps) {
+  auto options =
+      ParseCommandLine({"run", "f", "--checkpoint-dir", "d", "--checkpoint-every", "10", "--resume",
+                        "--max-restarts", "3", "--eval", "--export", "e", "--collective-timeout", "2.5"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->checkpoint_dir, "d");
+  EXPECT_EQ(options->checkpoint_every, 10);
+  EXPECT_EQ(options->keep, 2);
+  EXPECT_TRUE(options->resume && options->evaluate);
+  EXPECT_EQ(options->max_restarts, 3);
+  EXPECT_EQ(options->collective_timeout_s, 2.5);
+  EXPECT_NE(ErrorOf({"run", "f", "--resume"}).find("--checkpoint-dir"), std::string::npos);
+  EXPECT_NE(ErrorOf({"run", "f", "--resume-from", "c", "--import", "w"}).find("--import"), std::string::npos);
+  EXPECT_NE(ErrorOf({"checkpoint", "export", "c"}).find("--out"), std::string::npos);
 }
 
 TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {

@@ -114,6 +114,43 @@ for backend in gloo mpi; do
   [ -s "$work/out1" ] && fail "node 1 reports: $(cat "$work/out1")"
 done
 
+# Costs between nodes are measured over their link, and kept by its name; timings are not judged here.
+next_port
+two_nodes=(--set cluster.nodes=2 --set cluster.devices_per_node=1 --set "cluster.network.inter_node={kind: ethernet, gbits_per_nic: 1}")
+for node in 1 0; do
+  "$windtunnel" compare "$work/gpt.yaml" "${set[@]}" "${two_nodes[@]}" --node-rank $node --master-addr 127.0.0.1 --master-port $port \
+    -q --no-progress > "$work/out$node" 2> "$work/err$node" &
+  launchers[node]=$!
+done
+wait "${launchers[0]}"
+status=$?
+[ $status = 0 ] || [ $status = 3 ] || fail "compare on two nodes: $(cat "$work/err0")"
+wait "${launchers[1]}" || fail "node 1: $(cat "$work/err1")"
+grep -q 'gloo over 2 nodes of ethernet 1 Gb/s' "$XDG_CACHE_HOME"/windtunnel/*.json || fail "no costs over two nodes were kept"
+"$windtunnel" compare "$work/gpt.yaml" "${set[@]}" "${two_nodes[@]}" -q 2> "$work/err" || fail "compare without nodes: $(cat "$work/err")"
+"$windtunnel" predict "$work/gpt.yaml" "${two_nodes[@]}" --set "parallel.pipeline={size: 2}" --set batch.accumulate=4 2> "$work/err"
+status=$?
+[ $status = 2 ] && grep -q 'lacks the costs' "$work/err" || fail "a pipeline over two nodes: exit status $status: $(cat "$work/err")"
+
+# A rank on the second node is killed: the first says so, and neither leaves anything.
+next_port
+for node in 1 0; do
+  "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set cluster.nodes=2 --set cluster.devices_per_node=1 --set run.steps=10000000 \
+    --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-progress > /dev/null 2> "$work/err$node" &
+  launchers[node]=$!
+done
+for _ in $(seq 100); do
+  ranks="$(pgrep -P "${launchers[0]}" -f 'rank .*job.json') $(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
+  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
+  sleep 0.1
+done
+kill -9 "$(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
+for node in 0 1; do
+  wait "${launchers[node]}"
+  [ $? = 1 ] || fail "node $node must end with exit status 1"
+done
+grep -q 'node 1: rank 1 was killed by signal 9' "$work/err0" || fail "node 0 says: $(cat "$work/err0")"
+
 # expect STATUS PATTERN FILE: what a command that ended with $status has said.
 expect() {
   [ "$status" = "$1" ] || fail "exit status $status, expected $1: $(cat "$3")"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cost_models/collective_curve.h"
+#include "cost_models/cost_keys.h"
 
 namespace windtunnel {
 namespace {
@@ -162,6 +163,56 @@ TEST(ProfileCostModel, NeverInventsACost) {
             "profile 'example' has no cost for operator 'bucket 0' (key \"all_reduce fp32 bytes=2000000\") "
             "among 4 ranks over "
             "gloo; run `windtunnel calibrate SCENARIO` to measure it");
+}
+
+Plan OnTwoNodes(double gbits) {
+  Plan plan = MakePlan(2);
+  plan.scenario.cluster.nodes = 2;
+  plan.scenario.cluster.devices_per_node = 1;
+  plan.scenario.cluster.network.inter_node.kind = "ethernet";
+  plan.scenario.cluster.network.inter_node.gbits_per_nic = gbits;
+  return plan;
+}
+
+TEST(ProfileCostModel, CollectivesOverNodesAreThoseOfTheirNetwork) {
+  const Plan plan = OnTwoNodes(0.2);
+  EXPECT_EQ(CommunicatorName(plan, plan.axes[0].groups[0]), "gloo over 2 nodes of ethernet 0.2 Gb/s");
+  EXPECT_EQ(CommunicatorName(MakePlan(2), MakePlan(2).axes[0].groups[0]), "gloo");
+  Profile profile = MakeProfile();
+  profile.dispatch[1] = profile.dispatch[2];
+  EXPECT_EQ(FindMissingCosts(profile, plan).collectives.size(), 2u);
+  for (CollectiveEntry entry : std::vector(profile.collectives)) {
+    entry.backend = "gloo over 2 nodes of ethernet 0.2 Gb/s";
+    entry.time = Distribution::Constant(Milliseconds(90));
+    profile.Put(entry);
+  }
+  EXPECT_TRUE(FindMissingCosts(profile, plan).collectives.empty());
+  const auto cost =
+      MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, kAllReduce), plan.axes[0].groups[0]);
+  ASSERT_TRUE(cost) << cost.error().message;
+  EXPECT_EQ(cost->time.p50(), Milliseconds(90));
+  EXPECT_EQ(cost->source, CostSource::kMeasured);
+}
+
+TEST(ProfileCostModel, WithoutThemACollectiveTakesItsBytesOverTheWireAtLeast) {
+  Profile profile = MakeProfile();
+  profile.dispatch[1] = profile.dispatch[2];
+  const Plan slow = OnTwoNodes(0.2), fast = OnTwoNodes(100);
+  const auto time = [&](const Plan& plan, OpIndex op) {
+    const auto cost =
+        MakeProfileCostModel(profile, plan)->Communication(OpOf(plan, op), plan.axes[0].groups[0]);
+    EXPECT_TRUE(cost) << cost.error().message;
+    EXPECT_EQ(cost->source, CostSource::kModelled);
+    return ToSeconds(cost->time.p50());
+  };
+  // 2 MB at 25 MB/s x 1448 / 1538 = 23.54 MB/s; 100 Gb/s are faster than the 1.5 ms on one node.
+  EXPECT_NEAR(time(slow, kAllReduce), 0.08497, 1e-5);
+  EXPECT_NEAR(time(fast, kAllReduce), 0.0015, 1e-9);
+  EXPECT_NEAR(time(slow, kBarrier), 20e-6, 1e-12);
+  // A network that names no rate says nothing.
+  const Plan unknown = OnTwoNodes(0);
+  EXPECT_FALSE(MakeProfileCostModel(profile, unknown)
+                   ->Communication(OpOf(unknown, kAllReduce), unknown.axes[0].groups[0]));
 }
 
 TEST(ProfileCostModel, NoDispatchTimesAreAnErrorNotZero) {

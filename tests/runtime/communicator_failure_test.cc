@@ -95,6 +95,28 @@ TEST_P(EveryCommunicatorFailure, RanksThatDisagreeAreToldBothViews) {
       milliseconds(2'000));
 }
 
+// Rank 1 leaves out the first of two operators, so its second one meets rank 0's first.
+TEST_P(EveryCommunicatorFailure, ARankThatSkipsAnOperatorIsToldWithBothViews) {
+  for (int64_t elements : {100, 1'000'000}) {
+    WithGroup(
+        GetParam(), 2,
+        [&](Communicator& group) {
+          std::vector<float> x(static_cast<size_t>(2 * elements));
+          Status failed;
+          if (group.rank() == 0) failed = RunCollective(group, AllReduceOf(elements), Ref(x), Ref(x));
+          if (failed) failed = RunCollective(group, AllReduceOf(2 * elements), Ref(x), Ref(x));
+          ASSERT_FALSE(failed);
+          const std::string& text = failed.error().message;
+          EXPECT_NE(text.find(fmt::format("number 1, all_reduce of {} x fp32", elements)), std::string::npos)
+              << text;
+          EXPECT_NE(text.find(fmt::format("number 1, all_reduce of {} x fp32", 2 * elements)),
+                    std::string::npos)
+              << text;
+        },
+        milliseconds(2'000));
+  }
+}
+
 TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
   for (int64_t elements : {100, 60'000, 1'000'000}) {
     const Shared<std::atomic<bool>> done;

@@ -94,6 +94,19 @@ TEST(TextTokens, AreTheFilesBytes) {
   EXPECT_EQ(TokensOf(**high, 0, 10).targets.back(), 255);
 }
 
+TEST(TextTokens, HoldOutTheLastTenthOfTheSequences) {
+  std::string text;
+  for (int i = 0; i < 29 * 4 + 1; ++i) text += static_cast<char>('a' + i % 26);
+  auto source = MakeDataSource(Transformer(256, 4, WriteFile("held.txt", text)));
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ((*source)->size(), 27);
+  EXPECT_EQ((*source)->held_out(), 2);
+  EXPECT_EQ(TokensOf(**source, 28, 4).targets.back(), text.back());
+  auto small = MakeDataSource(Transformer(256, 4, WriteFile("held.txt", text.substr(0, 9 * 4 + 1))));
+  EXPECT_EQ((*small)->size(), 9);
+  EXPECT_EQ((*small)->held_out(), 0);
+}
+
 void ExpectInvalid(const Scenario& scenario, const std::string& part) {
   auto source = MakeDataSource(scenario);
   ASSERT_FALSE(source);

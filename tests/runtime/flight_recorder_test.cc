@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
-
-#include <chrono>
 
 namespace windtunnel {
 namespace {
@@ -36,6 +35,30 @@ TEST(FlightRecorder, TellsTheLastNoteOfEveryRank) {
   EXPECT_EQ(all->Last(1).step, 7);
 }
 
+TEST(FlightRecorder, KeepsTheLastNotesOldestFirst) {
+  auto all = FlightRecorder::Create(PathOf("events"), 2);
+  ASSERT_TRUE(all) << all.error().message;
+  auto mine = FlightRecorder::Open(PathOf("events"), 1);
+  EXPECT_TRUE(all->Events(1).empty());
+  mine->Note(FlightRecorder::kEvaluation, 1);
+  mine->NoteSubmitted(FlightRecorder::kRestore, 2, 17);
+  mine->NoteWaiting(3, 2);
+  std::vector<FlightRecorder::Event> events = all->Events(1);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].position.step, FlightRecorder::kEvaluation);
+  EXPECT_EQ(events[1].position.step, FlightRecorder::kRestore);
+  EXPECT_EQ(events[1].number, 17u);
+  EXPECT_EQ(events[2].position.state, State::kWaiting);
+  EXPECT_LE(events[0].time_ns, events[2].time_ns);
+  const int32_t more = static_cast<int32_t>(FlightRecorder::kEvents);
+  for (int32_t op = 0; op < more; ++op) mine->Note(4, op);
+  events = all->Events(1);
+  ASSERT_EQ(events.size(), FlightRecorder::kEvents);
+  EXPECT_EQ(events.front().position.op, 0);
+  EXPECT_EQ(events.back().position.op, more - 1);
+  EXPECT_TRUE(all->Events(0).empty());
+}
+
 TEST(FlightRecorder, OutlivesARankThatIsKilled) {
   auto all = FlightRecorder::Create(PathOf("killed"), 1);
   ASSERT_TRUE(all) << all.error().message;
@@ -61,13 +84,18 @@ TEST(FlightRecorder, NamesAFileThatIsNotThereAndARankThatIsNotInIt) {
 
 // A note is a store to a line that nobody else writes. The bound leaves room for a sanitizer and a loaded
 // machine.
+// Of this thread's time, so that it holds on a busy machine.
 TEST(FlightRecorder, ANoteCostsNanoseconds) {
+  const auto now = [] {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+  };
   auto all = FlightRecorder::Create(PathOf("cost"), 1);
   constexpr int kNotes = 1'000'000;
-  const auto start = std::chrono::steady_clock::now();
+  const double start = now();
   for (int i = 0; i < kNotes; ++i) all->Note(i, i & 1023);
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(took.count() / kNotes, 200.0);
+  EXPECT_LT((now() - start) / kNotes, 200.0);
 }
 
 TEST(FlightRecorder, PrivateNotesNeedNoFile) {

@@ -39,11 +39,11 @@ inline void WithRanksOfMpi(Plan plan, const std::function<Status(RankSession&, S
   });
 }
 
-// Runs `work` once per rank, each in a thread with a session of its own; errors become test failures. What it shares with the test is
-// Shared (rank_processes.h) where it is to run over MPI too. `equipment`: of the sessions, unless null.
+// Runs `work` once per rank, each in a thread with a session of its own (and `equipment`, unless null); errors become test failures. What
+// it shares with the test is Shared (rank_processes.h) where it is to run over MPI too.
 inline void WithRanks(const Plan& plan, const std::function<Status(RankSession&, Store&)>& work,
                       const Equipment* equipment = nullptr) {
-  if (equipment == nullptr && TestsUseMpi() && plan.world_size > 1 && !SharesProcess(plan))
+  if (TestsUseMpi() && equipment == nullptr && plan.world_size > 1 && !SharesProcess(plan))
     return WithRanksOfMpi(plan, work);
   auto server = ServeStore("127.0.0.1", 0, "test");
   ASSERT_TRUE(server) << server.error().message;
@@ -118,24 +118,22 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
   const size_t cells = static_cast<size_t>(plan.world_size) * steps;
   const Shared<double> shared_losses(cells), shared_norms(cells);
   const Shared<int> has_loss(cells);
-  WithRanks(
-      plan,
-      [&](RankSession& session, Store&) -> Status {
-        for (int step = 0; step < steps; ++step) {
-          WT_RETURN_IF_ERROR(session.Step());
-          const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
-          if (const auto loss = session.executor().Loss()) {
-            shared_losses[cell] = *loss;
-            has_loss[cell] = 1;
-          }
-          shared_norms[cell] = session.executor().GradientNormValue();
-        }
-        static std::mutex mutex;  // replicas write the same places
-        std::lock_guard lock(mutex);
-        CopyLocalParts(session, [&](int64_t ordinal) { return values.data() + begin[ordinal]; });
-        return Ok();
-      },
-      equipment);
+  const auto train = [&](RankSession& session, Store&) -> Status {
+    for (int step = 0; step < steps; ++step) {
+      WT_RETURN_IF_ERROR(session.Step());
+      const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
+      if (const auto loss = session.executor().Loss()) {
+        shared_losses[cell] = *loss;
+        has_loss[cell] = 1;
+      }
+      shared_norms[cell] = session.executor().GradientNormValue();
+    }
+    static std::mutex mutex;  // replicas write the same places
+    std::lock_guard lock(mutex);
+    CopyLocalParts(session, [&](int64_t ordinal) { return values.data() + begin[ordinal]; });
+    return Ok();
+  };
+  WithRanks(plan, train, equipment);
   std::vector<std::vector<double>> losses(plan.world_size), norms(plan.world_size);
   for (size_t cell = 0; cell < cells; ++cell) {
     if (has_loss[cell]) losses[cell / steps].push_back(shared_losses[cell]);

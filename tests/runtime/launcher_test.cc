@@ -191,5 +191,36 @@ TEST_F(LauncherTest, RanksDieWithALauncherThatIsKilled) {
   ExpectGone(pids);
 }
 
+TEST_F(LauncherTest, RanksOfALaterNodeGoOnCounting) {
+  LaunchOptions options =
+      Options(2, "echo $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $OWN > $DIR/said$RANK");
+  options.node = 1;
+  options.nodes = 2;
+  options.environment_of = [](int rank) {
+    return std::map<std::string, std::string>{{"OWN", "of" + std::to_string(rank)}};
+  };
+  ASSERT_TRUE(LaunchRanks(options));
+  EXPECT_EQ(Read("said2"), "0 4 2 1 of2");
+  EXPECT_EQ(Read("said3"), "1 4 2 1 of3");
+  options.argv = {"/bin/sh", "-c", "[ $RANK = 2 ] || exit 7"};
+  const Status failed = LaunchRanks(options);
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("rank 3 exited with status 7"), std::string::npos)
+      << failed.error().message;
+}
+
+TEST_F(LauncherTest, AReasonToEndEndsTheRanks) {
+  LaunchOptions options = Options(2, "sleep 100");
+  options.reason_to_end = [this] {
+    return Read("pid0").empty() || Read("pid1").empty() ? "" : "node 1: rank 3 died";
+  };
+  const auto start = Clock::now();
+  const Status ended = LaunchRanks(options);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().message, "node 1: rank 3 died");
+  EXPECT_LT(Clock::now() - start, milliseconds(20'000));
+  ExpectGone(PidsOf(2));
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -110,9 +110,13 @@ TYPED_TEST(TensorParallel, CrossEntropyInPartsIsTheReferences) {
     for (int64_t rank = 0; rank < ranks; ++rank) {
       EXPECT_NEAR(parts[rank].loss[0], expected.loss, 1e-6 * expected.loss);
       EXPECT_EQ(parts[rank].loss[0], parts[0].loss[0]) << "the same bits on every rank";
-      // Sums over 10,004 columns, in an order that depends on the level of optimisation.
+#ifdef NDEBUG
+      const double tolerance = this->kTolerance;
+#else  // sanitizers' builds add up 10,004 columns one after the other, not in the lanes of vectors
+      const double tolerance = 2 * this->kTolerance;
+#endif
       EXPECT_LT(RelativeError(parts[rank].logits, Columns(scaled, rows, vocab, rank * part, part)),
-                2 * this->kTolerance);
+                tolerance);
     }
   }
 }
