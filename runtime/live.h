@@ -54,7 +54,8 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
 // Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into the profile.
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile);
 
-// An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. REQUIRES: it is at hand.
+// An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. Where there is no such
+// device, its cpu's.
 Profile MachineProfile(const std::string& device = "cpu");
 // Whether scenarios of this cluster.device can be measured here: "cpu", and "cuda" where there is one.
 bool RunsHere(const std::string& device);

@@ -105,7 +105,7 @@ Profile MachineProfile(const std::string& device) {
   profile.name =
       "cpu-" + Slug(cpu) + "-" + std::to_string(profile.cores) + "c-" + profile.fingerprint.substr(0, 8);
   profile.created = UtcNow();
-  if (device != "cpu") return CudaProfile(std::move(profile));
+  if (device != "cpu" && !CudaDevices().empty()) return CudaProfile(std::move(profile));
   return profile;
 }
 

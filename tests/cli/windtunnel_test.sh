@@ -73,6 +73,17 @@ expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g --no-fold
+# A GPU that is asked for and is not there: one line, and what would be measured is predicted.
+cuda="--set cluster.device=cuda"
+if "$windtunnel" run "$work/mlp.yaml" $cuda 2>&1 | grep -q 'no CUDA device was found'; then
+  expect_line 1 '^windtunnel: cluster.device: no CUDA device was found$' run "$work/mlp.yaml" $cuda
+  expect_line 1 'cluster.device: no CUDA device was found$' calibrate "$work/mlp.yaml" $cuda
+  expect 0 'no CUDA device was found (h200-sxm-141g instead): predicting only' compare "$work/mlp.yaml" $cuda
+  expect 0 'modelled 100 %' predict "$work/mlp.yaml" $cuda
+else
+  echo 'skipped: there is a CUDA device'
+fi
+expect_line 2 'run.backend: nccl is for GPUs' run "$work/mlp.yaml" --set parallel.data.size=2 --set run.backend=nccl
 topology='{nodes: [{name: a, kind: device}, {name: b, kind: device}], links: [{from: a, to: b, gbytes_per_s: 10}]}'
 unconnected="${topology%%\], links*}, {name: c, kind: switch}], links${topology#*\], links}"
 two="--set parallel.data.size=2 --set cluster.device=a100-sxm-80g"
