@@ -70,7 +70,7 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
   const int64_t noted_step = &program == &role_.restore    ? FlightRecorder::kRestore
                              : &program == &role_.evaluate ? FlightRecorder::kEvaluation
                                                            : step;
-  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, mode).Run();
+  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, noted_step, mode).Run();
   Run_ run{program, step, mode, noted_step};
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;

@@ -19,10 +19,12 @@ Bytes BytesOf(const TensorRef& tensor) {
 
 }  // namespace
 
-QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, const ExecutionMode& mode)
+QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
+                     const ExecutionMode& mode)
     : executor_(executor),
       program_(program),
       step_(step),
+      noted_step_(noted_step),
       mode_(mode),
       queues_(*executor.device_.queues()),
       state_(*executor.queued_),
@@ -39,6 +41,10 @@ QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, c
 Result<Timeline> QueuedRun::Run() {
   NoteAwaited();
   executor_.host_times_.clear();
+  // Steps have other samples from here on.
+  if (noted_step_ == FlightRecorder::kRestore)
+    for (StagedBatch& batch : state_.batches)
+      batch = {.address = batch.address, .bytes = batch.bytes, .read = 0};
   WT_RETURN_IF_ERROR(queues_.Restart());
   start_ = last_issue_ = executor_.started_ = Clock::now();
   std::fill(covered_.begin(), covered_.end(), state_.issued);  // all queues are idle
@@ -67,7 +73,7 @@ void QueuedRun::NoteAwaited() {
 Status QueuedRun::Execute(OpIndex index) {
   const Op& op = program_.ops[index];
   if (IsMemory(op.kind)) return ExecuteMemory(index);
-  executor_.recorder_.Note(step_, index);
+  executor_.recorder_.Note(noted_step_, index);
   if (index == mode_.submit_before) WT_RETURN_IF_ERROR(Communicate(mode_.only));
   if (std::holds_alternative<HostWait>(op.kind)) return AwaitOnHost(index);
   Status status = Ok();
@@ -154,6 +160,7 @@ Status QueuedRun::Communicate(OpIndex index) {
   }
   tickets_[index] =
       executor_.CommunicatorOf(op.stream).Submit(op.kind, executor_.reads_, executor_.writes_, op.name);
+  executor_.recorder_.NoteSubmitted(noted_step_, index, tickets_[index]);
   submitted_.push_back(index);
   return Ok();
 }
@@ -213,7 +220,7 @@ Status QueuedRun::Imitate(OpIndex index) {
 Status QueuedRun::AwaitOnHost(OpIndex index) {
   for (OpIndex dependency : program_.ops[index].dependencies) {
     if (tickets_[dependency] != 0) {
-      executor_.recorder_.NoteWaiting(step_, dependency);
+      executor_.recorder_.NoteWaiting(noted_step_, dependency);
       WT_RETURN_IF_ERROR(
           executor_.CommunicatorOf(program_.ops[dependency].stream).Wait(tickets_[dependency]));
     } else if (events_[dependency] != DeviceQueues::kNever) {
@@ -274,16 +281,16 @@ Status QueuedRun::Compute(OpIndex index) {
 // ---- batches: made ahead of time in memory that the device reads by itself ---------------------------------------------------
 
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
+  const bool held_out = noted_step_ == FlightRecorder::kEvaluation;
   Bytes bytes;
   for (const TensorRef& tensor : writes) bytes += BytesOf(tensor).RoundedUpTo(Bytes(64));
   StagedBatch* free = nullptr;
   for (StagedBatch& batch : state_.batches) {
-    if (batch.step == step && batch.micro_batch == op.micro_batch && batch.bytes == bytes) return &batch;
-    if (batch.bytes != bytes || batch.step >= step_) continue;
-    bool is_read = batch.read == DeviceQueues::kNever;
-    if (!is_read) {
-      WT_ASSIGN_OR_RETURN(is_read, queues_.IsDone(batch.read));
-    }
+    const bool is_it =
+        batch.step == step && batch.held_out == held_out && batch.micro_batch == op.micro_batch;
+    if (is_it && batch.bytes == bytes) return &batch;
+    if (batch.bytes != bytes || batch.read == DeviceQueues::kNever) continue;
+    WT_ASSIGN_OR_RETURN(const bool is_read, queues_.IsDone(batch.read));
     if (is_read && free == nullptr) free = &batch;
   }
   if (free == nullptr) {
@@ -298,8 +305,11 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
     staged.push_back({reinterpret_cast<void*>(at), tensor.elements});
     at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
   }
-  executor_.loader_.Load(op, step, executor_.plan_.mesh.PlaceOf(executor_.rank_).context, staged);
+  const int context_rank = executor_.plan_.mesh.PlaceOf(executor_.rank_).context;
+  if (held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
+  else executor_.loader_.Load(op, step, context_rank, staged);
   free->step = step;
+  free->held_out = held_out;
   free->micro_batch = op.micro_batch;
   free->read = DeviceQueues::kNever;
   return free;
@@ -318,7 +328,7 @@ Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
 
 // While the device works on this step. A replay is of the same step again, and needs nothing new.
 Status QueuedRun::StageNextStep() {
-  if (step_ < 0 || mode_.communication != ExecutionMode::Communication::kAll) return Ok();
+  if (noted_step_ < 0 || mode_.communication != ExecutionMode::Communication::kAll) return Ok();
   for (const Op& op : program_.ops) {
     const auto* load = std::get_if<LoadBatch>(&op.kind);
     if (load == nullptr) continue;
@@ -354,13 +364,13 @@ Status QueuedRun::Finish() {
   WT_RETURN_IF_ERROR(executor_.device_.Fault());
   executor_.pool_.FinishProgram();
   if (mode_.spans) WT_RETURN_IF_ERROR(CollectSpans());
-  executor_.recorder_.NoteStepDone(step_);
+  executor_.recorder_.NoteStepDone(noted_step_);
   return Ok();
 }
 
 Status QueuedRun::WaitForAll() {
   for (OpIndex index : submitted_) {
-    executor_.recorder_.NoteWaiting(step_, index);
+    executor_.recorder_.NoteWaiting(noted_step_, index);
     if (auto status = executor_.CommunicatorOf(program_.ops[index].stream).Wait(tickets_[index]); !status)
       return tl::unexpected(Name(index, status.error()));
   }

@@ -23,7 +23,8 @@ struct StagedBatch {
   uint64_t address = 0;
   Bytes bytes;
   int64_t step = -1, micro_batch = -1;  // what is in it; -1: nothing
-  DeviceQueues::Event read = DeviceQueues::kNever;
+  bool held_out = false;
+  DeviceQueues::Event read = DeviceQueues::kNever;  // behind the copy to the device; kNever: not taken yet
 };
 
 struct QueuedState {
@@ -38,7 +39,9 @@ struct QueuedState {
 
 class QueuedRun {
  public:
-  QueuedRun(Executor& executor, const Program& program, int64_t step, const ExecutionMode& mode);
+  // `noted_step`: as the flight recorder tells programs apart.
+  QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
+            const ExecutionMode& mode);
   Result<Timeline> Run();
 
  private:
@@ -78,7 +81,7 @@ class QueuedRun {
 
   Executor& executor_;
   const Program& program_;
-  const int64_t step_;
+  const int64_t step_, noted_step_;
   const ExecutionMode& mode_;
   DeviceQueues& queues_;
   QueuedState& state_;

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
-
-#include <chrono>
 
 namespace windtunnel {
 namespace {
@@ -85,13 +84,18 @@ TEST(FlightRecorder, NamesAFileThatIsNotThereAndARankThatIsNotInIt) {
 
 // A note is a store to a line that nobody else writes. The bound leaves room for a sanitizer and a loaded
 // machine.
+// Of this thread's time, so that it holds on a busy machine.
 TEST(FlightRecorder, ANoteCostsNanoseconds) {
+  const auto now = [] {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+  };
   auto all = FlightRecorder::Create(PathOf("cost"), 1);
   constexpr int kNotes = 1'000'000;
-  const auto start = std::chrono::steady_clock::now();
+  const double start = now();
   for (int i = 0; i < kNotes; ++i) all->Note(i, i & 1023);
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(took.count() / kNotes, 200.0);
+  EXPECT_LT((now() - start) / kNotes, 200.0);
 }
 
 TEST(FlightRecorder, PrivateNotesNeedNoFile) {
