@@ -33,5 +33,36 @@ TEST_P(EmulatedOperator, IsTheCpuDevices) {
   }
 }
 
+std::string ErrorOf(const test::OperatorCase& c) {
+  test::HostBench emulated(MakeEmulatedDevice());
+  return RunOn(emulated, c).error;
+}
+
+TEST(EmulatedDevice, NamesWhatIsWrongInTheDataAsTheCpuDeviceDoes) {
+  test::OperatorCase ids{.name = "embedding",
+                         .kind = EmbeddingForward{.tokens = 3, .seq = 3, .vocab = 10, .hidden = 8}};
+  ids.ReadIntegers({1, 17, 2}).Read(DType::kFloat32, 80).Write(DType::kFloat32, 24);
+  test::OperatorCase targets{.name = "loss", .kind = CrossEntropy{.rows = 2, .vocab = 10}};
+  targets.Read(DType::kFloat32, 20).ReadIntegers({3, -1}).Write(DType::kFloat32, 1).WriteToRead(0);
+  test::HostBench cpu(MakeCpuDevice());
+  for (const test::OperatorCase& c : {ids, targets}) {
+    const std::string expected = RunOn(cpu, c).error;
+    EXPECT_NE(expected, "");
+    EXPECT_EQ(ErrorOf(c), expected);
+  }
+}
+
+TEST(EmulatedDevice, RefusesByNameWhatItHasNoKernelFor) {
+  EXPECT_EQ(ErrorOf({.name = "dropout", .kind = Dropout{.elements = 8}}),
+            "dropout: the cuda device has no kernel for it");
+  EXPECT_EQ(
+      ErrorOf({.name = "tf32", .kind = Scale{.elements = 8, .dtype = DType::kTf32}}),
+      "scale in tf32: the cuda device's kernels are for fp32, bf16 and fp16; set precision to one of them");
+  EXPECT_EQ(
+      ErrorOf({.name = "wide",
+               .kind = AttentionForward{.batch = 1, .seq = 8, .heads = 1, .kv_heads = 1, .head_dim = 512}}),
+      "attention with a head_dim of 512: this device's kernels have room for up to 256");
+}
+
 }  // namespace
 }  // namespace windtunnel
