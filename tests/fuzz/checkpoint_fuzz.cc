@@ -21,19 +21,24 @@ std::string Sealed(const std::string& metadata) {
   return sealed ? *sealed : metadata;
 }
 
-// A directory in memory where there is one.
-const std::string& Directory() {
-  static const std::string directory = [] {
-    const char* scratch = std::getenv("TEST_TMPDIR");
-    std::string path = std::filesystem::exists("/dev/shm") ? "/dev/shm"
-                       : scratch != nullptr                ? scratch
-                                                           : "/tmp";
+// A directory in memory where there is one; gone at the program's end.
+struct Scratch {
+  Scratch() {
+    const char* test = std::getenv("TEST_TMPDIR");
+    path = std::filesystem::exists("/dev/shm") ? "/dev/shm" : test != nullptr ? test : "/tmp";
     path += "/checkpoint_fuzz_" + std::to_string(getpid());
     std::filesystem::create_directories(path);
-    std::atexit([] { std::filesystem::remove_all(Directory()); });
-    return path;
-  }();
-  return directory;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+const std::string& Directory() {
+  static const Scratch scratch;
+  return scratch.path;
 }
 
 void Write(const std::string& name, const std::string& bytes) {
