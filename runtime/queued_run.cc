@@ -23,6 +23,7 @@ QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, c
     : executor_(executor),
       program_(program),
       step_(step),
+      noted_step_(executor.NotedStep(program, step)),
       mode_(mode),
       queues_(*executor.device_.queues()),
       state_(*executor.queued_),
@@ -67,7 +68,7 @@ void QueuedRun::NoteAwaited() {
 Status QueuedRun::Execute(OpIndex index) {
   const Op& op = program_.ops[index];
   if (IsMemory(op.kind)) return ExecuteMemory(index);
-  executor_.recorder_.Note(step_, index);
+  executor_.recorder_.Note(noted_step_, index);
   if (index == mode_.submit_before) WT_RETURN_IF_ERROR(Communicate(mode_.only));
   if (std::holds_alternative<HostWait>(op.kind)) return AwaitOnHost(index);
   Status status = Ok();
@@ -213,7 +214,7 @@ Status QueuedRun::Imitate(OpIndex index) {
 Status QueuedRun::AwaitOnHost(OpIndex index) {
   for (OpIndex dependency : program_.ops[index].dependencies) {
     if (tickets_[dependency] != 0) {
-      executor_.recorder_.NoteWaiting(step_, dependency);
+      executor_.recorder_.NoteWaiting(noted_step_, dependency);
       WT_RETURN_IF_ERROR(
           executor_.CommunicatorOf(program_.ops[dependency].stream).Wait(tickets_[dependency]));
     } else if (events_[dependency] != DeviceQueues::kNever) {
@@ -276,10 +277,12 @@ Status QueuedRun::Compute(OpIndex index) {
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
   Bytes bytes;
   for (const TensorRef& tensor : writes) bytes += BytesOf(tensor).RoundedUpTo(Bytes(64));
+  const bool is_held_out = noted_step_ == FlightRecorder::kEvaluation;
+  const int64_t content = is_held_out ? -2 - step : step;
   StagedBatch* free = nullptr;
   for (StagedBatch& batch : state_.batches) {
-    if (batch.step == step && batch.micro_batch == op.micro_batch && batch.bytes == bytes) return &batch;
-    if (batch.bytes != bytes || batch.step >= step_) continue;
+    if (batch.step == content && batch.micro_batch == op.micro_batch && batch.bytes == bytes) return &batch;
+    if (batch.bytes != bytes || (!is_held_out && batch.step >= step_)) continue;
     bool is_read = batch.read == DeviceQueues::kNever;
     if (!is_read) {
       WT_ASSIGN_OR_RETURN(is_read, queues_.IsDone(batch.read));
@@ -298,8 +301,10 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
     staged.push_back({reinterpret_cast<void*>(at), tensor.elements});
     at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
   }
-  executor_.loader_.Load(op, step, executor_.plan_.mesh.PlaceOf(executor_.rank_).context, staged);
-  free->step = step;
+  const int context_rank = executor_.plan_.mesh.PlaceOf(executor_.rank_).context;
+  if (is_held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
+  else executor_.loader_.Load(op, step, context_rank, staged);
+  free->step = content;
   free->micro_batch = op.micro_batch;
   free->read = DeviceQueues::kNever;
   return free;
@@ -318,7 +323,7 @@ Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
 
 // While the device works on this step. A replay is of the same step again, and needs nothing new.
 Status QueuedRun::StageNextStep() {
-  if (step_ < 0 || mode_.communication != ExecutionMode::Communication::kAll) return Ok();
+  if (noted_step_ < 0 || mode_.communication != ExecutionMode::Communication::kAll) return Ok();
   for (const Op& op : program_.ops) {
     const auto* load = std::get_if<LoadBatch>(&op.kind);
     if (load == nullptr) continue;
@@ -354,13 +359,13 @@ Status QueuedRun::Finish() {
   WT_RETURN_IF_ERROR(executor_.device_.Fault());
   executor_.pool_.FinishProgram();
   if (mode_.spans) WT_RETURN_IF_ERROR(CollectSpans());
-  executor_.recorder_.NoteStepDone(step_);
+  executor_.recorder_.NoteStepDone(noted_step_);
   return Ok();
 }
 
 Status QueuedRun::WaitForAll() {
   for (OpIndex index : submitted_) {
-    executor_.recorder_.NoteWaiting(step_, index);
+    executor_.recorder_.NoteWaiting(noted_step_, index);
     if (auto status = executor_.CommunicatorOf(program_.ops[index].stream).Wait(tickets_[index]); !status)
       return tl::unexpected(Name(index, status.error()));
   }

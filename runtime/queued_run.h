@@ -22,7 +22,8 @@ namespace windtunnel {
 struct StagedBatch {
   uint64_t address = 0;
   Bytes bytes;
-  int64_t step = -1, micro_batch = -1;  // what is in it; -1: nothing
+  static constexpr int64_t kNothing = -1;
+  int64_t step = kNothing, micro_batch = -1;  // what is in it; of held-out batch b step -2 - b
   DeviceQueues::Event read = DeviceQueues::kNever;
 };
 
@@ -79,6 +80,7 @@ class QueuedRun {
   Executor& executor_;
   const Program& program_;
   const int64_t step_;
+  const int64_t noted_step_;  // as the flight recorder tells programs apart
   const ExecutionMode& mode_;
   DeviceQueues& queues_;
   QueuedState& state_;
