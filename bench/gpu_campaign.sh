@@ -52,7 +52,9 @@ windtunnel=$(find_binary windtunnel)
 gpu_bench=$(find_binary bench/gpu_bench)
 operator_test=$(find_binary tests/runtime/cuda/device_operator_test)
 [ -n "$windtunnel" ] || { echo "gpu_campaign: no windtunnel in $root/bin or $root/bazel-bin" >&2; exit 1; }
-[ -d "$root/lib" ] && export LD_LIBRARY_PATH="$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+# The libraries that were packed are for our binaries only: PyTorch has its own.
+ours=()
+[ -d "$root/lib" ] && ours=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$root/lib")
 export XDG_CACHE_HOME="$out/.cache"
 
 say() { echo "$(date -u +%H:%M:%S) $*" | tee -a "$out/log.txt"; }
@@ -114,7 +116,7 @@ calibrate() {
   rm -f "$target"
   while read -r name scenario words; do
     # shellcheck disable=SC2086
-    run "calibrate $name" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$target" --no-progress
+    run "calibrate $name" "${ours[@]}" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$target" --no-progress
   done < <(single_cases)
   [ -e "$target" ] || return
   # Named after its device.
@@ -130,7 +132,7 @@ compare_cases() {  # compare_cases FOLDER PROFILE <cases
     local trace=()
     case $name in *seq1024 | *seq128 | *ranks) trace=(--trace "$out/$folder/$name.trace.json") ;; esac
     # shellcheck disable=SC2086
-    run "$folder $name" "$windtunnel" compare "$(file_of "$scenario")" $words --profile "$costs" --no-progress \
+    run "$folder $name" "${ours[@]}" "$windtunnel" compare "$(file_of "$scenario")" $words --profile "$costs" --no-progress \
       --json "$out/$folder/$name.json" "${trace[@]}"
     [ -e "$out/$folder/$name.trace.json" ] && gzip -f "$out/$folder/$name.trace.json"
   done
@@ -149,13 +151,13 @@ multi() {
   rm -f "$costs"
   while read -r name scenario words; do
     # shellcheck disable=SC2086
-    run "calibrate $name" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$costs" --no-progress
+    run "calibrate $name" "${ours[@]}" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$costs" --no-progress
   done < <(multi_cases)
   [ -e "$costs" ] && compare_cases multi "$costs" < <(multi_cases)
   # The same data on one rank.
   local alone=gpt2_124m_1xcuda same=()
   [ "$device" = cpu ] && { alone=gpt_1rank; same=(--set batch.micro=8); }
-  run "one rank" "$windtunnel" run "$(file_of "$alone")" "${same[@]}" --set run.steps=5 --no-progress \
+  run "one rank" "${ours[@]}" "$windtunnel" run "$(file_of "$alone")" "${same[@]}" --set run.steps=5 --no-progress \
     --json "$out/multi/one_rank.json"
   command -v python3 >/dev/null && python3 "$here/compare_losses.py" "$out/multi/one_rank.json" \
     $(ls "$out"/multi/*ranks.json 2>/dev/null) | tee "$out/multi/losses.txt"
@@ -164,19 +166,19 @@ multi() {
 bench() {
   mkdir -p "$out/bench"
   if [ "$device" = cpu ]; then skip "bench: its benchmarks are the GPU's"; return; fi
-  [ -n "$operator_test" ] && run "operators" sh -c "'$operator_test' >'$out/bench/operators.log' 2>&1"
+  [ -n "$operator_test" ] && run "operators" "${ours[@]}" sh -c "'$operator_test' >'$out/bench/operators.log' 2>&1"
   [ -n "$gpu_bench" ] || { skip "bench: no gpu_bench"; return; }
-  run "products" "$gpu_bench" --benchmark_out="$out/bench/products.json" --benchmark_out_format=json
+  run "products" "${ours[@]}" "$gpu_bench" --benchmark_out="$out/bench/products.json" --benchmark_out_format=json
   local ranks
   for ranks in 2 4; do
-    run "collectives of $ranks ranks" "$gpu_bench" --ranks=$ranks --benchmark_out="$out/bench/collectives_$ranks.json" \
+    run "collectives of $ranks ranks" "${ours[@]}" "$gpu_bench" --ranks=$ranks --benchmark_out="$out/bench/collectives_$ranks.json" \
       --benchmark_out_format=json
   done
   if command -v nvidia-cuda-mps-control >/dev/null; then
     export CUDA_MPS_PIPE_DIRECTORY="$out/.mps" CUDA_MPS_LOG_DIRECTORY="$out/.mps"
     mkdir -p "$out/.mps"
     if nvidia-cuda-mps-control -d >>"$out/log.txt" 2>&1; then
-      run "collectives of 2 ranks under MPS" "$gpu_bench" --ranks=2 --benchmark_out="$out/bench/collectives_2_mps.json" \
+      run "collectives of 2 ranks under MPS" "${ours[@]}" "$gpu_bench" --ranks=2 --benchmark_out="$out/bench/collectives_2_mps.json" \
         --benchmark_out_format=json
       echo quit | nvidia-cuda-mps-control >>"$out/log.txt" 2>&1
     else
@@ -186,7 +188,7 @@ bench() {
   fi
   command -v compute-sanitizer >/dev/null && [ -n "$operator_test" ] &&
     for tool in memcheck racecheck initcheck; do
-      run "operators under $tool" sh -c "compute-sanitizer --tool $tool --error-exitcode 9 '$operator_test' \
+      run "operators under $tool" "${ours[@]}" sh -c "compute-sanitizer --tool $tool --error-exitcode 9 '$operator_test' \
         >'$out/bench/sanitizer_$tool.log' 2>&1"
     done
 }
@@ -215,9 +217,14 @@ llama_1b_seq2048 --model llama --vocab 32000 --layers 16 --hidden 2048 --heads 3
 EOF
 }
 
-say "stages: $stages on $device; $("$windtunnel" --version)"
+say "stages: $stages on $device; $("${ours[@]}" "$windtunnel" --version)"
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader \
   >>"$out/log.txt" 2>&1
+# Whether there is a device at all is said once, not for every scenario.
+if [ "$device" = cuda ]; then
+  missing=$("${ours[@]}" "$windtunnel" run "$(file_of gpt2_124m_1xcuda)" --set run.steps=1 --set run.warmup=1 --set batch.micro=1 -q 2>&1 >/dev/null) ||
+    { say "nothing can be measured: $missing"; exit 1; }
+fi
 for stage in $stages; do
   # A single stage has nine minutes less what it needs to end; of all of them together none may take what the next ones need.
   case $stages in *\ *) case $stage in calibrate | single) budget=340 ;; *) budget=150 ;; esac ;; *) budget=500 ;; esac

@@ -52,10 +52,13 @@ make_namespace() {
   ip netns exec "$1" sysctl -qw net.ipv4.tcp_slow_start_after_idle=0 2> /dev/null
 }
 
-# shape NAMESPACE INTERFACE: the token bucket holds the largest packet that TCP hands down at once (64 KiB) and little more, so that
-# hardly anything passes faster than the rate; the queue behind it loses nothing.
+# shape NAMESPACE INTERFACE: the token bucket holds what passes in 0.7 ms, so that hardly anything goes faster than the rate after a pause,
+# and TCP hands down no larger packet than that; the queue behind it loses nothing.
 shape() {
-  tc -n "$1" qdisc add dev "$2" root tbf rate "${mbits}mbit" burst 96kb limit 8mb 2> "$work/reason" ||
+  local burst=$((mbits * 88))
+  [ $burst -ge 10000 ] || burst=10000
+  ip -n "$1" link set dev "$2" gso_max_size $((burst > 67536 ? 65536 : burst - 2000)) 2> /dev/null
+  tc -n "$1" qdisc add dev "$2" root tbf rate "${mbits}mbit" burst $burst limit 8mb 2> "$work/reason" ||
     skip "no rate can be set here (tc tbf): $(tr '\n' ' ' < "$work/reason")"
 }
 

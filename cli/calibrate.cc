@@ -63,6 +63,8 @@ Result<int> CalibrateCommand(const Options& options) {
   const std::string& device = plans.front().scenario.cluster.device;
   for (const Plan& plan : plans) {
     const std::string& own = plan.scenario.cluster.device;
+    if (!RunsHere(own) && own == "cuda")
+      return Failed("{}: cluster.device: no CUDA device was found", plan.scenario.name);
     if (!RunsHere(own))
       return InvalidInput("{}: cluster.device is {}, which is not at hand: nothing can be measured",
                           plan.scenario.name, own);

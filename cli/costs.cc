@@ -34,7 +34,8 @@ std::string CacheFile(const Profile& machine) {
 std::string SnapshotFile(const std::string& cache_file, const Plan& plan) {
   std::string operators = fmt::format("{} ranks\n", plan.world_size);
   if (plan.scenario.run.backend != Backend::kGloo) operators += CommunicatorName(plan) + "\n";
-  if (plan.scenario.cluster.nodes > 1) operators += CommunicatorName(plan, plan.axes[0].groups[0]) + "\n";
+  if (plan.scenario.cluster.nodes > 1 && !plan.axes.empty())
+    operators += CommunicatorName(plan, plan.axes[0].groups[0]) + "\n";
   for (const Role& role : plan.roles)
     for (const Op& op : role.steady.ops) operators += CostKey(op.kind) + "\n";
   return cache_file.substr(0, cache_file.size() - std::string(".json").size()) + ".scenario-" +

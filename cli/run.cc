@@ -115,7 +115,7 @@ Result<int> RunLiveCommand(const Options& options) {
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
-                        DensePeak(plan, MachineProfile())};
+                        DensePeak(plan, MachineProfile(KindOfDevice(plan.scenario.cluster.device)))};
   std::unique_ptr<NodeGroup> nodes;
   if (!joins) {
     WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));

@@ -67,8 +67,11 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
 Executor::~Executor() = default;
 
 Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
-  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, mode).Run();
-  Run_ run{program, step, mode, NotedStep(program, step)};
+  const int64_t noted_step = &program == &role_.restore    ? FlightRecorder::kRestore
+                             : &program == &role_.evaluate ? FlightRecorder::kEvaluation
+                                                           : step;
+  if (device_.queues() != nullptr) return QueuedRun(*this, program, step, noted_step, mode).Run();
+  Run_ run{program, step, mode, noted_step};
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;
   run.timeline.spans.reserve(program.ops.size());
@@ -87,14 +90,9 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
   return std::move(run.timeline);
 }
 
-int64_t Executor::NotedStep(const Program& program, int64_t step) const {
-  if (&program == &role_.restore) return FlightRecorder::kRestore;
-  return &program == &role_.evaluate ? FlightRecorder::kEvaluation : step;
-}
-
 void Executor::ForgetBatches() {
   if (queued_ == nullptr) return;
-  for (StagedBatch& batch : queued_->batches) batch.step = StagedBatch::kNothing;
+  for (StagedBatch& batch : queued_->batches) batch.step = -1;
 }
 
 Status Executor::Execute(Run_& run, OpIndex index) {

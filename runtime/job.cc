@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json_numbers.h"
+
 namespace windtunnel {
 namespace {
 
@@ -15,7 +17,7 @@ Json ToJson(const std::vector<Duration>& durations) {
   for (Duration duration : durations) json.push_back(duration.picoseconds());
   return json;
 }
-Duration ToDuration(const Json& json) { return Picoseconds(json.get<int64_t>()); }
+Duration ToDuration(const Json& json) { return Picoseconds(WholeNumber<int64_t>(json)); }
 std::vector<Duration> ToDurations(const Json& json) {
   std::vector<Duration> durations;
   for (const Json& value : json) durations.push_back(ToDuration(value));
@@ -45,15 +47,15 @@ Json ToJson(const Timeline& timeline) {
 
 Timeline ToTimeline(const Json& json) {
   Timeline timeline;
-  timeline.rank = json.at("rank").get<int>();
+  timeline.rank = WholeNumber<int>(json.at("rank"));
   timeline.end = ToDuration(json.at("end"));
   timeline.host_computes = json.at("host_computes").get<bool>();
-  const auto spans = json.at("spans").get<std::vector<int64_t>>();
+  const auto spans = WholeNumbers<int64_t>(json.at("spans"));
   for (size_t i = 0; i + 3 < spans.size(); i += 4) {
     timeline.spans.push_back(Span{static_cast<OpIndex>(spans[i]), static_cast<StreamId>(spans[i + 1]),
                                   Picoseconds(spans[i + 2]), Picoseconds(spans[i + 3])});
   }
-  const auto memory = json.at("memory").get<std::vector<int64_t>>();
+  const auto memory = WholeNumbers<int64_t>(json.at("memory"));
   for (size_t i = 0; i + 3 < memory.size(); i += 4) {
     timeline.memory.push_back(MemorySample{static_cast<OpIndex>(memory[i]), Picoseconds(memory[i + 1]),
                                            Bytes(memory[i + 2]), Bytes(memory[i + 3])});
@@ -76,14 +78,14 @@ Json ToJson(const MemoryPeak& peak) {
 
 MemoryPeak ToPeak(const Json& json) {
   MemoryPeak peak;
-  peak.allocated = Bytes(json.at("allocated").get<int64_t>());
-  peak.reserved = Bytes(json.at("reserved").get<int64_t>());
-  peak.host_allocated = Bytes(json.at("host_allocated").get<int64_t>());
-  peak.allocated_at_reserved = Bytes(json.at("allocated_at_reserved").get<int64_t>());
-  peak.largest_unserved = Bytes(json.at("largest_unserved").get<int64_t>());
+  peak.allocated = Bytes(WholeNumber<int64_t>(json.at("allocated")));
+  peak.reserved = Bytes(WholeNumber<int64_t>(json.at("reserved")));
+  peak.host_allocated = Bytes(WholeNumber<int64_t>(json.at("host_allocated")));
+  peak.allocated_at_reserved = Bytes(WholeNumber<int64_t>(json.at("allocated_at_reserved")));
+  peak.largest_unserved = Bytes(WholeNumber<int64_t>(json.at("largest_unserved")));
   for (int i = 0; i < kCategories; ++i) {
-    peak.by_category[i] = Bytes(json.at("by_category").at(i).get<int64_t>());
-    peak.host_by_category[i] = Bytes(json.at("host_by_category").at(i).get<int64_t>());
+    peak.by_category[i] = Bytes(WholeNumber<int64_t>(json.at("by_category").at(i)));
+    peak.host_by_category[i] = Bytes(WholeNumber<int64_t>(json.at("host_by_category").at(i)));
   }
   return peak;
 }
@@ -105,13 +107,13 @@ Json ToJson(const RunOptions& run) {
 RunOptions ToRunOptions(const Json& json) {
   RunOptions run;
   run.checkpoints = json.at("checkpoints").get<std::string>();
-  run.checkpoint_every = json.at("checkpoint_every").get<int64_t>();
-  run.keep = json.at("keep").get<int64_t>();
+  run.checkpoint_every = WholeNumber<int64_t>(json.at("checkpoint_every"));
+  run.keep = WholeNumber<int64_t>(json.at("keep"));
   run.resume_from = json.at("resume_from").get<std::string>();
   run.evaluates = json.at("evaluates").get<bool>();
   run.import_weights = json.at("import_weights").get<std::string>();
   const Json& reporting = json.at("reporting");
-  run.reporting.every = reporting.at("every").get<int64_t>();
+  run.reporting.every = WholeNumber<int64_t>(reporting.at("every"));
   run.reporting.lines = reporting.at("lines").get<bool>();
   run.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
   run.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
@@ -151,8 +153,8 @@ CollectiveSamples ToCollectiveSamples(const Json& json) {
   CollectiveSamples c;
   c.op = json.at("op").get<std::string>();
   c.backend = json.at("backend").get<std::string>();
-  c.bytes = json.at("bytes").get<int64_t>();
-  c.ranks = json.at("ranks").get<int>();
+  c.bytes = WholeNumber<int64_t>(json.at("bytes"));
+  c.ranks = WholeNumber<int>(json.at("ranks"));
   c.arrived = ToDurations(json.at("arrived"));
   c.done = ToDurations(json.at("done"));
   c.core_time = ToDurations(json.at("core_time"));
@@ -171,15 +173,15 @@ Result<Job> ParseJob(const std::string& text, const std::string& where) {
     Job job;
     job.mode = json.at("mode") == "calibrate" ? Job::Mode::kCalibrate : Job::Mode::kRun;
     job.scenario = json.at("scenario").get<std::string>();
-    job.world_size = json.at("world_size").get<int>();
-    job.local_ranks = json.at("local_ranks").get<int>();
-    job.cores = json.at("cores").get<int64_t>();
+    job.world_size = WholeNumber<int>(json.at("world_size"));
+    job.local_ranks = WholeNumber<int>(json.at("local_ranks"));
+    job.cores = WholeNumber<int64_t>(json.at("cores"));
     job.host = json.at("host").get<std::string>();
     job.interface = json.at("interface").get<std::string>();
-    job.store_port = json.at("store_port").get<int>();
+    job.store_port = WholeNumber<int>(json.at("store_port"));
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
-    job.collective_timeout_ms = json.at("collective_timeout_ms").get<int64_t>();
+    job.collective_timeout_ms = WholeNumber<int64_t>(json.at("collective_timeout_ms"));
     job.run = ToRunOptions(json.at("run"));
     return job;
   } catch (const Json::exception& error) {
@@ -244,22 +246,22 @@ std::string Serialize(const RankRun& run) {
 Result<RankRun> ParseRankRun(const std::string& bytes) {
   return Parse<RankRun>(bytes, "a measurement", [](const Json& json) {
     RankRun run;
-    run.first_step = json.at("first_step").get<int64_t>();
+    run.first_step = WholeNumber<int64_t>(json.at("first_step"));
     for (const Json& save : json.at("saves")) {
-      run.saves.push_back(
-          {save.at(0).get<int64_t>(), ToDuration(save.at(1)), Bytes(save.at(2).get<int64_t>())});
+      run.saves.push_back({WholeNumber<int64_t>(save.at(0)), ToDuration(save.at(1)),
+                           Bytes(WholeNumber<int64_t>(save.at(2)))});
     }
-    run.steps_after_saves = json.at("steps_after_saves").get<int64_t>();
+    run.steps_after_saves = WholeNumber<int64_t>(json.at("steps_after_saves"));
     run.held_out_losses = json.at("held_out_losses").get<std::vector<double>>();
-    run.held_out_sequences = json.at("held_out_sequences").get<int64_t>();
+    run.held_out_sequences = WholeNumber<int64_t>(json.at("held_out_sequences"));
     run.losses = json.at("losses").get<std::vector<double>>();
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
     for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));
     for (const Json& timeline : json.at("traced")) run.traced.push_back(ToTimeline(timeline));
     run.initial = ToPeak(json.at("initial"));
     run.steady = ToPeak(json.at("steady"));
-    run.resident_growth = Bytes(json.at("resident_growth").get<int64_t>());
-    run.outside_allocator = Bytes(json.at("outside_allocator").get<int64_t>());
+    run.resident_growth = Bytes(WholeNumber<int64_t>(json.at("resident_growth")));
+    run.outside_allocator = Bytes(WholeNumber<int64_t>(json.at("outside_allocator")));
     return run;
   });
 }
@@ -283,7 +285,7 @@ Result<CalibrationSamples> ParseCalibrationSamples(const std::string& bytes) {
     samples.common_mode = json.at("common_mode").get<std::vector<double>>();
     for (const Json& collective : json.at("collectives"))
       samples.collectives.push_back(ToCollectiveSamples(collective));
-    samples.outside_allocator = Bytes(json.at("outside_allocator").get<int64_t>());
+    samples.outside_allocator = Bytes(WholeNumber<int64_t>(json.at("outside_allocator")));
     return samples;
   });
 }

@@ -108,7 +108,7 @@ Status MpiChannel::Stage(const Fingerprint& fingerprint, const void* data, size_
   WT_CHECK_LE(bytes, kMessageBytes);
   staged_ = (staged_ + 1) % kOutgoing;
   auto& outgoing = outgoing_[staged_];
-  if (outgoing == nullptr) outgoing = std::make_unique<Outgoing>();
+  if (outgoing == nullptr) outgoing = std::make_unique_for_overwrite<Outgoing>();
   WT_RETURN_IF_ERROR(Await(outgoing->sends, "peers did not take what this rank sent"));
   outgoing->sends.clear();
   outgoing->message.fingerprint = fingerprint;
@@ -128,7 +128,7 @@ Status MpiChannel::SendStaged(int peer) {
 }
 
 Result<void*> MpiChannel::Receive(int peer, const Fingerprint& expected) {
-  if (received_[peer] == nullptr) received_[peer] = std::make_unique<Message>();
+  if (received_[peer] == nullptr) received_[peer] = std::make_unique_for_overwrite<Message>();
   Message& message = *received_[peer];
   MPI_Request request = MPI_REQUEST_NULL;
   const auto start = [&] {

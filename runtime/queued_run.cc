@@ -19,11 +19,12 @@ Bytes BytesOf(const TensorRef& tensor) {
 
 }  // namespace
 
-QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, const ExecutionMode& mode)
+QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
+                     const ExecutionMode& mode)
     : executor_(executor),
       program_(program),
       step_(step),
-      noted_step_(executor.NotedStep(program, step)),
+      noted_step_(noted_step),
       mode_(mode),
       queues_(*executor.device_.queues()),
       state_(*executor.queued_),
@@ -40,6 +41,10 @@ QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, c
 Result<Timeline> QueuedRun::Run() {
   NoteAwaited();
   executor_.host_times_.clear();
+  // Steps have other samples from here on.
+  if (noted_step_ == FlightRecorder::kRestore)
+    for (StagedBatch& batch : state_.batches)
+      batch = {.address = batch.address, .bytes = batch.bytes, .read = 0};
   WT_RETURN_IF_ERROR(queues_.Restart());
   start_ = last_issue_ = executor_.started_ = Clock::now();
   std::fill(covered_.begin(), covered_.end(), state_.issued);  // all queues are idle
@@ -155,6 +160,7 @@ Status QueuedRun::Communicate(OpIndex index) {
   }
   tickets_[index] =
       executor_.CommunicatorOf(op.stream).Submit(op.kind, executor_.reads_, executor_.writes_, op.name);
+  executor_.recorder_.NoteSubmitted(noted_step_, index, tickets_[index]);
   submitted_.push_back(index);
   return Ok();
 }
@@ -275,18 +281,16 @@ Status QueuedRun::Compute(OpIndex index) {
 // ---- batches: made ahead of time in memory that the device reads by itself ---------------------------------------------------
 
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
+  const bool held_out = noted_step_ == FlightRecorder::kEvaluation;
   Bytes bytes;
   for (const TensorRef& tensor : writes) bytes += BytesOf(tensor).RoundedUpTo(Bytes(64));
-  const bool is_held_out = noted_step_ == FlightRecorder::kEvaluation;
-  const int64_t content = is_held_out ? -2 - step : step;
   StagedBatch* free = nullptr;
   for (StagedBatch& batch : state_.batches) {
-    if (batch.step == content && batch.micro_batch == op.micro_batch && batch.bytes == bytes) return &batch;
-    if (batch.bytes != bytes || (!is_held_out && batch.step >= step_)) continue;
-    bool is_read = batch.read == DeviceQueues::kNever;
-    if (!is_read) {
-      WT_ASSIGN_OR_RETURN(is_read, queues_.IsDone(batch.read));
-    }
+    const bool is_it =
+        batch.step == step && batch.held_out == held_out && batch.micro_batch == op.micro_batch;
+    if (is_it && batch.bytes == bytes) return &batch;
+    if (batch.bytes != bytes || batch.read == DeviceQueues::kNever) continue;
+    WT_ASSIGN_OR_RETURN(const bool is_read, queues_.IsDone(batch.read));
     if (is_read && free == nullptr) free = &batch;
   }
   if (free == nullptr) {
@@ -302,9 +306,10 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
     at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
   }
   const int context_rank = executor_.plan_.mesh.PlaceOf(executor_.rank_).context;
-  if (is_held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
+  if (held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
   else executor_.loader_.Load(op, step, context_rank, staged);
-  free->step = content;
+  free->step = step;
+  free->held_out = held_out;
   free->micro_batch = op.micro_batch;
   free->read = DeviceQueues::kNever;
   return free;

@@ -22,9 +22,9 @@ namespace windtunnel {
 struct StagedBatch {
   uint64_t address = 0;
   Bytes bytes;
-  static constexpr int64_t kNothing = -1;
-  int64_t step = kNothing, micro_batch = -1;  // what is in it; of held-out batch b step -2 - b
-  DeviceQueues::Event read = DeviceQueues::kNever;
+  int64_t step = -1, micro_batch = -1;  // what is in it; -1: nothing
+  bool held_out = false;
+  DeviceQueues::Event read = DeviceQueues::kNever;  // behind the copy to the device; kNever: not taken yet
 };
 
 struct QueuedState {
@@ -39,7 +39,9 @@ struct QueuedState {
 
 class QueuedRun {
  public:
-  QueuedRun(Executor& executor, const Program& program, int64_t step, const ExecutionMode& mode);
+  // `noted_step`: as the flight recorder tells programs apart.
+  QueuedRun(Executor& executor, const Program& program, int64_t step, int64_t noted_step,
+            const ExecutionMode& mode);
   Result<Timeline> Run();
 
  private:
@@ -79,8 +81,7 @@ class QueuedRun {
 
   Executor& executor_;
   const Program& program_;
-  const int64_t step_;
-  const int64_t noted_step_;  // as the flight recorder tells programs apart
+  const int64_t step_, noted_step_;
   const ExecutionMode& mode_;
   DeviceQueues& queues_;
   QueuedState& state_;

@@ -140,7 +140,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
     run.steps_after_saves = 0;
   }
   run.saves = checkpoints.saves();
-  for (int64_t step = 0; !spans && step < kTracedSteps; ++step) {
+  for (int64_t step = 0; !spans && !run.timelines.empty() && step < kTracedSteps; ++step) {
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
     run.traced.push_back(std::move(timeline));
   }

@@ -8,7 +8,6 @@
 
 #include "runtime/cuda/device.h"
 #include "runtime/nccl/communicator.h"
-#include "scenarios/words.h"
 
 namespace windtunnel {
 
@@ -42,12 +41,11 @@ Status CheckBackend(const Plan& plan, bool on_cuda) {
                          "use ddp")
                    : Ok();
   }
-  if (plan.world_size == 1) return Ok();
-  if (on_cuda && backend != Backend::kNccl)
-    return Unsupported("run.backend: {} moves the host's memory; with cluster.device cuda use nccl",
-                       WordOf(backend));
   if (!on_cuda && backend == Backend::kNccl)
-    return Unsupported("run.backend: nccl moves a GPU's memory; with cluster.device cpu use gloo or mpi");
+    return Unsupported("run.backend: nccl is for GPUs; on a cpu it is gloo or mpi");
+  if (on_cuda && backend != Backend::kNccl && plan.world_size > 1)
+    return Unsupported("run.backend: {} moves the host's memory; with cluster.device cuda use nccl",
+                       backend == Backend::kMpi ? "mpi" : "gloo");
   return Ok();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/json_numbers.h"
 
 namespace windtunnel {
 namespace {
@@ -34,11 +35,11 @@ Result<StepOfRank> ParseStepOfRank(const std::string& bytes) {
   try {
     const Json json = Json::from_cbor(bytes);
     StepOfRank step;
-    step.step = json.at(0).get<int64_t>();
+    step.step = WholeNumber<int64_t>(json.at(0));
     if (!json.at(1).is_null()) step.loss = json.at(1).get<double>();
-    step.time = Picoseconds(json.at(2).get<int64_t>());
-    step.allocated = Bytes(json.at(3).get<int64_t>());
-    step.reserved = Bytes(json.at(4).get<int64_t>());
+    step.time = Picoseconds(WholeNumber<int64_t>(json.at(2)));
+    step.allocated = Bytes(WholeNumber<int64_t>(json.at(3)));
+    step.reserved = Bytes(WholeNumber<int64_t>(json.at(4)));
     return step;
   } catch (const Json::exception& error) {
     return Failed("cannot read a step's report from a rank: {}", error.what());

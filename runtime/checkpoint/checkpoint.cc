@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/json_numbers.h"
 #include "runtime/checkpoint/files.h"
 
 namespace windtunnel {
@@ -56,8 +57,8 @@ Json ToJson(const std::vector<StridedRuns>& runs) {
 std::vector<StridedRuns> ToRuns(const Json& json) {
   std::vector<StridedRuns> runs;
   for (const Json& run : json) {
-    runs.push_back({run.at(0).get<int64_t>(), run.at(1).get<int64_t>(), run.at(2).get<int64_t>(),
-                    run.at(3).get<int64_t>()});
+    runs.push_back({WholeNumber<int64_t>(run.at(0)), WholeNumber<int64_t>(run.at(1)),
+                    WholeNumber<int64_t>(run.at(2)), WholeNumber<int64_t>(run.at(3))});
   }
   return runs;
 }
@@ -116,18 +117,18 @@ Result<std::string> SealMetadata(const std::string& text) {
 struct CheckpointFormat {
   static void Read(const Json& json, Checkpoint& checkpoint) {
     CheckpointInfo& info = checkpoint.info_;
-    info.step = json.at("step").get<int64_t>();
-    info.samples = json.at("samples").get<int64_t>();
-    info.seed = json.at("seed").get<uint64_t>();
-    info.world_size = json.at("world_size").get<int>();
+    info.step = WholeNumber<int64_t>(json.at("step"));
+    info.samples = WholeNumber<int64_t>(json.at("samples"));
+    info.seed = WholeNumber<uint64_t>(json.at("seed"));
+    info.world_size = WholeNumber<int>(json.at("world_size"));
     info.optimizer = json.at("optimizer").get<std::string>();
     info.scenario = json.at("scenario").get<std::string>();
     for (const auto& [name, tensor] : json.at("tensors").items()) {
       Checkpoint::Tensor& read = checkpoint.tensors_[name];
-      read.shape = tensor.at("shape").get<std::vector<int64_t>>();
+      read.shape = WholeNumbers<int64_t>(tensor.at("shape"));
       for (const Json& piece : tensor.at("pieces")) {
         read.pieces.push_back({piece.at("file").get<std::string>(), piece.at("key").get<std::string>(),
-                               ToRuns(piece.at("runs")), piece.at("crc32").get<uint32_t>()});
+                               ToRuns(piece.at("runs")), WholeNumber<uint32_t>(piece.at("crc32"))});
       }
     }
   }

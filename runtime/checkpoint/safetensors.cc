@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_numbers.h"
 #include "runtime/checkpoint/files.h"
 
 namespace windtunnel {
@@ -63,8 +64,8 @@ std::vector<float> Widen(const std::string& bytes, Convert convert) {
 SafetensorsTensor ReadTensor(const Json& json) {
   SafetensorsTensor tensor;
   tensor.dtype = json.at("dtype").get<std::string>();
-  tensor.shape = json.at("shape").get<std::vector<int64_t>>();
-  const auto offsets = json.at("data_offsets").get<std::vector<int64_t>>();
+  tensor.shape = WholeNumbers<int64_t>(json.at("shape"));
+  const auto offsets = WholeNumbers<int64_t>(json.at("data_offsets"));
   tensor.begin = offsets.at(0);
   tensor.end = offsets.at(1);
   return tensor;

@@ -90,19 +90,17 @@ class NcclCommunicator : public DeviceCommunicator {
     ncclResult_t result;
     if (options_.parent != nullptr) {
       auto& parent = static_cast<NcclCommunicator&>(*options_.parent);
-      ncclComm_t made = nullptr;
       result = parent.Call(
-          [&](ncclComm_t whole) { return api_.split(whole, options_.color, rank(), &made, &config); });
+          [&](ncclComm_t whole) { return api_.split(whole, options_.color, rank(), &made_, &config); });
       // The parent may be used again when it is settled.
       WT_RETURN_IF_ERROR(Explain(parent.Settle(deadline, result)));
       result = ncclInProgress;
-      communicator_ = made;
-      if (made == nullptr) return Failed("NCCL split nothing off for group '{}'", options_.name);
+      communicator_ = made_;
+      if (made_ == nullptr) return Failed("NCCL split nothing off for group '{}'", options_.name);
     } else {
       WT_ASSIGN_OR_RETURN(ncclUniqueId id, AgreeOnId());
-      ncclComm_t made = nullptr;
       result = api_.init(&made, size(), id, rank(), &config);
-      communicator_ = made;
+      communicator_ = made_;
     }
     WT_RETURN_IF_ERROR(Explain(Settle(deadline, result)));
     watcher_ = std::thread([this] { Watch(); });
@@ -414,7 +412,9 @@ class NcclCommunicator : public DeviceCommunicator {
   const NcclOptions options_;
   OperatorNumbers numbers_;
   DeviceQueues::Queue queue_ = -1;
-  uint64_t barrier_ = 0;                            // memory of the device that a barrier sums up
+  uint64_t barrier_ = 0;  // memory of the device that a barrier sums up
+  ncclComm_t made_ =
+      nullptr;  // where NCCL puts a new communicator, from a thread of its own and when it is ready
   std::timed_mutex calling_;                        // one thread at a time calls NCCL about the communicator
   std::atomic<ncclComm_t> communicator_ = nullptr;  // null again once aborted
   std::shared_ptr<NcclTickets> tickets_;

@@ -114,6 +114,24 @@ for backend in gloo mpi; do
   [ -s "$work/out1" ] && fail "node 1 reports: $(cat "$work/out1")"
 done
 
+# Costs between nodes are measured over their link, and kept by its name; timings are not judged here.
+next_port
+two_nodes=(--set cluster.nodes=2 --set cluster.devices_per_node=1 --set "cluster.network.inter_node={kind: ethernet, gbits_per_nic: 1}")
+for node in 1 0; do
+  "$windtunnel" compare "$work/gpt.yaml" "${set[@]}" "${two_nodes[@]}" --node-rank $node --master-addr 127.0.0.1 --master-port $port \
+    -q --no-progress > "$work/out$node" 2> "$work/err$node" &
+  launchers[node]=$!
+done
+wait "${launchers[0]}"
+status=$?
+[ $status = 0 ] || [ $status = 3 ] || fail "compare on two nodes: $(cat "$work/err0")"
+wait "${launchers[1]}" || fail "node 1: $(cat "$work/err1")"
+grep -q 'gloo over 2 nodes of ethernet 1 Gb/s' "$XDG_CACHE_HOME"/windtunnel/*.json || fail "no costs over two nodes were kept"
+"$windtunnel" compare "$work/gpt.yaml" "${set[@]}" "${two_nodes[@]}" -q 2> "$work/err" || fail "compare without nodes: $(cat "$work/err")"
+"$windtunnel" predict "$work/gpt.yaml" "${two_nodes[@]}" --set "parallel.pipeline={size: 2}" --set batch.accumulate=4 2> "$work/err"
+status=$?
+[ $status = 2 ] && grep -q 'lacks the costs' "$work/err" || fail "a pipeline over two nodes: exit status $status: $(cat "$work/err")"
+
 # A rank on the second node is killed: the first says so, and neither leaves anything.
 next_port
 for node in 1 0; do

@@ -88,6 +88,8 @@ TEST(StepSummary, ARanksStepSurvivesTheStore) {
     EXPECT_EQ(read->allocated, MiB(5));
     EXPECT_EQ(read->reserved, MiB(7));
   }
+  // [1, null, 1e194, 1, 1]: no picoseconds
+  EXPECT_FALSE(ParseStepOfRank("\x85\x01\xf6\xfb\x68\x40\x01\x01\x01\x01\x01\x01\x01\x01"));
   EXPECT_FALSE(ParseStepOfRank("nonsense"));
   EXPECT_FALSE(ParseStepOfRank(""));
 }

@@ -36,13 +36,14 @@ TEST(Shipped, FilesLoadUnderTheirOwnNameAndRoundTrip) {
   }
 }
 
-// "ddp_gpt_2rank", "dp_gpt_2threads", and of other devices than this machine's "fsdp_llama7b_8xa100".
+// "ddp_gpt_2rank", "dp_gpt_2threads", "ddp_gpt_2nodes_1gbit" (a rank on each), and of other devices than this machine's "fsdp_llama7b_8xa100".
 TEST(Shipped, NamesEndInTheWorldSize) {
   for (const std::string& file : ShippedFiles()) {
     Scenario scenario = LoadScenario(file, {}).value();
     const bool one_process = scenario.parallel.data.kind == DataParallelKind::kDp;
     const std::string what = scenario.cluster.device != "cpu" ? "x" + scenario.cluster.device.substr(0, 4)
                              : one_process                    ? "threads"
+                             : scenario.cluster.nodes > 1     ? "nodes"
                                                               : "rank";
     EXPECT_NE(file.find("_" + std::to_string(scenario.WorldSize()) + what), std::string::npos) << file;
   }

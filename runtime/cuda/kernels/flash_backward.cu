@@ -11,10 +11,10 @@ WT_DEVICE float LogSumExpAt(const float* log_sum_exp, int row, int rows) {
   return row < rows ? log_sum_exp[row] * kLog2E : std::numeric_limits<float>::infinity();
 }
 
-// A block has 64 queries of one head, a warp 16 of them: dQ = dS K, dS = P (dO V^T - D) scale.
-template <typename T, int kHeadDim, int kKeys>
+// A block has 64 kTiles queries of one head, a warp 16 kTiles of them: dQ = dS K, dS = P (dO V^T - D) scale.
+template <typename T, int kHeadDim, int kTiles, int kKeys>
 struct FlashQueryGradientKernel {
-  static constexpr int kThreads = kFlashThreads, kRows = 16 * kFlashWarps, kResidentBlocks = 2;
+  static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
   using QueryTile = FlashTile<T, kRows, kHeadDim>;
   using KeyTile = FlashTile<T, kKeys, kHeadDim>;
   static constexpr int64_t kSharedBytes = 2 * (2 * QueryTile::kElements + 2 * 2 * KeyTile::kElements);
@@ -25,26 +25,34 @@ struct FlashQueryGradientKernel {
   bool accumulate;
   T* dqueries;
 
+  // Of the rows lane / 4 and lane / 4 + 8 of sixteen.
+  struct RowStatistics {
+    float log_sum_exp[2], product[2];
+  };
+
   WT_DEVICE void operator()() const {
     const int head = BlockY(), sequence = BlockZ(), head_dim = shape.head_dim;
     const QueryTile query_tile{SharedMemory<T>()}, dout_tile{SharedMemory<T>() + QueryTile::kElements};
-    const Tile queries = TileAt(shape.queries, kRows, static_cast<int>(GridX()) - 1 - BlockX());
+    const Tile queries = TileAt(shape.queries, kRows, GridX() - 1 - BlockX());
     const int64_t first_row = shape.Row(sequence, queries.chunk) + queries.first;
     query_tile.Fetch(in.queries + first_row * shape.query_stride + head * head_dim, shape.query_stride,
                      queries.rows, head_dim);
     dout_tile.Fetch(saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride,
                     queries.rows, head_dim);
-    const int first = Thread() / kWarp * 16;
+    const int first = Thread() / kWarp * kWarpRows;
     const int64_t statistic = shape.Statistic(sequence, head, queries.chunk) + queries.first;
-    float log_sum_exp[2], product[2];
+    RowStatistics statistics[kTiles];
     WT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int row = first + RowOfElement(2 * half);
-      log_sum_exp[half] = LogSumExpAt(saved.log_sum_exp + statistic, row, queries.rows);
-      product[half] = row < queries.rows ? saved.products[statistic + row] : 0.0f;
+    for (int m = 0; m < kTiles; ++m) {
+      WT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int row = first + 16 * m + RowOfElement(2 * half);
+        statistics[m].log_sum_exp[half] = LogSumExpAt(saved.log_sum_exp + statistic, row, queries.rows);
+        statistics[m].product[half] = row < queries.rows ? saved.products[statistic + row] : 0.0f;
+      }
     }
 
-    Results<kHeadDim / 8> result;
+    float result[kTiles][kHeadDim / 8][4];
     ClearResults(result);
     VisibleKeys coming(shape.keys, kKeys, queries);
     int stage = 0;
@@ -57,22 +65,29 @@ struct FlashQueryGradientKernel {
       AsyncCommit();
       AsyncWait<1>();
       SyncThreads();
-      Results<kKeys / 8> s, d;
+      float s[kTiles][kKeys / 8][4], d[kTiles][kKeys / 8][4];
       ClearResults(s);
       ClearResults(d);
       AddTimesTransposed<T>(query_tile, first, StageTile(stage, 0), kHeadDim, s);
-      if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first)
-        Hide(keys, queries.position + first, s);
+      if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
+        WT_UNROLL
+        for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
+      }
       AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
-      ScoreGradients(log_sum_exp, product, d, s);
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) ScoreGradients(statistics[m], d[m], s[m]);
       AddResultsTimes<T>(s, StageTile(stage, 0), result);
       SyncThreads();
       stage ^= 1;
     }
     AsyncWait<0>();
     const float one[2] = {1.0f, 1.0f};
-    StoreResults(result, one, queries.rows - first, head_dim, accumulate,
-                 dqueries + (first_row + first) * shape.query_stride + head * head_dim, shape.query_stride);
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      const int row = first + 16 * m;
+      StoreResults(result[m], one, queries.rows - row, head_dim, accumulate,
+                   dqueries + (first_row + row) * shape.query_stride + head * head_dim, shape.query_stride);
+    }
   }
 
   static WT_DEVICE KeyTile StageTile(int stage, int which) {
@@ -87,24 +102,25 @@ struct FlashQueryGradientKernel {
   }
 
   // s: scores -> gradients of the scores; d: gradients of the probabilities.
-  WT_DEVICE void ScoreGradients(const float (&log_sum_exp)[2], const float (&product)[2],
-                                const Results<kKeys / 8>& d, Results<kKeys / 8>& s) const {
+  WT_DEVICE void ScoreGradients(const RowStatistics& row, const Results<kKeys / 8>& d,
+                                Results<kKeys / 8>& s) const {
     const float scale = shape.scale * kLog2E;
     WT_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       WT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const float p = Exp2Fast(s[n][i] * scale - log_sum_exp[i / 2]);
-        s[n][i] = p * (d[n][i] - product[i / 2]) * shape.scale;
+        const float p = Exp2Fast(s[n][i] * scale - row.log_sum_exp[i / 2]);
+        s[n][i] = p * (d[n][i] - row.product[i / 2]) * shape.scale;
       }
     }
   }
 };
 
-// A block has 64 keys of one key head, a warp 16 of them: dV = P^T dO, dK = dS^T Q, summed over the queries of all heads that share it.
-template <typename T, int kHeadDim, int kQueries>
+// A block has 64 kTiles keys of one key head, a warp 16 kTiles of them: dV = P^T dO, dK = dS^T Q, summed over the queries of all heads that
+// share it.
+template <typename T, int kHeadDim, int kTiles, int kQueries>
 struct FlashKeyGradientKernel {
-  static constexpr int kThreads = kFlashThreads, kRows = 16 * kFlashWarps;
+  static constexpr int kThreads = kFlashThreads, kWarpRows = 16 * kTiles, kRows = kFlashWarps * kWarpRows;
   using KeyTile = FlashTile<T, kRows, kHeadDim>;
   using QueryTile = FlashTile<T, kQueries, kHeadDim>;
   // Behind the tiles: of each stage's queries, log-sum-exp and products with the gradient.
@@ -124,9 +140,9 @@ struct FlashKeyGradientKernel {
     const int64_t at = (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
     key_tile.Fetch(in.keys + at, shape.key_stride, keys.rows, head_dim);
     value_tile.Fetch(in.values + at, shape.key_stride, keys.rows, head_dim);
-    const int first = Thread() / kWarp * 16;
+    const int first = Thread() / kWarp * kWarpRows;
 
-    Results<kHeadDim / 8> of_keys, of_values;
+    float of_keys[kTiles][kHeadDim / 8][4], of_values[kTiles][kHeadDim / 8][4];
     ClearResults(of_keys);
     ClearResults(of_values);
     SeeingQueries coming(shape.queries, kQueries, keys, group);
@@ -140,24 +156,33 @@ struct FlashKeyGradientKernel {
       AsyncCommit();
       AsyncWait<1>();
       SyncThreads();
-      Results<kQueries / 8> p, d;
+      float p[kTiles][kQueries / 8][4], d[kTiles][kQueries / 8][4];
       ClearResults(p);
       AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
-      if (keys.position + first + 15 > position) HideFromEarlier(keys.position + first, position, p);
-      Exponentiate(stage, p);
+      if (keys.position + first + kWarpRows - 1 > position) {
+        WT_UNROLL
+        for (int m = 0; m < kTiles; ++m) HideFromEarlier(keys.position + first + 16 * m, position, p[m]);
+      }
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) Exponentiate(stage, p[m]);
       AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
       ClearResults(d);
       AddTimesTransposed<T>(value_tile, first, StageTile(stage, 1), kHeadDim, d);
-      ScoreGradients(stage, p, d);
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) ScoreGradients(stage, p[m], d[m]);
       AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
       SyncThreads();
       stage ^= 1;
     }
     AsyncWait<0>();
     const float one[2] = {1.0f, 1.0f};
-    const int64_t warp_at = at + first * shape.key_stride;
-    StoreResults(of_keys, one, keys.rows - first, head_dim, false, dkeys + warp_at, shape.key_stride);
-    StoreResults(of_values, one, keys.rows - first, head_dim, false, dvalues + warp_at, shape.key_stride);
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      const int row = first + 16 * m;
+      const int64_t row_at = at + row * shape.key_stride;
+      StoreResults(of_keys[m], one, keys.rows - row, head_dim, false, dkeys + row_at, shape.key_stride);
+      StoreResults(of_values[m], one, keys.rows - row, head_dim, false, dvalues + row_at, shape.key_stride);
+    }
   }
 
   static WT_DEVICE QueryTile StageTile(int stage, int which) {
@@ -218,32 +243,38 @@ struct FlashKeyGradientKernel {
   }
 };
 
-template <typename T, int kHeadDim, int kKeys, int kQueries>
+template <typename KeyGradient, typename QueryGradient, typename T>
 void Backward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
               const AttentionSaved<T>& saved, bool accumulate_queries,
               const AttentionGradients<T>& gradients) {
-  using KeyGradient = FlashKeyGradientKernel<T, kHeadDim, kQueries>;
-  using QueryGradient = FlashQueryGradientKernel<T, kHeadDim, kKeys>;
-  const auto tiles = [](const Chunks& chunks) {
-    return chunks.count * CeilDivide(chunks.length, 16 * kFlashWarps);
+  const auto tiles = [](const Chunks& chunks, int rows) {
+    return chunks.count * CeilDivide(chunks.length, rows);
   };
   queue.Launch(KeyGradient{shape, in, saved, gradients.keys, gradients.values},
-               {tiles(shape.keys), shape.kv_heads, shape.batch}, KeyGradient::kSharedBytes);
+               {tiles(shape.keys, KeyGradient::kRows), shape.kv_heads, shape.batch},
+               KeyGradient::kSharedBytes);
   queue.Launch(QueryGradient{shape, in, saved, accumulate_queries, gradients.queries},
-               {tiles(shape.queries), shape.heads, shape.batch}, QueryGradient::kSharedBytes);
+               {tiles(shape.queries, QueryGradient::kRows), shape.heads, shape.batch},
+               QueryGradient::kSharedBytes);
 }
 
 }  // namespace
 
+// As many rows and columns as registers allow.
 template <typename T>
 void FlashBackward(Queue& queue, const AttentionShape& shape, const AttentionInputs<T>& in,
                    const AttentionSaved<T>& saved, bool accumulate_queries,
                    const AttentionGradients<T>& gradients) {
-  if (shape.head_dim <= 64)
-    return Backward<T, 64, 64, 64>(queue, shape, in, saved, accumulate_queries, gradients);
-  if (shape.head_dim <= 96)
-    return Backward<T, 96, 64, 32>(queue, shape, in, saved, accumulate_queries, gradients);
-  return Backward<T, 128, 64, 32>(queue, shape, in, saved, accumulate_queries, gradients);
+  if (shape.head_dim <= 64) {
+    Backward<FlashKeyGradientKernel<T, 64, 2, 32>, FlashQueryGradientKernel<T, 64, 2, 32>>(
+        queue, shape, in, saved, accumulate_queries, gradients);
+  } else if (shape.head_dim <= 96) {
+    Backward<FlashKeyGradientKernel<T, 96, 1, 32>, FlashQueryGradientKernel<T, 96, 1, 64>>(
+        queue, shape, in, saved, accumulate_queries, gradients);
+  } else {
+    Backward<FlashKeyGradientKernel<T, 128, 1, 32>, FlashQueryGradientKernel<T, 128, 1, 64>>(
+        queue, shape, in, saved, accumulate_queries, gradients);
+  }
 }
 
 template void FlashBackward<BFloat16>(Queue&, const AttentionShape&, const AttentionInputs<BFloat16>&,

@@ -38,9 +38,9 @@ struct FlashForwardKernel {
                      queries.rows, shape.head_dim);
 
     State state;
+    ClearResults(state.result);
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) {
-      ClearResults(state.result[m]);
       state.most[m][0] = state.most[m][1] = -std::numeric_limits<float>::infinity();
       state.sum[m][0] = state.sum[m][1] = 0.0f;
     }
@@ -82,25 +82,8 @@ struct FlashForwardKernel {
     const int first = Thread() / kWarp * kWarpRows;
     const float scale = shape.scale * kLog2E;
     float s[kTiles][kKeys / 8][4];
-    WT_UNROLL
-    for (int m = 0; m < kTiles; ++m) ClearResults(s[m]);
-    // The keys' fragments are loaded once for all rows of the warp.
-    WT_UNROLL
-    for (int k = 0; k < kHeadDim; k += 16) {
-      uint32_t a[kTiles][4];
-      WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) query_tile.Left(first + 16 * m, k, a[m]);
-      WT_UNROLL
-      for (int n = 0; n < kKeys / 16; ++n) {
-        uint32_t b[2][2];
-        key_tile.RightTransposed(n * 16, k, b);
-        WT_UNROLL
-        for (int m = 0; m < kTiles; ++m) {
-          MatrixMultiplyAdd<T>(s[m][2 * n], a[m], b[0]);
-          MatrixMultiplyAdd<T>(s[m][2 * n + 1], a[m], b[1]);
-        }
-      }
-    }
+    ClearResults(s);
+    AddTimesTransposed<T>(query_tile, first, key_tile, kHeadDim, s);
     if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
       WT_UNROLL
       for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
@@ -110,22 +93,7 @@ struct FlashForwardKernel {
       WT_UNROLL
       for (int half = 0; half < 2; ++half) Exponentiate(half, scale, s[m], state, m);
     }
-    WT_UNROLL
-    for (int k = 0; k < kKeys / 16; ++k) {
-      uint32_t a[kTiles][4];
-      WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) LeftOfResults<T>(s[m], k, a[m]);
-      WT_UNROLL
-      for (int n = 0; n < kHeadDim / 16; ++n) {
-        uint32_t b[2][2];
-        value_tile.Right(k * 16, n * 16, b);
-        WT_UNROLL
-        for (int m = 0; m < kTiles; ++m) {
-          MatrixMultiplyAdd<T>(state.result[m][2 * n], a[m], b[0]);
-          MatrixMultiplyAdd<T>(state.result[m][2 * n + 1], a[m], b[1]);
-        }
-      }
-    }
+    AddResultsTimes<T>(s, value_tile, state.result);
   }
 
   // Scores of one row of four lanes become 2^(scale score - scale maximum), and what was summed up so far shrinks to the new maximum.

@@ -24,13 +24,14 @@ struct FlashTile {
 
   // Begins to fetch `rows` rows of `columns` elements; zeros around them.
   WT_DEVICE void Fetch(const T* from, int64_t row_stride, int rows, int columns) const {
+    const int stride = static_cast<int>(row_stride);  // a tile is no longer than 2^31 elements
     constexpr int kPieces = kColumns / kPieceElements;
     WT_UNROLL
     for (int i = 0; i < kRows * kPieces / kFlashThreads; ++i) {
       const int piece = i * kFlashThreads + Thread();
       const int row = piece / kPieces, column = piece % kPieces * kPieceElements;
       const bool there = row < rows && column < columns;
-      AsyncCopy16(at + row * kStride + column, there ? from + row * row_stride + column : from, there);
+      AsyncCopy16(at + row * kStride + column, there ? from + (row * stride + column) : from, there);
     }
     static_assert(kRows * kPieces % kFlashThreads == 0);
   }
@@ -73,47 +74,61 @@ WT_DEVICE void LeftOfResults(const Results<kCount>& x, int k, uint32_t (&a)[4]) 
   a[3] = Packed<T>(x[2 * k + 1][2], x[2 * k + 1][3]);
 }
 
-// sums += rows [row, row + 16) of `left` times the transposed rows of `right`.
-template <typename T, int kCount, typename LeftTile, typename RightTile>
+// Of several times 16 rows, each fragment of the right factor is loaded once for all of them.
+
+// sums += rows [row, row + 16 kTiles) of `left` times the transposed rows of `right`.
+template <typename T, int kTiles, int kCount, typename LeftTile, typename RightTile>
 WT_DEVICE void AddTimesTransposed(const LeftTile& left, int row, const RightTile& right, int columns,
-                                  Results<kCount>& sums) {
+                                  float (&sums)[kTiles][kCount][4]) {
   WT_UNROLL
   for (int k = 0; k < columns; k += 16) {
-    uint32_t a[4];
-    left.Left(row, k, a);
+    uint32_t a[kTiles][4];
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) left.Left(row + 16 * m, k, a[m]);
     WT_UNROLL
     for (int n = 0; n < kCount / 2; ++n) {
       uint32_t b[2][2];
       right.RightTransposed(n * 16, k, b);
-      MatrixMultiplyAdd<T>(sums[2 * n], a, b[0]);
-      MatrixMultiplyAdd<T>(sums[2 * n + 1], a, b[1]);
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) {
+        MatrixMultiplyAdd<T>(sums[m][2 * n], a[m], b[0]);
+        MatrixMultiplyAdd<T>(sums[m][2 * n + 1], a[m], b[1]);
+      }
     }
   }
 }
 
-// sums += x (16 rows by 8 kDepth columns, rounded to T) times the rows of `right`.
-template <typename T, int kDepth, int kCount, typename RightTile>
-WT_DEVICE void AddResultsTimes(const Results<kDepth>& x, const RightTile& right, Results<kCount>& sums) {
+// sums += x (16 kTiles rows by 8 kDepth columns, rounded to T) times the rows of `right`.
+template <typename T, int kTiles, int kDepth, int kCount, typename RightTile>
+WT_DEVICE void AddResultsTimes(const float (&x)[kTiles][kDepth][4], const RightTile& right,
+                               float (&sums)[kTiles][kCount][4]) {
   WT_UNROLL
   for (int k = 0; k < kDepth / 2; ++k) {
-    uint32_t a[4];
-    LeftOfResults<T>(x, k, a);
+    uint32_t a[kTiles][4];
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) LeftOfResults<T>(x[m], k, a[m]);
     WT_UNROLL
     for (int n = 0; n < kCount / 2; ++n) {
       uint32_t b[2][2];
       right.Right(k * 16, n * 16, b);
-      MatrixMultiplyAdd<T>(sums[2 * n], a, b[0]);
-      MatrixMultiplyAdd<T>(sums[2 * n + 1], a, b[1]);
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) {
+        MatrixMultiplyAdd<T>(sums[m][2 * n], a[m], b[0]);
+        MatrixMultiplyAdd<T>(sums[m][2 * n + 1], a[m], b[1]);
+      }
     }
   }
 }
 
-template <int kCount>
-WT_DEVICE void ClearResults(Results<kCount>& x) {
+template <int kTiles, int kCount>
+WT_DEVICE void ClearResults(float (&x)[kTiles][kCount][4]) {
   WT_UNROLL
-  for (int n = 0; n < kCount; ++n) {
+  for (int m = 0; m < kTiles; ++m) {
     WT_UNROLL
-    for (int i = 0; i < 4; ++i) x[n][i] = 0.0f;
+    for (int n = 0; n < kCount; ++n) {
+      WT_UNROLL
+      for (int i = 0; i < 4; ++i) x[m][n][i] = 0.0f;
+    }
   }
 }
 
@@ -143,7 +158,7 @@ WT_DEVICE void StoreResults(const Results<kCount>& x, const float (&scale)[2], i
     for (int n = 0; n < kCount; ++n) {
       const int column = ColumnOfElement(n, 0);
       if (column >= columns) continue;
-      uint32_t* const place = reinterpret_cast<uint32_t*>(to + row * row_stride + column);
+      uint32_t* const place = reinterpret_cast<uint32_t*>(to + (row * static_cast<int>(row_stride) + column));
       float first = x[n][2 * half] * scale[half], second = x[n][2 * half + 1] * scale[half];
       if (accumulate) {
         first += OneOf<T>(*place, 0);

@@ -121,7 +121,7 @@ TEST(FlashTile, ProductWithTheTransposedIsTheMatrices) {
     const auto a = TileOf<16>(m.a, shared);
     const auto b = TileOf<32>(m.b, shared + a.kElements);
     SyncThreads();
-    Results<4> sums;
+    Results<4> sums[1];
     ClearResults(sums);
     AddTimesTransposed<BFloat16>(a, 0, b, 16, sums);
     for (int n = 0; n < 4; ++n) {
@@ -129,7 +129,7 @@ TEST(FlashTile, ProductWithTheTransposedIsTheMatrices) {
         float expected = 0.0f;
         for (int k = 0; k < 16; ++k)
           expected += m.a[RowOfElement(i) * 16 + k] * m.b[ColumnOfElement(n, i) * 16 + k];
-        EXPECT_EQ(sums[n][i], expected);
+        EXPECT_EQ(sums[0][n][i], expected);
       }
     }
   });
@@ -141,11 +141,11 @@ TEST(FlashTile, ResultsTimesATileAreTheProductOfThree) {
     auto* const shared = SharedMemory<BFloat16>();
     const auto b = TileOf<32>(m.b, shared);
     SyncThreads();
-    Results<4> left;  // 16 x 32: element (r, c) is r - c
+    Results<4> left[1];  // 16 x 32: element (r, c) is r - c
     for (int n = 0; n < 4; ++n) {
-      for (int i = 0; i < 4; ++i) left[n][i] = static_cast<float>(RowOfElement(i) - ColumnOfElement(n, i));
+      for (int i = 0; i < 4; ++i) left[0][n][i] = static_cast<float>(RowOfElement(i) - ColumnOfElement(n, i));
     }
-    Results<2> sums;
+    Results<2> sums[1];
     ClearResults(sums);
     AddResultsTimes<BFloat16>(left, b, sums);
     for (int n = 0; n < 2; ++n) {
@@ -153,7 +153,7 @@ TEST(FlashTile, ResultsTimesATileAreTheProductOfThree) {
         float expected = 0.0f;
         for (int k = 0; k < 32; ++k)
           expected += static_cast<float>(RowOfElement(i) - k) * m.b[k * 16 + ColumnOfElement(n, i)];
-        EXPECT_EQ(sums[n][i], expected);
+        EXPECT_EQ(sums[0][n][i], expected);
       }
     }
   });

@@ -35,12 +35,12 @@ struct Matrix {
 // Whole pieces of 16 bytes in every type; an odd number; fewer than a piece; more rows than blocks.
 std::vector<Matrix> Matrices(bool large) {
   std::vector<Matrix> all = {{3, 64}, {5, 1032}, {37, 33}, {2, 3}, {70, 8}};
-  if (large) all.insert(all.end(), {{4096, 1600}, {2048, 5120}, {1000, 1031}});
+  if (large) all.insert(all.end(), {{1024, 1600}, {512, 5120}, {1000, 1031}});
   return all;
 }
 
 void AddElementwise(Cases& c) {
-  for (int64_t n : {int64_t{1}, int64_t{1000}, int64_t{9001}, int64_t{c.large ? 5'000'001 : 17}}) {
+  for (int64_t n : {int64_t{1}, int64_t{1000}, int64_t{9001}, int64_t{c.large ? 1'000'001 : 17}}) {
     for (DType to : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
       c.Add("copy", Copy{n, c.dtype, to}).Read(c.dtype, n).Write(to, n);
       c.Add("copy scaled", Copy{n, c.dtype, to, 0.3}).Read(c.dtype, n).Write(to, n);
@@ -125,7 +125,7 @@ void AddEmbeddings(Cases& c) {
     int64_t sequences, seq, vocab, hidden;
   };
   std::vector<Shape> shapes = {{3, 50, 40, 40}, {2, 200, 1000, 1040}, {1, 7, 5, 33}};
-  if (c.large) shapes.push_back({8, 1024, 50257, 1600});
+  if (c.large) shapes.push_back({4, 1024, 5000, 1600});
   for (const Shape& s : shapes) {
     const int64_t tokens = s.sequences * s.seq;
     for (int kind = 0; kind < 4; ++kind) {
@@ -162,7 +162,7 @@ void AddLosses(Cases& c) {
     int64_t rows, vocab;
   };
   std::vector<Shape> shapes = {{5, 4096}, {9, 5003}, {3, 10}, {12, 1}};
-  if (c.large) shapes.push_back({1024, 50257});
+  if (c.large) shapes.push_back({256, 50257});
   for (const Shape& s : shapes) {
     const int64_t n = s.rows * s.vocab;
     for (int64_t offset : {0, 1}) {
@@ -206,7 +206,7 @@ void AddRope(Cases& c) {
     int64_t batch, seq, heads, kv_heads, head_dim;
   };
   std::vector<Shape> shapes = {{2, 70, 3, 1, 64}, {1, 9, 2, 2, 10}, {1, 5, 4, 2, 128}};
-  if (c.large) shapes.push_back({4, 4096, 32, 8, 128});
+  if (c.large) shapes.push_back({1, 2048, 32, 8, 128});
   for (const Shape& s : shapes) {
     for (int kind = 0; kind < 3; ++kind) {
       const bool split = kind == 2 && s.seq % 2 == 0;
@@ -265,7 +265,7 @@ void AddExperts(Cases& c) {
     int64_t tokens, experts, top_k, capacity, hidden;
   };
   std::vector<Shape> shapes = {{300, 8, 2, 60, 40}, {70, 4, 1, 30, 33}, {33, 16, 4, 100, 64}};
-  if (c.large) shapes.push_back({8192, 64, 6, 900, 1024});
+  if (c.large) shapes.push_back({2048, 16, 4, 600, 1024});
   for (const Shape& s : shapes) {
     const int64_t choices = s.tokens * s.top_k, rows = s.experts * s.capacity;
     c.Add("route tokens", RouteTokens{s.tokens, s.experts, s.top_k, s.capacity, c.dtype})
@@ -312,7 +312,7 @@ void AddExperts(Cases& c) {
 void AddOptimizers(Cases& c) {
   std::vector<int64_t> lengths = {1, 20'000, 64, 333};
   for (int64_t i = 0; i < 110; ++i) lengths.push_back(3 + i % 50);
-  if (c.large) lengths.push_back(10'000'000);
+  if (c.large) lengths.push_back(2'000'000);
   const auto tensors = static_cast<int64_t>(lengths.size());
   const int64_t elements = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   std::vector<int> replicas;
