@@ -93,7 +93,9 @@ class Campaign:
         for attempt in range(2):
             directory = self.work / f"undisturbed_{attempt}"
             began = time.monotonic()
-            subprocess.run(self.command(directory, []), check=True, env=self.environment(), stdout=subprocess.DEVNULL)
+            run = subprocess.run(self.command(directory, []), env=self.environment(), capture_output=True, text=True)
+            if run.returncode != 0:
+                sys.exit(f"the undisturbed run ended with status {run.returncode}: {run.stderr}")
             durations.append(time.monotonic() - began)
         return tensor_files(newest(directory)), min(durations)
 

@@ -67,6 +67,8 @@ class Executor {
   std::span<const float> Values(const Slice& slice) const;
   // Puts values there, between programs. REQUIRES: as many as the slice has elements.
   Status SetValues(const Slice& slice, std::span<const float> values);
+  // Data begin again somewhere else: what was loaded ahead of time for the next step is not what comes.
+  void ForgetBatches();
   // Whether the buffer has memory now.
   bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
   // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
