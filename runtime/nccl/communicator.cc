@@ -99,7 +99,7 @@ class NcclCommunicator : public DeviceCommunicator {
       if (made_ == nullptr) return Failed("NCCL split nothing off for group '{}'", options_.name);
     } else {
       WT_ASSIGN_OR_RETURN(ncclUniqueId id, AgreeOnId());
-      result = api_.init(&made, size(), id, rank(), &config);
+      result = api_.init(&made_, size(), id, rank(), &config);
       communicator_ = made_;
     }
     WT_RETURN_IF_ERROR(Explain(Settle(deadline, result)));
