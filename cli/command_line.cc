@@ -35,7 +35,12 @@ class Parser {
     app_.footer(
         "Exit status: 0 success, 1 the work failed, 2 wrong usage or a bad file, 3 outside the tolerance.\n"
         "docs/contract.md describes the files; `windtunnel COMMAND --help` the options of a command.");
-    AddScenarioCommands();
+    AddPredict();
+    AddRun();
+    AddCompare();
+    AddCalibrate();
+    AddValidate();
+    AddExplain();
     AddSearch();
     AddProfileCommands();
     AddCheckpointCommands();
@@ -109,13 +114,15 @@ class Parser {
     command.add_option(what, options_.files, description)->required()->type_name("");
   }
 
-  void AddScenarioCommands() {
+  void AddPredict() {
     CLI::App* predict = AddCommand(app_, "predict", Command::kPredict, "Simulate the scenario's step.");
     AddFiles(*predict, "SCENARIO", "A scenario file");
     AddCommon(*predict);
     AddFolding(*predict);
     AddReports(*predict);
+  }
 
+  void AddRun() {
     CLI::App* run =
         AddCommand(app_, "run", Command::kRun,
                    "Run the scenario's step live: launches the local ranks, or joins when RANK is set.");
@@ -131,7 +138,9 @@ class Parser {
     AddReports(*run);
     AddTraining(*run);
     AddNodes(*run);
+  }
 
+  void AddCompare() {
     CLI::App* compare = AddCommand(app_, "compare", Command::kCompare,
                                    "Calibrate what is missing, predict, run live, and compare.");
     AddFiles(*compare, "SCENARIO", "Scenario files");
@@ -140,7 +149,9 @@ class Parser {
     AddCommon(*compare);
     AddFolding(*compare);
     AddReports(*compare);
+  }
 
+  void AddCalibrate() {
     CLI::App* calibrate = AddCommand(app_, "calibrate", Command::kCalibrate,
                                      "Measure kernels and collectives of this machine into a profile.");
     calibrate
@@ -158,7 +169,9 @@ class Parser {
     AddNodes(*calibrate);
     calibrate->add_flag("--recalibrate", options_.recalibrate, "Measure all costs again");
     AddCommon(*calibrate);
+  }
 
+  void AddValidate() {
     CLI::App* validate = AddCommand(app_, "validate", Command::kValidate,
                                     "Predict published measurements and print the errors.");
     AddFiles(*validate, "ROWS", "Files of validation rows (JSON, one object a line)");
@@ -175,7 +188,9 @@ class Parser {
         ->type_name("FILE");
     validate->add_option("--json", options_.json, "Write the errors as JSON; - is standard output")
         ->type_name("FILE");
+  }
 
+  void AddExplain() {
     CLI::App* explain =
         AddCommand(app_, "explain", Command::kExplain, "Say where the step time and the memory go.");
     AddFiles(*explain, "SCENARIO", "A scenario file");

@@ -13,9 +13,8 @@ Duration Between(DeviceQueues::Clock::time_point from, DeviceQueues::Clock::time
   return Picoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count() * 1000);
 }
 
-Bytes BytesOf(const TensorRef& tensor) {
-  return Bytes(tensor.elements * 4);
-}  // ids, features and targets alike
+// Of a batch's ids, features or targets.
+Bytes BytesOf(const TensorRef& tensor) { return Bytes(tensor.elements * 4); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runtime/adam_constants.h"
 #include "runtime/cpu/isa.h"
 
 namespace windtunnel::cpu {
@@ -48,17 +49,7 @@ WT_CPU_KERNEL void SgdWithMomentum(int64_t n, SgdConstants c, Tensors t) {
   }
 }
 
-struct AdamConstants {
-  float beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float step_size;     // lr / (1 - beta1^t)
-  float v_correction;  // 1 / sqrt(1 - beta2^t)
-  float eps;
-  float decoupled_decay;  // AdamW: 1 - lr * weight_decay, else 1
-  float coupled_decay;    // Adam: weight_decay, else 0
-};
-
-// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p -= step_size * m / (sqrt(v) * v_correction
-// + eps).
+// runtime/adam_constants.h has the formulas.
 WT_CPU_KERNEL void Adam(int64_t n, AdamConstants c, Tensors t) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -75,23 +66,6 @@ WT_CPU_KERNEL void Adam(int64_t n, AdamConstants c, Tensors t) {
 SgdConstants SgdConstantsOf(const OptimizerSpec& spec) {
   return {static_cast<float>(spec.lr), static_cast<float>(spec.weight_decay),
           static_cast<float>(spec.momentum)};
-}
-
-// In double precision, as torch's Python does: 1 - beta2 loses four digits in fp32.
-AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step) {
-  const double t = static_cast<double>(step + 1);
-  const bool decoupled = spec.kind == OptimizerKind::kAdamW;
-  AdamConstants c;
-  c.beta1 = static_cast<float>(spec.beta1);
-  c.beta2 = static_cast<float>(spec.beta2);
-  c.one_minus_beta1 = static_cast<float>(1.0 - spec.beta1);
-  c.one_minus_beta2 = static_cast<float>(1.0 - spec.beta2);
-  c.step_size = static_cast<float>(spec.lr / (1.0 - std::pow(spec.beta1, t)));
-  c.v_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(spec.beta2, t)));
-  c.eps = static_cast<float>(spec.eps);
-  c.decoupled_decay = decoupled ? static_cast<float>(1.0 - spec.lr * spec.weight_decay) : 1.0f;
-  c.coupled_decay = decoupled ? 0.0f : static_cast<float>(spec.weight_decay);
-  return c;
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-inline constexpr float kLog2E = 1.44269504f;
-
 // A row's log-sum-exp, base 2, where there is such a row; infinity, which makes probabilities zero, where not.
 WT_DEVICE float LogSumExpAt(const float* log_sum_exp, int row, int rows) {
   return row < rows ? log_sum_exp[row] * kLog2E : std::numeric_limits<float>::infinity();
@@ -40,47 +38,20 @@ struct FlashQueryGradientKernel {
     dout_tile.Fetch(saved.dout + first_row * shape.out_stride + head * head_dim, shape.out_stride,
                     queries.rows, head_dim);
     const int first = Thread() / kWarp * kWarpRows;
-    const int64_t statistic = shape.Statistic(sequence, head, queries.chunk) + queries.first;
     RowStatistics statistics[kTiles];
-    WT_UNROLL
-    for (int m = 0; m < kTiles; ++m) {
-      WT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int row = first + 16 * m + RowOfElement(2 * half);
-        statistics[m].log_sum_exp[half] = LogSumExpAt(saved.log_sum_exp + statistic, row, queries.rows);
-        statistics[m].product[half] = row < queries.rows ? saved.products[statistic + row] : 0.0f;
-      }
-    }
+    Load(shape.Statistic(sequence, head, queries.chunk) + queries.first, first, queries.rows, statistics);
 
     float result[kTiles][kHeadDim / 8][4];
     ClearResults(result);
     VisibleKeys coming(shape.keys, kKeys, queries);
-    int stage = 0;
-    if (!coming.done()) FetchKeys(coming.tile(), stage);
-    AsyncCommit();
-    while (!coming.done()) {
-      const Tile keys = coming.tile();
-      coming.Next();
-      if (!coming.done()) FetchKeys(coming.tile(), stage ^ 1);
-      AsyncCommit();
-      AsyncWait<1>();
-      SyncThreads();
-      float s[kTiles][kKeys / 8][4], d[kTiles][kKeys / 8][4];
-      ClearResults(s);
-      ClearResults(d);
-      AddTimesTransposed<T>(query_tile, first, StageTile(stage, 0), kHeadDim, s);
-      if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
-        WT_UNROLL
-        for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
-      }
-      AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
-      WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) ScoreGradients(statistics[m], d[m], s[m]);
-      AddResultsTimes<T>(s, StageTile(stage, 0), result);
-      SyncThreads();
-      stage ^= 1;
-    }
-    AsyncWait<0>();
+    ForEachFetched(
+        coming,
+        [&](const VisibleKeys& next, int stage) {
+          FetchKeysAndValues(shape, in, next.tile(), StageTile(stage, 0), StageTile(stage, 1));
+        },
+        [&](const Tile& keys, int stage) {
+          AddKeys(query_tile, dout_tile, queries, keys, stage, statistics, result);
+        });
     const float one[2] = {1.0f, 1.0f};
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) {
@@ -94,11 +65,34 @@ struct FlashQueryGradientKernel {
     return {SharedMemory<T>() + 2 * QueryTile::kElements + (2 * stage + which) * KeyTile::kElements};
   }
 
-  WT_DEVICE void FetchKeys(const Tile& tile, int stage) const {
-    const int64_t at = (shape.Row(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
-                       shape.KeyHead(BlockY()) * shape.head_dim;
-    StageTile(stage, 0).Fetch(in.keys + at, shape.key_stride, tile.rows, shape.head_dim);
-    StageTile(stage, 1).Fetch(in.values + at, shape.key_stride, tile.rows, shape.head_dim);
+  WT_DEVICE void Load(int64_t statistic, int first, int rows, RowStatistics (&statistics)[kTiles]) const {
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
+      WT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int row = first + 16 * m + RowOfElement(2 * half);
+        statistics[m].log_sum_exp[half] = LogSumExpAt(saved.log_sum_exp + statistic, row, rows);
+        statistics[m].product[half] = row < rows ? saved.products[statistic + row] : 0.0f;
+      }
+    }
+  }
+
+  WT_DEVICE void AddKeys(const QueryTile& query_tile, const QueryTile& dout_tile, const Tile& queries,
+                         const Tile& keys, int stage, const RowStatistics (&statistics)[kTiles],
+                         float (&result)[kTiles][kHeadDim / 8][4]) const {
+    const int first = Thread() / kWarp * kWarpRows;
+    float s[kTiles][kKeys / 8][4], d[kTiles][kKeys / 8][4];
+    ClearResults(s);
+    ClearResults(d);
+    AddTimesTransposed<T>(query_tile, first, StageTile(stage, 0), kHeadDim, s);
+    if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
+    }
+    AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) ScoreGradients(statistics[m], d[m], s[m]);
+    AddResultsTimes<T>(s, StageTile(stage, 0), result);
   }
 
   // s: scores -> gradients of the scores; d: gradients of the probabilities.
@@ -146,35 +140,12 @@ struct FlashKeyGradientKernel {
     ClearResults(of_keys);
     ClearResults(of_values);
     SeeingQueries coming(shape.queries, kQueries, keys, group);
-    int stage = 0;
-    if (!coming.done()) FetchQueries(coming, stage);
-    AsyncCommit();
-    while (!coming.done()) {
-      const int position = coming.tile().position;
-      coming.Next();
-      if (!coming.done()) FetchQueries(coming, stage ^ 1);
-      AsyncCommit();
-      AsyncWait<1>();
-      SyncThreads();
-      float p[kTiles][kQueries / 8][4], d[kTiles][kQueries / 8][4];
-      ClearResults(p);
-      AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
-      if (keys.position + first + kWarpRows - 1 > position) {
-        WT_UNROLL
-        for (int m = 0; m < kTiles; ++m) HideFromEarlier(keys.position + first + 16 * m, position, p[m]);
-      }
-      WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) Exponentiate(stage, p[m]);
-      AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
-      ClearResults(d);
-      AddTimesTransposed<T>(value_tile, first, StageTile(stage, 1), kHeadDim, d);
-      WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) ScoreGradients(stage, p[m], d[m]);
-      AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
-      SyncThreads();
-      stage ^= 1;
-    }
-    AsyncWait<0>();
+    ForEachFetched(
+        coming, [&](const SeeingQueries& next, int stage) { FetchQueries(next, stage); },
+        [&](const Tile& queries, int stage) {
+          AddQueries(key_tile, value_tile, keys.position + first, queries.position, stage, of_keys,
+                     of_values);
+        });
     const float one[2] = {1.0f, 1.0f};
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) {
@@ -205,6 +176,27 @@ struct FlashKeyGradientKernel {
       Statistics(stage, 0)[i] = LogSumExpAt(saved.log_sum_exp + statistic, i, tile.rows);
       Statistics(stage, 1)[i] = i < tile.rows ? saved.products[statistic + i] : 0.0f;
     }
+  }
+
+  WT_DEVICE void AddQueries(const KeyTile& key_tile, const KeyTile& value_tile, int key_position,
+                            int query_position, int stage, float (&of_keys)[kTiles][kHeadDim / 8][4],
+                            float (&of_values)[kTiles][kHeadDim / 8][4]) const {
+    const int first = Thread() / kWarp * kWarpRows;
+    float p[kTiles][kQueries / 8][4], d[kTiles][kQueries / 8][4];
+    ClearResults(p);
+    AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
+    if (key_position + kWarpRows - 1 > query_position) {
+      WT_UNROLL
+      for (int m = 0; m < kTiles; ++m) HideFromEarlier(key_position + 16 * m, query_position, p[m]);
+    }
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) Exponentiate(stage, p[m]);
+    AddResultsTimes<T>(p, StageTile(stage, 1), of_values);
+    ClearResults(d);
+    AddTimesTransposed<T>(value_tile, first, StageTile(stage, 1), kHeadDim, d);
+    WT_UNROLL
+    for (int m = 0; m < kTiles; ++m) ScoreGradients(stage, p[m], d[m]);
+    AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
   }
 
   // Scores (keys down, queries across) of queries that come before the key: minus infinity. Keys that there are not have rows of their own,

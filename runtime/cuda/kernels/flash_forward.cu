@@ -4,8 +4,6 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-inline constexpr float kLog2E = 1.44269504f;
-
 // Rows of a warp are 16 kTiles queries, of the same head; a block has those of four warps.
 template <typename T, int kHeadDim, int kTiles, int kKeys>
 struct FlashForwardKernel {
@@ -45,35 +43,18 @@ struct FlashForwardKernel {
       state.sum[m][0] = state.sum[m][1] = 0.0f;
     }
     VisibleKeys coming(shape.keys, kKeys, queries);
-    int stage = 0;
-    if (!coming.done()) FetchKeys(coming.tile(), stage);
-    AsyncCommit();
-    while (!coming.done()) {
-      const Tile keys = coming.tile();
-      coming.Next();
-      if (!coming.done()) FetchKeys(coming.tile(), stage ^ 1);
-      AsyncCommit();
-      AsyncWait<1>();
-      SyncThreads();
-      AddKeys(query_tile, queries, keys, stage, state);
-      SyncThreads();
-      stage ^= 1;
-    }
-    AsyncWait<0>();
-
+    ForEachFetched(
+        coming,
+        [&](const VisibleKeys& next, int stage) {
+          FetchKeysAndValues(shape, in, next.tile(), StageTile(stage, 0), StageTile(stage, 1));
+        },
+        [&](const Tile& keys, int stage) { AddKeys(query_tile, queries, keys, stage, state); });
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) Finish(queries, first_row, m, state);
   }
 
   static WT_DEVICE KeyTile StageTile(int stage, int which) {
     return {SharedMemory<T>() + QueryTile::kElements + (2 * stage + which) * KeyTile::kElements};
-  }
-
-  WT_DEVICE void FetchKeys(const Tile& tile, int stage) const {
-    const int64_t at = (shape.Row(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
-                       shape.KeyHead(BlockY()) * shape.head_dim;
-    StageTile(stage, 0).Fetch(in.keys + at, shape.key_stride, tile.rows, shape.head_dim);
-    StageTile(stage, 1).Fetch(in.values + at, shape.key_stride, tile.rows, shape.head_dim);
   }
 
   WT_DEVICE void AddKeys(const QueryTile& query_tile, const Tile& queries, const Tile& keys, int stage,

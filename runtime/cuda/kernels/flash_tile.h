@@ -9,7 +9,8 @@
 namespace windtunnel::WT_KERNELS {
 
 inline constexpr int kFlashThreads = 128, kFlashWarps = kFlashThreads / kWarp;
-inline constexpr int kPieceElements = 8;  // of 16 bits in 16 bytes
+inline constexpr int kPieceElements = 8;      // of 16 bits in 16 bytes
+inline constexpr float kLog2E = 1.44269504f;  // exponentials are of base 2
 
 #if defined(WT_DEVICE)
 
@@ -54,6 +55,36 @@ struct FlashTile {
     b[0][0] = all[0], b[0][1] = all[1], b[1][0] = all[2], b[1][1] = all[3];
   }
 };
+
+// use(tile, stage) for every tile of `coming`, whose fetch(coming, stage), begun a tile ahead, is done by then; stages are 0 and 1 in turn.
+template <typename Tiles, typename Fetch, typename Use>
+WT_DEVICE void ForEachFetched(Tiles& coming, Fetch fetch, Use use) {
+  int stage = 0;
+  if (!coming.done()) fetch(coming, stage);
+  AsyncCommit();
+  while (!coming.done()) {
+    const Tile tile = coming.tile();
+    coming.Next();
+    if (!coming.done()) fetch(coming, stage ^ 1);
+    AsyncCommit();
+    AsyncWait<1>();
+    SyncThreads();
+    use(tile, stage);
+    SyncThreads();
+    stage ^= 1;
+  }
+  AsyncWait<0>();
+}
+
+// Begins to fetch a tile of the block's keys and values.
+template <typename T, typename KeyTile>
+WT_DEVICE void FetchKeysAndValues(const AttentionShape& shape, const AttentionInputs<T>& in, const Tile& tile,
+                                  const KeyTile& keys, const KeyTile& values) {
+  const int64_t at = (shape.Row(BlockZ(), tile.chunk) + tile.first) * shape.key_stride +
+                     shape.KeyHead(BlockY()) * shape.head_dim;
+  keys.Fetch(in.keys + at, shape.key_stride, tile.rows, shape.head_dim);
+  values.Fetch(in.values + at, shape.key_stride, tile.rows, shape.head_dim);
+}
 
 // 16 rows by 8 kCount columns of results, as a warp holds them: of fragment n, a lane has columns 8 n + 2 (lane % 4) and the next of rows
 // lane / 4 (elements 0 and 1) and lane / 4 + 8 (2 and 3).

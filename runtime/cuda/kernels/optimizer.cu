@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runtime/adam_constants.h"
 #include "runtime/cuda/kernels/chunks.h"
 #include "runtime/cuda/kernels/partials.h"
 #include "runtime/cuda/kernels/reduce.h"
@@ -105,21 +106,16 @@ struct MomentumRule {
   }
 };
 
-// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p -= step_size * m / (sqrt(v) * v_correction + eps).
 struct AdamRule {
   static constexpr int kStates = 2;
-  float beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float step_size;     // lr / (1 - beta1^t)
-  float v_correction;  // 1 / sqrt(1 - beta2^t)
-  float eps;
-  float decoupled_decay;  // AdamW: 1 - lr * weight_decay, else 1
-  float coupled_decay;    // Adam: weight_decay, else 0
+  AdamConstants c;  // runtime/adam_constants.h has the formulas
 
   WT_DEVICE void operator()(Element& e) const {
-    const float g = e.gradient + coupled_decay * e.parameter;
-    e.m = beta1 * e.m + one_minus_beta1 * g;
-    e.v = beta2 * e.v + one_minus_beta2 * g * g;
-    e.parameter = e.parameter * decoupled_decay - step_size * e.m / (std::sqrt(e.v) * v_correction + eps);
+    const float g = e.gradient + c.coupled_decay * e.parameter;
+    e.m = c.beta1 * e.m + c.one_minus_beta1 * g;
+    e.v = c.beta2 * e.v + c.one_minus_beta2 * g * g;
+    e.parameter =
+        e.parameter * c.decoupled_decay - c.step_size * e.m / (std::sqrt(e.v) * c.v_correction + c.eps);
   }
 };
 
@@ -237,28 +233,11 @@ void Update(Queue& queue, const Rule& rule, const Operands& operands) {
       [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
 }
 
-// In double precision, as torch's Python does: 1 - beta2 loses four digits in fp32.
-AdamRule AdamRuleOf(const OptimizerSpec& spec, int64_t step) {
-  const double t = static_cast<double>(step + 1);
-  const bool decoupled = spec.kind == OptimizerKind::kAdamW;
-  AdamRule rule;
-  rule.beta1 = static_cast<float>(spec.beta1);
-  rule.beta2 = static_cast<float>(spec.beta2);
-  rule.one_minus_beta1 = static_cast<float>(1.0 - spec.beta1);
-  rule.one_minus_beta2 = static_cast<float>(1.0 - spec.beta2);
-  rule.step_size = static_cast<float>(spec.lr / (1.0 - std::pow(spec.beta1, t)));
-  rule.v_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(spec.beta2, t)));
-  rule.eps = static_cast<float>(spec.eps);
-  rule.decoupled_decay = decoupled ? static_cast<float>(1.0 - spec.lr * spec.weight_decay) : 1.0f;
-  rule.coupled_decay = decoupled ? 0.0f : static_cast<float>(spec.weight_decay);
-  return rule;
-}
-
 void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, const Operands& operands) {
   const OptimizerSpec& spec = op.spec;
   const float lr = static_cast<float>(spec.lr), decay = static_cast<float>(spec.weight_decay);
   if (spec.kind != OptimizerKind::kSgd) {
-    Update(queue, AdamRuleOf(spec, context.step), operands);
+    Update(queue, AdamRule{AdamConstantsOf(spec, context.step)}, operands);
   } else if (spec.momentum != 0.0) {
     Update(queue, MomentumRule{lr, decay, static_cast<float>(spec.momentum)}, operands);
   } else {

@@ -1,0 +1,24 @@
+// What Adam's update takes from its options, the same on every device.
+#pragma once
+
+#include <cstdint>
+
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p decoupled_decay - step_size m / (sqrt(v) v_correction + eps), with g
+// the gradient + coupled_decay p.
+struct AdamConstants {
+  float beta1, beta2, one_minus_beta1, one_minus_beta2;
+  float step_size;     // lr / (1 - beta1^t)
+  float v_correction;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+  float decoupled_decay;  // AdamW: 1 - lr * weight_decay, else 1
+  float coupled_decay;    // Adam: weight_decay, else 0
+};
+
+// Of the step after `step` others.
+AdamConstants AdamConstantsOf(const OptimizerSpec& spec, int64_t step);
+
+}  // namespace windtunnel

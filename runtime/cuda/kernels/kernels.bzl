@@ -1,0 +1,19 @@
+"""The kernels' files, without .cu."""
+
+# Each is compiled by nvcc, and by the host's compiler for //runtime/cuda/emulator.
+KERNELS = [
+    "activation",
+    "attention",
+    "elementwise",
+    "embedding",
+    "experts",
+    "flash_backward",
+    "flash_forward",
+    "initialize",
+    "loss",
+    "norm",
+    "optimizer",
+    "plain_attention",
+    "rearrange",
+    "rope",
+]
