@@ -104,6 +104,8 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(usable_);
   if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
+  if (op.phase == Phase::kRecompute && framework_.residuals.recompute != 1)
+    time = time.Scaled(framework_.residuals.recompute);
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 
