@@ -37,19 +37,9 @@ Status CheckPrecision(const PrecisionSpec& p) {
 }
 
 // Where ranks hold different experts.
-Status CheckShardsOfExperts(const Scenario& s) {
-  const DataParallelSpec& data = s.parallel.data;
-  if (s.parallel.expert.size == 1) return Ok();
-  if (data.kind == DataParallelKind::kFsdp) {
-    return UnsupportedKey("parallel.data.kind", "fsdp with parallel.expert.size > 1");
-  }
-  if (ShardRanks(s) > 1 && ShardRanks(s) != data.size * s.parallel.context.size) {
-    return UnsupportedKey("parallel.data.shard_size", "a part of the ranks with parallel.expert.size > 1");
-  }
-  if (data.find_unused_parameters) {
-    return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
-  }
-  return Ok();
+Status CheckSharedExperts(const Scenario& s) {
+  if (s.parallel.expert.size == 1 || !s.parallel.data.find_unused_parameters) return Ok();
+  return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
 }
 
 // What the step programs do not cover yet, by the scenario's key.
@@ -57,7 +47,7 @@ Status CheckSupported(const Scenario& s) {
   WT_RETURN_IF_ERROR(CheckTensorParallel(s));
   WT_RETURN_IF_ERROR(CheckContextParallel(s));
   WT_RETURN_IF_ERROR(CheckExperts(s));
-  WT_RETURN_IF_ERROR(CheckShardsOfExperts(s));
+  WT_RETURN_IF_ERROR(CheckSharedExperts(s));
   return CheckPrecision(s.precision);
 }
 

@@ -14,17 +14,27 @@ struct StrategyContext {
   const Scenario& scenario;
   Role& role;
   const std::vector<Module>& modules;
-  CollectiveStream& data;         // all data-parallel ranks
-  CollectiveStream& shard;        // those that one copy of the states is sharded over
-  CollectiveStream& replicate;    // those that hold the same shard
-  CollectiveStream& tensor;       // those that have parts of the same weights
-  CollectiveStream& expert;       // those that share the experts
-  CollectiveStream& expert_data;  // those of `data` that have the same experts
+  CollectiveStream& data;              // all data-parallel ranks
+  CollectiveStream& shard;             // those that one copy of the states is sharded over
+  CollectiveStream& replicate;         // those that hold the same shard
+  CollectiveStream& tensor;            // those that have parts of the same weights
+  CollectiveStream& expert;            // those that share the experts
+  CollectiveStream& expert_data;       // those of `data` that have the same experts
+  CollectiveStream& expert_shard;      // those of `expert_data` that states of experts are sharded over
+  CollectiveStream& expert_replicate;  // those that hold the same shard of them
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>
       model_parts;  // over which the parts of one model are spread: pipeline stages
 };
+
+// Over which ranks the norm of sharded gradients is summed: they hold all parts of the model's, and each part of what is not of experts
+// `dense_copies` times.
+struct NormRanks {
+  std::vector<CollectiveStream*> axes;
+  int dense_copies = 1;
+};
+NormRanks NormRanksOf(const StrategyContext& context);
 
 // Its hooks are for the parameters and modules of all stages of the rank.
 class DataParallel : public ParameterHooks {

@@ -15,6 +15,10 @@
 // Version 1 gathers into a flat parameter that the unit's tensors are parts of, and gradients are written into a flat gradient. Version 2
 // gathers parts of single tensors, copies them out into whole tensors (twice the unit for a moment), and packs gradients for
 // the reduction; an all-gather begins after the copying-out before it.
+//
+// Where ranks share experts, those of a layer are a unit of their own, in shards over the ranks that have the same ones (torchtitan's
+// mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks. Units of either kind are gathered, and reduced, one after
+// the other in the order of the program, as on FSDP 2's one stream for each, although they go over groups of their own.
 #pragma once
 
 #include <deque>
@@ -32,7 +36,12 @@ namespace windtunnel {
 struct UnitState {
   std::string name;
   std::vector<int> parameters;
+  CollectiveStream* shard_axis = nullptr;  // that it is divided among
+  CollectiveStream* replicate = nullptr;   // that hold the same shard
   ShardLayout layout;
+
+  int ranks() const { return shard_axis->ranks(); }
+  int64_t padded() const { return layout.shard * ranks(); }
 
   Slice values;    // the shard, fp32; in host memory with offload: param
   Slice master;    // in host memory, that the optimizer updates, with offload: optimizer
@@ -82,12 +91,10 @@ class Fsdp : public DataParallel {
  private:
   static constexpr int kNoUnit = -1;
   int UnitOf(ModuleId module) const { return unit_of_module_[module]; }
-  int ranks() const { return shard_.ranks(); }
-  int64_t Padded(const UnitState& unit) const { return unit.layout.shard * ranks(); }
   bool converts() const { return type_ != DType::kFloat32; }
   bool offloads_parameters() const { return spec_.offload == Offload::kParam; }
   // Gradients are written where the optimizer reads them: nothing is sharded, and one reduction a step sums them in place.
-  bool reduces_in_place() const;
+  bool ReducesInPlace(const UnitState& unit) const;
 
   void MakeBuffers(UnitState& unit);
   void InitializeUnit(ProgramBuilder& b, UnitState& unit);
@@ -95,6 +102,7 @@ class Fsdp : public DataParallel {
   void OrderBackward(const std::vector<Module>& modules, ModuleId module);
 
   void Gather(UnitState& unit);
+  void ForgetProgram();
   Slice GatherSource(UnitState& unit, OpIndex& ready);
   void LimitAllGathers();
   void FinishGather(UnitState& unit);
@@ -117,8 +125,8 @@ class Fsdp : public DataParallel {
   OptimizerSpec optimizer_spec_;
   DType type_, reduce_;
   int64_t micro_batches_;
-  CollectiveStream &shard_, &replicate_, &tensor_;
-  std::vector<CollectiveStream*> norm_axes_;
+  CollectiveStream &data_, &tensor_;
+  NormRanks norm_ranks_;
   StreamId copies_, host_;
   bool reshards_after_forward_;
   std::vector<UnitState> units_;
@@ -130,8 +138,9 @@ class Fsdp : public DataParallel {
 
   ProgramBuilder* b_ = nullptr;
   bool syncs_ = false, in_backward_ = false;
-  int last_reduced_ = kNoUnit;    // whose reduce-scatter may be under way
-  OpIndex last_unpacked_ = -1;    // version 2
+  int last_reduced_ = kNoUnit;  // whose reduce-scatter may be under way
+  OpIndex last_unpacked_ = -1;  // version 2
+  OpIndex last_gather_ = -1, last_scatter_ = -1, last_sum_ = -1;
   std::deque<OpIndex> released_;  // version 1: the last uses of units that were dropped, for the limiter
 };
 

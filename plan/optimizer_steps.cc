@@ -15,11 +15,11 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 }  // namespace
 
 OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                               const std::vector<OptimizerTarget>& targets, const CollectiveStream* experts)
+                               const std::vector<OptimizerTarget>& targets, int dense_copies)
     : role_(role),
       spec_(spec),
       tensor_(tensor),
-      expert_ranks_(experts == nullptr ? 1 : experts->ranks()),
+      dense_copies_(dense_copies),
       targets_(targets),
       states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
@@ -97,14 +97,14 @@ GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
   const bool has_copies = std::any_of(role_.parameters.begin(), role_.parameters.end(),
                                       [](const Parameter& parameter) { return parameter.is_copy; });
-  if (tensor_.ranks() == 1 && expert_ranks_ == 1 && !has_copies) {
+  if (tensor_.ranks() == 1 && dense_copies_ == 1 && !has_copies) {
     for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
   } else {
     for (const Parameter& parameter : role_.parameters) {
       if (parameter.is_copy) continue;
       gradients.push_back(GradientOf(parameter));
       norm.replicas.push_back((parameter.part.empty() ? tensor_.ranks() : 1) *
-                              (parameter.is_of_experts() ? 1 : expert_ranks_));
+                              (parameter.is_of_experts() ? 1 : dense_copies_));
     }
   }
   norm.tensors = static_cast<int64_t>(gradients.size());

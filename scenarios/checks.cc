@@ -299,6 +299,13 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
                "parallel.expert.size is {}, expected a divisor of data x context ({})", size, ranks);
   check.Expect(size == 1 || scenario.model.experts.has_value(), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected 1 for a model without model.experts", size);
+  const int64_t shard = scenario.parallel.data.shard_size;
+  check.Expect(shard == 0 || Divides(size, shard) || Divides(shard, size),
+               {"parallel.data.shard_size", "parallel.expert.size"},
+               "parallel.data.shard_size is {}, expected a divisor or a multiple of parallel.expert.size "
+               "({}), so that a "
+               "shard group has every expert equally often",
+               shard, size);
   if (!scenario.model.experts) return;
   check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,

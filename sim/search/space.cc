@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/model.h"
 #include "plan/stages.h"
@@ -184,8 +185,11 @@ class Enumeration {
       return "kind: dp goes with nothing else";
     if (c.shard_size > 0 && sharded && !Divides(c.shard_size, copies))
       return "shard_size does not divide data x context";
-    if (c.expert > 1 && (c.kind == DataParallelKind::kFsdp || c.shard_size > 0))
-      return "expert with shards of other ranks";
+    if (sharded && c.expert > 1) {
+      const int64_t shard = ShardRanks(ScenarioOf(base_, c));
+      if (!Divides(c.expert, shard) && !Divides(shard, c.expert))
+        return "expert and shard_size do not divide each other";
+    }
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
     const bool same_overlap = HasOverlapKey(c.kind) && c.data > 1;
