@@ -65,23 +65,13 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   }
 }
 
-bool SplitsBackward(const Schedule& schedule) {
-  for (const std::vector<Action>& actions : schedule.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == ActionKind::kWeightGradient) return true;
-    }
-  }
-  return false;
-}
-
+// ZeRO-2 reduces in every backward; between its halves it has nothing to reduce.
 Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule) {
-  const DataParallelKind kind = scenario.parallel.data.kind;
-  const bool reduces_each = kind == DataParallelKind::kFsdp || kind == DataParallelKind::kZero2;
-  if (reduces_each && SplitsBackward(schedule)) {
-    return Unsupported(
-        "parallel.data.kind: {} with a schedule that makes gradients of weights apart from those of inputs "
-        "({}) is not supported yet",
-        WordOf(kind), schedule.name);
+  if (scenario.parallel.data.kind == DataParallelKind::kZero2 && SplitsBackward(schedule)) {
+    return InvalidInput(
+        "parallel.data.kind: zero2 reduces gradients in every backward, expected zero1, ddp or fsdp with {}, "
+        "which makes gradients of weights apart from those of inputs",
+        schedule.name);
   }
   return Ok();
 }

@@ -25,7 +25,8 @@ struct StrategyContext {
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>
-      model_parts;  // over which the parts of one model are spread: pipeline stages
+      model_parts;               // over which the parts of one model are spread: pipeline stages
+  bool splits_backward = false;  // some gradients of weights are made apart from those of inputs
 };
 
 // Over which ranks the norm of sharded gradients is summed: they hold all parts of the model's, and each part of what is not of experts
@@ -49,8 +50,10 @@ class DataParallel : public ParameterHooks {
   // Around the forward and the backward of one micro-batch in one stage; forwards and backwards of several micro-batches and stages
   // follow each other in any order, but do not overlap.
   virtual void BeginForward() {}
-  // `is_last`: of this stage in this step.
+  // `is_last`: of this stage in this step, but for gradients of weights that it leaves.
   virtual void BeginBackward(bool is_last) = 0;
+  // Instead of BeginBackward: gradients of weights alone, that a backward of the micro-batch left. It has no hooks of modules.
+  virtual void BeginBackwardWeights() {}
   virtual void EndBackward() = 0;
   // Where the optimizer finds this rank's part of a gradient, after the last EndBackward.
   virtual Slice ReducedGradient(int index) = 0;

@@ -20,6 +20,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
+  splits_backward_ = context.splits_backward;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);
   unit_of_parameter_.resize(role_.parameters.size());
@@ -127,6 +128,7 @@ void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   for (UnitState& unit : units_) {
     if (step > 0) b.Free(unit.gradient.buffer);
     unit.gradient_alive = unit.gradient_holds = false;
+    unit.incomplete = static_cast<int64_t>(unit.parameters.size());
   }
 }
 
@@ -145,13 +147,20 @@ void Fsdp::BeginEvaluation(ProgramBuilder& b) {
 }
 
 void Fsdp::BeginBackward(bool is_last) {
-  syncs_ = is_last || spec_.sync == GradientSync::kEveryMicroBatch;
+  is_last_backward_ = is_last;
+  syncs_ = !splits_backward_ && (is_last || spec_.sync == GradientSync::kEveryMicroBatch);
+  in_weights_ = false;
   last_reduced_ = kNoUnit;
   for (UnitState& unit : units_) unit.backward_begun = false;
 }
 
+void Fsdp::BeginBackwardWeights() {
+  in_weights_ = true;
+  last_reduced_ = kNoUnit;
+}
+
 void Fsdp::EndBackward() {
-  if (!syncs_) return;
+  if (last_reduced_ == kNoUnit) return;
   b_->SetPhase(Phase::kGradientSync);
   for (int unit : backward_order_) Settle(units_[unit]);
 }
@@ -176,19 +185,22 @@ std::vector<OptimizerTarget> Fsdp::Targets() {
 void Fsdp::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets();
-  const bool from_host = spec_.offload == Offload::kOptimizer;
-  for (size_t i = 0; from_host && i < units_.size(); ++i) {
+  if (!optimizer_) {
+    optimizer_ =
+        std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, norm_ranks_.dense_copies);
+  }
+  optimizer_->SetTargets(targets);
+  optimizer_->AddTensorSums(b, copies_);
+  b.SetPhase(Phase::kOptimizer);
+  const bool to_host = spec_.offload == Offload::kOptimizer;
+  for (size_t i = 0; to_host && i < units_.size(); ++i) {
     targets[i].gradient = b.Temporary(units_[i].name + " shard.grad (host)", units_[i].layout.shard,
                                       Category::kGradients, DType::kFloat32, MemorySpace::kHost);
     b.WaitBeforeNextCompute(
         AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
                 units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
   }
-  if (!optimizer_)
-    optimizer_ =
-        std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, norm_ranks_.dense_copies);
   optimizer_->SetTargets(targets);
-  optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   CopyFromMasters(b, update);

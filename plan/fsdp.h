@@ -9,6 +9,10 @@
 //   backward_post   AG(i-1) after them, before RS(i)
 //   none            AG(i-1) at the beginning of unit i-1's own backward, behind RS(i)
 //
+// Where a pipeline's schedule makes gradients of weights apart from those of inputs, the backward of inputs gathers and drops a unit as any
+// backward does, and what makes the weights' needs no parameters. A unit is then reduced when the step's last gradient of its
+// parameters is there, be that in a backward (after the unit's) or in between of gradients of weights.
+//
 // A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole.
 // (With one stream that costs no time: the next unit's parameters come behind it anyway.)
 //
@@ -61,6 +65,7 @@ struct UnitState {
   Slice arriving;
   OpIndex scattered = -1, reduced = -1;
   bool gradient_alive = false, gradient_holds = false;
+  int64_t incomplete = 0;  // parameters of which gradients are still to come in this step
 };
 
 class Fsdp : public DataParallel {
@@ -69,8 +74,9 @@ class Fsdp : public DataParallel {
 
   void Initialize(ProgramBuilder& b) override;
   void BeginStep(ProgramBuilder& b, int64_t step) override;
-  void BeginForward() override { in_backward_ = false; }
+  void BeginForward() override { in_backward_ = in_weights_ = false; }
   void BeginBackward(bool is_last) override;
+  void BeginBackwardWeights() override;
   void EndBackward() override;
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
@@ -85,7 +91,7 @@ class Fsdp : public DataParallel {
   Slice Values(int index) override;
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
-  void Ready(int index, bool) override { holds_[index] = true; }
+  void Ready(int index, bool is_last) override;
   void Wrote(int index) override { holds_[index] = true; }
 
  private:
@@ -111,6 +117,7 @@ class Fsdp : public DataParallel {
 
   std::vector<Slice> TensorsIn(const UnitState& unit, Slice flat) const;
   Slice FlatGradient(UnitState& unit);
+  void ReduceNext(int unit);
   void Reduce(UnitState& unit);
   Slice ReductionInput(const UnitState& unit, OpIndex& ready);
   Slice ReductionOutput(UnitState& unit, Slice input);
@@ -128,7 +135,7 @@ class Fsdp : public DataParallel {
   CollectiveStream &data_, &tensor_;
   NormRanks norm_ranks_;
   StreamId copies_, host_;
-  bool reshards_after_forward_;
+  bool reshards_after_forward_, splits_backward_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
@@ -137,7 +144,7 @@ class Fsdp : public DataParallel {
   std::unique_ptr<OptimizerSteps> optimizer_;
 
   ProgramBuilder* b_ = nullptr;
-  bool syncs_ = false, in_backward_ = false;
+  bool syncs_ = false, is_last_backward_ = false, in_backward_ = false, in_weights_ = false;
   int last_reduced_ = kNoUnit;  // whose reduce-scatter may be under way
   OpIndex last_unpacked_ = -1;  // version 2
   OpIndex last_gather_ = -1, last_scatter_ = -1, last_sum_ = -1;

@@ -75,8 +75,22 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   return unit.gradient;
 }
 
+void Fsdp::Ready(int index, bool is_last) {
+  holds_[index] = true;
+  if (!is_last || !splits_backward_) return;
+  const int unit = unit_of_parameter_[index];
+  // Within a backward its module's end reduces it.
+  if (--units_[unit].incomplete == 0 && in_weights_) ReduceNext(unit);
+}
+
+void Fsdp::ReduceNext(int unit) {
+  if (last_reduced_ != kNoUnit) AwaitScatter(units_[last_reduced_]);
+  Reduce(units_[unit]);
+  last_reduced_ = unit;
+}
+
 void Fsdp::Reduce(UnitState& unit) {
-  b_->SetPhase(Phase::kBackward);
+  b_->SetPhase(in_weights_ ? Phase::kBackwardWeights : Phase::kBackward);
   OpIndex ready = -1;
   const Slice input = ReductionInput(unit, ready);
   unit.arriving = ReductionOutput(unit, input);

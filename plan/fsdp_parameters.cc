@@ -75,7 +75,14 @@ void Fsdp::Reshard(UnitState& unit) {
   unit.tensors.clear();
 }
 
-Slice Fsdp::Values(int index) { return units_[unit_of_parameter_[index]].tensors.at(place_in_unit_[index]); }
+Slice Fsdp::Values(int index) {
+  UnitState& unit = units_[unit_of_parameter_[index]];
+  if (!unit.is_unpacked) {  // a weight that another of the rank's stages shares with the unit's own
+    Gather(unit);
+    FinishGather(unit);
+  }
+  return unit.tensors.at(place_in_unit_[index]);
+}
 
 void Fsdp::BeforeForward(ModuleId module) {
   const int unit = UnitOf(module);
@@ -113,12 +120,9 @@ void Fsdp::AfterBackward(ModuleId module) {
   const int unit = UnitOf(module);
   if (unit == kNoUnit) return;
   // Under no_sync, what was kept after forward is kept after backward too.
-  if (syncs_ || reshards_after_forward_) Reshard(units_[unit]);
+  if (is_last_backward_ || syncs_ || reshards_after_forward_) Reshard(units_[unit]);
   if (spec_.prefetch == Prefetch::kBackwardPost) PrefetchBackward(unit);
-  if (!syncs_) return;
-  if (last_reduced_ != kNoUnit) AwaitScatter(units_[last_reduced_]);
-  Reduce(units_[unit]);
-  last_reduced_ = unit;
+  if (splits_backward_ ? units_[unit].incomplete == 0 : syncs_) ReduceNext(unit);
 }
 
 }  // namespace windtunnel

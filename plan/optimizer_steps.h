@@ -26,8 +26,9 @@ class OptimizerSteps {
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
 
   // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
-  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part.
-  void AddTensorSums(ProgramBuilder& b);
+  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part. Gradients in the host's memory are put together
+  // there, and go to the device and back on stream `copies`.
+  void AddTensorSums(ProgramBuilder& b, StreamId copies = kComputeStream);
   // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
   // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has, and `dense_copies`. Nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);

@@ -120,7 +120,8 @@ Status RoleCompiler::MakeStrategy() {
                           .expert_replicate = *expert_replicate_,
                           .copies = kComputeStream,
                           .host = -1,
-                          .model_parts = {tensor_, pipeline_}};
+                          .model_parts = {tensor_, pipeline_},
+                          .splits_backward = SplitsBackward(schedule_)};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = AddStream(StreamKind::kHost, "host");

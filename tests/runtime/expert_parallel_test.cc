@@ -161,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
                    Offloaded(Sharded(Experts(TinyLlama(2), 2), kFull), Offload::kOptimizer)},
         ParityCase{"TensorSequenceClipped", Clipped(Tensor(Sharded(Experts(TinyLlama(2), 2), kFull), true))},
         ParityCase{"Context", Context(Sharded(Experts(TinyLlama(2), 2), kFull))},
-        ParityCase{"PipelineClipped", Clipped(Staged(Sharded(Experts(TinyLlama(2), 2), kFull), "1f1b"))}),
+        ParityCase{"PipelineClipped", Clipped(Staged(Sharded(Experts(TinyLlama(2), 2), kFull), "1f1b"))},
+        ParityCase{"ZeroBubble", Staged(Sharded(Experts(TinyLlama(4), 2), kFull), "zb_h1")}),
     NameOf);
 
 // Eight ranks in two shard groups, each with every expert twice: shards of experts have replicas of their own.

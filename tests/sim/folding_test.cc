@@ -107,6 +107,7 @@ TEST(Folding, ChangesNoPrediction) {
       s.parallel.data.kind =
           *rc::gen::element(DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kFsdp);
     }
+    if (s.parallel.pipeline.size > 1) s.parallel.pipeline.schedule = *rc::gen::element("1f1b", "zb_h1");
     s.cluster.devices_per_node = *rc::gen::element(2, 4, 8);
     s.cluster.nodes = 16;
     if (*rc::gen::arbitrary<bool>())
