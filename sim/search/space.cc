@@ -155,9 +155,11 @@ class Enumeration {
     const ModelSpec& model = base_.model;
     if (!Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
       return "the pipeline's stages do not divide the layers";
-    if (model.kind != ModelKind::kTransformer)
-      return c.tensor * c.context > 1 || c.recompute != Recompute::kNone ? "the model is no transformer"
-                                                                         : nullptr;
+    if (model.kind != ModelKind::kTransformer) {
+      if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is no transformer";
+      return CheckTensorParallel(ScenarioOf(base_, c)) ? nullptr
+                                                       : "tensor does not divide the widths of the MLP";
+    }
     for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }

@@ -137,6 +137,13 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor or a multiple of "
                  "parallel.expert.size (2), so that a shard group has every expert equally often"},
         Conflict{
+            "model: {kind: mlp, widths: [10, 33, 5]}\nparallel: {tensor: {size: 2}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of entry 2 of model.widths (33)"},
+        Conflict{
+            "model: {kind: mlp, widths: [10, 4]}\nparallel: {tensor: {size: 2}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected 1 for an MLP of one layer: ranks share what is "
+            "between two"},
+        Conflict{
             Mlp("parallel: {context: {size: 2}}\n"),
             "s.yaml:2:28: parallel.context.size is 2, expected 1 for kind: mlp, which has no sequence"}));
 
