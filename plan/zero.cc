@@ -81,7 +81,7 @@ class Zero : public DataParallel {
   void Launch(Bucket& bucket, const std::string& name);
   void Settle(Bucket& bucket);
   std::vector<OptimizerTarget> Targets();
-  void PrepareGradients();
+  void CopyGradients(const char* where, MemorySpace space);
   OpIndex CopyFromMaster(ProgramBuilder& b, size_t bucket, OpIndex after);
 
   Role& role_;
@@ -408,31 +408,39 @@ std::vector<OptimizerTarget> Zero::Targets() {
   return targets;
 }
 
-// Gradients as the optimizer reads them.
-void Zero::PrepareGradients() {
+// Gradients as the optimizer reads them: fp32, in `space`.
+void Zero::CopyGradients(const char* where, MemorySpace space) {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
-    const DType type = role_.buffers[bucket.own_gradient.buffer].dtype;
-    bucket.for_update = bucket.own_gradient;
-    if (!offloads_ && type == DType::kFloat32) continue;
-    const std::string name = fmt::format("bucket {} gradients ({})", i, offloads_ ? "host" : "fp32");
-    bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space_);
-    const auto crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
+    const Slice from = bucket.for_update;
+    const DType type = role_.buffers[from.buffer].dtype;
+    if (type == DType::kFloat32 && role_.buffers[from.buffer].space == space) continue;
+    const std::string name = fmt::format("bucket {} gradients ({})", i, where);
+    bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space);
+    const auto crosses = space == MemorySpace::kHost ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
     const OpIndex copy =
-        AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name,
-                bucket.own_gradient, bucket.for_update, {b_->LastCompute()});
+        AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name, from,
+                bucket.for_update, {b_->LastCompute()});
     b_->WaitBeforeNextCompute(copy);
   }
 }
 
 void Zero::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
-  PrepareGradients();
+  for (Bucket& bucket : buckets_) bucket.for_update = bucket.own_gradient;
+  const bool has_sums = std::any_of(role_.parameters.begin(), role_.parameters.end(),
+                                    [](const Parameter& parameter) { return parameter.is_partial_gradient; });
+  if (!offloads_ || has_sums) CopyGradients("fp32", MemorySpace::kDevice);
   if (!optimizer_)
     optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets(),
                                                   norm_ranks_.dense_copies);
   optimizer_->SetTargets(Targets());
   optimizer_->AddTensorSums(b);
+  if (offloads_) {
+    b.SetPhase(Phase::kOptimizer);
+    CopyGradients("host", MemorySpace::kHost);
+    optimizer_->SetTargets(Targets());
+  }
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
