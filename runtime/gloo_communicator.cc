@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <thread>
 
-#include "runtime/bulk_channel.h"
 #include "runtime/communicator.h"
 #include "runtime/direct.h"
 #include "runtime/direct_channel.h"
+#include "runtime/gloo_bulk_channel.h"
 #include "runtime/gloo_connect.h"
 #include "runtime/group_operator.h"
 #include "runtime/operator_failure.h"
@@ -27,7 +27,8 @@ class GlooRunner : public OperatorRunner {
     if (options_.size == 1) return Ok();
     WT_ASSIGN_OR_RETURN(GlooConnections connections, ConnectGloo(store_, options_));
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
-    WT_ASSIGN_OR_RETURN(bulk_, BulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    WT_ASSIGN_OR_RETURN(bulk_,
+                        GlooBulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
     return Ok();
   }
 
@@ -48,7 +49,7 @@ class GlooRunner : public OperatorRunner {
     return Explain(op, start, BeginDirect(op, *direct_));
   }
 
-  Status Finish(GroupOperator& op, bool has_begun, bool waited_for) override {
+  Status Finish(GroupOperator& op, bool has_begun, const std::atomic<bool>& waited_for) override {
     const auto start = Clock::now();
     if (options_.size == 1) {
       RunAlone(op);
@@ -89,7 +90,7 @@ class GlooRunner : public OperatorRunner {
   GlooOptions options_;
   OperatorFailures failures_;
   std::unique_ptr<DirectChannel> direct_;
-  std::unique_ptr<BulkChannel> bulk_;
+  std::unique_ptr<GlooBulkChannel> bulk_;
 };
 
 }  // namespace
