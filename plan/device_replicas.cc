@@ -46,7 +46,7 @@ class DeviceRole : public ModelHooks {
  private:
   struct Main {
     Main(Role& role, const Scenario& scenario)
-        : alone(role, kWorldAxis, 1, ""), parameters(role, scenario, alone, nullptr, {}) {}
+        : alone(role, kWorldAxis, 1, ""), parameters(role, scenario, alone, 1, {}) {}
     CollectiveStream alone;
     WholeParameters parameters;
     std::vector<Slice> sums;       // .grad, by chunk of the reduction

@@ -8,6 +8,7 @@
 #include "runtime/direct_channel.h"
 #include "runtime/gloo_bulk_channel.h"
 #include "runtime/gloo_connect.h"
+#include "runtime/gloo_ticker.h"
 #include "runtime/group_operator.h"
 #include "runtime/operator_failure.h"
 #include "runtime/queued_communicator.h"
@@ -23,12 +24,18 @@ class GlooRunner : public OperatorRunner {
   GlooRunner(Store& store, const GlooOptions& options)
       : store_(store), options_(options), failures_(store, options.name, options.rank, options.size) {}
 
+  ~GlooRunner() override {
+    if (ticker_ != nullptr) ticker_->Start();
+  }
+
   Status Connect() {
     if (options_.size == 1) return Ok();
     WT_ASSIGN_OR_RETURN(GlooConnections connections, ConnectGloo(store_, options_));
+    ticker_ = std::move(connections.ticker);
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
     WT_ASSIGN_OR_RETURN(bulk_,
                         GlooBulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    ticker_->Stop();
     return Ok();
   }
 
@@ -89,6 +96,7 @@ class GlooRunner : public OperatorRunner {
   Store& store_;
   GlooOptions options_;
   OperatorFailures failures_;
+  std::unique_ptr<GlooTicker> ticker_;  // before what holds the device
   std::unique_ptr<DirectChannel> direct_;
   std::unique_ptr<GlooBulkChannel> bulk_;
 };
