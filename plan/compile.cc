@@ -136,8 +136,7 @@ Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options
   }
   WT_ASSIGN_OR_RETURN(const PlanAxes axes, AddAxes(plan));
   if (scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1) {
-    if (options.evaluates) WT_RETURN_IF_ERROR(UnsupportedKey("parallel.data.kind", "dp with an evaluation"));
-    CompileDeviceReplicas(plan);
+    CompileDeviceReplicas(plan, options);
   } else {
     WT_RETURN_IF_ERROR(AddRoles(plan, axes, options));
   }

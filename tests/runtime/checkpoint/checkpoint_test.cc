@@ -104,7 +104,6 @@ TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
 // Up to the order in which losses are added up, evaluation knows nothing of the layout.
 TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
   Scenario scenario = GetParam().scenario;
-  if (scenario.parallel.data.kind == DataParallelKind::kDp) GTEST_SKIP() << "dp has no evaluation";
   if (scenario.precision.param != Precision::kFp32) GTEST_SKIP() << "computes in 16 bits";
   const std::string saved = EmptyDirectory(std::string("evaluated") + GetParam().name);
   const Plan one = *CompilePlan(Changed(TinyGpt(1), [](Scenario&) {}), {.evaluates = true});
