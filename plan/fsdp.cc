@@ -182,6 +182,7 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets);
   optimizer_->SetTargets(targets);
   optimizer_->AddTensorSums(b);
+  optimizer_->AddUnscaling(b, norm_axes_);
   optimizer_->AddClipping(b, first, norm_axes_);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   CopyFromMasters(b, update);

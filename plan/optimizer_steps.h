@@ -1,5 +1,5 @@
-// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, clipping by the global norm,
-// lazily made state, the update.
+// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, unscaling where the loss was
+// scaled, clipping by the global norm, lazily made state, the update.
 #pragma once
 
 #include <vector>
@@ -28,6 +28,9 @@ class OptimizerSteps {
   // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
   // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part.
   void AddTensorSums(ProgramBuilder& b);
+  // Divides all gradients by the loss scale, and lets the ranks that hold parts of them, over the axes `agree_over`, agree on whether
+  // one overflowed; then updates write nothing. Nothing without loss scaling.
+  void AddUnscaling(ProgramBuilder& b, const std::vector<CollectiveStream*>& agree_over);
   // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
   // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has. Nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);

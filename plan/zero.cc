@@ -432,6 +432,7 @@ void Zero::Update(ProgramBuilder& b, bool first) {
   if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
   optimizer_->SetTargets(Targets());
   optimizer_->AddTensorSums(b);
+  optimizer_->AddUnscaling(b, norm_axes_);
   optimizer_->AddClipping(b, first, norm_axes_);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
