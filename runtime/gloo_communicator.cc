@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <thread>
 
-#include "runtime/bulk_channel.h"
 #include "runtime/communicator.h"
 #include "runtime/direct.h"
 #include "runtime/direct_channel.h"
+#include "runtime/gloo_bulk_channel.h"
 #include "runtime/gloo_connect.h"
+#include "runtime/gloo_ticker.h"
 #include "runtime/group_operator.h"
 #include "runtime/operator_failure.h"
 #include "runtime/queued_communicator.h"
@@ -23,11 +24,18 @@ class GlooRunner : public OperatorRunner {
   GlooRunner(Store& store, const GlooOptions& options)
       : store_(store), options_(options), failures_(store, options.name, options.rank, options.size) {}
 
+  ~GlooRunner() override {
+    if (ticker_ != nullptr) ticker_->Start();
+  }
+
   Status Connect() {
     if (options_.size == 1) return Ok();
     WT_ASSIGN_OR_RETURN(GlooConnections connections, ConnectGloo(store_, options_));
+    ticker_ = std::move(connections.ticker);
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
-    WT_ASSIGN_OR_RETURN(bulk_, BulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    WT_ASSIGN_OR_RETURN(bulk_,
+                        GlooBulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    ticker_->Stop();
     return Ok();
   }
 
@@ -48,7 +56,7 @@ class GlooRunner : public OperatorRunner {
     return Explain(op, start, BeginDirect(op, *direct_));
   }
 
-  Status Finish(GroupOperator& op, bool has_begun, bool waited_for) override {
+  Status Finish(GroupOperator& op, bool has_begun, const std::atomic<bool>& waited_for) override {
     const auto start = Clock::now();
     if (options_.size == 1) {
       RunAlone(op);
@@ -88,8 +96,9 @@ class GlooRunner : public OperatorRunner {
   Store& store_;
   GlooOptions options_;
   OperatorFailures failures_;
+  std::unique_ptr<GlooTicker> ticker_;  // before what holds the device
   std::unique_ptr<DirectChannel> direct_;
-  std::unique_ptr<BulkChannel> bulk_;
+  std::unique_ptr<GlooBulkChannel> bulk_;
 };
 
 }  // namespace

@@ -66,6 +66,7 @@ Result<GlooConnections> ConnectGloo(Store& store, const GlooOptions& options) {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = options.hostname;
     connections.device = gloo::transport::tcp::CreateDevice(attributes);
+    WT_ASSIGN_OR_RETURN(connections.ticker, GlooTicker::Make(connections.device));
     connections.direct = ConnectMesh(store, options, "direct", connections.device);
     connections.bulk = ConnectMesh(store, options, "bulk", connections.device);
     return connections;

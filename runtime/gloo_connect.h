@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "runtime/communicator.h"
+#include "runtime/gloo_ticker.h"
 
 namespace gloo {
 class Context;
@@ -20,6 +21,7 @@ namespace windtunnel {
 // Two full meshes of connections over one event loop: direct messages and large ones must not queue behind
 // each other.
 struct GlooConnections {
+  std::unique_ptr<GlooTicker> ticker;  // ticks; first, since it must outlive the rest
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::Context> direct, bulk;
 };

@@ -9,10 +9,10 @@
 namespace windtunnel {
 
 struct StepReporting {
-  int64_t every = 1;        // the first step of this run, and those whose number this divides
-  bool lines = false;       // on standard error
-  std::string tensorboard;  // a directory for event files; empty: none
-  FlopRate peak;            // a device's dense peak, for MFU; 0: not known
+  int64_t every = 1;             // the first step of this run, and those whose number this divides
+  bool lines = false;            // on standard error
+  std::string tensorboard = {};  // a directory for event files; empty: none
+  FlopRate peak = {};            // a device's dense peak, for MFU; 0: not known
 
   bool any() const { return lines || !tensorboard.empty(); }
 };

@@ -27,9 +27,18 @@ int EditDistance(std::string_view a, std::string_view b) {
 
 std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
   WT_CHECK(!known.empty());
-  return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
-    return EditDistance(word, a) < EditDistance(word, b);
-  });
+  size_t nearest = 0;
+  int least = EditDistance(word, known[0]);
+  for (size_t i = 1; i < known.size(); ++i) {
+    // Words differ by at least as much as their lengths: a word of kilobytes need not be compared with every known one.
+    const auto [shorter, longer] = std::minmax({word.size(), known[i].size()});
+    if (static_cast<int>(longer - shorter) >= least) continue;
+    const int distance = EditDistance(word, known[i]);
+    if (distance >= least) continue;
+    nearest = i;
+    least = distance;
+  }
+  return known[nearest];
 }
 
 std::string JoinWithOr(const std::vector<std::string>& words) {

@@ -14,11 +14,11 @@
 namespace windtunnel {
 
 struct CudaDeviceInfo {
-  std::string name;  // "NVIDIA H200"
+  std::string name = {};  // "NVIDIA H200"
   int compute_capability = 0;
   int multiprocessors = 0;
-  Bytes memory;
-  std::string uuid;
+  Bytes memory = {};
+  std::string uuid = {};
   int64_t clock_khz = 0, memory_clock_khz = 0;
   int driver = 0;  // the CUDA version that the driver has: 13000
 };

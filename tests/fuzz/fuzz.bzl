@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_test")
 
-def fuzz_test(name, deps):
+def fuzz_test(name, deps, max_len = 16384):
     """A test that runs a target on its seeds and on mutations of them.
 
     Ordinarily, in any build, with the mutations of mutate_main.cc: always the same number, always the same ones. With --config=fuzz
@@ -11,6 +11,7 @@ def fuzz_test(name, deps):
     Args:
       name: the target; NAME_fuzz.cc is its source, corpus/NAME has its seeds, NAME_fuzz is the test.
       deps: what the source includes.
+      max_len: libFuzzer's largest input, bytes.
     """
     cc_test(
         name = name + "_fuzz",
@@ -24,7 +25,8 @@ def fuzz_test(name, deps):
                 "-max_total_time=20",
                 "-rss_limit_mb=4096",
                 "-timeout=20",
-                "-max_len=16384",
+                "-max_len=%d" % max_len,
+                "-entropic=0",  # its bookkeeping costs more than the readers
                 "-print_final_stats=1",
             ],
             "//conditions:default": [

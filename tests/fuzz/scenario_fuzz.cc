@@ -1,21 +1,14 @@
-// A scenario file; behind a zero byte, an override. What is accepted is printed and read again as the same, and small plans are compiled.
+// A scenario file; behind a zero byte, an override. What is accepted is printed and read again as the same
+// (compiling is plan_fuzz.cc's).
 #include <algorithm>
 #include <string>
 
 #include "base/check.h"
-#include "plan/plan.h"
 #include "scenarios/load.h"
 #include "scenarios/overrides.h"
 
 namespace windtunnel {
 namespace {
-
-// That compile in milliseconds.
-bool IsSmall(const Scenario& s) {
-  const ModelSpec& m = s.model;
-  return s.WorldSize() <= 8 && m.layers <= 4 && m.widths.size() <= 8 && s.batch.accumulate <= 8 &&
-         s.parallel.pipeline.virtual_stages <= 4;
-}
 
 void Fuzz(const std::string& input) {
   const size_t end = std::min(input.find('\0'), input.size());
@@ -32,7 +25,6 @@ void Fuzz(const std::string& input) {
   const auto again = ParseScenario(resolved, "resolved.yaml", "/nonexistent", {});
   if (!again) internal::CheckFailed(__FILE__, __LINE__, again.error().message + "\n" + resolved);
   WT_CHECK(ResolvedYaml(*again) == resolved);
-  if (IsSmall(*scenario)) (void)CompilePlan(*scenario);
 }
 
 }  // namespace

@@ -47,14 +47,15 @@ INSTANTIATE_TEST_SUITE_P(
                                      Shape{4, 100'002}, Shape{5, 3}, Shape{9, 7}, Shape{9, 5000})),
     NameOf);
 
-// Fewer, since each starts its ranks: what leaves at once, other direct ones, MPI's own, more ranks than go direct.
-INSTANTIATE_TEST_SUITE_P(ShapesOfProcesses, Collectives,
-                         testing::Combine(testing::Values(Transport::kMpi),
-                                          testing::Values(Shape{1, 1000}, Shape{2, 0}, Shape{2, 1},
-                                                          Shape{2, 4099}, Shape{2, 40'001}, Shape{3, 5},
-                                                          Shape{3, 2'000'003}, Shape{4, 100'002},
-                                                          Shape{9, 7})),
-                         NameOf);
+// Fewer, since each starts its ranks: what leaves at once, other direct ones, rings of one and several segments, MPI's own, more ranks
+// than go direct.
+INSTANTIATE_TEST_SUITE_P(
+    ShapesOfProcesses, Collectives,
+    testing::Combine(testing::Values(Transport::kMpi),
+                     testing::Values(Shape{1, 1000}, Shape{2, 0}, Shape{2, 1}, Shape{2, 4099},
+                                     Shape{2, 100'001}, Shape{2, 1'300'003}, Shape{3, 5}, Shape{3, 2'000'003},
+                                     Shape{4, 30'002}, Shape{9, 7})),
+    NameOf);
 
 // Those that have a root, which Gloo has none of.
 class Rooted : public testing::TestWithParam<std::tuple<Transport, Shape>> {};

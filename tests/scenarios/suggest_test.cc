@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+
 #include "scenarios/keys.h"
 
 namespace windtunnel {
@@ -21,6 +23,15 @@ RC_GTEST_PROP(EditDistance, IsSymmetricAndZeroOnlyForEqualWords,
               (const std::string& a, const std::string& b)) {
   RC_ASSERT(EditDistance(a, b) == EditDistance(b, a));
   RC_ASSERT((EditDistance(a, b) == 0) == (a == b));
+}
+
+RC_GTEST_PROP(Nearest, IsTheFirstOfThoseWithTheLeastDistance, (const std::string& word)) {
+  const auto known = *rc::gen::nonEmpty<std::vector<std::string>>();
+  const std::string nearest = Nearest(word, known);
+  const auto first = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+    return EditDistance(word, a) < EditDistance(word, b);
+  });
+  RC_ASSERT(nearest == *first);
 }
 
 TEST(SuggestKey, PrefersANearKeyOfTheBlockThenTheSameNameElsewhere) {

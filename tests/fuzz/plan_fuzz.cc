@@ -1,0 +1,139 @@
+// Plans of small scenarios: a byte of the input for every key of the model, the batch and the strategy (in the order of describe.h) keeps a tiny
+// model's value or chooses another. What the loader accepts is compiled, which checks every program, or refused with a reason.
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "plan/plan.h"
+#include "scenarios/describe.h"
+#include "scenarios/load.h"
+#include "scenarios/words.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+// The bytes of an input, one after the other; zeros behind its end.
+class InputBytes {
+ public:
+  explicit InputBytes(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  uint8_t Next() { return at_ < bytes_.size() ? bytes_[at_++] : 0; }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  size_t at_ = 0;
+};
+
+// Visits a description (describe.h). A byte below 128 leaves a key alone.
+class Chooser {
+ public:
+  explicit Chooser(InputBytes& bytes) : bytes_(bytes) {}
+
+  template <typename I>
+  void Integer(std::string_view, I& value, const Bounds& bounds, std::string_view) {
+    static constexpr std::array<I, 12> kSizes = {1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 0};
+    const I chosen = Choose(kSizes, value);
+    if (bounds.Violation(static_cast<double>(chosen)).empty()) value = chosen;
+  }
+  void Number(std::string_view, double& value, const Bounds& bounds, std::string_view) {
+    static constexpr std::array kNumbers = {0.0, 0.001, 0.1, 0.5, 0.9, 1.0, 1.25, 2.0, 100.0};
+    const double chosen = Choose(kNumbers, value);
+    if (bounds.Violation(chosen).empty()) value = chosen;
+  }
+  void Flag(std::string_view, bool& value, std::string_view) {
+    value = Choose(std::array{false, true}, value);
+  }
+  template <typename E>
+  void Word(std::string_view, E& value, std::initializer_list<E> words, std::string_view) {
+    value = Choose(std::span(words.begin(), words.size()), value);
+  }
+  template <typename E>
+  void Word(std::string_view, E& value, std::string_view) {
+    value = Choose(std::span(windtunnel::Words<E>::table), windtunnel::Word<E>{{}, value}).value;
+  }
+  void Path(std::string_view, std::string& value, const TextRule& rule, std::string_view) {
+    value = Choose(std::span(rule.words), value);
+  }
+  void Integers(std::string_view, std::vector<int64_t>& values, const Bounds&, std::string_view) {
+    const uint8_t byte = bytes_.Next();
+    if (byte < 128) return;
+    values.resize(byte % 5);
+    for (int64_t& value : values) value = 1 + bytes_.Next() % 8;
+  }
+  void Wrap(std::string_view, WrapPolicy& wrap, std::string_view) {
+    using Kind = WrapPolicy::Kind;
+    wrap.kind = Choose(std::array{Kind::kBlock, Kind::kRoot, Kind::kSize, Kind::kModules}, wrap.kind);
+    if (wrap.kind == Kind::kSize) wrap.size_bytes = Choose(std::array{1, 1000, 30'000}, 10'000);
+    if (wrap.kind == Kind::kModules) wrap.modules = {Choose(std::array{"head", "blocks.1"}, "blocks.0")};
+  }
+  template <typename T>
+  void Block(std::string_view, T& spec, std::string_view) {
+    Describe(*this, spec);
+  }
+  void OptionalBlock(std::string_view, std::optional<ExpertsSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 128) return;
+    spec = ExpertsSpec{.count = 4};
+    Describe(*this, *spec);
+  }
+  void Text(std::string_view, const std::string&, const TextRule&, std::string_view) {}
+  void InputOnly(std::string_view, std::string_view) {}
+  void Require(std::string_view) {}
+  bool Covers(bool condition) const { return condition; }
+
+ private:
+  template <typename Options, typename T>
+  T Choose(const Options& options, T otherwise) {
+    const uint8_t byte = bytes_.Next();
+    return byte < 128 ? otherwise : T(options[byte % options.size()]);
+  }
+
+  InputBytes& bytes_;
+};
+
+Scenario Chosen(InputBytes& bytes) {
+  const uint8_t base = bytes.Next();
+  Scenario s = base % 3 == 0 ? TinyGpt() : base % 3 == 1 ? TinyLlama() : TinyMlp();
+  Chooser chooser(bytes);
+  chooser.Word("framework", s.framework, "");
+  chooser.Word("allocator", s.allocator, "");
+  chooser.Word("recompute", s.recompute, "");
+  // What matters most first, so that short inputs reach it.
+  Describe(chooser, s.parallel);
+  Describe(chooser, s.batch);
+  Describe(chooser, s.precision);
+  Describe(chooser, s.optimizer);
+  Describe(chooser, s.model);
+  return s;
+}
+
+// That compile in a millisecond or two.
+bool IsSmall(const Scenario& s) {
+  return s.WorldSize() <= 8 && s.model.layers <= 4 && s.batch.accumulate <= 4 &&
+         s.parallel.pipeline.virtual_stages <= 2;
+}
+
+void Fuzz(std::span<const uint8_t> input) {
+  InputBytes bytes(input);
+  const bool evaluates = (bytes.Next() & 1) != 0;
+  Scenario scenario = Chosen(bytes);
+  if (!IsSmall(scenario)) return;
+  scenario.cluster.devices_per_node = scenario.WorldSize();
+  const auto loaded = ParseScenario(ResolvedYaml(scenario), "fuzz.yaml", "/nonexistent", {});
+  if (!loaded) {
+    WT_CHECK(!loaded.error().message.empty());
+    return;
+  }
+  const auto plan = CompilePlan(*loaded, {.evaluates = evaluates});
+  if (!plan) WT_CHECK(!plan.error().message.empty());
+}
+
+}  // namespace
+}  // namespace windtunnel
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  windtunnel::Fuzz({data, size});
+  return 0;
+}
