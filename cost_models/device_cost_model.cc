@@ -91,8 +91,8 @@ Status DeviceCostModel::ReadTopology() {
 
 // What offload leaves to the host: it streams its operands through memory that the hosts of all the node's devices share.
 bool WorksOnOptimizerState(const OpKind& kind) {
-  return std::holds_alternative<OptimizerUpdate>(kind) || std::holds_alternative<GradientNorm>(kind) ||
-         std::holds_alternative<ClipGradients>(kind);
+  return std::holds_alternative<OptimizerUpdate>(kind) || std::holds_alternative<UnscaleGradients>(kind) ||
+         std::holds_alternative<GradientNorm>(kind) || std::holds_alternative<ClipGradients>(kind);
 }
 
 KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {

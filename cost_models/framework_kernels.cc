@@ -69,6 +69,10 @@ class Shaper {
     Main("gradients", static_cast<double>(c.elements), DType::kFloat32);
     shape.count = static_cast<double>(c.tensors);
   }
+  void operator()(const UnscaleGradients& u) {
+    Main("gradients", static_cast<double>(u.elements), DType::kFloat32);
+    shape.count = static_cast<double>(u.tensors);
+  }
   void operator()(const GradientNorm& g) {
     Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
     shape.count = static_cast<double>(g.tensors);
@@ -209,7 +213,7 @@ double ResidualOf(const FrameworkKernel& kernel, const OpKind& kind, const Resid
   if (IsOneOf<CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss, EmbeddingForward,
               EmbeddingBackward>(kind))
     return factors.loss;
-  if (IsOneOf<OptimizerUpdate, GradientNorm, ClipGradients>(kind)) return factors.optimizer;
+  if (IsOneOf<OptimizerUpdate, UnscaleGradients, GradientNorm, ClipGradients>(kind)) return factors.optimizer;
   return factors.memory;
 }
 

@@ -63,7 +63,8 @@ void AddPipelineAxes(Plan& plan, PlanAxes& axes) {
   if (!plan.pipeline) return;
   const DeviceMesh& mesh = plan.mesh;
   const Schedule& schedule = plan.pipeline->schedule;
-  if (plan.scenario.optimizer.clip_norm > 0) axes.pipeline = Add(plan, mesh.PipelineAxis());
+  if (plan.scenario.optimizer.clip_norm > 0 || plan.scenario.precision.scales_loss())
+    axes.pipeline = Add(plan, mesh.PipelineAxis());
   const int first = schedule.rank_of_stage.front(), last = schedule.rank_of_stage.back();
   if (TiesWeights(plan.scenario.model) && first != last) {
     axes.embedding = Add(plan, mesh.PairAxis("embedding", std::min(first, last), std::max(first, last)));

@@ -5,6 +5,7 @@
 #include "plan/collectives.h"
 #include "plan/gradient_buckets.h"
 #include "plan/layers.h"
+#include "plan/loss_scaling.h"
 #include "plan/parameter_gradients.h"
 #include "plan/whole_parameters.h"
 
@@ -111,6 +112,7 @@ DeviceRole::DeviceRole(const Plan& plan, bool is_main)
   for (const Parameter& parameter : role_.parameters) sizes.push_back(SizeOf(type_) * parameter.elements);
   broadcasts_ = MakeChunks("replica", AssignBuckets(sizes, {kCoalesced}));
   reductions_ = MakeChunks("gradients", TakeTensors(sizes, kCoalesced));
+  if (is_main) AddLossScaling(role_, scenario_.precision);
   if (is_main) main_ = std::make_unique<Main>(role_, scenario_);
   gradients_ = std::make_unique<ParameterGradients>(role_, type_);
   values_ = is_main ? main_->parameters.values() : std::vector<Slice>(role_.parameters.size());
@@ -165,6 +167,7 @@ Program DeviceRole::Initialize() {
   ProgramBuilder builder(role_, "initialize");
   b_ = &builder;
   b_->SetPhase(Phase::kInitialize);
+  InitializeLossScaling(*b_);
   world_->Initialize(*b_);
   if (is_main()) {
     b_->Alloc(role_.losses[0].buffer);
@@ -183,6 +186,7 @@ Program DeviceRole::Step(int64_t step, std::string name) {
   }
   for (int i = 0; i < scenario_.batch.accumulate; ++i) MicroBatch(i);
   if (is_main()) main_->parameters.Update(*b_, /*first=*/step == 0, main_->gradients);
+  AddLossScaleUpdate(*b_);
   CloseWithBarrier();
   return builder.Finish();
 }
@@ -283,7 +287,8 @@ Slice DeviceRole::Flattened(const Chunk& chunk, const std::vector<Slice>& tensor
 Slice DeviceRole::Loss(int micro_batch, Slice output) {
   const int devices = world_->ranks();
   b_->SetPhase(Phase::kLoss);
-  const Slice whole = b_->Temporary("outputs", devices * output.elements, Category::kActivations, type_);
+  const Slice whole = b_->Temporary("outputs", devices * output.elements, Category::kActivations,
+                                    role_.buffers[output.buffer].dtype);
   Await(world_->Gather(*b_, kMain, output, whole, "outputs", Now()));
   const double scale = 1.0 / static_cast<double>(scenario_.batch.accumulate);
   return model_->Loss(*b_, devices, whole, main_->targets, role_.losses[micro_batch], scale);

@@ -201,6 +201,7 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
                 units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
   }
   optimizer_->SetTargets(targets);
+  optimizer_->AddUnscaling(b, norm_ranks_.axes);
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   CopyFromMasters(b, update);

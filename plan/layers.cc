@@ -23,15 +23,27 @@ DType TypeOf(Precision precision) {
   return DType::kFloat32;
 }
 
+namespace {
+
+// torch.autocast runs embeddings, norms and additions to the residual stream in fp32.
+DType StreamOf(DType storage, DType activations) {
+  return activations == storage ? activations : DType::kFloat32;
+}
+
+}  // namespace
+
 ModelTypes TypesOf(const PrecisionSpec& precision) {
   const DType storage = precision.param == Precision::kTf32 ? DType::kFloat32 : TypeOf(precision.param);
   if (precision.compute != Precision::kFp8) {
     const DType gemm = TypeOf(precision.compute);
-    return {storage, gemm == DType::kTf32 ? storage : gemm, gemm};
+    return {.storage = storage,
+            .activations = gemm == DType::kTf32 ? storage : gemm,
+            .stream = gemm == DType::kTf32 ? storage : StreamOf(storage, gemm),
+            .gemm = gemm};
   }
   // What is not a product of a block computes in 16 bits, whatever parameters are stored in.
   const DType activations = storage == DType::kFloat16 ? storage : DType::kBFloat16;
-  return {storage, activations, activations, precision.fp8_recipe};
+  return {storage, activations, StreamOf(storage, activations), activations, precision.fp8_recipe};
 }
 
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
@@ -137,8 +149,8 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
 
 Slice LayerContext::GatherTokens(Slice own, const std::string& name) const {
   if (!tensor.splits_tokens()) return own;
-  const Slice all = b.Temporary(name + ".gathered", own.elements * tensor.ranks(), Category::kActivations,
-                                b.role().buffers[own.buffer].dtype);
+  const Slice all =
+      b.Temporary(name + ".gathered", own.elements * tensor.ranks(), Category::kActivations, TypeOf(own));
   b.WaitBeforeUse(all, tensor.stream->AllGather(b, own, all, name, b.BeforeNextCompute()));
   return all;
 }
@@ -149,19 +161,30 @@ Slice LayerContext::SumOverRanks(Slice partial, const std::string& name) const {
     b.WaitBeforeUse(partial, tensor.stream->AllReduce(b, partial, name, b.BeforeNextCompute()));
     return partial;
   }
-  const Slice own = Activation(name + ".scattered", partial.elements / tensor.ranks());
+  const Slice own = b.Temporary(name + ".scattered", partial.elements / tensor.ranks(),
+                                Category::kActivations, TypeOf(partial));
   b.WaitBeforeUse(own, tensor.stream->ReduceScatter(b, partial, own, name, b.BeforeNextCompute()));
   return own;
 }
 
+Slice LayerContext::InType(DType to, Slice x, const std::string& name) const {
+  if (TypeOf(x) == to) return x;
+  const Slice converted = b.Temporary(name + ".converted", x.elements, Category::kActivations, to);
+  b.Add(Copy{.elements = x.elements, .from = TypeOf(x), .to = to}, name, {x}, {converted});
+  return converted;
+}
+
 Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
   const Slice values = hooks.Values(parameter);
-  if (types.activations == types.storage) return values;
-  const Slice converted =
-      b.Temporary(name + ".converted", values.elements, Category::kWorkspace, types.activations);
+  if (!types.autocasts()) return values;
+  WT_CHECK(copies != nullptr);
+  const auto [place, is_new] = copies->current.try_emplace(parameter);
+  if (!is_new) return place->second;
+  place->second = b.Temporary(name + ".converted", values.elements, Category::kParameters, types.activations);
   b.Add(Copy{.elements = values.elements, .from = types.storage, .to = types.activations}, name, {values},
-        {converted});
-  return converted;
+        {place->second});
+  copies->of_forward.push_back(place->second);
+  return place->second;
 }
 
 Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
@@ -199,8 +222,15 @@ void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_
 }
 
 void Linear::AddBiasGradient(const LayerContext& c, Slice dy) const {
-  const ColumnSum sum{dy.elements / out, out, c.hooks.HoldsValue(bias), c.types.activations};
-  c.b.Add(sum, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
+  ColumnSum sum{dy.elements / out, out, false, c.types.activations};
+  if (c.types.autocasts()) {
+    const Slice own = c.Activation(name + ".bias.grad", out);
+    c.b.Add(sum, name + ".bias", {dy}, {own});
+    c.AddConverted(own, name + ".bias", bias);
+  } else {
+    sum.accumulate = c.hooks.HoldsValue(bias);
+    c.b.Add(sum, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
+  }
   c.hooks.Ready(bias);
 }
 
@@ -276,20 +306,21 @@ Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t 
   const bool residual = branch.buffer >= 0;
   Saved saved;
   std::vector<Slice> reads = {x}, writes;
-  if (residual) reads.push_back(branch);
+  if (residual) reads.push_back(c.InType(c.types.stream, branch, name + ".branch"));
   reads.push_back(c.hooks.Values(gamma));
   if (beta >= 0) reads.push_back(c.hooks.Values(beta));
   saved.x = x;
   if (residual) {
-    saved.x = c.Activation(name + ".sum", rows * columns);
+    saved.x = c.StreamActivation(name + ".sum", rows * columns);
     writes.push_back(saved.x);
   }
-  saved.y = c.Activation(name, rows * columns);
+  const Slice y = c.StreamActivation(name, rows * columns);
   saved.statistics = c.b.Temporary(name + ".statistics", rows * (kind == NormKind::kLayerNorm ? 2 : 1),
                                    Category::kActivations);
-  writes.push_back(saved.y);
+  writes.push_back(y);
   writes.push_back(saved.statistics);
-  c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.activations}, name, reads, writes);
+  c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.stream}, name, reads, writes);
+  saved.y = c.InType(c.types.activations, y, name);
   return saved;
 }
 
@@ -297,14 +328,15 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
                      int64_t rows) const {
   const bool residual = dresidual.buffer >= 0;
   const bool accumulate = c.hooks.HoldsValue(gamma);
+  dy = c.InType(c.types.stream, dy, name + ".dy");
   Slice dx = residual ? dresidual : dy;
-  if (residual && c.deferred != nullptr) dx = c.Activation(name + ".dx", rows * columns);
+  if (residual && c.deferred != nullptr) dx = c.StreamActivation(name + ".dx", rows * columns);
   std::vector<Slice> reads = {dy, saved.x, c.hooks.Values(gamma), saved.statistics};
   if (residual) reads.push_back(dresidual);
   std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};
   if (beta >= 0) writes.push_back(c.hooks.Gradient(beta));
-  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.activations}, name,
-          reads, writes);
+  c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.stream}, name, reads,
+          writes);
   if (beta >= 0) c.hooks.Ready(beta);
   c.hooks.Ready(gamma);
   return dx;

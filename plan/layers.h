@@ -1,6 +1,7 @@
 // Layers that models are made of: each adds the operators of its forward or its backward.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,20 @@ namespace windtunnel {
 
 inline constexpr Slice kNoSlice{};
 
+// Parameters in the type of products, under autocast: each is converted where a micro-batch's forward first needs it, as torch.autocast's
+// cache does, and lives until the end of that forward at least; longer where backward needs it, which does not convert it again.
+struct WeightCopies {
+  std::map<int, Slice> current;  // by parameter
+  std::vector<Slice> of_forward;
+
+  // What is run again in backward converts again (the region's cache is gone by then).
+  void Forget() { current.clear(); }
+  void EndForward(ProgramBuilder& b) {
+    for (const Slice& copy : of_forward) b.KeepUntilHere(copy);
+    of_forward.clear();
+  }
+};
+
 // What layers add operators with.
 struct LayerContext {
   ProgramBuilder& b;
@@ -21,6 +36,8 @@ struct LayerContext {
   // reads must then stay as it is: backward does not write over gradients that it has passed through a layer.
   DeferredOps* deferred = nullptr;
   TensorParallel tensor = {};
+  WeightCopies* copies =
+      nullptr;  // of the micro-batch; null where nothing takes weights (deferred operators)
 
   // Adds the operators that `add` (a function of a LayerContext) makes, or defers them.
   template <typename Add>
@@ -32,36 +49,48 @@ struct LayerContext {
   Slice Activation(std::string name, int64_t elements) const {
     return b.Temporary(std::move(name), elements, Category::kActivations, types.activations);
   }
+  // Of the residual stream's type.
+  Slice StreamActivation(std::string name, int64_t elements) const {
+    return b.Temporary(std::move(name), elements, Category::kActivations, types.stream);
+  }
+  DType TypeOf(Slice x) const { return b.role().buffers[x.buffer].dtype; }
+  // x in type `to`: itself, or converted.
+  Slice InType(DType to, Slice x, const std::string& name) const;
   // A parameter's values as products take them: converted, where parameters are stored in another type.
   Slice OperandOf(int parameter, const std::string& name) const;
   // Adds a product (a Gemm or a GroupedGemm) of `elements` elements into a parameter's gradient.
   template <typename Product>
   void AddWeightGradient(Product product, const std::string& name, int64_t elements, Slice dy, Slice x,
                          int parameter) const {
-    const bool holds = hooks.HoldsValue(parameter);
-    if (types.activations == types.storage) {
-      product.accumulate = holds;
+    if (!types.autocasts()) {
+      product.accumulate = hooks.HoldsValue(parameter);
       b.Add(product, name, {dy, x}, {hooks.Gradient(parameter)});
       return;
     }
     const Slice result = Activation(name + ".grad", elements);
     b.Add(product, name, {dy, x}, {result});
-    const Copy copy{
-        .elements = elements, .from = types.activations, .to = types.storage, .accumulate = holds};
-    b.Add(copy, name, {result}, {hooks.Gradient(parameter)});
+    AddConverted(result, name, parameter);
+  }
+  // Adds (to) a parameter's gradient what was made in the activations' type.
+  void AddConverted(Slice gradient, const std::string& name, int parameter) const {
+    const Copy copy{.elements = gradient.elements,
+                    .from = types.activations,
+                    .to = types.storage,
+                    .accumulate = hooks.HoldsValue(parameter)};
+    b.Add(copy, name, {gradient}, {hooks.Gradient(parameter)});
   }
   // Drops elements of x, in place; returns the mask, which backward wants. Nothing (no slice) where nothing is dropped.
   Slice Drop(Slice x, double share, const std::string& name) const {
     if (share == 0) return {};
     const Slice mask = b.Temporary(name + ".mask", x.elements, Category::kActivations, DType::kUInt8);
-    b.Add(Dropout{x.elements, false, types.activations}, name, {x}, {x, mask});
+    b.Add(Dropout{x.elements, false, TypeOf(x)}, name, {x}, {x, mask});
     return mask;
   }
   // The gradient of what was dropped from: dy itself where nothing was.
   Slice DropGradient(Slice dy, Slice mask, const std::string& name) const {
     if (mask.buffer < 0) return dy;
-    const Slice dx = Activation(name + ".dx", dy.elements);
-    b.Add(Dropout{dy.elements, true, types.activations}, name, {dy, mask}, {dx});
+    const Slice dx = b.Temporary(name + ".dx", dy.elements, Category::kActivations, TypeOf(dy));
+    b.Add(Dropout{dy.elements, true, TypeOf(dy)}, name, {dy, mask}, {dx});
     return dx;
   }
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
@@ -109,7 +138,8 @@ struct Linear {
   void AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const;
 };
 
-// Layer norm or RMS norm over `columns`.
+// Layer norm or RMS norm over `columns`. It works in the residual stream's type; under autocast what it gives is converted for the
+// product behind it, and so are the branch that it adds and the gradient that comes back.
 struct Norm {
   std::string name;
   NormKind kind = NormKind::kLayerNorm;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "plan/layers.h"
+#include "plan/loss_scaling.h"
 #include "plan/model.h"
 
 namespace windtunnel {
@@ -17,6 +18,7 @@ struct Pass {
   Slice targets;
   std::vector<Slice> inputs, sums;
   std::vector<Slice> masks;  // of dropout
+  WeightCopies copies;
 };
 
 class Mlp : public Model {
@@ -50,10 +52,10 @@ class Mlp : public Model {
 
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                 double gradient_scale) override {
-    const LayerContext c = Context(b, hooks, nullptr);
+    Pass& pass = passes_[micro_batch] = {};
+    const LayerContext c = Context(b, hooks, pass, nullptr);
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kForward);
-    Pass& pass = passes_[micro_batch] = {};
     Slice features = input;
     if (!stage_.is_replica && (stage_.is_first || stage_.is_last)) {
       features = MakeInputs(b, 1);
@@ -63,6 +65,7 @@ class Mlp : public Model {
     const Slice output = ForwardLayers(c, pass);
     const bool takes_loss = stage_.is_last && !stage_.is_replica;
     const Slice result = takes_loss ? Loss(b, 1, output, pass.targets, loss, gradient_scale) : output;
+    pass.copies.EndForward(b);
     b.SetMicroBatch(-1);
     return result;
   }
@@ -82,17 +85,20 @@ class Mlp : public Model {
              double gradient_scale) const override {
     b.SetPhase(Phase::kLoss);
     const Slice dy = b.Temporary("dprediction", output.elements, Category::kActivations, types_.activations);
-    b.Add(MeanSquaredError{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.activations},
-          "mean_squared_error", {output, targets}, {loss, dy});
+    MeanSquaredError op{micro_batches * rows_, spec_.widths.back(), gradient_scale, types_.activations};
+    std::vector<Slice> reads = {output, targets};
+    op.scaled = ReadLossScale(b, reads);
+    b.Add(op, "mean_squared_error", std::move(reads), {loss, dy});
     return dy;
   }
 
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                     DeferredOps* deferred) override {
-    const LayerContext c = Context(b, hooks, deferred);
+    Pass& pass = passes_.at(micro_batch);
+    const LayerContext c = Context(b, hooks, pass, deferred);
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kBackward);
-    const Slice dx = BackwardLayers(c, passes_.at(micro_batch), doutput);
+    const Slice dx = BackwardLayers(c, pass, doutput);
     b.SetMicroBatch(-1);
     passes_.erase(micro_batch);
     return dx;
@@ -100,6 +106,7 @@ class Mlp : public Model {
 
   int64_t InputElements() const override { return rows_ * OwnWidth(static_cast<size_t>(stage_.first)); }
   int64_t OutputElements() const override { return rows_ * OwnWidth(static_cast<size_t>(stage_.end)); }
+  DType BoundaryType() const override { return types_.activations; }
 
   ModelStatistics Statistics(int64_t parameters) const override {
     ModelStatistics statistics;
@@ -109,8 +116,8 @@ class Mlp : public Model {
   }
 
  private:
-  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred) const {
-    return {b, hooks, types_, deferred, tensor_};
+  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, Pass& pass, DeferredOps* deferred) const {
+    return {b, hooks, types_, deferred, tensor_, &pass.copies};
   }
 
   LinearSplit SplitOf(size_t layer) const {

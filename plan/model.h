@@ -106,9 +106,10 @@ class Model {
   virtual Slice Loss(ProgramBuilder& builder, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                      double gradient_scale) const = 0;
 
-  // Elements of what Forward continues from, and returns for the next stage.
+  // Elements of what Forward continues from, and returns for the next stage, and their type.
   virtual int64_t InputElements() const = 0;
   virtual int64_t OutputElements() const = 0;
+  virtual DType BoundaryType() const = 0;
 
   // Of the whole model, which has `parameters` parameters.
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;
@@ -142,10 +143,14 @@ class Model {
 // The types that the model's operators work in.
 struct ModelTypes {
   DType storage = DType::kFloat32;  // parameters as gathered, their gradients
-  DType activations =
-      DType::kFloat32;  // the same; or 16 bits with parameters of 32, which products then convert (autocast)
+  // What products take and give, and what is between them: the same; or 16 bits with parameters of 32 (autocast, docs/decisions/0021).
+  DType activations = DType::kFloat32;
+  DType stream =
+      DType::kFloat32;  // embeddings, the residual stream, norms: the activations', under autocast fp32
   DType gemm = DType::kFloat32;      // of products: the activations', or tf32
   Fp8Recipe fp8 = Fp8Recipe::kNone;  // of the products of blocks
+
+  bool autocasts() const { return activations != storage; }
 };
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);

@@ -211,6 +211,12 @@ std::string KeyOf(const CopyTensors& c) {
 
 std::string KeyOf(const Fill& f) { return fmt::format("fill {} n={}", Name(f.dtype), f.elements); }
 
+std::string KeyOf(const UnscaleGradients& u) {
+  return fmt::format("unscale n={} tensors={}", u.elements, u.tensors);
+}
+
+std::string KeyOf(const UpdateLossScale&) { return "update_loss_scale"; }
+
 std::string KeyOf(const GradientNorm& g) {
   return fmt::format("gradient_norm n={} tensors={}{}", g.elements, g.tensors, Flag(g.squared, " squared"));
 }
@@ -334,6 +340,8 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const UnpackShards&) { return std::string_view("copy"); },
                                [](const CopyTensors&) { return std::string_view("copy"); },
                                [](const Fill&) { return std::string_view("fill"); },
+                               [](const UnscaleGradients&) { return std::string_view("unscale"); },
+                               [](const UpdateLossScale&) { return std::string_view("loss_scale"); },
                                [](const GradientNorm&) { return std::string_view("gradient_norm"); },
                                [](const SquareRoot&) { return std::string_view("gradient_norm"); },
                                [](const ClipGradients&) { return std::string_view("clip"); },

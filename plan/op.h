@@ -260,12 +260,18 @@ struct EmbeddingBackward {
   TokenSplit context = {};
 };
 
+// Where the loss is scaled (plan/loss_scaling.h): three fp32 numbers, which are the scale, how many steps in a row had no overflow since
+// it last changed, and how many steps were skipped so far.
+inline constexpr int64_t kLossScaleNumbers = 3;
+
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
-// reads: logits[rows,vocab], targets (int32 [rows]); writes: loss (fp32 scalar), logits (the gradient).
+// reads: logits[rows,vocab], targets (int32 [rows]), (loss scale); writes: loss (fp32 scalar), logits (the gradient).
+// Here and below: with `scaled` the loss scale's numbers are read last, and the gradient is times the scale; the loss is not.
 struct CrossEntropy {
   int64_t rows = 0, vocab = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
+  bool scaled = false;
 };
 
 // Cross-entropy over logits[rows,vocab] that are a tensor rank's columns of larger ones, from (position on the tensor axis) * vocab
@@ -274,7 +280,7 @@ struct CrossEntropy {
 //   maximum  reads: logits; writes: maximum[rows] of the part, to be maximised over ranks
 //   sums     reads: logits, targets, maximum; writes: target[rows], the target's logit less the maximum (0 where it is another
 //            rank's), and sum[rows] of the exponentials of the logits less the maximum, both to be summed over ranks
-//   loss     reads: logits, targets, maximum, target, sum; writes: loss (fp32 scalar, mean over rows, the same on all ranks),
+//   loss     reads: logits, targets, maximum, target, sum, (loss scale); writes: loss (fp32 scalar, mean over rows, the same on all ranks),
 //            logits (the gradient, times gradient_scale)
 struct VocabParallelMaximum {
   int64_t rows = 0, vocab = 0;
@@ -288,14 +294,16 @@ struct VocabParallelLoss {
   int64_t rows = 0, vocab = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
+  bool scaled = false;
 };
 
-// Mean squared error over all elements. reads: prediction, target [rows,columns]; writes: loss, dprediction.
+// Mean squared error over all elements. reads: prediction, target [rows,columns], (loss scale); writes: loss, dprediction.
 // The target is fp32 (as the loader makes it), and so is the loss.
 struct MeanSquaredError {
   int64_t rows = 0, columns = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
+  bool scaled = false;
 };
 
 // out = in * scale (+ out when accumulate), element by element, converting types. reads: in; writes: out.
@@ -348,6 +356,22 @@ struct Fill {
   DType dtype = DType::kFloat32;
 };
 
+// Every gradient /= the loss scale; found_inf = 1 where an element of one of them is infinite or not a number, else 0, as
+// torch._amp_foreach_non_finite_check_and_unscale_. reads: loss scale; writes: found_inf (fp32 scalar), every gradient.
+struct UnscaleGradients {
+  int64_t elements = 0;
+  int64_t tensors = 0;
+};
+
+// The loss scale of the next step, as torch._amp_update_scale_: after a step that overflowed the scale is times backoff_factor, after
+// growth_interval steps in a row without overflow times growth_factor. Unless `dynamic` it stays, and skipped steps are counted only.
+// reads: found_inf; writes: loss scale.
+struct UpdateLossScale {
+  bool dynamic = true;
+  double growth_factor = 2.0, backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+};
+
 // norm = sqrt(sum of squares over all gradients); the sum itself when `squared`, to be summed over ranks that hold shards.
 // A gradient that is the same on each of `replicas` ranks that the sum will go over counts a share on each. Empty: 1 for all.
 // reads: every gradient; writes: norm (fp32 scalar).
@@ -372,11 +396,14 @@ struct ClipGradients {
 // One update of every parameter, multi-tensor. reads: every gradient; writes: every parameter, then the first moments (or
 // momenta) of every parameter, then the second moments. SGD without momentum has no state.
 // The step number for Adam's bias correction is the executor's.
+// With `guarded` found_inf and the loss scale's numbers are read behind the gradients: where found_inf is 1 nothing is written, and the
+// step number is less by the steps that were skipped.
 struct OptimizerUpdate {
   OptimizerSpec spec;
   int64_t elements = 0;
   int64_t tensors = 0;
   int state_tensors = 0;  // per parameter: 0, 1 or 2
+  bool guarded = false;
 };
 
 // `count` runs of `length` elements, whose beginnings are `stride` apart in the whole tensor and which follow each other without
@@ -489,8 +516,9 @@ using OpKind =
                  MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward,
                  ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,
                  VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards,
-                 UnpackShards, CopyTensors, Fill, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
-                 InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+                 UnpackShards, CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot,
+                 ClipGradients, OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive,
+                 HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

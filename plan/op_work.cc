@@ -126,6 +126,8 @@ Bytes BytesOf(const PackShards& p) {
 Bytes BytesOf(const UnpackShards& u) { return SizeOf(u.dtype) * (2 * u.ranks * Sum(u.shard_elements)); }
 Bytes BytesOf(const CopyTensors& c) { return SizeOf(c.dtype) * (2 * c.elements); }
 Bytes BytesOf(const Fill& f) { return SizeOf(f.dtype) * f.elements; }
+Bytes BytesOf(const UnscaleGradients& u) { return F32(2 * u.elements); }
+Bytes BytesOf(const UpdateLossScale&) { return F32(1 + 2 * kLossScaleNumbers); }
 Bytes BytesOf(const GradientNorm& g) { return F32(g.elements); }
 Bytes BytesOf(const SquareRoot&) { return Bytes(8); }
 Bytes BytesOf(const ClipGradients& c) { return F32(2 * c.elements); }

@@ -124,6 +124,24 @@ GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   return norm;
 }
 
+void OptimizerSteps::AddUnscaling(ProgramBuilder& b, const std::vector<CollectiveStream*>& agree_over) {
+  if (!role_.loss_scaling) return;
+  b.SetPhase(Phase::kOptimizer);
+  const Slice found_inf = role_.loss_scaling->found_inf;
+  std::vector<Slice> writes = {found_inf};
+  int64_t elements = 0;
+  for (const OptimizerTarget& target : targets_) {
+    writes.push_back(target.gradient);
+    elements += target.gradient.elements;
+  }
+  OpIndex found = b.Add(UnscaleGradients{elements, targets()}, "unscale", {role_.loss_scaling->numbers},
+                        std::move(writes));
+  for (CollectiveStream* axis : agree_over) {
+    if (axis->ranks() > 1) found = axis->AllReduce(b, found_inf, "found_inf", {found}, Reduction::kMax);
+  }
+  if (b.StreamOf(found) != kComputeStream) b.WaitBeforeNextCompute(found);
+}
+
 void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
                                  const std::vector<CollectiveStream*>& sum_over) {
   if (spec_.clip_norm <= 0) return;
@@ -156,6 +174,12 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
     writes.push_back(targets_[i].values);
     elements += targets_[i].values.elements;
   }
+  OptimizerUpdate update{spec_, elements, end - begin, states_per_target_};
+  if (role_.loss_scaling) {
+    update.guarded = true;
+    gradients.push_back(role_.loss_scaling->found_inf);
+    gradients.push_back(role_.loss_scaling->numbers);
+  }
   for (int state = 0; state < states_per_target_; ++state) {
     for (int i = begin; i < end; ++i)
       writes.push_back(states_[static_cast<size_t>(state) * targets_.size() + i]);
@@ -166,7 +190,6 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
       b.Add(Fill{writes[i].elements}, role_.buffers[writes[i].buffer].name, {}, {writes[i]});
     }
   }
-  const OptimizerUpdate update{spec_, elements, end - begin, states_per_target_};
   return b.Add(update, std::move(name), std::move(gradients), std::move(writes));
 }
 

@@ -1,5 +1,5 @@
-// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, clipping by the global norm,
-// lazily made state, the update.
+// The optimizer's part of a step: gradients summed over tensor ranks where each has a part of the sum, unscaling where the loss was
+// scaled, clipping by the global norm, lazily made state, the update.
 #pragma once
 
 #include <vector>
@@ -29,6 +29,9 @@ class OptimizerSteps {
   // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part. Gradients in the host's memory are put together
   // there, and go to the device and back on stream `copies`.
   void AddTensorSums(ProgramBuilder& b, StreamId copies = kComputeStream);
+  // Divides all gradients by the loss scale, and lets the ranks that hold parts of them, over the axes `agree_over`, agree on whether
+  // one overflowed; then updates write nothing. Nothing without loss scaling.
+  void AddUnscaling(ProgramBuilder& b, const std::vector<CollectiveStream*>& agree_over);
   // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
   // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has, and `dense_copies`. Nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);

@@ -26,7 +26,7 @@ struct Stage {
 
 class PipelineRank {
  public:
-  // `schedule` has communication; `type` is that of activations. Stages, schedule and role outlive it. Adds the streams of
+  // `schedule` has communication; `type` is that of what stages hand to each other. Stages, schedule and role outlive it. Adds the streams of
   // messages to the role.
   PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
                const PlanAxes& axes, DType type);

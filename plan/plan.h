@@ -75,6 +75,21 @@ struct OptimizerState {
   Slice values, state;
 };
 
+// Of a role whose loss is scaled (plan/loss_scaling.h).
+struct LossScaling {
+  Slice numbers,
+      found_inf;     // kLossScaleNumbers of fp32 (plan/op.h), and whether this step's gradients overflowed
+  double first = 0;  // the scale of the first step
+  UpdateLossScale update;
+};
+
+// The numbers between steps.
+struct LossScaleState {
+  double scale = 0;
+  int64_t growth_tracker = 0, skipped_steps = 0;
+  bool operator==(const LossScaleState&) const = default;
+};
+
 // Ranks that execute the same programs.
 struct Role {
   std::string name;        // "replica"; in a pipeline "stage 0", "stages 0, 2"
@@ -94,6 +109,7 @@ struct Role {
   std::vector<Slice>
       losses;  // fp32 scalars, one per micro-batch; their mean is the step's loss. Of the last stage only
   BufferId gradient_norm = -1;  // fp32 scalar, when clipping
+  std::optional<LossScaling> loss_scaling = {};
 
   // Of step 0, 1, …
   const Program& StepProgram(int64_t step) const {

@@ -137,6 +137,12 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
       }
     }
   }
+  for (const auto& [buffer, until] : kept_) {
+    Lifetime& lifetime = lifetimes[position.at(buffer)];
+    if (until < lifetime.last) continue;
+    lifetime.last = until;
+    lifetime.ends_before = false;
+  }
   return lifetimes;
 }
 

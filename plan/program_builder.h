@@ -9,6 +9,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -33,6 +34,9 @@ class ProgramBuilder {
   // The temporary belongs to the stream that uses it first, and is freed while the compute stream may still use it; a caching
   // allocator that keeps memory by stream (PyTorch's) has to be told (Tensor.record_stream).
   void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
+
+  // The temporary lives, beside its uses, until the last operator of the compute stream so far.
+  void KeepUntilHere(Slice temporary) { kept_.emplace_back(temporary.buffer, last_compute_); }
 
   // All temporaries belong to the compute stream, whichever stream uses them first: where, in what is modelled, communication is
   // enqueued on the stream that computes.
@@ -93,6 +97,7 @@ class ProgramBuilder {
   std::unordered_map<BufferId, OpIndex> awaited_by_use_;
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
+  std::vector<std::pair<BufferId, OpIndex>> kept_;
   bool belong_to_compute_ = false;
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "plan/loss_scaling.h"
+
 namespace windtunnel {
 namespace {
 
@@ -33,11 +35,12 @@ RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_
   for (int rank = 0; rank < plan.world_size; ++rank) {
     if (plan.mesh.PlaceOf(rank).pipeline == pipeline_rank) role_.ranks.push_back(rank);
   }
+  AddLossScaling(role_, scenario_.precision);
   AddStreams();
   AddStages();
   role_.name = RoleName(plan, stages_);
   work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes,
-                                         TypesOf(scenario_.precision).activations);
+                                         stages_.front().model->BoundaryType());
 }
 
 StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {
@@ -157,6 +160,7 @@ Program RoleCompiler::Initialize() {
   ProgramBuilder builder(role_, "initialize");
   builder.SetPhase(Phase::kInitialize);
   if (!role_.losses.empty()) builder.Alloc(role_.losses[0].buffer);
+  InitializeLossScaling(builder);
   for (auto& collectives : collectives_) collectives->Initialize(builder);
   strategy_->Initialize(builder);
   CloseWithBarrier(builder);
@@ -169,6 +173,7 @@ Program RoleCompiler::Step(int64_t step, std::string name) {
   work_->AddMicroBatches(builder, *strategy_, role_.losses);
   SumTiedGradient(builder);
   strategy_->Update(builder, /*first=*/step == 0);
+  AddLossScaleUpdate(builder);
   CloseWithBarrier(builder);
   return builder.Finish();
 }

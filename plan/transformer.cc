@@ -1,14 +1,16 @@
 // The forward, backward and recomputation of a stage of a transformer.
 #include "plan/transformer.h"
 
+#include "plan/loss_scaling.h"
+
 namespace windtunnel {
 
 Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
   ForwardScope scope(c.hooks, embedding_module_);
-  Slice x = c.Activation("embedding", tokens_ * spec_.hidden);
+  Slice x = c.StreamActivation("embedding", tokens_ * spec_.hidden);
   std::vector<Slice> reads = {pass.ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
-  c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.activations,
+  c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.stream,
                            tensor_.splits(), context_.tokens()},
           "embedding", reads, {x});
   x = c.SumOverRanks(x, "embedding");
@@ -172,6 +174,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock& block,
                                   const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.mlp_module);
+  dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
   dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
   if (block.experts) return block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
@@ -191,6 +194,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
                                         const BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.attention_module);
   const std::string name = AttentionName(block);
+  dx = c.InType(types_.activations, dx, name + ".dy");
   dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
@@ -225,8 +229,10 @@ Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, 
   b.SetPhase(Phase::kLoss);
   std::vector<Slice> writes = {loss, output};
   AddLossWorkspace(b, output.elements, writes);
-  b.Add(CrossEntropy{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.activations},
-        "cross_entropy", {output, targets}, std::move(writes));
+  CrossEntropy op{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.activations};
+  std::vector<Slice> reads = {output, targets};
+  op.scaled = ReadLossScale(b, reads);
+  b.Add(op, "cross_entropy", std::move(reads), std::move(writes));
   return output;
 }
 
@@ -242,9 +248,9 @@ void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vecto
 // branch's place, which no backward needs.
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
-  c.b.Add(
-      Copy{.elements = x.elements, .from = types_.activations, .to = types_.activations, .accumulate = true},
-      "stage.output", {x}, {branch});
+  branch = c.InType(types_.stream, branch, "stage.output");
+  c.b.Add(Copy{.elements = x.elements, .from = types_.stream, .to = types_.stream, .accumulate = true},
+          "stage.output", {x}, {branch});
   return branch;
 }
 
@@ -257,6 +263,7 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
     x = pass.saved[i].norm2.x;
     DropActivations(pass.saved[i]);
+    if (runs_products_again()) pass.copies.Forget();
   }
   c.b.SetLayer(-1);
   if (!stage_.is_last) return SumAtBoundary(c, x, branch);
@@ -294,8 +301,10 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
   reduce(sum, Reduction::kSum);
   std::vector<Slice> writes = {loss, logits};
   AddLossWorkspace(c.b, logits.elements, writes);
-  c.b.Add(VocabParallelLoss{tokens_, vocab_, gradient_scale, types_.activations}, name,
-          {logits, targets, maximum, target, sum}, std::move(writes));
+  VocabParallelLoss op{tokens_, vocab_, gradient_scale, types_.activations};
+  std::vector<Slice> reads = {logits, targets, maximum, target, sum};
+  op.scaled = ReadLossScale(c.b, reads);
+  c.b.Add(op, name, std::move(reads), std::move(writes));
 }
 
 // Back to the gradient of the residual stream's end.
@@ -318,7 +327,7 @@ void Transformer::EmbedBackward(const LayerContext& c, const TransformerPass& pa
   c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
     const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
     EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
-    op.dtype = types_.activations;
+    op.dtype = types_.stream;
     op.vocab_parallel = tensor_.splits();
     op.context = context_.tokens();
     op.accumulate_table = c.hooks.HoldsValue(table_);
@@ -335,10 +344,10 @@ void Transformer::EmbedBackward(const LayerContext& c, const TransformerPass& pa
 
 Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                            double gradient_scale) {
-  const LayerContext c = Context(b, hooks);
+  TransformerPass& pass = passes_[micro_batch] = {};
+  const LayerContext c = Context(b, hooks, pass);
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kForward);
-  TransformerPass& pass = passes_[micro_batch] = {};
   pass.saved.resize(blocks_.size());
   if (stage_.is_replica) {
     pass.ids = input;
@@ -351,16 +360,17 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
     b.SetPhase(Phase::kLoss);
     AddLoss(c, output, pass.targets, loss, gradient_scale);
   }
+  pass.copies.EndForward(b);
   b.SetMicroBatch(-1);
   return output;
 }
 
 Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                                DeferredOps* deferred) {
-  const LayerContext c = Context(b, hooks, deferred);
+  TransformerPass& pass = passes_.at(micro_batch);
+  const LayerContext c = Context(b, hooks, pass, deferred);
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kBackward);
-  TransformerPass& pass = passes_.at(micro_batch);
   Slice dx = doutput;
   {
     BackwardScope scope(c.hooks, kRootModule);

@@ -62,6 +62,7 @@ struct TransformerPass {
   std::vector<BlockActivations> saved;
   Norm::Saved final_norm;
   Slice head_input;
+  WeightCopies copies;
 };
 
 class Transformer : public Model {
@@ -92,6 +93,7 @@ class Transformer : public Model {
              double gradient_scale) const override;
   int64_t InputElements() const override { return rows_ * spec_.hidden; }
   int64_t OutputElements() const override { return rows_ * spec_.hidden; }
+  DType BoundaryType() const override { return types_.stream; }
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
@@ -113,8 +115,9 @@ class Transformer : public Model {
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   TransformerBlock RegisterBlock(Role& role, int64_t layer);
 
-  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred = nullptr) const {
-    return LayerContext{b, hooks, types_, deferred, tensor_};
+  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, TransformerPass& pass,
+                       DeferredOps* deferred = nullptr) const {
+    return LayerContext{b, hooks, types_, deferred, tensor_, &pass.copies};
   }
   Slice Embed(const LayerContext& c, TransformerPass& pass);
   Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
@@ -153,6 +156,10 @@ class Transformer : public Model {
   }
   // What torchtitan keeps beside products: sums over tensor ranks, so that they need not be made again.
   bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
+  // Whether what is run again begins before the products of a block, and converts their weights again.
+  bool runs_products_again() const {
+    return recompute_ == Recompute::kFull || recompute_ == Recompute::kSelectiveOp;
+  }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   Rope RopeOp(bool backward) const {

@@ -56,6 +56,7 @@ void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Sl
     optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets, dense_copies_);
   optimizer_->SetTargets(std::move(targets));
   optimizer_->AddTensorSums(b);
+  optimizer_->AddUnscaling(b, model_parts_);
   optimizer_->AddClipping(b, first, model_parts_);
   optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   Restore(b);

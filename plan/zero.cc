@@ -441,6 +441,7 @@ void Zero::Update(ProgramBuilder& b, bool first) {
     CopyGradients("host", MemorySpace::kHost);
     optimizer_->SetTargets(Targets());
   }
+  optimizer_->AddUnscaling(b, norm_ranks_.axes);
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];

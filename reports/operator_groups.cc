@@ -20,12 +20,14 @@ constexpr std::array<OperatorGroup, 12> kGroups = {{{"gemm", "#4c78a8"},
                                                     {"barrier", "#ffbfb5"},
                                                     {"other", "#d8d8d8"}}};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kServes = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kServes = {
     {{"bias_gradient", "gemm"},
      {"rope", "attention"},
      {"scale", "copy"},
      {"fill", "copy"},
      {"gradient_norm", "optimizer"},
+     {"unscale", "optimizer"},
+     {"loss_scale", "optimizer"},
      {"clip", "optimizer"}}};
 
 const OperatorGroup& Find(std::string_view name) {

@@ -141,6 +141,10 @@ Json MeasuredJson(const Outcome& outcome) {
   for (Duration step : measurement.step_times) json["step_times_s"].push_back(ToSeconds(step));
   json["losses"] = measurement.losses;
   if (!measurement.gradient_norms.empty()) json["gradient_norms"] = measurement.gradient_norms;
+  if (!measurement.loss_scales.empty()) {
+    json["loss_scales"] = measurement.loss_scales;
+    json["skipped_steps"] = measurement.skipped_steps;
+  }
   AddRun(measurement, json);
   return json;
 }

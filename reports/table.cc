@@ -430,6 +430,10 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   if (outcome.measurement && !outcome.measurement->losses.empty())
     table.Line(fmt::format("loss: {:.4f} → {:.4f} over {} steps", outcome.measurement->losses.front(),
                            outcome.measurement->losses.back(), outcome.measurement->losses.size()));
+  if (outcome.measurement && !outcome.measurement->loss_scales.empty())
+    table.Line(fmt::format("loss scale: {} at the end, {} steps skipped",
+                           outcome.measurement->loss_scales.back(),
+                           outcome.measurement->skipped_steps.size()));
   if (outcome.measurement) AddRun(table, *outcome.measurement);
   if (table.both()) table.Line(Verdict(outcome, ink));
   return table.text();

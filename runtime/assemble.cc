@@ -109,6 +109,8 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   const std::vector<size_t> ranking = Ranking(StepTimes(runs, timelines));
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
+  result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them
+  result.skipped_steps = runs[0].skipped_steps;
   result.by_operator = ByOperator(plan, runs, timelines, ranking);
   BreakdownMean breakdown;
   for (size_t rank = 0; rank < runs.size(); ++rank) {

@@ -179,7 +179,7 @@ Status Executor::Compute(Run_& run, OpIndex index) {
     else loader_.Load(*load, run.step, context_rank, writes_);
   } else {
     const MeshPlace place = plan_.mesh.PlaceOf(rank_);
-    const KernelContext context{run.step,
+    const KernelContext context{run.step - skipped_before_,
                                 plan_.scenario.run.seed,
                                 {place.tensor, plan_.mesh.tensor()},
                                 {place.context},
@@ -246,6 +246,29 @@ std::optional<double> Executor::Loss() const {
 
 double Executor::GradientNormValue() const {
   return role_.gradient_norm < 0 ? 0.0 : Values(Slice{role_.gradient_norm, 0, 1})[0];
+}
+
+std::optional<LossScaleState> Executor::LossScale() const {
+  if (!role_.loss_scaling) return std::nullopt;
+  const std::span<const float> numbers = Values(role_.loss_scaling->numbers);
+  return LossScaleState{numbers[0], static_cast<int64_t>(numbers[1]), static_cast<int64_t>(numbers[2])};
+}
+
+Status Executor::SetLossScale(const LossScaleState& state) {
+  if (!role_.loss_scaling) {
+    skipped_before_ = state.skipped_steps;
+    return Ok();
+  }
+  const double scale = state.scale > 0 ? state.scale : role_.loss_scaling->first;
+  const float numbers[] = {static_cast<float>(scale), static_cast<float>(state.growth_tracker),
+                           static_cast<float>(state.skipped_steps)};
+  static_assert(std::size(numbers) == kLossScaleNumbers);
+  return SetValues(role_.loss_scaling->numbers, numbers);
+}
+
+int64_t Executor::SkippedSteps() const {
+  const std::optional<LossScaleState> state = LossScale();
+  return state ? state->skipped_steps : skipped_before_;
 }
 
 }  // namespace windtunnel

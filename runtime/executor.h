@@ -60,6 +60,13 @@ class Executor {
   // not clipping).
   std::optional<double> Loss() const;
   double GradientNormValue() const;
+  // As the last step left it, where this rank scales the loss.
+  std::optional<LossScaleState> LossScale() const;
+  // Goes on from there, where this rank scales the loss (`scale` 0: from the first scale); else steps count as if those had been
+  // skipped. Between programs.
+  Status SetLossScale(const LossScaleState& state);
+  // Steps of which the optimizer has seen nothing.
+  int64_t SkippedSteps() const;
 
   BufferPool& pool() { return pool_; }
   const Role& role() const { return role_; }
@@ -101,6 +108,7 @@ class Executor {
   FlightRecorder& recorder_;
   BufferPool pool_;
   std::vector<Bytes> element_size_;  // by buffer
+  int64_t skipped_before_ = 0;       // steps, by a job that scaled its loss, which this one does not
   std::vector<TensorRef> reads_, writes_;
   std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
   std::vector<Duration> host_times_;

@@ -239,6 +239,8 @@ std::string Serialize(const RankRun& run) {
                      {"held_out_sequences", run.held_out_sequences},
                      {"losses", run.losses},
                      {"gradient_norms", run.gradient_norms},
+                     {"loss_scales", run.loss_scales},
+                     {"skipped_steps", run.skipped_steps},
                      {"timelines", timelines},
                      {"traced", traced},
                      {"initial", ToJson(run.initial)},
@@ -260,6 +262,8 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     run.held_out_sequences = WholeNumber<int64_t>(json.at("held_out_sequences"));
     run.losses = json.at("losses").get<std::vector<double>>();
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
+    run.loss_scales = json.at("loss_scales").get<std::vector<double>>();
+    run.skipped_steps = WholeNumbers<int64_t>(json.at("skipped_steps"));
     for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));
     for (const Json& timeline : json.at("traced")) run.traced.push_back(ToTimeline(timeline));
     run.initial = ToPeak(json.at("initial"));

@@ -45,6 +45,8 @@ struct RankRun {
   std::vector<double> held_out_losses;         // by batch; empty: not evaluated, or another rank has them
   int64_t held_out_sequences = 0;              // of all ranks
   std::vector<double> losses, gradient_norms;  // of every step
+  std::vector<double> loss_scales;             // after every step, where the rank scales its loss
+  std::vector<int64_t> skipped_steps;          // which; those are not among the measured ones
   std::vector<Timeline> timelines;             // of the measured steps; without spans where `traced` has some
   std::vector<Timeline> traced;                // of further steps, whose operators were timed one by one
   MemoryPeak initial, steady;

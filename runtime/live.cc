@@ -288,6 +288,8 @@ void LogLosses(const Measurement& measurement, const LiveOptions& options) {
     if (step < measurement.gradient_norms.size()) {
       line += fmt::format(", gradient norm {:.6g}", measurement.gradient_norms[step]);
     }
+    if (step < measurement.loss_scales.size())
+      line += fmt::format(", loss scale {:g}", measurement.loss_scales[step]);
     options.log(line);
   }
 }

@@ -258,12 +258,9 @@ Status QueuedRun::Compute(OpIndex index) {
   } else {
     const Plan& plan = executor_.plan_;
     const MeshPlace place = plan.mesh.PlaceOf(executor_.rank_);
-    const KernelContext context{step_,
-                                plan.scenario.run.seed,
-                                {place.tensor, plan.mesh.tensor()},
-                                {place.context},
-                                {plan.ExpertRankOf(executor_.rank_)},
-                                queue};
+    const KernelContext context{step_ - executor_.skipped_before_,    plan.scenario.run.seed,
+                                {place.tensor, plan.mesh.tensor()},   {place.context},
+                                {plan.ExpertRankOf(executor_.rank_)}, queue};
     WT_RETURN_IF_ERROR(executor_.device_.Launch(op.kind, executor_.reads_, executor_.writes_, context));
   }
   if (queue == DeviceQueues::kCompute) ordinals_[index] = ++state_.issued;

@@ -1,5 +1,6 @@
 // One rank's work, from a job file or from the environment of another launcher.
 #include <cstdio>
+#include <utility>
 
 #include "runtime/rank_main.h"
 
@@ -111,6 +112,21 @@ Status EvaluateRank(RankSession& session, RankRun& run) {
 
 }  // namespace
 
+namespace {
+
+// Whether step `step`, which the session has just done, is to be left out because it was skipped. Of the ranks of dp the first alone
+// knows, so that there none is left out. `before`: skipped steps before it.
+bool NoteLossScale(RankSession& session, int64_t step, int64_t& before, RankRun& run) {
+  const std::optional<LossScaleState> scale = session.executor().LossScale();
+  if (!scale) return false;
+  run.loss_scales.push_back(scale->scale);
+  if (scale->skipped_steps == std::exchange(before, scale->skipped_steps)) return false;
+  run.skipped_steps.push_back(step);
+  return !SharesProcess(session.plan());
+}
+
+}  // namespace
+
 Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions& options) {
   const RunSpec& spec = session.plan().scenario.run;
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
@@ -121,7 +137,9 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   RankRun run;
   WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   run.timelines.reserve(spec.steps);
+  int64_t skipped_steps = session.executor().SkippedSteps();
   std::vector<Timeline> after_saves;  // caches are cold and the disk is busy
+  std::vector<Timeline> skipped;      // without the optimizer's work
   const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
     const bool follows_save = checkpoints.HasJustSaved();
@@ -130,8 +148,10 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
     if (session.executor().role().gradient_norm >= 0) {
       run.gradient_norms.push_back(session.executor().GradientNormValue());
     }
+    const bool is_skipped = NoteLossScale(session, step, skipped_steps, run);
     WT_RETURN_IF_ERROR(reporter.Report(timeline));
-    if (step >= warmup) (follows_save ? after_saves : run.timelines).push_back(std::move(timeline));
+    if (step >= warmup)
+      (is_skipped ? skipped : follows_save ? after_saves : run.timelines).push_back(std::move(timeline));
     WT_RETURN_IF_ERROR(checkpoints.AfterStep());
   }
   run.steps_after_saves = static_cast<int64_t>(after_saves.size());
@@ -139,6 +159,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
     run.timelines = std::move(after_saves);
     run.steps_after_saves = 0;
   }
+  if (run.timelines.empty()) run.timelines = std::move(skipped);
   run.saves = checkpoints.saves();
   for (int64_t step = 0; !spans && !run.timelines.empty() && step < kTracedSteps; ++step) {
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());

@@ -51,21 +51,16 @@ Status CheckBackend(const Plan& plan, bool on_cuda) {
 
 Status CheckPrecision(const PrecisionSpec& precision, bool on_cuda) {
   if (precision.compute == Precision::kTf32 && !on_cuda)
-    return Unsupported("precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32 and bf16");
+    return Unsupported(
+        "precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32, bf16 and "
+        "fp16");
   if (precision.compute == Precision::kFp8) {
-    return on_cuda
-               ? Unsupported(
-                     "precision.compute: fp8 is predicted only; live runs compute in fp32, tf32 and bf16")
-               : Unsupported(
-                     "precision.compute: fp8 is a type of GPUs; the cpu device computes in fp32 and bf16");
-  }
-  if (precision.compute != precision.param) {
-    return Unsupported(
-        "precision.compute: live runs compute in precision.param; another type is predicted only");
-  }
-  if (precision.param == Precision::kFp16 || precision.reduce == Precision::kFp16) {
-    return Unsupported(
-        "precision: live runs in fp16 need loss scaling, which is not supported yet; use bf16 or fp32");
+    return on_cuda ? Unsupported(
+                         "precision.compute: fp8 is predicted only; live runs compute in fp32, tf32, bf16 "
+                         "and fp16")
+                   : Unsupported(
+                         "precision.compute: fp8 is a type of GPUs; the cpu device computes in fp32, bf16 "
+                         "and fp16");
   }
   return Ok();
 }

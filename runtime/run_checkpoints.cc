@@ -12,6 +12,10 @@ namespace {
 
 std::string OptimizerOf(const Plan& plan) { return std::string(WordOf(plan.scenario.optimizer.kind)); }
 
+LossScaleState LossScaleOf(const Executor& executor) {
+  return executor.LossScale().value_or(LossScaleState{.skipped_steps = executor.SkippedSteps()});
+}
+
 Status Load(const TensorSource& source, RankSession& session, bool with_optimizer) {
   Status set = Ok();
   WT_RETURN_IF_ERROR(LoadPieces(source, session.plan(), session.rank(), with_optimizer,
@@ -48,8 +52,10 @@ Status RunCheckpoints::Resume() {
     return InvalidInput("run.warmup + run.steps are {}, but {} has {} steps already", steps_,
                         checkpoint.path(), info.step);
   }
-  return session_.GoOn(info.step, info.samples,
-                       [&] { return Load(checkpoint, session_, /*with_optimizer=*/info.step > 0); });
+  return session_.GoOn(info.step, info.samples, [&]() -> Status {
+    WT_RETURN_IF_ERROR(session_.executor().SetLossScale(info.loss_scale));
+    return Load(checkpoint, session_, /*with_optimizer=*/info.step > 0);
+  });
 }
 
 Status RunCheckpoints::Import() {
@@ -70,7 +76,8 @@ Status RunCheckpoints::AfterStep() {
                plan.scenario.run.seed,
                plan.world_size,
                OptimizerOf(plan),
-               ResolvedYaml(plan.scenario)};
+               ResolvedYaml(plan.scenario),
+               LossScaleOf(session_.executor())};
   save.keep = options_.keep;
   save.barrier = [&] { return session_.Barrier(); };
   save.values = [&](const Slice& slice) -> Result<std::vector<float>> {

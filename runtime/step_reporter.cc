@@ -45,7 +45,8 @@ Status StepReporter::Write(const std::vector<StepOfRank>& ranks) {
   const Executor& executor = session_->executor();
   std::optional<double> gradient_norm;
   if (executor.role().gradient_norm >= 0) gradient_norm = executor.GradientNormValue();
-  const StepSummary summary = Summarize(session_->plan(), ranks, gradient_norm, reporting_.peak);
+  const StepSummary summary =
+      Summarize(session_->plan(), ranks, gradient_norm, reporting_.peak, executor.LossScale());
   // Whoever reads standard error may have gone: training goes on.
   if (reporting_.lines) (void)std::fprintf(stderr, "%s\n", StepLine(summary).c_str());
   if (!events_) return Ok();

@@ -47,11 +47,13 @@ Result<StepOfRank> ParseStepOfRank(const std::string& bytes) {
 }
 
 StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
-                      std::optional<double> gradient_norm, FlopRate peak) {
+                      std::optional<double> gradient_norm, FlopRate peak,
+                      std::optional<LossScaleState> loss_scale) {
   WT_CHECK(!ranks.empty());
   StepSummary summary;
   summary.step = ranks.front().step;
   summary.gradient_norm = gradient_norm;
+  summary.loss_scale = loss_scale;
   int64_t with_loss = 0;
   for (const StepOfRank& rank : ranks) {
     summary.time = std::max(summary.time, rank.time);
@@ -76,6 +78,8 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
 std::string StepLine(const StepSummary& summary) {
   std::string line = fmt::format("step: {:2}  loss: {:7.4f}", summary.step, summary.loss);
   if (summary.gradient_norm) line += fmt::format("  grad_norm: {:7.4f}", *summary.gradient_norm);
+  if (const auto& scale = summary.loss_scale)
+    line += fmt::format("  loss_scale: {}  skipped: {}", scale->scale, scale->skipped_steps);
   // Small models on small machines: three digits where torchtitan has GiB and TFLOP/s with two decimals.
   line += fmt::format(
       "  memory: {:>8}  {}: {}  tflops: {}", FormatBytes(summary.reserved), summary.throughput_name,
@@ -88,6 +92,10 @@ EventFile::Scalars StepScalars(const StepSummary& summary) {
   EventFile::Scalars scalars = {{"loss_metrics/global_avg_loss", summary.loss},
                                 {"loss_metrics/global_max_loss", summary.max_loss}};
   if (summary.gradient_norm) scalars.emplace_back("grad_norm", *summary.gradient_norm);
+  if (const auto& scale = summary.loss_scale) {
+    scalars.emplace_back("loss_scale", scale->scale);
+    scalars.emplace_back("skipped_steps", static_cast<double>(scale->skipped_steps));
+  }
   scalars.emplace_back("time_metrics/end_to_end(s)", ToSeconds(summary.time));
   scalars.emplace_back(fmt::format("throughput({})", summary.throughput_name), summary.tokens_per_s);
   scalars.emplace_back("tflops", summary.tflops);

@@ -106,6 +106,13 @@ void Describe(V& v, PrecisionSpec& precision) {
          "master weights and moments (default fp32)");
   v.Word("fp8_recipe", precision.fp8_recipe,
          "scaling of compute: fp8 (default tensorwise, without fp8 none)");
+  v.WordOrNumber("loss_scale", precision.loss_scale, precision.static_loss_scale, MoreThan(0),
+                 "what the loss is multiplied by before backward (default dynamic where param or compute is "
+                 "fp16, else none); a number is static");
+  v.Number("init_scale", precision.init_scale, MoreThan(0),
+           "of loss_scale: dynamic, in the first step (default 65536)");
+  v.Integer("growth_interval", precision.growth_interval, kSize,
+            "of loss_scale: dynamic, steps without overflow until the scale doubles (default 2000)");
 }
 
 template <typename V>

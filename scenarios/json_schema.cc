@@ -123,6 +123,10 @@ class SchemaWriter {
     Add(key, doc, {{"anyOf", {WordSchema(AllOf<E>()), path}}});
   }
   template <typename E>
+  void WordOrNumber(std::string_view key, E&, double&, const Bounds& bounds, std::string_view doc) {
+    Add(key, doc, {{"anyOf", {WordSchema(AllOf<E>()), NumberSchema("number", bounds)}}});
+  }
+  template <typename E>
   void Words(std::string_view key, std::vector<E>&, std::string_view doc) {
     Add(key, doc, ListOf(WordSchema(AllOf<E>())));
   }

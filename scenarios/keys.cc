@@ -48,6 +48,10 @@ class KeyLister {
     Add(key);
   }
   template <typename... Anything>
+  void WordOrNumber(std::string_view key, Anything&&...) {
+    Add(key);
+  }
+  template <typename... Anything>
   void Words(std::string_view key, Anything&&...) {
     Add(key);
   }

@@ -74,6 +74,10 @@ class Printer {
     Line(key, path.empty() ? std::string(WordOf(value)) : YamlText(path));
   }
   template <typename E>
+  void WordOrNumber(std::string_view key, E value, double number, const Bounds&, std::string_view) {
+    Line(key, number == 0 ? std::string(WordOf(value)) : Shortest(number));
+  }
+  template <typename E>
   void Words(std::string_view key, const std::vector<E>& values, std::string_view) {
     std::vector<std::string> words;
     for (E value : values) words.emplace_back(WordOf(value));

@@ -83,6 +83,15 @@ class Reader {
                       fmt::format("a path that ends with {}", suffix));
     ReadPath(*node, PathOf(key), path, TextRule{});
   }
+  // `number` is 0 where a word is given. REQUIRES: bounds leave 0 out.
+  template <typename E>
+  void WordOrNumber(std::string_view key, E& value, double& number, const Bounds& bounds, std::string_view) {
+    const YamlNode* node = Take(key);
+    if (node == nullptr) return;
+    if (node->is_plain() && IsNumber(node->text)) return ReadInto(*node, PathOf(key), number, bounds);
+    number = 0;
+    ReadWord(*node, PathOf(key), value, std::vector<E>(), "a number");
+  }
   template <typename E>
   void Words(std::string_view key, std::vector<E>& values, std::string_view) {
     const YamlNode* list = TakeList(key);

@@ -62,6 +62,7 @@ struct BatchSpec {
 
 enum class Precision { kFp32, kTf32, kBf16, kFp16, kFp8 };
 enum class Fp8Recipe { kNone, kTensorwise, kRowwise, kBlock };
+enum class LossScale { kNone, kDynamic };
 
 struct PrecisionSpec {
   Precision param = Precision::kFp32;
@@ -70,6 +71,12 @@ struct PrecisionSpec {
   Precision buffer = Precision::kFp32;
   Precision optimizer = Precision::kFp32;
   Fp8Recipe fp8_recipe = Fp8Recipe::kNone;
+  LossScale loss_scale = LossScale::kNone;
+  double static_loss_scale = 0;  // instead of loss_scale; 0: none
+  double init_scale = 65536;     // of dynamic scaling, as torch.amp.GradScaler
+  int64_t growth_interval = 2000;
+
+  bool scales_loss() const { return static_loss_scale > 0 || loss_scale == LossScale::kDynamic; }
   bool operator==(const PrecisionSpec&) const = default;
 };
 

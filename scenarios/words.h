@@ -49,6 +49,10 @@ struct Words<AttentionKind> {
                                                   {"eager", AttentionKind::kEager}};
 };
 template <>
+struct Words<LossScale> {
+  static constexpr Word<LossScale> table[] = {{"none", LossScale::kNone}, {"dynamic", LossScale::kDynamic}};
+};
+template <>
 struct Words<Precision> {
   static constexpr Word<Precision> table[] = {{"fp32", Precision::kFp32},
                                               {"tf32", Precision::kTf32},

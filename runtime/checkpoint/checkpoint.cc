@@ -79,13 +79,20 @@ bool IsSealed(Json metadata) {
 }
 
 Json ToJson(const CheckpointInfo& info) {
-  return Json{{"schema", kSchema},
-              {"step", info.step},
-              {"samples", info.samples},
-              {"seed", info.seed},
-              {"world_size", info.world_size},
-              {"optimizer", info.optimizer},
-              {"scenario", info.scenario}};
+  Json json = {{"schema", kSchema},
+               {"step", info.step},
+               {"samples", info.samples},
+               {"seed", info.seed},
+               {"world_size", info.world_size},
+               {"optimizer", info.optimizer},
+               {"scenario", info.scenario}};
+  const LossScaleState& state = info.loss_scale;
+  if (state != LossScaleState{}) {
+    json["loss_scale"] = {{"scale", state.scale},
+                          {"growth_tracker", state.growth_tracker},
+                          {"skipped_steps", state.skipped_steps}};
+  }
+  return json;
 }
 
 // Elements of the runs, all of which must lie within [0, whole); -1 otherwise. What a file says is not to be trusted.
@@ -123,6 +130,10 @@ struct CheckpointFormat {
     info.world_size = WholeNumber<int>(json.at("world_size"));
     info.optimizer = json.at("optimizer").get<std::string>();
     info.scenario = json.at("scenario").get<std::string>();
+    if (const auto state = json.find("loss_scale"); state != json.end()) {
+      info.loss_scale = {state->at("scale").get<double>(), WholeNumber<int64_t>(state->at("growth_tracker")),
+                         WholeNumber<int64_t>(state->at("skipped_steps"))};
+    }
     for (const auto& [name, tensor] : json.at("tensors").items()) {
       Checkpoint::Tensor& read = checkpoint.tensors_[name];
       read.shape = WholeNumbers<int64_t>(tensor.at("shape"));

@@ -37,6 +37,8 @@ struct CheckpointInfo {
   int world_size = 1;     // of the job that saved it
   std::string optimizer;  // optimizer.kind
   std::string scenario;   // resolved, YAML
+  // Loss scaling; a job that does not scale its loss leaves scale 0, and keeps the number of steps that were skipped before it.
+  LossScaleState loss_scale = {};
 };
 
 class Checkpoint : public TensorSource {

@@ -163,6 +163,13 @@ WT_CPU_KERNEL double SquaredErrors(int64_t n, const T* prediction, const float* 
 
 namespace {
 
+// By what the gradient of the mean is multiplied; the loss scale is the last operand.
+template <typename Op>
+double GradientScale(const Op& op, const Operands& operands) {
+  return op.scaled ? op.gradient_scale * *operands.In(operands.reads.size() - 1, kLossScaleNumbers)
+                   : op.gradient_scale;
+}
+
 // The mean over rows of what `sum_rows` (of the gradient's scale, the logits and a place for a row) adds up.
 template <typename Op, typename SumRows>
 void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows sum_rows) {
@@ -172,7 +179,7 @@ void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows 
     T* logits = operands.Out<T>(1, op.rows * op.vocab);
     WT_CHECK(logits == operands.In<T>(0, op.rows * op.vocab));  // the gradient takes the logits' place
     float* place = scratch.Floats(ElementsBeside<T>(op.vocab));
-    return sum_rows(static_cast<float>(op.gradient_scale / rows), logits, place);
+    return sum_rows(static_cast<float>(GradientScale(op, operands) / rows), logits, place);
   });
   *operands.Out(0, 1) = static_cast<float>(sum / rows);
 }
@@ -223,7 +230,7 @@ Status Run(const MeanSquaredError& op, const Operands& operands) {
   const int64_t elements = op.rows * op.columns;
   const double count = static_cast<double>(elements);
   const float* target = operands.In(1, elements);
-  const float scale = static_cast<float>(2.0 * op.gradient_scale / count);
+  const float scale = static_cast<float>(2.0 * GradientScale(op, operands) / count);
   const double sum = WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     return SquaredErrors(elements, operands.In<T>(0, elements), target, scale, operands.Out<T>(1, elements));

@@ -4,6 +4,7 @@
 
 #include "runtime/adam_constants.h"
 #include "runtime/cpu/isa.h"
+#include "runtime/loss_scale.h"
 
 namespace windtunnel::cpu {
 namespace {
@@ -18,6 +19,19 @@ WT_CPU_KERNEL double SumOfSquares(int64_t n, const float* x) {
 WT_CPU_KERNEL void Multiply(int64_t n, float factor, float* x) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// x *= factor; whether all of them were finite.
+WT_CPU_KERNEL bool MultiplyFinite(int64_t n, float factor, float* x) {
+  uint32_t largest =
+      0;  // of the magnitudes, as bits: those of infinities and of what is not a number are the largest
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = __builtin_bit_cast(uint32_t, x[i]) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+    x[i] *= factor;
+  }
+  return largest < 0x7f800000u;
 }
 
 // One parameter's part in the update; m is SGD's momentum or Adam's first moment.
@@ -97,8 +111,27 @@ Status Run(const ClipGradients& op, const Operands& operands) {
   return Ok();
 }
 
+Status Run(const UnscaleGradients&, const Operands& operands) {
+  const float factor = static_cast<float>(1.0 / static_cast<double>(*operands.In(0, kLossScaleNumbers)));
+  bool is_finite = true;
+  for (const TensorRef& gradient : operands.writes.subspan(1))
+    is_finite &= MultiplyFinite(gradient.elements, factor, gradient.f32());
+  *operands.Out(0, 1) = is_finite ? 0.0f : 1.0f;
+  return Ok();
+}
+
+Status Run(const UpdateLossScale& op, const Operands& operands) {
+  UpdateScale(op, *operands.In(0, 1) != 0.0f, operands.Out(0, kLossScaleNumbers));
+  return Ok();
+}
+
 Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands) {
-  const size_t tensors = operands.reads.size();
+  size_t tensors = operands.reads.size();
+  if (op.guarded) {
+    tensors -= 2;
+    if (*operands.In(tensors, 1) != 0.0f) return Ok();
+    step -= static_cast<int64_t>(operands.In(tensors + 1, kLossScaleNumbers)[2]);
+  }
   WT_CHECK_EQ(operands.writes.size(), tensors * static_cast<size_t>(1 + op.state_tensors));
   const bool is_sgd = op.spec.kind == OptimizerKind::kSgd;
   const int states_needed = !is_sgd ? 2 : op.spec.momentum != 0.0 ? 1 : 0;

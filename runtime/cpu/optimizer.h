@@ -16,6 +16,8 @@ namespace windtunnel::cpu {
 Status Run(const GradientNorm& op, const Operands& operands);
 Status Run(const SquareRoot& op, const Operands& operands);
 Status Run(const ClipGradients& op, const Operands& operands);
+Status Run(const UnscaleGradients& op, const Operands& operands);
+Status Run(const UpdateLossScale& op, const Operands& operands);
 Status Run(const OptimizerUpdate& op, int64_t step, const Operands& operands);
 
 }  // namespace windtunnel::cpu

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "plan/collectives.h"
 #include "plan/data_parallel.h"
+#include "plan/loss_scaling.h"
 #include "plan/memory_blocks.h"
 #include "plan/model.h"
 
@@ -19,6 +20,7 @@ class Driver {
   Driver(const Scenario& scenario, const RankShape& shape, const MeshGroups& groups, Costs& costs)
       : scenario_(scenario), shape_(shape), groups_(groups), costs_(costs) {
     AddParameters();
+    AddLossScaling(role_, scenario_.precision);
     AddStreams();
     const DataParallelKind kind = scenario_.parallel.data.kind;
     const bool is_zero = kind == DataParallelKind::kZero1;
@@ -106,9 +108,9 @@ class Driver {
              : parallel.tensor.size == world ? tensor_
                                              : AddCollectives(kWorldAxis, kWorld, "world");
     const bool has_pipeline = parallel.pipeline.size > 1;
-    pipeline_ = has_pipeline && scenario_.optimizer.clip_norm > 0
-                    ? AddCollectives(kPipelineAxis, kPipeline, "pipeline")
-                    : alone_.get();
+    const bool meets_stages = scenario_.optimizer.clip_norm > 0 || scenario_.precision.scales_loss();
+    pipeline_ =
+        has_pipeline && meets_stages ? AddCollectives(kPipelineAxis, kPipeline, "pipeline") : alone_.get();
     const bool has_embedding =
         has_pipeline && scenario_.model.tie_embeddings && (shape_.has_first || shape_.has_last);
     embedding_ = has_embedding ? AddCollectives(kEmbeddingAxis, kEmbedding, "embedding") : alone_.get();
@@ -183,6 +185,7 @@ class Driver {
     b.SetStage(kAfterSends);
     SumTiedGradient(b);
     strategy_->Update(b, /*first=*/false);
+    AddLossScaleUpdate(b);
     CloseWithBarrier(b);
     step_ = b.Finish();
     created_in_step_ = before;

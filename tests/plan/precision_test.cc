@@ -104,24 +104,87 @@ TEST(Fp8, ActivationsStayInSixteenBits) {
             2);
 }
 
-// Weights are converted for each product that takes them, and their gradients back.
-TEST(Autocast, ConvertsWeightsAndTheirGradients) {
-  Scenario s = TinyLlama();
-  s.precision.compute = Precision::kBf16;
-  const Plan plan = *CompilePlan(s);
-  const auto copies = [&](Phase phase, DType from, DType to) {
-    return Count<Copy>(plan, [&](const Op& op, const Copy& c) {
-      return InLayer0(op, phase) && c.from == from && c.to == to;
+Scenario Autocast(Scenario s, Precision compute = Precision::kBf16) {
+  s.precision.compute = compute;
+  return s;
+}
+
+int CopiesInLayer0(const Plan& plan, Phase phase, DType from, DType to) {
+  return Count<Copy>(
+      plan, [&](const Op& op, const Copy& c) { return InLayer0(op, phase) && c.from == from && c.to == to; });
+}
+
+// As torch.autocast's cache: weights once in a micro-batch's forward (four matrices), and what backward takes is the same copy. Beside
+// them, forward converts what the two norms give; backward the gradient of the stream into both branches.
+TEST(Autocast, ConvertsWeightsOnceInForward) {
+  const Plan plan = *CompilePlan(Autocast(TinyLlama()));
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kForward, DType::kFloat32, DType::kBFloat16), 4 + 2);
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kBackward, DType::kFloat32, DType::kBFloat16), 2);
+}
+
+// Gradients of weights arrive in fp32, and so do those of what the two norms gave.
+TEST(Autocast, GradientsOfWeightsAreInFp32) {
+  const Plan plan = *CompilePlan(Autocast(TinyLlama()));
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kBackward, DType::kBFloat16, DType::kFloat32), 4 + 2);
+  for (const Parameter& parameter : plan.roles[0].parameters) {
+    const auto& buffers = plan.roles[0].buffers;
+    const auto gradient = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
+      return buffer.name == parameter.name + ".grad" && buffer.category == Category::kGradients;
     });
-  };
-  EXPECT_EQ(copies(Phase::kForward, DType::kFloat32, DType::kBFloat16), 4);
-  EXPECT_EQ(copies(Phase::kBackward, DType::kFloat32, DType::kBFloat16), 4);
-  EXPECT_EQ(copies(Phase::kBackward, DType::kBFloat16, DType::kFloat32), 4);
-  for (const Buffer& buffer : plan.roles[0].buffers) {
-    if (buffer.name.ends_with(".grad") && buffer.category == Category::kGradients) {
-      EXPECT_EQ(buffer.dtype, DType::kFloat32) << buffer.name;
+    ASSERT_NE(gradient, buffers.end()) << parameter.name;
+    EXPECT_EQ(gradient->dtype, DType::kFloat32) << parameter.name;
+  }
+}
+
+// Every operator's operands are of one type, whatever meets there: what the kernels rely on.
+TEST(Autocast, NormsAndEmbeddingsStayInFp32AndProductsDoNot) {
+  for (const Scenario& scenario : {TinyGpt(), TinyLlama()}) {
+    const Plan plan = *CompilePlan(Autocast(scenario));
+    const auto is_fp32 = [](const Op&, const auto& op) { return op.dtype == DType::kFloat32; };
+    const auto is_bf16 = [](const Op&, const auto& op) { return op.dtype == DType::kBFloat16; };
+    EXPECT_EQ(Count<NormForward>(plan, is_fp32), 5);
+    EXPECT_EQ(Count<NormBackward>(plan, is_fp32), 5);
+    EXPECT_EQ(Count<EmbeddingForward>(plan, is_fp32), 1);
+    EXPECT_EQ(Count<EmbeddingBackward>(plan, is_fp32), 1);
+    EXPECT_EQ(Count<AttentionForward>(plan, is_bf16), 2);
+    EXPECT_EQ(Count<CrossEntropy>(plan, is_bf16), 1);
+    EXPECT_EQ(Count<Gemm>(plan, is_fp32), 0);
+    for (const Op& op : plan.roles[0].steady.ops) {
+      const auto* gemm = std::get_if<Gemm>(&op.kind);
+      if (gemm == nullptr) continue;
+      for (const Slice& slice : op.reads)
+        EXPECT_EQ(plan.roles[0].buffers[slice.buffer].dtype, DType::kBFloat16) << op.name;
     }
   }
+}
+
+// What is run again in backward converts again; until then the cache keeps the copies to the end of forward.
+TEST(Autocast, WhatIsRecomputedConvertsItsWeightsAgain) {
+  Scenario s = Autocast(TinyLlama());
+  s.recompute = Recompute::kFull;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kForward, DType::kFloat32, DType::kBFloat16), 4 + 2);
+  // (The down projection is not run again, but its weight is converted for its gradient.)
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kRecompute, DType::kFloat32, DType::kBFloat16), 3 + 2);
+  EXPECT_EQ(CopiesInLayer0(plan, Phase::kBackward, DType::kFloat32, DType::kBFloat16), 1 + 2);
+  // A copy of forward is freed after the loss.
+  const std::vector<Op>& ops = plan.roles[0].steady.ops;
+  const auto loss = std::find_if(ops.begin(), ops.end(),
+                                 [](const Op& op) { return std::holds_alternative<CrossEntropy>(op.kind); });
+  const auto freed = std::find_if(ops.begin(), ops.end(), [](const Op& op) {
+    return std::holds_alternative<Free>(op.kind) && op.name == "blocks.0.attn.qkv.converted";
+  });
+  ASSERT_NE(freed, ops.end());
+  EXPECT_GT(freed - ops.begin(), loss - ops.begin());
+}
+
+// Stages hand the residual stream to each other as it is.
+TEST(Autocast, MessagesBetweenStagesAreInFp32) {
+  Scenario s = Autocast(TinyGpt());
+  s.parallel.pipeline.size = s.cluster.devices_per_node = 2;
+  s.batch.accumulate = 2;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(Count<Send>(plan, [](const Op&, const Send& m) { return m.dtype == DType::kFloat32; }), 2);
 }
 
 TEST(Precision, RefusesToStoreLessThanItComputesIn) {

@@ -67,6 +67,19 @@ TEST(StepSummary, TheLineReadsAsTorchtitans) {
             "step: 1000  loss:  8.3586  memory:  136 MiB  sps: 999  tflops: 0.104  mfu: n/a");
 }
 
+TEST(StepSummary, SaysTheLossScaleAndHowManyStepsWereSkipped) {
+  StepSummary summary{.step = 12, .loss = 4, .loss_scale = LossScaleState{32768, 11, 1}, .tokens_per_s = 10};
+  EXPECT_EQ(StepLine(summary),
+            "step: 12  loss:  4.0000  loss_scale: 32768  skipped: 1  memory:      0 B  tps: 10  tflops: 0  "
+            "mfu: n/a");
+  const EventFile::Scalars scalars = StepScalars(summary);
+  for (const auto& [name, value] : {std::pair("loss_scale", 32768.0), std::pair("skipped_steps", 1.0)}) {
+    EXPECT_NE(std::find(scalars.begin(), scalars.end(), std::pair<std::string, double>(name, value)),
+              scalars.end())
+        << name;
+  }
+}
+
 TEST(StepSummary, WhatNobodyComputedIsNoScalar) {
   StepSummary summary;
   EXPECT_EQ(StepScalars(summary).size(), 7u);

@@ -59,6 +59,26 @@ TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
   EXPECT_EQ(fp8.fp8_recipe, Fp8Recipe::kTensorwise);
 }
 
+// torch.amp.GradScaler's numbers.
+TEST(PrecisionDefaults, Fp16ScalesItsLossAndOtherTypesDoNot) {
+  for (const char* block : {"{param: fp16}", "{compute: fp16}"}) {
+    const PrecisionSpec fp16 = Parsed(fmt::format("{}precision: {}\n", kMlp, block)).precision;
+    EXPECT_EQ(fp16.loss_scale, LossScale::kDynamic) << block;
+    EXPECT_EQ(fp16.init_scale, 65536);
+    EXPECT_EQ(fp16.growth_interval, 2000);
+  }
+  EXPECT_FALSE(Parsed(fmt::format("{}precision: {{param: bf16}}\n", kMlp)).precision.scales_loss());
+  EXPECT_FALSE(
+      Parsed(fmt::format("{}precision: {{param: fp16, loss_scale: none}}\n", kMlp)).precision.scales_loss());
+}
+
+TEST(PrecisionDefaults, ANumberIsAStaticLossScale) {
+  const PrecisionSpec spec =
+      Parsed(fmt::format("{}precision: {{param: bf16, loss_scale: 1024}}\n", kMlp)).precision;
+  EXPECT_EQ(spec.static_loss_scale, 1024);
+  EXPECT_TRUE(spec.scales_loss());
+}
+
 TEST(OptimizerDefaults, AreTorchs) {
   OptimizerSpec adamw = Parsed(kMlp).optimizer;
   EXPECT_EQ(adamw, (OptimizerSpec{.kind = OptimizerKind::kAdamW,

@@ -109,6 +109,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:12: recompute is 'no', expected none, selective, selective_op or full"},
         Mistake{Mlp("precision: {param: tf32}\n"),
                 "s.yaml:2:20: precision.param is 'tf32', expected fp32, bf16, fp16 or fp8"},
+        Mistake{Mlp("precision: {loss_scale: dynamics}\n"),
+                "s.yaml:2:25: precision.loss_scale is 'dynamics', expected none, dynamic or a number"},
+        Mistake{Mlp("precision: {loss_scale: 0}\n"),
+                "s.yaml:2:25: precision.loss_scale is '0', expected more than 0"},
+        Mistake{Mlp("precision: {init_scale: -1}\n"),
+                "s.yaml:2:25: precision.init_scale is '-1', expected more than 0"},
+        Mistake{Mlp("precision: {growth_interval: 0}\n"),
+                "s.yaml:2:30: precision.growth_interval is '0', expected at least 1"},
         Mistake{"model: {preset: gpt2}\n",
                 "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
                 "gpt3-175b, "

@@ -152,7 +152,8 @@ Scenario AnyScenario() {
   model.bias = Any({true, false});
   model.tie_embeddings = Any({true, false});
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
-  s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp32});
+  s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp16, Precision::kFp32});
+  s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kPytorch});

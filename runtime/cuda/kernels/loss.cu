@@ -42,6 +42,11 @@ WT_DEVICE SoftmaxSum SoftmaxSumOfRow(int64_t n, const T* row, float* place) {
   return all;
 }
 
+// What the gradient of the mean is multiplied by: `scale`, and the loss scale where there is one (not null).
+WT_DEVICE float WithLossScale(float scale, const float* loss_scale) {
+  return loss_scale == nullptr ? scale : scale * *loss_scale;
+}
+
 // row = e^(row - maximum) * factor, less `scale` at `target` (-1: nowhere).
 template <typename T>
 WT_DEVICE void WriteGradient(int64_t n, float maximum, float factor, int64_t target, float scale, T* row) {
@@ -61,13 +66,15 @@ template <typename T>
 struct CrossEntropyKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n;
-  float scale;
+  float mean_scale;
   const int32_t* targets;
   T* logits;
   float* losses;  // by row
   Fault* fault;
+  const float* loss_scale;
 
   WT_DEVICE void operator()() const {
+    const float scale = WithLossScale(mean_scale, loss_scale);
     float* const place = SharedMemory<float>();
     for (int64_t r = BlockX(); r < rows; r += GridX()) {
       T* const row = logits + r * n;
@@ -142,13 +149,15 @@ template <typename T>
 struct VocabParallelLossKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n, first;
-  float scale;
+  float mean_scale;
   T* logits;
   const int32_t* targets;
   const float *maximum, *target, *sum;
   float* losses;
+  const float* loss_scale;
 
   WT_DEVICE void operator()() const {
+    const float scale = WithLossScale(mean_scale, loss_scale);
     for (int64_t r = BlockX(); r < rows; r += GridX()) {
       const int64_t t = targets[r] - first;
       WriteGradient(n, maximum[r], scale / sum[r], t >= 0 && t < n ? t : -1, scale, logits + r * n);
@@ -163,13 +172,15 @@ struct SquaredErrorKernel {
   static constexpr int kThreads = 256, kWidth = kVector<T>;
   int64_t n;
   bool aligned;
-  float scale;
+  float mean_scale;
   const T* prediction;
   const float* target;
   T* gradient;
   double* sums;  // by block
+  const float* loss_scale;
 
   WT_DEVICE void operator()() const {
+    const float scale = WithLossScale(mean_scale, loss_scale);
     double own = 0.0;
     ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
                          [&](auto width, int64_t i) {
@@ -191,6 +202,12 @@ struct SquaredErrorKernel {
   }
 };
 
+// The last operand, where the loss is scaled; else null.
+template <typename Op>
+const float* LossScaleOf(const Op& op, const Operands& operands) {
+  return op.scaled ? operands.In(operands.reads.size() - 1, kLossScaleNumbers) : nullptr;
+}
+
 template <typename Op>
 int64_t RowBlocks(const Queue& queue, const Op& op) {
   return queue.BlocksFor(op.rows, 1, 4);
@@ -206,10 +223,11 @@ void Run(Queue& queue, const CrossEntropy& op, const Operands& operands) {
   float* losses = queue.Scratch(op.rows);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    queue.Launch(CrossEntropyKernel<T>{op.rows, op.vocab, static_cast<float>(op.gradient_scale / rows),
-                                       operands.In<int32_t>(1, op.rows),
-                                       operands.Out<T>(1, op.rows * op.vocab), losses, queue.fault()},
-                 {RowBlocks(queue, op)}, kLossSharedBytes);
+    queue.Launch(
+        CrossEntropyKernel<T>{op.rows, op.vocab, static_cast<float>(op.gradient_scale / rows),
+                              operands.In<int32_t>(1, op.rows), operands.Out<T>(1, op.rows * op.vocab),
+                              losses, queue.fault(), LossScaleOf(op, operands)},
+        {RowBlocks(queue, op)}, kLossSharedBytes);
   });
   LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
 }
@@ -239,12 +257,12 @@ void Run(Queue& queue, const VocabParallelLoss& op, const KernelContext& context
   float* losses = queue.Scratch(op.rows);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    queue.Launch(VocabParallelLossKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab,
-                                            static_cast<float>(op.gradient_scale / rows),
-                                            operands.Out<T>(1, op.rows * op.vocab),
-                                            operands.In<int32_t>(1, op.rows), operands.In(2, op.rows),
-                                            operands.In(3, op.rows), operands.In(4, op.rows), losses},
-                 {RowBlocks(queue, op)});
+    queue.Launch(
+        VocabParallelLossKernel<T>{
+            op.rows, op.vocab, context.tensor.rank * op.vocab, static_cast<float>(op.gradient_scale / rows),
+            operands.Out<T>(1, op.rows * op.vocab), operands.In<int32_t>(1, op.rows), operands.In(2, op.rows),
+            operands.In(3, op.rows), operands.In(4, op.rows), losses, LossScaleOf(op, operands)},
+        {RowBlocks(queue, op)});
   });
   LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
 }
@@ -269,7 +287,7 @@ void Run(Queue& queue, const MeanSquaredError& op, const Operands& operands) {
     T* gradient = operands.Out<T>(1, n);
     queue.Launch(
         Kernel{n, Aligned(prediction, target, gradient), static_cast<float>(2.0 * op.gradient_scale / count),
-               prediction, target, gradient, sums},
+               prediction, target, gradient, sums, LossScaleOf(op, operands)},
         {blocks}, Kernel::kThreads / kWarp * 8);
   });
   LaunchSumNumbers(queue, blocks, 1.0 / count, false, sums, operands.Out(0, 1));

@@ -1,12 +1,14 @@
 #include "runtime/cuda/kernels/optimizer.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "runtime/adam_constants.h"
 #include "runtime/cuda/kernels/chunks.h"
 #include "runtime/cuda/kernels/partials.h"
 #include "runtime/cuda/kernels/reduce.h"
 #include "runtime/cuda/kernels/vector.h"
+#include "runtime/loss_scale.h"
 
 namespace windtunnel::WT_KERNELS {
 namespace {
@@ -83,6 +85,54 @@ struct ClipKernel {
   }
 };
 
+struct ClearKernel {
+  static constexpr int kThreads = kWarp;
+  float* x;
+  WT_DEVICE void operator()() const {
+    if (Thread() == 0) *x = 0.0f;
+  }
+};
+
+// found_inf was cleared before; whichever threads find something write the same.
+struct UnscaleKernel {
+  static constexpr int kThreads = 512, kMost = 96;
+  ChunkTable<kMost> table = {};
+  const float* scale = nullptr;
+  float* found_inf = nullptr;
+  float* x[kMost] = {};
+
+  WT_DEVICE void operator()() const {
+    const float factor = static_cast<float>(1.0 / static_cast<double>(*scale));
+    bool is_finite = true;
+    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
+      float* const at = x[tensor] + begin;
+      ForEachPiece<kFloats>(end - begin, AlignedHere(at), Thread(), kThreads, [&](auto width, int64_t i) {
+        constexpr int kPiece = decltype(width)::value;
+        Pack<float, kPiece> v = Load<kPiece>(at + i);
+        WT_UNROLL
+        for (int j = 0; j < kPiece; ++j) {
+          uint32_t bits = 0;
+          memcpy(&bits, &v.at[j], sizeof(bits));
+          is_finite = is_finite && (bits & 0x7f800000u) != 0x7f800000u;
+          v.at[j] *= factor;
+        }
+        Store(at + i, v);
+      });
+    });
+    if (!is_finite) *found_inf = 1.0f;
+  }
+};
+
+struct UpdateScaleKernel {
+  static constexpr int kThreads = kWarp;
+  UpdateLossScale op;
+  const float* found_inf;
+  float* numbers;
+  WT_DEVICE void operator()() const {
+    if (Thread() == 0) UpdateScale(op, *found_inf != 0.0f, numbers);
+  }
+};
+
 // What one rule has to do with one element.
 struct Element {
   float gradient, parameter, m, v;
@@ -91,6 +141,7 @@ struct Element {
 struct SgdRule {
   static constexpr int kStates = 0;
   float lr, weight_decay;
+  WT_DEVICE void Skip(float) {}
   WT_DEVICE void operator()(Element& e) const {
     e.parameter -= lr * (e.gradient + weight_decay * e.parameter);
   }
@@ -100,6 +151,7 @@ struct SgdRule {
 struct MomentumRule {
   static constexpr int kStates = 1;
   float lr, weight_decay, momentum;
+  WT_DEVICE void Skip(float) {}
   WT_DEVICE void operator()(Element& e) const {
     e.m = momentum * e.m + (e.gradient + weight_decay * e.parameter);
     e.parameter -= lr * e.m;
@@ -109,6 +161,14 @@ struct MomentumRule {
 struct AdamRule {
   static constexpr int kStates = 2;
   AdamConstants c;  // runtime/adam_constants.h has the formulas
+  double lr, beta1, beta2, t;
+
+  // The bias corrections where `steps` of those before this one were skipped.
+  WT_DEVICE void Skip(float steps) {
+    const double done = t - static_cast<double>(steps);
+    c.step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, done)));
+    c.v_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(beta2, done)));
+  }
 
   WT_DEVICE void operator()(Element& e) const {
     const float g = e.gradient + c.coupled_decay * e.parameter;
@@ -128,8 +188,15 @@ struct UpdateKernel {
   float* parameter[kMost] = {};
   float* m[kMost] = {};  // where the rule has them
   float* v[kMost] = {};
+  const float* found_inf = nullptr;  // null: not guarded
+  const float* loss_scale = nullptr;
 
   WT_DEVICE void operator()() const {
+    Rule own = rule;
+    if (found_inf != nullptr) {
+      if (*found_inf != 0.0f) return;
+      if (loss_scale[2] != 0.0f) own.Skip(loss_scale[2]);
+    }
     table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
       const float* const of_gradient = gradient[tensor] + begin;
       float* const of_parameter = parameter[tensor] + begin;
@@ -145,7 +212,7 @@ struct UpdateKernel {
                               WT_UNROLL
                               for (int j = 0; j < kPiece; ++j) {
                                 Element e{g.at[j], p.at[j], first.at[j], second.at[j]};
-                                rule(e);
+                                own(e);
                                 p.at[j] = e.parameter;
                                 first.at[j] = e.m;
                                 second.at[j] = e.v;
@@ -217,12 +284,31 @@ void Run(Queue& queue, const ClipGradients& op, const Operands& operands) {
       [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
 }
 
-template <typename Rule>
-void Update(Queue& queue, const Rule& rule, const Operands& operands) {
-  const size_t tensors = operands.reads.size();
-  UpdateKernel<Rule> kernel{.rule = rule};
+void Run(Queue& queue, const UnscaleGradients&, const Operands& operands) {
+  UnscaleKernel kernel;
+  kernel.scale = operands.In(0, kLossScaleNumbers);
+  kernel.found_inf = operands.Out(0, 1);
+  queue.Launch(ClearKernel{kernel.found_inf}, {});
+  const auto gradients = operands.writes.subspan(1);
   ForEachTable(
-      kernel, operands.reads,
+      kernel, gradients, [&](int at, size_t i) { kernel.x[at] = gradients[i].f32(); },
+      [&] { queue.Launch(kernel, {ChunkBlocks(queue, kernel.table)}); });
+}
+
+void Run(Queue& queue, const UpdateLossScale& op, const Operands& operands) {
+  queue.Launch(UpdateScaleKernel{op, operands.In(0, 1), operands.Out(0, kLossScaleNumbers)}, {});
+}
+
+template <typename Rule>
+void Update(Queue& queue, const OptimizerUpdate& op, const Rule& rule, const Operands& operands) {
+  const size_t tensors = operands.reads.size() - (op.guarded ? 2 : 0);
+  UpdateKernel<Rule> kernel{.rule = rule};
+  if (op.guarded) {
+    kernel.found_inf = operands.In(tensors, 1);
+    kernel.loss_scale = operands.In(tensors + 1, kLossScaleNumbers);
+  }
+  ForEachTable(
+      kernel, operands.reads.first(tensors),
       [&](int at, size_t i) {
         const int64_t n = operands.reads[i].elements;
         kernel.gradient[at] = operands.reads[i].f32();
@@ -237,11 +323,13 @@ void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, 
   const OptimizerSpec& spec = op.spec;
   const float lr = static_cast<float>(spec.lr), decay = static_cast<float>(spec.weight_decay);
   if (spec.kind != OptimizerKind::kSgd) {
-    Update(queue, AdamRule{AdamConstantsOf(spec, context.step)}, operands);
+    const AdamRule rule{AdamConstantsOf(spec, context.step), spec.lr, spec.beta1, spec.beta2,
+                        static_cast<double>(context.step + 1)};
+    Update(queue, op, rule, operands);
   } else if (spec.momentum != 0.0) {
-    Update(queue, MomentumRule{lr, decay, static_cast<float>(spec.momentum)}, operands);
+    Update(queue, op, MomentumRule{lr, decay, static_cast<float>(spec.momentum)}, operands);
   } else {
-    Update(queue, SgdRule{lr, decay}, operands);
+    Update(queue, op, SgdRule{lr, decay}, operands);
   }
 }
 

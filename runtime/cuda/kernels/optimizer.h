@@ -10,6 +10,8 @@ namespace windtunnel::WT_KERNELS {
 void Run(Queue& queue, const GradientNorm& op, const Operands& operands);
 void Run(Queue& queue, const SquareRoot& op, const Operands& operands);
 void Run(Queue& queue, const ClipGradients& op, const Operands& operands);
+void Run(Queue& queue, const UnscaleGradients& op, const Operands& operands);
+void Run(Queue& queue, const UpdateLossScale& op, const Operands& operands);
 void Run(Queue& queue, const OptimizerUpdate& op, const KernelContext& context, const Operands& operands);
 int64_t ScratchBytes(const GradientNorm& op, const Traits& traits);
 

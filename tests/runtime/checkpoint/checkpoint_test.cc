@@ -28,6 +28,16 @@ Scenario Bf16(Scenario s) {
   return s;
 }
 
+// The first steps overflow, so that the scale and the skipped steps are others than those that a job begins with.
+Scenario Fp16(Scenario s, Precision param = Precision::kFp16) {
+  s.precision.param = param;
+  s.precision.compute = Precision::kFp16;
+  s.precision.loss_scale = LossScale::kDynamic;
+  s.precision.init_scale = 1099511627776.0;
+  s.precision.growth_interval = 2;
+  return s;
+}
+
 std::vector<Layout> Layouts() {
   const auto keep = [](Scenario&) {};
   const auto kind = [](DataParallelKind kind) { return [=](Scenario& s) { s.parallel.data.kind = kind; }; };
@@ -47,6 +57,8 @@ std::vector<Layout> Layouts() {
                           s.parallel.data.version = 1;
                         })},
       {"Fsdp2", Changed(TinyGpt(2), kind(DataParallelKind::kFsdp))},
+      {"DdpAutocastFp16", Fp16(Changed(TinyGpt(2), keep), Precision::kFp32)},
+      {"Fsdp2Fp16", Fp16(Changed(TinyGpt(2), kind(DataParallelKind::kFsdp)))},
       {"Fsdp2Of3", Changed(TinyGpt(3), kind(DataParallelKind::kFsdp))},
       {"Fsdp2Offload", Changed(TinyGpt(2),
                                [](Scenario& s) {
@@ -87,6 +99,24 @@ TEST_P(EveryLayout, GoesOnBitByBitAsIfItHadNotStopped) {
   }
 }
 
+// The scale and what was skipped go along; of a job that does not scale its loss the number of skipped steps stays.
+TEST(LossScaleInCheckpoints, GoesOnWhereItWas) {
+  const auto keep = [](Scenario&) {};
+  const Plan fp16 = *CompilePlan(Fp16(Changed(TinyGpt(2), keep)));
+  const Plan fp32 = *CompilePlan(Changed(TinyGpt(1), keep));
+  const std::string saved = EmptyDirectory("scaled"), through = EmptyDirectory("through");
+  RunSteps(fp16, {.checkpoints = saved}, 4);
+  const LossScaleState state = Checkpoint::Open(saved)->info().loss_scale;
+  EXPECT_LT(state.scale, 1099511627776.0);
+  EXPECT_GT(state.skipped_steps, 0);
+  const std::string back = EmptyDirectory("scaled back");
+  SaveWhatIsLoaded(fp16, saved, back);
+  EXPECT_EQ(Checkpoint::Open(back)->info().loss_scale, state);
+  SaveWhatIsLoaded(fp32, saved, through);
+  EXPECT_EQ(Checkpoint::Open(through)->info().loss_scale, (LossScaleState{0, 0, state.skipped_steps}));
+  RunSteps(fp32, {.checkpoints = EmptyDirectory("onward"), .resume_from = through}, 6);
+}
+
 // Another layout, another number of ranks, and back: no bit changes.
 TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
   const Plan ddp = *CompilePlan(Changed(TinyGpt(2), [](Scenario&) {}));
@@ -104,7 +134,7 @@ TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
 // Up to the order in which losses are added up, evaluation knows nothing of the layout.
 TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
   Scenario scenario = GetParam().scenario;
-  if (scenario.precision.param != Precision::kFp32) GTEST_SKIP() << "computes in 16 bits";
+  if (scenario.precision.compute != Precision::kFp32) GTEST_SKIP() << "computes in 16 bits";
   const std::string saved = EmptyDirectory(std::string("evaluated") + GetParam().name);
   const Plan one = *CompilePlan(Changed(TinyGpt(1), [](Scenario&) {}), {.evaluates = true});
   RunSteps(one, {.checkpoints = saved}, 3);

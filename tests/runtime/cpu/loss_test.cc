@@ -37,6 +37,18 @@ TEST(CrossEntropyKernel, MatchesTheReferenceAndScalesTheGradient) {
   }
 }
 
+// Of fp16's gradient nothing is left without it: 1e-8 is less than half of its smallest number.
+TEST(CrossEntropyKernel, TimesTheLossScaleBeforeTheGradientIsRounded) {
+  std::vector<int32_t> targets = {0};
+  Tensor scale = Values{65536, 0, 0}, plain = Values{0, 0}, scaled = Values{0, 0}, loss(1), same(1);
+  CrossEntropy op{1, 2, /*gradient_scale=*/1e-8};
+  ASSERT_EQ(Launch(op, {plain.ref(), RefOf(targets)}, {loss.ref(), plain.ref()}), "");
+  op.scaled = true;
+  ASSERT_EQ(Launch(op, {scaled.ref(), RefOf(targets), scale.ref()}, {same.ref(), scaled.ref()}), "");
+  EXPECT_EQ(same[0], loss[0]);
+  EXPECT_EQ(scaled[1], 65536 * plain[1]);
+}
+
 TEST(CrossEntropyKernel, SurvivesLogitsThatGrowAlongTheRow) {
   const int64_t vocab = 3000;
   Values logits(vocab);

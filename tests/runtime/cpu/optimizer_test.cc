@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
@@ -109,6 +111,71 @@ TEST(ClipGradientsKernel, LeavesSmallGradientsAlone) {
   Tensor a = Values{3, 4}, norm = Values{5};
   ASSERT_EQ(Launch(ClipGradients{2, 1, /*max_norm=*/6.0}, {norm.ref()}, {a.ref()}), "");
   EXPECT_EQ(a, (std::vector<float>{3, 4}));
+}
+
+TEST(UnscaleGradientsKernel, DividesByTheScaleAndFindsNothingAmongFiniteGradients) {
+  Tensor a = Values{3, -4}, b = Values{65504 * 1024.0}, scale = Values{1024, 7, 1}, found = Values{1};
+  ASSERT_EQ(Launch(UnscaleGradients{3, 2}, {scale.ref()}, {found.ref(), a.ref(), b.ref()}), "");
+  EXPECT_EQ(found[0], 0.0f);
+  EXPECT_EQ(a[1], -4.0f / 1024);
+  EXPECT_EQ(b[0], 65504.0f);
+}
+
+TEST(UnscaleGradientsKernel, FindsOneElementThatIsInfiniteOrNoNumber) {
+  for (double bad : {double{INFINITY}, -double{INFINITY}, std::nan("")}) {
+    for (int64_t place : {0, 500, 999}) {
+      Values values(1000, 1e30);
+      values[place] = bad;
+      Tensor a = Values{1}, b = values, scale = Values{2, 0, 0}, found(1);
+      ASSERT_EQ(Launch(UnscaleGradients{1001, 2}, {scale.ref()}, {found.ref(), a.ref(), b.ref()}), "");
+      EXPECT_EQ(found[0], 1.0f) << bad << " at " << place;
+    }
+  }
+}
+
+// torch.amp.GradScaler's rule, three steps to a growth.
+TEST(UpdateLossScaleKernel, HalvesAfterAnOverflowAndDoublesAfterAnIntervalWithout) {
+  Tensor numbers = Values{1024, 0, 0};
+  const UpdateLossScale op{.growth_interval = 3};
+  std::vector<float> scales;
+  for (double overflowed : {0, 0, 1, 0, 0, 0, 0, 1}) {
+    Tensor found = Values{overflowed};
+    ASSERT_EQ(Launch(op, {found.ref()}, {numbers.ref()}), "");
+    scales.push_back(numbers[0]);
+  }
+  EXPECT_EQ(scales, (std::vector<float>{1024, 1024, 512, 512, 512, 1024, 1024, 512}));
+  EXPECT_EQ(numbers[1], 0.0f);
+  EXPECT_EQ(numbers[2], 2.0f);
+}
+
+TEST(UpdateLossScaleKernel, AStaticScaleOnlyCountsWhatWasSkipped) {
+  Tensor numbers = Values{1024, 0, 0}, found = Values{1};
+  ASSERT_EQ(Launch(UpdateLossScale{.dynamic = false}, {found.ref()}, {numbers.ref()}), "");
+  EXPECT_EQ(numbers[0], 1024.0f);
+  EXPECT_EQ(numbers[2], 1.0f);
+}
+
+TEST(UpdateLossScaleKernel, NeverGrowsToInfinity) {
+  Tensor numbers = Values{1.0e38 * 3, 0, 0}, found = Values{0};
+  ASSERT_EQ(Launch(UpdateLossScale{.growth_interval = 1}, {found.ref()}, {numbers.ref()}), "");
+  EXPECT_EQ(numbers[0], 3.0e38f);
+}
+
+// The step is skipped: nothing moves, not the moments either. One that is not counts as the step before the skipped ones.
+TEST(GuardedOptimizerKernel, SkipsOverflowsAndDoesNotCountThem) {
+  const OptimizerSpec adam{.kind = OptimizerKind::kAdam, .lr = 0.01};
+  const auto update = [&](bool guarded, double found, double skipped, int64_t step) {
+    Tensor gradient = Values{0.5, -2}, p = Values{1, 2}, m = Values{0.1, 0.2}, v = Values{0.3, 0.4};
+    Tensor found_inf = Values{found}, numbers = Values{1024, 0, skipped};
+    OptimizerUpdate op{adam, 2, 1, 2, guarded};
+    std::vector<TensorRef> reads = {gradient.ref()};
+    if (guarded) reads.insert(reads.end(), {found_inf.ref(), numbers.ref()});
+    EXPECT_EQ(Launch(op, reads, {p.ref(), m.ref(), v.ref()}, KernelContext{.step = step}), "");
+    return std::vector<float>{p[0], p[1], m[0], m[1], v[0], v[1]};
+  };
+  EXPECT_EQ(update(true, 1, 0, 5), (std::vector<float>{1, 2, 0.1f, 0.2f, 0.3f, 0.4f}));
+  EXPECT_EQ(update(true, 0, 0, 5), update(false, 0, 0, 5));
+  EXPECT_EQ(update(true, 0, 3, 8), update(false, 0, 0, 5));
 }
 
 }  // namespace

@@ -55,6 +55,22 @@ TEST_P(EmulatedTraining, LossesAreTheCpuDevicesInBf16) {
     EXPECT_NEAR(emulated.losses[step], cpu.losses[step], 1e-2 * cpu.losses[step]) << "step " << step;
 }
 
+// torch.autocast, and with fp16 scaled losses: the scale that both end up with is the same. The first overflows.
+TEST_P(EmulatedTraining, LossesAreTheCpuDevicesUnderAutocast) {
+  for (Precision compute : {Precision::kBf16, Precision::kFp16}) {
+    Scenario s = GetParam().scenario;
+    s.precision.compute = compute;
+    if (compute == Precision::kFp16) {
+      s.precision.loss_scale = LossScale::kDynamic;
+      s.precision.init_scale = 1e8;
+    }
+    const auto [emulated, cpu] = TrainBoth(s);
+    ASSERT_FALSE(HasFailure());
+    for (int step = 0; step < kSteps; ++step)
+      EXPECT_NEAR(emulated.losses[step], cpu.losses[step], 1e-2 * cpu.losses[step]) << "step " << step;
+  }
+}
+
 Scenario Flash(Scenario s) {
   s.model.attention = AttentionKind::kFlash;
   return s;

@@ -1,5 +1,7 @@
 // The cases of OperatorCases, by family.
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "tests/runtime/cuda/operator_case.h"
@@ -173,6 +175,12 @@ void AddLosses(Cases& c) {
                        .WriteToRead(0);
       loss.offset = offset;
     }
+    c.Add("scaled cross entropy", CrossEntropy{s.rows, s.vocab, 0.5, c.dtype, /*scaled=*/true})
+        .Read(c.dtype, n, 3.0)
+        .ReadIndices(s.rows, s.vocab)
+        .Read(kFloat, kLossScaleNumbers)
+        .Write(kFloat, 1)
+        .WriteToRead(0);
     const KernelContext place = {.tensor = {1, 2}};
     c.Add("vocab parallel maximum", VocabParallelMaximum{s.rows, s.vocab, c.dtype}, place)
         .Read(c.dtype, n, 3.0)
@@ -333,6 +341,17 @@ void AddOptimizers(Cases& c) {
   auto& root = c.Add("square root", SquareRoot{}).Read(kFloat, 1).WriteToRead(0);
   *reinterpret_cast<float*>(root.buffers.back().bytes.data()) = 5.0f;
 
+  for (bool overflows : {false, true}) {
+    auto& unscale = c.Add("unscale gradients", UnscaleGradients{elements, tensors});
+    unscale.Read(kFloat, kLossScaleNumbers).Write(kFloat, 1);
+    for (int64_t length : lengths) unscale.Update(kFloat, length);
+    auto* last = reinterpret_cast<float*>(unscale.buffers.back().bytes.data());
+    if (overflows) *last = std::numeric_limits<float>::infinity();
+    auto& scale = c.Add("update loss scale", UpdateLossScale{.growth_interval = 1}).Read(kFloat, 1);
+    *reinterpret_cast<float*>(scale.buffers.back().bytes.data()) = overflows ? 1.0f : 0.0f;
+    scale.Update(kFloat, kLossScaleNumbers);
+  }
+
   OptimizerSpec sgd, momentum, adam, adamw;
   sgd.kind = momentum.kind = OptimizerKind::kSgd;
   sgd.momentum = 0.0;
@@ -343,14 +362,24 @@ void AddOptimizers(Cases& c) {
     spec->lr = 0.01;
     spec->weight_decay = 0.1;
     const int states = spec == &sgd ? 0 : spec == &momentum ? 1 : 2;
-    auto& update = c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states}, {.step = 3});
-    for (int64_t length : lengths) update.Read(kFloat, length);
-    for (int64_t length : lengths) update.Update(kFloat, length);
-    for (int state = 0; state < states; ++state) {
-      for (int64_t length : lengths) {
-        update.Update(kFloat, length, 0.1);
-        auto* values = reinterpret_cast<float*>(update.buffers.back().bytes.data());
-        for (int64_t i = 0; state == 1 && i < length; ++i) values[i] *= values[i];  // of squares
+    for (int guard : {-1, 0, 1}) {  // not guarded; guarded, without and with an overflow
+      auto& update = c.Add("optimizer update", OptimizerUpdate{*spec, elements, tensors, states, guard >= 0},
+                           {.step = 3});
+      for (int64_t length : lengths) update.Read(kFloat, length);
+      if (guard >= 0) {
+        update.Read(kFloat, 1).Read(kFloat, kLossScaleNumbers);
+        const float numbers[] = {1024, 0, 2};
+        std::memcpy(update.buffers.back().bytes.data(), numbers, sizeof(numbers));
+        *reinterpret_cast<float*>(update.buffers[update.buffers.size() - 2].bytes.data()) =
+            static_cast<float>(guard);
+      }
+      for (int64_t length : lengths) update.Update(kFloat, length);
+      for (int state = 0; state < states; ++state) {
+        for (int64_t length : lengths) {
+          update.Update(kFloat, length, 0.1);
+          auto* values = reinterpret_cast<float*>(update.buffers.back().bytes.data());
+          for (int64_t i = 0; state == 1 && i < length; ++i) values[i] *= values[i];  // of squares
+        }
       }
     }
   }

@@ -1,0 +1,219 @@
+// Mixed precision as PyTorch's tutorials have it, live: autocast, and fp16 with a scaled loss, train as fp32 does within the rounding of
+// the type; an overflow is skipped by all ranks alike; and memory is what was predicted.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/exact_peaks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr int kSteps = 12;
+
+Scenario Autocast(Scenario s, Precision compute) {
+  s.precision = {.param = Precision::kFp32, .compute = compute, .reduce = Precision::kFp32};
+  if (compute == Precision::kFp16) s.precision.loss_scale = LossScale::kDynamic;
+  return s;
+}
+
+// fp16 parameters, fp32 masters.
+Scenario InFp16(Scenario s) {
+  s.precision = {.param = Precision::kFp16, .compute = Precision::kFp16, .reduce = Precision::kFp32};
+  s.precision.loss_scale = LossScale::kDynamic;
+  return s;
+}
+
+Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.version = version;
+  s.parallel.data.bucket_cap_mb = 0.02;
+  return s;
+}
+Scenario Staged(Scenario s) {
+  s.parallel.pipeline.size = 2;
+  s.batch.accumulate = 4;
+  s.cluster.devices_per_node = 2 * s.parallel.data.size;
+  return s;
+}
+Scenario Tensor(Scenario s, bool sequence) {
+  s.parallel.tensor = {.size = 2, .sequence = sequence};
+  s.cluster.devices_per_node = 2 * s.parallel.data.size;
+  return s;
+}
+Scenario Recomputed(Scenario s, Recompute recompute) {
+  s.recompute = recompute;
+  return s;
+}
+Scenario Tied(Scenario s) {
+  s.model.tie_embeddings = true;
+  return s;
+}
+Scenario Accumulated(Scenario s) {
+  s.batch.accumulate = 2;
+  return s;
+}
+
+constexpr auto kFsdp = DataParallelKind::kFsdp;
+
+std::vector<ParityCase> Cases() {
+  return {
+      {"Gpt", Tied(TinyGpt())},
+      {"GptAccumulated", Accumulated(TinyGpt())},
+      {"GptRecomputed", Recomputed(TinyGpt(), Recompute::kFull)},
+      {"LlamaEverySecond", Recomputed(TinyLlama(), Recompute::kSelectiveOp)},
+      {"Mlp", TinyMlp()},
+      {"DdpGpt", TinyGpt(2)},
+      {"DdpMlp", TinyMlp(2)},
+      {"Zero1Gpt", Kind(TinyGpt(2), DataParallelKind::kZero1)},
+      {"Fsdp1Gpt", Kind(TinyGpt(2), kFsdp, 1)},
+      {"Fsdp2Llama", Kind(TinyLlama(2), kFsdp)},
+      {"Fsdp2LlamaRecomputed", Recomputed(Kind(TinyLlama(2), kFsdp), Recompute::kFull)},
+      {"PipelineGpt", Staged(Tied(TinyGpt()))},
+      {"ZeroBubbleGpt", With(Staged(TinyGpt()), [](Scenario& s) { s.parallel.pipeline.schedule = "zb_h1"; })},
+      {"ContextLlama", With(TinyLlama(),
+                            [](Scenario& s) {
+                              s.parallel.context.size = 2;
+                              s.parallel.data.kind = DataParallelKind::kDdp;
+                              s.cluster.devices_per_node = 2;
+                            })},
+      {"ExpertsGpt", With(TinyGpt(2),
+                          [](Scenario& s) {
+                            s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 4.0};
+                            s.parallel.expert.size = 2;
+                          })},
+      {"TensorGpt", Tensor(TinyGpt(), false)},
+      {"TensorSequenceLlama", Tensor(TinyLlama(), true)},
+      {"DataParallelGpt", Kind(TinyGpt(2), DataParallelKind::kDp)},
+  };
+}
+
+class MixedPrecision : public testing::TestWithParam<ParityCase> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, MixedPrecision, testing::ValuesIn(Cases()), NameOf);
+
+Scenario Optimized(Scenario s) {
+  s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
+  return s;
+}
+
+// Both runs of one layout; losses are means of many, so that they differ by less than one rounding.
+void ExpectTrainsAlong(const Scenario& mixed, double tolerance) {
+  Scenario fp32 = mixed;
+  fp32.precision = {};
+  const auto plan = CompilePlan(mixed), exact = CompilePlan(fp32);
+  ASSERT_TRUE(plan) << plan.error().message;
+  const Trained rounded = Train(*plan, kSteps), whole = Train(*exact, kSteps);
+  for (int step = 0; step < kSteps; ++step)
+    EXPECT_NEAR(rounded.losses[step], whole.losses[step], tolerance * whole.losses[step]) << "step " << step;
+  EXPECT_LT(rounded.losses.back(), rounded.losses.front());
+  EXPECT_NE(rounded.losses, whole.losses);  // it was rounded
+}
+
+TEST_P(MixedPrecision, AutocastToBf16TrainsAlongFp32) {
+  ExpectTrainsAlong(Optimized(Autocast(GetParam().scenario, Precision::kBf16)), 4e-3);  // 8 bits
+}
+TEST_P(MixedPrecision, AutocastToFp16TrainsAlongFp32) {
+  ExpectTrainsAlong(Optimized(Autocast(GetParam().scenario, Precision::kFp16)), 1e-3);  // 11 bits
+}
+TEST_P(MixedPrecision, Fp16WithMastersTrainsAlongFp32) {
+  ExpectTrainsAlong(Optimized(InFp16(GetParam().scenario)), 1e-3);
+}
+
+TEST_P(MixedPrecision, MemoryIsPredictedToTheByte) {
+  ExpectExactPeaks(*CompilePlan(Optimized(Autocast(GetParam().scenario, Precision::kBf16))));
+  ExpectExactPeaks(*CompilePlan(Optimized(InFp16(GetParam().scenario))));
+}
+
+// ---- overflows
+
+struct Told {
+  std::vector<LossScaleState> scales;       // after each step
+  std::vector<std::vector<float>> weights;  // of the rank, after each step, parameter after parameter
+};
+
+// What each rank has after each step.
+std::vector<Told> Follow(const Plan& plan, int steps) {
+  std::vector<Told> told(plan.world_size);
+  std::mutex mutex;
+  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+    Told own;
+    for (int step = 0; step < steps; ++step) {
+      WT_RETURN_IF_ERROR(session.Step());
+      own.scales.push_back(session.executor().LossScale().value_or(LossScaleState{}));
+      std::vector<float>& weights = own.weights.emplace_back();
+      for (const Parameter& parameter : session.executor().role().parameters) {
+        const Placement& place = parameter.values;
+        const int position = session.plan().axes[place.axis].position_of_rank[session.rank()];
+        const LocalPart part = PartOn(place, parameter.elements, position);
+        const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
+        weights.insert(weights.end(), values.begin(), values.end());
+      }
+    }
+    std::lock_guard lock(mutex);
+    told[session.rank()] = std::move(own);
+    return Ok();
+  });
+  return told;
+}
+
+// 2^40 times the gradient of a loss is more than fp16 has room for.
+TEST_P(MixedPrecision, AnOverflowIsSkippedByAllRanksAlikeAndHalvesTheScale) {
+  if (GetParam().scenario.parallel.data.kind == DataParallelKind::kDp)
+    GTEST_SKIP() << "the first device scales alone";
+  for (Scenario s : {InFp16(GetParam().scenario), Autocast(GetParam().scenario, Precision::kFp16)}) {
+    s = Optimized(s);
+    s.precision.init_scale = 1099511627776.0;
+    const Plan plan = *CompilePlan(s);
+    const std::vector<Told> told = Follow(plan, 3);
+    ASSERT_FALSE(HasFailure());
+    for (const Told& rank : told) {
+      EXPECT_EQ(rank.scales[0], (LossScaleState{549755813888.0, 0, 1}));
+      EXPECT_EQ(rank.scales, told[0].scales);
+      EXPECT_EQ(rank.weights[1], rank.weights[0]);
+      for (float weight : rank.weights[2]) ASSERT_TRUE(std::isfinite(weight));
+    }
+  }
+}
+
+// As if the steps that were skipped had not been: Adam's bias correction counts those that were not.
+TEST(LossScaling, SkippedStepsDoNotCount) {
+  Scenario s = Optimized(Autocast(TinyMlp(), Precision::kFp16));
+  s.precision.init_scale = 1099511627776.0;
+  const std::vector<Told> told = Follow(*CompilePlan(s), 40);
+  const int64_t skipped = told[0].scales.back().skipped_steps;
+  ASSERT_GT(skipped, 0);
+  ASSERT_LT(skipped, 39);
+  for (int64_t step = 1; step < skipped; ++step) EXPECT_EQ(told[0].weights[step], told[0].weights[0]);
+  EXPECT_NE(told[0].weights[skipped], told[0].weights[0]);
+  // Adam's first step moves every weight by the learning rate, up to its decay and eps.
+  const std::vector<float>&before = told[0].weights[0], &after = told[0].weights[skipped];
+  float most = 0;
+  for (size_t i = 0; i < before.size(); ++i) most = std::max(most, std::abs(after[i] - before[i]));
+  EXPECT_NEAR(most, 1e-3, 5e-5);
+}
+
+TEST(LossScaling, AfterAnIntervalWithoutOverflowTheScaleDoubles) {
+  Scenario s = Optimized(Autocast(TinyMlp(2), Precision::kFp16));
+  s.precision.init_scale = 256;
+  s.precision.growth_interval = 3;
+  for (const Told& rank : Follow(*CompilePlan(s), 7)) {
+    std::vector<double> scales;
+    for (const LossScaleState& state : rank.scales) scales.push_back(state.scale);
+    EXPECT_EQ(scales, (std::vector<double>{256, 256, 512, 512, 512, 1024, 1024}));
+  }
+}
+
+// A power of two changes no bit of what is not rounded: fp32 with a scaled loss is fp32.
+TEST(LossScaling, ChangesNothingInFp32) {
+  Scenario s = Optimized(TinyGpt(2));
+  Scenario scaled = s;
+  scaled.precision.static_loss_scale = 4096;
+  const Trained a = Train(*CompilePlan(s), kSteps), b = Train(*CompilePlan(scaled), kSteps);
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.weights, b.weights);
+}
+
+}  // namespace
+}  // namespace windtunnel
