@@ -8,10 +8,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -30,6 +32,9 @@ namespace {
 
 constexpr size_t kMaxRegions = 256;  // kept; a program has a few for each bucket
 constexpr int kTagBits = 24;
+// How often a wait looks whether its peer is gone, and how often it must have been: what was on its way then gets that long to end the wait well.
+constexpr std::chrono::milliseconds kWatchPeriod{250};
+constexpr int kTimesGone = 8;
 
 struct Post {
   gloo::transport::UnboundBuffer* buffer;
@@ -40,6 +45,18 @@ struct Post {
 
   void Issue() const {
     send ? buffer->send(peer, tag, offset, bytes) : buffer->recv(peer, tag, offset, bytes);
+  }
+};
+
+// Called by Gloo's event loop every kWatchPeriod.
+struct Watch : gloo::transport::tcp::Handler {
+  FileDescriptor timer;
+  std::function<void()> look;
+
+  void handleEvents(int) override {
+    uint64_t count;
+    [[maybe_unused]] ssize_t drained = read(timer.get(), &count, sizeof count);
+    look();
   }
 };
 
@@ -59,12 +76,17 @@ struct BulkChannel::Impl : gloo::transport::tcp::Handler {
   std::map<std::pair<const void*, int64_t>, Region> regions;
   std::string failure;  // of a post
   bool aborted = false;
+  int awaited = -1;  // the peer of the wait in progress
+  int times_gone = 0;
+  std::function<bool(int peer)> is_gone = [](int) { return false; };
 
+  Watch watch;
   std::vector<Post> issuing;  // the loop's own
 
   gloo::transport::tcp::Device& loop() { return static_cast<gloo::transport::tcp::Device&>(*device); }
   void handleEvents(int) override;
   void CutWaits();
+  void Look();
   template <typename Wait>
   Status WaitFor(int peer, const char* what, Wait wait);
 };
@@ -96,12 +118,33 @@ void BulkChannel::Impl::CutWaits() {
   }
 }
 
+// When a connection breaks, Gloo fails what waits for a message to begin, but neither what has a part of one nor what has sent a part.
+void BulkChannel::Impl::Look() {
+  std::lock_guard lock(mutex);
+  if (awaited < 0) return;
+  times_gone = is_gone(awaited) ? times_gone + 1 : 0;
+  if (times_gone < kTimesGone) return;
+  failure = "it is gone, within a message";
+  CutWaits();
+}
+
 template <typename Wait>
 Status BulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
+  struct Watched {
+    Watched(Impl& impl, int peer) : impl(impl) { Set(peer); }
+    ~Watched() { Set(-1); }
+    void Set(int peer) {
+      std::lock_guard lock(impl.mutex);
+      impl.awaited = peer;
+      impl.times_gone = 0;
+    }
+    Impl& impl;
+  };
   const auto start = Clock::now();
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - start);
   left = std::max(left, std::chrono::milliseconds(1));  // Gloo takes 0 for no limit
   try {
+    const Watched watched(*this, peer);
     if (wait(left)) return Ok();
   } catch (const std::exception& error) {
     if (Clock::now() >= deadline) return Failed("rank {} {} within {} ms", peer, what, left.count());
@@ -115,6 +158,7 @@ BulkChannel::BulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 // Gloo's loop does not call the handler any more once it is unregistered; the lock says so to whoever checks for races.
 BulkChannel::~BulkChannel() {
+  impl_->loop().unregisterDescriptor(impl_->watch.timer.get(), &impl_->watch);
   impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get());
   std::lock_guard lock(impl_->mutex);
 }
@@ -125,9 +169,16 @@ Result<std::unique_ptr<BulkChannel>> BulkChannel::Make(std::shared_ptr<gloo::tra
   impl->device = std::move(device);
   impl->context = std::move(context);
   impl->wake = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!impl->wake.valid()) return Failed("cannot make an event: {}", strerror(errno));
+  impl->watch.timer = FileDescriptor(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!impl->wake.valid() || !impl->watch.timer.valid())
+    return Failed("cannot make an event: {}", strerror(errno));
+  impl->watch.look = [impl = impl.get()] { impl->Look(); };
+  const timespec period = {0, std::chrono::nanoseconds(kWatchPeriod).count()};
+  const itimerspec times = {period, period};
+  timerfd_settime(impl->watch.timer.get(), 0, &times, nullptr);
   try {
     impl->loop().registerDescriptor(impl->wake.get(), EPOLLIN, impl.get());
+    impl->loop().registerDescriptor(impl->watch.timer.get(), EPOLLIN, &impl->watch);
   } catch (const std::exception& error) {
     return Failed("cannot watch an event: {}", GlooMessage(error));
   }
@@ -136,6 +187,10 @@ Result<std::unique_ptr<BulkChannel>> BulkChannel::Make(std::shared_ptr<gloo::tra
 
 int BulkChannel::rank() const { return impl_->context->rank; }
 int BulkChannel::size() const { return impl_->context->size; }
+void BulkChannel::SetIsGone(std::function<bool(int peer)> is_gone) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->is_gone = std::move(is_gone);
+}
 void BulkChannel::SetDeadline(Clock::time_point deadline) { impl_->deadline = deadline; }
 
 uint64_t BulkChannel::TagOf(const Fingerprint& fingerprint) {

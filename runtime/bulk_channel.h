@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/result.h"
@@ -37,6 +38,8 @@ class BulkChannel {
   int rank() const;
   int size() const;
   void SetDeadline(Clock::time_point deadline);
+  // Whether a peer has left or died, of which waits for it fail within seconds. Called from Gloo's event loop while a wait is in progress.
+  void SetIsGone(std::function<bool(int peer)> is_gone);
 
   // The first of an operator's tags. Sends and receives of one tag match in order of posting, so that ranks
   // which are at different operators never get each other's data. An operator has tags TagOf(…) up to

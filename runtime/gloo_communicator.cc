@@ -34,6 +34,7 @@ class GlooRunner : public OperatorRunner {
     ticker_ = std::move(connections.ticker);
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
     WT_ASSIGN_OR_RETURN(bulk_, BulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    bulk_->SetIsGone([this](int peer) { return direct_->IsGone(peer); });
     ticker_->Stop();
     return Ok();
   }
