@@ -29,6 +29,32 @@ Status AddDataAxes(Plan& plan, PlanAxes& axes) {
   return Ok();
 }
 
+// A shard group's ranks that have the same experts share those' states; where it has no two of them, nobody does.
+Status AddExpertAxes(Plan& plan, PlanAxes& axes) {
+  const DeviceMesh& mesh = plan.mesh;
+  const int experts = static_cast<int>(plan.scenario.parallel.expert.size);
+  axes.expert = Add(plan, mesh.ExpertAxis(experts));
+  const int same = mesh.copies() / experts;
+  if (same > 1) axes.expert_data = Add(plan, mesh.DataAxis("expert data", same, experts));
+  const int shard = static_cast<int>(ShardRanks(plan.scenario));
+  if (shard % experts != 0 && experts % shard != 0) {
+    return InvalidInput(
+        "parallel.data.shard_size: {} ranks share states, expected a divisor or a multiple of "
+        "parallel.expert.size ({})",
+        shard, experts);
+  }
+  const int sharing = std::max(1, shard / experts);
+  if (sharing == same) {
+    axes.expert_shard = axes.expert_data;
+  } else if (sharing == 1) {
+    axes.expert_replicate = axes.expert_data;
+  } else {
+    axes.expert_shard = Add(plan, mesh.DataAxis("expert shard", sharing, experts));
+    axes.expert_replicate = axes.replicate;  // the same ranks of each shard group
+  }
+  return Ok();
+}
+
 bool TiesWeights(const ModelSpec& model) {
   return model.kind == ModelKind::kTransformer && model.tie_embeddings;
 }
@@ -88,11 +114,7 @@ Result<PlanAxes> AddAxes(Plan& plan) {
   if (mesh.tensor() > 1)
     axes.tensor = mesh.tensor() == mesh.world_size() ? axes.world : Add(plan, mesh.TensorAxis());
   if (mesh.context() > 1) axes.context = Add(plan, mesh.ContextAxis());
-  if (const int experts = static_cast<int>(plan.scenario.parallel.expert.size); experts > 1) {
-    axes.expert = Add(plan, mesh.ExpertAxis(experts));
-    const int same = mesh.copies() / experts;
-    if (same > 1) axes.expert_data = Add(plan, mesh.DataAxis("expert data", same, experts));
-  }
+  if (plan.scenario.parallel.expert.size > 1) WT_RETURN_IF_ERROR(AddExpertAxes(plan, axes));
   AddPipelineAxes(plan, axes);
   return axes;
 }

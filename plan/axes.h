@@ -18,15 +18,18 @@ struct PlanAxes {
   AxisId context = -1;                // more than one context-parallel rank
   AxisId expert = -1;                 // more than one expert-parallel rank
   AxisId expert_data = -1;            // more than one rank with the same experts
-  AxisId pipeline = -1;               // for what is summed over all stages
-  AxisId embedding = -1;              // pairs of the first and the last stage's rank, whose weights are tied
+  // What states of experts are sharded over, and what holds the same shards: parts of expert_data, all of it (its axis), or one rank (-1).
+  AxisId expert_shard = -1, expert_replicate = -1;
+  AxisId pipeline = -1;   // for what is summed over all stages
+  AxisId embedding = -1;  // pairs of the first and the last stage's rank, whose weights are tied
   std::map<std::pair<int, int>, AxisId> messages;  // from one pipeline rank to another
 };
 
 // Ranks that one copy of the sharded states is divided among.
 int64_t ShardRanks(const Scenario& scenario);
 
-// Adds the axes to the plan. REQUIRES: plan.scenario, plan.mesh and plan.pipeline. InvalidInput for shards that do not divide the data axis.
+// Adds the axes to the plan. REQUIRES: plan.scenario, plan.mesh and plan.pipeline. InvalidInput for shards that do not divide the
+// data axis, or go with the expert axis.
 Result<PlanAxes> AddAxes(Plan& plan);
 
 }  // namespace windtunnel

@@ -37,19 +37,9 @@ Status CheckPrecision(const PrecisionSpec& p) {
 }
 
 // Where ranks hold different experts.
-Status CheckShardsOfExperts(const Scenario& s) {
-  const DataParallelSpec& data = s.parallel.data;
-  if (s.parallel.expert.size == 1) return Ok();
-  if (data.kind == DataParallelKind::kFsdp) {
-    return UnsupportedKey("parallel.data.kind", "fsdp with parallel.expert.size > 1");
-  }
-  if (ShardRanks(s) > 1 && ShardRanks(s) != data.size * s.parallel.context.size) {
-    return UnsupportedKey("parallel.data.shard_size", "a part of the ranks with parallel.expert.size > 1");
-  }
-  if (data.find_unused_parameters) {
-    return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
-  }
-  return Ok();
+Status CheckSharedExperts(const Scenario& s) {
+  if (s.parallel.expert.size == 1 || !s.parallel.data.find_unused_parameters) return Ok();
+  return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
 }
 
 // What the step programs do not cover yet, by the scenario's key.
@@ -57,7 +47,7 @@ Status CheckSupported(const Scenario& s) {
   WT_RETURN_IF_ERROR(CheckTensorParallel(s));
   WT_RETURN_IF_ERROR(CheckContextParallel(s));
   WT_RETURN_IF_ERROR(CheckExperts(s));
-  WT_RETURN_IF_ERROR(CheckShardsOfExperts(s));
+  WT_RETURN_IF_ERROR(CheckSharedExperts(s));
   return CheckPrecision(s.precision);
 }
 
@@ -75,23 +65,13 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   }
 }
 
-bool SplitsBackward(const Schedule& schedule) {
-  for (const std::vector<Action>& actions : schedule.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == ActionKind::kWeightGradient) return true;
-    }
-  }
-  return false;
-}
-
+// ZeRO-2 reduces in every backward; between its halves it has nothing to reduce.
 Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule) {
-  const DataParallelKind kind = scenario.parallel.data.kind;
-  const bool reduces_each = kind == DataParallelKind::kFsdp || kind == DataParallelKind::kZero2;
-  if (reduces_each && SplitsBackward(schedule)) {
-    return Unsupported(
-        "parallel.data.kind: {} with a schedule that makes gradients of weights apart from those of inputs "
-        "({}) is not supported yet",
-        WordOf(kind), schedule.name);
+  if (scenario.parallel.data.kind == DataParallelKind::kZero2 && SplitsBackward(schedule)) {
+    return InvalidInput(
+        "parallel.data.kind: zero2 reduces gradients in every backward, expected zero1, ddp or fsdp with {}, "
+        "which makes gradients of weights apart from those of inputs",
+        schedule.name);
   }
   return Ok();
 }
@@ -156,8 +136,7 @@ Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options
   }
   WT_ASSIGN_OR_RETURN(const PlanAxes axes, AddAxes(plan));
   if (scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1) {
-    if (options.evaluates) WT_RETURN_IF_ERROR(UnsupportedKey("parallel.data.kind", "dp with an evaluation"));
-    CompileDeviceReplicas(plan);
+    CompileDeviceReplicas(plan, options);
   } else {
     WT_RETURN_IF_ERROR(AddRoles(plan, axes, options));
   }

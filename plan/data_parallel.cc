@@ -2,6 +2,14 @@
 
 namespace windtunnel {
 
+// A shard group has all experts, unless there are more expert ranks than it has ranks: those then have it several times.
+NormRanks NormRanksOf(const StrategyContext& context) {
+  const bool lacks_experts = context.expert.ranks() > context.shard.ranks();
+  NormRanks ranks{context.model_parts, lacks_experts ? context.expert.ranks() / context.shard.ranks() : 1};
+  ranks.axes.insert(ranks.axes.begin(), lacks_experts ? &context.expert : &context.shard);
+  return ranks;
+}
+
 Slice OwnPart(const CollectiveStream& shard, Slice whole, int64_t elements) {
   if (shard.ranks() == 1) return Slice{whole.buffer, 0, elements};
   return Slice{whole.buffer, 0, elements, elements, shard.axis()};

@@ -14,17 +14,28 @@ struct StrategyContext {
   const Scenario& scenario;
   Role& role;
   const std::vector<Module>& modules;
-  CollectiveStream& data;         // all data-parallel ranks
-  CollectiveStream& shard;        // those that one copy of the states is sharded over
-  CollectiveStream& replicate;    // those that hold the same shard
-  CollectiveStream& tensor;       // those that have parts of the same weights
-  CollectiveStream& expert;       // those that share the experts
-  CollectiveStream& expert_data;  // those of `data` that have the same experts
+  CollectiveStream& data;              // all data-parallel ranks
+  CollectiveStream& shard;             // those that one copy of the states is sharded over
+  CollectiveStream& replicate;         // those that hold the same shard
+  CollectiveStream& tensor;            // those that have parts of the same weights
+  CollectiveStream& expert;            // those that share the experts
+  CollectiveStream& expert_data;       // those of `data` that have the same experts
+  CollectiveStream& expert_shard;      // those of `expert_data` that states of experts are sharded over
+  CollectiveStream& expert_replicate;  // those that hold the same shard of them
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>
-      model_parts;  // over which the parts of one model are spread: pipeline stages
+      model_parts;               // over which the parts of one model are spread: pipeline stages
+  bool splits_backward = false;  // some gradients of weights are made apart from those of inputs
 };
+
+// Over which ranks the norm of sharded gradients is summed: they hold all parts of the model's, and each part of what is not of experts
+// `dense_copies` times.
+struct NormRanks {
+  std::vector<CollectiveStream*> axes;
+  int dense_copies = 1;
+};
+NormRanks NormRanksOf(const StrategyContext& context);
 
 // Its hooks are for the parameters and modules of all stages of the rank.
 class DataParallel : public ParameterHooks {
@@ -39,8 +50,10 @@ class DataParallel : public ParameterHooks {
   // Around the forward and the backward of one micro-batch in one stage; forwards and backwards of several micro-batches and stages
   // follow each other in any order, but do not overlap.
   virtual void BeginForward() {}
-  // `is_last`: of this stage in this step.
+  // `is_last`: of this stage in this step, but for gradients of weights that it leaves.
   virtual void BeginBackward(bool is_last) = 0;
+  // Instead of BeginBackward: gradients of weights alone, that a backward of the micro-batch left. It has no hooks of modules.
+  virtual void BeginBackwardWeights() {}
   virtual void EndBackward() = 0;
   // Where the optimizer finds this rank's part of a gradient, after the last EndBackward.
   virtual Slice ReducedGradient(int index) = 0;

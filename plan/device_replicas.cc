@@ -34,7 +34,7 @@ StageRange ReplicaOf(const ModelSpec& model) {
 class DeviceRole : public ModelHooks {
  public:
   DeviceRole(const Plan& plan, bool is_main);
-  Role Compile();
+  Role Compile(const CompileOptions& options);
   const Model& model() const { return *model_; }
 
   Slice Values(int index) override { return values_[index]; }
@@ -46,7 +46,7 @@ class DeviceRole : public ModelHooks {
  private:
   struct Main {
     Main(Role& role, const Scenario& scenario)
-        : alone(role, kWorldAxis, 1, ""), parameters(role, scenario, alone, nullptr, {}) {}
+        : alone(role, kWorldAxis, 1, ""), parameters(role, scenario, alone, 1, {}) {}
     CollectiveStream alone;
     WholeParameters parameters;
     std::vector<Slice> sums;       // .grad, by chunk of the reduction
@@ -61,11 +61,14 @@ class DeviceRole : public ModelHooks {
   Program Initialize();
   Program Step(int64_t step, std::string name);
   Program Restore();
+  Program Evaluate();
+  Slice Forward(int micro_batch);
   void MicroBatch(int micro_batch);
   Slice ScatterInputs(int micro_batch);
   void Replicate();
   void ReplicateFromMain(const Chunk& chunk);
   void ReplicateTo(const Chunk& chunk);
+  Slice Loss(int micro_batch, Slice output);
   Slice LossGradient(int micro_batch, Slice output);
   Slice ExchangeForGradient(Slice output);
   void ReduceGradients(int micro_batch);
@@ -143,7 +146,7 @@ void DeviceRole::MakeSums() {
   }
 }
 
-Role DeviceRole::Compile() {
+Role DeviceRole::Compile(const CompileOptions& options) {
   if (is_main()) {
     const int64_t micro_batches = scenario_.batch.accumulate;
     const Slice losses = NewBuffer(role_, "losses", micro_batches, Category::kActivations);
@@ -153,6 +156,7 @@ Role DeviceRole::Compile() {
   role_.startup.push_back(Step(0, "step 0"));  // the optimizer makes its state
   role_.steady = Step(1, "steady");
   role_.restore = Restore();
+  if (options.evaluates) role_.evaluate = Evaluate();
   world_->SizeScratch();
   return std::move(role_);
 }
@@ -192,14 +196,36 @@ Program DeviceRole::Restore() {
   return builder.Finish();
 }
 
-void DeviceRole::MicroBatch(int micro_batch) {
+// Forward alone, and the loss.
+Program DeviceRole::Evaluate() {
+  ProgramBuilder builder(role_, "evaluate");
+  b_ = &builder;
+  b_->BelongToCompute();
+  for (int i = 0; i < scenario_.batch.accumulate; ++i) {
+    const Slice output = Forward(i);
+    b_->SetPhase(Phase::kLoss);
+    if (is_main()) Loss(i, output);
+    else Await(world_->Gather(*b_, kMain, output, kNoSlice, "outputs", Now()));
+  }
+  b_->SetMicroBatch(-1);
+  CloseWithBarrier();
+  return builder.Finish();
+}
+
+// This device's part of a micro-batch's outputs.
+Slice DeviceRole::Forward(int micro_batch) {
   b_->SetPhase(Phase::kForward);
   b_->SetMicroBatch(micro_batch);
-  gradients_->ZeroGrad(*b_, /*alive_at_start=*/false);
   const Slice inputs = ScatterInputs(micro_batch);
   Replicate();
   const Slice output = model_->Forward(*b_, *this, micro_batch, inputs, kNoSlice, 1.0);
   b_->SetMicroBatch(micro_batch);
+  return output;
+}
+
+void DeviceRole::MicroBatch(int micro_batch) {
+  gradients_->ZeroGrad(*b_, /*alive_at_start=*/false);
+  const Slice output = Forward(micro_batch);
   const Slice doutput = is_main() ? LossGradient(micro_batch, output) : ExchangeForGradient(output);
   model_->Backward(*b_, *this, micro_batch, doutput);
   b_->SetMicroBatch(micro_batch);
@@ -253,14 +279,19 @@ Slice DeviceRole::Flattened(const Chunk& chunk, const std::vector<Slice>& tensor
   return flat;
 }
 
-// Main: gathers the outputs, takes the loss of all, and gives each device its rows of the gradient. Its own stay where they are.
-Slice DeviceRole::LossGradient(int micro_batch, Slice output) {
+// Main: gathers the outputs and takes the loss of all. Returns the gradient of the outputs.
+Slice DeviceRole::Loss(int micro_batch, Slice output) {
   const int devices = world_->ranks();
   b_->SetPhase(Phase::kLoss);
   const Slice whole = b_->Temporary("outputs", devices * output.elements, Category::kActivations, type_);
   Await(world_->Gather(*b_, kMain, output, whole, "outputs", Now()));
   const double scale = 1.0 / static_cast<double>(scenario_.batch.accumulate);
-  const Slice gradient = model_->Loss(*b_, devices, whole, main_->targets, role_.losses[micro_batch], scale);
+  return model_->Loss(*b_, devices, whole, main_->targets, role_.losses[micro_batch], scale);
+}
+
+// Main: takes the loss, and gives each device its rows of the gradient. Its own stay where they are.
+Slice DeviceRole::LossGradient(int micro_batch, Slice output) {
+  const Slice gradient = Loss(micro_batch, output);
   const Slice own{gradient.buffer, 0, output.elements};
   Await(world_->Scatter(*b_, kMain, gradient, own, "output gradients", Now()));
   return own;
@@ -309,12 +340,12 @@ void DeviceRole::CloseWithBarrier() {
 
 }  // namespace
 
-void CompileDeviceReplicas(Plan& plan) {
+void CompileDeviceReplicas(Plan& plan, const CompileOptions& options) {
   plan.role_of_rank.assign(plan.world_size, 1);
   plan.role_of_rank[kMain] = 0;
   for (bool is_main : {true, false}) {
     DeviceRole role(plan, is_main);
-    plan.roles.push_back(role.Compile());
+    plan.roles.push_back(role.Compile(options));
     int64_t parameters = 0;
     for (const Parameter& parameter : plan.roles.back().parameters) parameters += parameter.elements;
     if (is_main) plan.model = role.model().Statistics(parameters);

@@ -17,6 +17,8 @@
 // Nothing overlaps: all of it is on the streams that compute. Replicas and their gradients are dropped after each micro-batch, and
 // so are the gradients of main's own replica, whose parameters are the originals. In the first micro-batch of a step the sums become
 // .grad, as torch.autograd steals them.
+//
+// An evaluation is the part up to the loss.
 #pragma once
 
 #include "plan/plan.h"
@@ -25,6 +27,6 @@ namespace windtunnel {
 
 // The plan's roles, "main" and "replica", and its model. REQUIRES: parallel.data.size > 1, and nothing else is parallel; axis 0 is the
 // world.
-void CompileDeviceReplicas(Plan& plan);
+void CompileDeviceReplicas(Plan& plan, const CompileOptions& options);
 
 }  // namespace windtunnel

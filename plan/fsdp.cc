@@ -12,16 +12,15 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       micro_batches_(context.scenario.batch.accumulate),
-      shard_(context.shard),
-      replicate_(context.replicate),
+      data_(context.data),
       tensor_(context.tensor),
-      norm_axes_(context.model_parts),
+      norm_ranks_(NormRanksOf(context)),
       copies_(context.copies),
       host_(context.host) {
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
-  norm_axes_.insert(norm_axes_.begin(), &shard_);
+  splits_backward_ = context.splits_backward;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);
   unit_of_parameter_.resize(role_.parameters.size());
@@ -31,7 +30,10 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     UnitState unit;
     unit.name = spec.name;
     unit.parameters = spec.parameters;
-    unit.layout = MakeShardLayout(spec, role_.parameters, ranks(), spec_.version);
+    const bool of_experts = role_.parameters[spec.parameters.front()].is_of_experts();
+    unit.shard_axis = of_experts ? &context.expert_shard : &context.shard;
+    unit.replicate = of_experts ? &context.expert_replicate : &context.replicate;
+    unit.layout = MakeShardLayout(spec, role_.parameters, unit.ranks(), spec_.version);
     unit_of_module_[spec.module] = static_cast<int>(units_.size());
     for (size_t i = 0; i < spec.parameters.size(); ++i) {
       unit_of_parameter_[spec.parameters[i]] = static_cast<int>(units_.size());
@@ -57,9 +59,9 @@ void Fsdp::OrderBackward(const std::vector<Module>& modules, ModuleId module) {
   if (UnitOf(module) != kNoUnit) backward_order_.push_back(UnitOf(module));
 }
 
-bool Fsdp::reduces_in_place() const {
+bool Fsdp::ReducesInPlace(const UnitState& unit) const {
   const bool once = micro_batches_ == 1 || spec_.sync == GradientSync::kLastMicroBatch;
-  return ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == DType::kFloat32 &&
+  return unit.ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == DType::kFloat32 &&
          !offloads_parameters();
 }
 
@@ -77,9 +79,9 @@ void Fsdp::MakeBuffers(UnitState& unit) {
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const int64_t start = unit.layout.starts[i];
     Placement& place = role_.parameters[unit.parameters[i]].values;
-    if (ranks() == 1) place = {holder, start, 0, 0, 0};
-    else if (spec_.version == 1) place = {holder, 0, shard, start, shard_.axis()};
-    else place = {holder, start, unit.layout.shard_elements[i], 0, shard_.axis()};
+    if (unit.ranks() == 1) place = {holder, start, 0, 0, 0};
+    else if (spec_.version == 1) place = {holder, 0, shard, start, unit.shard_axis->axis()};
+    else place = {holder, start, unit.layout.shard_elements[i], 0, unit.shard_axis->axis()};
   }
 }
 
@@ -90,7 +92,7 @@ void Fsdp::Initialize(ProgramBuilder& b) {
 // A unit at a time, whole on every rank, which then keeps its part: no more than one unit is ever whole.
 void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   const Slice whole = WholeFirstValues(b, unit);
-  const Slice part = OwnPart(shard_, whole, unit.layout.shard);
+  const Slice part = OwnPart(*unit.shard_axis, whole, unit.layout.shard);
   const auto to_host = Copy::Crosses::kToHost;
   b.Alloc(unit.values.buffer);
   b.Add(Copy{.elements = part.elements, .crosses = offloads_parameters() ? to_host : Copy::Crosses::kNothing},
@@ -102,7 +104,7 @@ void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
 
 // In the layout that an all-gather would bring.
 Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
-  Slice whole = b.Temporary(unit.name + " (whole)", Padded(unit), Category::kParameters);
+  Slice whole = b.Temporary(unit.name + " (whole)", unit.padded(), Category::kParameters);
   if (spec_.version == 1) {
     const int64_t used = unit.layout.starts.back() + role_.parameters[unit.parameters.back()].elements;
     if (used < whole.elements) {
@@ -117,7 +119,7 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
         b.Temporary(role_.parameters[index].name, role_.parameters[index].elements, Category::kParameters));
   }
   AddInitialValues(b, unit.parameters, tensors);
-  b.Add(PackShards{ranks(), unit.layout.shard_elements}, unit.name, tensors, {whole});
+  b.Add(PackShards{unit.ranks(), unit.layout.shard_elements}, unit.name, tensors, {whole});
   return whole;
 }
 
@@ -126,13 +128,18 @@ void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   for (UnitState& unit : units_) {
     if (step > 0) b.Free(unit.gradient.buffer);
     unit.gradient_alive = unit.gradient_holds = false;
+    unit.incomplete = static_cast<int64_t>(unit.parameters.size());
   }
+}
+
+void Fsdp::ForgetProgram() {
+  last_unpacked_ = last_gather_ = last_scatter_ = last_sum_ = -1;
+  released_.clear();
 }
 
 void Fsdp::BeginEvaluation(ProgramBuilder& b) {
   b_ = &b;
-  last_unpacked_ = -1;
-  released_.clear();
+  ForgetProgram();
   for (UnitState& unit : units_) {
     unit.is_gathered = unit.is_unpacked = false;
     unit.tensors.clear();
@@ -140,13 +147,20 @@ void Fsdp::BeginEvaluation(ProgramBuilder& b) {
 }
 
 void Fsdp::BeginBackward(bool is_last) {
-  syncs_ = is_last || spec_.sync == GradientSync::kEveryMicroBatch;
+  is_last_backward_ = is_last;
+  syncs_ = !splits_backward_ && (is_last || spec_.sync == GradientSync::kEveryMicroBatch);
+  in_weights_ = false;
   last_reduced_ = kNoUnit;
   for (UnitState& unit : units_) unit.backward_begun = false;
 }
 
+void Fsdp::BeginBackwardWeights() {
+  in_weights_ = true;
+  last_reduced_ = kNoUnit;
+}
+
 void Fsdp::EndBackward() {
-  if (!syncs_) return;
+  if (last_reduced_ == kNoUnit) return;
   b_->SetPhase(Phase::kGradientSync);
   for (int unit : backward_order_) Settle(units_[unit]);
 }
@@ -171,18 +185,23 @@ std::vector<OptimizerTarget> Fsdp::Targets() {
 void Fsdp::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets();
-  const bool from_host = spec_.offload == Offload::kOptimizer;
-  for (size_t i = 0; from_host && i < units_.size(); ++i) {
+  if (!optimizer_) {
+    optimizer_ =
+        std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, norm_ranks_.dense_copies);
+  }
+  optimizer_->SetTargets(targets);
+  optimizer_->AddTensorSums(b, copies_);
+  b.SetPhase(Phase::kOptimizer);
+  const bool to_host = spec_.offload == Offload::kOptimizer;
+  for (size_t i = 0; to_host && i < units_.size(); ++i) {
     targets[i].gradient = b.Temporary(units_[i].name + " shard.grad (host)", units_[i].layout.shard,
                                       Category::kGradients, DType::kFloat32, MemorySpace::kHost);
     b.WaitBeforeNextCompute(
         AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
                 units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
   }
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets);
   optimizer_->SetTargets(targets);
-  optimizer_->AddTensorSums(b);
-  optimizer_->AddClipping(b, first, norm_axes_);
+  optimizer_->AddClipping(b, first, norm_ranks_.axes);
   const OpIndex update = optimizer_->AddUpdate(b, first, 0, optimizer_->targets());
   CopyFromMasters(b, update);
 }

@@ -9,12 +9,20 @@
 //   backward_post   AG(i-1) after them, before RS(i)
 //   none            AG(i-1) at the beginning of unit i-1's own backward, behind RS(i)
 //
+// Where a pipeline's schedule makes gradients of weights apart from those of inputs, the backward of inputs gathers and drops a unit as any
+// backward does, and what makes the weights' needs no parameters. A unit is then reduced when the step's last gradient of its
+// parameters is there, be that in a backward (after the unit's) or in between of gradients of weights.
+//
 // A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole.
 // (With one stream that costs no time: the next unit's parameters come behind it anyway.)
 //
 // Version 1 gathers into a flat parameter that the unit's tensors are parts of, and gradients are written into a flat gradient. Version 2
 // gathers parts of single tensors, copies them out into whole tensors (twice the unit for a moment), and packs gradients for
 // the reduction; an all-gather begins after the copying-out before it.
+//
+// Where ranks share experts, those of a layer are a unit of their own, in shards over the ranks that have the same ones (torchtitan's
+// mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks. Units of either kind are gathered, and reduced, one after
+// the other in the order of the program, as on FSDP 2's one stream for each, although they go over groups of their own.
 #pragma once
 
 #include <deque>
@@ -32,7 +40,12 @@ namespace windtunnel {
 struct UnitState {
   std::string name;
   std::vector<int> parameters;
+  CollectiveStream* shard_axis = nullptr;  // that it is divided among
+  CollectiveStream* replicate = nullptr;   // that hold the same shard
   ShardLayout layout;
+
+  int ranks() const { return shard_axis->ranks(); }
+  int64_t padded() const { return layout.shard * ranks(); }
 
   Slice values;    // the shard, fp32; in host memory with offload: param
   Slice master;    // in host memory, that the optimizer updates, with offload: optimizer
@@ -52,6 +65,7 @@ struct UnitState {
   Slice arriving;
   OpIndex scattered = -1, reduced = -1;
   bool gradient_alive = false, gradient_holds = false;
+  int64_t incomplete = 0;  // parameters of which gradients are still to come in this step
 };
 
 class Fsdp : public DataParallel {
@@ -60,8 +74,9 @@ class Fsdp : public DataParallel {
 
   void Initialize(ProgramBuilder& b) override;
   void BeginStep(ProgramBuilder& b, int64_t step) override;
-  void BeginForward() override { in_backward_ = false; }
+  void BeginForward() override { in_backward_ = in_weights_ = false; }
   void BeginBackward(bool is_last) override;
+  void BeginBackwardWeights() override;
   void EndBackward() override;
   Slice ReducedGradient(int index) override;
   void Update(ProgramBuilder& b, bool first) override;
@@ -76,18 +91,16 @@ class Fsdp : public DataParallel {
   Slice Values(int index) override;
   Slice Gradient(int index) override;
   bool HoldsValue(int index) const override { return holds_[index]; }
-  void Ready(int index, bool) override { holds_[index] = true; }
+  void Ready(int index, bool is_last) override;
   void Wrote(int index) override { holds_[index] = true; }
 
  private:
   static constexpr int kNoUnit = -1;
   int UnitOf(ModuleId module) const { return unit_of_module_[module]; }
-  int ranks() const { return shard_.ranks(); }
-  int64_t Padded(const UnitState& unit) const { return unit.layout.shard * ranks(); }
   bool converts() const { return type_ != DType::kFloat32; }
   bool offloads_parameters() const { return spec_.offload == Offload::kParam; }
   // Gradients are written where the optimizer reads them: nothing is sharded, and one reduction a step sums them in place.
-  bool reduces_in_place() const;
+  bool ReducesInPlace(const UnitState& unit) const;
 
   void MakeBuffers(UnitState& unit);
   void InitializeUnit(ProgramBuilder& b, UnitState& unit);
@@ -95,6 +108,7 @@ class Fsdp : public DataParallel {
   void OrderBackward(const std::vector<Module>& modules, ModuleId module);
 
   void Gather(UnitState& unit);
+  void ForgetProgram();
   Slice GatherSource(UnitState& unit, OpIndex& ready);
   void LimitAllGathers();
   void FinishGather(UnitState& unit);
@@ -103,6 +117,7 @@ class Fsdp : public DataParallel {
 
   std::vector<Slice> TensorsIn(const UnitState& unit, Slice flat) const;
   Slice FlatGradient(UnitState& unit);
+  void ReduceNext(int unit);
   void Reduce(UnitState& unit);
   Slice ReductionInput(const UnitState& unit, OpIndex& ready);
   Slice ReductionOutput(UnitState& unit, Slice input);
@@ -117,10 +132,10 @@ class Fsdp : public DataParallel {
   OptimizerSpec optimizer_spec_;
   DType type_, reduce_;
   int64_t micro_batches_;
-  CollectiveStream &shard_, &replicate_, &tensor_;
-  std::vector<CollectiveStream*> norm_axes_;
+  CollectiveStream &data_, &tensor_;
+  NormRanks norm_ranks_;
   StreamId copies_, host_;
-  bool reshards_after_forward_;
+  bool reshards_after_forward_, splits_backward_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
@@ -129,9 +144,10 @@ class Fsdp : public DataParallel {
   std::unique_ptr<OptimizerSteps> optimizer_;
 
   ProgramBuilder* b_ = nullptr;
-  bool syncs_ = false, in_backward_ = false;
-  int last_reduced_ = kNoUnit;    // whose reduce-scatter may be under way
-  OpIndex last_unpacked_ = -1;    // version 2
+  bool syncs_ = false, is_last_backward_ = false, in_backward_ = false, in_weights_ = false;
+  int last_reduced_ = kNoUnit;  // whose reduce-scatter may be under way
+  OpIndex last_unpacked_ = -1;  // version 2
+  OpIndex last_gather_ = -1, last_scatter_ = -1, last_sum_ = -1;
   std::deque<OpIndex> released_;  // version 1: the last uses of units that were dropped, for the limiter
 };
 

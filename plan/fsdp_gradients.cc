@@ -11,12 +11,12 @@ void Fsdp::AllocGradient(UnitState& unit) {
 // Version 1: made when it is first written, with zeros for padding.
 Slice Fsdp::FlatGradient(UnitState& unit) {
   if (unit.flat_gradient.buffer >= 0) return unit.flat_gradient;
-  if (reduces_in_place()) {
+  if (ReducesInPlace(unit)) {
     AllocGradient(unit);
     unit.flat_gradient = unit.gradient;
     return unit.flat_gradient;
   }
-  unit.flat_gradient = b_->Temporary(unit.name + ".grad", Padded(unit), Category::kGradients, type_);
+  unit.flat_gradient = b_->Temporary(unit.name + ".grad", unit.padded(), Category::kGradients, type_);
   const int64_t used = unit.layout.starts.back() + role_.parameters[unit.parameters.back()].elements;
   const int64_t padding = unit.flat_gradient.elements - used;
   if (padding > 0) {
@@ -43,7 +43,7 @@ Slice Fsdp::Gradient(int index) {
 
 // The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after `ready`.
 Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
-  const int64_t all = int64_t{ranks()} * replicate_.ranks();
+  const int all = data_.ranks();  // over which the mean is, of experts too
   const double share = 1.0 / static_cast<double>(all);
   const std::string name = unit.name + ".grad";
   if (spec_.version == 1 && type_ == reduce_) {
@@ -52,21 +52,21 @@ Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
     ready = b_->LastCompute();
     return flat;
   }
-  Slice input = b_->Temporary(name + " (to reduce)", Padded(unit), Category::kCommunication, reduce_);
+  Slice input = b_->Temporary(name + " (to reduce)", unit.padded(), Category::kCommunication, reduce_);
   if (spec_.version == 1) {
     ready =
         AddCopy(*b_, copies_, Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share},
                 name, unit.flat_gradient, input, {b_->LastCompute()});
     return input;
   }
-  ready = b_->Add(PackShards{ranks(), unit.layout.shard_elements, type_, reduce_, share}, name,
+  ready = b_->Add(PackShards{unit.ranks(), unit.layout.shard_elements, type_, reduce_, share}, name,
                   unit.tensor_gradients, {input});
   return input;
 }
 
 // Where the reduced shard arrives: the gradient itself, unless it is to be added to, converted or sent to the host.
 Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
-  if (ranks() == 1) return input;
+  if (unit.ranks() == 1) return input;
   if (unit.gradient_holds || reduce_ != DType::kFloat32 || offloads_parameters()) {
     return b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication,
                          reduce_);
@@ -75,15 +75,32 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   return unit.gradient;
 }
 
+void Fsdp::Ready(int index, bool is_last) {
+  holds_[index] = true;
+  if (!is_last || !splits_backward_) return;
+  const int unit = unit_of_parameter_[index];
+  // Within a backward its module's end reduces it.
+  if (--units_[unit].incomplete == 0 && in_weights_) ReduceNext(unit);
+}
+
+void Fsdp::ReduceNext(int unit) {
+  if (last_reduced_ != kNoUnit) AwaitScatter(units_[last_reduced_]);
+  Reduce(units_[unit]);
+  last_reduced_ = unit;
+}
+
 void Fsdp::Reduce(UnitState& unit) {
-  b_->SetPhase(Phase::kBackward);
+  b_->SetPhase(in_weights_ ? Phase::kBackwardWeights : Phase::kBackward);
   OpIndex ready = -1;
   const Slice input = ReductionInput(unit, ready);
   unit.arriving = ReductionOutput(unit, input);
-  unit.scattered = shard_.ReduceScatter(*b_, input, unit.arriving, unit.name, {ready});
+  unit.scattered =
+      unit.shard_axis->ReduceScatter(*b_, input, unit.arriving, unit.name, {ready, last_scatter_});
+  if (unit.scattered >= 0) last_scatter_ = unit.scattered;
   b_->Carries(unit.scattered, unit.parameters);
   const OpIndex after = unit.scattered >= 0 ? unit.scattered : ready;
-  unit.reduced = replicate_.AllReduce(*b_, unit.arriving, unit.name, {after});
+  unit.reduced = unit.replicate->AllReduce(*b_, unit.arriving, unit.name, {after, last_sum_});
+  if (unit.reduced >= 0) last_sum_ = unit.reduced;
   b_->Carries(unit.reduced, unit.parameters);
   if (unit.reduced < 0) unit.reduced = after;
   unit.flat_gradient = {};
@@ -93,7 +110,7 @@ void Fsdp::Reduce(UnitState& unit) {
 
 // The gradients that were reduced are free; the sum over replicas may still be under way.
 void Fsdp::AwaitScatter(UnitState& unit) {
-  if (replicate_.ranks() == 1) Settle(unit);
+  if (unit.replicate->ranks() == 1) Settle(unit);
   else if (unit.scattered >= 0) b_->WaitBeforeNextCompute(unit.scattered);
 }
 

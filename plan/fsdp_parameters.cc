@@ -37,15 +37,17 @@ void Fsdp::Gather(UnitState& unit) {
   unit.is_gathered = true;
   OpIndex ready = -1;
   const Slice source = GatherSource(unit, ready);
-  if (ranks() == 1) {
+  if (unit.ranks() == 1) {
     unit.whole = source;
     unit.gather = ready;
     return;
   }
   const Category category = spec_.version == 1 ? Category::kParameters : Category::kCommunication;
-  unit.whole = b_->Temporary(unit.name, Padded(unit), category, type_);
+  unit.whole = b_->Temporary(unit.name, unit.padded(), category, type_);
   if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
-  unit.gather = shard_.AllGather(*b_, source, unit.whole, unit.name, {ready, last_unpacked_});
+  unit.gather =
+      unit.shard_axis->AllGather(*b_, source, unit.whole, unit.name, {ready, last_unpacked_, last_gather_});
+  last_gather_ = unit.gather;
   b_->Carries(unit.gather, unit.parameters);
 }
 
@@ -54,7 +56,7 @@ void Fsdp::FinishGather(UnitState& unit) {
   if (unit.is_unpacked) return;
   unit.is_unpacked = true;
   b_->WaitBeforeNextCompute(unit.gather);
-  if (spec_.version == 1 || ranks() == 1) {
+  if (spec_.version == 1 || unit.ranks() == 1) {
     unit.tensors = TensorsIn(unit, unit.whole);
     return;
   }
@@ -62,8 +64,8 @@ void Fsdp::FinishGather(UnitState& unit) {
     const Parameter& parameter = role_.parameters[index];
     unit.tensors.push_back(b_->Temporary(parameter.name, parameter.elements, Category::kParameters, type_));
   }
-  last_unpacked_ = b_->Add(UnpackShards{ranks(), unit.layout.shard_elements, type_}, unit.name, {unit.whole},
-                           unit.tensors);
+  last_unpacked_ = b_->Add(UnpackShards{unit.ranks(), unit.layout.shard_elements, type_}, unit.name,
+                           {unit.whole}, unit.tensors);
 }
 
 // The memory lives until its last use, which has been added.
@@ -73,7 +75,14 @@ void Fsdp::Reshard(UnitState& unit) {
   unit.tensors.clear();
 }
 
-Slice Fsdp::Values(int index) { return units_[unit_of_parameter_[index]].tensors.at(place_in_unit_[index]); }
+Slice Fsdp::Values(int index) {
+  UnitState& unit = units_[unit_of_parameter_[index]];
+  if (!unit.is_unpacked) {  // a weight that another of the rank's stages shares with the unit's own
+    Gather(unit);
+    FinishGather(unit);
+  }
+  return unit.tensors.at(place_in_unit_[index]);
+}
 
 void Fsdp::BeforeForward(ModuleId module) {
   const int unit = UnitOf(module);
@@ -111,12 +120,9 @@ void Fsdp::AfterBackward(ModuleId module) {
   const int unit = UnitOf(module);
   if (unit == kNoUnit) return;
   // Under no_sync, what was kept after forward is kept after backward too.
-  if (syncs_ || reshards_after_forward_) Reshard(units_[unit]);
+  if (is_last_backward_ || syncs_ || reshards_after_forward_) Reshard(units_[unit]);
   if (spec_.prefetch == Prefetch::kBackwardPost) PrefetchBackward(unit);
-  if (!syncs_) return;
-  if (last_reduced_ != kNoUnit) AwaitScatter(units_[last_reduced_]);
-  Reduce(units_[unit]);
-  last_reduced_ = unit;
+  if (splits_backward_ ? units_[unit].incomplete == 0 : syncs_) ReduceNext(unit);
 }
 
 }  // namespace windtunnel

@@ -31,7 +31,8 @@ class Wrapper {
         wrapped_(modules.size(), false) {}
 
   Result<std::vector<FsdpUnit>> Run() {
-    for (size_t m = 0; m < modules_.size(); ++m) wrapped_[m] = modules_[m].is_root();
+    for (size_t m = 0; m < modules_.size(); ++m)
+      wrapped_[m] = modules_[m].is_root() || HoldsExperts(modules_[m]);
     switch (policy_.kind) {
       case WrapPolicy::Kind::kRoot:
         break;
@@ -51,6 +52,11 @@ class Wrapper {
   }
 
  private:
+  bool HoldsExperts(const Module& module) const {
+    return std::any_of(module.parameters.begin(), module.parameters.end(),
+                       [&](int parameter) { return parameters_[parameter].is_of_experts(); });
+  }
+
   // Blocks repeat: their names end in a number, directly below the root.
   void WrapBlocks() {
     for (size_t m = 0; m < modules_.size(); ++m) {
@@ -88,7 +94,9 @@ class Wrapper {
 
   int64_t OwnElements(ModuleId module) const {
     int64_t elements = 0;
-    for (int parameter : modules_[module].parameters) elements += parameters_[parameter].elements;
+    for (int parameter : modules_[module].parameters) {
+      if (!parameters_[parameter].is_of_experts()) elements += parameters_[parameter].elements;
+    }
     return elements;
   }
 

@@ -9,7 +9,8 @@
 
 namespace windtunnel {
 
-// A unit: a wrapped module with the parameters of its subtree that no wrapped module below it has. The root is always one.
+// A unit: a wrapped module with the parameters of its subtree that no wrapped module below it has. The root is always one; so are
+// a layer's experts where ranks share them (Parameter::is_of_experts), whatever the policy.
 struct FsdpUnit {
   std::string name;  // "blocks.0"; the root's is "root"
   ModuleId module = kRootModule;
@@ -20,7 +21,7 @@ struct FsdpUnit {
 //   block  "blocks.N" (and an MLP's layers); the root keeps embedding, final norm and head
 //   root   one unit
 //   size   as PyTorch's size_based_auto_wrap_policy: a module is wrapped when what its wrapped children leave of it reaches the
-//          size; children first, and only below modules that reach it (bytes of fp32 parameters)
+//          size; children first, and only below modules that reach it (bytes of fp32 parameters; experts that ranks share do not count)
 //   names  those modules; `*` stands for one part of a name: "blocks.*.mlp"
 // InvalidInput for a name that no module has, unless the modules are a stage's (`is_whole` false), which has some of them only.
 Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,

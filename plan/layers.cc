@@ -37,7 +37,7 @@ ModelTypes TypesOf(const PrecisionSpec& precision) {
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
                                  const ModelParallel& parallel) {
   return scenario.model.kind == ModelKind::kTransformer ? MakeTransformer(scenario, stage, parallel)
-                                                        : MakeMlp(scenario, stage);
+                                                        : MakeMlp(scenario, stage, parallel);
 }
 
 ModuleId Model::AddModule(std::string name, ModuleId parent) {

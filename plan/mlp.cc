@@ -1,4 +1,8 @@
 // A multi-layer perceptron with a mean-squared-error loss: the model of DDP tutorials.
+//
+// Tensor parallelism goes by pairs of layers, as in PyTorch's tensor-parallel tutorial (and Megatron's MLP): the first of a pair is
+// column-parallel, the second row-parallel, and what is between them stays in parts; a last layer without a partner is whole on every
+// rank. Input, output and loss are whole everywhere.
 #include <cmath>
 #include <map>
 
@@ -17,8 +21,9 @@ struct Pass {
 
 class Mlp : public Model {
  public:
-  Mlp(const Scenario& scenario, const StageRange& stage)
-      : spec_(scenario.model),
+  Mlp(const Scenario& scenario, const StageRange& stage, const ModelParallel& parallel)
+      : Model(parallel),
+        spec_(scenario.model),
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         rows_(scenario.batch.micro) {}
@@ -29,20 +34,23 @@ class Mlp : public Model {
       is_in_stage_ = stage_.first <= static_cast<int64_t>(i) && static_cast<int64_t>(i) < stage_.end;
       const std::string name = fmt::format("layers.{}", i);
       const int64_t in = spec_.widths[i], out = spec_.widths[i + 1];
+      const LinearSplit split = SplitOf(i);
       const ModuleId module = AddModule(name, kRootModule);
       // torch.nn.Linear: uniform in +-1/sqrt(in), weights and biases.
       const ParameterInit init{InitializeParameter::Distribution::kUniform,
                                1.0 / std::sqrt(static_cast<double>(in))};
-      Linear linear{name, in, out};
-      linear.weight = AddParameter(role, module, name + ".weight", {out, in}, init);
-      if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, init);
+      Linear linear{name, OwnWidth(i), OwnWidth(i + 1)};
+      linear.split = split;
+      linear.weight = AddParameter(role, module, name + ".weight", {out, in}, init, WeightSplit(split, out));
+      if (spec_.bias)
+        linear.bias = AddParameter(role, module, name + ".bias", {out}, init, BiasSplit(split, out));
       if (is_in_stage_) layers_.push_back(linear);
     }
   }
 
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                 double gradient_scale) override {
-    const LayerContext c{b, hooks, types_};
+    const LayerContext c = Context(b, hooks, nullptr);
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kForward);
     Pass& pass = passes_[micro_batch] = {};
@@ -81,7 +89,7 @@ class Mlp : public Model {
 
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
                     DeferredOps* deferred) override {
-    const LayerContext c{b, hooks, types_, deferred};
+    const LayerContext c = Context(b, hooks, deferred);
     b.SetMicroBatch(micro_batch);
     b.SetPhase(Phase::kBackward);
     const Slice dx = BackwardLayers(c, passes_.at(micro_batch), doutput);
@@ -90,8 +98,8 @@ class Mlp : public Model {
     return dx;
   }
 
-  int64_t InputElements() const override { return rows_ * spec_.widths[stage_.first]; }
-  int64_t OutputElements() const override { return rows_ * spec_.widths[stage_.end]; }
+  int64_t InputElements() const override { return rows_ * OwnWidth(static_cast<size_t>(stage_.first)); }
+  int64_t OutputElements() const override { return rows_ * OwnWidth(static_cast<size_t>(stage_.end)); }
 
   ModelStatistics Statistics(int64_t parameters) const override {
     ModelStatistics statistics;
@@ -101,6 +109,30 @@ class Mlp : public Model {
   }
 
  private:
+  LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, DeferredOps* deferred) const {
+    return {b, hooks, types_, deferred, tensor_};
+  }
+
+  LinearSplit SplitOf(size_t layer) const {
+    if (!tensor_.splits()) return LinearSplit::kNone;
+    if (layer % 2 == 1) return LinearSplit::kRowParallel;
+    return layer + 2 < spec_.widths.size() ? LinearSplit::kColumnParallel : LinearSplit::kNone;
+  }
+  // Features of a row that the rank has in front of layer `layer`, or behind the last.
+  int64_t OwnWidth(size_t layer) const {
+    const bool in_parts = layer + 1 < spec_.widths.size() && SplitOf(layer) == LinearSplit::kRowParallel;
+    return spec_.widths[layer] / (in_parts ? tensor_.ranks() : 1);
+  }
+  static ParameterSplit WeightSplit(LinearSplit split, int64_t out) {
+    if (split == LinearSplit::kNone) return {};
+    if (split == LinearSplit::kRowParallel) return {ParameterSplit::By::kColumns};
+    return {ParameterSplit::By::kRows, {out}};
+  }
+  static ParameterSplit BiasSplit(LinearSplit split, int64_t out) {
+    if (split == LinearSplit::kColumnParallel) return {ParameterSplit::By::kRows, {out}};
+    return {};
+  }
+
   static ModuleId ModuleOf(size_t layer) { return static_cast<ModuleId>(layer) + 1; }
 
   Slice InComputeType(const LayerContext& c, Slice features) const {
@@ -171,8 +203,9 @@ class Mlp : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage) {
-  return std::make_unique<Mlp>(scenario, stage);
+std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage,
+                               const ModelParallel& parallel) {
+  return std::make_unique<Mlp>(scenario, stage, parallel);
 }
 
 }  // namespace windtunnel

@@ -155,6 +155,7 @@ std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& sta
                                  const ModelParallel& parallel = {});
 std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,
                                        const ModelParallel& parallel);
-std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage);
+std::unique_ptr<Model> MakeMlp(const Scenario& scenario, const StageRange& stage,
+                               const ModelParallel& parallel);
 
 }  // namespace windtunnel

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/data_parallel.h"
 
 namespace windtunnel {
 namespace {
@@ -15,11 +16,11 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 }  // namespace
 
 OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                               const std::vector<OptimizerTarget>& targets, const CollectiveStream* experts)
+                               const std::vector<OptimizerTarget>& targets, int dense_copies)
     : role_(role),
       spec_(spec),
       tensor_(tensor),
-      expert_ranks_(experts == nullptr ? 1 : experts->ranks()),
+      dense_copies_(dense_copies),
       targets_(targets),
       states_per_target_(StatesPerTarget(spec)) {
   static constexpr const char* kNames[] = {".exp_avg", ".exp_avg_sq"};
@@ -60,7 +61,7 @@ Slice OptimizerSteps::GradientOf(const Parameter& parameter) const {
   return slice;
 }
 
-void OptimizerSteps::AddTensorSums(ProgramBuilder& b) {
+void OptimizerSteps::AddTensorSums(ProgramBuilder& b, StreamId copies) {
   b.SetPhase(Phase::kGradientSync);
   std::vector<Slice> gradients;
   int64_t elements = 0;
@@ -73,22 +74,34 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b) {
   }
   if (gradients.empty()) return;
   const std::string name = "tensor sums";
+  const bool from_host = role_.buffers[gradients[0].buffer].space == MemorySpace::kHost;
   const Slice all = b.Temporary(name, elements, Category::kCommunication);
+  const Slice gathered = from_host ? b.Temporary(name + " (host)", elements, Category::kCommunication,
+                                                 DType::kFloat32, MemorySpace::kHost)
+                                   : all;
   std::vector<Slice> parts;
   int64_t offset = 0;
   for (const Slice& gradient : gradients) {
     Slice& part = parts.emplace_back(gradient);
-    part.buffer = all.buffer;
+    part.buffer = gathered.buffer;
     // Element e of the flat tensor that the gradient is cut from is element e - start of the gradient.
     part.offset = offset - gradient.start;
     part.per_rank = gradient.shard;
     offset += gradient.elements;
   }
-  if (sharded) b.Add(Fill{elements}, name, {}, {all});  // what the rank has not is summed as well, to no use
+  if (sharded)
+    b.Add(Fill{elements}, name, {}, {gathered});  // what the rank has not is summed as well, to no use
   const CopyTensors copy{elements, static_cast<int64_t>(gradients.size())};
   b.Add(copy, name, gradients, parts);
-  const OpIndex sum = tensor_.AllReduce(b, all, name, {b.LastCompute()});
-  b.Add(copy, name, parts, gradients, {sum});
+  OpIndex there = b.LastCompute();
+  const auto cross = [&](Copy::Crosses crosses, Slice from, Slice to) {
+    there = AddCopy(b, copies, Copy{.elements = elements, .crosses = crosses}, name, from, to, {there});
+  };
+  if (from_host) cross(Copy::Crosses::kToDevice, gathered, all);
+  there = tensor_.AllReduce(b, all, name, {there});
+  if (from_host) cross(Copy::Crosses::kToHost, all, gathered);
+  b.WaitBeforeNextCompute(there);
+  b.Add(copy, name, parts, gradients);
 }
 
 // The norm of what the rank counts. Where all counts alike, targets need not be taken apart.
@@ -97,14 +110,14 @@ GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
   for (const OptimizerTarget& target : targets_) norm.elements += target.gradient.elements;
   const bool has_copies = std::any_of(role_.parameters.begin(), role_.parameters.end(),
                                       [](const Parameter& parameter) { return parameter.is_copy; });
-  if (tensor_.ranks() == 1 && expert_ranks_ == 1 && !has_copies) {
+  if (tensor_.ranks() == 1 && dense_copies_ == 1 && !has_copies) {
     for (const OptimizerTarget& target : targets_) gradients.push_back(target.gradient);
   } else {
     for (const Parameter& parameter : role_.parameters) {
       if (parameter.is_copy) continue;
       gradients.push_back(GradientOf(parameter));
       norm.replicas.push_back((parameter.part.empty() ? tensor_.ranks() : 1) *
-                              (parameter.is_of_experts() ? 1 : expert_ranks_));
+                              (parameter.is_of_experts() ? 1 : dense_copies_));
     }
   }
   norm.tensors = static_cast<int64_t>(gradients.size());

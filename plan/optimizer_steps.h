@@ -18,18 +18,19 @@ struct OptimizerTarget {
 class OptimizerSteps {
  public:
   // The states lie in the memory of the values that they belong to. `tensor`: the axis whose ranks have parts of the parameters.
-  // `experts`: where targets are whole, the axis whose ranks have different experts and all else alike; null: there is none.
+  // `dense_copies`: how many of the ranks that the norm is summed over have the same part of what is not of experts.
   OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                 const std::vector<OptimizerTarget>& targets, const CollectiveStream* experts = nullptr);
+                 const std::vector<OptimizerTarget>& targets, int dense_copies = 1);
 
   // Other gradients than before (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
 
   // Sums over the tensor axis the gradients that each of its ranks has from its own tokens (Parameter::is_partial_gradient), in one
-  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part.
-  void AddTensorSums(ProgramBuilder& b);
+  // all-reduce. Of a parameter that is sharded as well the rank has, and sums, a part. Gradients in the host's memory are put together
+  // there, and go to the device and back on stream `copies`.
+  void AddTensorSums(ProgramBuilder& b, StreamId copies = kComputeStream);
   // Clips all gradients. `sum_over`: the axes over which the ranks hold parts of them. What several of
-  // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has. Nothing without clip_norm.
+  // them hold counts once: copies (Parameter::is_copy), and what every tensor rank has, and `dense_copies`. Nothing without clip_norm.
   void AddClipping(ProgramBuilder& b, bool first, const std::vector<CollectiveStream*>& sum_over);
   // Updates targets [begin, end); `first` makes their state, as torch.optim in its first step.
   OpIndex AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name = "optimizer");
@@ -43,7 +44,7 @@ class OptimizerSteps {
   Role& role_;
   OptimizerSpec spec_;
   CollectiveStream& tensor_;
-  int expert_ranks_;
+  int dense_copies_;
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments

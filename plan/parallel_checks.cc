@@ -3,13 +3,38 @@
 
 namespace windtunnel {
 
+namespace {
+
+// Ranks share what is between the two layers of a pair.
+Status CheckTensorParallelMlp(const Scenario& scenario) {
+  const TensorParallelSpec& tensor = scenario.parallel.tensor;
+  const std::vector<int64_t>& widths = scenario.model.widths;
+  if (widths.size() < 3) {
+    return InvalidInput(
+        "parallel.tensor.size is {}, expected 1 for model.widths with {} entries: ranks share what is "
+        "between two "
+        "layers",
+        tensor.size, widths.size());
+  }
+  for (size_t i = 1; i + 1 < widths.size(); i += 2) {
+    if (widths[i] % tensor.size == 0) continue;
+    return InvalidInput(
+        "model.widths has {} behind layer {}, expected a multiple of parallel.tensor.size ({}), whose ranks "
+        "share it",
+        widths[i], i - 1, tensor.size);
+  }
+  if (!tensor.sequence) return Ok();
+  return InvalidInput(
+      "parallel.tensor.sequence is true, expected false for kind: mlp, which has no sequence");
+}
+
+}  // namespace
+
 Status CheckTensorParallel(const Scenario& scenario) {
   const TensorParallelSpec& tensor = scenario.parallel.tensor;
   const ModelSpec& model = scenario.model;
   if (tensor.size == 1) return Ok();
-  if (model.kind == ModelKind::kMlp) {
-    return Unsupported("parallel.tensor.size: tensor parallelism of kind: mlp is not supported yet");
-  }
+  if (model.kind == ModelKind::kMlp) return CheckTensorParallelMlp(scenario);
   const struct {
     const char* key;
     int64_t value;
@@ -30,9 +55,6 @@ Status CheckTensorParallel(const Scenario& scenario) {
         "micro-batch "
         "(batch.micro x model.seq_len: {})",
         tensor.size, tokens);
-  }
-  if (scenario.parallel.data.offload != Offload::kNone) {
-    return Unsupported("parallel.data.offload: with parallel.tensor.sequence it is not supported yet");
   }
   return Ok();
 }

@@ -154,6 +154,7 @@ void PipelineRank::Walk::Add(const Action& action) {
     case ActionKind::kInputGradient:
       return Backward(action);
     case ActionKind::kWeightGradient:
+      strategy_.BeginBackwardWeights();
       PartAt(action.stage).stage.model->BackwardWeights(b_, static_cast<int>(action.micro_batch));
       in_backward_ = true;
       return;

@@ -51,7 +51,7 @@ std::vector<CollectiveStream*> PartsOf(const StrategyContext& context) {
 
 Replicated::Replicated(const StrategyContext& context)
     : role_(context.role),
-      parameters_(context.role, context.scenario, context.tensor, &context.expert, PartsOf(context)) {
+      parameters_(context.role, context.scenario, context.tensor, context.expert.ranks(), PartsOf(context)) {
   if (context.data.ranks() > 1) {
     reducer_ =
         std::make_unique<DdpReducer>(role_, context.scenario.parallel.data, context.data, context.expert_data,

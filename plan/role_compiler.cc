@@ -71,6 +71,12 @@ void RoleCompiler::AddStreams() {
   context_ = add(axes_.context, "context", false);
   expert_ = add(axes_.expert, "expert", false);
   expert_data_ = add(axes_.expert_data, "expert data", false);
+  auto part_of_expert_data = [&](AxisId axis) {
+    if (axis >= 0 && axis == axes_.replicate) return replicate_;
+    return axis == axes_.expert_data ? expert_data_ : add(axis, "expert shard", false);
+  };
+  expert_shard_ = part_of_expert_data(axes_.expert_shard);
+  expert_replicate_ = part_of_expert_data(axes_.expert_replicate);
   pipeline_ = add(axes_.pipeline, "pipeline", true);
   const bool has_embedding =
       axes_.embedding >= 0 && plan_.axes[axes_.embedding].Contains(role_.ranks.front());
@@ -101,8 +107,21 @@ Status RoleCompiler::MakeStrategy() {
   const DataParallelKind kind = scenario_.parallel.data.kind;
   const bool is_sharded =
       kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2 || kind == DataParallelKind::kFsdp;
-  StrategyContext context{scenario_, role_,    modules_,      *data_,         *shard_, *replicate_,
-                          *tensor_,  *expert_, *expert_data_, kComputeStream, -1,      {tensor_, pipeline_}};
+  StrategyContext context{.scenario = scenario_,
+                          .role = role_,
+                          .modules = modules_,
+                          .data = *data_,
+                          .shard = *shard_,
+                          .replicate = *replicate_,
+                          .tensor = *tensor_,
+                          .expert = *expert_,
+                          .expert_data = *expert_data_,
+                          .expert_shard = *expert_shard_,
+                          .expert_replicate = *expert_replicate_,
+                          .copies = kComputeStream,
+                          .host = -1,
+                          .model_parts = {tensor_, pipeline_},
+                          .splits_backward = SplitsBackward(schedule_)};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = AddStream(StreamKind::kHost, "host");

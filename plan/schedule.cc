@@ -201,4 +201,13 @@ Schedule MergeBackwards(const Schedule& schedule) {
   return merged;
 }
 
+bool SplitsBackward(const Schedule& schedule) {
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace windtunnel

@@ -91,4 +91,7 @@ Schedule AddCommunication(const Schedule& schedule);
 // full backward. The stage before then waits for the weight gradient, too.
 Schedule MergeBackwards(const Schedule& schedule);
 
+// Whether gradients of weights are made apart from those of inputs anywhere.
+bool SplitsBackward(const Schedule& schedule);
+
 }  // namespace windtunnel

@@ -5,12 +5,12 @@
 namespace windtunnel {
 
 WholeParameters::WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor,
-                                 const CollectiveStream* experts, std::vector<CollectiveStream*> model_parts)
+                                 int dense_copies, std::vector<CollectiveStream*> model_parts)
     : role_(role),
       spec_(scenario.optimizer),
       type_(TypesOf(scenario.precision).storage),
       tensor_(tensor),
-      experts_(experts),
+      dense_copies_(dense_copies),
       model_parts_(std::move(model_parts)) {
   for (Parameter& parameter : role_.parameters) {
     values_.push_back(NewBuffer(role_, parameter.name, parameter.elements, Category::kParameters, type_));
@@ -52,7 +52,8 @@ std::vector<OptimizerTarget> WholeParameters::Targets(ProgramBuilder& b,
 void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Slice>& gradients) {
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets(b, gradients);
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets, experts_);
+  if (!optimizer_)
+    optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets, dense_copies_);
   optimizer_->SetTargets(std::move(targets));
   optimizer_->AddTensorSums(b);
   optimizer_->AddClipping(b, first, model_parts_);

@@ -14,9 +14,9 @@ class WholeParameters {
  public:
   // Sets the parameters' placements. `tensor` and `model_parts`: the tensor axis, and all axes over which the parts of one model are
   // spread (StrategyContext).
-  // `experts`: the axis whose ranks have different experts and all else alike; null: there is none.
-  WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor,
-                  const CollectiveStream* experts, std::vector<CollectiveStream*> model_parts);
+  // `dense_copies` as in OptimizerSteps.
+  WholeParameters(Role& role, const Scenario& scenario, CollectiveStream& tensor, int dense_copies,
+                  std::vector<CollectiveStream*> model_parts);
 
   // As the model computes with them, by parameter.
   const std::vector<Slice>& values() const { return values_; }
@@ -35,7 +35,7 @@ class WholeParameters {
   OptimizerSpec spec_;
   DType type_;
   CollectiveStream& tensor_;
-  const CollectiveStream* experts_;
+  int dense_copies_;
   std::vector<CollectiveStream*> model_parts_;
   std::vector<Slice> values_, masters_;
   std::unique_ptr<OptimizerSteps> optimizer_;  // made by the first Update

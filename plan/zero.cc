@@ -22,12 +22,12 @@ namespace {
 
 struct Bucket {
   std::vector<int> parameters;
-  CollectiveStream* shard_axis =
-      nullptr;  // that its states are divided among, and that its first values come over
-  CollectiveStream* all = nullptr;
-  int64_t elements = 0, shard = 0;  // padded; of one rank
-  Slice values, own_values;         // whole; this rank's part of it
-  Slice master;                     // fp32 shard, where the values themselves are not updated
+  CollectiveStream* shard_axis = nullptr;  // that its states are divided among
+  CollectiveStream* replicate = nullptr;   // that hold the same shard
+  CollectiveStream* all = nullptr;         // that hold the same values
+  int64_t elements = 0, shard = 0;         // padded; of one rank
+  Slice values, own_values;                // whole; this rank's part of it
+  Slice master;                            // fp32 shard, where the values themselves are not updated
   Slice whole_gradient;  // zero1: persistent; else of the micro-batch under way (buffer -1: none yet)
   Slice own_gradient;    // that the optimizer reads
   Slice arriving;        // what the reduction under way writes
@@ -69,7 +69,7 @@ class Zero : public DataParallel {
   bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
 
   std::vector<std::vector<int>> InBuckets(Bytes cap) const;
-  void MakeBuckets(const DataParallelSpec& spec);
+  void MakeBuckets(const StrategyContext& context);
   void MakeBuffers(Bucket& bucket, const std::string& name);
   void InitializeBucket(ProgramBuilder& b, Bucket& bucket);
   void BeginValues(bool are_gathered);
@@ -81,7 +81,7 @@ class Zero : public DataParallel {
   void Launch(Bucket& bucket, const std::string& name);
   void Settle(Bucket& bucket);
   std::vector<OptimizerTarget> Targets();
-  void PrepareGradients();
+  void CopyGradients(const char* where, MemorySpace space);
   OpIndex CopyFromMaster(ProgramBuilder& b, size_t bucket, OpIndex after);
 
   Role& role_;
@@ -89,8 +89,8 @@ class Zero : public DataParallel {
   DType type_, reduce_;
   bool keeps_whole_, overlaps_, gathers_late_, offloads_;
   MemorySpace space_;  // of the optimizer's
-  CollectiveStream &data_, &shard_, &replicate_, &tensor_, &experts_;
-  std::vector<CollectiveStream*> norm_axes_;
+  CollectiveStream &data_, &tensor_;
+  NormRanks norm_ranks_;
   StreamId copies_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
@@ -110,13 +110,9 @@ Zero::Zero(const StrategyContext& context)
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       data_(context.data),
-      shard_(context.shard),
-      replicate_(context.replicate),
       tensor_(context.tensor),
-      experts_(context.expert_data),
-      norm_axes_(context.model_parts),
+      norm_ranks_(NormRanksOf(context)),
       copies_(context.copies) {
-  norm_axes_.insert(norm_axes_.begin(), &shard_);
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
   overlaps_ = spec.overlap;
@@ -127,7 +123,7 @@ Zero::Zero(const StrategyContext& context)
   gradient_.resize(parameters);
   holds_.resize(parameters);
   slot_holds_.resize(parameters);
-  MakeBuckets(spec);
+  MakeBuckets(context);
 }
 
 // Parameters from the last to the first, in buckets, those of experts in buckets of their own. A weight that two stages share is in a bucket of its own: so its shards are alike
@@ -158,11 +154,12 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
   return buckets;
 }
 
-void Zero::MakeBuckets(const DataParallelSpec& spec) {
+void Zero::MakeBuckets(const StrategyContext& context) {
   const int count = static_cast<int>(role_.parameters.size());
   bucket_of_.resize(count);
   offset_.resize(count);
-  const Bytes cap(static_cast<int64_t>(spec.bucket_cap_mb * static_cast<double>(MiB(1).count())));
+  const Bytes cap(static_cast<int64_t>(context.scenario.parallel.data.bucket_cap_mb *
+                                       static_cast<double>(MiB(1).count())));
   for (const std::vector<int>& parameters : InBuckets(cap)) {
     Bucket bucket;
     for (int parameter : parameters) {
@@ -172,8 +169,9 @@ void Zero::MakeBuckets(const DataParallelSpec& spec) {
       bucket.elements += role_.parameters[parameter].elements;
     }
     const bool of_experts = role_.parameters[bucket.parameters.front()].is_of_experts();
-    bucket.shard_axis = of_experts ? &experts_ : &shard_;
-    bucket.all = of_experts ? &experts_ : &data_;
+    bucket.shard_axis = of_experts ? &context.expert_shard : &context.shard;
+    bucket.replicate = of_experts ? &context.expert_replicate : &context.replicate;
+    bucket.all = of_experts ? &context.expert_data : &context.data;
     const int ranks = bucket.shard_axis->ranks();
     bucket.shard = (bucket.elements + ranks - 1) / ranks;
     MakeBuffers(bucket, fmt::format("bucket {}", buckets_.size()));
@@ -362,7 +360,8 @@ void Zero::Launch(Bucket& bucket, const std::string& name) {
   const OpIndex op = bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
                                                       {b_->LastCompute()});
   b_->Carries(op, bucket.parameters);
-  const OpIndex sum = replicate_.AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
+  const OpIndex sum =
+      bucket.replicate->AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
   b_->Carries(sum, bucket.parameters);
   bucket.reduced = sum >= 0 ? sum : op;
 }
@@ -409,30 +408,40 @@ std::vector<OptimizerTarget> Zero::Targets() {
   return targets;
 }
 
-// Gradients as the optimizer reads them.
-void Zero::PrepareGradients() {
+// Gradients as the optimizer reads them: fp32, in `space`.
+void Zero::CopyGradients(const char* where, MemorySpace space) {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
-    const DType type = role_.buffers[bucket.own_gradient.buffer].dtype;
-    bucket.for_update = bucket.own_gradient;
-    if (!offloads_ && type == DType::kFloat32) continue;
-    const std::string name = fmt::format("bucket {} gradients ({})", i, offloads_ ? "host" : "fp32");
-    bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space_);
-    const auto crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
+    const Slice from = bucket.for_update;
+    const DType type = role_.buffers[from.buffer].dtype;
+    if (type == DType::kFloat32 && role_.buffers[from.buffer].space == space) continue;
+    const std::string name = fmt::format("bucket {} gradients ({})", i, where);
+    bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space);
+    const auto crosses = space == MemorySpace::kHost ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
     const OpIndex copy =
-        AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name,
-                bucket.own_gradient, bucket.for_update, {b_->LastCompute()});
+        AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name, from,
+                bucket.for_update, {b_->LastCompute()});
     b_->WaitBeforeNextCompute(copy);
   }
 }
 
 void Zero::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
-  PrepareGradients();
-  if (!optimizer_) optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets());
+  for (Bucket& bucket : buckets_) bucket.for_update = bucket.own_gradient;
+  const bool has_sums = std::any_of(role_.parameters.begin(), role_.parameters.end(),
+                                    [](const Parameter& parameter) { return parameter.is_partial_gradient; });
+  if (!offloads_ || has_sums) CopyGradients("fp32", MemorySpace::kDevice);
+  if (!optimizer_)
+    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets(),
+                                                  norm_ranks_.dense_copies);
   optimizer_->SetTargets(Targets());
   optimizer_->AddTensorSums(b);
-  optimizer_->AddClipping(b, first, norm_axes_);
+  if (offloads_) {
+    b.SetPhase(Phase::kOptimizer);
+    CopyGradients("host", MemorySpace::kHost);
+    optimizer_->SetTargets(Targets());
+  }
+  optimizer_->AddClipping(b, first, norm_ranks_.axes);
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     const std::string name = fmt::format("bucket {}", i);

@@ -1,12 +1,8 @@
-// Large messages: Gloo's unbound buffers, which its event loop fills and drains while the operator's thread
-// adds up what has come.
+// How large messages get from rank to rank in a group: what runtime/ring.h builds its collectives of. Pieces of memory are sent and
+// received where they lie; what has come is worked on while the rest is under way. Every backend whose collectives go around rings has
+// one (gloo_bulk_channel.h, mpi_bulk_channel.h).
 //
-// Sends and receives are posted to that loop and issued by it. Gloo's send holds its pair's lock while it
-// copies megabytes into the socket; when another thread than the loop does that, and the loop finds the pair
-// locked, the loop spins, on the very core that the sender needs where a rank has one core, until the
-// scheduler's next tick, 4 ms later. On two pinned ranks a 25 MiB all-reduce takes 12.3 ms (p90 15.8) with
-// sends from the operator's thread, and 9.4 ms (p90 10.1) with posted ones.
-//
+//   channel.BeginOperator();
 //   BulkChannel::Region& x = channel.RegionOf(data, bytes);
 //   channel.PostReceive(x, left, tag, offset, part);
 //   channel.PostSend(x, right, tag, 0, part);
@@ -14,60 +10,39 @@
 //   WT_RETURN_IF_ERROR(channel.WaitReceived(x, left));
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <memory>
 
 #include "base/result.h"
-#include "runtime/gloo_connect.h"
 #include "runtime/group_operator.h"
 
 namespace windtunnel {
 
-// One thread at a time uses a channel; Abort may come from any.
+// One thread at a time uses a channel.
 class BulkChannel {
  public:
-  using Clock = std::chrono::steady_clock;
-  struct Region;  // memory that messages come from and go to
+  // Memory that messages come from and go to.
+  class Region {
+   protected:
+    ~Region() = default;
+  };
 
-  static Result<std::unique_ptr<BulkChannel>> Make(std::shared_ptr<gloo::transport::Device> device,
-                                                   std::shared_ptr<gloo::Context> context);
-  ~BulkChannel();
+  virtual ~BulkChannel() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
 
-  int rank() const;
-  int size() const;
-  void SetDeadline(Clock::time_point deadline);
-  // Whether a peer has left or died, of which waits for it fail within seconds. Called from Gloo's event loop while a wait is in progress.
-  void SetIsGone(std::function<bool(int peer)> is_gone);
+  virtual void BeginOperator() = 0;
+  // The first of an operator's tags. Sends and receives of one tag match in order of posting. An operator has as many as it has steps,
+  // or segments that pass a rank.
+  virtual uint64_t TagOf(const Fingerprint& fingerprint) const = 0;
+  // Valid until the next BeginOperator; the same for the same memory.
+  virtual Region& RegionOf(const void* data, int64_t bytes) = 0;
 
-  // The first of an operator's tags. Sends and receives of one tag match in order of posting, so that ranks
-  // which are at different operators never get each other's data. An operator has tags TagOf(…) up to
-  // TagOf(…) + 2^24 - 1.
-  static uint64_t TagOf(const Fingerprint& fingerprint);
-
-  // Valid until the next BeginOperator. Regions are kept and found again by their memory, so steady states
-  // allocate nothing.
-  Region& RegionOf(const void* data, int64_t bytes);
-  void BeginOperator();
-
-  void PostReceive(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes);
-  void PostSend(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes);
-  void Flush();  // hands what was posted to the event loop
-  // Waits for one receive (send) of the region to complete, in order of arrival. An error names `peer`.
-  Status WaitReceived(Region& region, int peer);
-  Status WaitSent(Region& region, int peer);
-
-  // Makes the wait in progress and all later ones fail at once. From any thread.
-  void Abort();
-  // Cuts the connections, so that the peers fail, too.
-  void Close();
-
- private:
-  struct Impl;
-  explicit BulkChannel(std::unique_ptr<Impl> impl);
-
-  std::unique_ptr<Impl> impl_;
+  virtual void PostReceive(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) = 0;
+  virtual void PostSend(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) = 0;
+  virtual void Flush() = 0;  // what was posted may be under way only now
+  // Waits for one receive (send) of the region to complete; of those from (to) one peer, for the first that was posted.
+  virtual Status WaitReceived(Region& region, int peer) = 0;
+  virtual Status WaitSent(Region& region, int peer) = 0;
 };
 
 }  // namespace windtunnel

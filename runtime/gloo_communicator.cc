@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <thread>
 
-#include "runtime/bulk_channel.h"
 #include "runtime/communicator.h"
 #include "runtime/direct.h"
 #include "runtime/direct_channel.h"
+#include "runtime/gloo_bulk_channel.h"
 #include "runtime/gloo_connect.h"
 #include "runtime/gloo_ticker.h"
 #include "runtime/group_operator.h"
@@ -33,7 +33,8 @@ class GlooRunner : public OperatorRunner {
     WT_ASSIGN_OR_RETURN(GlooConnections connections, ConnectGloo(store_, options_));
     ticker_ = std::move(connections.ticker);
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
-    WT_ASSIGN_OR_RETURN(bulk_, BulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    WT_ASSIGN_OR_RETURN(bulk_,
+                        GlooBulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
     bulk_->SetIsGone([this](int peer) { return direct_->IsGone(peer); });
     ticker_->Stop();
     return Ok();
@@ -56,7 +57,7 @@ class GlooRunner : public OperatorRunner {
     return Explain(op, start, BeginDirect(op, *direct_));
   }
 
-  Status Finish(GroupOperator& op, bool has_begun, bool waited_for) override {
+  Status Finish(GroupOperator& op, bool has_begun, const std::atomic<bool>& waited_for) override {
     const auto start = Clock::now();
     if (options_.size == 1) {
       RunAlone(op);
@@ -98,7 +99,7 @@ class GlooRunner : public OperatorRunner {
   OperatorFailures failures_;
   std::unique_ptr<GlooTicker> ticker_;  // before what holds the device
   std::unique_ptr<DirectChannel> direct_;
-  std::unique_ptr<BulkChannel> bulk_;
+  std::unique_ptr<GlooBulkChannel> bulk_;
 };
 
 }  // namespace

@@ -182,6 +182,8 @@ Result<Job> ParseJob(const std::string& text, const std::string& where) {
     job.token = json.at("token").get<std::string>();
     job.flight_record = json.at("flight_record").get<std::string>();
     job.collective_timeout_ms = WholeNumber<int64_t>(json.at("collective_timeout_ms"));
+    job.restarts = WholeNumber<int>(json.at("restarts"));
+    job.max_restarts = WholeNumber<int>(json.at("max_restarts"));
     job.run = ToRunOptions(json.at("run"));
     return job;
   } catch (const Json::exception& error) {
@@ -201,6 +203,8 @@ std::string Serialize(const Job& job) {
                   {"token", job.token},
                   {"flight_record", job.flight_record},
                   {"collective_timeout_ms", job.collective_timeout_ms},
+                  {"restarts", job.restarts},
+                  {"max_restarts", job.max_restarts},
                   {"run", ToJson(job.run)}};
   return json.dump(2) + "\n";
 }

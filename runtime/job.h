@@ -23,6 +23,7 @@ struct Job {
   std::string token;
   std::string flight_record;  // path
   int64_t collective_timeout_ms = 60'000;
+  int restarts = 0, max_restarts = 0;  // launches of the same job before this one, and at most
   RunOptions run;
 };
 Result<Job> ReadJob(const std::string& path);

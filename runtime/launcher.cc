@@ -185,6 +185,7 @@ class Job {
     while (AnyRunning() && first_ < 0 && interrupt_ == 0 && reason_to_end_.empty())
       Watch(Clock::now() + kTick);
     if (interrupt_ != 0) {
+      if (options_.interrupted) options_.interrupted(interrupt_);
       Signal(interrupt_);
       EndAll();
       return Failed("interrupted by signal {} ({}); all ranks have ended", interrupt_, strsignal(interrupt_));

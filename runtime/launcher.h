@@ -43,6 +43,8 @@ struct LaunchOptions {
   std::function<std::string(int rank)> last_op;
   // Told which rank failed first by itself, and its status as waitpid gives it; not on an interrupt. May be empty.
   std::function<void(int rank, int status)> failed;
+  // Told which signal interrupted this process. May be empty.
+  std::function<void(int signal)> interrupted;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;
   // Asked as often: a reason to end the ranks, which becomes the error; empty while there is none. May be empty.

@@ -1,6 +1,7 @@
 #include "runtime/live.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,12 +109,14 @@ Status PrepareRanks(const Plan& plan, const Job& job, const std::string& job_fil
   launch.node = nodes == nullptr ? 0 : nodes->node();
   launch.nodes = nodes == nullptr ? 1 : nodes->nodes();
   launch.argv = {"/proc/self/exe", "rank", job_file};
+  launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
+  launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   // Threads pin themselves. Beside the rank's own thread a GPU has those of its driver and of NCCL.
   launch.pin = plan.scenario.run.pin && !shares_process && !IsOfCudaDevice(plan.scenario.cluster.device);
   launch.master_addr = job.host;
   launch.master_port = job.store_port;
   if (shares_process && plan.scenario.run.pin)
-    launch.environment = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+    for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) launch.environment[threads] = "1";
   if (nodes != nullptr)
     launch.reason_to_end = [nodes = const_cast<NodeGroup*>(nodes)] { return nodes->ReasonToEnd(); };
   if (!UsesMpi(plan)) return Ok();
@@ -141,21 +144,25 @@ class Launch {
 
   // The results by rank.
   Result<std::vector<std::string>> Run(Job::Mode mode);
-  // After an error: whether the job may succeed when it is launched again. Not where the user interrupted it, or a rank found its input
-  // wrong.
-  bool MayRestart() const { return failed_ && !found_input_wrong_; }
+  // After an error: whether the job may succeed when it is launched again. Not where the user interrupted it, a rank found its input
+  // wrong or a node is gone.
+  bool MayRestart() const {
+    return failed_ && !interrupted_ && !found_input_wrong_ &&
+           (options_.nodes == nullptr || options_.nodes->AllThere());
+  }
 
  private:
   Error Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const;
   Result<Job> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
   Result<std::vector<std::string>> Results();
+  Error ShareFailure(Error error);
   std::string DescribeError(int rank);
   void Report(Job::Mode mode, const FlightRecorder& recorder);
 
   const Plan& plan_;
   const LiveOptions& options_;
   int restarts_;
-  bool failed_ = false, found_input_wrong_ = false;
+  bool failed_ = false, found_input_wrong_ = false, interrupted_ = false;
   std::unique_ptr<StoreServer> store_;
 };
 
@@ -175,6 +182,8 @@ Result<Job> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory)
   job.store_port = store_->port();
   job.flight_record = directory.File("flight_record");
   job.collective_timeout_ms = options_.collective_timeout.count();
+  job.restarts = restarts_;
+  job.max_restarts = options_.max_restarts;
   job.run = options_.run;
   WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
   return job;
@@ -213,23 +222,29 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
     return shares_process ? LastOperators(plan_, recorder) : OperatorAt(plan_, rank, recorder.Last(rank));
   };
   if (shares_process) launch.name = [&](int) { return NameOfProcess(plan_); };
-  launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts_);
-  launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options_.max_restarts);
   launch.tick = [&] { Report(mode, recorder); };
   launch.failed = [&](int, int status) {
     failed_ = true;
     found_input_wrong_ = WIFEXITED(status) && WEXITSTATUS(status) == kInputWrong;
   };
-  if (Status launched = LaunchRanks(launch); !launched) {
-    Error error = std::move(launched).error();
-    if (options_.nodes != nullptr) {
-      failed_ = failed_ || !options_.nodes->ReasonToEnd().empty();
-      options_.nodes->Fail(error.message);
-      error.message = options_.nodes->Failure(error.message);
-    }
-    return tl::unexpected(Explain(mode, recorder, std::move(error)));
-  }
-  return Results();
+  launch.interrupted = [&](int) { interrupted_ = true; };
+  if (Status launched = LaunchRanks(launch); !launched)
+    return tl::unexpected(Explain(mode, recorder, ShareFailure(std::move(launched).error())));
+  Result<std::vector<std::string>> results = Results();
+  if (!results && options_.nodes != nullptr)
+    return tl::unexpected(Explain(mode, recorder, ShareFailure(std::move(results).error())));
+  return results;
+}
+
+// Tells the other nodes, and hears what went wrong there.
+Error Launch::ShareFailure(Error error) {
+  NodeGroup* nodes = options_.nodes;
+  if (nodes == nullptr) return error;
+  failed_ = failed_ || !nodes->ReasonToEnd().empty();
+  nodes->Fail(error.message, found_input_wrong_);
+  error.message = nodes->Failure(error.message);
+  found_input_wrong_ = found_input_wrong_ || nodes->FoundInputWrong();
+  return error;
 }
 
 // Those of this node's ranks are there; those of other nodes' come with the end of the slowest.
@@ -289,8 +304,13 @@ Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>
   return measurement;
 }
 
+// Why a job failed on a node beyond the first.
+struct Followed {
+  bool input_wrong = false, interrupted = false;
+};
+
 // One job of the first node's, on this one.
-Status FollowJob(Job job, NodeGroup& nodes) {
+Status FollowJob(Job job, NodeGroup& nodes, Followed& followed) {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
   WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
@@ -309,12 +329,21 @@ Status FollowJob(Job job, NodeGroup& nodes) {
     return error ? *error : std::string();
   };
   launch.last_op = [&](int rank) { return OperatorAt(plan, rank, recorder.Last(rank)); };
+  launch.failed = [&](int, int status) {
+    followed.input_wrong = WIFEXITED(status) && WEXITSTATUS(status) == kInputWrong;
+  };
+  launch.interrupted = [&](int signal) {
+    nodes.Leave(fmt::format("interrupted by signal {} ({})", signal, strsignal(signal)));
+    followed.interrupted = true;
+  };
   const Status launched = LaunchRanks(launch);
   if (launched || job.mode != Job::Mode::kRun) return launched;
   std::vector<int> ranks(static_cast<size_t>(plan.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return tl::unexpected(WithFlightRecord(plan, recorder, ranks, launched.error(),
-                                         FlightRecordPath({}, fmt::format("-node-{}", nodes.node()))));
+  std::string suffix = fmt::format("-node-{}", nodes.node());
+  if (job.restarts > 0) suffix += fmt::format("-restart-{}", job.restarts);
+  return tl::unexpected(
+      WithFlightRecord(plan, recorder, ranks, launched.error(), FlightRecordPath({}, suffix)));
 }
 
 }  // namespace
@@ -348,10 +377,13 @@ Status FollowNode(NodeGroup& nodes) {
     WT_ASSIGN_OR_RETURN(const std::optional<std::string> text, nodes.Next());
     if (!text) return last;
     WT_ASSIGN_OR_RETURN(const Job job, ParseJob(*text, "node 0"));
-    last = FollowJob(job, nodes);
+    Followed followed;
+    last = FollowJob(job, nodes, followed);
     if (last) continue;
-    nodes.Fail(last.error().message);
-    last = Failed("{}", nodes.Failure(last.error().message));
+    const std::string own = last.error().message;
+    if (followed.interrupted) return last;
+    nodes.Fail(own, followed.input_wrong);
+    last = Failed("{}", nodes.Failure(own));
   }
 }
 

@@ -29,8 +29,11 @@ void SleepPrecisely() {
 
 }  // namespace
 
-MpiChannel::MpiChannel(MPI_Comm communicator, std::function<Status()> should_give_up)
-    : communicator_(communicator), should_give_up_(std::move(should_give_up)), outgoing_(kOutgoing) {
+MpiChannel::MpiChannel(MPI_Comm communicator, bool shares_core, std::function<Status()> should_give_up)
+    : communicator_(communicator),
+      shares_core_(shares_core),
+      should_give_up_(std::move(should_give_up)),
+      outgoing_(kOutgoing) {
   std::lock_guard lock(MpiMutex());
   int size = 1;
   MPI_Comm_rank(communicator_, &rank_);
@@ -40,7 +43,7 @@ MpiChannel::MpiChannel(MPI_Comm communicator, std::function<Status()> should_giv
 
 MpiChannel::~MpiChannel() {
   aborted_ = false;
-  SetLimits(Clock::now() + kDrainTime, MpiWaiting::kSparingly);
+  SetLimits(Clock::now() + kDrainTime, nullptr);
   should_give_up_ = [] { return Ok(); };
   bool drained = !MpiIsGivenUp();
   for (const auto& outgoing : outgoing_)
@@ -49,9 +52,9 @@ MpiChannel::~MpiChannel() {
   // The communicator is freed with MPI itself: to free it alone may wait for peers, which may have gone.
 }
 
-void MpiChannel::SetLimits(Clock::time_point deadline, MpiWaiting waiting) {
+void MpiChannel::SetLimits(Clock::time_point deadline, const std::atomic<bool>* waited_for) {
   deadline_ = deadline;
-  waiting_ = waiting;
+  waited_for_ = waited_for;
 }
 
 Result<bool> MpiChannel::Test(std::span<MPI_Request> requests) {
@@ -66,9 +69,8 @@ Result<bool> MpiChannel::Test(std::span<MPI_Request> requests) {
 
 // The longer it has taken, the longer until the next look: a few per cent of the wait, between 20 and 200 us.
 void MpiChannel::Pause(Clock::duration waited) const {
-  if (waiting_ == MpiWaiting::kBusily) return;
-  if (waiting_ == MpiWaiting::kYielding) {
-    sched_yield();
+  if (waited_for_ != nullptr && *waited_for_) {
+    if (shares_core_) sched_yield();
     return;
   }
   SleepPrecisely();
@@ -140,13 +142,16 @@ Result<void*> MpiChannel::Receive(int peer, const Fingerprint& expected) {
   return static_cast<void*>(message.bytes);
 }
 
+Status MpiChannel::Start(const std::function<int()>& start) {
+  std::lock_guard lock(MpiMutex());
+  if (MpiIsGivenUp()) return Failed("MPI was given up after an earlier failure of this rank");
+  const int error = start();
+  return error == MPI_SUCCESS ? Ok() : Failed("{}", MpiMessage(error));
+}
+
 Status MpiChannel::Run(std::span<MPI_Request> requests, const std::function<int()>& start,
                        const std::string& what) {
-  {
-    std::lock_guard lock(MpiMutex());
-    if (MpiIsGivenUp()) return Failed("MPI was given up after an earlier failure of this rank");
-    if (const int error = start(); error != MPI_SUCCESS) return Failed("{}", MpiMessage(error));
-  }
+  WT_RETURN_IF_ERROR(Start(start));
   return Await(requests, what);
 }
 

@@ -15,14 +15,10 @@
 
 namespace windtunnel {
 
-// How a thread waits for MPI, which sends no signals: it asks again and again.
-enum class MpiWaiting {
-  kBusily,     // nothing else is to be done on this core
-  kYielding,   // other ranks share the core
-  kSparingly,  // beside the rank's own computation, of which asking takes a few per cent
-};
-
 // One thread at a time uses a channel; Abort may come from any.
+//
+// MPI sends no signals, so a thread that waits for it asks again and again: without pause where the rank does nothing else meanwhile
+// (yielding where other ranks share the core), else sparingly, since asking takes core time of the rank's computation.
 class MpiChannel : public MessageChannel {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,8 +27,8 @@ class MpiChannel : public MessageChannel {
   // 4 KiB; that of TCP is larger) less its header and ours.
   static constexpr int64_t kEagerBytes = 4000;
 
-  // Takes over `communicator`. `should_give_up` is asked about ten times a second while the channel waits.
-  MpiChannel(MPI_Comm communicator, std::function<Status()> should_give_up);
+  // Takes over `communicator`. `shares_core`: with other ranks. `should_give_up` is asked about ten times a second while the channel waits.
+  MpiChannel(MPI_Comm communicator, bool shares_core, std::function<Status()> should_give_up);
   // Gives what was sent some time to leave.
   ~MpiChannel() override;
 
@@ -40,7 +36,8 @@ class MpiChannel : public MessageChannel {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(received_.size()); }
 
-  void SetLimits(Clock::time_point deadline, MpiWaiting waiting);
+  // `waited_for`: whether the rank does nothing else meanwhile, asked until the next SetLimits; none: it does.
+  void SetLimits(Clock::time_point deadline, const std::atomic<bool>* waited_for);
   // Whether Stage and SendStaged would return at once now.
   bool HasRoom();
 
@@ -48,7 +45,11 @@ class MpiChannel : public MessageChannel {
   Status SendStaged(int peer) override;
   Result<void*> Receive(int peer, const Fingerprint& expected) override;
 
-  // Calls `start`, which makes requests, under the library's lock, and waits until all of them are done. `what` says what for.
+  // Calls `start`, which makes requests, under the library's lock.
+  Status Start(const std::function<int()>& start);
+  // Waits until all requests are done. `what` says what for.
+  Status Await(std::span<MPI_Request> requests, const std::string& what);
+  // Both.
   Status Run(std::span<MPI_Request> requests, const std::function<int()>& start, const std::string& what);
 
   // Makes the wait in progress and all later ones fail at once. From any thread.
@@ -64,14 +65,14 @@ class MpiChannel : public MessageChannel {
   static constexpr size_t kOutgoing = 16;
 
   Result<bool> Test(std::span<MPI_Request> requests);
-  Status Await(std::span<MPI_Request> requests, const std::string& what);
   void Pause(Clock::duration waited) const;
 
   MPI_Comm communicator_;
+  bool shares_core_;
   int rank_ = 0;
   std::function<Status()> should_give_up_;
   Clock::time_point deadline_;
-  MpiWaiting waiting_ = MpiWaiting::kBusily;
+  const std::atomic<bool>* waited_for_ = nullptr;
   std::vector<std::unique_ptr<Outgoing>> outgoing_;
   size_t staged_ = 0;  // into outgoing_
   size_t staged_bytes_ = 0;

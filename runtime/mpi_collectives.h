@@ -1,4 +1,5 @@
-// Large operators as MPI's own: the library knows the network, and a site may have taught it more.
+// Large operators as MPI's own, but for sums (runtime/mpi_communicator.cc): the library knows the network, and a site may have taught it
+// more.
 #pragma once
 
 #include <mpi/mpi.h>
@@ -18,12 +19,12 @@ class MpiCollectives {
   // Unsupported for more elements than MPI counts.
   static Status Check(const GroupOperator& op);
 
-  // The whole operator, whose ranks have first made sure that they are at the same. REQUIRES: it is no barrier, and the group has at
-  // least two ranks.
+  // Makes sure that the ranks are at the same operator: an error names both sides' where they are not.
+  Status Agree(const GroupOperator& op);
+  // The whole operator, after Agree. REQUIRES: it is no barrier, and the group has at least two ranks.
   Status Run(const GroupOperator& op);
 
  private:
-  Status Agree(const GroupOperator& op);
   int Start(const GroupOperator& op, MPI_Request* requests);
   int StartReduceScatter(const GroupOperator& op, MPI_Request* request);
   int StartGathering(const GroupOperator& op, MPI_Request* request);

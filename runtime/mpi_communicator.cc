@@ -1,5 +1,5 @@
-// The communicator over MPI: small operators go directly (runtime/direct.h), as over Gloo; large ones are MPI's own
-// (runtime/mpi_collectives.h).
+// The communicator over MPI: small operators go directly (runtime/direct.h), and large sums around a ring (runtime/ring.h), as over Gloo;
+// other large ones are MPI's own (runtime/mpi_collectives.h).
 #include <mpi/mpi.h>
 
 #include <map>
@@ -8,10 +8,12 @@
 #include "runtime/communicator.h"
 #include "runtime/direct.h"
 #include "runtime/mpi.h"
+#include "runtime/mpi_bulk_channel.h"
 #include "runtime/mpi_channel.h"
 #include "runtime/mpi_collectives.h"
 #include "runtime/operator_failure.h"
 #include "runtime/queued_communicator.h"
+#include "runtime/ring.h"
 
 namespace windtunnel {
 namespace {
@@ -60,6 +62,17 @@ struct Done {
   }
 };
 
+constexpr int64_t kRingPartBytes = int64_t{32} << 10;
+constexpr int kRingRanks = 1024;  // more would need more tags (MpiBulkChannel::kTags)
+
+// Sums go around the ring from 32 KiB a step on: MPI's nonblocking ones move the whole message up and down a tree of ranks, with few of
+// them at work (docs/decisions/0022). The same on every rank, and for the same operator always.
+bool GoesAroundRing(const GroupOperator& op, int size) {
+  const bool sums =
+      op.operation == GroupOperation::kAllReduce || op.operation == GroupOperation::kReduceScatter;
+  return sums && op.scratch_elements > 0 && size <= kRingRanks && op.bytes() / size >= kRingPartBytes;
+}
+
 class MpiRunner : public OperatorRunner {
  public:
   MpiRunner(Store& store, const MpiOptions& options)
@@ -87,8 +100,10 @@ class MpiRunner : public OperatorRunner {
     if (error != MPI_SUCCESS)
       return Failed("rank {} of group '{}': {}", options_.rank, options_.name, MpiMessage(error));
     MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
-    channel_ = std::make_unique<MpiChannel>(communicator, [this] { return AskForPeers(); });
+    channel_ =
+        std::make_unique<MpiChannel>(communicator, options_.shares_core, [this] { return AskForPeers(); });
     collectives_ = std::make_unique<MpiCollectives>(*channel_);
+    bulk_ = std::make_unique<MpiBulkChannel>(*channel_);
     return Ok();
   }
 
@@ -101,23 +116,24 @@ class MpiRunner : public OperatorRunner {
 
   Status Begin(GroupOperator& op) override {
     const auto start = Clock::now();
-    SetLimits(op, start, /*waited_for=*/true);
+    SetLimits(op, start, nullptr);
     return Explain(op, start, BeginDirect(op, *channel_));
   }
 
-  Status Finish(GroupOperator& op, bool has_begun, bool waited_for) override {
+  Status Finish(GroupOperator& op, bool has_begun, const std::atomic<bool>& waited_for) override {
     if (options_.size == 1) {
       RunAlone(op);
       return Ok();
     }
     const auto start = Clock::now();
-    SetLimits(op, start, waited_for);
+    SetLimits(op, start, &waited_for);
     Status status;
     if (GoesDirect(op, options_.size)) {
       if (!has_begun) status = BeginDirect(op, *channel_);
       if (status) status = FinishDirect(op, *channel_);
     } else {
-      status = collectives_->Run(op);
+      status = collectives_->Agree(op);
+      if (status) status = GoesAroundRing(op, options_.size) ? RunBulk(op, *bulk_) : collectives_->Run(op);
     }
     if (status) done_.Note(op);
     return Explain(op, start, std::move(status));
@@ -156,11 +172,9 @@ class MpiRunner : public OperatorRunner {
     return world_ranks;
   }
 
-  void SetLimits(const GroupOperator& op, Clock::time_point start, bool waited_for) {
+  void SetLimits(const GroupOperator& op, Clock::time_point start, const std::atomic<bool>* waited_for) {
     current_ = &op;
-    channel_->SetLimits(start + options_.timeout, !waited_for            ? MpiWaiting::kSparingly
-                                                  : options_.shares_core ? MpiWaiting::kYielding
-                                                                         : MpiWaiting::kBusily);
+    channel_->SetLimits(start + options_.timeout, waited_for);
   }
 
   // MPI does not say that a peer is gone; the peer itself does, in the store.
@@ -192,6 +206,7 @@ class MpiRunner : public OperatorRunner {
   OperatorFailures failures_;
   std::unique_ptr<MpiChannel> channel_;
   std::unique_ptr<MpiCollectives> collectives_;
+  std::unique_ptr<MpiBulkChannel> bulk_;
   const GroupOperator* current_ = nullptr;  // for AskForPeers
   Done done_;
 };

@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNoEnd{int64_t{1} << 30};  // a job may come at any time
 constexpr milliseconds kFarewell{2'000};
+constexpr char kGone[] = "gone";  // the message of the first node that has gone
 
 // The kernel's name for this run of it: machines that have the same one share a clock.
 std::string BootId() {
@@ -37,8 +38,17 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Meet(const NodeOptions& options, c
   std::unique_ptr<NodeGroup> group(new NodeGroup(options));
   group->store_ = std::move(meeting.store);
   group->interface_ = std::move(meeting.interface);
+  WT_RETURN_IF_ERROR(group->LeaveWill());
   WT_RETURN_IF_ERROR(group->CompareClocks());
   return group;
+}
+
+// What the store tells the others when this process has ended, however that came about.
+Status NodeGroup::LeaveWill() {
+  if (options_.node == 0) return Ok();
+  WT_RETURN_IF_ERROR(store_->Bequeath(
+      kGone, fmt::format("node {} is gone: its launcher has ended, or does not answer", options_.node)));
+  return store_->Bequeath(LeftKey(options_.node), "");
 }
 
 Status NodeGroup::CompareClocks() {
@@ -53,8 +63,7 @@ Status NodeGroup::CompareClocks() {
 
 NodeGroup::~NodeGroup() {
   if (options_.node > 0 || !Announce("")) return;
-  for (int node = 1; node < options_.nodes; ++node)
-    (void)store_->Get(fmt::format("left/{}", node), kFarewell);
+  for (int node = 1; node < options_.nodes; ++node) (void)store_->Get(LeftKey(node), kFarewell);
 }
 
 Status NodeGroup::Announce(const std::string& job) {
@@ -67,16 +76,34 @@ Result<std::optional<std::string>> NodeGroup::Next() {
   auto job = store_->Get(JobKey(), kNoEnd);
   if (!job) return Failed("node 0 is gone: {}", job.error().message);
   if (!job->empty()) return std::optional<std::string>(*std::move(job));
-  (void)store_->Set(fmt::format("left/{}", options_.node), "");
+  (void)store_->Set(LeftKey(options_.node), "");
   return std::optional<std::string>();
 }
 
-void NodeGroup::Fail(const std::string& message) {
+std::string NodeGroup::GoneMessage() {
+  const Result<bool> gone = store_->Has(kGone);
+  if (!gone) return fmt::format("node 0 is gone: {}", gone.error().message);
+  if (!*gone) return "";
+  const auto message = store_->Get(kGone, milliseconds(0));
+  return message ? *message : message.error().message;
+}
+
+bool NodeGroup::AllThere() { return GoneMessage().empty(); }
+
+void NodeGroup::Leave(const std::string& message) {
+  (void)store_->Set(kGone, fmt::format("node {} is gone: {}", options_.node, message));
+}
+
+bool NodeGroup::FoundInputWrong() { return store_->Has(JobKey() + "/input_wrong").value_or(false); }
+
+void NodeGroup::Fail(const std::string& message, bool input_wrong) {
+  if (input_wrong) (void)store_->Set(JobKey() + "/input_wrong", "");
   (void)store_->Set(FailedKey(options_.node), message);
   (void)store_->Set(FailedKey(-1), fmt::format("node {}: {}", options_.node, message));
 }
 
 std::string NodeGroup::ReasonToEnd() {
+  if (std::string gone = GoneMessage(); !gone.empty()) return gone;
   const Result<bool> failed = store_->Has(FailedKey(-1));
   if (!failed) return fmt::format("node 0 is gone: {}", failed.error().message);
   if (!*failed) return "";
@@ -88,6 +115,7 @@ std::string NodeGroup::Failure(const std::string& own) {
   const auto was_killed = [](const std::string& message) {
     return message.find("was killed by signal") != std::string::npos;
   };
+  if (std::string gone = GoneMessage(); !gone.empty()) return gone;
   if (was_killed(own)) return own;
   const auto deadline = std::chrono::steady_clock::now() + kFarewell;
   for (int node = 0; node < options_.nodes; ++node) {

@@ -45,17 +45,26 @@ class NodeGroup {
   // On the others: the next job; nullopt when there is none any more. Failed: node 0 is gone.
   Result<std::optional<std::string>> Next();
 
-  // Tells all nodes that the current job has failed on this one.
-  void Fail(const std::string& message);
-  // Why the current job is to end: another node has told so, or node 0 is gone. Empty while all is well.
+  // Tells all nodes that the current job has failed on this one. `input_wrong`: it would again.
+  void Fail(const std::string& message, bool input_wrong = false);
+  // Beyond node 0: tells all nodes that this one takes no further part.
+  void Leave(const std::string& message);
+  // Why the current job is to end: another node has told so, or is gone. Empty while all is well.
   std::string ReasonToEnd();
-  // After a failure on this node: what the nodes tell about it, where a rank that was killed goes before those that miss it. Waits some
-  // time for the others.
+  // After a failure on this node: what the nodes tell about it, where a node that is gone or a rank that was killed goes before those
+  // that miss it. Waits some time for the others.
   std::string Failure(const std::string& own);
+  // Whether a node found the current job's input wrong.
+  bool FoundInputWrong();
+  // Whether all nodes are there for another job.
+  bool AllThere();
 
  private:
   explicit NodeGroup(const NodeOptions& options) : options_(options) {}
+  Status LeaveWill();
   Status CompareClocks();
+  std::string GoneMessage();
+  static std::string LeftKey(int node) { return fmt::format("left/{}", node); }
   std::string JobKey() const { return fmt::format("job/{}", job_); }
   std::string FailedKey(int node) const {
     return fmt::format("{}/failed/{}", JobKey(), node < 0 ? "any" : std::to_string(node));

@@ -27,10 +27,13 @@ void OperatorQueue::Stop() {
 }
 
 void OperatorQueue::AwaitPlace(std::unique_lock<std::mutex>& lock) {
-  while (submitted_ - completed_ == kOperators) {
-    if (driven_) done_.wait(lock);
-    else RunNext(lock, /*waited_for=*/true);
-  }
+  while (submitted_ - completed_ == kOperators) RunOrAwaitNext(lock);
+}
+
+void OperatorQueue::RunOrAwaitNext(std::unique_lock<std::mutex>& lock) {
+  if (!driven_) return RunNext(lock, /*waited_for=*/true);
+  waited_for_ = true;
+  done_.wait(lock);
 }
 
 // Takes the entry after the last one in: begins it here, or leaves it to the thread.
@@ -62,10 +65,7 @@ bool OperatorQueue::IsDone(uint64_t ticket) {
 Status OperatorQueue::Wait(uint64_t ticket) {
   std::unique_lock lock(mutex_);
   WT_CHECK_LE(ticket, submitted_);
-  while (completed_ < ticket) {
-    if (driven_) done_.wait(lock);
-    else RunNext(lock, /*waited_for=*/true);
-  }
+  while (completed_ < ticket) RunOrAwaitNext(lock);
   if (NeedsThread()) work_.notify_one();
   return StatusOf(ticket);
 }
@@ -97,11 +97,12 @@ void OperatorQueue::RunNext(std::unique_lock<std::mutex>& lock, bool waited_for)
   if (failure_) return Complete(tl::unexpected(*failure_));
   if (!entry.described) return Complete(entry.described);
   driven_ = true;
+  waited_for_ = waited_for;
   Communicator::Times& times = times_[(completed_ + 1) % kTimes];
   lock.unlock();
   Status status = AwaitPrerequisites(entry, waited_for);
   if (!entry.has_begun) times.start = Clock::now();
-  if (status) status = runner_->Finish(entry.op, entry.has_begun, waited_for);
+  if (status) status = runner_->Finish(entry.op, entry.has_begun, waited_for_);
   lock.lock();
   driven_ = false;
   Complete(std::move(status));

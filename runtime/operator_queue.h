@@ -46,8 +46,8 @@ class OperatorRunner {
   virtual bool CanBegin(const GroupOperator& op) = 0;
   virtual Status Begin(GroupOperator& op) = 0;
   // The whole operator, or what is left of it when it `has_begun`. `waited_for`: the caller does nothing else
-  // meanwhile.
-  virtual Status Finish(GroupOperator& op, bool has_begun, bool waited_for) = 0;
+  // meanwhile; may become true while the operator is in progress.
+  virtual Status Finish(GroupOperator& op, bool has_begun, const std::atomic<bool>& waited_for) = 0;
   // The error of an operator that cannot begin because a prerequisite failed; its peers must not wait for it.
   virtual Status Refuse(GroupOperator& op, const Error& prerequisite) = 0;
   // Makes the call in progress fail soon. From any thread.
@@ -101,6 +101,7 @@ class OperatorQueue : public Tickets {
   }
 
   void AwaitPlace(std::unique_lock<std::mutex>& lock);
+  void RunOrAwaitNext(std::unique_lock<std::mutex>& lock);
   void Admit(std::unique_lock<std::mutex>& lock);
   void RunNext(std::unique_lock<std::mutex>& lock, bool waited_for);
   Status AwaitPrerequisites(Entry& entry, bool waited_for);
@@ -113,6 +114,7 @@ class OperatorQueue : public Tickets {
   std::array<Communicator::Times, kTimes> times_;
 
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> waited_for_ = false;  // the operator in progress, or one after it
 
   std::mutex mutex_;  // guards what follows; an entry is the submitter's, then the driver's
   std::condition_variable work_, done_;

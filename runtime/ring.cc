@@ -54,7 +54,7 @@ class PassingRing {
         summing_(summing),
         steps_(steps),
         segment_(segment),
-        tag_(BulkChannel::TagOf(op.fingerprint)),
+        tag_(channel.TagOf(op.fingerprint)),
         x_(channel.RegionOf(op.out, op.bytes())),
         scratch_(summing > 0 ? &channel.RegionOf(op.scratch, op.scratch_elements * op.element_bytes())
                              : nullptr) {}
@@ -173,7 +173,7 @@ class ScatteringRing {
       : op_(op),
         channel_(channel),
         ring_(channel),
-        tag_(BulkChannel::TagOf(op.fingerprint)),
+        tag_(channel.TagOf(op.fingerprint)),
         segment_(SummedSegment(op, ring_.size)),
         slots_(op.scratch_elements / segment_),
         pieces_(CountSegments(LargestPart(op, ring_.size), segment_)),
@@ -260,7 +260,7 @@ Status ChainBroadcast(const GroupOperator& op, BulkChannel& channel) {
   const bool receives = position > 0, sends = position < ring.size - 1;
   const int64_t segment = ring.size == 2 ? op.bytes() : kForwardedSegmentBytes;
   const int64_t count = CountSegments(op.bytes(), segment);
-  const uint64_t tag = BulkChannel::TagOf(op.fingerprint);
+  const uint64_t tag = channel.TagOf(op.fingerprint);
   Region& x = channel.RegionOf(op.out, op.bytes());
   const Part all = {0, op.bytes()};
   for (int64_t j = 0; j < count; ++j) {
@@ -281,7 +281,7 @@ Status ChainBroadcast(const GroupOperator& op, BulkChannel& channel) {
 Status MeshAllToAll(const GroupOperator& op, BulkChannel& channel) {
   const Neighbours ring(channel);
   const int64_t bytes = op.bytes() / ring.size;
-  const uint64_t tag = BulkChannel::TagOf(op.fingerprint);
+  const uint64_t tag = channel.TagOf(op.fingerprint);
   Region& in = channel.RegionOf(op.in, op.bytes());
   Region& out = channel.RegionOf(op.out, op.bytes());
   for (int i = 1; i < ring.size; ++i) {
@@ -298,7 +298,7 @@ Status MeshAllToAll(const GroupOperator& op, BulkChannel& channel) {
 
 Status ShiftAround(const GroupOperator& op, BulkChannel& channel) {
   const Neighbours ring(channel);
-  const uint64_t tag = BulkChannel::TagOf(op.fingerprint);
+  const uint64_t tag = channel.TagOf(op.fingerprint);
   Region& in = channel.RegionOf(op.in, op.bytes());
   Region& out = channel.RegionOf(op.out, op.bytes());
   channel.PostReceive(out, ring.left, tag, 0, op.bytes());
@@ -310,14 +310,14 @@ Status ShiftAround(const GroupOperator& op, BulkChannel& channel) {
 
 Status SendMessage(const GroupOperator& op, BulkChannel& channel) {
   Region& x = channel.RegionOf(op.in, op.bytes());
-  channel.PostSend(x, op.peer, BulkChannel::TagOf(op.fingerprint), 0, op.bytes());
+  channel.PostSend(x, op.peer, channel.TagOf(op.fingerprint), 0, op.bytes());
   channel.Flush();
   return channel.WaitSent(x, op.peer);
 }
 
 Status ReceiveMessage(const GroupOperator& op, BulkChannel& channel) {
   Region& x = channel.RegionOf(op.out, op.bytes());
-  channel.PostReceive(x, op.peer, BulkChannel::TagOf(op.fingerprint), 0, op.bytes());
+  channel.PostReceive(x, op.peer, channel.TagOf(op.fingerprint), 0, op.bytes());
   channel.Flush();
   return channel.WaitReceived(x, op.peer);
 }
@@ -349,7 +349,7 @@ Status RunBulk(const GroupOperator& op, BulkChannel& channel) {
     case GroupOperation::kReduce:
     case GroupOperation::kGather:
     case GroupOperation::kScatter:
-      return Unsupported("{} over gloo", Name(op.operation));
+      return Unsupported("{} around a ring", Name(op.operation));
   }
   return Ok();
 }

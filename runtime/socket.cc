@@ -110,13 +110,23 @@ Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock:
       FileDescriptor socket = OpenSocket(*address);
       if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
       error = TryConnect(socket.get(), *address, deadline);
-      if (error == 0) return socket;
+      if (error != 0) continue;
+      NoticeSilence(socket.get());
+      return socket;
     }
     if (SocketClock::now() >= deadline)
       return Failed("nobody answers at {}:{} ({}); is the process of rank 0, or the launcher, alive?", host,
                     port, strerror(error));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+}
+
+void NoticeSilence(int fd) {
+  const int on = 1, idle_s = 10, between_s = 5, probes = 4;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
 Result<std::string> LocalAddressTowards(const std::string& host) {

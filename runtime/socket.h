@@ -46,6 +46,9 @@ Result<Listener> ListenOn(const std::string& host, int port);
 // Tries again until `deadline` while nobody listens. The socket is non-blocking, without Nagle's delay.
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline);
 
+// From now on a peer whose host does not answer for half a minute counts as gone: the connection breaks.
+void NoticeSilence(int fd);
+
 // This machine's address on the way to `host`. Nothing is sent.
 Result<std::string> LocalAddressTowards(const std::string& host);
 

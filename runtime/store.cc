@@ -15,6 +15,7 @@
 #include <atomic>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/socket.h"
@@ -37,6 +38,7 @@ struct Connection {
   bool waiting = false;
   bool broken = false;
   std::string key;  // that the Get waits for
+  std::vector<std::pair<std::string, std::string>> bequests;
   std::string in, out;
   size_t sent = 0;  // bytes of `out`
 };
@@ -85,6 +87,9 @@ class Server : public StoreServer {
     return *sum;
   }
   Result<bool> Has(const std::string& key) override { return table_.Has(key); }
+  Status Bequeath(const std::string& key, const std::string&) override {
+    return Failed("'{}': what the store's own process leaves nobody can read", key);
+  }
 
  private:
   void Wake() {
@@ -102,6 +107,7 @@ class Server : public StoreServer {
   bool ParseRequest(Connection& connection);
   void Handle(Connection& connection, const StoreRequest& request, std::string key, std::string value);
   void AnswerWaiting(Connection& connection);
+  void Bury();
   static void Reply(Connection& connection, StoreStatus status, int64_t number, const std::string& value);
 
   StoreTable table_;
@@ -142,9 +148,21 @@ void Server::Serve() {
       AnswerWaiting(*connection);
       Write(*connection);
     }
-    std::erase_if(connections_, [](const auto& connection) { return connection->broken; });
+    Bury();
     if (polled[0].revents != 0) Accept();
   }
+}
+
+// What is broken leaves its bequests, which others may be waiting for.
+void Server::Bury() {
+  bool left_any = false;
+  for (auto& connection : connections_) {
+    if (!connection->broken) continue;
+    left_any |= !connection->bequests.empty();
+    for (auto& [key, value] : connection->bequests) table_.SetUnlessThere(key, std::move(value));
+  }
+  std::erase_if(connections_, [](const auto& connection) { return connection->broken; });
+  if (left_any) Wake();
 }
 
 void Server::Accept() {
@@ -156,6 +174,7 @@ void Server::Accept() {
       return;
     }
     if (connections_.size() >= kMaxConnections) continue;
+    NoticeSilence(socket.get());
     auto connection = std::make_unique<Connection>();
     connection->socket = std::move(socket);
     connection->deadline = SocketClock::now() + kHelloTime;
@@ -233,6 +252,10 @@ void Server::Handle(Connection& connection, const StoreRequest& request, std::st
       std::optional<int64_t> sum = table_.Add(key, request.argument);
       return Reply(connection, sum ? StoreStatus::kDone : StoreStatus::kNotACounter, sum.value_or(0), "");
     }
+    case StoreOperation::kBequeath:
+      if (connection.bequests.size() >= kStoreMaxBequests) break;
+      connection.bequests.emplace_back(std::move(key), std::move(value));
+      return Reply(connection, StoreStatus::kDone, 0, "");
     case StoreOperation::kGet:
       connection.waiting = true;
       connection.key = std::move(key);

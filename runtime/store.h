@@ -21,9 +21,13 @@ class Store {
   virtual Result<int64_t> Add(const std::string& key, int64_t amount) = 0;
   // Whether the key exists now.
   virtual Result<bool> Has(const std::string& key) = 0;
+  // The server sets the key, unless it is set, once this connection to it has ended, however that came about (a process that was killed,
+  // a host that does not answer any more). In order of the calls, of which a connection has kStoreMaxBequests; the server itself has none.
+  virtual Status Bequeath(const std::string& key, const std::string& value) = 0;
 };
 
 inline constexpr size_t kStoreMaxKey = 1 << 10;
+inline constexpr size_t kStoreMaxBequests = 8;
 inline constexpr size_t kStoreMaxValue = size_t{1} << 30;
 
 // Serves in a thread of its own until destroyed; is itself a Store for the process that holds it.

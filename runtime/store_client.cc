@@ -45,6 +45,11 @@ class StoreClient : public Store {
     return answer.reply.number != 0;
   }
 
+  Status Bequeath(const std::string& key, const std::string& value) override {
+    WT_ASSIGN_OR_RETURN(Answer answer, Ask(StoreOperation::kBequeath, key, value, 0));
+    return Ok();
+  }
+
  private:
   struct Answer {
     StoreReply reply;

@@ -21,6 +21,12 @@ class StoreTable {
     changed_.notify_all();
   }
 
+  void SetUnlessThere(const std::string& key, std::string value) {
+    std::lock_guard lock(mutex_);
+    values_.try_emplace(key, std::move(value));
+    changed_.notify_all();
+  }
+
   // nullopt when the value is no decimal number.
   std::optional<int64_t> Add(const std::string& key, int64_t amount) {
     std::lock_guard lock(mutex_);

@@ -19,12 +19,12 @@ struct StoreHello {
   uint32_t token_bytes;
 };
 
-enum class StoreOperation : uint32_t { kSet = 1, kGet, kAdd, kHas };
+enum class StoreOperation : uint32_t { kSet = 1, kGet, kAdd, kHas, kBequeath };
 
 struct StoreRequest {
   StoreOperation operation;
   uint32_t key_bytes;
-  uint64_t value_bytes;  // set only
+  uint64_t value_bytes;  // set and bequeath only
   int64_t argument;      // get: milliseconds to wait; add: the amount
 };
 

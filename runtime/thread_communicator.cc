@@ -50,7 +50,7 @@ class ThreadRunner : public OperatorRunner {
   bool CanBegin(const GroupOperator&) override { return false; }
   Status Begin(GroupOperator&) override { return Ok(); }
 
-  Status Finish(GroupOperator& op, bool, bool waited_for) override {
+  Status Finish(GroupOperator& op, bool, const std::atomic<bool>& waited_for) override {
     WT_ASSIGN_OR_RETURN(const std::shared_ptr<Meeting> meeting, group_->Meet(rank_, op, waited_for));
     if (op.operation == GroupOperation::kBarrier) return Ok();
     Work(op, *meeting);

@@ -249,6 +249,30 @@ void CheckPipeline(const PipelineSpec& pipeline, const ModelSpec& model, Checker
                schedule);
 }
 
+// Tensor ranks of an MLP share what is between the two layers of each pair.
+void CheckMlpSplits(const Scenario& scenario, Checker& check) {
+  const std::vector<int64_t>& widths = scenario.model.widths;
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t tensor = parallel.tensor.size;
+  check.Expect(
+      tensor == 1 || widths.size() > 2, {"parallel.tensor.size"},
+      "parallel.tensor.size is {}, expected 1 for an MLP of one layer: ranks share what is between two",
+      tensor);
+  for (size_t i = 1; i + 1 < widths.size(); i += 2) {
+    check.Expect(Divides(tensor, widths[i]), {"parallel.tensor.size", "model.widths"},
+                 "parallel.tensor.size is {}, expected a divisor of entry {} of model.widths ({})", tensor,
+                 i + 1, widths[i]);
+  }
+  check.Expect(!parallel.tensor.sequence, {"parallel.tensor.sequence"},
+               "parallel.tensor.sequence is true, expected false for kind: mlp, which has no sequence");
+  check.Expect(parallel.context.size == 1, {"parallel.context.size"},
+               "parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
+               parallel.context.size);
+  check.Expect(parallel.expert.size == 1, {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected 1 for kind: mlp, which has no experts",
+               parallel.expert.size);
+}
+
 // Tensor, context and expert parallelism split dimensions of the model.
 void CheckSplits(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
@@ -299,6 +323,13 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
                "parallel.expert.size is {}, expected a divisor of data x context ({})", size, ranks);
   check.Expect(size == 1 || scenario.model.experts.has_value(), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected 1 for a model without model.experts", size);
+  const int64_t shard = scenario.parallel.data.shard_size;
+  check.Expect(shard == 0 || Divides(size, shard) || Divides(shard, size),
+               {"parallel.data.shard_size", "parallel.expert.size"},
+               "parallel.data.shard_size is {}, expected a divisor or a multiple of parallel.expert.size "
+               "({}), so that a "
+               "shard group has every expert equally often",
+               shard, size);
   if (!scenario.model.experts) return;
   check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
@@ -380,12 +411,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
     CheckSplits(scenario, check);
     CheckExpert(scenario, check);
   } else {
-    check.Expect(scenario.parallel.context.size == 1, {"parallel.context.size"},
-                 "parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
-                 scenario.parallel.context.size);
-    check.Expect(scenario.parallel.expert.size == 1, {"parallel.expert.size"},
-                 "parallel.expert.size is {}, expected 1 for kind: mlp, which has no experts",
-                 scenario.parallel.expert.size);
+    CheckMlpSplits(scenario, check);
   }
   CheckLink(scenario.cluster.network.intra_node, "cluster.network.intra_node", check);
   CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", check);

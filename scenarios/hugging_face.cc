@@ -16,13 +16,14 @@ class Config {
   Config(const std::string& path, const YamlNode& root) : path_(path), root_(root) {}
 
   // A size, or `fallback` where the key is missing; without a fallback it must be there.
-  Result<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt) const {
+  Result<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt,
+                       const Bounds& bounds = kSize) const {
     const YamlNode* node = Get(key);
     if (node == nullptr && fallback) return *fallback;
     if (node == nullptr)
       return InvalidInput("{}: {} is missing, expected a whole number", At(path_, root_.place), key);
     Reading<int64_t> value = ReadInteger(*node);
-    std::string expected = value ? kSize.Violation(static_cast<double>(*value)) : value.error();
+    std::string expected = value ? bounds.Violation(static_cast<double>(*value)) : value.error();
     if (expected.empty()) return *value;
     return InvalidInput("{}: {} is {}, expected {}", At(path_, node->place), key, Found(*node), expected);
   }
@@ -50,6 +51,15 @@ class Config {
     }
     return Unsupported("{}: {} is {}, expected {} or another spelling of it", At(path_, node->place), key,
                        Found(*node), choices.begin()->word);
+  }
+
+  // A size, or nothing where the key is null; `fallback` where it is missing.
+  Result<std::optional<int64_t>> SizeOrNull(std::string_view key, std::optional<int64_t> fallback) const {
+    const YamlNode* node = root_.Find(key);
+    if (node == nullptr) return fallback;
+    if (node->is_null()) return std::optional<int64_t>();
+    WT_ASSIGN_OR_RETURN(const int64_t value, Size(key));
+    return std::optional<int64_t>(value);
   }
 
   const YamlNode* Get(std::string_view key) const {
@@ -107,9 +117,61 @@ Result<ModelSpec> ReadLlama(const Config& config) {
   return model;
 }
 
+// Attention looks at all tokens before, which is the same where the window is no shorter than the sequences.
+Status CheckWindow(const Config& config, std::optional<int64_t> fallback, int64_t seq_len) {
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> window, config.SizeOrNull("sliding_window", fallback));
+  if (!window || *window >= seq_len) return Ok();
+  return Unsupported(
+      "sliding_window is {}, expected null or at least seq_len ({}): attention within a window is not "
+      "supported (a shorter model.seq_len is)",
+      *window, seq_len);
+}
+
+// transformers' MistralConfig and MixtralConfig: Llama's names; no biases, eight heads of keys unless said otherwise.
+Result<ModelSpec> ReadMistral(const Config& config, std::optional<int64_t> window,
+                              std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlama(config));
+  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", 8));
+  if (model.bias) return Unsupported("attention_bias is true, expected false: Mistral has no biases");
+  WT_RETURN_IF_ERROR(CheckWindow(config, window, seq_len.value_or(model.seq_len)));
+  return model;
+}
+
+Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadMistral(config, std::nullopt, seq_len));
+  ExpertsSpec experts;
+  WT_ASSIGN_OR_RETURN(const int64_t count, config.Size("num_local_experts", 8, From(2, 65536)));
+  WT_ASSIGN_OR_RETURN(const int64_t top_k, config.Size("num_experts_per_tok", 2, From(1, 65536)));
+  if (top_k == 1)
+    return Unsupported(
+        "num_experts_per_tok is 1, expected at least 2: Mixtral weighs an only expert by 1, Windtunnel by "
+        "its "
+        "share of all");
+  if (top_k > count)
+    return InvalidInput("num_experts_per_tok is {}, expected at most num_local_experts ({})", top_k, count);
+  experts.count = static_cast<int>(count);
+  experts.top_k = static_cast<int>(top_k);
+  experts.capacity_factor = 0;  // no token is dropped
+  model.experts = experts;
+  return model;
+}
+
+Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
+  constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
+  if (type == "gpt2") return ReadGpt2(config);
+  if (type == "llama") return ReadLlama(config);
+  if (type == "mistral") return ReadMistral(config, kMistralWindow, seq_len);
+  if (type == "mixtral") return ReadMixtral(config, seq_len);
+  if (type == "qwen2")
+    return Unsupported(
+        "model_type is 'qwen2', whose queries, keys and values have biases while no other layer has: "
+        "model.bias is of all layers; expected gpt2, llama, mistral or mixtral");
+  return Unsupported("model_type is '{}', expected gpt2, llama, mistral or mixtral", type);
+}
+
 }  // namespace
 
-Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path) {
+Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a Hugging Face config.json"));
   WT_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(text, path));
   if (!root.is_block()) {
@@ -118,15 +180,16 @@ Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path) {
   Config config(path, root);
   const YamlNode* type = config.Get("model_type");
   if (type == nullptr)
-    return InvalidInput("{}: model_type is missing, expected gpt2 or llama", At(path, root.place));
-  bool is_gpt2 = type->text == "gpt2";
-  if (!is_gpt2 && type->text != "llama") {
-    return Unsupported("{}: model_type is {}, expected gpt2 or llama", At(path, type->place), Found(*type));
-  }
-  Result<ModelSpec> model = is_gpt2 ? ReadGpt2(config) : ReadLlama(config);
+    return InvalidInput("{}: model_type is missing, expected gpt2, llama, mistral or mixtral",
+                        At(path, root.place));
+  Result<ModelSpec> model = ReadModel(type->text, config, seq_len);
   // What concerns several keys has no place of its own.
   bool has_place = model.has_value() || model.error().message.starts_with(path);
-  if (!has_place) model.error().message = fmt::format("{}: {}", At(path, root.place), model.error().message);
+  if (!has_place) {
+    const bool is_of_type = model.error().message.starts_with("model_type");
+    model.error().message =
+        fmt::format("{}: {}", At(path, is_of_type ? type->place : root.place), model.error().message);
+  }
   return model;
 }
 

@@ -1,8 +1,10 @@
-// Model dimensions from a Hugging Face config.json of model_type gpt2 or llama. What describes training and
+// Model dimensions from a Hugging Face config.json of model_type gpt2, llama, mistral or mixtral. What describes training and
 // not the model (dropout probabilities, initialisation, dtype) is left to the scenario; the context length
-// becomes seq_len.
+// becomes seq_len. Mixtral's experts take all tokens that choose them: capacity_factor 0.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -10,9 +12,10 @@
 
 namespace windtunnel {
 
-// Errors: InvalidInput with the place in the configuration; Unsupported for another model_type or a variant
-// of the two whose operators are not modelled (a head dimension other than hidden / heads, an activation of
-// another kind).
-Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path);
+// `seq_len`: where the scenario has another than the configuration's context length. Errors: InvalidInput with the place in the
+// configuration; Unsupported for another model_type or a variant of these whose operators are not modelled (a head dimension other than
+// hidden / heads, an activation of another kind, attention within a window shorter than the sequences, one expert a token).
+Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path,
+                                        std::optional<int64_t> seq_len = std::nullopt);
 
 }  // namespace windtunnel

@@ -54,7 +54,10 @@ Result<ModelSpec> BaseModel(const YamlNode& root, const std::string& directory, 
     return InvalidInput("{}: model.config is {}, expected the path of a config.json",
                         sources.Format(config->place), Found(*config));
   }
-  Result<ModelSpec> model = ReadHuggingFaceConfig(ResolvedPath(*path, directory, config->place));
+  const YamlNode* seq_len = root.FindPath("model.seq_len");
+  const Reading<int64_t> tokens = seq_len != nullptr ? ReadInteger(*seq_len) : tl::unexpected(std::string());
+  Result<ModelSpec> model = ReadHuggingFaceConfig(ResolvedPath(*path, directory, config->place),
+                                                  tokens ? std::optional<int64_t>(*tokens) : std::nullopt);
   if (model) return model;
   return tl::unexpected(
       Error{model.error().kind,

@@ -19,6 +19,9 @@ constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kConfigFile = "config.json";
 constexpr int64_t kMaxIndex = int64_t{1} << 28;
+constexpr int64_t kMaxConfig = int64_t{1} << 20;
+// What no scenario can change (plan/op.h, runtime/cpu/rope.h).
+constexpr double kNormEpsilon = 1e-5, kRotaryBase = 10000.0;
 
 // A tensor of the other program: rows [first_row, first_row + rows) of ours, or their transpose.
 struct Part {
@@ -45,11 +48,11 @@ class Mappings {
   explicit Mappings(const ModelSpec& model) : model_(model) {}
 
   Result<std::vector<Mapping>> Make() {
-    if (model_.kind != ModelKind::kTransformer || model_.experts)
-      return Unsupported("Hugging Face's names are known of GPT-2 and Llama, not of {}",
-                         model_.experts ? "a mixture of experts" : "an MLP");
-    if (IsGpt2(model_)) AddGpt2();
-    else if (IsLlama(model_)) AddLlama();
+    if (model_.kind != ModelKind::kTransformer)
+      return Unsupported("Hugging Face's names are known of GPT-2, Llama and Mixtral, not of an MLP");
+    if (model_.experts) WT_RETURN_IF_ERROR(CheckIsMixtral());
+    if (IsLlama(model_)) AddLlama();
+    else if (IsGpt2(model_)) AddGpt2();
     else
       return Unsupported(
           "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu "
@@ -68,6 +71,20 @@ class Mappings {
   }
 
  private:
+  // A Llama with experts in the place of every MLP. Mixtral's router takes the softmax of all experts and divides the chosen ones' by
+  // their sum, which is the softmax of the chosen ones; of one it is 1, where ours is the softmax of all.
+  Status CheckIsMixtral() const {
+    const auto differs = [](const char* what) {
+      return Unsupported(
+          "of mixtures of experts Hugging Face's names are known of Mixtral, and this model is none: {}",
+          what);
+    };
+    if (!IsLlama(model_)) return differs("expected model.norm rmsnorm, position rope and activation swiglu");
+    if (model_.bias) return differs("model.bias is true, expected false");
+    if (model_.experts->top_k == 1) return differs("model.experts.top_k is 1, expected at least 2");
+    return Ok();
+  }
+
   void Add(const std::string& tensor, Shape shape, const std::string& name, bool transposed = false) {
     const int64_t rows = shape[0];
     mappings_.push_back({"model." + tensor, std::move(shape), {{name, 0, rows, transposed}}});
@@ -125,12 +142,30 @@ class Mappings {
                 false);
       AddLinear(block + "attn.proj", hidden, {attention + "o_proj"}, {hidden}, false);
       AddNorm(block + "norm2", l + "post_attention_layernorm");
+      if (model_.experts) {
+        AddExperts(block + "mlp.", l + "block_sparse_moe.");
+        continue;
+      }
       AddLinear(block + "mlp.gate_up", hidden, {mlp + "gate_proj", mlp + "up_proj"}, {model_.ffn, model_.ffn},
                 false);
       AddLinear(block + "mlp.down", model_.ffn, {mlp + "down_proj"}, {hidden}, false);
     }
     AddNorm("norm_f", root + "norm");
     if (!model_.tie_embeddings) Add("head.weight", {model_.vocab, hidden}, "lm_head.weight");
+  }
+
+  // Experts follow each other in the rows of one tensor: of each, gate (w1) before up (w3); and down (w2).
+  void AddExperts(const std::string& mlp, const std::string& moe) {
+    std::vector<std::string> up, down;
+    for (int expert = 0; expert < model_.experts->count; ++expert) {
+      const std::string name = fmt::format("{}experts.{}.", moe, expert);
+      up.insert(up.end(), {name + "w1", name + "w3"});
+      down.push_back(name + "w2");
+    }
+    AddLinear(mlp + "router", model_.hidden, {moe + "gate"}, {model_.experts->count}, false);
+    AddLinear(mlp + "experts.up", model_.hidden, up, std::vector<int64_t>(up.size(), model_.ffn), false);
+    AddLinear(mlp + "experts.down", model_.ffn, down, std::vector<int64_t>(down.size(), model_.hidden),
+              false);
   }
 
   const ModelSpec& model_;
@@ -170,6 +205,7 @@ class Weights {
   }
 
   const std::string& path() const { return path_; }
+  const std::vector<SafetensorsFile>& files() const { return files_; }
   // The file that has the tensor, and under which name: saved from the model without its head, GPT-2's names lack the prefix.
   std::pair<const SafetensorsFile*, std::string> Find(const std::string& name) const {
     std::string bare = name;
@@ -221,6 +257,7 @@ class HuggingFaceSource : public TensorSource {
     for (const auto& [tensor, mapping] : mappings_) {
       for (const Part& part : mapping.parts) WT_RETURN_IF_ERROR(CheckPart(mapping, part));
     }
+    WT_RETURN_IF_ERROR(CheckNothingIsLeft());
     return model.tie_embeddings ? CheckTiedHead() : Ok();
   }
 
@@ -260,6 +297,25 @@ class HuggingFaceSource : public TensorSource {
                         stored, ShapeText(shape), ShapeText(mapping.ShapeOf(part)));
   }
 
+  // A bias or a layer that the scenario's model lacks would make another model of the rest.
+  Status CheckNothingIsLeft() const {
+    std::set<std::pair<const SafetensorsFile*, std::string>> known = {weights_.Find("lm_head.weight")};
+    for (const auto& [tensor, mapping] : mappings_)
+      for (const Part& part : mapping.parts) known.insert(weights_.Find(part.name));
+    for (const SafetensorsFile& file : weights_.files()) {
+      for (const auto& [name, tensor] : file.tensors()) {
+        if (known.contains({&file, name}) || IsConstant(name)) continue;
+        return InvalidInput("{}: tensor '{}' is none of the scenario's model", file.path(), name);
+      }
+    }
+    return Ok();
+  }
+  // Masks and rotary frequencies, which older versions of transformers saved.
+  static bool IsConstant(const std::string& name) {
+    return name.ends_with("attn.bias") || name.ends_with("attn.masked_bias") ||
+           name.ends_with("rotary_emb.inv_freq");
+  }
+
   Status CheckTiedHead() const {
     if (weights_.Find("lm_head.weight").first == nullptr) return Ok();
     WT_ASSIGN_OR_RETURN(const std::vector<float> table, Read("model.wte.weight"));
@@ -273,6 +329,47 @@ class HuggingFaceSource : public TensorSource {
   std::map<std::string, Mapping> mappings_;
 };
 
+// What the configuration beside the weights says, `fallback` where it says nothing.
+double NumberOf(const nlohmann::json& config, const char* key, double fallback) {
+  const auto found = config.find(key);
+  return found == config.end() || !found->is_number() ? fallback : found->get<double>();
+}
+
+// The weights of a model that computes otherwise give other outputs: what its configuration says that no scenario does.
+Status CheckConstants(const nlohmann::json& config, const ModelSpec& model, const std::string& path) {
+  const auto expect = [&](const char* key, double found, double expected) {
+    if (found == expected) return Ok();
+    return Status(Unsupported("{}: {} is {:g}, expected {:g}", path, key, found, expected));
+  };
+  if (model.norm == NormKind::kLayerNorm)
+    return expect("layer_norm_epsilon", NumberOf(config, "layer_norm_epsilon", kNormEpsilon), kNormEpsilon);
+  WT_RETURN_IF_ERROR(expect("rms_norm_eps", NumberOf(config, "rms_norm_eps", kNormEpsilon), kNormEpsilon));
+  // Newer versions of transformers have rotary positions in an object of their own.
+  const nlohmann::json rotary = config.value("rope_parameters", nlohmann::json::object());
+  const double theta = NumberOf(config, "rope_theta", NumberOf(rotary, "rope_theta", kRotaryBase));
+  WT_RETURN_IF_ERROR(expect("rope_theta", theta, kRotaryBase));
+  const auto scaling = config.find("rope_scaling");
+  if ((scaling != config.end() && !scaling->is_null()) || rotary.value("rope_type", "default") != "default")
+    return Unsupported("{}: rope_scaling is {}, expected none", path,
+                       scaling != config.end() ? scaling->dump() : rotary.dump());
+  return Ok();
+}
+
+// Of weights in a directory that has a configuration.
+Status CheckConfiguration(const std::string& directory, const ModelSpec& model) {
+  const std::string path = directory + "/" + kConfigFile;
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored) || !fs::exists(path, ignored)) return Ok();
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxConfig));
+  try {
+    const auto config = nlohmann::json::parse(text);
+    if (!config.is_object()) return InvalidInput("{}: is no JSON object", path);
+    return CheckConstants(config, model, path);
+  } catch (const nlohmann::json::exception& error) {
+    return InvalidInput("{}: is no configuration of a model: {}", path, error.what());
+  }
+}
+
 std::string ConfigOf(const ModelSpec& model) {
   nlohmann::ordered_json json;
   if (Mappings::IsGpt2(model)) {
@@ -285,10 +382,10 @@ std::string ConfigOf(const ModelSpec& model) {
             {"n_positions", model.seq_len},
             {"vocab_size", model.vocab},
             {"activation_function", model.activation == ActivationKind::kRelu ? "relu" : "gelu"},
-            {"layer_norm_epsilon", 1e-5}};
+            {"layer_norm_epsilon", kNormEpsilon}};
   } else {
-    json = {{"architectures", {"LlamaForCausalLM"}},
-            {"model_type", "llama"},
+    json = {{"architectures", {model.experts ? "MixtralForCausalLM" : "LlamaForCausalLM"}},
+            {"model_type", model.experts ? "mixtral" : "llama"},
             {"num_hidden_layers", model.layers},
             {"hidden_size", model.hidden},
             {"num_attention_heads", model.heads},
@@ -297,10 +394,15 @@ std::string ConfigOf(const ModelSpec& model) {
             {"max_position_embeddings", model.seq_len},
             {"vocab_size", model.vocab},
             {"hidden_act", "silu"},
-            {"attention_bias", model.bias},
-            {"mlp_bias", model.bias},
-            {"rms_norm_eps", 1e-5},
-            {"rope_theta", 10000.0}};
+            {"rms_norm_eps", kNormEpsilon},
+            {"rope_theta", kRotaryBase}};
+    if (model.experts) {
+      json["num_local_experts"] = model.experts->count;
+      json["num_experts_per_tok"] = model.experts->top_k;
+      json["sliding_window"] = nullptr;
+    } else {
+      json["attention_bias"] = json["mlp_bias"] = model.bias;
+    }
   }
   json["tie_word_embeddings"] = model.tie_embeddings;
   json["torch_dtype"] = "float32";
@@ -310,6 +412,7 @@ std::string ConfigOf(const ModelSpec& model) {
 // The part of our tensor, as the other program has it.
 Result<std::vector<float>> Extract(const TensorSource& source, const Mapping& mapping, const Part& part) {
   WT_ASSIGN_OR_RETURN(const std::vector<float> whole, source.Read(mapping.tensor));
+  if (mapping.parts.size() == 1 && !part.transposed) return whole;
   const auto begin = whole.begin() + part.first_row * mapping.columns();
   const std::vector<float> rows(begin, begin + part.rows * mapping.columns());
   return part.transposed ? Transposed(rows, part.rows, mapping.columns()) : rows;
@@ -322,6 +425,7 @@ Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& 
   WT_ASSIGN_OR_RETURN(std::vector<Mapping> mappings, Mappings(model).Make());
   WT_ASSIGN_OR_RETURN(Weights weights, Weights::Open(path));
   auto source = std::make_unique<HuggingFaceSource>(std::move(weights), std::move(mappings));
+  WT_RETURN_IF_ERROR(CheckConfiguration(path, model));
   WT_RETURN_IF_ERROR(source->Check(model));
   return std::unique_ptr<TensorSource>(std::move(source));
 }

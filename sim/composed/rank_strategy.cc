@@ -24,8 +24,20 @@ class Driver {
     const bool is_zero = kind == DataParallelKind::kZero1;
     CollectiveStream& shard = is_zero ? *data_ : *alone_;
     CollectiveStream& replicate = is_zero ? *alone_ : *data_;
-    StrategyContext context{scenario_, role_,   modules_, *data_,         shard, replicate,
-                            *tensor_,  *alone_, *alone_,  kComputeStream, -1,    {tensor_, pipeline_}};
+    StrategyContext context{.scenario = scenario_,
+                            .role = role_,
+                            .modules = modules_,
+                            .data = *data_,
+                            .shard = shard,
+                            .replicate = replicate,
+                            .tensor = *tensor_,
+                            .expert = *alone_,
+                            .expert_data = *alone_,
+                            .expert_shard = *alone_,
+                            .expert_replicate = *alone_,
+                            .copies = kComputeStream,
+                            .host = -1,
+                            .model_parts = {tensor_, pipeline_}};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
       context.host = AddStream(StreamKind::kHost, "host", kCompute);

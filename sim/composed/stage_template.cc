@@ -70,9 +70,20 @@ class SmallStage {
     model_ = MakeModel(scenario_, range_, {.tensor = {tensor_.get(), spec.sequence}});
     model_->Register(role_);
     parameters_ = role_.parameters;
-    const StrategyContext context{scenario_, role_,          modules_, *alone_,
-                                  *alone_,   *alone_,        *tensor_, *alone_,
-                                  *alone_,   kComputeStream, -1,       {tensor_.get(), alone_.get()}};
+    const StrategyContext context{.scenario = scenario_,
+                                  .role = role_,
+                                  .modules = modules_,
+                                  .data = *alone_,
+                                  .shard = *alone_,
+                                  .replicate = *alone_,
+                                  .tensor = *tensor_,
+                                  .expert = *alone_,
+                                  .expert_data = *alone_,
+                                  .expert_shard = *alone_,
+                                  .expert_replicate = *alone_,
+                                  .copies = kComputeStream,
+                                  .host = -1,
+                                  .model_parts = {tensor_.get(), alone_.get()}};
     const bool is_zero = scenario_.parallel.data.kind == DataParallelKind::kZero1;
     strategy_ = is_zero ? MakeZero(context) : MakeReplicated(context);
     loss_ = NewBuffer(role_, "loss", 1, Category::kActivations);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/model.h"
 #include "plan/stages.h"
@@ -154,9 +155,11 @@ class Enumeration {
     const ModelSpec& model = base_.model;
     if (!Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
       return "the pipeline's stages do not divide the layers";
-    if (model.kind != ModelKind::kTransformer)
-      return c.tensor * c.context > 1 || c.recompute != Recompute::kNone ? "the model is no transformer"
-                                                                         : nullptr;
+    if (model.kind != ModelKind::kTransformer) {
+      if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is no transformer";
+      return CheckTensorParallel(ScenarioOf(base_, c)) ? nullptr
+                                                       : "tensor does not divide the widths of the MLP";
+    }
     for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }
@@ -184,8 +187,11 @@ class Enumeration {
       return "kind: dp goes with nothing else";
     if (c.shard_size > 0 && sharded && !Divides(c.shard_size, copies))
       return "shard_size does not divide data x context";
-    if (c.expert > 1 && (c.kind == DataParallelKind::kFsdp || c.shard_size > 0))
-      return "expert with shards of other ranks";
+    if (sharded && c.expert > 1) {
+      const int64_t shard = ShardRanks(ScenarioOf(base_, c));
+      if (!Divides(c.expert, shard) && !Divides(shard, c.expert))
+        return "expert and shard_size do not divide each other";
+    }
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
     const bool same_overlap = HasOverlapKey(c.kind) && c.data > 1;

@@ -85,6 +85,21 @@ cmp out/model.safetensors again/model.safetensors || fail "weights changed, alth
 "$windtunnel" checkpoint export whole --out exported > out.txt 2> err.txt || fail "checkpoint export"
 python3 "$reader" exported/model.safetensors | cut -d' ' -f1 | cmp - <(cut -d' ' -f1 tensors.txt) || fail "other tensors"
 
+# A mixture of experts goes out and back under Mixtral's names.
+mixtral=(--set model.norm=rmsnorm --set model.position=rope --set model.activation=swiglu --set model.bias=false --set model.tie_embeddings=false
+         --set "model.experts={count: 4, top_k: 2, capacity_factor: 2}")
+run "${mixtral[@]}" --export mixtral || fail "export of experts"
+python3 "$reader" mixtral/model.safetensors > tensors.txt || fail "another reader of experts"
+for tensor in "gate.weight \[4, 32\]" "experts.3.w1.weight \[128, 32\]" "experts.3.w2.weight \[32, 128\]" "experts.3.w3.weight \[128, 32\]"; do
+  grep -q "model.layers.1.block_sparse_moe.$tensor" tensors.txt || fail "no $tensor in $(cat tensors.txt)"
+done
+sed -e 's|out/config.json|mixtral/config.json, experts: {count: 4, top_k: 2, capacity_factor: 2}|' imported.yaml > experts.yaml
+"$windtunnel" run experts.yaml --no-progress --import mixtral --export again > out.txt 2> err.txt || fail "import of experts"
+cmp mixtral/model.safetensors again/model.safetensors || fail "experts changed, although nothing was learned"
+cmp mixtral/config.json again/config.json || fail "another configuration"
+run "${mixtral[@]}" --set "model.experts={count: 4, top_k: 1}" --export refused && fail "Mixtral with one expert a token"
+grep -q 'model.experts.top_k is 1, expected at least 2' err.txt || fail "the message"
+
 # Evaluation on the last tenth of a text: what is learned helps there.
 for i in $(seq 300); do echo "line $i of a text that repeats itself"; done > text.txt
 run --set data=text.txt --eval --json early.json || fail "eval"
@@ -97,6 +112,12 @@ sequences = (os.path.getsize("text.txt") - 1) // 32
 assert late["sequences"] == sequences // 10 // 4 * 4, late
 assert late["loss"] < 0.7 * early["loss"], (early, late)
 assert math.isclose(late["perplexity"], math.exp(late["loss"]), rel_tol=1e-9)
+PYTHON
+run --set data=text.txt --set run.steps=150 --eval --set parallel.data.kind=dp --json threads.json || fail "eval of dp"
+python3 - << 'PYTHON' || fail "DataParallel's evaluation is not DDP's"
+import json, math
+late, threads = (json.load(open(name))["measured"]["evaluation"] for name in ("late.json", "threads.json"))
+assert late["sequences"] == threads["sequences"] and math.isclose(late["loss"], threads["loss"], rel_tol=0.02), (late, threads)
 PYTHON
 head -c 400 text.txt > short.txt
 run --set data=short.txt --eval && fail "nothing is held out of so short a text"

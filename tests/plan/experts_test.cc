@@ -90,6 +90,150 @@ TEST(Experts, GradientsAreAddedUpOverTheRanksThatHaveThem) {
   }
 }
 
+// ---- sharded
+
+Scenario Fsdp(Scenario s, int version = 2) {
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.version = version;
+  return s;
+}
+Scenario Hybrid(Scenario s, int64_t shard_size) {
+  s = Fsdp(s);
+  s.parallel.data.sharding = Sharding::kHybridShard;
+  s.parallel.data.shard_size = shard_size;
+  return s;
+}
+
+// The axis of every collective of a kind in the steady step, by the units that it is for.
+std::map<std::string, std::string> AxesOf(const Plan& plan, CollectiveKind kind) {
+  std::map<std::string, std::string> axes;
+  const Role& role = plan.roles[0];
+  for (const Op& op : role.steady.ops) {
+    const auto* c = std::get_if<Collective>(&op.kind);
+    if (c == nullptr || c->kind != kind || op.parameters.empty()) continue;
+    const bool of_experts = role.parameters[op.parameters.front()].is_of_experts();
+    for (int parameter : op.parameters) EXPECT_EQ(role.parameters[parameter].is_of_experts(), of_experts);
+    axes[of_experts ? "experts" : "rest"] = plan.axes[role.streams[op.stream].axis].name;
+  }
+  return axes;
+}
+using Axes = std::map<std::string, std::string>;
+
+TEST(ShardedExperts, AreGatheredAndReducedAmongTheRanksThatHaveThem) {
+  const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(4), 2)));
+  const Axes over = {{"experts", "expert data"}, {"rest", "world"}};
+  EXPECT_EQ(AxesOf(plan, CollectiveKind::kAllGather), over);
+  EXPECT_EQ(AxesOf(plan, CollectiveKind::kReduceScatter), over);
+  EXPECT_EQ(AxesOf(plan, CollectiveKind::kAllReduce), Axes());
+}
+
+// With as many expert ranks as data ranks nobody else has a rank's experts.
+TEST(ShardedExperts, StayWhereOneRankHasThem) {
+  const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(2), 2)));
+  EXPECT_EQ(AxesOf(plan, CollectiveKind::kAllGather), (Axes{{"rest", "world"}}));
+  EXPECT_EQ(AxesOf(plan, CollectiveKind::kReduceScatter), (Axes{{"rest", "world"}}));
+}
+
+TEST(ShardedExperts, FollowTheShardGroups) {
+  // Two groups of four ranks, with each expert twice: shards within, sums across.
+  const Plan both = *CompilePlan(Hybrid(Experts(TinyLlama(8), 2), 4));
+  EXPECT_EQ(AxesOf(both, CollectiveKind::kAllGather), (Axes{{"experts", "expert shard"}, {"rest", "shard"}}));
+  EXPECT_EQ(AxesOf(both, CollectiveKind::kAllReduce),
+            (Axes{{"experts", "replicate"}, {"rest", "replicate"}}));
+  for (const Axis& axis : both.axes) {
+    if (axis.name == "expert shard") {
+      EXPECT_EQ(axis.GroupOf(3).ranks, (std::vector<int>{1, 3}));
+    }
+    if (axis.name == "replicate") {
+      EXPECT_EQ(axis.GroupOf(3).ranks, (std::vector<int>{3, 7}));
+    }
+  }
+  // Groups that have each expert once, or not all of them: no shards.
+  for (int64_t shard_size : {2, 1}) {
+    const Plan none = *CompilePlan(Hybrid(Experts(TinyLlama(4), 2), shard_size));
+    EXPECT_EQ(AxesOf(none, CollectiveKind::kAllGather).count("experts"), 0u);
+    EXPECT_EQ(AxesOf(none, CollectiveKind::kAllReduce).at("experts"), "expert data");
+  }
+}
+
+// Whatever the policy: one message cannot go over two groups.
+TEST(ShardedExperts, AreUnitsOfTheirOwn) {
+  for (WrapPolicy::Kind wrap : {WrapPolicy::Kind::kBlock, WrapPolicy::Kind::kRoot}) {
+    Scenario s = Fsdp(Experts(TinyLlama(4), 2));
+    s.parallel.data.wrap.kind = wrap;
+    const Plan plan = *CompilePlan(s);
+    int gathers = 0;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      if (op.name != "blocks.1.mlp.experts" || OperatorName(op.kind) != "all_gather") continue;
+      ++gathers;
+      ASSERT_EQ(op.parameters.size(), 2u);
+      EXPECT_EQ(plan.roles[0].parameters[op.parameters[0]].name, "blocks.1.mlp.experts.up.weight");
+      EXPECT_EQ(plan.roles[0].parameters[op.parameters[1]].name, "blocks.1.mlp.experts.down.weight");
+    }
+    EXPECT_EQ(gathers, 2);  // forward and backward
+  }
+}
+
+// Groups of their own, but one at a time.
+TEST(ShardedExperts, TakeTurnsWithOtherUnits) {
+  const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(4), 2)));
+  const std::vector<Op>& ops = plan.roles[0].steady.ops;
+  std::map<CollectiveKind, OpIndex> last;
+  int turns = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const auto* c = std::get_if<Collective>(&ops[i].kind);
+    const bool shards =
+        c != nullptr && (c->kind == CollectiveKind::kAllGather || c->kind == CollectiveKind::kReduceScatter);
+    if (!shards || ops[i].parameters.empty()) continue;
+    const auto before = last.find(c->kind);
+    if (before != last.end() && ops[before->second].stream != ops[i].stream) {
+      const std::vector<OpIndex>& after = ops[i].dependencies;
+      EXPECT_NE(std::find(after.begin(), after.end(), before->second), after.end()) << ops[i].name;
+      ++turns;
+    }
+    last[c->kind] = static_cast<OpIndex>(i);
+  }
+  EXPECT_GE(turns, 8);
+}
+
+// Of N ranks that share X ways, each keeps 1 / N of everything (rows divide evenly here), experts once among all.
+TEST(ShardedExperts, LeaveEveryRankItsPartOfAllParameters) {
+  for (int64_t experts : {2, 4}) {
+    const Plan plan = *CompilePlan(Fsdp(Experts(TinyLlama(4), experts)));
+    int64_t bytes = 0;
+    for (const Buffer& buffer : plan.roles[0].buffers)
+      if (buffer.name.ends_with(" shard")) bytes += buffer.bytes.count();
+    EXPECT_EQ(bytes, plan.model.parameters * 4 / 4);
+  }
+}
+
+// Of a gradient's norm no part counts twice.
+TEST(ShardedExperts, CountOnceInTheNorm) {
+  const auto norms = [](Scenario s) {
+    s.optimizer.clip_norm = 1;
+    const Plan plan = *CompilePlan(s);
+    std::map<int, int> replicas;  // how many tensors count as held by so many ranks
+    std::vector<std::string> sums;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      if (const auto* norm = std::get_if<GradientNorm>(&op.kind)) {
+        for (auto ranks : norm->replicas) ++replicas[static_cast<int>(ranks)];
+      }
+      if (op.name == "gradient_norm" && IsCommunication(op.kind))
+        sums.push_back(plan.axes[plan.roles[0].streams[op.stream].axis].name);
+    }
+    return std::pair(replicas, sums);
+  };
+  const auto full = norms(Fsdp(Experts(TinyLlama(4), 2)));
+  EXPECT_EQ(full.first, (std::map<int, int>{}));
+  EXPECT_EQ(full.second, (std::vector<std::string>{"world"}));
+  // Two ranks share the rest, four the experts: summed over four, the rest is there twice.
+  const auto split = norms(Hybrid(Experts(TinyLlama(4), 4), 2));
+  EXPECT_EQ(split.first.at(1), 4);  // two matrices in either layer
+  EXPECT_EQ(split.first.size(), 2u);
+  EXPECT_EQ(split.first.count(2), 1u);
+  EXPECT_EQ(split.second, (std::vector<std::string>{"expert"}));
+}
+
 // Mixtral 8x7B has 46,702,792,704 parameters, of which a token sees 12,879,925,248 (published as 46.7B and 12.9B).
 TEST(Experts, CountTheParametersThatATokenSees) {
   Scenario s = TinyLlama();
@@ -117,6 +261,7 @@ TEST(Experts, RefusesWhatCannotBeShared) {
   Scenario s = Experts(TinyLlama(2), 2);
   s.model.experts.reset();
   ExpectRefused(s, "parallel.expert.size");
+  ExpectRefused(Hybrid(Experts(TinyLlama(6), 2), 3), "parallel.data.shard_size");
 }
 
 }  // namespace

@@ -187,6 +187,15 @@ TEST(MakeUnits, WrapsBySizeFromTheInsideOut) {
   EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kSize, 1000, {}}), "root:0123 ");
 }
 
+TEST(MakeUnits, KeepsExpertsThatRanksShareApart) {
+  Tree tree;
+  tree.parameters[3].expert_stride = 60;
+  EXPECT_EQ(tree.UnitsWith({WrapPolicy::Kind::kRoot, 0, {}}), "root:012 b.c:3 ");
+  EXPECT_EQ(tree.UnitsWith({WrapPolicy::Kind::kModules, 0, {"b"}}), "root:01 b:2 b.c:3 ");
+  EXPECT_EQ(tree.UnitsWith({WrapPolicy::Kind::kSize, 320, {}}),
+            "root:02 a:1 b.c:3 ");  // b's 80 B do not reach it
+}
+
 TEST(MakeUnits, NamesTheModulesWhenOneIsNotFound) {
   const auto units = MakeUnits(Tree().modules, Tree().parameters, {WrapPolicy::Kind::kModules, 0, {"layer"}});
   ASSERT_FALSE(units);

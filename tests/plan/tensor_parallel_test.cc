@@ -224,6 +224,82 @@ TEST(TensorParallel, TheWorkIsShared) {
     EXPECT_DOUBLE_EQ(flops(*CompilePlan(Tensor(TinyGpt(), 2, sequence))), alone / 2);
 }
 
+// With offload the sums over tensor ranks are the device's all the same: of gradients before they leave it, or of those that come back.
+TEST(TensorParallel, SumsOverRanksOnTheDeviceWithOffload) {
+  for (Offload offload : {Offload::kOptimizer, Offload::kParam}) {
+    Scenario s = TinyGpt(2);
+    s.parallel.data.kind = DataParallelKind::kFsdp;
+    s.parallel.data.offload = offload;
+    const Plan plan = *CompilePlan(Tensor(s, 2, true));
+    const Role& role = plan.roles[0];
+    std::vector<std::string> crossings;
+    int sums = 0;
+    for (const Op& op : role.steady.ops) {
+      if (op.name != "tensor sums") continue;
+      if (const Copy* copy = std::get_if<Copy>(&op.kind)) {
+        crossings.push_back(copy->crosses == Copy::Crosses::kToDevice ? "to device" : "to host");
+      }
+      if (!std::holds_alternative<Collective>(op.kind)) continue;
+      ++sums;
+      EXPECT_EQ(role.buffers[op.reads[0].buffer].space, MemorySpace::kDevice);
+    }
+    EXPECT_EQ(sums, 1);
+    EXPECT_EQ(crossings, offload == Offload::kParam ? (std::vector<std::string>{"to device", "to host"})
+                                                    : std::vector<std::string>());
+  }
+}
+
+// ---- MLPs, in pairs of layers
+
+Scenario TensorMlp(std::vector<int64_t> widths, int64_t ranks) {
+  Scenario s = TinyMlp();
+  s.model.widths = std::move(widths);
+  return Tensor(s, ranks, false);
+}
+
+// The model of PyTorch's tutorial, torch.nn.Linear(10, 32), ReLU, Linear(32, 5), with {"net1": ColwiseParallel(), "net2":
+// RowwiseParallel()}: one all-reduce of the output, and none backward, since nobody asks for the input's gradient.
+TEST(TensorParallelMlp, SumsTheOutputOfEachPair) {
+  const auto all = [](const Op&) { return true; };
+  const auto in = [](Phase phase) { return [=](const Op& op) { return op.phase == phase; }; };
+  const Plan toy = *CompilePlan(TensorMlp({10, 32, 5}, 2));
+  EXPECT_EQ(Count(toy, 20 * 5, all), (Counts{{kAllReduce, 1}}));
+  // Between pairs there is a sum in each direction; a layer without a partner is whole, and nothing is sent for it.
+  const Plan pairs = *CompilePlan(TensorMlp({10, 32, 6, 48, 6}, 2));
+  EXPECT_EQ(Count(pairs, 20 * 6, in(Phase::kForward)), (Counts{{kAllReduce, 2}}));
+  EXPECT_EQ(Count(pairs, 20 * 6, in(Phase::kBackward)), (Counts{{kAllReduce, 1}}));
+  const Plan odd = *CompilePlan(TensorMlp({10, 32, 6, 7}, 2));
+  EXPECT_EQ(Count(odd, 20 * 6, all), (Counts{{kAllReduce, 1}}));
+}
+
+TEST(TensorParallelMlp, GivesRanksPartsOfTheLayersOfAPair) {
+  const Plan plan = *CompilePlan(TensorMlp({10, 32, 6, 7}, 4));
+  const std::map<std::string, std::vector<int64_t>> shapes = {
+      {"layers.0.weight", {8, 10}}, {"layers.0.bias", {8}},      {"layers.1.weight", {6, 8}},
+      {"layers.1.bias", {6}},       {"layers.2.weight", {7, 6}}, {"layers.2.bias", {7}}};
+  ASSERT_EQ(plan.roles[0].parameters.size(), shapes.size());
+  for (const Parameter& parameter : plan.roles[0].parameters)
+    EXPECT_EQ(parameter.shape, shapes.at(parameter.name)) << parameter.name;
+  EXPECT_EQ(plan.model.parameters, 10 * 32 + 32 + 32 * 6 + 6 + 6 * 7 + 7);
+}
+
+// A pipeline may be cut within a pair: what goes over the wire is the rank's part.
+TEST(TensorParallelMlp, SendsPartsBetweenStages) {
+  Scenario s = TensorMlp({10, 32, 6}, 2);
+  s.parallel.pipeline.size = 2;
+  s.batch.accumulate = 2;
+  s.cluster.devices_per_node = 4;
+  const Plan plan = *CompilePlan(s);
+  int messages = 0;
+  for (const Op& op : plan.roles[0].steady.ops) {
+    const Send* send = std::get_if<Send>(&op.kind);
+    if (send == nullptr) continue;
+    EXPECT_EQ(send->elements, 20 * 32 / 2);
+    ++messages;
+  }
+  EXPECT_EQ(messages, 2);
+}
+
 // ---- what cannot be
 
 void ExpectRefused(const Scenario& s, const std::string& key) {
@@ -244,7 +320,12 @@ TEST(TensorParallel, RefusesWhatDoesNotDivideByItsKey) {
   s.model.ffn = 127;
   ExpectRefused(s, "model.ffn");
   s = Tensor(TinyMlp(), 2, false);
+  s.model.widths = {10, 33, 5};
+  ExpectRefused(s, "model.widths");
+  s.model.widths = {10, 32};
   ExpectRefused(s, "parallel.tensor.size");
+  s = Tensor(TinyMlp(), 2, true);
+  ExpectRefused(s, "parallel.tensor.sequence");
 }
 
 TEST(TensorParallel, RefusesTokensThatDoNotDivideWithSequenceOnly) {

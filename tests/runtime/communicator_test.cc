@@ -219,13 +219,13 @@ INSTANTIATE_TEST_SUITE_P(
                                      Shape{3, {5, 20'003, 2'000'003}}, Shape{4, {16'385, 100'002}},
                                      Shape{5, {3}}, Shape{9, {7, 5000}})),
     NameOf);
-// What leaves at once, other direct ones, MPI's own, more ranks than go direct.
-INSTANTIATE_TEST_SUITE_P(ShapesOfProcesses, Collectives,
-                         testing::Combine(testing::Values(Transport::kMpi),
-                                          testing::Values(Shape{1, {1000}}, Shape{2, {0, 1, 4099, 40'001}},
-                                                          Shape{3, {5, 2'000'003}}, Shape{4, {100'002}},
-                                                          Shape{9, {7}})),
-                         NameOf);
+// What leaves at once, other direct ones, rings of one and several segments, MPI's own, more ranks than go direct.
+INSTANTIATE_TEST_SUITE_P(
+    ShapesOfProcesses, Collectives,
+    testing::Combine(testing::Values(Transport::kMpi),
+                     testing::Values(Shape{1, {1000}}, Shape{2, {0, 1, 4099, 100'001, 1'300'003}},
+                                     Shape{3, {5, 2'000'003}}, Shape{4, {30'002}}, Shape{9, {7}})),
+    NameOf);
 
 // One group for all of them: to start nine processes takes longer than what they are to show.
 TEST_P(Collectives, DoWhatIsClaimedOfThem) {

@@ -25,6 +25,18 @@ Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
   s.parallel.data.version = version;
   return s;
 }
+Scenario Sharded(Scenario s, Sharding sharding, int64_t shard_size = 0, int version = 2) {
+  s = Kind(s, DataParallelKind::kFsdp, version);
+  s.parallel.data.sharding = sharding;
+  s.parallel.data.shard_size = shard_size;
+  s.parallel.data.reshard_after_forward =
+      sharding == Sharding::kFullShard || sharding == Sharding::kHybridShard;
+  return s;
+}
+Scenario InShards(Scenario s, int64_t shard_size) {
+  s.parallel.data.shard_size = shard_size;
+  return s;
+}
 Scenario Clipped(Scenario s) {
   s.optimizer.clip_norm = 0.5;
   return s;
@@ -100,6 +112,73 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"ZeroBubble", Staged(Experts(TinyGpt(2), 2), "zb_h1")}),
     NameOf);
 
+Scenario Wrapped(Scenario s, WrapPolicy::Kind kind, int64_t size_bytes = 0,
+                 std::vector<std::string> modules = {}) {
+  s.parallel.data.wrap = {kind, size_bytes, std::move(modules)};
+  return s;
+}
+Scenario Offloaded(Scenario s, Offload offload) {
+  s.parallel.data.offload = offload;
+  return s;
+}
+Scenario EveryMicroBatch(Scenario s) {
+  s = Accumulated(s);
+  s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+  return s;
+}
+Scenario Prefetching(Scenario s, Prefetch prefetch, int64_t forward) {
+  s.parallel.data.prefetch = prefetch;
+  s.parallel.data.forward_prefetch = forward;
+  return s;
+}
+constexpr auto kFull = Sharding::kFullShard, kHybrid = Sharding::kHybridShard;
+
+INSTANTIATE_TEST_SUITE_P(
+    WithFsdp, ExpertParity,
+    testing::Values(
+        ParityCase{"ExpertsWhole", Sharded(Experts(TinyLlama(2), 2), kFull)},
+        ParityCase{"ExpertsWhole1", Sharded(Experts(TinyLlama(2), 2), kFull, 0, 1)},
+        ParityCase{"FullShardClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), kFull))},
+        ParityCase{"FullShard1Clipped", Clipped(Sharded(Experts(TinyGpt(4), 2), kFull, 0, 1))},
+        ParityCase{"ShardGradOp", Sharded(Experts(TinyGpt(4), 2), Sharding::kShardGradOp)},
+        ParityCase{"NoShardClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), Sharding::kNoShard, 0, 1))},
+        // Shard groups of two: with all experts each, which are whole then; and with half of them.
+        ParityCase{"HybridClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), kHybrid, 2))},
+        ParityCase{"HybridHasHalfTheExpertsClipped", Clipped(Sharded(Experts(TinyLlama(4), 4), kHybrid, 2))},
+        ParityCase{"HybridZero2", Sharded(Experts(TinyGpt(4), 2), Sharding::kHybridShardZero2, 2, 1)},
+        ParityCase{"Root", Wrapped(Sharded(Experts(TinyLlama(4), 2), kFull), WrapPolicy::Kind::kRoot)},
+        ParityCase{"BySize",
+                   Wrapped(Sharded(Experts(TinyGpt(4), 2), kFull), WrapPolicy::Kind::kSize, 16'384)},
+        ParityCase{"ByName", Wrapped(Sharded(Experts(TinyLlama(4), 2), kFull), WrapPolicy::Kind::kModules, 0,
+                                     {"blocks.*.mlp", "head"})},
+        ParityCase{"PrefetchPost",
+                   Prefetching(Sharded(Experts(TinyLlama(4), 2), kFull), Prefetch::kBackwardPost, 2)},
+        ParityCase{"Accumulated", Accumulated(Sharded(Experts(TinyGpt(4), 2), kFull))},
+        ParityCase{"EveryMicroBatch", EveryMicroBatch(Sharded(Experts(TinyLlama(4), 2), kFull))},
+        ParityCase{"Recomputed", Recomputed(Sharded(Experts(TinyLlama(4), 2), kFull), Recompute::kFull)},
+        ParityCase{"OffloadParam", Offloaded(Sharded(Experts(TinyLlama(4), 2), kFull), Offload::kParam)},
+        ParityCase{"OffloadOptimizer",
+                   Offloaded(Sharded(Experts(TinyLlama(2), 2), kFull), Offload::kOptimizer)},
+        ParityCase{"TensorSequenceClipped", Clipped(Tensor(Sharded(Experts(TinyLlama(2), 2), kFull), true))},
+        ParityCase{"Context", Context(Sharded(Experts(TinyLlama(2), 2), kFull))},
+        ParityCase{"PipelineClipped", Clipped(Staged(Sharded(Experts(TinyLlama(2), 2), kFull), "1f1b"))},
+        ParityCase{"ZeroBubble", Staged(Sharded(Experts(TinyLlama(4), 2), kFull), "zb_h1")}),
+    NameOf);
+
+// Eight ranks in two shard groups, each with every expert twice: shards of experts have replicas of their own.
+TEST(ExpertParallel, ShardsExpertsWithinAndReplicatesThemAcrossGroups) {
+  ExpectLossParity(Clipped(Sharded(Experts(TinyLlama(8), 2), kHybrid, 4)));
+  ExpectLossParity(Clipped(InShards(Kind(Experts(TinyLlama(8), 2), DataParallelKind::kZero1), 4)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    WithShardsOfSomeRanks, ExpertParity,
+    testing::Values(ParityCase{"Zero1Clipped", Clipped(InShards(Kind(Experts(TinyLlama(4), 2), kZero1), 2))},
+                    ParityCase{"Zero1HasHalfTheExpertsClipped",
+                               Clipped(InShards(Kind(Experts(TinyGpt(4), 4), kZero1), 2))},
+                    ParityCase{"Zero2Alone", InShards(Kind(Experts(TinyLlama(4), 2), kZero2), 1)}),
+    NameOf);
+
 Scenario SharedOverContext() {
   Scenario s = Context(Kind(Experts(TinyLlama(), 1), kDdp));
   s.parallel.expert.size = 2;
@@ -120,7 +199,24 @@ TEST(ExpertParallel, DropsTheSameTokensHoweverExpertsAreShared) {
 TEST(ExpertParallelMemory, IsPredictedToTheByte) {
   ExpectExactPeaks(*CompilePlan(Experts(TinyLlama(2), 2)));
   ExpectExactPeaks(*CompilePlan(Kind(Experts(TinyGpt(4), 2), kZero1)));
+  ExpectExactPeaks(*CompilePlan(InShards(Kind(Experts(TinyGpt(4), 2), kZero1), 2)));
   ExpectExactPeaks(*CompilePlan(Tensor(Experts(TinyLlama(2), 2), true)));
+}
+
+TEST(ExpertParallelMemory, OfFsdpIsPredictedToTheByte) {
+  for (int version : {1, 2}) {
+    for (Sharding sharding : {kFull, Sharding::kShardGradOp, kHybrid}) {
+      const Scenario s = Sharded(Experts(TinyLlama(4), 2), sharding, sharding == kHybrid ? 2 : 0, version);
+      ExpectExactPeaks(*CompilePlan(s));
+      ExpectExactPeaks(*CompilePlan(Accumulated(s)));
+      ExpectExactPeaks(*CompilePlan(Recomputed(EveryMicroBatch(s), Recompute::kFull)));
+    }
+  }
+  const Scenario s = Sharded(Experts(TinyLlama(4), 2), kFull);
+  for (Offload offload : {Offload::kParam, Offload::kOptimizer})
+    ExpectExactPeaks(*CompilePlan(Offloaded(s, offload)));
+  ExpectExactPeaks(*CompilePlan(Clipped(Tensor(Sharded(Experts(TinyLlama(2), 2), kFull), true))));
+  ExpectExactPeaks(*CompilePlan(Staged(Sharded(Experts(TinyLlama(2), 2), kFull), "1f1b")));
 }
 
 }  // namespace

@@ -155,6 +155,51 @@ TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
   other.join();
 }
 
+TEST(NodeGroup, ANodeThatIsGoneIsNamedToAllWhateverElseTheySay) {
+  const int port = FreePort();
+  std::unique_ptr<NodeGroup> second;
+  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
+  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
+  other.join();
+  EXPECT_TRUE(first->Announce("run"));
+  EXPECT_TRUE(first->AllThere());
+  first->Fail("rank 0 exited with status 1");
+  second.reset();  // its connection ends, as when its process is killed
+  while (first->AllThere()) std::this_thread::sleep_for(milliseconds(5));
+  const std::string gone = "node 1 is gone: its launcher has ended, or does not answer";
+  EXPECT_EQ(first->ReasonToEnd(), gone);
+  EXPECT_EQ(first->Failure("rank 0 exited with status 1"), gone);
+}
+
+TEST(NodeGroup, ANodeThatLeavesSaysWhy) {
+  const int port = FreePort();
+  std::unique_ptr<NodeGroup> second;
+  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
+  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
+  other.join();
+  second->Leave("interrupted by signal 2 (Interrupt)");
+  EXPECT_EQ(first->ReasonToEnd(), "node 1 is gone: interrupted by signal 2 (Interrupt)");
+  second.reset();
+  EXPECT_FALSE(first->AllThere());
+  EXPECT_EQ(first->Failure("rank 0 exited with status 1"), first->ReasonToEnd());
+}
+
+TEST(NodeGroup, WrongInputIsOfOneJob) {
+  const int port = FreePort();
+  std::unique_ptr<NodeGroup> second;
+  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
+  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
+  other.join();
+  EXPECT_TRUE(first->Announce("run"));
+  EXPECT_TRUE(*second->Next());
+  EXPECT_FALSE(first->FoundInputWrong());
+  second->Fail("rank 1 exited with status 2", /*input_wrong=*/true);
+  EXPECT_TRUE(first->FoundInputWrong());
+  EXPECT_TRUE(first->Announce("another"));
+  EXPECT_FALSE(first->FoundInputWrong());
+  second.reset();
+}
+
 TEST(NodeGroup, TheOthersNoticeThatTheFirstNodeIsGone) {
   const int port = FreePort();
   std::unique_ptr<NodeGroup> second;

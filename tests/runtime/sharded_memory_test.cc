@@ -205,6 +205,40 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kFull)),
     NameOf);
 
+TEST(TensorPeakMemory, IsPredictedToTheByteWithOffloadAndSequence) {
+  const std::pair<DataParallelKind, Offload> cases[] = {{DataParallelKind::kFsdp, Offload::kParam},
+                                                        {DataParallelKind::kFsdp, Offload::kOptimizer},
+                                                        {DataParallelKind::kZero1, Offload::kOptimizer},
+                                                        {DataParallelKind::kZero2, Offload::kOptimizer}};
+  for (const auto& [kind, offload] : cases) {
+    for (Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      Scenario s = TinyGpt(2);
+      s.parallel.data.kind = kind;
+      s.parallel.data.offload = offload;
+      s.parallel.tensor = {.size = 2, .sequence = true};
+      s.cluster.devices_per_node = 4;
+      s.optimizer.clip_norm = 1.0;
+      s.precision.param = s.precision.compute = s.precision.reduce = precision;
+      SCOPED_TRACE(fmt::format("kind {}, offload {}", static_cast<int>(kind), static_cast<int>(offload)));
+      ExpectExactPeaks(*CompilePlan(s));
+    }
+  }
+}
+
+TEST(TensorPeakMemory, OfAnMlpIsPredictedToTheByte) {
+  for (const std::vector<int64_t>& widths :
+       std::vector<std::vector<int64_t>>{{10, 32, 5}, {10, 64, 12, 30}}) {
+    for (DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kFsdp}) {
+      Scenario s = TinyMlp(2);
+      s.model.widths = widths;
+      s.parallel.data.kind = kind;
+      s.parallel.tensor.size = 2;
+      s.cluster.devices_per_node = 4;
+      ExpectExactPeaks(*CompilePlan(s));
+    }
+  }
+}
+
 // Sequence parallelism divides what tensor parallelism leaves whole: the residual stream and the norms.
 TEST(TensorPeakMemory, IsSmallerWithSequence) {
   const auto activations = [](int64_t ranks, bool sequence) {

@@ -201,6 +201,38 @@ TEST_F(StoreTest, SurvivesClientsThatDieWhileTheyWait) {
   ExpectServes();
 }
 
+TEST_F(StoreTest, WhatAConnectionLeavesIsSetInOrderWhenItEnds) {
+  auto waits = Connect();
+  auto client = Connect();
+  ASSERT_TRUE(client->Bequeath("first", "1"));
+  ASSERT_TRUE(client->Bequeath("second", "2"));
+  EXPECT_FALSE(*waits->Has("first"));
+  std::thread ends([&] { client.reset(); });
+  EXPECT_EQ(waits->Get("second", milliseconds(20'000)).value_or(""), "2");
+  EXPECT_EQ(server_->Get("first", milliseconds(0)).value_or(""), "1");
+  ends.join();
+}
+
+TEST_F(StoreTest, WhatAProcessThatIsKilledLeavesIsSet) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto store = ConnectStore("127.0.0.1", server_->port(), "secret", milliseconds(20'000));
+    if (store && (*store)->Bequeath("will", "mine")) kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+  EXPECT_EQ(server_->Get("will", milliseconds(20'000)).value_or(""), "mine");
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(StoreTest, AConnectionLeavesOnlySoMuch) {
+  auto client = Connect();
+  for (size_t i = 0; i < kStoreMaxBequests; ++i)
+    ASSERT_TRUE(client->Bequeath("key " + std::to_string(i), ""));
+  EXPECT_FALSE(client->Bequeath("too much", ""));
+  EXPECT_FALSE(server_->Bequeath("key", ""));
+  ExpectServes();
+}
+
 TEST_F(StoreTest, ClientsOfAServerThatEndsGetErrors) {
   auto store = Connect();
   std::thread ends([&] {

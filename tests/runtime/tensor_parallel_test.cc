@@ -110,6 +110,47 @@ INSTANTIATE_TEST_SUITE_P(
                    Recomputed(With(Tensor(TinyLlama(2), 2, true), kFsdp), Recompute::kFull)}),
     NameOf);
 
+Scenario Mlp(std::vector<int64_t> widths, int64_t tensor, int64_t data = 1) {
+  Scenario s = TinyMlp(data);
+  s.model.widths = std::move(widths);
+  return Tensor(s, tensor, false);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfMlps, TensorParity,
+    testing::Values(ParityCase{"TutorialsToy", Mlp({10, 32, 5}, 2)},
+                    ParityCase{"Pairs4", Mlp({10, 64, 12, 32, 7}, 4)},
+                    ParityCase{"OddClipped", Clipped(Mlp({10, 100, 50, 10}, 2))},
+                    ParityCase{"Ddp", With(Mlp({10, 64, 12, 32, 7}, 2, 2), kDdp)},
+                    ParityCase{"Zero1Clipped", Clipped(With(Mlp({10, 64, 12, 9}, 2, 2), kZero1))},
+                    ParityCase{"Fsdp2Clipped", Clipped(With(Mlp({10, 64, 12, 32, 7}, 2, 2), kFsdp))},
+                    ParityCase{"StagesWithinPairs", Clipped(Staged(Mlp({10, 64, 12, 32}, 2), "1f1b", 4))},
+                    ParityCase{"StagesZeroBubble", Staged(Mlp({10, 64, 12, 32, 7}, 2), "zb_h1", 4)},
+                    ParityCase{"StagesFsdpZeroBubble",
+                               With(Staged(Mlp({10, 64, 12, 32, 7}, 2, 2), "zb_h1", 4), kFsdp)}),
+    NameOf);
+
+Scenario Offloaded(Scenario s, Offload offload) {
+  s.parallel.data.offload = offload;
+  return s;
+}
+
+// Sums over tensor ranks of what lies in the host's memory, or is about to go there.
+INSTANTIATE_TEST_SUITE_P(
+    WithOffload, TensorParity,
+    testing::Values(
+        ParityCase{"FsdpParamSequenceClipped",
+                   Clipped(Offloaded(With(Tensor(TiedGpt(2), 2, true), kFsdp), Offload::kParam))},
+        ParityCase{"Fsdp1ParamSequence",
+                   Offloaded(With(Tensor(TinyLlama(2), 2, true), kFsdp, 1), Offload::kParam)},
+        ParityCase{"FsdpOptimizerSequenceClipped",
+                   Clipped(Offloaded(With(Tensor(TiedGpt(2), 2, true), kFsdp), Offload::kOptimizer))},
+        ParityCase{"Zero1SequenceClipped",
+                   Clipped(Offloaded(With(Tensor(TiedGpt(2), 2, true), kZero1), Offload::kOptimizer))},
+        ParityCase{"Zero2Sequence",
+                   Offloaded(With(Tensor(TinyLlama(2), 2, true), kZero2), Offload::kOptimizer)}),
+    NameOf);
+
 INSTANTIATE_TEST_SUITE_P(
     WithStages, TensorParity,
     testing::Values(

@@ -132,6 +132,17 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:44: parallel.expert.size is 3, expected a divisor of data x context (4)"},
         Conflict{Gpt("parallel: {data: {size: 4}, expert: {size: 2}}\n"),
                  "s.yaml:2:44: parallel.expert.size is 2, expected 1 for a model without model.experts"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 4}}\n"
+                 "parallel: {data: {kind: zero1, size: 6, shard_size: 3}, expert: {size: 2}}\n",
+                 "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor or a multiple of "
+                 "parallel.expert.size (2), so that a shard group has every expert equally often"},
+        Conflict{
+            "model: {kind: mlp, widths: [10, 33, 5]}\nparallel: {tensor: {size: 2}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of entry 2 of model.widths (33)"},
+        Conflict{
+            "model: {kind: mlp, widths: [10, 4]}\nparallel: {tensor: {size: 2}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected 1 for an MLP of one layer: ranks share what is "
+            "between two"},
         Conflict{
             Mlp("parallel: {context: {size: 2}}\n"),
             "s.yaml:2:28: parallel.context.size is 2, expected 1 for kind: mlp, which has no sequence"}));

@@ -96,10 +96,82 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"bert\""));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
-            path + ":6:17: model_type is 'bert', expected gpt2 or llama");
+            path + ":6:17: model_type is 'bert', expected gpt2, llama, mistral or mixtral");
   Write(Replaced(kLlamaConfig, "\"rope_theta\": 500000.0", "\"head_dim\": 256"));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path + ":1:1: head_dim is 256, expected hidden_size / num_attention_heads = 128");
+}
+
+constexpr char kMixtralConfig[] = R"({
+  "model_type": "mixtral",
+  "hidden_act": "silu",
+  "hidden_size": 4096,
+  "intermediate_size": 14336,
+  "max_position_embeddings": 32768,
+  "num_attention_heads": 32,
+  "num_experts_per_tok": 2,
+  "num_hidden_layers": 32,
+  "num_key_value_heads": 8,
+  "num_local_experts": 8,
+  "rope_theta": 1000000.0,
+  "sliding_window": null,
+  "tie_word_embeddings": false,
+  "vocab_size": 32000
+}
+)";
+
+TEST(HuggingFace, MixtralIsALlamaWithExpertsThatDropNothing) {
+  const ModelSpec model = ModelOf(kMixtralConfig);
+  EXPECT_EQ(model.norm, NormKind::kRmsNorm);
+  EXPECT_EQ(model.position, PositionKind::kRope);
+  EXPECT_EQ(model.activation, ActivationKind::kSwiglu);
+  EXPECT_FALSE(model.bias);
+  EXPECT_EQ(model.kv_heads, 8);
+  EXPECT_EQ(model.ffn, 14336);
+  EXPECT_EQ(model.experts, (ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 0}));
+  Result<Scenario> scenario =
+      ParseScenario("model: {config: config.json, experts: {count: 8, top_k: 2, capacity_factor: 4}}\n",
+                    "s.yaml", testing::TempDir(), {});
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  EXPECT_EQ(scenario->model.experts, (ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 4}));
+}
+
+TEST(HuggingFace, MixtralsThatRouteOtherwiseAreRefused) {
+  std::string path =
+      Write(Replaced(kMixtralConfig, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 1"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("num_experts_per_tok is 1, expected at least 2"),
+            std::string::npos);
+  Write(Replaced(kMixtralConfig, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("expected at most num_local_experts (8)"),
+            std::string::npos);
+  Write(Replaced(kMixtralConfig, "\"num_local_experts\": 8", "\"num_local_experts\": 1"));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path + ":11:24: num_local_experts is '1', expected at least 2");
+}
+
+TEST(HuggingFace, MistralIsALlamaWhereItsWindowHoldsTheSequence) {
+  const std::string mistral = Replaced(kMixtralConfig, "\"mixtral\"", "\"mistral\"");
+  EXPECT_FALSE(ModelOf(mistral).experts);
+  std::string path = Write(Replaced(mistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find(
+                "sliding_window is 4096, expected null or at least seq_len (32768)"),
+            std::string::npos);
+  EXPECT_TRUE(ReadHuggingFaceConfig(path, 4096));
+  Result<Scenario> scenario =
+      ParseScenario("model: {config: config.json, seq_len: 2048}\n", "s.yaml", testing::TempDir(), {});
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  EXPECT_EQ(scenario->model.seq_len, 2048);
+  // Where it is missing transformers takes 4096.
+  Write(Replaced(mistral, "\"sliding_window\": null,", ""));
+  EXPECT_FALSE(ReadHuggingFaceConfig(path));
+}
+
+TEST(HuggingFace, Qwen2HasBiasesThatNoModelHereHas) {
+  const std::string path = Write(Replaced(kLlamaConfig, "\"llama\"", "\"qwen2\""));
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("queries, keys and values have biases"),
+            std::string::npos);
 }
 
 TEST(HuggingFace, AMissingFileIsReportedWithThePlaceOfTheKey) {

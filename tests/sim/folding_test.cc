@@ -107,6 +107,7 @@ TEST(Folding, ChangesNoPrediction) {
       s.parallel.data.kind =
           *rc::gen::element(DataParallelKind::kDdp, DataParallelKind::kZero1, DataParallelKind::kFsdp);
     }
+    if (s.parallel.pipeline.size > 1) s.parallel.pipeline.schedule = *rc::gen::element("1f1b", "zb_h1");
     s.cluster.devices_per_node = *rc::gen::element(2, 4, 8);
     s.cluster.nodes = 16;
     if (*rc::gen::arbitrary<bool>())
@@ -123,6 +124,34 @@ TEST(Folding, ChangesNoPrediction) {
     RC_ASSERT(static_cast<int>(unfolded->timelines.size()) == plan->world_size);
     RC_ASSERT(folded->by_operator == unfolded->by_operator);
   }));
+}
+
+// Experts' shards have groups of their own.
+TEST(Folding, ChangesNoPredictionOfShardedExperts) {
+  const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
+  ASSERT_TRUE(profile) << profile.error().message;
+  for (int64_t shard_size : {0, 2, 4}) {
+    for (int64_t straggler : {-1, 3}) {
+      Scenario s = Cluster(TinyLlama(), 2, 2, 8);
+      s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5};
+      s.parallel.expert.size = 2;
+      s.parallel.data.kind = DataParallelKind::kFsdp;
+      s.parallel.data.shard_size = shard_size;
+      if (shard_size > 0) s.parallel.data.sharding = Sharding::kHybridShard;
+      if (straggler >= 0) s.cluster.straggler = {.rank = straggler, .slowdown = 1.5};
+      const Plan plan = Compile(s);
+      const auto model = MakeProfileCostModel(*profile, plan);
+      const auto folded = Predict(plan, *model, {}), unfolded = Predict(plan, *model, {.fold = false});
+      ASSERT_TRUE(folded && unfolded);
+      EXPECT_EQ(folded->p50, unfolded->p50);
+      EXPECT_EQ(folded->breakdown.compute, unfolded->breakdown.compute);
+      EXPECT_EQ(folded->breakdown.exposed_communication, unfolded->breakdown.exposed_communication);
+      if (straggler < 0) {
+        EXPECT_EQ(folded->timelines.size(), 2u);  // a stage each
+      }
+      EXPECT_EQ(folded->by_operator, unfolded->by_operator);
+    }
+  }
 }
 
 Duration MedianOf(const CostModel& model, const Plan& plan, bool fold) {

@@ -104,7 +104,6 @@ TEST_P(EveryLayout, LoadsWhatEveryOtherLayoutHasSaved) {
 // Up to the order in which losses are added up, evaluation knows nothing of the layout.
 TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
   Scenario scenario = GetParam().scenario;
-  if (scenario.parallel.data.kind == DataParallelKind::kDp) GTEST_SKIP() << "dp has no evaluation";
   if (scenario.precision.param != Precision::kFp32) GTEST_SKIP() << "computes in 16 bits";
   const std::string saved = EmptyDirectory(std::string("evaluated") + GetParam().name);
   const Plan one = *CompilePlan(Changed(TinyGpt(1), [](Scenario&) {}), {.evaluates = true});
@@ -137,6 +136,45 @@ TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
   const double expected = evaluate(one);
   EXPECT_GT(expected, 3.0);
   EXPECT_NEAR(evaluate(plan), expected, 1e-5 * expected);
+}
+
+// Experts lie on other ranks than the rest, and in other shards.
+std::vector<Layout> LayoutsOfExperts() {
+  const auto with = [](int64_t ranks, int64_t expert_ranks, DataParallelKind kind, int version = 2,
+                       int64_t shard_size = 0) {
+    return Changed(TinyLlama(ranks), [&](Scenario& s) {
+      s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 2};
+      s.parallel.expert.size = expert_ranks;
+      s.parallel.data.kind = kind;
+      s.parallel.data.version = version;
+      s.parallel.data.shard_size = shard_size;
+      if (shard_size > 0) s.parallel.data.sharding = Sharding::kHybridShard;
+    });
+  };
+  return {{"Ddp", with(2, 1, DataParallelKind::kDdp)},
+          {"Fsdp2", with(4, 2, DataParallelKind::kFsdp)},
+          {"Fsdp1", with(4, 2, DataParallelKind::kFsdp, 1)},
+          {"Fsdp2Whole", with(2, 2, DataParallelKind::kFsdp)},
+          {"HybridHalf", with(4, 4, DataParallelKind::kFsdp, 2, 2)},
+          {"Zero1InShards", with(4, 2, DataParallelKind::kZero1, 2, 2)}};
+}
+
+TEST(CheckpointOfExperts, GoesOnBitByBitAndLoadsInEveryOtherLayout) {
+  const std::vector<Layout> layouts = LayoutsOfExperts();
+  const Plan first = *CompilePlan(layouts[1].scenario);
+  const std::string saved = EmptyDirectory("experts");
+  RunSteps(first, {.checkpoints = saved, .checkpoint_every = 2, .keep = 0}, 4);
+  const std::string resumed = EmptyDirectory("experts_resumed");
+  RunSteps(first, {.checkpoints = resumed, .resume_from = CheckpointDirectory(saved).PathOf(2)}, 4);
+  ExpectSameTensors(saved, resumed);
+  std::string from = saved;
+  for (const Layout& layout : layouts) {  // each from what the one before it has saved
+    SCOPED_TRACE(layout.name);
+    const std::string to = EmptyDirectory(std::string("experts_") + layout.name);
+    SaveWhatIsLoaded(*CompilePlan(layout.scenario), from, to);
+    ExpectSameTensors(saved, to);
+    from = to;
+  }
 }
 
 class Saved : public testing::Test {

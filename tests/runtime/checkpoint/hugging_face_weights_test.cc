@@ -15,6 +15,13 @@ Scenario Gpt2() {
   return s;
 }
 
+Scenario Mixtral() {
+  Scenario s = TinyLlama(2);
+  s.name = "tiny-mixtral";
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 2};
+  return s;
+}
+
 // Trains a step, so that no two tensors are alike, and exports.
 std::string Exported(const Scenario& scenario, const std::string& name) {
   const std::string saved = EmptyDirectory(name + "_saved"), exported = EmptyDirectory(name + "_exported");
@@ -27,13 +34,13 @@ std::string Exported(const Scenario& scenario, const std::string& name) {
 }
 
 std::string NameOfModel(const testing::TestParamInfo<Scenario>& info) {
-  static constexpr const char* kNames[] = {"Gpt2", "UntiedGpt2", "Llama"};
+  static constexpr const char* kNames[] = {"Gpt2", "UntiedGpt2", "Llama", "Mixtral"};
   return kNames[info.index];
 }
 
 class EveryArchitecture : public testing::TestWithParam<Scenario> {};
-INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture, testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2)),
-                         NameOfModel);
+INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture,
+                         testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2), Mixtral()), NameOfModel);
 
 TEST_P(EveryArchitecture, ComesBackBitByBitInAnyLayout) {
   const std::string name = std::to_string(GetParam().model.tie_embeddings) + GetParam().name;
@@ -66,6 +73,7 @@ TEST_P(EveryArchitecture, HasAConfigurationThatGivesTheSameModel) {
   ModelSpec model = scenario->model;
   model.attention = GetParam().model.attention;  // of which the configuration says nothing
   model.preset = GetParam().model.preset;
+  if (model.experts) model.experts->capacity_factor = 2;
   EXPECT_EQ(model, GetParam().model);
 }
 
@@ -88,6 +96,70 @@ TEST(HuggingFaceWeights, OfGpt2AreTransposedAndOfLlamaApart) {
   EXPECT_EQ(llama->Find("model.layers.1.mlp.up_proj.weight")->shape, (std::vector<int64_t>{128, 32}));
   EXPECT_EQ(llama->Find("lm_head.weight")->shape, (std::vector<int64_t>{64, 32}));
   EXPECT_EQ(llama->tensors().size(), 3u + 2 * 9);
+}
+
+TEST(HuggingFaceWeights, OfMixtralHaveAnExpertsMatricesApart) {
+  const auto mixtral = SafetensorsFile::Open(Exported(Mixtral(), "names_mixtral") + "/model.safetensors");
+  ASSERT_TRUE(mixtral) << mixtral.error().message;
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  EXPECT_EQ(mixtral->Find(moe + "gate.weight")->shape, (std::vector<int64_t>{4, 32}));
+  EXPECT_EQ(mixtral->Find(moe + "experts.3.w1.weight")->shape, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(mixtral->Find(moe + "experts.3.w2.weight")->shape, (std::vector<int64_t>{32, 128}));
+  EXPECT_EQ(mixtral->Find(moe + "experts.3.w3.weight")->shape, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(mixtral->tensors().size(), 3u + 2 * (6 + 1 + 3 * 4));
+  const auto checkpoint = Checkpoint::Open(testing::TempDir() + "/names_mixtral_saved");
+  const std::vector<float> up = *checkpoint->Read("model.blocks.1.mlp.experts.up.weight");
+  const std::vector<float> down = *checkpoint->Read("model.blocks.1.mlp.experts.down.weight");
+  const auto theirs = [&](const char* name) { return *mixtral->Read(moe + "experts.2." + name + ".weight"); };
+  EXPECT_EQ(theirs("w1")[5], up[2 * 256 * 32 + 5]);
+  EXPECT_EQ(theirs("w3")[5], up[(2 * 256 + 128) * 32 + 5]);
+  EXPECT_EQ(theirs("w2")[5], down[2 * 32 * 128 + 5]);
+}
+
+TEST(HuggingFaceWeights, OfOtherMixturesOfExpertsHaveNoNames) {
+  const auto error_of = [](const std::function<void(ModelSpec&)>& change) {
+    ModelSpec model = Mixtral().model;
+    change(model);
+    const auto opened = OpenHuggingFaceWeights("nowhere", model);
+    return opened ? "" : opened.error().message;
+  };
+  EXPECT_NE(error_of([](ModelSpec& m) { m.bias = true; }).find("model.bias is true"), std::string::npos);
+  EXPECT_NE(error_of([](ModelSpec& m) { m.experts->top_k = 1; }).find("model.experts.top_k is 1"),
+            std::string::npos);
+  EXPECT_NE(error_of([](ModelSpec& m) { m.norm = NormKind::kLayerNorm; }).find("expected model.norm rmsnorm"),
+            std::string::npos);
+}
+
+// Half of a model is another model.
+TEST(HuggingFaceWeights, ThatTheModelHasNoPlaceForAreRefused) {
+  const std::string exported = Exported(TinyLlama(2), "left_over");
+  ModelSpec shallow = TinyLlama(2).model;
+  shallow.layers = 1;
+  const auto opened = OpenHuggingFaceWeights(exported, shallow);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find(
+                "tensor 'model.layers.1.input_layernorm.weight' is none of the scenario's model"),
+            std::string::npos)
+      << opened.error().message;
+}
+
+TEST(HuggingFaceWeights, OfAModelThatComputesOtherwiseAreRefused) {
+  const std::string exported = Exported(TinyLlama(2), "otherwise");
+  const auto error_of = [&](const std::string& config) {
+    std::ofstream(exported + "/config.json") << config;
+    const auto opened = OpenHuggingFaceWeights(exported, TinyLlama(2).model);
+    return opened ? "" : opened.error().message;
+  };
+  EXPECT_EQ(error_of(R"({"rope_theta": 10000.0, "rms_norm_eps": 1e-05, "rope_scaling": null})"), "");
+  EXPECT_EQ(error_of(R"({"rope_theta": 500000.0})"),
+            exported + "/config.json: rope_theta is 500000, expected 10000");
+  EXPECT_NE(error_of(R"({"rope_parameters": {"rope_theta": 1e6}})").find("rope_theta is 1e+06"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"rms_norm_eps": 1e-06})").find("rms_norm_eps is 1e-06, expected 1e-05"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"rope_scaling": {"rope_type": "llama3"}})").find("rope_scaling is"),
+            std::string::npos);
+  EXPECT_NE(error_of("[").find("is no configuration"), std::string::npos);
 }
 
 TEST(HuggingFaceWeights, SayWhichTensorIsMissingOrHasAnotherShape) {

@@ -1,4 +1,4 @@
-#include "runtime/bulk_channel.h"
+#include "runtime/gloo_bulk_channel.h"
 
 #include <errno.h>
 #include <gloo/context.h>
@@ -24,11 +24,14 @@
 
 namespace windtunnel {
 
-struct BulkChannel::Region {
+namespace {
+
+struct GlooRegion : BulkChannel::Region {
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
 };
-
-namespace {
+gloo::transport::UnboundBuffer& BufferOf(BulkChannel::Region& region) {
+  return *static_cast<GlooRegion&>(region).buffer;
+}
 
 constexpr size_t kMaxRegions = 256;  // kept; a program has a few for each bucket
 constexpr int kTagBits = 24;
@@ -63,7 +66,7 @@ struct Watch : gloo::transport::tcp::Handler {
 }  // namespace
 
 // Is called by Gloo's event loop when `wake` is written.
-struct BulkChannel::Impl : gloo::transport::tcp::Handler {
+struct GlooBulkChannel::Impl : gloo::transport::tcp::Handler {
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::Context> context;
   Clock::time_point deadline;
@@ -73,7 +76,7 @@ struct BulkChannel::Impl : gloo::transport::tcp::Handler {
 
   std::mutex mutex;  // guards what follows
   std::vector<Post> posted;
-  std::map<std::pair<const void*, int64_t>, Region> regions;
+  std::map<std::pair<const void*, int64_t>, GlooRegion> regions;
   std::string failure;  // of a post
   bool aborted = false;
   int awaited = -1;  // the peer of the wait in progress
@@ -91,7 +94,7 @@ struct BulkChannel::Impl : gloo::transport::tcp::Handler {
   Status WaitFor(int peer, const char* what, Wait wait);
 };
 
-void BulkChannel::Impl::handleEvents(int) {
+void GlooBulkChannel::Impl::handleEvents(int) {
   uint64_t count;
   [[maybe_unused]] ssize_t drained = read(wake.get(), &count, sizeof count);
   {
@@ -110,7 +113,7 @@ void BulkChannel::Impl::handleEvents(int) {
 }
 
 // REQUIRES: mutex is held. A wait that begins afterwards is cut as well: Gloo keeps the request.
-void BulkChannel::Impl::CutWaits() {
+void GlooBulkChannel::Impl::CutWaits() {
   aborted = true;
   for (auto& [memory, region] : regions) {
     region.buffer->abortWaitRecv();
@@ -119,7 +122,7 @@ void BulkChannel::Impl::CutWaits() {
 }
 
 // When a connection breaks, Gloo fails what waits for a message to begin, but neither what has a part of one nor what has sent a part.
-void BulkChannel::Impl::Look() {
+void GlooBulkChannel::Impl::Look() {
   std::lock_guard lock(mutex);
   if (awaited < 0) return;
   times_gone = is_gone(awaited) ? times_gone + 1 : 0;
@@ -129,7 +132,7 @@ void BulkChannel::Impl::Look() {
 }
 
 template <typename Wait>
-Status BulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
+Status GlooBulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
   struct Watched {
     Watched(Impl& impl, int peer) : impl(impl) { Set(peer); }
     ~Watched() { Set(-1); }
@@ -154,17 +157,17 @@ Status BulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
   return Failed("rank {} {}: {}", peer, what, failure.empty() ? "the communicator was given up" : failure);
 }
 
-BulkChannel::BulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GlooBulkChannel::GlooBulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 // Gloo's loop does not call the handler any more once it is unregistered; the lock says so to whoever checks for races.
-BulkChannel::~BulkChannel() {
+GlooBulkChannel::~GlooBulkChannel() {
   impl_->loop().unregisterDescriptor(impl_->watch.timer.get(), &impl_->watch);
   impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get());
   std::lock_guard lock(impl_->mutex);
 }
 
-Result<std::unique_ptr<BulkChannel>> BulkChannel::Make(std::shared_ptr<gloo::transport::Device> device,
-                                                       std::shared_ptr<gloo::Context> context) {
+Result<std::unique_ptr<GlooBulkChannel>> GlooBulkChannel::Make(
+    std::shared_ptr<gloo::transport::Device> device, std::shared_ptr<gloo::Context> context) {
   auto impl = std::make_unique<Impl>();
   impl->device = std::move(device);
   impl->context = std::move(context);
@@ -182,50 +185,50 @@ Result<std::unique_ptr<BulkChannel>> BulkChannel::Make(std::shared_ptr<gloo::tra
   } catch (const std::exception& error) {
     return Failed("cannot watch an event: {}", GlooMessage(error));
   }
-  return std::unique_ptr<BulkChannel>(new BulkChannel(std::move(impl)));
+  return std::unique_ptr<GlooBulkChannel>(new GlooBulkChannel(std::move(impl)));
 }
 
-int BulkChannel::rank() const { return impl_->context->rank; }
-int BulkChannel::size() const { return impl_->context->size; }
-void BulkChannel::SetIsGone(std::function<bool(int peer)> is_gone) {
+int GlooBulkChannel::rank() const { return impl_->context->rank; }
+int GlooBulkChannel::size() const { return impl_->context->size; }
+void GlooBulkChannel::SetIsGone(std::function<bool(int peer)> is_gone) {
   std::lock_guard lock(impl_->mutex);
   impl_->is_gone = std::move(is_gone);
 }
-void BulkChannel::SetDeadline(Clock::time_point deadline) { impl_->deadline = deadline; }
+void GlooBulkChannel::SetDeadline(Clock::time_point deadline) { impl_->deadline = deadline; }
 
-uint64_t BulkChannel::TagOf(const Fingerprint& fingerprint) {
+uint64_t GlooBulkChannel::TagOf(const Fingerprint& fingerprint) const {
   uint64_t words[2];
   static_assert(sizeof words == sizeof fingerprint);
   memcpy(words, &fingerprint, sizeof words);
   return Mix64(Mix64(words[0]) ^ words[1]) >> kTagBits << kTagBits;
 }
 
-void BulkChannel::BeginOperator() {
+void GlooBulkChannel::BeginOperator() {
   std::lock_guard lock(impl_->mutex);
   if (impl_->regions.size() > kMaxRegions) impl_->regions.clear();
 }
 
-BulkChannel::Region& BulkChannel::RegionOf(const void* data, int64_t bytes) {
+GlooBulkChannel::Region& GlooBulkChannel::RegionOf(const void* data, int64_t bytes) {
   std::lock_guard lock(impl_->mutex);
   auto [place, fresh] = impl_->regions.try_emplace({data, bytes});
-  Region& region = place->second;
+  GlooRegion& region = place->second;
   if (fresh)
     region.buffer = impl_->context->createUnboundBuffer(const_cast<void*>(data), static_cast<size_t>(bytes));
   if (fresh && impl_->aborted) impl_->CutWaits();
   return region;
 }
 
-void BulkChannel::PostReceive(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
+void GlooBulkChannel::PostReceive(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
   impl_->prepared.push_back(
-      {region.buffer.get(), peer, false, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
+      {&BufferOf(region), peer, false, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
 }
 
-void BulkChannel::PostSend(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
+void GlooBulkChannel::PostSend(Region& region, int peer, uint64_t tag, int64_t offset, int64_t bytes) {
   impl_->prepared.push_back(
-      {region.buffer.get(), peer, true, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
+      {&BufferOf(region), peer, true, tag, static_cast<size_t>(offset), static_cast<size_t>(bytes)});
 }
 
-void BulkChannel::Flush() {
+void GlooBulkChannel::Flush() {
   if (impl_->prepared.empty()) return;
   {
     std::lock_guard lock(impl_->mutex);
@@ -236,20 +239,20 @@ void BulkChannel::Flush() {
   [[maybe_unused]] ssize_t written = write(impl_->wake.get(), &one, sizeof one);
 }
 
-Status BulkChannel::WaitReceived(Region& region, int peer) {
-  return impl_->WaitFor(peer, "sent nothing", [&](auto left) { return region.buffer->waitRecv(left); });
+Status GlooBulkChannel::WaitReceived(Region& region, int peer) {
+  return impl_->WaitFor(peer, "sent nothing", [&](auto left) { return BufferOf(region).waitRecv(left); });
 }
 
-Status BulkChannel::WaitSent(Region& region, int peer) {
-  return impl_->WaitFor(peer, "took nothing", [&](auto left) { return region.buffer->waitSend(left); });
+Status GlooBulkChannel::WaitSent(Region& region, int peer) {
+  return impl_->WaitFor(peer, "took nothing", [&](auto left) { return BufferOf(region).waitSend(left); });
 }
 
-void BulkChannel::Abort() {
+void GlooBulkChannel::Abort() {
   std::lock_guard lock(impl_->mutex);
   impl_->CutWaits();
 }
 
-void BulkChannel::Close() {
+void GlooBulkChannel::Close() {
   Abort();
   try {
     impl_->context->closeConnections();
