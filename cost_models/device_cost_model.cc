@@ -106,8 +106,6 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   // Where gradients are in the host's memory, so is what puts some of them together.
   if (offload_ == Offload::kParam && std::holds_alternative<CopyTensors>(op.kind)) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
-  if (op.phase == Phase::kRecompute && framework_.residuals.recompute != 1)
-    time = time.Scaled(framework_.residuals.recompute);
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }
 

@@ -70,7 +70,6 @@ double& Residual(ResidualFactors& factors, std::string_view name) {
   if (name == "loss") return factors.loss;
   if (name == "optimizer") return factors.optimizer;
   if (name == "memory") return factors.memory;
-  if (name == "recompute") return factors.recompute;
   WT_CHECK(name == "link");
   return factors.link;
 }

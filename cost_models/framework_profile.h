@@ -44,13 +44,12 @@ struct ResidualFactors {
   double attention = 1;  // all its kernels
   double loss = 1;       // and embeddings: what works on the vocabulary
   double optimizer = 1;
-  double memory = 1;     // other kernels that move bytes
-  double recompute = 1;  // on top of these: forwards that backward runs again
-  double link = 1;       // collectives and messages
+  double memory = 1;  // other kernels that move bytes
+  double link = 1;    // collectives and messages
 };
 // In the order of the JSON.
 inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",
-                                                 "optimizer", "memory", "recompute", "link"};
+                                                 "optimizer", "memory", "link"};
 double& Residual(ResidualFactors& factors, std::string_view name);
 
 struct FrameworkProfile {

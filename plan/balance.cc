@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/axes.h"
 #include "plan/model.h"
 #include "plan/schedule_check.h"
 #include "plan/schedule_csv.h"
@@ -26,6 +27,8 @@ class BareHooks : public ModelHooks {
   bool HoldsValue(int) const override { return true; }
   void Ready(int) override {}
   void Wrote(int) override {}
+  // REQUIRES: a buffer of Values.
+  int ParameterOf(BufferId buffer) const { return buffer - values_.front().buffer; }
 
  private:
   std::vector<Slice> values_;
@@ -47,10 +50,11 @@ double CostOf(const LayerCosts& costs, int64_t first, int64_t end) {
 }
 
 // Bytes that a rank keeps for a parameter between steps and in the backward.
-double StateBytes(const Scenario& scenario) {
+double StateBytes(const Scenario& scenario, bool of_experts) {
   const double gradients = 4, values = 4, moments = scenario.optimizer.kind == OptimizerKind::kSgd ? 0 : 8;
   const DataParallelSpec& data = scenario.parallel.data;
-  const double ranks = static_cast<double>(std::max<int64_t>(data.size, 1));
+  const int64_t same = of_experts ? scenario.parallel.expert.size : 1;  // of a shard group only every so many
+  const double ranks = static_cast<double>(std::max<int64_t>(ShardRanks(scenario) / same, 1));
   if (data.kind == DataParallelKind::kFsdp) return (values + gradients + moments) / ranks;
   if (data.kind == DataParallelKind::kZero1) return values + gradients + moments / ranks;
   return values + gradients * (data.kind == DataParallelKind::kDdp ? 2 : 1) + moments;
@@ -84,7 +88,7 @@ class PartsOfModel {
     const Program program = builder.Finish();
     AddTimes(program);
     AddActivations(program, role);
-    AddStates(program, role);
+    AddStates(program, role, hooks);
     return std::move(parts_);
   }
 
@@ -117,7 +121,7 @@ class PartsOfModel {
   }
 
   // A parameter belongs to where it is used first; tied weights to both ends.
-  void AddStates(const Program& program, const Role& role) {
+  void AddStates(const Program& program, const Role& role, const BareHooks& hooks) {
     std::map<std::pair<BufferId, int>, bool> seen;  // by buffer and layer
     for (const Op& op : program.ops) {
       if (IsMemory(op.kind) || op.phase != Phase::kForward) continue;
@@ -125,8 +129,9 @@ class PartsOfModel {
         if (role.buffers[slice.buffer].category != Category::kParameters) continue;
         const int place = op.layer >= 0 ? op.layer : IsInput(op.kind) ? -1 : -2;
         if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
+        const bool of_experts = role.parameters[hooks.ParameterOf(slice.buffer)].is_of_experts();
         PartOf(parts_.states, op.layer, IsInput(op.kind)) +=
-            StateBytes(scenario_) * static_cast<double>(slice.elements);
+            StateBytes(scenario_, of_experts) * static_cast<double>(slice.elements);
       }
     }
   }

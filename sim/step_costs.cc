@@ -48,10 +48,7 @@ class Resolver {
 
   OpCosts& CostsOf(size_t role, OpIndex op) {
     OpCosts*& costs = of_op_[role][op];
-    if (costs == nullptr) {
-      const Op& of = schedule_.plan->roles[role].steady.ops[op];
-      costs = &of_key_[{CostKey(of.kind), of.phase == Phase::kRecompute}];
-    }
+    if (costs == nullptr) costs = &of_key_[CostKey(schedule_.plan->roles[role].steady.ops[op].kind)];
     return *costs;
   }
 
@@ -98,9 +95,8 @@ class Resolver {
   const StepSchedule& schedule_;
   const CostModel& model_;
   StepCosts costs_;
-  std::map<std::pair<std::string, bool>, OpCosts>
-      of_key_;                                // by key, and whether recomputed; nodes stay where they are
-  std::vector<std::vector<OpCosts*>> of_op_;  // by role and operator
+  std::unordered_map<std::string, OpCosts> of_key_;  // nodes stay where they are
+  std::vector<std::vector<OpCosts*>> of_op_;         // by role and operator
   std::map<std::tuple<AxisId, int32_t, std::string>, int32_t> communication_of_key_;
 };
 
