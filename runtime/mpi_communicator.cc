@@ -183,12 +183,18 @@ class MpiRunner : public OperatorRunner {
     const Result<bool> any_left = store_.Has(LeftKey(-1));
     if (!any_left || !*any_left) return Ok();
     for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer == options_.rank) continue;
+      if (peer == options_.rank || !TakesPart(peer)) continue;
       const auto left = store_.Get(LeftKey(peer), milliseconds(0));
       if (left && !Done::Parse(*left).Covers(*current_, options_.rank))
         return Failed("rank {} has left the group", peer);
     }
     return Ok();
+  }
+  // Of a message the other end only; of a collective all.
+  bool TakesPart(int peer) const {
+    const bool is_message =
+        current_->operation == GroupOperation::kSend || current_->operation == GroupOperation::kReceive;
+    return !is_message || peer == current_->peer;
   }
   std::string LeftKey(int rank) const {
     return "left/" + options_.name + "/" + (rank < 0 ? "any" : std::to_string(rank));
