@@ -183,6 +183,11 @@ Result<void*> DirectChannel::Take(int peer, const Fingerprint& expected) {
   return static_cast<void*>(message.bytes);
 }
 
+bool DirectChannel::IsGone(int peer) const {
+  pollfd entry = {peers_[peer].socket.get(), POLLRDHUP, 0};  // one that is not valid is ignored
+  return poll(&entry, 1, 0) > 0;
+}
+
 void DirectChannel::Abort() {
   for (Peer& peer : peers_)
     if (peer.socket.valid()) shutdown(peer.socket.get(), SHUT_RDWR);

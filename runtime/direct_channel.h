@@ -49,6 +49,8 @@ class DirectChannel : public MessageChannel {
 
   // Makes the wait in progress and all later ones fail at once. From any thread.
   void Abort();
+  // Has the peer closed its end, or died? What it sent before may still be to be received. From any thread.
+  bool IsGone(int peer) const;
   // Cuts the connections, so that the peers fail, too.
   void Close() { Abort(); }
 

@@ -8,10 +8,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -33,6 +35,9 @@ gloo::transport::UnboundBuffer& BufferOf(BulkChannel::Region& region) {
 
 constexpr size_t kMaxRegions = 256;  // kept; a program has a few for each bucket
 constexpr int kTagBits = 24;
+// How often a wait looks whether its peer is gone, and how often it must have been: what was on its way then gets that long to end the wait well.
+constexpr std::chrono::milliseconds kWatchPeriod{250};
+constexpr int kTimesGone = 8;
 
 struct Post {
   gloo::transport::UnboundBuffer* buffer;
@@ -43,6 +48,18 @@ struct Post {
 
   void Issue() const {
     send ? buffer->send(peer, tag, offset, bytes) : buffer->recv(peer, tag, offset, bytes);
+  }
+};
+
+// Called by Gloo's event loop every kWatchPeriod.
+struct Watch : gloo::transport::tcp::Handler {
+  FileDescriptor timer;
+  std::function<void()> look;
+
+  void handleEvents(int) override {
+    uint64_t count;
+    [[maybe_unused]] ssize_t drained = read(timer.get(), &count, sizeof count);
+    look();
   }
 };
 
@@ -62,12 +79,17 @@ struct GlooBulkChannel::Impl : gloo::transport::tcp::Handler {
   std::map<std::pair<const void*, int64_t>, GlooRegion> regions;
   std::string failure;  // of a post
   bool aborted = false;
+  int awaited = -1;  // the peer of the wait in progress
+  int times_gone = 0;
+  std::function<bool(int peer)> is_gone = [](int) { return false; };
 
+  Watch watch;
   std::vector<Post> issuing;  // the loop's own
 
   gloo::transport::tcp::Device& loop() { return static_cast<gloo::transport::tcp::Device&>(*device); }
   void handleEvents(int) override;
   void CutWaits();
+  void Look();
   template <typename Wait>
   Status WaitFor(int peer, const char* what, Wait wait);
 };
@@ -99,12 +121,33 @@ void GlooBulkChannel::Impl::CutWaits() {
   }
 }
 
+// When a connection breaks, Gloo fails what waits for a message to begin, but neither what has a part of one nor what has sent a part.
+void GlooBulkChannel::Impl::Look() {
+  std::lock_guard lock(mutex);
+  if (awaited < 0) return;
+  times_gone = is_gone(awaited) ? times_gone + 1 : 0;
+  if (times_gone < kTimesGone) return;
+  failure = "it is gone, within a message";
+  CutWaits();
+}
+
 template <typename Wait>
 Status GlooBulkChannel::Impl::WaitFor(int peer, const char* what, Wait wait) {
+  struct Watched {
+    Watched(Impl& impl, int peer) : impl(impl) { Set(peer); }
+    ~Watched() { Set(-1); }
+    void Set(int peer) {
+      std::lock_guard lock(impl.mutex);
+      impl.awaited = peer;
+      impl.times_gone = 0;
+    }
+    Impl& impl;
+  };
   const auto start = Clock::now();
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - start);
   left = std::max(left, std::chrono::milliseconds(1));  // Gloo takes 0 for no limit
   try {
+    const Watched watched(*this, peer);
     if (wait(left)) return Ok();
   } catch (const std::exception& error) {
     if (Clock::now() >= deadline) return Failed("rank {} {} within {} ms", peer, what, left.count());
@@ -118,6 +161,7 @@ GlooBulkChannel::GlooBulkChannel(std::unique_ptr<Impl> impl) : impl_(std::move(i
 
 // Gloo's loop does not call the handler any more once it is unregistered; the lock says so to whoever checks for races.
 GlooBulkChannel::~GlooBulkChannel() {
+  impl_->loop().unregisterDescriptor(impl_->watch.timer.get(), &impl_->watch);
   impl_->loop().unregisterDescriptor(impl_->wake.get(), impl_.get());
   std::lock_guard lock(impl_->mutex);
 }
@@ -128,9 +172,16 @@ Result<std::unique_ptr<GlooBulkChannel>> GlooBulkChannel::Make(
   impl->device = std::move(device);
   impl->context = std::move(context);
   impl->wake = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!impl->wake.valid()) return Failed("cannot make an event: {}", strerror(errno));
+  impl->watch.timer = FileDescriptor(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!impl->wake.valid() || !impl->watch.timer.valid())
+    return Failed("cannot make an event: {}", strerror(errno));
+  impl->watch.look = [impl = impl.get()] { impl->Look(); };
+  const timespec period = {0, std::chrono::nanoseconds(kWatchPeriod).count()};
+  const itimerspec times = {period, period};
+  timerfd_settime(impl->watch.timer.get(), 0, &times, nullptr);
   try {
     impl->loop().registerDescriptor(impl->wake.get(), EPOLLIN, impl.get());
+    impl->loop().registerDescriptor(impl->watch.timer.get(), EPOLLIN, &impl->watch);
   } catch (const std::exception& error) {
     return Failed("cannot watch an event: {}", GlooMessage(error));
   }
@@ -139,6 +190,10 @@ Result<std::unique_ptr<GlooBulkChannel>> GlooBulkChannel::Make(
 
 int GlooBulkChannel::rank() const { return impl_->context->rank; }
 int GlooBulkChannel::size() const { return impl_->context->size; }
+void GlooBulkChannel::SetIsGone(std::function<bool(int peer)> is_gone) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->is_gone = std::move(is_gone);
+}
 void GlooBulkChannel::SetDeadline(Clock::time_point deadline) { impl_->deadline = deadline; }
 
 uint64_t GlooBulkChannel::TagOf(const Fingerprint& fingerprint) const {

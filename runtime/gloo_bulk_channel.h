@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "runtime/bulk_channel.h"
@@ -28,6 +29,8 @@ class GlooBulkChannel : public BulkChannel {
   int rank() const override;
   int size() const override;
   void SetDeadline(Clock::time_point deadline);
+  // Whether a peer has left or died, of which waits for it fail within seconds. Called from Gloo's event loop while a wait is in progress.
+  void SetIsGone(std::function<bool(int peer)> is_gone);
 
   // Of the whole fingerprint, so that ranks which are at different operators never get each other's data; the last 24 bits count.
   uint64_t TagOf(const Fingerprint& fingerprint) const override;

@@ -35,6 +35,7 @@ class GlooRunner : public OperatorRunner {
     WT_ASSIGN_OR_RETURN(direct_, DirectChannel::Make(std::move(connections.direct)));
     WT_ASSIGN_OR_RETURN(bulk_,
                         GlooBulkChannel::Make(std::move(connections.device), std::move(connections.bulk)));
+    bulk_->SetIsGone([this](int peer) { return direct_->IsGone(peer); });
     ticker_->Stop();
     return Ok();
   }

@@ -10,6 +10,8 @@ using std::chrono::milliseconds;
 // After a failure, how long peers get to say where they are. Those that the same deadline hit are late by
 // their skew only.
 constexpr milliseconds kViewsTime{500};
+// Who failed first cuts its connections a moment before it has said where it is.
+constexpr milliseconds kCutTime{100};
 constexpr char kAny[] = "any";
 
 }  // namespace
@@ -32,7 +34,7 @@ bool OperatorFailures::AnyFailed() {
 std::string OperatorFailures::PeerViews(const GroupOperator& op, bool timed_out) {
   const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
   if (!store_.Set(Key(std::to_string(rank_)), view) || !store_.Set(Key(kAny), "")) return "";
-  const auto deadline = Clock::now() + (timed_out ? kViewsTime : milliseconds(0));
+  const auto deadline = Clock::now() + (timed_out ? kViewsTime : kCutTime);
   std::string text;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;

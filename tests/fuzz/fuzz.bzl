@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_test")
 
-def fuzz_test(name, deps, max_len = 16384):
+def fuzz_test(name, deps, max_len = 16384, mutations = 20000):
     """A test that runs a target on its seeds and on mutations of them.
 
     Ordinarily, in any build, with the mutations of mutate_main.cc: always the same number, always the same ones. With --config=fuzz
@@ -12,6 +12,7 @@ def fuzz_test(name, deps, max_len = 16384):
       name: the target; NAME_fuzz.cc is its source, corpus/NAME has its seeds, NAME_fuzz is the test.
       deps: what the source includes.
       max_len: libFuzzer's largest input, bytes.
+      mutations: without libFuzzer, how many.
     """
     cc_test(
         name = name + "_fuzz",
@@ -30,7 +31,7 @@ def fuzz_test(name, deps, max_len = 16384):
                 "-print_final_stats=1",
             ],
             "//conditions:default": [
-                "--runs=20000",
+                "--runs=%d" % mutations,
                 "--seconds=10",
             ],
         }) + ["tests/fuzz/corpus/" + name],

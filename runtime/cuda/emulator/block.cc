@@ -20,6 +20,14 @@ constexpr size_t kStackBytes = 256 << 10;
   abort();
 }
 
+// ThreadSanitizer takes the fibers for what they are, parts of one thread, and keeps one stack of calls for all of them. What never returns
+// must not be on it, or every fiber of every block would leave its last calls there.
+#if defined(__SANITIZE_THREAD__)
+#define WT_NOT_ON_CALL_STACK __attribute__((no_sanitize("thread"), noinline))
+#else
+#define WT_NOT_ON_CALL_STACK
+#endif
+
 // A stack with the registers to go on with on top of it. swapcontext asks the kernel for the signal mask at every switch, which takes ten
 // times as long as the switch; so x86-64 has its own, where no sanitizer has to know about stacks.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -68,7 +76,7 @@ class Context {
     context_.uc_stack.ss_size = bytes;
     makecontext(&context_, enter, 0);
   }
-  void SwitchTo(Context& other) { swapcontext(&context_, &other.context_); }
+  WT_NOT_ON_CALL_STACK void SwitchTo(Context& other) { swapcontext(&context_, &other.context_); }
 
  private:
   ucontext_t context_;
@@ -118,7 +126,7 @@ class BlockRun {
   void* shared() { return shared_.get(); }
   Fiber& fiber() { return *fibers_[static_cast<size_t>(current_)]; }
 
-  void Wait(State at) {
+  WT_NOT_ON_CALL_STACK void Wait(State at) {
     fiber().state = at;
     fiber().context.SwitchTo(scheduler_);
   }
@@ -150,7 +158,7 @@ class BlockRun {
     shared_.reset(static_cast<char*>(aligned_alloc(128, (shared_bytes_ + 127) / 128 * 128)));
   }
 
-  static void Enter();
+  WT_NOT_ON_CALL_STACK static void Enter();
 
   void Start(int thread) {
     Fiber& fiber = *fibers_[static_cast<size_t>(thread)];
