@@ -29,14 +29,14 @@ Result<StepOfRank> ParseStepOfRank(const std::string& bytes);
 // Over all ranks.
 struct StepSummary {
   int64_t step = 0;
-  double loss = 0, max_loss = 0;             // mean and maximum over the ranks that have one
-  std::optional<double> gradient_norm;       // before clipping; only a program that clips computes it
-  std::optional<LossScaleState> loss_scale;  // for the next step; only where the loss is scaled
-  Duration time;                             // the slowest rank's
-  Bytes allocated, reserved;                 // the largest rank's
-  double tokens_per_s = 0, tflops = 0;       // of a device; model FLOPs of the PaLM convention
-  std::optional<double> mfu;                 // a fraction
-  const char* throughput_name = "tps";       // "sps", samples: of an MLP
+  double loss = 0, max_loss = 0;                  // mean and maximum over the ranks that have one
+  std::optional<double> gradient_norm = {};       // before clipping; only a program that clips computes it
+  std::optional<LossScaleState> loss_scale = {};  // for the next step; only where the loss is scaled
+  Duration time = {};                             // the slowest rank's
+  Bytes allocated = {}, reserved = {};            // the largest rank's
+  double tokens_per_s = 0, tflops = 0;            // of a device; model FLOPs of the PaLM convention
+  std::optional<double> mfu = {};                 // a fraction
+  const char* throughput_name = "tps";            // "sps", samples: of an MLP
 };
 
 // `ranks` is not empty; `peak` is a device's dense peak, 0 where it is not known.

@@ -56,7 +56,9 @@ template <typename V>
 void Describe(V& v, ModelSpec& model) {
   TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
-  v.InputOnly("config", "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral or mixtral model");
+  v.InputOnly(
+      "config",
+      "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral or mixtral model");
   v.Word("kind", model.kind, "default transformer");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");

@@ -54,6 +54,11 @@ class Chooser {
   void Word(std::string_view, E& value, std::string_view) {
     value = Choose(std::span(windtunnel::Words<E>::table), windtunnel::Word<E>{{}, value}).value;
   }
+  template <typename E>
+  void WordOrNumber(std::string_view key, E& value, double& number, const Bounds&, std::string_view doc) {
+    Word(key, value, doc);
+    number = Choose(std::array{0.0, 1.0, 128.0}, number);
+  }
   void Path(std::string_view, std::string& value, const TextRule& rule, std::string_view) {
     value = Choose(std::span(rule.words), value);
   }
