@@ -4,10 +4,11 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
-#include <signal.h>
 
 #include <stdexcept>
 #include <vector>
+
+#include "runtime/socket.h"
 
 namespace windtunnel {
 namespace {
@@ -50,11 +51,6 @@ std::shared_ptr<gloo::Context> ConnectMesh(Store& store, const GlooOptions& opti
   RendezvousStore rendezvous(store, "gloo/" + options.name + "/" + mesh + "/", options.timeout);
   context->connectFullMesh(rendezvous, device);
   return context;
-}
-
-void IgnoreBrokenPipes() {
-  struct sigaction action = {};
-  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace

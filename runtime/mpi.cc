@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "runtime/socket.h"
+
 namespace windtunnel {
 namespace {
 
@@ -22,6 +24,7 @@ Status StartMpi() {
   MPI_Finalized(&ended);
   if (ended) return Failed("MPI has been ended in this process and cannot be started again");
   if (running) return Ok();
+  IgnoreBrokenPipes();  // between nodes messages go over TCP
   int provided = MPI_THREAD_SINGLE;
   if (const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
       error != MPI_SUCCESS)

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +18,11 @@ namespace windtunnel {
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) close(fd_);
+}
+
+void IgnoreBrokenPipes() {
+  struct sigaction action = {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
 int MillisecondsUntil(SocketClock::time_point deadline) {

@@ -30,6 +30,9 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// Ignores SIGPIPE for the process from then on, unless it has a handler: for libraries that write to sockets whose peer may have died.
+void IgnoreBrokenPipes();
+
 using SocketClock = std::chrono::steady_clock;
 
 // Milliseconds until `deadline`, rounded up, at least 0: what poll() takes.
