@@ -4,9 +4,10 @@ namespace windtunnel {
 
 // A shard group has all experts, unless there are more expert ranks than it has ranks: those then have it several times.
 NormRanks NormRanksOf(const StrategyContext& context) {
-  const bool lacks_experts = context.expert.ranks() > context.shard.ranks();
-  NormRanks ranks{context.model_parts, lacks_experts ? context.expert.ranks() / context.shard.ranks() : 1};
-  ranks.axes.insert(ranks.axes.begin(), lacks_experts ? &context.expert : &context.shard);
+  const bool lacks_experts = context.expert.ranks() > context.dense.shard.ranks();
+  NormRanks ranks{context.model_parts,
+                  lacks_experts ? context.expert.ranks() / context.dense.shard.ranks() : 1};
+  ranks.axes.insert(ranks.axes.begin(), lacks_experts ? &context.expert : &context.dense.shard);
   return ranks;
 }
 

@@ -9,24 +9,31 @@
 
 namespace windtunnel {
 
+// Over which ranks parameters and their optimizer states are spread.
+struct StateRanks {
+  CollectiveStream& all;        // data-parallel ranks that hold the same values
+  CollectiveStream& shard;      // those that one copy of the states is sharded over
+  CollectiveStream& replicate;  // those that hold the same shard
+};
+
 // What a strategy is built from. All outlive it.
 struct StrategyContext {
   const Scenario& scenario;
   Role& role;
   const std::vector<Module>& modules;
-  CollectiveStream& data;              // all data-parallel ranks
-  CollectiveStream& shard;             // those that one copy of the states is sharded over
-  CollectiveStream& replicate;         // those that hold the same shard
-  CollectiveStream& tensor;            // those that have parts of the same weights
-  CollectiveStream& expert;            // those that share the experts
-  CollectiveStream& expert_data;       // those of `data` that have the same experts
-  CollectiveStream& expert_shard;      // those of `expert_data` that states of experts are sharded over
-  CollectiveStream& expert_replicate;  // those that hold the same shard of them
+  StateRanks dense;          // of what all data-parallel ranks have
+  StateRanks of_experts;     // of experts, where ranks share them
+  CollectiveStream& tensor;  // ranks that have parts of the same weights
+  CollectiveStream& expert;  // ranks that share the experts
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>
       model_parts;               // over which the parts of one model are spread: pipeline stages
   bool splits_backward = false;  // some gradients of weights are made apart from those of inputs
+
+  const StateRanks& RanksOf(const Parameter& parameter) const {
+    return parameter.is_of_experts() ? of_experts : dense;
+  }
 };
 
 // Over which ranks the norm of sharded gradients is summed: they hold all parts of the model's, and each part of what is not of experts

@@ -12,7 +12,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       micro_batches_(context.scenario.batch.accumulate),
-      data_(context.data),
+      data_(context.dense.all),
       tensor_(context.tensor),
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies),
@@ -30,9 +30,9 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     UnitState unit;
     unit.name = spec.name;
     unit.parameters = spec.parameters;
-    const bool of_experts = role_.parameters[spec.parameters.front()].is_of_experts();
-    unit.shard_axis = of_experts ? &context.expert_shard : &context.shard;
-    unit.replicate = of_experts ? &context.expert_replicate : &context.replicate;
+    const StateRanks& of_states = context.RanksOf(role_.parameters[spec.parameters.front()]);
+    unit.shard_axis = &of_states.shard;
+    unit.replicate = &of_states.replicate;
     unit.layout = MakeShardLayout(spec, role_.parameters, unit.ranks(), spec_.version);
     unit_of_module_[spec.module] = static_cast<int>(units_.size());
     for (size_t i = 0; i < spec.parameters.size(); ++i) {
@@ -243,7 +243,7 @@ Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
     }
   }
   for (const Parameter& parameter : context.role.parameters) {
-    if (parameter.is_shared && spec.version == 1 && context.shard.ranks() > 1) {
+    if (parameter.is_shared && spec.version == 1 && context.dense.shard.ranks() > 1) {
       return InvalidInput(
           "parallel.data.version: 1 cannot sum the gradients of {} between two pipeline stages, whose flat "
           "shards do not "

@@ -109,7 +109,7 @@ Zero::Zero(const StrategyContext& context)
       optimizer_spec_(context.scenario.optimizer),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
-      data_(context.data),
+      data_(context.dense.all),
       tensor_(context.tensor),
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies) {
@@ -168,10 +168,10 @@ void Zero::MakeBuckets(const StrategyContext& context) {
       offset_[parameter] = bucket.elements;
       bucket.elements += role_.parameters[parameter].elements;
     }
-    const bool of_experts = role_.parameters[bucket.parameters.front()].is_of_experts();
-    bucket.shard_axis = of_experts ? &context.expert_shard : &context.shard;
-    bucket.replicate = of_experts ? &context.expert_replicate : &context.replicate;
-    bucket.all = of_experts ? &context.expert_data : &context.data;
+    const StateRanks& of_states = context.RanksOf(role_.parameters[bucket.parameters.front()]);
+    bucket.shard_axis = &of_states.shard;
+    bucket.replicate = &of_states.replicate;
+    bucket.all = &of_states.all;
     const int ranks = bucket.shard_axis->ranks();
     bucket.shard = (bucket.elements + ranks - 1) / ranks;
     MakeBuffers(bucket, fmt::format("bucket {}", buckets_.size()));

@@ -24,19 +24,13 @@ class Driver {
     AddStreams();
     const DataParallelKind kind = scenario_.parallel.data.kind;
     const bool is_zero = kind == DataParallelKind::kZero1;
-    CollectiveStream& shard = is_zero ? *data_ : *alone_;
-    CollectiveStream& replicate = is_zero ? *alone_ : *data_;
     StrategyContext context{.scenario = scenario_,
                             .role = role_,
                             .modules = modules_,
-                            .data = *data_,
-                            .shard = shard,
-                            .replicate = replicate,
+                            .dense = {*data_, is_zero ? *data_ : *alone_, is_zero ? *alone_ : *data_},
+                            .of_experts = {*alone_, *alone_, *alone_},
                             .tensor = *tensor_,
                             .expert = *alone_,
-                            .expert_data = *alone_,
-                            .expert_shard = *alone_,
-                            .expert_replicate = *alone_,
                             .copies = kComputeStream,
                             .host = -1,
                             .model_parts = {tensor_, pipeline_}};

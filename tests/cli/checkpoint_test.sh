@@ -2,11 +2,8 @@
 # Checkpoints, weights of other programs, and evaluation, as a user meets them.
 # Usage: checkpoint_test.sh BINARY READ_SAFETENSORS
 set -u
-windtunnel=$(realpath "$1")
+source "$(dirname "$0")/begin.sh"
 reader=$(realpath "$2")
-work=${TEST_TMPDIR:?}
-export XDG_CACHE_HOME=$work/cache TMPDIR=$work
-unset RANK WORLD_SIZE
 cd "$work" || exit 1
 
 fail() {

@@ -3,10 +3,7 @@
 # that another launcher starts.
 # Usage: faults_test.sh BINARY
 set -u
-windtunnel=$(realpath "$1")
-work=${TEST_TMPDIR:?}
-export XDG_CACHE_HOME=$work/cache TMPDIR=$work
-unset RANK WORLD_SIZE
+source "$(dirname "$0")/begin.sh"
 
 fail() {
   echo "FAILED: $*"
@@ -35,19 +32,6 @@ start_run() {
     sleep 0.1
   done
   fail "the ranks did not start: $(cat "$work/err.txt")"
-}
-
-# Fails when one of the processes "$@" is alive (a zombie that init has not reaped yet is not).
-expect_gone() {
-  for _ in $(seq 50); do
-    alive=
-    for pid in "$@"; do
-      state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && alive="$alive $pid"
-    done
-    [ -z "$alive" ] && return
-    sleep 0.1
-  done
-  fail "still alive:$alive"
 }
 
 # A rank is killed in the middle of a step.

@@ -3,10 +3,7 @@
 # Slurm's, a launcher on each of several nodes. And whatever keeps ranks from finding each other is named.
 # Usage: launchers_test.sh BINARY
 set -u
-windtunnel=$(realpath "$1")
-work=${TEST_TMPDIR:?}
-export XDG_CACHE_HOME=$work/cache TMPDIR=$work
-unset RANK WORLD_SIZE
+source "$(dirname "$0")/begin.sh"
 failures=0
 
 fail() {

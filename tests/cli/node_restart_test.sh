@@ -3,10 +3,7 @@
 # all once it may not any more; a launcher that dies ends them all at once. Nothing hangs, nothing is left.
 # Usage: node_restart_test.sh BINARY
 set -u
-windtunnel=$(realpath "$1")
-work=${TEST_TMPDIR:?}
-export XDG_CACHE_HOME=$work/cache TMPDIR=$work
-unset RANK WORLD_SIZE
+source "$(dirname "$0")/begin.sh"
 cd "$work" || exit 1
 port=$((20000 + $$ % 20000))
 
@@ -56,18 +53,6 @@ ends_with() {
   wait "${launchers[$1]}"
   local status=$?
   [ $status = "$2" ] || fail "node $1 ended with status $status, expected $2"
-}
-
-expect_gone() {
-  for _ in $(seq 50); do
-    alive=
-    for pid in "$@"; do
-      state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && alive="$alive $pid"
-    done
-    [ -z "$alive" ] && return
-    sleep 0.1
-  done
-  fail "still alive:$alive"
 }
 
 # A rank dies on either node, one after the other: the end is the undisturbed run's, bit by bit, over both backends.

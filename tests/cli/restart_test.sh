@@ -2,11 +2,8 @@
 # Ranks that are killed come back from the last checkpoint, ranks that are silent are named in time, and the flight record tells.
 # Usage: restart_test.sh BINARY KILL_CAMPAIGN
 set -u
-windtunnel=$(realpath "$1")
+source "$(dirname "$0")/begin.sh"
 campaign=$(realpath "$2")
-work=${TEST_TMPDIR:?}
-export XDG_CACHE_HOME=$work/cache TMPDIR=$work
-unset RANK WORLD_SIZE
 cd "$work" || exit 1
 
 fail() {

@@ -2,11 +2,8 @@
 # What `run` says of steps while they run: lines on standard error, and event files that another program reads.
 # Usage: tensorboard_test.sh BINARY READ_EVENTS
 set -u
-windtunnel=$(realpath "$1")
+source "$(dirname "$0")/begin.sh"
 read_events=$2
-work=${TEST_TMPDIR:?}
-export XDG_CACHE_HOME=$work/cache TMPDIR=$work
-unset RANK WORLD_SIZE
 
 fail() {
   echo "FAILED: $*"

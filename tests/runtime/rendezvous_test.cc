@@ -155,12 +155,18 @@ TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
   other.join();
 }
 
-TEST(NodeGroup, ANodeThatIsGoneIsNamedToAllWhateverElseTheySay) {
+// Of one job, in this process.
+std::pair<std::unique_ptr<NodeGroup>, std::unique_ptr<NodeGroup>> TwoNodes() {
   const int port = FreePort();
   std::unique_ptr<NodeGroup> second;
   std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
   auto first = *NodeGroup::Meet(OfNode(0, port), "x");
   other.join();
+  return {std::move(first), std::move(second)};
+}
+
+TEST(NodeGroup, ANodeThatIsGoneIsNamedToAllWhateverElseTheySay) {
+  auto [first, second] = TwoNodes();
   EXPECT_TRUE(first->Announce("run"));
   EXPECT_TRUE(first->AllThere());
   first->Fail("rank 0 exited with status 1");
@@ -172,11 +178,7 @@ TEST(NodeGroup, ANodeThatIsGoneIsNamedToAllWhateverElseTheySay) {
 }
 
 TEST(NodeGroup, ANodeThatLeavesSaysWhy) {
-  const int port = FreePort();
-  std::unique_ptr<NodeGroup> second;
-  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
-  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
-  other.join();
+  auto [first, second] = TwoNodes();
   second->Leave("interrupted by signal 2 (Interrupt)");
   EXPECT_EQ(first->ReasonToEnd(), "node 1 is gone: interrupted by signal 2 (Interrupt)");
   second.reset();
@@ -185,11 +187,7 @@ TEST(NodeGroup, ANodeThatLeavesSaysWhy) {
 }
 
 TEST(NodeGroup, WrongInputIsOfOneJob) {
-  const int port = FreePort();
-  std::unique_ptr<NodeGroup> second;
-  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
-  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
-  other.join();
+  auto [first, second] = TwoNodes();
   EXPECT_TRUE(first->Announce("run"));
   EXPECT_TRUE(*second->Next());
   EXPECT_FALSE(first->FoundInputWrong());
@@ -201,12 +199,8 @@ TEST(NodeGroup, WrongInputIsOfOneJob) {
 }
 
 TEST(NodeGroup, TheOthersNoticeThatTheFirstNodeIsGone) {
-  const int port = FreePort();
-  std::unique_ptr<NodeGroup> second;
-  std::thread other([&] { second = *NodeGroup::Meet(OfNode(1, port), "x"); });
-  auto first = *NodeGroup::Meet(OfNode(0, port), "x");
-  other.join();
-  std::thread leaves([&] { first.reset(); });  // waits for the other's farewell
+  auto [first, second] = TwoNodes();
+  std::thread leaves([&first = first] { first.reset(); });  // waits for the other's farewell
   EXPECT_FALSE(*second->Next());
   leaves.join();
   EXPECT_NE(second->ReasonToEnd().find("node 0 is gone"), std::string::npos);

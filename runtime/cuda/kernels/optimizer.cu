@@ -61,6 +61,21 @@ struct SquareRootKernel {
   }
 };
 
+// change(element) for every element of the block's chunks.
+template <int kThreads, int kMost, typename Change>
+WT_DEVICE void ChangeEach(const ChunkTable<kMost>& table, float* const (&x)[kMost], Change change) {
+  table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
+    float* const at = x[tensor] + begin;
+    ForEachPiece<kFloats>(end - begin, AlignedHere(at), Thread(), kThreads, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      Pack<float, kPiece> v = Load<kPiece>(at + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) change(v.at[j]);
+      Store(at + i, v);
+    });
+  });
+}
+
 struct ClipKernel {
   static constexpr int kThreads = 512, kMost = 96;
   ChunkTable<kMost> table = {};
@@ -72,16 +87,7 @@ struct ClipKernel {
     const double factor = max_norm / (static_cast<double>(*norm) + 1e-6);
     if (factor >= 1.0) return;  // a NaN norm goes on, and spreads
     const float scale = static_cast<float>(factor);
-    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
-      float* const at = x[tensor] + begin;
-      ForEachPiece<kFloats>(end - begin, AlignedHere(at), Thread(), kThreads, [&](auto width, int64_t i) {
-        constexpr int kPiece = decltype(width)::value;
-        Pack<float, kPiece> v = Load<kPiece>(at + i);
-        WT_UNROLL
-        for (int j = 0; j < kPiece; ++j) v.at[j] *= scale;
-        Store(at + i, v);
-      });
-    });
+    ChangeEach<kThreads>(table, x, [&](float& value) { value *= scale; });
   }
 };
 
@@ -104,20 +110,11 @@ struct UnscaleKernel {
   WT_DEVICE void operator()() const {
     const float factor = static_cast<float>(1.0 / static_cast<double>(*scale));
     bool is_finite = true;
-    table.ForEachOfBlock([&](int tensor, int64_t begin, int64_t end) {
-      float* const at = x[tensor] + begin;
-      ForEachPiece<kFloats>(end - begin, AlignedHere(at), Thread(), kThreads, [&](auto width, int64_t i) {
-        constexpr int kPiece = decltype(width)::value;
-        Pack<float, kPiece> v = Load<kPiece>(at + i);
-        WT_UNROLL
-        for (int j = 0; j < kPiece; ++j) {
-          uint32_t bits = 0;
-          memcpy(&bits, &v.at[j], sizeof(bits));
-          is_finite = is_finite && (bits & 0x7f800000u) != 0x7f800000u;
-          v.at[j] *= factor;
-        }
-        Store(at + i, v);
-      });
+    ChangeEach<kThreads>(table, x, [&](float& value) {
+      uint32_t bits = 0;
+      memcpy(&bits, &value, sizeof(bits));
+      is_finite = is_finite && (bits & 0x7f800000u) != 0x7f800000u;
+      value *= factor;
     });
     if (!is_finite) *found_inf = 1.0f;
   }
