@@ -102,7 +102,7 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
   c.b.Add(CombineTokens{rows, /*weighted=*/true}, name + ".combine",
           {saved.returned, saved.slots, saved.weights}, {y});
-  return c.SumOverRanks(y, name);
+  return c.SumOverRanks(y, name, LayerContext::Neighbor::kElementwise);
 }
 
 Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {

@@ -4,52 +4,65 @@
 
 namespace windtunnel {
 
-Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum) const {
+using Neighbor = LayerContext::Neighbor;
+
+Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks) const {
   if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8)
     return sum == Fp8Sum::kOverColumns ? x : Transposed(x, columns, name_);
   const bool splits = gathers && c_.tensor.splits_tokens();
   if (!splits || !is_tensorwise()) {
-    if (splits) x = c_.GatherTokens(x, name_);
-    return Cast(x, c_.types.activations, columns, sum, knows_scale_, name_);
+    if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
+    return Cast(x, c_.types.activations, columns, sum, sums_over_ranks, knows_scale_, name_);
   }
-  const Slice own = Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, knows_scale_, name_);
-  const Slice all = c_.GatherTokens(own, name_);
-  return sum == Fp8Sum::kOverColumns ? all : Transposed(all, columns, name_);
+  const Slice own = Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, sums_over_ranks, knows_scale_, name_);
+  if (sum == Fp8Sum::kOverColumns) return c_.GatherTokens(own, name_);
+  return Transposed(c_.GatherTokens(own, name_, Neighbor::kElementwise), columns, name_);
 }
 
-Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gathers) const {
+Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gathers,
+                                              bool sums_over_ranks) const {
   if (is_tensorwise()) {
     const Slice factor = OfTokens(x, columns, gathers, Fp8Sum::kOverColumns);
     return {factor, Transposed(factor, columns, name_)};
   }
-  if (gathers) x = c_.GatherTokens(x, name_);
-  return {OfTokens(x, columns, false, Fp8Sum::kOverColumns), OfTokens(x, columns, false, Fp8Sum::kOverRows)};
+  if (gathers) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
+  return {OfTokens(x, columns, false, Fp8Sum::kOverColumns, sums_over_ranks),
+          OfTokens(x, columns, false, Fp8Sum::kOverRows)};
 }
 
-Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum) const {
+Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum,
+                           bool sums_over_ranks) const {
   const Slice values = c_.hooks.Values(parameter);
   WT_CHECK_EQ(values.elements, rows * columns);
-  return Cast(values, c_.types.storage, columns, sum, sum == Fp8Sum::kOverRows, name_ + ".weight");
+  return Cast(values, c_.types.storage, columns, sum, sums_over_ranks, sum == Fp8Sum::kOverRows,
+              name_ + ".weight");
 }
 
-Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool knows_scale,
-                       const std::string& name) const {
+Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool sums_over_ranks,
+                       bool knows_scale, const std::string& name) const {
   const int64_t rows = x.elements / columns;
   const bool over_rows = sum == Fp8Sum::kOverRows;
-  const bool by_column = over_rows && c_.types.fp8 == Fp8Recipe::kRowwise;
   std::vector<Slice> reads = {x};
-  if (by_column || (is_tensorwise() && !knows_scale)) {
-    const Slice amax = c_.b.Temporary(name + ".amax", by_column ? columns : 1, Category::kWorkspace);
-    c_.b.Add(Fp8Amax{rows, columns, by_column, type}, name, {x}, {amax});
-    if (is_tensorwise() && c_.tensor.splits()) {
-      c_.b.WaitBeforeUse(amax, c_.tensor.stream->AllReduce(c_.b, amax, name + ".amax",
-                                                           c_.b.BeforeNextCompute(), Reduction::kMax));
-    }
-    reads.push_back(amax);
+  if (is_tensorwise() && !knows_scale) {
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type}, c_.tensor.splits(), name));
+  } else if (c_.types.fp8 == Fp8Recipe::kRowwise && over_rows) {
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachColumn, type}, sums_over_ranks, name));
+  } else if (c_.types.fp8 == Fp8Recipe::kRowwise && sums_over_ranks) {
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type}, sums_over_ranks, name));
   }
   const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
   c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type}, name, std::move(reads), {y});
   return y;
+}
+
+Slice Fp8Factors::Amax(Slice x, const Fp8Amax& op, bool over_ranks, const std::string& name) const {
+  const Slice amax = c_.b.Temporary(name + ".amax", op.numbers(), Category::kWorkspace);
+  c_.b.Add(op, name, {x}, {amax});
+  if (over_ranks) {
+    c_.b.WaitBeforeUse(amax, c_.tensor.stream->AllReduce(c_.b, amax, name + ".amax", c_.b.BeforeNextCompute(),
+                                                         Reduction::kMax));
+  }
+  return amax;
 }
 
 void Fp8Factors::Rescale(Slice product) const {

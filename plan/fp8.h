@@ -9,8 +9,8 @@
 //   tensorwise  one scale a tensor: a pass for the largest magnitude, one for the conversion. Tensor ranks agree on the scale, and so
 //               tokens are gathered in fp8. Backward knows the scales of x and W from forward (two numbers), and makes the second
 //               form of dy from the first.
-//   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before). Backward's products
-//               accumulate without fp8's shortcut, for which cuBLAS has no scales by row: a kernel scales their results
+//   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before). Where a product
+//               sums over tensor ranks, they agree on each scale, and rows take a pass before, too. Backward's products accumulate without fp8's shortcut, for which cuBLAS has no scales by row: a kernel scales their results
 //               (torchao/float8/float8_ops.py; pytorch/ao pull request 1325)
 //   block       1 x 128 of what tokens make, 128 x 128 of weights (DeepSeek-V3, section 3.3), found on the way
 #pragma once
@@ -30,23 +30,25 @@ class Fp8Factors {
   Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false)
       : c_(c), name_(std::move(name)), knows_scale_(knows_scale) {}
 
-  // Of x[tokens,columns], which may be the factor over columns already. With `gathers` x has the rank's own tokens where tokens are split, and the factor all.
-  Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum) const;
-  // Both, of one x.
+  // Of x[tokens,columns], which may be the factor over columns already. With `gathers` x has the rank's own tokens where tokens are split,
+  // and the factor all. `sums_over_ranks`: the product's sum goes over tensor ranks, too, each of which has some of what it sums over.
+  Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks = false) const;
+  // Both, of one x; `sums_over_ranks` is of the sum over columns (that over rows is of all tokens).
   struct Both {
     Slice over_columns, over_rows;
   };
-  Both OfTokensBothWays(Slice x, int64_t columns, bool gathers) const;
+  Both OfTokensBothWays(Slice x, int64_t columns, bool gathers, bool sums_over_ranks) const;
   // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
-  Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum) const;
+  Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum, bool sums_over_ranks) const;
 
   // The gradient of an input, scaled after its product where the recipe takes that. (That of a weight, too, but it is small.)
   void Rescale(Slice product) const;
 
  private:
   bool is_tensorwise() const { return c_.types.fp8 == Fp8Recipe::kTensorwise; }
-  Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool knows_scale,
+  Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool sums_over_ranks, bool knows_scale,
              const std::string& name) const;
+  Slice Amax(Slice x, const Fp8Amax& op, bool over_ranks, const std::string& name) const;
   Slice Transposed(Slice factor, int64_t columns, const std::string& name) const;
 
   const LayerContext& c_;

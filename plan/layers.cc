@@ -147,20 +147,28 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
   return index;
 }
 
-Slice LayerContext::GatherTokens(Slice own, const std::string& name) const {
+Slice LayerContext::Reordered(Slice x, const std::string& name, Neighbor neighbor) const {
+  if (!tensor.copies_tokens(neighbor == Neighbor::kElementwise)) return x;
+  const Slice y = b.Temporary(name + ".reordered", x.elements, Category::kActivations, TypeOf(x));
+  b.Add(Copy{.elements = x.elements, .from = TypeOf(x), .to = TypeOf(x)}, name + ".reorder", {x}, {y});
+  return y;
+}
+
+Slice LayerContext::GatherTokens(Slice own, const std::string& name, Neighbor taker) const {
   if (!tensor.splits_tokens()) return own;
   const Slice all =
       b.Temporary(name + ".gathered", own.elements * tensor.ranks(), Category::kActivations, TypeOf(own));
   b.WaitBeforeUse(all, tensor.stream->AllGather(b, own, all, name, b.BeforeNextCompute()));
-  return all;
+  return Reordered(all, name, taker);
 }
 
-Slice LayerContext::SumOverRanks(Slice partial, const std::string& name) const {
+Slice LayerContext::SumOverRanks(Slice partial, const std::string& name, Neighbor maker) const {
   if (!tensor.splits()) return partial;
   if (!tensor.sequence) {
     b.WaitBeforeUse(partial, tensor.stream->AllReduce(b, partial, name, b.BeforeNextCompute()));
     return partial;
   }
+  partial = Reordered(partial, name, maker);
   const Slice own = b.Temporary(name + ".scattered", partial.elements / tensor.ranks(),
                                 Category::kActivations, TypeOf(partial));
   b.WaitBeforeUse(own, tensor.stream->ReduceScatter(b, partial, own, name, b.BeforeNextCompute()));
@@ -205,16 +213,16 @@ Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool 
 }
 
 void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const {
-  const bool gathers = split == LinearSplit::kColumnParallel;
+  const bool sums_over_ranks = split == LinearSplit::kRowParallel;
   Gemm gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .bias = adds_bias, .dtype = c.types.gemm};
   std::vector<Slice> reads;
   if (is_fp8) {
     const Fp8Factors fp8(c, name);
     gemm.dtype = DType::kFloat8;
-    reads = {fp8.OfTokens(x, in, gathers, Fp8Sum::kOverColumns),
-             fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns)};
+    reads = {fp8.OfTokens(x, in, gathers(), Fp8Sum::kOverColumns, sums_over_ranks),
+             fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns, sums_over_ranks)};
   } else {
-    if (gathers) x = c.GatherTokens(x, name);
+    if (gathers()) x = c.GatherTokens(x, name);
     reads = {x, c.OperandOf(weight, name)};
   }
   if (adds_bias) reads.push_back(c.OperandOf(bias, name + ".bias"));
@@ -247,12 +255,18 @@ void Linear::AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Sli
   if (is_fp8) {
     gemm.dtype = DType::kFloat8;
     gemm.transpose_b = true;
-    reads = {dy, Fp8Factors(c, name).OfWeight(weight, out, in, Fp8Sum::kOverRows)};
+    reads = {dy, Fp8Factors(c, name).OfWeight(weight, out, in, Fp8Sum::kOverRows,
+                                              split == LinearSplit::kColumnParallel)};
   } else {
     reads = {dy, c.OperandOf(weight, name)};
   }
   c.b.Add(gemm, name + ".input", std::move(reads), {dx});
   if (is_fp8) Fp8Factors(c, name + ".input").Rescale(dx);
+}
+
+LayerContext::Neighbor Linear::MakerOfInputGradient(const LayerContext& c) const {
+  const bool is_rescaled = is_fp8 && c.types.fp8 == Fp8Recipe::kRowwise;
+  return is_rescaled ? LayerContext::Neighbor::kElementwise : LayerContext::Neighbor::kProduct;
 }
 
 void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
@@ -273,7 +287,8 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   const Slice own_dy = dy;
   Slice dy_by_rows = dy;  // of the weight's product
   if (is_fp8) {
-    const Fp8Factors::Both factors = Fp8Factors(c, name + ".dy").OfTokensBothWays(dy, out, is_row_parallel);
+    const Fp8Factors::Both factors =
+        Fp8Factors(c, name + ".dy").OfTokensBothWays(dy, out, is_row_parallel, is_column_parallel);
     dy = factors.over_columns;
     dy_by_rows = factors.over_rows;
   } else if (is_row_parallel) {
@@ -292,7 +307,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   Slice dx = kNoSlice;
   if (needs_dx) {
     dx = InputGradient(c, dy, rows);
-    if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx");
+    if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx", MakerOfInputGradient(c));
   }
   c.AddOrDefer([*this, dy_by_rows, input, known_input, rows, weight_ready](const LayerContext& c) {
     AddWeightGradient(c, dy_by_rows, known_input.buffer < 0 ? input(c) : known_input, rows);

@@ -86,6 +86,10 @@ struct LayerContext {
     b.Add(Dropout{x.elements, false, TypeOf(x)}, name, {x}, {x, mask});
     return mask;
   }
+  // What is beside a collective of tokens: of what is gathered, what takes it; of what is summed, what made it.
+  enum class Neighbor : uint8_t { kProduct, kElementwise };
+  // x with its tokens in another order, where tensor ranks want them so (TensorParallel::Reorder).
+  Slice Reordered(Slice x, const std::string& name, Neighbor neighbor) const;
   // The gradient of what was dropped from: dy itself where nothing was.
   Slice DropGradient(Slice dy, Slice mask, const std::string& name) const {
     if (mask.buffer < 0) return dy;
@@ -94,10 +98,10 @@ struct LayerContext {
     return dx;
   }
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
-  Slice GatherTokens(Slice own, const std::string& name) const;
+  Slice GatherTokens(Slice own, const std::string& name, Neighbor taker = Neighbor::kProduct) const;
   // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it
   // but what uses it.
-  Slice SumOverRanks(Slice partial, const std::string& name) const;
+  Slice SumOverRanks(Slice partial, const std::string& name, Neighbor maker = Neighbor::kProduct) const;
 };
 
 // How tensor ranks share a linear layer. Column-parallel: each has a part of the outputs, from whole inputs. Row-parallel: each has a
@@ -111,7 +115,8 @@ struct Linear {
   int64_t in = 0, out = 0;
   int weight = -1, bias = -1;  // parameter indices; -1: no bias
   LinearSplit split = LinearSplit::kNone;
-  bool is_fp8 = false;  // its products take fp8 (plan/fp8.h)
+  bool is_fp8 = false;             // its products take fp8 (plan/fp8.h)
+  bool input_is_gathered = false;  // a column-parallel layer's x has all tokens, gathered for several layers
 
   Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
   // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
@@ -133,8 +138,11 @@ struct Linear {
   Slice InputGradient(const LayerContext& c, Slice dy, int64_t rows) const;
   void AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Slice dx, bool accumulate) const;
   void AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const;
+  // What InputGradient ends with.
+  LayerContext::Neighbor MakerOfInputGradient(const LayerContext& c) const;
 
  private:
+  bool gathers() const { return split == LinearSplit::kColumnParallel && !input_is_gathered; }
   void AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const;
 };
 

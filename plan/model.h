@@ -29,10 +29,17 @@ enum class WeightGradients : uint8_t { kWithInput, kDeferred };
 struct TensorParallel {
   CollectiveStream* stream = nullptr;  // null: one rank
   bool sequence = false;
+  // PyTorch splits each sequence, and those of a batch follow each other: tokens are put in order after they were gathered, and out of it
+  // before they are scattered (torch/distributed/_functional_collectives.py). Its compiler lets an elementwise kernel beside do that.
+  enum class Reorder : uint8_t { kNothing, kByCopy, kByCopyOrNeighbor } reorder = Reorder::kNothing;
 
   int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
   bool splits() const { return ranks() > 1; }
   bool splits_tokens() const { return splits() && sequence; }
+  // Whether a copy is there for it. `by_neighbor`: an elementwise kernel is beside the collective.
+  bool copies_tokens(bool by_neighbor) const {
+    return reorder == Reorder::kByCopy || (reorder == Reorder::kByCopyOrNeighbor && !by_neighbor);
+  }
 };
 // Unsupported or InvalidInput, with the key, for a model that `parallel.tensor` cannot split.
 Status CheckTensorParallel(const Scenario& scenario);

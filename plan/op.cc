@@ -71,8 +71,9 @@ std::string KeyOf(const CombineTokens& c) {
 std::string KeyOf(const CombineBackward& c) { return TokenRowsKey("combine_backward", c); }
 
 std::string KeyOf(const Fp8Amax& a) {
-  return fmt::format("fp8_amax {} rows={} columns={}{}", Name(a.dtype), a.rows, a.columns,
-                     Flag(a.by_column, " by_column"));
+  return fmt::format("fp8_amax {} rows={} columns={}{}{}", Name(a.dtype), a.rows, a.columns,
+                     Flag(a.of == Fp8Amax::Of::kEachRow, " by_row"),
+                     Flag(a.of == Fp8Amax::Of::kEachColumn, " by_column"));
 }
 
 std::string KeyOf(const Fp8Cast& c) {

@@ -43,12 +43,14 @@ struct Gemm {
   DType dtype = DType::kFloat32;
 };
 
-// The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, or of each column. reads: x; writes: amax (fp32,
-// one number or `columns`).
+// The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, of each row or of each column. reads: x; writes: amax
+// (fp32, one number, `rows` or `columns`).
 struct Fp8Amax {
   int64_t rows = 0, columns = 0;
-  bool by_column = false;
+  enum class Of : uint8_t { kAll, kEachRow, kEachColumn } of = Of::kAll;
   DType dtype = DType::kFloat32;
+
+  int64_t numbers() const { return of == Of::kAll ? 1 : of == Of::kEachRow ? rows : columns; }
 };
 
 // C[g] = op(A[g]) op(B[g]) (+ C[g] when accumulate) for every g of `groups` that follow each other without gaps, each as a Gemm.

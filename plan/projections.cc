@@ -5,12 +5,14 @@
 
 namespace windtunnel {
 
+using Neighbor = LayerContext::Neighbor;
+
 Slice Projections::Enter(const LayerContext& c, Slice x) const {
   if (style == Style::kStacked || !c.tensor.splits_tokens()) return x;
   const Linear& first = layers[0];
   const bool in_fp8 = first.is_fp8 && c.types.fp8 == Fp8Recipe::kTensorwise;
   return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, /*gathers=*/true, Fp8Sum::kOverColumns)
-                : c.GatherTokens(x, first.name);
+                : c.GatherTokens(x, first.name, first.is_fp8 ? Neighbor::kElementwise : Neighbor::kProduct);
 }
 
 // torch.compile makes one conversion of what several layers convert alike.
@@ -87,7 +89,7 @@ Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys
     Slice dy = own_dy, dy_by_rows = own_dy;
     if (layer.is_fp8) {
       const Fp8Factors::Both factors =
-          Fp8Factors(c, layer.name + ".dy").OfTokensBothWays(own_dy, layer.out, false);
+          Fp8Factors(c, layer.name + ".dy").OfTokensBothWays(own_dy, layer.out, false, c.tensor.splits());
       dy = factors.over_columns;
       dy_by_rows = factors.over_rows;
     }
@@ -100,7 +102,9 @@ Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys
       else c.hooks.Wrote(layer.weight);
     });
   }
-  return c.tensor.splits() ? c.SumOverRanks(dx, first.name + ".dx") : dx;
+  if (!c.tensor.splits()) return dx;
+  const bool added_up = layers.size() > 1 && (!adds_in_products || is_fp8());
+  return c.SumOverRanks(dx, first.name + ".dx", added_up ? Neighbor::kElementwise : first.MakerOfInputGradient(c));
 }
 
 }  // namespace windtunnel

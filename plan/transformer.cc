@@ -13,7 +13,7 @@ Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
   c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.stream,
                            tensor_.splits(), context_.tokens()},
           "embedding", reads, {x});
-  x = c.SumOverRanks(x, "embedding");
+  x = c.SumOverRanks(x, "embedding", LayerContext::Neighbor::kElementwise);
   pass.embedding_mask = c.Drop(x, spec_.dropout, "embedding.dropout");
   return x;
 }

@@ -82,7 +82,11 @@ class Transformer : public Model {
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
         ffn_(spec_.ffn / tensor_.ranks()),
-        vocab_(spec_.vocab / tensor_.ranks()) {}
+        vocab_(spec_.vocab / tensor_.ranks()) {
+    if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
+    if (framework_ == Framework::kPytorchCompile)
+      tensor_.reorder = TensorParallel::Reorder::kByCopyOrNeighbor;
+  }
 
   void Register(Role& role) override;
   Slice Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,

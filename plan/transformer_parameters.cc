@@ -45,7 +45,7 @@ Projections Transformer::RegisterProjections(Role& role, ModuleId module, const 
 
 Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
   if (!is_pytorch()) return {Projections::Style::kStacked, std::move(layers)};
-  for (Linear& layer : layers) layer.split = LinearSplit::kNone;  // what is gathered is gathered for all
+  for (Linear& layer : layers) layer.input_is_gathered = true;
   return {Projections::Style::kModules, std::move(layers), framework_ == Framework::kPytorchCompile};
 }
 

@@ -59,7 +59,7 @@ TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {
   // dy, W and x.
   EXPECT_EQ(
       Count<Fp8Amax>(
-          plan, [](const Op& op, const Fp8Amax& a) { return InLayer0(op, Phase::kBackward) && a.by_column; }),
+          plan, [](const Op& op, const Fp8Amax& a) { return InLayer0(op, Phase::kBackward) && a.of == Fp8Amax::Of::kEachColumn; }),
       4 * 3);
   EXPECT_EQ(Count<Fp8Cast>(plan, [](const Op& op, const Fp8Cast&) { return InLayer0(op, Phase::kBackward); }),
             4 * 4);
@@ -92,6 +92,35 @@ TEST(Fp8, TensorwiseGathersTokensInFp8) {
                                   return op.layer == 0 && c.reduction == Reduction::kMax && c.elements == 1;
                                 }),
               tensorwise ? 12 : 0);
+  }
+}
+
+// Where a product sums over tensor ranks, each row (of x) or column (of W, transposed) of a factor is scaled by the largest magnitude on any
+// of them; rows are then read once before.
+TEST(Fp8, RowwiseScalesAreAgreedOnWhereProductsSumOverTensorRanks) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kRowwise);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = 2;
+  for (const bool modules : {false, true}) {
+    s.framework = modules ? Framework::kPytorchCompile : Framework::kWindtunnel;
+    const Plan plan = *CompilePlan(s);
+    const auto agreed = [&](Phase phase) {
+      return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
+        return InLayer0(op, phase) && c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kMax;
+      });
+    };
+    const auto by_row = [&](Phase phase) {
+      return Count<Fp8Amax>(plan, [&](const Op& op, const Fp8Amax& a) {
+        return InLayer0(op, phase) && a.of == Fp8Amax::Of::kEachRow;
+      });
+    };
+    // x and W of the two projections back.
+    EXPECT_EQ(agreed(Phase::kForward), 2 * 2);
+    EXPECT_EQ(by_row(Phase::kForward), 2 * 2);
+    // dy and W of those that a part begins with: two stacked, five apart. Columns of W take a pass in any case.
+    const int layers = modules ? 5 : 2;
+    EXPECT_EQ(agreed(Phase::kBackward), layers * 2);
+    EXPECT_EQ(by_row(Phase::kBackward), layers);
   }
 }
 

@@ -92,12 +92,50 @@ TEST(Projections, AModulesInputIsGatheredOnceAndKept) {
     EXPECT_EQ(Collectives(Split(Of(Framework::kPytorch)), phase, CollectiveKind::kReduceScatter).size(), 2u);
 }
 
-TEST(Projections, TensorwiseFactorsAreGatheredInFp8) {
-  Scenario scenario = Split(Of(Framework::kPytorchCompile));
+Scenario InFp8(Scenario scenario, Fp8Recipe recipe) {
   scenario.precision = {.param = Precision::kBf16,
                         .compute = Precision::kFp8,
                         .reduce = Precision::kFp32,
-                        .fp8_recipe = Fp8Recipe::kTensorwise};
+                        .fp8_recipe = recipe};
+  return scenario;
+}
+
+// PyTorch splits each sequence of a batch: tokens are copied into order after they were gathered, out of it before they are scattered.
+TEST(Projections, TokensAreReorderedAroundCollectivesOfPyTorch) {
+  const auto moves = [](const Copy& copy) { return !copy.accumulate; };
+  const auto reordered = [&](const Scenario& scenario, Phase phase) {
+    return OfBlock<Copy>(scenario, phase, moves);
+  };
+  const Names forward = {"attn.q.reorder", "attn.proj.reorder", "mlp.gate.reorder", "mlp.down.reorder"};
+  const Names backward = {"mlp.down.dy.reorder", "mlp.gate.dx.reorder", "attn.proj.dy.reorder",
+                          "attn.q.dx.reorder"};
+  for (Framework framework : {Framework::kPytorch, Framework::kPytorchCompile}) {
+    EXPECT_EQ(reordered(Split(Of(framework)), Phase::kForward), forward);
+    EXPECT_EQ(reordered(Split(Of(framework)), Phase::kBackward), backward);
+    Scenario whole = Split(Of(framework));
+    whole.parallel.tensor.sequence = false;  // every rank has all tokens: nothing to put in order
+    EXPECT_EQ(reordered(whole, Phase::kForward), Names{});
+  }
+  for (Framework framework : {Framework::kWindtunnel, Framework::kMegatron, Framework::kDeepspeed})
+    EXPECT_EQ(reordered(Split(Of(framework)), Phase::kForward), Names{});
+}
+
+// torch.compile lets conversions to fp8 read out of order, and what scales or adds up gradients write so.
+TEST(Projections, CompiledKernelsBesideCollectivesReorderThemselves) {
+  const auto reordered = [](Fp8Recipe recipe, Phase phase) {
+    return OfBlock<Copy>(InFp8(Split(Of(Framework::kPytorchCompile)), recipe), phase,
+                         [](const Copy& copy) { return !copy.accumulate; });
+  };
+  EXPECT_EQ(reordered(Fp8Recipe::kRowwise, Phase::kForward), (Names{"attn.proj.reorder", "mlp.down.reorder"}));
+  EXPECT_EQ(reordered(Fp8Recipe::kRowwise, Phase::kBackward), Names{});
+  EXPECT_EQ(reordered(Fp8Recipe::kTensorwise, Phase::kForward),
+            (Names{"attn.q.reorder", "attn.proj.reorder", "mlp.gate.reorder", "mlp.down.reorder"}));
+  EXPECT_EQ(reordered(Fp8Recipe::kTensorwise, Phase::kBackward),
+            (Names{"mlp.down.dy.reorder", "attn.proj.dy.reorder"}));
+}
+
+TEST(Projections, TensorwiseFactorsAreGatheredInFp8) {
+  const Scenario scenario = InFp8(Split(Of(Framework::kPytorchCompile)), Fp8Recipe::kTensorwise);
   EXPECT_EQ(OfBlock<Collective>(scenario, Phase::kForward,
                                 [](const Collective& c) {
                                   return c.kind == CollectiveKind::kAllGather && c.dtype == DType::kFloat8;

@@ -39,6 +39,10 @@ Scenario WithKeyHeads(Scenario s, int64_t kv_heads) {
   s.model.kv_heads = kv_heads;
   return s;
 }
+Scenario OfPyTorch(Scenario s) {
+  s.framework = Framework::kPytorch;
+  return s;
+}
 Scenario With(Scenario s, DataParallelKind kind, int version = 2) {
   s.parallel.data.kind = kind;
   s.parallel.data.version = version;
@@ -106,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Fsdp2Clipped", Clipped(With(Tensor(TiedGpt(2), 2, false), kFsdp))},
         ParityCase{"Fsdp2SequenceClipped", Clipped(With(Tensor(TiedGpt(2), 2, true), kFsdp))},
         ParityCase{"Fsdp2SequenceAccumulated", Accumulated(With(Tensor(TinyLlama(2), 2, true), kFsdp))},
+        ParityCase{"Fsdp2SequenceOfPyTorch", OfPyTorch(With(Tensor(TiedGpt(2), 2, true), kFsdp))},
         ParityCase{"Fsdp2SequenceRecomputed",
                    Recomputed(With(Tensor(TinyLlama(2), 2, true), kFsdp), Recompute::kFull)}),
     NameOf);
