@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "plan/axes.h"
 #include "plan/model.h"
@@ -27,8 +28,12 @@ class BareHooks : public ModelHooks {
   bool HoldsValue(int) const override { return true; }
   void Ready(int) override {}
   void Wrote(int) override {}
-  // REQUIRES: a buffer of Values.
-  int ParameterOf(BufferId buffer) const { return buffer - values_.front().buffer; }
+  // Nothing, of a buffer that is not one of Values.
+  std::optional<size_t> ParameterOf(BufferId buffer) const {
+    const int64_t index = buffer - values_.front().buffer;
+    if (index < 0 || index >= static_cast<int64_t>(values_.size())) return std::nullopt;
+    return static_cast<size_t>(index);
+  }
 
  private:
   std::vector<Slice> values_;
@@ -120,16 +125,17 @@ class PartsOfModel {
     }
   }
 
-  // A parameter belongs to where it is used first; tied weights to both ends.
+  // A parameter belongs to where it is used first; tied weights to both ends. Copies in another type (autocast) are none.
   void AddStates(const Program& program, const Role& role, const BareHooks& hooks) {
     std::map<std::pair<BufferId, int>, bool> seen;  // by buffer and layer
     for (const Op& op : program.ops) {
       if (IsMemory(op.kind) || op.phase != Phase::kForward) continue;
       for (const Slice& slice : op.reads) {
-        if (role.buffers[slice.buffer].category != Category::kParameters) continue;
+        const std::optional<size_t> parameter = hooks.ParameterOf(slice.buffer);
+        if (!parameter) continue;
         const int place = op.layer >= 0 ? op.layer : IsInput(op.kind) ? -1 : -2;
         if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
-        const bool of_experts = role.parameters[hooks.ParameterOf(slice.buffer)].is_of_experts();
+        const bool of_experts = role.parameters[*parameter].is_of_experts();
         PartOf(parts_.states, op.layer, IsInput(op.kind)) +=
             StateBytes(scenario_, of_experts) * static_cast<double>(slice.elements);
       }

@@ -52,6 +52,23 @@ TEST(BalanceByCost, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
   EXPECT_EQ(*BalanceByCost(s, RoughTime, KiB(1)), by_time);
 }
 
+// Autocast's copies of weights are not weights: they take no optimizer's states.
+TEST(BalanceByCost, CountsStatesOfParametersOnly) {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.batch = {4, 8};
+  s.parallel.pipeline.size = 4;
+  const auto fits = [&](Precision compute) {
+    s.precision.compute = compute;
+    const std::vector<int64_t> by_time = *BalanceByCost(s, RoughTime);
+    int64_t kib = 20'000;
+    while (kib > 100 && *BalanceByCost(s, RoughTime, KiB(kib)) == by_time) kib -= 100;
+    return kib;
+  };
+  // Activations are smaller by half of them, states are the same.
+  EXPECT_LT(fits(Precision::kBf16), fits(Precision::kFp32));
+}
+
 double DearestOf(const LayerCosts& costs, const std::vector<int64_t>& balance) {
   double dearest = 0;
   size_t layer = 0;
