@@ -198,7 +198,7 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
                                       Category::kGradients, DType::kFloat32, MemorySpace::kHost);
     b.WaitBeforeNextCompute(
         AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
-                units_[i].name, units_[i].gradient, targets[i].gradient, {b.LastCompute()}));
+                units_[i].name, units_[i].gradient, targets[i].gradient, b.BeforeNextCompute()));
   }
   optimizer_->SetTargets(targets);
   optimizer_->AddUnscaling(b, norm_ranks_.axes);

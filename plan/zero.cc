@@ -420,7 +420,7 @@ void Zero::CopyGradients(const char* where, MemorySpace space) {
     const auto crosses = space == MemorySpace::kHost ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
     const OpIndex copy =
         AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name, from,
-                bucket.for_update, {b_->LastCompute()});
+                bucket.for_update, b_->BeforeNextCompute());
     b_->WaitBeforeNextCompute(copy);
   }
 }
