@@ -22,8 +22,7 @@ class DeviceCostModel : public CostModel {
         framework_(framework ? *framework : FrameworkOf(plan.scenario)),
         arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
                     .parameters = TypesOf(plan.scenario.precision).storage,
-                    .recomputes = plan.scenario.recompute == Recompute::kFull},
-        offload_(plan.scenario.parallel.data.offload) {
+                    .recomputes = plan.scenario.recompute == Recompute::kFull} {
     if (cluster_.topology.is_given()) usable_ = ReadTopology();
   }
 
@@ -70,7 +69,6 @@ class DeviceCostModel : public CostModel {
   const ClusterSpec cluster_;
   const FrameworkProfile framework_;
   const ArithmeticContext arithmetic_;
-  const Offload offload_;
   Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
   std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
 
@@ -89,12 +87,7 @@ Status DeviceCostModel::ReadTopology() {
   return Ok();
 }
 
-// What offload leaves to the host: it streams its operands through memory that the hosts of all the node's devices share.
-bool WorksOnOptimizerState(const OpKind& kind) {
-  return std::holds_alternative<OptimizerUpdate>(kind) || std::holds_alternative<UnscaleGradients>(kind) ||
-         std::holds_alternative<GradientNorm>(kind) || std::holds_alternative<ClipGradients>(kind);
-}
-
+// What offload leaves to the host streams its operands through memory that the hosts of all the node's devices share.
 KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
   const int64_t sharing = std::max<int64_t>(cluster_.devices_per_node, 1);
   return {Distribution::Constant(TrafficOf(kind) * sharing / device_.host_memory), CostSource::kModelled};
@@ -102,9 +95,7 @@ KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
 
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(usable_);
-  if (offload_ != Offload::kNone && WorksOnOptimizerState(op.kind)) return OnHost(op.kind);
-  // Where gradients are in the host's memory, so is what puts some of them together.
-  if (offload_ == Offload::kParam && std::holds_alternative<CopyTensors>(op.kind)) return OnHost(op.kind);
+  if (op.on_host) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   return KernelCost{Distribution::Constant(time), CostSource::kModelled};
 }

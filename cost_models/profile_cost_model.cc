@@ -82,7 +82,7 @@ Status ProfileCostModel::CheckUsable() const {
 
 Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(CheckUsable());
-  const std::string key = CostKey(op.kind);
+  const std::string key = CostKey(op);
   const KernelEntry* nearest = nullptr;
   for (const KernelEntry& entry : profile_.kernels) {
     if (entry.key != key) continue;

@@ -20,6 +20,21 @@ Slice ProgramBuilder::Temporary(std::string name, int64_t elements, Category cat
   return slice;
 }
 
+// Copies between both memories are the device's; so is communication. Without a stream of the host's there is one memory.
+bool ProgramBuilder::IsOnHost(const Op& op) const {
+  const auto in_host_memory = [this](const Slice& slice) {
+    return role_.buffers[slice.buffer].space == MemorySpace::kHost;
+  };
+  if (std::none_of(op.reads.begin(), op.reads.end(), in_host_memory) &&
+      std::none_of(op.writes.begin(), op.writes.end(), in_host_memory))
+    return false;
+  const auto* copy = std::get_if<Copy>(&op.kind);
+  const bool crosses = copy != nullptr && copy->crosses != Copy::Crosses::kNothing;
+  if (crosses || IsCommunication(op.kind) || IsMemory(op.kind)) return false;
+  return std::any_of(role_.streams.begin(), role_.streams.end(),
+                     [](const Stream& stream) { return stream.kind == StreamKind::kHost; });
+}
+
 OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> reads,
                             std::vector<Slice> writes, std::vector<OpIndex> dependencies, StreamId stream) {
   if (stream == kComputeStream) {
@@ -48,6 +63,7 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
                             std::move(name),
                             {},
                             stage_});
+  program_.ops.back().on_host = IsOnHost(program_.ops.back());
   if (stream == kComputeStream) last_compute_ = index;
   return index;
 }

@@ -86,6 +86,8 @@ class ProgramBuilder {
   OpIndex WaitedForBy(OpIndex op) const;
   std::vector<Lifetime> LifetimesOfTemporaries() const;  // indexed as temporaries_
 
+  bool IsOnHost(const Op& op) const;
+
   Role& role_;
   Program program_;
   Phase phase_ = Phase::kForward;

@@ -163,4 +163,6 @@ std::string FindProgramError(const Program& program, const std::vector<Buffer>& 
   return {};
 }
 
+std::string CostKey(const Op& op) { return op.on_host ? CostKey(op.kind) + " on_host" : CostKey(op.kind); }
+
 }  // namespace windtunnel

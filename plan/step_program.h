@@ -125,7 +125,11 @@ struct Op {
   std::vector<int32_t> parameters =
       {};              // communication: whose values or gradients it carries, in the message's order
   int32_t stage = -1;  // of the pipeline, whose forward or backward it belongs to; -1: none
+  // Its operands are in the host's memory (offload), so the host does it; on a device with memory of its own.
+  bool on_host = false;
 };
+// As a profile names what it measured of the operator: CostKey of its kind, and where it is done.
+std::string CostKey(const Op& op);
 
 struct Program {
   std::string name;  // "initialize", "step 0", "step 1", "steady"

@@ -98,7 +98,7 @@ class TraceWriter {
   }
 
   void AddSpan(const Span& span, const Op& op, int process) {
-    Json arguments = {{"phase", std::string(Name(op.phase))}, {"shape", CostKey(op.kind)}};
+    Json arguments = {{"phase", std::string(Name(op.phase))}, {"shape", CostKey(op)}};
     if (op.layer >= 0) arguments["layer"] = op.layer;
     if (op.micro_batch >= 0) arguments["micro_batch"] = op.micro_batch;
     std::string name(OperatorName(op.kind));

@@ -54,7 +54,7 @@ class Calibrator {
   Calibrator(RankSession& session, Store& store, const CalibrationOptions& options)
       : session_(session), store_(store), options_(options), program_(session.executor().role().steady) {
     keys_.reserve(program_.ops.size());
-    for (const Op& op : program_.ops) keys_.push_back(CostKey(op.kind));
+    for (const Op& op : program_.ops) keys_.push_back(CostKey(op));
     FindTargets();
   }
   ~Calibrator() {

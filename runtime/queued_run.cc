@@ -14,7 +14,14 @@ Duration Between(DeviceQueues::Clock::time_point from, DeviceQueues::Clock::time
 }
 
 // Of a batch's ids, features or targets.
-Bytes BytesOf(const TensorRef& tensor) { return Bytes(tensor.elements * 4); }
+Bytes BytesOfBatch(const TensorRef& tensor) { return Bytes(tensor.elements * 4); }
+
+// A copy between both memories that changes nothing, which needs no kernel.
+bool IsPlainCrossing(const OpKind& kind) {
+  const auto* copy = std::get_if<Copy>(&kind);
+  return copy != nullptr && copy->crosses != Copy::Crosses::kNothing && copy->from == copy->to &&
+         copy->scale == 1.0 && !copy->accumulate;
+}
 
 }  // namespace
 
@@ -76,6 +83,11 @@ Status QueuedRun::Execute(OpIndex index) {
   if (index == mode_.submit_before) WT_RETURN_IF_ERROR(Communicate(mode_.only));
   if (std::holds_alternative<HostWait>(op.kind)) return AwaitOnHost(index);
   Status status = Ok();
+  if (op.on_host) {
+    status = ComputeOnHost(index);
+    last_issue_ = Clock::now();  // not what issuing takes
+    return status;
+  }
   if (!IsCommunication(op.kind)) {
     status = Compute(index);
   } else if (mode_.communication == ExecutionMode::Communication::kAll) {
@@ -216,7 +228,7 @@ Status QueuedRun::Imitate(OpIndex index) {
   return Ok();
 }
 
-Status QueuedRun::AwaitOnHost(OpIndex index) {
+Status QueuedRun::AwaitDependencies(OpIndex index) {
   for (OpIndex dependency : program_.ops[index].dependencies) {
     if (tickets_[dependency] != 0) {
       executor_.recorder_.NoteWaiting(noted_step_, dependency);
@@ -226,6 +238,11 @@ Status QueuedRun::AwaitOnHost(OpIndex index) {
       WT_RETURN_IF_ERROR(queues_.Await(events_[dependency]));
     }
   }
+  return Ok();
+}
+
+Status QueuedRun::AwaitOnHost(OpIndex index) {
+  WT_RETURN_IF_ERROR(AwaitDependencies(index));
   last_issue_ = Clock::now();
   return executor_.pool_.Execute(program_, index);
 }
@@ -246,7 +263,7 @@ Status QueuedRun::KeepBusy(Queue queue) {
 Status QueuedRun::Compute(OpIndex index) {
   const Op& op = program_.ops[index];
   WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
-  if (static_cast<size_t>(queue) >= last_.size()) last_.resize(queue + 1, DeviceQueues::kNever);
+  MakeRoomFor(queue);
   WT_RETURN_IF_ERROR(LetWait(queue, op.stream, index));
   WT_RETURN_IF_ERROR(LetWaitForMemory(queue, op.stream, op));
   executor_.Resolve(op.reads, executor_.reads_);
@@ -255,13 +272,13 @@ Status QueuedRun::Compute(OpIndex index) {
   Issued issued{index, Clock::now(), last_[queue]};
   if (const auto* load = std::get_if<LoadBatch>(&op.kind)) {
     WT_RETURN_IF_ERROR(Load(*load, queue));
+  } else if (IsPlainCrossing(op.kind)) {
+    const TensorRef& from = executor_.reads_[0];
+    WT_RETURN_IF_ERROR(queues_.Copy(queue, executor_.writes_[0].data, from.data,
+                                    SizeOf(std::get<Copy>(op.kind).from) * from.elements));
   } else {
-    const Plan& plan = executor_.plan_;
-    const MeshPlace place = plan.mesh.PlaceOf(executor_.rank_);
-    const KernelContext context{step_ - executor_.skipped_before_,    plan.scenario.run.seed,
-                                {place.tensor, plan.mesh.tensor()},   {place.context},
-                                {plan.ExpertRankOf(executor_.rank_)}, queue};
-    WT_RETURN_IF_ERROR(executor_.device_.Launch(op.kind, executor_.reads_, executor_.writes_, context));
+    WT_RETURN_IF_ERROR(
+        executor_.device_.Launch(op.kind, executor_.reads_, executor_.writes_, ContextOn(queue)));
   }
   if (queue == DeviceQueues::kCompute) ordinals_[index] = ++state_.issued;
   if (!mode_.spans && !state_.is_awaited[index]) return Ok();
@@ -274,12 +291,98 @@ Status QueuedRun::Compute(OpIndex index) {
   return Ok();
 }
 
+KernelContext QueuedRun::ContextOn(Queue queue) const {
+  const Plan& plan = executor_.plan_;
+  const MeshPlace place = plan.mesh.PlaceOf(executor_.rank_);
+  return {step_ - executor_.skipped_before_,
+          plan.scenario.run.seed,
+          {place.tensor, plan.mesh.tensor()},
+          {place.context},
+          {plan.ExpertRankOf(executor_.rank_)},
+          queue};
+}
+
+// ---- what the host does: operators on its own memory --------------------------------------------------------------------------
+
+// Once all that was issued to the operator's queue is done, and what it depends on. Operands in the device's memory (the norm, the loss
+// scale) are copied to the host's and back.
+Status QueuedRun::ComputeOnHost(OpIndex index) {
+  const Op& op = program_.ops[index];
+  WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
+  MakeRoomFor(queue);
+  WT_RETURN_IF_ERROR(AwaitDependencies(index));
+  executor_.Resolve(op.reads, executor_.reads_);
+  executor_.Resolve(op.writes, executor_.writes_);
+  std::vector<TensorRef> reads = executor_.reads_, writes = executor_.writes_;
+  WT_RETURN_IF_ERROR(Borrow(op, reads, writes, queue));
+  WT_ASSIGN_OR_RETURN(const Event idle, queues_.Record(queue, DeviceQueues::Timing::kNone));
+  WT_RETURN_IF_ERROR(queues_.Await(idle));
+  if (state_.host == nullptr) state_.host = MakeCpuDevice();
+  const Clock::time_point start = Clock::now();
+  WT_RETURN_IF_ERROR(state_.host->Launch(op.kind, reads, writes, ContextOn(queue)));
+  if (mode_.spans)
+    timeline_.spans.push_back(Span{index, op.stream, Between(start_, start), Between(start_, Clock::now())});
+  for (size_t i = 0; i < op.writes.size(); ++i) {
+    if (writes[i].data == executor_.writes_[i].data) continue;
+    WT_RETURN_IF_ERROR(
+        queues_.Copy(queue, executor_.writes_[i].data, writes[i].data, BytesOf(op.writes[i], writes[i])));
+  }
+  ordinals_[index] = ++state_.issued;
+  const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing));
+  if (mode_.spans) last_[queue] = events_[index];
+  return Ok();
+}
+
+// Puts copies of the operands that are in the device's memory in their place.
+Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vector<TensorRef>& writes,
+                         Queue queue) {
+  const auto is_borrowed = [this](const Slice& slice) {
+    return executor_.role_.buffers[slice.buffer].space != MemorySpace::kHost;
+  };
+  Bytes bytes;
+  const auto add = [&](const std::vector<Slice>& slices, const std::vector<TensorRef>& refs) {
+    for (size_t i = 0; i < slices.size(); ++i)
+      if (is_borrowed(slices[i])) bytes += BytesOf(slices[i], refs[i]).RoundedUpTo(Bytes(64));
+  };
+  add(op.reads, reads);
+  add(op.writes, writes);
+  if (bytes > state_.borrowed_bytes) {
+    if (state_.borrowed != 0) {
+      // What an operator wrote there may still be on its way back.
+      WT_ASSIGN_OR_RETURN(const Event copied, queues_.Record(queue, DeviceQueues::Timing::kNone));
+      WT_RETURN_IF_ERROR(queues_.Await(copied));
+      queues_.host_memory().Release(state_.borrowed, state_.borrowed_bytes);
+    }
+    WT_ASSIGN_OR_RETURN(state_.borrowed, queues_.host_memory().Reserve(bytes));
+    state_.borrowed_bytes = bytes;
+  }
+  uint64_t at = state_.borrowed;
+  const auto borrow = [&](const std::vector<Slice>& slices, std::vector<TensorRef>& refs) -> Status {
+    for (size_t i = 0; i < slices.size(); ++i) {
+      if (!is_borrowed(slices[i])) continue;
+      void* const to = reinterpret_cast<void*>(at);
+      const Bytes own = BytesOf(slices[i], refs[i]);
+      at += static_cast<uint64_t>(own.RoundedUpTo(Bytes(64)).count());
+      WT_RETURN_IF_ERROR(queues_.Copy(queue, to, refs[i].data, own));
+      refs[i].data = to;
+    }
+    return Ok();
+  };
+  WT_RETURN_IF_ERROR(borrow(op.reads, reads));
+  return borrow(op.writes, writes);
+}
+
+Bytes QueuedRun::BytesOf(const Slice& slice, const TensorRef& located) const {
+  return SizeOf(executor_.role_.buffers[slice.buffer].dtype) * located.elements;
+}
+
 // ---- batches: made ahead of time in memory that the device reads by itself ---------------------------------------------------
 
 Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes) {
   const bool held_out = noted_step_ == FlightRecorder::kEvaluation;
   Bytes bytes;
-  for (const TensorRef& tensor : writes) bytes += BytesOf(tensor).RoundedUpTo(Bytes(64));
+  for (const TensorRef& tensor : writes) bytes += BytesOfBatch(tensor).RoundedUpTo(Bytes(64));
   StagedBatch* free = nullptr;
   for (StagedBatch& batch : state_.batches) {
     const bool is_it =
@@ -299,7 +402,7 @@ Result<StagedBatch*> QueuedRun::Stage(const LoadBatch& op, int64_t step, std::sp
   uint64_t at = free->address;
   for (const TensorRef& tensor : writes) {
     staged.push_back({reinterpret_cast<void*>(at), tensor.elements});
-    at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
+    at += static_cast<uint64_t>(BytesOfBatch(tensor).RoundedUpTo(Bytes(64)).count());
   }
   const int context_rank = executor_.plan_.mesh.PlaceOf(executor_.rank_).context;
   if (held_out) executor_.loader_.LoadHeldOut(op, step, context_rank, staged);
@@ -315,8 +418,8 @@ Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
   WT_ASSIGN_OR_RETURN(StagedBatch * batch, Stage(op, step_, executor_.writes_));
   uint64_t at = batch->address;
   for (const TensorRef& tensor : executor_.writes_) {
-    WT_RETURN_IF_ERROR(queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOf(tensor)));
-    at += static_cast<uint64_t>(BytesOf(tensor).RoundedUpTo(Bytes(64)).count());
+    WT_RETURN_IF_ERROR(queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOfBatch(tensor)));
+    at += static_cast<uint64_t>(BytesOfBatch(tensor).RoundedUpTo(Bytes(64)).count());
   }
   WT_ASSIGN_OR_RETURN(batch->read, queues_.Record(queue, DeviceQueues::Timing::kNone));
   return Ok();

@@ -7,6 +7,9 @@
 // Before an operator of another queue uses a buffer that was allocated since it last waited for the compute queue, it waits for all that
 // had been issued there: the block may have been somebody else's a moment before (docs/decisions/0013-a-device-behind-the-host.md).
 //
+// What has operands in the host's memory (offload: Op::on_host) the host does itself, by the cpu device, after waiting for all that it needs.
+// Nothing is issued meanwhile.
+//
 // A span begins when the operator was issued, the one before it in its queue was done and whatever it waits for was done, and ends when
 // it is done.
 #pragma once
@@ -35,6 +38,9 @@ struct QueuedState {
   const Program* awaited_in = nullptr;  // the program that `is_awaited` is of
   std::vector<bool> is_awaited;         // by operator: one of another stream depends on it
   int64_t issued = 0;                   // operators to the compute queue, in all runs
+  std::unique_ptr<Device> host = nullptr;  // what works on the host's memory; made when it is first needed
+  uint64_t borrowed = 0;                   // memory of the host for its operands that are in the device's
+  Bytes borrowed_bytes = {};
 };
 
 class QueuedRun {
@@ -63,7 +69,15 @@ class QueuedRun {
   Status Communicate(OpIndex index);
   Status Imitate(OpIndex index);
   Status AwaitOnHost(OpIndex index);
+  Status AwaitDependencies(OpIndex index);
   Status Compute(OpIndex index);
+  Status ComputeOnHost(OpIndex index);
+  Status Borrow(const Op& op, std::vector<TensorRef>& reads, std::vector<TensorRef>& writes, Queue queue);
+  Bytes BytesOf(const Slice& slice, const TensorRef& located) const;
+  KernelContext ContextOn(Queue queue) const;
+  void MakeRoomFor(Queue queue) {
+    if (static_cast<size_t>(queue) >= last_.size()) last_.resize(queue + 1, DeviceQueues::kNever);
+  }
   Status Load(const LoadBatch& op, Queue queue);
   Result<StagedBatch*> Stage(const LoadBatch& op, int64_t step, std::span<const TensorRef> writes);
   Status StageNextStep();

@@ -76,9 +76,6 @@ Status CheckRunsHere(const Plan& plan) {
                        CudaDevices().empty() ? "cpu" : CudaProfileName(CudaDevices().front()));
   WT_RETURN_IF_ERROR(CheckBackend(plan, on_cuda));
   WT_RETURN_IF_ERROR(CheckPrecision(plan.scenario.precision, on_cuda));
-  if (on_cuda && plan.scenario.parallel.data.offload != Offload::kNone)
-    return Unsupported(
-        "parallel.data.offload: live runs offload on the cpu device only; the cuda device predicts it");
   const Framework framework = plan.scenario.framework;
   if (plan.scenario.model.activation == ActivationKind::kSwiglu &&
       (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {

@@ -48,7 +48,7 @@ class Resolver {
 
   OpCosts& CostsOf(size_t role, OpIndex op) {
     OpCosts*& costs = of_op_[role][op];
-    if (costs == nullptr) costs = &of_key_[CostKey(schedule_.plan->roles[role].steady.ops[op].kind)];
+    if (costs == nullptr) costs = &of_key_[CostKey(schedule_.plan->roles[role].steady.ops[op])];
     return *costs;
   }
 

@@ -1,5 +1,7 @@
 // Plans of small scenarios: a byte of the input for every key of the model, the batch and the strategy (in the order of describe.h) keeps a tiny
-// model's value or chooses another. What the loader accepts is compiled, which checks every program, or refused with a reason.
+// model's value or chooses another. What the loader accepts is compiled, which checks every program, and has no race (tests/plan/race_check.h), or is refused with a reason.
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 #include <span>
@@ -11,6 +13,7 @@
 #include "scenarios/describe.h"
 #include "scenarios/load.h"
 #include "scenarios/words.h"
+#include "tests/plan/race_check.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -120,11 +123,24 @@ bool IsSmall(const Scenario& s) {
          s.parallel.pipeline.virtual_stages <= 2;
 }
 
+// No operator uses what another stream still works on.
+void CheckOrder(const Plan& plan, const Role& role, const Program& program) {
+  const std::string race = FindRace(plan, role, program);
+  if (race.empty()) return;
+  fmt::print(stderr, "{}: {}\n{}\n", program.name, race, ResolvedYaml(plan.scenario));
+  WT_CHECK(race.empty());
+}
+
 void Fuzz(std::span<const uint8_t> input) {
   InputBytes bytes(input);
-  const bool evaluates = (bytes.Next() & 1) != 0;
+  const uint8_t options = bytes.Next();
+  const bool evaluates = (options & 1) != 0, has_queues = (options & 2) != 0;
   Scenario scenario = Chosen(bytes);
   if (!IsSmall(scenario)) return;
+  if (has_queues) {
+    scenario.cluster.device = "h100-sxm-80g";
+    scenario.run.backend = Backend::kNccl;
+  }
   scenario.cluster.devices_per_node = scenario.WorldSize();
   const auto loaded = ParseScenario(ResolvedYaml(scenario), "fuzz.yaml", "/nonexistent", {});
   if (!loaded) {
@@ -132,7 +148,16 @@ void Fuzz(std::span<const uint8_t> input) {
     return;
   }
   const auto plan = CompilePlan(*loaded, {.evaluates = evaluates});
-  if (!plan) WT_CHECK(!plan.error().message.empty());
+  if (!plan) {
+    WT_CHECK(!plan.error().message.empty());
+    return;
+  }
+  for (const Role& role : plan->roles) {
+    CheckOrder(*plan, role, role.initialize);
+    for (const Program& program : role.startup) CheckOrder(*plan, role, program);
+    for (const Program* program : {&role.steady, &role.restore, &role.evaluate})
+      CheckOrder(*plan, role, *program);
+  }
 }
 
 }  // namespace

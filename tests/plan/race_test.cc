@@ -1,0 +1,112 @@
+// Nothing in a step is used while another stream still works on it, whatever the strategy, on a cpu and on a device with queues.
+#include <gtest/gtest.h>
+
+#include "tests/plan/race_check.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+struct Case {
+  const char* name;
+  Scenario scenario;
+};
+
+Scenario With(Scenario s, void (*change)(Scenario&)) {
+  s.parallel.data.bucket_cap_mb = 0.02;
+  change(s);
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+
+class Races : public testing::TestWithParam<Case> {};
+
+TEST_P(Races, ThereAreNone) {
+  for (const char* device : {"cpu", "cuda", "h100-sxm-80g"}) {
+    for (const bool in_bf16 : {false, true}) {
+      Scenario s = GetParam().scenario;
+      s.cluster.device = device;
+      if (s.cluster.device != "cpu") s.run.backend = Backend::kNccl;
+      if (in_bf16) s.precision.param = s.precision.compute = s.precision.reduce = Precision::kBf16;
+      const auto plan = CompilePlan(s);
+      ASSERT_TRUE(plan) << plan.error().message;
+      for (const Role& role : plan->roles) {
+        std::vector<const Program*> programs = {&role.initialize, &role.steady, &role.restore};
+        for (const Program& program : role.startup) programs.push_back(&program);
+        for (const Program* program : programs)
+          EXPECT_EQ(FindRace(*plan, role, *program), "")
+              << device << (in_bf16 ? ", bf16, " : ", ") << program->name;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, Races,
+    testing::Values(
+        Case{"Ddp", With(TinyGpt(2), [](Scenario&) {})},
+        Case{"DdpClipsAndAccumulates", With(TinyGpt(2),
+                                            [](Scenario& s) {
+                                              s.batch.accumulate = 2;
+                                              s.optimizer.clip_norm = 1;
+                                            })},
+        Case{"Zero1", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kZero1; })},
+        Case{"Zero1GathersLate", With(TinyGpt(2),
+                                      [](Scenario& s) {
+                                        s.parallel.data.kind = DataParallelKind::kZero1;
+                                        s.parallel.data.overlap_param_gather = true;
+                                      })},
+        Case{"Zero1Offloads", With(TinyGpt(2),
+                                   [](Scenario& s) {
+                                     s.parallel.data.kind = DataParallelKind::kZero1;
+                                     s.parallel.data.offload = Offload::kOptimizer;
+                                   })},
+        Case{"Zero2", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kZero2; })},
+        Case{"Zero2OffloadsAndClips", With(TinyGpt(2),
+                                           [](Scenario& s) {
+                                             s.parallel.data.kind = DataParallelKind::kZero2;
+                                             s.parallel.data.offload = Offload::kOptimizer;
+                                             s.optimizer.clip_norm = 1;
+                                           })},
+        Case{"Fsdp", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
+        Case{"FsdpOffloadsParameters", With(TinyGpt(2),
+                                            [](Scenario& s) {
+                                              s.parallel.data.kind = DataParallelKind::kFsdp;
+                                              s.parallel.data.offload = Offload::kParam;
+                                              s.optimizer.clip_norm = 1;
+                                            })},
+        Case{"FsdpOffloadsTheOptimizer", With(TinyGpt(2),
+                                              [](Scenario& s) {
+                                                s.parallel.data.kind = DataParallelKind::kFsdp;
+                                                s.parallel.data.offload = Offload::kOptimizer;
+                                                s.batch.accumulate = 2;
+                                              })},
+        Case{"Fsdp1Recomputes", With(TinyLlama(2),
+                                     [](Scenario& s) {
+                                       s.parallel.data.kind = DataParallelKind::kFsdp;
+                                       s.parallel.data.version = 1;
+                                       s.recompute = Recompute::kFull;
+                                     })},
+        Case{"TensorAndZero1", With(TinyGpt(2),
+                                    [](Scenario& s) {
+                                      s.parallel.data.kind = DataParallelKind::kZero1;
+                                      s.parallel.tensor = {.size = 2, .sequence = true};
+                                      s.optimizer.clip_norm = 1;
+                                    })},
+        Case{"PipelineAndZero1", With(TinyGpt(2),
+                                      [](Scenario& s) {
+                                        s.parallel.data.kind = DataParallelKind::kZero1;
+                                        s.parallel.pipeline.size = 2;
+                                        s.batch.accumulate = 4;
+                                        s.optimizer.clip_norm = 1;
+                                      })},
+        Case{"PipelineOfHalfBackwards", With(TinyGpt(2),
+                                             [](Scenario& s) {
+                                               s.parallel.pipeline.size = 2;
+                                               s.parallel.pipeline.schedule = "zb_h1";
+                                               s.batch.accumulate = 4;
+                                             })}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace windtunnel
