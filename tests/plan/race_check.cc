@@ -50,6 +50,8 @@ class RaceCheck {
     bool writes;
   };
 
+  StreamId StreamOf(OpIndex op) const { return program_.ops[op].stream; }
+
   void Advance(OpIndex i, const Op& op) {
     Clock clock = of_stream_[op.stream];
     JoinInto(clock, host_);
@@ -68,7 +70,7 @@ class RaceCheck {
     for (const Access& use : uses) {
       const bool overlap = use.elements.first < elements.first + elements.elements &&
                            elements.first < use.elements.first + use.elements.elements;
-      const OpIndex done = clocks_[i][program_.ops[use.op].stream];
+      const OpIndex done = clocks_[i][StreamOf(use.op)];
       if (overlap && use.op != i && (writes || use.writes) && done < use.op) {
         const Op &a = program_.ops[use.op], &b = program_.ops[i];
         return fmt::format("'{}' ({}) and '{}' ({}) both use elements {}+{} of '{}', in no order", a.name,
@@ -76,13 +78,12 @@ class RaceCheck {
                            elements.elements, role_.buffers[slice.buffer].name);
       }
     }
-    // What was ordered before a write that covers it need not be looked at again.
-    if (writes) {
-      std::erase_if(uses, [&](const Access& use) {
-        return use.op != i && use.elements.first >= elements.first &&
-               use.elements.first + use.elements.elements <= elements.first + elements.elements;
-      });
-    }
+    // Who comes behind this use comes behind those that it covers: all of them, if it writes; reads of its own stream, if it reads.
+    std::erase_if(uses, [&](const Access& use) {
+      const bool is_covered = use.elements.first >= elements.first &&
+                              use.elements.first + use.elements.elements <= elements.first + elements.elements;
+      return use.op != i && is_covered && (writes || (!use.writes && StreamOf(use.op) == StreamOf(i)));
+    });
     uses.push_back({i, elements, writes});
     return {};
   }
