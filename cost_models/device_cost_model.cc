@@ -33,8 +33,7 @@ class DeviceCostModel : public CostModel {
                                                    int position) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    return {Distribution::Constant(HostTime(op.kind, framework_, device_.kernel_launch, arithmetic_)),
-            CostSource::kModelled};
+    return {Distribution::Constant(HostTimeOf(op.kind)), CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
   int cores_per_node() const override { return 0; }
@@ -47,6 +46,14 @@ class DeviceCostModel : public CostModel {
  private:
   Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
+  Duration HostTimeOf(const OpKind& kind) const {
+    return HostTime(kind, framework_, device_.kernel_launch, arithmetic_);
+  }
+  // What the device waits for the operator's launches.
+  Duration WaitForLaunch(const OpKind& kind) const {
+    const double share = framework_.residuals.launch - 1;
+    return share > 0 ? HostTimeOf(kind).Scaled(share) : Duration();
+  }
 
   // What is known of a group: its ranks, how it lies, and by traffic_ what it puts on links.
   struct KnownGroup {
@@ -97,7 +104,7 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(usable_);
   if (op.on_host) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
-  return KernelCost{Distribution::Constant(time), CostSource::kModelled};
+  return KernelCost{Distribution::Constant(time + WaitForLaunch(op.kind)), CostSource::kModelled};
 }
 
 // nccl-tests' output for the collective in a group that lies as measured; nothing where there is none.
@@ -220,8 +227,9 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
     cost.compute_efficiency =
         1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
-  if (framework_.residuals.link != 1)
-    cost.time = Distribution::Constant(cost.time.p50().Scaled(framework_.residuals.link));
+  const ResidualFactors& residuals = framework_.residuals;
+  if (residuals.link != 1 || residuals.launch != 1)
+    cost.time = Distribution::Constant(cost.time.p50().Scaled(residuals.link) + WaitForLaunch(op.kind));
   return cost;
 }
 

@@ -50,8 +50,10 @@ FrameworkKernel ReadKernel(Fields& fields) {
 }
 
 void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
-  for (const char* name : kResidualNames)
-    Residual(residuals, name) = fields.NumberOr(name, Residual(residuals, name), 0.01, 100);
+  for (const char* name : kResidualNames) {
+    const double least = std::string_view(name) == "launch" ? 1 : 0.01;
+    Residual(residuals, name) = fields.NumberOr(name, Residual(residuals, name), least, 100);
+  }
 }
 
 Result<FrameworkProfile> BaseOf(Fields& fields, const std::string& name) {
@@ -70,8 +72,9 @@ double& Residual(ResidualFactors& factors, std::string_view name) {
   if (name == "loss") return factors.loss;
   if (name == "optimizer") return factors.optimizer;
   if (name == "memory") return factors.memory;
-  WT_CHECK(name == "link");
-  return factors.link;
+  if (name == "link") return factors.link;
+  WT_CHECK(name == "launch");
+  return factors.launch;
 }
 
 Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const std::string& name) {

@@ -46,10 +46,13 @@ struct ResidualFactors {
   double optimizer = 1;
   double memory = 1;  // other kernels that move bytes
   double link = 1;    // collectives and messages
+  // 1: the host issues ahead of the device. 2: the device waits for every launch (CUDA_LAUNCH_BLOCKING=1), so that the host's time for an
+  // operator comes on top of the device's. Between: for some of them.
+  double launch = 1;
 };
 // In the order of the JSON.
 inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",
-                                                 "optimizer", "memory", "link"};
+                                                 "optimizer", "memory", "link",      "launch"};
 double& Residual(ResidualFactors& factors, std::string_view name);
 
 struct FrameworkProfile {

@@ -12,9 +12,15 @@ constexpr int kRounds = 3;
 constexpr double kStep = 0.05;                            // of a factor's logarithm
 constexpr double kHuber = 0.03;                           // of a row's error
 constexpr double kRidge = (0.05 / 0.35) * (0.05 / 0.35);  // see the header
+constexpr double kSwitchRidge = (0.05 / 0.7) * (0.05 / 0.7);
 constexpr double kMostLog = 1.2;                          // factors within [0.3, 3.3]
 constexpr double kLeastSensitivity = 0.02;
 constexpr double kNormal90 = 1.645, kMadToDeviation = 1.4826, kLeastDeviation = 0.005;
+
+// A launch waits or does not: 1 or 2, and never less.
+bool IsSwitch(size_t factor) { return std::string_view(kResidualNames[factor]) == "launch"; }
+double RidgeOf(size_t factor) { return IsSwitch(factor) ? kSwitchRidge : kRidge; }
+double LeastLog(size_t factor) { return IsSwitch(factor) ? 0 : -kMostLog; }
 
 using Vector = std::array<double, kFactors>;
 using Matrix = std::array<Vector, kFactors>;
@@ -107,8 +113,8 @@ struct LinearModel {
       }
     }
     for (size_t k = 0; k < kFactors; ++k) {
-      normal[k][k] += kRidge;
-      right[k] -= identified[k] ? kRidge * x[k] : 0;
+      normal[k][k] += RidgeOf(k);
+      right[k] -= identified[k] ? RidgeOf(k) * x[k] : 0;
     }
     return normal;
   }
@@ -149,7 +155,7 @@ Result<ResidualFit> FitResiduals(const std::vector<double>& measured, const Pred
     model.identified = IdentifiedBy(model.sensitivities);
     const Vector move = model.Solve();
     for (size_t k = 0; k < kFactors; ++k)
-      model.x[k] = model.identified[k] ? std::clamp(model.x[k] + move[k], -kMostLog, kMostLog) : 0;
+      model.x[k] = model.identified[k] ? std::clamp(model.x[k] + move[k], LeastLog(k), kMostLog) : 0;
     WT_ASSIGN_OR_RETURN(predicted, predict(FactorsOf(model.x)));
   }
   fit.after = MeanAbsoluteError(measured, predicted);

@@ -4,7 +4,8 @@
 //
 //   x minimises sum of rho(r_i) + lambda |x|^2,   rho Huber's, quadratic up to 0.03
 //
-// so a few bad rows count little, and what the rows do not tell stays at 1 (lambda: factors are within 35 % of 1, errors of rows 5 %). Each
+// so a few bad rows count little, and what the rows do not tell stays at 1 (lambda: factors are within 35 % of 1, `launch`, which is
+// 1 or 2, within twice that; errors of rows 5 %). Each
 // round takes the derivatives of all predictions by finite differences of whole steps. A factor that moves no row by as much as a fiftieth of
 // its own change stays 1. Intervals are of 90 %, from the spread of what remains.
 //

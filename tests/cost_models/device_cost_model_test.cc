@@ -177,6 +177,25 @@ TEST(DeviceCostModel, OffloadedOptimizersStreamThroughTheirShareOfTheHostsMemory
   EXPECT_NEAR(MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50() / Milliseconds(1), 546.9, 0.1);
 }
 
+// With launches that block, what the host takes for an operator comes on top of what the device does.
+TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
+  const Plan plan = TwoNodePlan();
+  const DeviceSpec device = A100();
+  FrameworkProfile blocking = FrameworkOf(plan.scenario);
+  blocking.residuals.launch = 2;
+  const auto ahead = MakeDeviceCostModel(device, plan), waits = MakeDeviceCostModel(device, plan, blocking);
+  Op product, sum;
+  product.kind = Gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
+  sum.kind = Collective{CollectiveKind::kAllReduce, DType::kFloat32, 1'000'000};
+  const Duration host = ahead->DispatchOf(product).time.p50();
+  EXPECT_GT(host, Duration());
+  EXPECT_EQ(waits->DispatchOf(product).time.p50(), host);
+  EXPECT_EQ(waits->Kernel(product)->time.p50(), ahead->Kernel(product)->time.p50() + host);
+  const Group& world = plan.axes[0].groups[0];
+  EXPECT_EQ(waits->Communication(sum, world)->time.p50(),
+            ahead->Communication(sum, world)->time.p50() + ahead->DispatchOf(sum).time.p50());
+}
+
 TEST(DeviceCostModel, MemoryIsThatOfTheDevice) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();

@@ -1,6 +1,7 @@
 // What frameworks make of operators, repeated by hand.
 #include "cost_models/framework_kernels.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -125,6 +126,19 @@ TEST(FrameworkKernels, ResidualsScaleWhatTheyAreOf) {
   EXPECT_NEAR(DeviceTime(kNorm, mine, A100(), {}).value() / Microseconds(1), 15 * 9.35 + 6, 0.2);
   const Gemm gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
   EXPECT_NEAR(DeviceTime(gemm, mine, A100(), {}).value() / Microseconds(1), 1.5 * 573.1 + 3, 0.2);
+}
+
+TEST(FrameworkKernels, AHostCannotHideMoreThanAllOfItsTime) {
+  const auto read = [](const char* launch) {
+    return ParseFrameworkProfile(
+        fmt::format(R"({{"schema": "windtunnel/framework/1", "name": "mine", "base": "pytorch", "sources": {{}},
+                        "residuals": {{"launch": {}}}}})",
+                    launch),
+        "mine.json");
+  };
+  EXPECT_EQ(read("2")->residuals.launch, 2);
+  ASSERT_FALSE(read("0.5"));
+  EXPECT_EQ(read("0.5").error().message, "mine.json: $.residuals.launch is number 0.5, expected a number in [1, 100]");
 }
 
 TEST(FrameworkKernels, ATensorThatTheOperatorHasNotIsAnError) {

@@ -6,11 +6,12 @@
 namespace windtunnel {
 namespace {
 
-// A step: seconds of matrix products, of attention, and of the host; device and host go on side by side.
+// A step: seconds of matrix products, of attention, and of the host; device and host go on side by side, or the device waits.
 struct Step {
   double gemm = 0, attention = 0, host = 0;
   double At(const ResidualFactors& f) const {
-    return std::max(gemm * f.gemm + attention * f.attention, host * f.host);
+    const double device = gemm * f.gemm + attention * f.attention + (f.launch - 1) * host * f.host;
+    return std::max(device, host * f.host);
   }
 };
 
@@ -36,6 +37,17 @@ TEST(ResidualFit, FindsWhatTheRowsTell) {
   EXPECT_NEAR(fit.factors.host, 1.3, 0.03);
   EXPECT_GT(fit.before, 0.1);
   EXPECT_LT(fit.after, 0.02);
+}
+
+// Steps of a job with CUDA_LAUNCH_BLOCKING=1: what the host takes comes on top, whatever the device's work.
+TEST(ResidualFit, FindsThatTheDeviceWaitsForLaunches) {
+  const std::vector<Step> steps = {{8, 1, 1}, {6, 4, 2}, {3, 7, 4}, {9, 2, 1}, {4, 1, 3}, {2, 4, 0.5}};
+  const ResidualFit waits = FitResiduals(TimesOf(steps, {.launch = 2}), Predictor(steps)).value();
+  EXPECT_NEAR(waits.factors.launch, 2, 0.1);
+  EXPECT_LT(waits.after, 0.01);
+  // The host's time can be hidden, but not less than that.
+  const ResidualFit ahead = FitResiduals(TimesOf(steps, {.gemm = 0.9, .attention = 0.9}), Predictor(steps)).value();
+  EXPECT_EQ(ahead.factors.launch, 1);
 }
 
 TEST(ResidualFit, WhatTheRowsDoNotTellStaysOne) {
