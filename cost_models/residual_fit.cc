@@ -13,7 +13,7 @@ constexpr double kStep = 0.05;                            // of a factor's logar
 constexpr double kHuber = 0.03;                           // of a row's error
 constexpr double kRidge = (0.05 / 0.35) * (0.05 / 0.35);  // see the header
 constexpr double kSwitchRidge = (0.05 / 0.7) * (0.05 / 0.7);
-constexpr double kMostLog = 1.2;                          // factors within [0.3, 3.3]
+constexpr double kMostLog = 1.2;  // factors within [0.3, 3.3]
 constexpr double kLeastSensitivity = 0.02;
 constexpr double kNormal90 = 1.645, kMadToDeviation = 1.4826, kLeastDeviation = 0.005;
 

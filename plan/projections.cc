@@ -104,7 +104,8 @@ Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys
   }
   if (!c.tensor.splits()) return dx;
   const bool added_up = layers.size() > 1 && (!adds_in_products || is_fp8());
-  return c.SumOverRanks(dx, first.name + ".dx", added_up ? Neighbor::kElementwise : first.MakerOfInputGradient(c));
+  return c.SumOverRanks(dx, first.name + ".dx",
+                        added_up ? Neighbor::kElementwise : first.MakerOfInputGradient(c));
 }
 
 }  // namespace windtunnel

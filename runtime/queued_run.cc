@@ -294,12 +294,9 @@ Status QueuedRun::Compute(OpIndex index) {
 KernelContext QueuedRun::ContextOn(Queue queue) const {
   const Plan& plan = executor_.plan_;
   const MeshPlace place = plan.mesh.PlaceOf(executor_.rank_);
-  return {step_ - executor_.skipped_before_,
-          plan.scenario.run.seed,
-          {place.tensor, plan.mesh.tensor()},
-          {place.context},
-          {plan.ExpertRankOf(executor_.rank_)},
-          queue};
+  return {step_ - executor_.skipped_before_,    plan.scenario.run.seed,
+          {place.tensor, plan.mesh.tensor()},   {place.context},
+          {plan.ExpertRankOf(executor_.rank_)}, queue};
 }
 
 // ---- what the host does: operators on its own memory --------------------------------------------------------------------------
@@ -418,7 +415,8 @@ Status QueuedRun::Load(const LoadBatch& op, Queue queue) {
   WT_ASSIGN_OR_RETURN(StagedBatch * batch, Stage(op, step_, executor_.writes_));
   uint64_t at = batch->address;
   for (const TensorRef& tensor : executor_.writes_) {
-    WT_RETURN_IF_ERROR(queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOfBatch(tensor)));
+    WT_RETURN_IF_ERROR(
+        queues_.Copy(queue, tensor.data, reinterpret_cast<const void*>(at), BytesOfBatch(tensor)));
     at += static_cast<uint64_t>(BytesOfBatch(tensor).RoundedUpTo(Bytes(64)).count());
   }
   WT_ASSIGN_OR_RETURN(batch->read, queues_.Record(queue, DeviceQueues::Timing::kNone));

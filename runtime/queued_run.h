@@ -35,9 +35,9 @@ struct QueuedState {
   std::vector<int64_t>
       allocated_at;  // by buffer: operators issued to the compute queue before it was allocated
   std::vector<StagedBatch> batches;
-  const Program* awaited_in = nullptr;  // the program that `is_awaited` is of
-  std::vector<bool> is_awaited;         // by operator: one of another stream depends on it
-  int64_t issued = 0;                   // operators to the compute queue, in all runs
+  const Program* awaited_in = nullptr;     // the program that `is_awaited` is of
+  std::vector<bool> is_awaited;            // by operator: one of another stream depends on it
+  int64_t issued = 0;                      // operators to the compute queue, in all runs
   std::unique_ptr<Device> host = nullptr;  // what works on the host's memory; made when it is first needed
   uint64_t borrowed = 0;                   // memory of the host for its operands that are in the device's
   Bytes borrowed_bytes = {};

@@ -131,14 +131,16 @@ TEST(FrameworkKernels, ResidualsScaleWhatTheyAreOf) {
 TEST(FrameworkKernels, AHostCannotHideMoreThanAllOfItsTime) {
   const auto read = [](const char* launch) {
     return ParseFrameworkProfile(
-        fmt::format(R"({{"schema": "windtunnel/framework/1", "name": "mine", "base": "pytorch", "sources": {{}},
+        fmt::format(
+            R"({{"schema": "windtunnel/framework/1", "name": "mine", "base": "pytorch", "sources": {{}},
                         "residuals": {{"launch": {}}}}})",
-                    launch),
+            launch),
         "mine.json");
   };
   EXPECT_EQ(read("2")->residuals.launch, 2);
   ASSERT_FALSE(read("0.5"));
-  EXPECT_EQ(read("0.5").error().message, "mine.json: $.residuals.launch is number 0.5, expected a number in [1, 100]");
+  EXPECT_EQ(read("0.5").error().message,
+            "mine.json: $.residuals.launch is number 0.5, expected a number in [1, 100]");
 }
 
 TEST(FrameworkKernels, ATensorThatTheOperatorHasNotIsAnError) {

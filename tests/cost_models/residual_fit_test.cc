@@ -46,7 +46,8 @@ TEST(ResidualFit, FindsThatTheDeviceWaitsForLaunches) {
   EXPECT_NEAR(waits.factors.launch, 2, 0.1);
   EXPECT_LT(waits.after, 0.01);
   // The host's time can be hidden, but not less than that.
-  const ResidualFit ahead = FitResiduals(TimesOf(steps, {.gemm = 0.9, .attention = 0.9}), Predictor(steps)).value();
+  const ResidualFit ahead =
+      FitResiduals(TimesOf(steps, {.gemm = 0.9, .attention = 0.9}), Predictor(steps)).value();
   EXPECT_EQ(ahead.factors.launch, 1);
 }
 

@@ -28,8 +28,11 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
       CostKey(EmbeddingForward{.tokens = 8, .seq = 4, .vocab = 16, .hidden = 2, .vocab_parallel = true}),
       "embedding_forward tokens=8 seq=4 vocab=16 hidden=2 vocab_parallel");
   EXPECT_EQ(CostKey(CopyTensors{.elements = 10, .tensors = 2}), "copy_tensors fp32 n=10 tensors=2");
-  EXPECT_EQ(CostKey(Fp8Amax{.rows = 8, .columns = 4, .of = Fp8Amax::Of::kEachColumn, .dtype = DType::kBFloat16}),
-            "fp8_amax bf16 rows=8 columns=4 by_column");
+  EXPECT_EQ(
+      CostKey(Fp8Amax{.rows = 8, .columns = 4, .of = Fp8Amax::Of::kEachColumn, .dtype = DType::kBFloat16}),
+      "fp8_amax bf16 rows=8 columns=4 by_column");
+  EXPECT_EQ(CostKey(Fp8Amax{.rows = 8, .columns = 4, .of = Fp8Amax::Of::kEachRow}),
+            "fp8_amax fp32 rows=8 columns=4 by_row");
   EXPECT_EQ(CostKey(Fp8Cast{.rows = 8, .columns = 4, .recipe = Fp8Recipe::kBlock, .transposed = true}),
             "fp8_cast fp32 block rows=8 columns=4 transposed");
   EXPECT_EQ(CostKey(Alloc{}), "");

@@ -57,10 +57,11 @@ TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {
   EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op& op, const Fp8Amax&) { return InLayer0(op, Phase::kForward); }),
             0);
   // dy, W and x.
-  EXPECT_EQ(
-      Count<Fp8Amax>(
-          plan, [](const Op& op, const Fp8Amax& a) { return InLayer0(op, Phase::kBackward) && a.of == Fp8Amax::Of::kEachColumn; }),
-      4 * 3);
+  EXPECT_EQ(Count<Fp8Amax>(plan,
+                           [](const Op& op, const Fp8Amax& a) {
+                             return InLayer0(op, Phase::kBackward) && a.of == Fp8Amax::Of::kEachColumn;
+                           }),
+            4 * 3);
   EXPECT_EQ(Count<Fp8Cast>(plan, [](const Op& op, const Fp8Cast&) { return InLayer0(op, Phase::kBackward); }),
             4 * 4);
 }

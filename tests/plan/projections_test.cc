@@ -126,7 +126,8 @@ TEST(Projections, CompiledKernelsBesideCollectivesReorderThemselves) {
     return OfBlock<Copy>(InFp8(Split(Of(Framework::kPytorchCompile)), recipe), phase,
                          [](const Copy& copy) { return !copy.accumulate; });
   };
-  EXPECT_EQ(reordered(Fp8Recipe::kRowwise, Phase::kForward), (Names{"attn.proj.reorder", "mlp.down.reorder"}));
+  EXPECT_EQ(reordered(Fp8Recipe::kRowwise, Phase::kForward),
+            (Names{"attn.proj.reorder", "mlp.down.reorder"}));
   EXPECT_EQ(reordered(Fp8Recipe::kRowwise, Phase::kBackward), Names{});
   EXPECT_EQ(reordered(Fp8Recipe::kTensorwise, Phase::kForward),
             (Names{"attn.q.reorder", "attn.proj.reorder", "mlp.gate.reorder", "mlp.down.reorder"}));

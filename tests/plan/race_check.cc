@@ -80,8 +80,9 @@ class RaceCheck {
     }
     // Who comes behind this use comes behind those that it covers: all of them, if it writes; reads of its own stream, if it reads.
     std::erase_if(uses, [&](const Access& use) {
-      const bool is_covered = use.elements.first >= elements.first &&
-                              use.elements.first + use.elements.elements <= elements.first + elements.elements;
+      const bool is_covered =
+          use.elements.first >= elements.first &&
+          use.elements.first + use.elements.elements <= elements.first + elements.elements;
       return use.op != i && is_covered && (writes || (!use.writes && StreamOf(use.op) == StreamOf(i)));
     });
     uses.push_back({i, elements, writes});

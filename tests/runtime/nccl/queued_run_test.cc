@@ -114,32 +114,32 @@ Scenario Offloading(Scenario s, DataParallelKind kind, Offload offload) {
 // What the host keeps, the host works on, while the device waits, and the other way round.
 INSTANTIATE_TEST_SUITE_P(
     Offload, QueuedRunParity,
-    testing::Values(ParityCase{"Fsdp2Parameters", Offloading(TinyGpt(2), kFsdp, Offload::kParam)},
-                    ParityCase{"Fsdp2ParametersOfLlama", Offloading(TinyLlama(3), kFsdp, Offload::kParam)},
-                    ParityCase{"Fsdp1ParametersAccumulating",
-                               With(Offloading(TinyGpt(2), kFsdp, Offload::kParam),
-                                    [](Scenario& s) {
-                                      s.parallel.data.version = 1;
-                                      s.batch.accumulate = 2;
-                                    })},
-                    ParityCase{"Fsdp2Optimizer", Offloading(TinyGpt(2), kFsdp, Offload::kOptimizer)},
-                    ParityCase{"Zero1Optimizer",
-                               Offloading(TinyGpt(2), DataParallelKind::kZero1, Offload::kOptimizer)},
-                    ParityCase{"Zero2OptimizerUnderPytorchsAllocator",
-                               With(Offloading(TinyGpt(2), kZero2, Offload::kOptimizer),
-                                    [](Scenario& s) { s.allocator = AllocatorKind::kPytorch; })},
-                    ParityCase{"TensorWithParameters", With(Offloading(TinyGpt(2), kFsdp, Offload::kParam),
-                                                            [](Scenario& s) {
-                                                              s.parallel.tensor.size = 2;
-                                                              s.parallel.tensor.sequence = true;
-                                                              s.cluster.devices_per_node = 4;
-                                                            })}),
+    testing::Values(
+        ParityCase{"Fsdp2Parameters", Offloading(TinyGpt(2), kFsdp, Offload::kParam)},
+        ParityCase{"Fsdp2ParametersOfLlama", Offloading(TinyLlama(3), kFsdp, Offload::kParam)},
+        ParityCase{"Fsdp1ParametersAccumulating", With(Offloading(TinyGpt(2), kFsdp, Offload::kParam),
+                                                       [](Scenario& s) {
+                                                         s.parallel.data.version = 1;
+                                                         s.batch.accumulate = 2;
+                                                       })},
+        ParityCase{"Fsdp2Optimizer", Offloading(TinyGpt(2), kFsdp, Offload::kOptimizer)},
+        ParityCase{"Zero1Optimizer", Offloading(TinyGpt(2), DataParallelKind::kZero1, Offload::kOptimizer)},
+        ParityCase{"Zero2OptimizerUnderPytorchsAllocator",
+                   With(Offloading(TinyGpt(2), kZero2, Offload::kOptimizer),
+                        [](Scenario& s) { s.allocator = AllocatorKind::kPytorch; })},
+        ParityCase{"TensorWithParameters", With(Offloading(TinyGpt(2), kFsdp, Offload::kParam),
+                                                [](Scenario& s) {
+                                                  s.parallel.tensor.size = 2;
+                                                  s.parallel.tensor.sequence = true;
+                                                  s.cluster.devices_per_node = 4;
+                                                })}),
     NameOf);
 
 // With moments on the host, 16-bit parameters on the device, and a loss scale that overflows at first.
 TEST(QueuedRun, OffloadedAdamInFp16TrainsAsOnTheCpuDevice) {
-  for (const auto& [kind, offload] : {std::pair{kFsdp, Offload::kParam}, std::pair{kFsdp, Offload::kOptimizer},
-                                      std::pair{kZero2, Offload::kOptimizer}}) {
+  for (const auto& [kind, offload] :
+       {std::pair{kFsdp, Offload::kParam}, std::pair{kFsdp, Offload::kOptimizer},
+        std::pair{kZero2, Offload::kOptimizer}}) {
     Scenario s = Offloading(TinyGpt(2), kind, offload);
     s.optimizer.kind = OptimizerKind::kAdamW;
     s.optimizer.lr = 1e-3;
