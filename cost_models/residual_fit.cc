@@ -24,6 +24,7 @@ double LeastLog(size_t factor) { return IsSwitch(factor) ? 0 : -kMostLog; }
 
 using Vector = std::array<double, kFactors>;
 using Matrix = std::array<Vector, kFactors>;
+using Factors = std::array<bool, kFactors>;
 
 ResidualFactors FactorsOf(const Vector& x) {
   ResidualFactors factors;
@@ -56,8 +57,8 @@ Result<std::vector<Vector>> Sensitivities(const PredictRows& predict, const Vect
   return rows;
 }
 
-std::array<bool, kFactors> IdentifiedBy(const std::vector<Vector>& sensitivities) {
-  std::array<bool, kFactors> identified{};
+Factors IdentifiedBy(const std::vector<Vector>& sensitivities) {
+  Factors identified{};
   for (const Vector& row : sensitivities) {
     for (size_t k = 0; k < kFactors; ++k) identified[k] |= row[k] >= kLeastSensitivity;
   }
@@ -90,7 +91,7 @@ Matrix Inverse(Matrix a) {
 struct LinearModel {
   std::vector<double> errors;
   std::vector<Vector> sensitivities;
-  std::array<bool, kFactors> identified;
+  Factors identified;
   Vector x;
 
   double Remaining(size_t row, const Vector& move) const {
@@ -99,34 +100,42 @@ struct LinearModel {
     return error;
   }
 
-  // J^T W J + lambda, with Huber's weights of what remains after `move`.
-  Matrix Normal(const Vector& move, Vector& right) const {
+  // J^T W J + lambda over the `free` factors, with Huber's weights of what remains after `move`; the others move by `held`.
+  Matrix Normal(const Vector& move, const Factors& free, const Vector& held, Vector& right) const {
     Matrix normal{};
     right = {};
     for (size_t i = 0; i < errors.size(); ++i) {
       const double weight = std::min(1.0, kHuber / std::max(std::fabs(Remaining(i, move)), 1e-12));
+      const double error = Remaining(i, held);
       for (size_t k = 0; k < kFactors; ++k) {
-        if (!identified[k]) continue;
-        right[k] += weight * sensitivities[i][k] * errors[i];
+        if (!free[k]) continue;
+        right[k] += weight * sensitivities[i][k] * error;
         for (size_t l = 0; l < kFactors; ++l)
-          if (identified[l]) normal[k][l] += weight * sensitivities[i][k] * sensitivities[i][l];
+          if (free[l]) normal[k][l] += weight * sensitivities[i][k] * sensitivities[i][l];
       }
     }
     for (size_t k = 0; k < kFactors; ++k) {
       normal[k][k] += RidgeOf(k);
-      right[k] -= identified[k] ? RidgeOf(k) * x[k] : 0;
+      right[k] -= free[k] ? RidgeOf(k) * x[k] : 0;
     }
     return normal;
   }
 
-  // Huber's weights change with what remains, so the solution is found again a few times.
+  // Huber's weights change with what remains, so the solution is found again a few times. A factor that would fall below its least stays
+  // there, and the others are found without it.
   Vector Solve() const {
-    Vector move{}, right{};
+    Vector move{}, held{}, right{};
+    Factors free = identified;
     for (int i = 0; i < 20; ++i) {
-      const Matrix inverse = Inverse(Normal(move, right));
+      const Matrix inverse = Inverse(Normal(move, free, held, right));
       for (size_t k = 0; k < kFactors; ++k) {
-        move[k] = 0;
-        for (size_t l = 0; l < kFactors; ++l) move[k] += inverse[k][l] * right[l];
+        move[k] = held[k];
+        for (size_t l = 0; free[k] && l < kFactors; ++l) move[k] += inverse[k][l] * right[l];
+      }
+      for (size_t k = 0; k < kFactors; ++k) {
+        if (!free[k] || x[k] + move[k] >= LeastLog(k)) continue;
+        free[k] = false;
+        held[k] = LeastLog(k) - x[k];
       }
     }
     return move;
@@ -162,7 +171,7 @@ Result<ResidualFit> FitResiduals(const std::vector<double>& measured, const Pred
   fit.factors = FactorsOf(model.x);
   model.errors = ErrorsOf(measured, predicted);
   Vector right{};
-  const Matrix covariance = Inverse(model.Normal({}, right));
+  const Matrix covariance = Inverse(model.Normal({}, model.identified, {}, right));
   const double deviation = DeviationOf(model.errors);
   for (size_t k = 0; k < kFactors; ++k) {
     ResidualEstimate& estimate = fit.estimates[kResidualNames[k]];
@@ -170,7 +179,7 @@ Result<ResidualFit> FitResiduals(const std::vector<double>& measured, const Pred
     if (!estimate.is_identified) continue;
     const double half = kNormal90 * deviation * std::sqrt(std::max(covariance[k][k], 0.0));
     estimate.value = std::exp(model.x[k]);
-    estimate.low = std::exp(model.x[k] - half);
+    estimate.low = std::exp(std::max(model.x[k] - half, LeastLog(k)));
     estimate.high = std::exp(model.x[k] + half);
   }
   return fit;

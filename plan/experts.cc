@@ -5,6 +5,8 @@
 
 namespace windtunnel {
 
+using Neighbor = LayerContext::Neighbor;
+
 Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
   const Slice y = c.Activation(name, experts * rows * out);
   GroupedGemm gemm{experts, rows, out, in};
@@ -80,7 +82,7 @@ void ExpertMlp::Activate(const LayerContext& c, Saved& saved) const {
 }
 
 Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
-  x = c.GatherTokens(x, name);
+  x = c.GatherTokens(x, name, Neighbor::kProduct);
   const Slice logits = router.Forward(c, x, load.tokens);
   saved.probabilities =
       c.b.Temporary(name + ".probabilities", load.tokens * spec.count, Category::kActivations);
@@ -102,12 +104,12 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
   c.b.Add(CombineTokens{rows, /*weighted=*/true}, name + ".combine",
           {saved.returned, saved.slots, saved.weights}, {y});
-  return c.SumOverRanks(y, name, LayerContext::Neighbor::kElementwise);
+  return c.SumOverRanks(y, name, Neighbor::kElementwise);
 }
 
 Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {
   const TokenRows rows{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
-  dy = c.GatherTokens(dy, name + ".dy");
+  dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
   const Slice dreturned = c.Activation(name + ".dreturned", load.sent * hidden());
   const Slice dweights = c.b.Temporary(name + ".dweights", load.tokens * spec.top_k, Category::kActivations);
   c.b.Add(CombineBackward{rows}, name + ".combine", {dy, saved.returned, saved.slots, saved.weights},
@@ -129,13 +131,14 @@ Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved&
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
   c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
-  const Slice dx_router = router.Backward(c, dlogits, c.GatherTokens(x, name + ".x"), load.tokens);
+  const Slice dx_router =
+      router.Backward(c, dlogits, c.GatherTokens(x, name + ".x", Neighbor::kProduct), load.tokens);
   c.b.Add(Copy{.elements = dx.elements,
                .from = c.types.activations,
                .to = c.types.activations,
                .accumulate = true},
           name + ".dx", {dx_router}, {dx});
-  return c.SumOverRanks(dx, name + ".dx");
+  return c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);
 }
 
 }  // namespace windtunnel

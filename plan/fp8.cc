@@ -16,7 +16,7 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, b
   }
   const Slice own =
       Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, sums_over_ranks, knows_scale_, name_);
-  if (sum == Fp8Sum::kOverColumns) return c_.GatherTokens(own, name_);
+  if (sum == Fp8Sum::kOverColumns) return c_.GatherTokens(own, name_, Neighbor::kProduct);
   return Transposed(c_.GatherTokens(own, name_, Neighbor::kElementwise), columns, name_);
 }
 

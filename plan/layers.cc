@@ -198,7 +198,7 @@ Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
 Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
   const bool adds_bias_after = split == LinearSplit::kRowParallel && bias >= 0;
   Slice y = ForwardProduct(c, x, rows, bias >= 0 && !adds_bias_after);
-  if (split == LinearSplit::kRowParallel) y = c.SumOverRanks(y, name);
+  if (split == LinearSplit::kRowParallel) y = c.SumOverRanks(y, name, LayerContext::Neighbor::kProduct);
   if (adds_bias_after) {
     c.b.Add(AddBias{y.elements / out, out, c.types.activations}, name + ".bias",
             {y, c.OperandOf(bias, name + ".bias")}, {y});
@@ -222,7 +222,7 @@ void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_
     reads = {fp8.OfTokens(x, in, gathers(), Fp8Sum::kOverColumns, sums_over_ranks),
              fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns, sums_over_ranks)};
   } else {
-    if (gathers()) x = c.GatherTokens(x, name);
+    if (gathers()) x = c.GatherTokens(x, name, LayerContext::Neighbor::kProduct);
     reads = {x, c.OperandOf(weight, name)};
   }
   if (adds_bias) reads.push_back(c.OperandOf(bias, name + ".bias"));
@@ -283,7 +283,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
                        bool weight_ready) const {
   const bool is_column_parallel = split == LinearSplit::kColumnParallel;
   const bool is_row_parallel = split == LinearSplit::kRowParallel;
-  const bool gathers_input_later = is_column_parallel && c.deferred != nullptr;
+  const bool gathers_input_later = gathers() && c.deferred != nullptr;
   const Slice own_dy = dy;
   Slice dy_by_rows = dy;  // of the weight's product
   if (is_fp8) {
@@ -292,13 +292,12 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
     dy = factors.over_columns;
     dy_by_rows = factors.over_rows;
   } else if (is_row_parallel) {
-    dy_by_rows = dy = c.GatherTokens(dy, name + ".dy");
+    dy_by_rows = dy = c.GatherTokens(dy, name + ".dy", LayerContext::Neighbor::kProduct);
   }
-  const auto input = [*this, x, is_column_parallel](const LayerContext& c) {
+  const auto input = [*this, x](const LayerContext& c) {
     if (is_fp8)
-      return Fp8Factors(c, name + ".x", /*knows_scale=*/true)
-          .OfTokens(x, in, is_column_parallel, Fp8Sum::kOverRows);
-    return is_column_parallel ? c.GatherTokens(x, name + ".x") : x;
+      return Fp8Factors(c, name + ".x", /*knows_scale=*/true).OfTokens(x, in, gathers(), Fp8Sum::kOverRows);
+    return gathers() ? c.GatherTokens(x, name + ".x", LayerContext::Neighbor::kProduct) : x;
   };
   const Slice known_input = gathers_input_later ? kNoSlice : input(c);
   if (bias >= 0) {

@@ -98,10 +98,10 @@ struct LayerContext {
     return dx;
   }
   // All tokens, of which tensor ranks have `own` each; `own` itself where tokens are not split.
-  Slice GatherTokens(Slice own, const std::string& name, Neighbor taker = Neighbor::kProduct) const;
+  Slice GatherTokens(Slice own, const std::string& name, Neighbor taker) const;
   // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it
   // but what uses it.
-  Slice SumOverRanks(Slice partial, const std::string& name, Neighbor maker = Neighbor::kProduct) const;
+  Slice SumOverRanks(Slice partial, const std::string& name, Neighbor maker) const;
 };
 
 // How tensor ranks share a linear layer. Column-parallel: each has a part of the outputs, from whole inputs. Row-parallel: each has a

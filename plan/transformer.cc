@@ -325,7 +325,7 @@ void Transformer::EmbedBackward(const LayerContext& c, const TransformerPass& pa
   const Slice ids = pass.ids;
   dx = c.DropGradient(dx, pass.embedding_mask, "embedding.dropout");
   c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
-    const Slice dx = c.GatherTokens(own_dx, "embedding.dx");
+    const Slice dx = c.GatherTokens(own_dx, "embedding.dx", LayerContext::Neighbor::kElementwise);
     EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
     op.dtype = types_.stream;
     op.vocab_parallel = tensor_.splits();

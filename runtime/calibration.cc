@@ -195,9 +195,17 @@ Status Calibrator::HostPass() {
   // Later ones may have waited for a place in the driver's queue.
   const size_t count = std::min(host.size(), kIssuedWithoutWaiting);
   samples_.dispatch.insert(samples_.dispatch.end(), host.begin(), host.begin() + static_cast<int64_t>(count));
+  // Where the host works itself, the device waits for it now and then, and the difference says nothing of events.
+  if (std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.on_host; }))
+    return Ok();
   Duration spans;
-  for (const Span& span : passes_.back().spans) spans += span.end - span.start;
-  const double each = ToSeconds(spans - timeline.end) / static_cast<double>(passes_.back().spans.size());
+  int64_t kernels = 0;
+  for (const Span& span : passes_.back().spans) {
+    if (span.stream != kComputeStream) continue;
+    spans += span.end - span.start;
+    ++kernels;
+  }
+  const double each = ToSeconds(spans - timeline.end) / static_cast<double>(std::max<int64_t>(kernels, 1));
   event_times_.push_back(std::clamp(each, 0.0, kLongestEvent));
   return Ok();
 }

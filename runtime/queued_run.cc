@@ -301,6 +301,11 @@ KernelContext QueuedRun::ContextOn(Queue queue) const {
 
 // ---- what the host does: operators on its own memory --------------------------------------------------------------------------
 
+Status QueuedRun::Drain(Queue queue) {
+  WT_ASSIGN_OR_RETURN(const Event now, queues_.Record(queue, DeviceQueues::Timing::kNone));
+  return queues_.Await(now);
+}
+
 // Once all that was issued to the operator's queue is done, and what it depends on. Operands in the device's memory (the norm, the loss
 // scale) are copied to the host's and back.
 Status QueuedRun::ComputeOnHost(OpIndex index) {
@@ -308,26 +313,29 @@ Status QueuedRun::ComputeOnHost(OpIndex index) {
   WT_ASSIGN_OR_RETURN(const Queue queue, QueueOf(op.stream));
   MakeRoomFor(queue);
   WT_RETURN_IF_ERROR(AwaitDependencies(index));
+  WT_RETURN_IF_ERROR(Drain(queue));
+  const Clock::time_point start = Clock::now();
   executor_.Resolve(op.reads, executor_.reads_);
   executor_.Resolve(op.writes, executor_.writes_);
   std::vector<TensorRef> reads = executor_.reads_, writes = executor_.writes_;
   WT_RETURN_IF_ERROR(Borrow(op, reads, writes, queue));
-  WT_ASSIGN_OR_RETURN(const Event idle, queues_.Record(queue, DeviceQueues::Timing::kNone));
-  WT_RETURN_IF_ERROR(queues_.Await(idle));
+  WT_RETURN_IF_ERROR(Drain(queue));
   if (state_.host == nullptr) state_.host = MakeCpuDevice();
-  const Clock::time_point start = Clock::now();
   WT_RETURN_IF_ERROR(state_.host->Launch(op.kind, reads, writes, ContextOn(queue)));
-  if (mode_.spans)
-    timeline_.spans.push_back(Span{index, op.stream, Between(start_, start), Between(start_, Clock::now())});
   for (size_t i = 0; i < op.writes.size(); ++i) {
     if (writes[i].data == executor_.writes_[i].data) continue;
     WT_RETURN_IF_ERROR(
         queues_.Copy(queue, executor_.writes_[i].data, writes[i].data, BytesOf(op.writes[i], writes[i])));
   }
+  WT_RETURN_IF_ERROR(Drain(queue));
   ordinals_[index] = ++state_.issued;
   const auto timing = mode_.spans ? DeviceQueues::Timing::kTimed : DeviceQueues::Timing::kNone;
   WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(queue, timing));
-  if (mode_.spans) last_[queue] = events_[index];
+  if (!mode_.spans) return Ok();
+  last_[queue] = events_[index];
+  issued_.push_back(
+      {.op = index,
+       .by_host = Span{index, op.stream, Between(start_, start), Between(start_, Clock::now())}});
   return Ok();
 }
 
@@ -345,12 +353,7 @@ Status QueuedRun::Borrow(const Op& op, std::vector<TensorRef>& reads, std::vecto
   add(op.reads, reads);
   add(op.writes, writes);
   if (bytes > state_.borrowed_bytes) {
-    if (state_.borrowed != 0) {
-      // What an operator wrote there may still be on its way back.
-      WT_ASSIGN_OR_RETURN(const Event copied, queues_.Record(queue, DeviceQueues::Timing::kNone));
-      WT_RETURN_IF_ERROR(queues_.Await(copied));
-      queues_.host_memory().Release(state_.borrowed, state_.borrowed_bytes);
-    }
+    if (state_.borrowed != 0) queues_.host_memory().Release(state_.borrowed, state_.borrowed_bytes);
     WT_ASSIGN_OR_RETURN(state_.borrowed, queues_.host_memory().Reserve(bytes));
     state_.borrowed_bytes = bytes;
   }
@@ -490,6 +493,10 @@ Result<Duration> QueuedRun::EndOf(OpIndex index) {
 
 Status QueuedRun::CollectSpans() {
   for (const Issued& issued : issued_) {
+    if (issued.by_host) {
+      timeline_.spans.push_back(*issued.by_host);
+      continue;
+    }
     WT_ASSIGN_OR_RETURN(const Duration end, TimeOf(issued.done));
     Duration begin = mode_.keep_busy ? Duration() : Between(start_, issued.time);
     if (issued.before != DeviceQueues::kNever) {

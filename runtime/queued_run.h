@@ -14,6 +14,7 @@
 // it is done.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,7 +62,8 @@ class QueuedRun {
     Clock::time_point time{};             // when
     Event before = DeviceQueues::kNever;  // the queue's state when it was issued
     Event done = DeviceQueues::kNever;
-    std::vector<OpIndex> waits = {};  // for operators of other streams
+    std::vector<OpIndex> waits = {};   // for operators of other streams
+    std::optional<Span> by_host = {};  // what the host did itself
   };
 
   Status Execute(OpIndex index);
@@ -72,6 +74,7 @@ class QueuedRun {
   Status AwaitDependencies(OpIndex index);
   Status Compute(OpIndex index);
   Status ComputeOnHost(OpIndex index);
+  Status Drain(Queue queue);
   Status Borrow(const Op& op, std::vector<TensorRef>& reads, std::vector<TensorRef>& writes, Queue queue);
   Bytes BytesOf(const Slice& slice, const TensorRef& located) const;
   KernelContext ContextOn(Queue queue) const;

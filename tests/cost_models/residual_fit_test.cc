@@ -49,6 +49,8 @@ TEST(ResidualFit, FindsThatTheDeviceWaitsForLaunches) {
   const ResidualFit ahead =
       FitResiduals(TimesOf(steps, {.gemm = 0.9, .attention = 0.9}), Predictor(steps)).value();
   EXPECT_EQ(ahead.factors.launch, 1);
+  EXPECT_NEAR(ahead.factors.gemm, 0.9, 0.01);
+  EXPECT_NEAR(ahead.factors.attention, 0.9, 0.01);
 }
 
 TEST(ResidualFit, WhatTheRowsDoNotTellStaysOne) {

@@ -23,6 +23,7 @@ class RaceCheck {
         role_(role),
         program_(program),
         host_computes_(plan.scenario.cluster.device == "cpu"),
+        host_blocks_(plan.scenario.cluster.device == "cuda"),
         host_(role.streams.size(), -1),
         of_stream_(role.streams.size(), host_),
         clocks_(program.ops.size()) {}
@@ -57,7 +58,8 @@ class RaceCheck {
     JoinInto(clock, host_);
     for (OpIndex dependency : op.dependencies) JoinInto(clock, clocks_[dependency]);
     clock[op.stream] = i;
-    const bool host_is_behind_it = std::holds_alternative<HostWait>(op.kind) || op.on_host ||
+    const bool host_is_behind_it = std::holds_alternative<HostWait>(op.kind) ||
+                                   (op.on_host && host_blocks_) ||
                                    (host_computes_ && !IsCommunication(op.kind));
     if (host_is_behind_it) JoinInto(host_, clock);
     of_stream_[op.stream] = clocks_[i] = std::move(clock);
@@ -93,6 +95,7 @@ class RaceCheck {
   const Role& role_;
   const Program& program_;
   const bool host_computes_;
+  const bool host_blocks_;  // in what it does itself: live; the simulator goes on, and wants dependencies
   Clock host_;
   std::vector<Clock> of_stream_, clocks_;
   std::map<BufferId, std::vector<Access>> uses_;

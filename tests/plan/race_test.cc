@@ -1,4 +1,5 @@
-// Nothing in a step is used while another stream still works on it, whatever the strategy, on a cpu and on a device with queues.
+// Nothing in a step is used while another stream still works on it, on a cpu, on a device with queues and on one that is simulated. The fuzz
+// target `plan` asks the same of random strategies.
 #include <gtest/gtest.h>
 
 #include "tests/plan/race_check.h"
@@ -28,10 +29,11 @@ TEST_P(Races, ThereAreNone) {
       s.cluster.device = device;
       if (s.cluster.device != "cpu") s.run.backend = Backend::kNccl;
       if (in_bf16) s.precision.param = s.precision.compute = s.precision.reduce = Precision::kBf16;
-      const auto plan = CompilePlan(s);
+      const auto plan = CompilePlan(s, {.evaluates = true});
       ASSERT_TRUE(plan) << plan.error().message;
       for (const Role& role : plan->roles) {
-        std::vector<const Program*> programs = {&role.initialize, &role.steady, &role.restore};
+        std::vector<const Program*> programs = {&role.initialize, &role.steady, &role.restore,
+                                                &role.evaluate};
         for (const Program& program : role.startup) programs.push_back(&program);
         for (const Program* program : programs)
           EXPECT_EQ(FindRace(*plan, role, *program), "")
@@ -93,6 +95,31 @@ INSTANTIATE_TEST_SUITE_P(
                                       s.parallel.tensor = {.size = 2, .sequence = true};
                                       s.optimizer.clip_norm = 1;
                                     })},
+        Case{"TensorAndOffloadedParameters", With(TinyGpt(2),
+                                                  [](Scenario& s) {
+                                                    s.parallel.data.kind = DataParallelKind::kFsdp;
+                                                    s.parallel.data.offload = Offload::kParam;
+                                                    s.parallel.tensor = {.size = 2, .sequence = true};
+                                                    s.optimizer.clip_norm = 1;
+                                                  })},
+        Case{"HybridShards", With(TinyGpt(4),
+                                  [](Scenario& s) {
+                                    s.parallel.data.kind = DataParallelKind::kFsdp;
+                                    s.parallel.data.sharding = Sharding::kHybridShard;
+                                    s.parallel.data.shard_size = 2;
+                                  })},
+        Case{"Context", With(TinyGpt(2),
+                             [](Scenario& s) {
+                               s.model.attention = AttentionKind::kFlash;
+                               s.parallel.context.size = 2;
+                             })},
+        Case{"ScaledLosses", With(TinyGpt(2),
+                                  [](Scenario& s) {
+                                    s.parallel.data.kind = DataParallelKind::kZero2;
+                                    s.parallel.data.offload = Offload::kOptimizer;
+                                    s.precision.loss_scale = LossScale::kDynamic;
+                                    s.optimizer.clip_norm = 1;
+                                  })},
         Case{"PipelineAndZero1", With(TinyGpt(2),
                                       [](Scenario& s) {
                                         s.parallel.data.kind = DataParallelKind::kZero1;

@@ -28,8 +28,7 @@ TEST(MeasureCosts, HasEveryOperatorOfTheSteadyStep) {
   const auto samples = CalibrateRanks(plan);
   for (const Op& op : plan.roles[0].steady.ops) {
     if (IsMemory(op.kind) || IsCommunication(op.kind)) continue;
-    for (const auto& of_rank : samples)
-      EXPECT_TRUE(of_rank.kernels.count(CostKey(op.kind))) << CostKey(op.kind);
+    for (const auto& of_rank : samples) EXPECT_TRUE(of_rank.kernels.count(CostKey(op))) << CostKey(op);
   }
 }
 
@@ -61,7 +60,7 @@ TEST(MeasureCosts, HasTheOperatorsOfDataParallelsRoles) {
     for (const Op& op : plan.RoleOf(rank).steady.ops) {
       const bool has_cost = !IsMemory(op.kind) && !std::holds_alternative<HostWait>(op.kind);
       if (!has_cost || IsCommunication(op.kind)) continue;
-      EXPECT_TRUE(samples[rank].kernels.count(CostKey(op.kind))) << CostKey(op.kind) << ", rank " << rank;
+      EXPECT_TRUE(samples[rank].kernels.count(CostKey(op))) << CostKey(op) << ", rank " << rank;
     }
     for (const CollectiveSamples& collective : samples[rank].collectives) {
       seen.insert(collective.op);
@@ -89,7 +88,7 @@ TEST(MeasureCosts, MeasuresTheCollectivesOfEveryAxis) {
       EXPECT_TRUE(std::any_of(of_rank.collectives.begin(), of_rank.collectives.end(), [&](const auto& c) {
         return c.op == Name(collective->kind) && c.bytes == MessageBytes(*collective).count() &&
                c.ranks == ranks;
-      })) << CostKey(op.kind);
+      })) << CostKey(op);
     }
   }
 }

@@ -135,8 +135,9 @@ INSTANTIATE_TEST_SUITE_P(
                                                 })}),
     NameOf);
 
-// With moments on the host, 16-bit parameters on the device, and a loss scale that overflows at first.
-TEST(QueuedRun, OffloadedAdamInFp16TrainsAsOnTheCpuDevice) {
+// Moments on the host, 16-bit parameters on the device, and a loss scale that overflows at first: flag and scale are the device's.
+TEST(QueuedRun, OffloadedAdamSkipsTheStepsThatTheCpuDeviceSkips) {
+  constexpr int kSteps = 8;
   for (const auto& [kind, offload] :
        {std::pair{kFsdp, Offload::kParam}, std::pair{kFsdp, Offload::kOptimizer},
         std::pair{kZero2, Offload::kOptimizer}}) {
@@ -144,21 +145,49 @@ TEST(QueuedRun, OffloadedAdamInFp16TrainsAsOnTheCpuDevice) {
     s.optimizer.kind = OptimizerKind::kAdamW;
     s.optimizer.lr = 1e-3;
     s.precision.param = s.precision.compute = Precision::kFp16;
-    s.precision.init_scale = 65536.0 * 65536.0;
-    const auto behind = CompilePlan(OnQueues(s)), beside = CompilePlan(s);
-    ASSERT_TRUE(behind) << behind.error().message;
-    ASSERT_TRUE(beside) << beside.error().message;
+    s.precision.loss_scale = LossScale::kDynamic;
+    s.precision.init_scale = 524'288;
+    struct Told {
+      std::vector<double> losses;
+      LossScaleState scale;
+    };
+    const auto train = [&](const Scenario& scenario, const Equipment* equipment) {
+      const Plan plan = *CompilePlan(scenario);
+      Told told;
+      WithRanks(
+          plan,
+          [&](RankSession& session, Store&) -> Status {
+            for (int step = 0; step < kSteps; ++step) {
+              WT_RETURN_IF_ERROR(session.Step());
+              if (session.rank() == 0) told.losses.push_back(*session.executor().Loss());
+            }
+            if (session.rank() == 0) told.scale = *session.executor().LossScale();
+            return Ok();
+          },
+          equipment);
+      return told;
+    };
     const Equipment equipment = Late();
-    const Trained late = Train(*behind, 6, &equipment), cpu = Train(*beside, 6);
+    const Told late = train(OnQueues(s), &equipment), cpu = train(s, nullptr);
     ASSERT_FALSE(HasFailure());
-    for (size_t step = 0; step < 6; ++step)
+    EXPECT_GT(cpu.scale.skipped_steps, 0);
+    EXPECT_LT(cpu.scale.skipped_steps, kSteps - 2);
+    EXPECT_EQ(late.scale.skipped_steps, cpu.scale.skipped_steps);
+    EXPECT_EQ(late.scale.scale, cpu.scale.scale);
+    for (int step = 0; step < kSteps; ++step)
       EXPECT_NEAR(late.losses[step], cpu.losses[step], 1e-3 * cpu.losses[step]) << "step " << step;
+    EXPECT_NE(cpu.losses.back(), cpu.losses.front());
   }
 }
 
 // Spans are of the device's time, and the host's own.
-TEST(QueuedRun, EveryOperatorHasASpanWithinTheStep) {
-  const Plan plan = *CompilePlan(OnQueues(Sharded(TinyGpt(2), kDdp)));
+class Spans : public testing::TestWithParam<Scenario> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, Spans,
+                         testing::Values(Sharded(TinyGpt(2), kDdp),
+                                         Offloading(TinyGpt(2), kFsdp, Offload::kOptimizer)));
+
+TEST_P(Spans, EveryOperatorHasOneWithinTheStep) {
+  const Plan plan = *CompilePlan(OnQueues(GetParam()));
   const Equipment equipment = Late();
   WithRanks(
       plan,
@@ -168,8 +197,10 @@ TEST(QueuedRun, EveryOperatorHasASpanWithinTheStep) {
         WT_ASSIGN_OR_RETURN(const Timeline timeline, session.Step());
         const Program& program = session.executor().role().steady;
         std::vector<int> spans(program.ops.size(), 0);
+        OpIndex before = -1;
         for (const Span& span : timeline.spans) {
           ++spans[span.op];
+          if (span.stream == kComputeStream) EXPECT_GT(span.op, std::exchange(before, span.op));
           EXPECT_LE(span.start, span.end);
           EXPECT_LE(span.end, timeline.end);
         }
@@ -216,8 +247,14 @@ TEST(QueuedRun, PeaksAreThoseOfTheProgram) {
 }
 
 // The measuring loops, on a device that is only issued to.
-TEST(QueuedRun, CalibrationMeasuresTheDeviceAndTheHost) {
+class Calibration : public testing::TestWithParam<Offload> {};
+INSTANTIATE_TEST_SUITE_P(Offload, Calibration,
+                         testing::Values(Offload::kNone, Offload::kParam, Offload::kOptimizer));
+
+TEST_P(Calibration, MeasuresTheDeviceAndTheHost) {
   Scenario s = OnQueues(Sharded(TinyGpt(2), kFsdp));
+  s.parallel.data.offload = GetParam();
+  s.optimizer.clip_norm = 1;
   const Plan plan = *CompilePlan(s);
   const Equipment equipment = Late(20);
   std::vector<CalibrationSamples> samples(2);
@@ -237,6 +274,9 @@ TEST(QueuedRun, CalibrationMeasuresTheDeviceAndTheHost) {
   profile.device = "cuda";
   FitSamples(samples, "nccl", 2, profile);
   EXPECT_TRUE(FindMissingCosts(profile, plan).empty());
+  for (const Op& op : plan.roles[0].steady.ops) {
+    if (op.on_host) EXPECT_TRUE(samples[0].kernels.contains(CostKey(op.kind) + " on_host")) << op.name;
+  }
   for (const CollectiveEntry& entry : profile.collectives) {
     EXPECT_GT(entry.time.p50(), Duration()) << entry.op;
     EXPECT_LT(entry.time.p50(), Milliseconds(100)) << entry.op;
