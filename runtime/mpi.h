@@ -15,7 +15,8 @@
 
 namespace windtunnel {
 
-// Starts MPI unless it is running. Ignores SIGPIPE for the process from then on, unless it has a handler. Failed: no MPI_THREAD_SERIALIZED, or ended already.
+// Starts MPI unless it is running. Ignores SIGPIPE for the process from then on, unless it has a handler. Failed: no
+// MPI_THREAD_SERIALIZED, or ended already.
 Status StartMpi();
 // Ends MPI if it is running. Every rank of the job (not of a group) calls it once, when no communicator is left. The ranks wait for each
 // other, up to `timeout`, and leave MPI as it is where one of them has failed or does not come: MPI itself would wait for ever.
