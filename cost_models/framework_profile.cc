@@ -50,10 +50,9 @@ FrameworkKernel ReadKernel(Fields& fields) {
 }
 
 void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
-  for (const char* name : kResidualNames) {
-    const double least = std::string_view(name) == "launch" ? 1 : 0.01;
-    Residual(residuals, name) = fields.NumberOr(name, Residual(residuals, name), least, 100);
-  }
+  for (const char* name : kResidualNames)
+    Residual(residuals, name) =
+        fields.NumberOr(name, Residual(residuals, name), LeastResidual(name).value_or(0.01), 100);
 }
 
 Result<FrameworkProfile> BaseOf(Fields& fields, const std::string& name) {
@@ -75,6 +74,11 @@ double& Residual(ResidualFactors& factors, std::string_view name) {
   if (name == "link") return factors.link;
   WT_CHECK(name == "launch");
   return factors.launch;
+}
+
+std::optional<double> LeastResidual(std::string_view name) {
+  if (name == "launch") return 1;
+  return std::nullopt;
 }
 
 Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const std::string& name) {

@@ -54,6 +54,8 @@ struct ResidualFactors {
 inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",
                                                  "optimizer", "memory", "link",      "launch"};
 double& Residual(ResidualFactors& factors, std::string_view name);
+// Of `launch` 1: a host cannot hide more than all of its time. Of the others nothing.
+std::optional<double> LeastResidual(std::string_view name);
 
 struct FrameworkProfile {
   std::string name, description;

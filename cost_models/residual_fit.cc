@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 namespace windtunnel {
 namespace {
@@ -17,10 +18,14 @@ constexpr double kMostLog = 1.2;  // factors within [0.3, 3.3]
 constexpr double kLeastSensitivity = 0.02;
 constexpr double kNormal90 = 1.645, kMadToDeviation = 1.4826, kLeastDeviation = 0.005;
 
-// A launch waits or does not: 1 or 2, and never less.
-bool IsSwitch(size_t factor) { return std::string_view(kResidualNames[factor]) == "launch"; }
-double RidgeOf(size_t factor) { return IsSwitch(factor) ? kSwitchRidge : kRidge; }
-double LeastLog(size_t factor) { return IsSwitch(factor) ? 0 : -kMostLog; }
+// A launch waits or does not: 1 or 2.
+double RidgeOf(size_t factor) {
+  return std::string_view(kResidualNames[factor]) == "launch" ? kSwitchRidge : kRidge;
+}
+double LeastLog(size_t factor) {
+  const std::optional<double> least = LeastResidual(kResidualNames[factor]);
+  return least ? std::log(*least) : -kMostLog;
+}
 
 using Vector = std::array<double, kFactors>;
 using Matrix = std::array<Vector, kFactors>;

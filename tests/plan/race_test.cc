@@ -20,6 +20,20 @@ Scenario With(Scenario s, void (*change)(Scenario&)) {
   return s;
 }
 
+Scenario With(Scenario s, DataParallelKind kind, void (*change)(Scenario&)) {
+  s.parallel.data.kind = kind;
+  return With(std::move(s), change);
+}
+
+Scenario Offloading(DataParallelKind kind, Offload offload, void (*change)(Scenario&)) {
+  Scenario s = TinyGpt(2);
+  s.parallel.data.offload = offload;
+  return With(std::move(s), kind, change);
+}
+
+constexpr auto kZero1 = DataParallelKind::kZero1, kZero2 = DataParallelKind::kZero2,
+               kFsdp = DataParallelKind::kFsdp;
+
 class Races : public testing::TestWithParam<Case> {};
 
 TEST_P(Races, ThereAreNone) {
@@ -52,59 +66,35 @@ INSTANTIATE_TEST_SUITE_P(
                                               s.batch.accumulate = 2;
                                               s.optimizer.clip_norm = 1;
                                             })},
-        Case{"Zero1", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kZero1; })},
-        Case{"Zero1GathersLate", With(TinyGpt(2),
-                                      [](Scenario& s) {
-                                        s.parallel.data.kind = DataParallelKind::kZero1;
-                                        s.parallel.data.overlap_param_gather = true;
-                                      })},
-        Case{"Zero1Offloads", With(TinyGpt(2),
-                                   [](Scenario& s) {
-                                     s.parallel.data.kind = DataParallelKind::kZero1;
-                                     s.parallel.data.offload = Offload::kOptimizer;
-                                   })},
-        Case{"Zero2", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kZero2; })},
-        Case{"Zero2OffloadsAndClips", With(TinyGpt(2),
-                                           [](Scenario& s) {
-                                             s.parallel.data.kind = DataParallelKind::kZero2;
-                                             s.parallel.data.offload = Offload::kOptimizer;
-                                             s.optimizer.clip_norm = 1;
-                                           })},
-        Case{"Fsdp", With(TinyGpt(2), [](Scenario& s) { s.parallel.data.kind = DataParallelKind::kFsdp; })},
-        Case{"FsdpOffloadsParameters", With(TinyGpt(2),
-                                            [](Scenario& s) {
-                                              s.parallel.data.kind = DataParallelKind::kFsdp;
-                                              s.parallel.data.offload = Offload::kParam;
-                                              s.optimizer.clip_norm = 1;
-                                            })},
-        Case{"FsdpOffloadsTheOptimizer", With(TinyGpt(2),
-                                              [](Scenario& s) {
-                                                s.parallel.data.kind = DataParallelKind::kFsdp;
-                                                s.parallel.data.offload = Offload::kOptimizer;
-                                                s.batch.accumulate = 2;
-                                              })},
-        Case{"Fsdp1Recomputes", With(TinyLlama(2),
+        Case{"Zero1", With(TinyGpt(2), kZero1, [](Scenario&) {})},
+        Case{"Zero1GathersLate",
+             With(TinyGpt(2), kZero1, [](Scenario& s) { s.parallel.data.overlap_param_gather = true; })},
+        Case{"Zero1Offloads", Offloading(kZero1, Offload::kOptimizer, [](Scenario&) {})},
+        Case{"Zero2", With(TinyGpt(2), kZero2, [](Scenario&) {})},
+        Case{"Zero2OffloadsAndClips",
+             Offloading(kZero2, Offload::kOptimizer, [](Scenario& s) { s.optimizer.clip_norm = 1; })},
+        Case{"Fsdp", With(TinyGpt(2), kFsdp, [](Scenario&) {})},
+        Case{"FsdpOffloadsParameters",
+             Offloading(kFsdp, Offload::kParam, [](Scenario& s) { s.optimizer.clip_norm = 1; })},
+        Case{"FsdpOffloadsTheOptimizer",
+             Offloading(kFsdp, Offload::kOptimizer, [](Scenario& s) { s.batch.accumulate = 2; })},
+        Case{"Fsdp1Recomputes", With(TinyLlama(2), kFsdp,
                                      [](Scenario& s) {
-                                       s.parallel.data.kind = DataParallelKind::kFsdp;
                                        s.parallel.data.version = 1;
                                        s.recompute = Recompute::kFull;
                                      })},
-        Case{"TensorAndZero1", With(TinyGpt(2),
+        Case{"TensorAndZero1", With(TinyGpt(2), kZero1,
                                     [](Scenario& s) {
-                                      s.parallel.data.kind = DataParallelKind::kZero1;
                                       s.parallel.tensor = {.size = 2, .sequence = true};
                                       s.optimizer.clip_norm = 1;
                                     })},
-        Case{"TensorAndOffloadedParameters", With(TinyGpt(2),
-                                                  [](Scenario& s) {
-                                                    s.parallel.data.kind = DataParallelKind::kFsdp;
-                                                    s.parallel.data.offload = Offload::kParam;
-                                                    s.parallel.tensor = {.size = 2, .sequence = true};
-                                                    s.optimizer.clip_norm = 1;
-                                                  })},
-        Case{"HybridShards", With(TinyGpt(4),
+        Case{"TensorAndOffloadedParameters", Offloading(kFsdp, Offload::kParam,
+                                                        [](Scenario& s) {
+                                                          s.parallel.tensor = {.size = 2, .sequence = true};
+                                                          s.optimizer.clip_norm = 1;
+                                                        })},
+        Case{"HybridShards", With(TinyGpt(4), kFsdp,
                                   [](Scenario& s) {
-                                    s.parallel.data.kind = DataParallelKind::kFsdp;
                                     s.parallel.data.sharding = Sharding::kHybridShard;
                                     s.parallel.data.shard_size = 2;
                                   })},
@@ -113,16 +103,20 @@ INSTANTIATE_TEST_SUITE_P(
                                s.model.attention = AttentionKind::kFlash;
                                s.parallel.context.size = 2;
                              })},
-        Case{"ScaledLosses", With(TinyGpt(2),
-                                  [](Scenario& s) {
-                                    s.parallel.data.kind = DataParallelKind::kZero2;
-                                    s.parallel.data.offload = Offload::kOptimizer;
-                                    s.precision.loss_scale = LossScale::kDynamic;
-                                    s.optimizer.clip_norm = 1;
-                                  })},
-        Case{"PipelineAndZero1", With(TinyGpt(2),
+        Case{"ShardedExperts", With(TinyLlama(2), kFsdp,
+                                    [](Scenario& s) {
+                                      s.model.experts =
+                                          ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5};
+                                      s.parallel.expert.size = 2;
+                                      s.optimizer.clip_norm = 1;
+                                    })},
+        Case{"ScaledLosses", Offloading(kZero2, Offload::kOptimizer,
+                                        [](Scenario& s) {
+                                          s.precision.loss_scale = LossScale::kDynamic;
+                                          s.optimizer.clip_norm = 1;
+                                        })},
+        Case{"PipelineAndZero1", With(TinyGpt(2), kZero1,
                                       [](Scenario& s) {
-                                        s.parallel.data.kind = DataParallelKind::kZero1;
                                         s.parallel.pipeline.size = 2;
                                         s.batch.accumulate = 4;
                                         s.optimizer.clip_norm = 1;
