@@ -27,6 +27,8 @@ class Device {
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
   // What operators that have finished found wrong in their data, where Launch returns before they have. Failed.
   virtual Status Fault() { return Ok(); }
+  // Changes when launches that were captured before (DeviceQueues::BeginCapture) must not be launched any more.
+  virtual int64_t generation() const { return 0; }
   // Where the allocator's segments come from; they live as long as the device.
   virtual SegmentSource& memory() = 0;
   // Name -> version of the libraries in use.
