@@ -1,11 +1,10 @@
 #include "cli/validation_rows.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "base/read_file.h"
 
 namespace windtunnel {
 namespace {
@@ -91,16 +90,13 @@ Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, 
     rows.push_back(std::move(row));
   }
   if (rows.empty())
-    return InvalidInput("{}: is empty, expected validation rows, one JSON object a line", path);
+    return InvalidInput("{}: has no rows, expected validation rows, one JSON object a line", path);
   return rows;
 }
 
 Result<std::vector<ValidationRow>> LoadValidationRows(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return InvalidInput("{}: cannot be read ({}), expected validation rows", path, std::strerror(errno));
-  return ParseValidationRows(text.str(), path);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "validation rows"));
+  return ParseValidationRows(text, path);
 }
 
 Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {

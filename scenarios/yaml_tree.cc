@@ -6,8 +6,6 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -251,20 +249,6 @@ Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int
   Parsed parsed = ParseOneDocument(text, source);
   if (parsed.problem) return InvalidInput("{}: {}", At(name, parsed.problem->place), parsed.problem->what);
   return std::move(parsed.root);
-}
-
-Result<std::string> ReadTextFile(const std::string& path, std::string_view expected) {
-  std::error_code ignored;
-  std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (!std::filesystem::exists(status)) return InvalidInput("{}: no such file, expected {}", path, expected);
-  if (std::filesystem::is_directory(status))
-    return InvalidInput("{}: a directory, expected {}", path, expected);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  // operator<< of an empty buffer sets failbit, which is no error here.
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) return InvalidInput("{}: cannot be read, expected {}", path, expected);
-  return text.str();
 }
 
 }  // namespace windtunnel

@@ -63,8 +63,4 @@ std::string At(std::string_view name, const Place& place);
 // second document, or aliases that unfold into more than 100,000 values.
 Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int source = 0);
 
-// A file's text. Errors: InvalidInput when it is missing, a directory, or cannot be read; `expected` says
-// what should have been there ("a scenario file").
-Result<std::string> ReadTextFile(const std::string& path, std::string_view expected);
-
 }  // namespace windtunnel

@@ -167,10 +167,12 @@ TEST(LoadErrors, FilesThatCannotBeReadAreNamed) {
   Result<Scenario> missing = LoadScenario(directory + "/nowhere.yaml", {});
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().kind, ErrorKind::kInvalidInput);
-  EXPECT_EQ(missing.error().message, directory + "/nowhere.yaml: no such file, expected a scenario file");
+  EXPECT_EQ(
+      missing.error().message,
+      directory + "/nowhere.yaml: cannot be read (No such file or directory), expected a scenario file");
   Result<Scenario> folder = LoadScenario(directory, {});
   ASSERT_FALSE(folder);
-  EXPECT_EQ(folder.error().message, directory + ": a directory, expected a scenario file");
+  EXPECT_EQ(folder.error().message, directory + ": is a directory, expected a scenario file");
 }
 
 TEST(LoadErrors, AFileIsNamedAsItWasGiven) {
