@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/paths.h"
 #include "cli/session.h"
+#include "cost_models/cost_model.h"
 #include "plan/plan.h"
 #include "reports/html/html_report.h"
 #include "reports/search_report.h"
@@ -382,6 +383,32 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   }
 }
 
+// Measured costs are of the operators that were measured. Where none of the first configuration's is among them, no other configuration
+// is worth compiling: each would be refused.
+Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configuration& first) {
+  if (costs.profile.hardware) return Ok();
+  const auto plan = CompilePlan(ScenarioOf(scenario, first));
+  if (!plan) return Ok();  // not for the costs; the others may do
+  const std::vector<std::string> needed = FindMissingCosts(Profile(), *plan).kernels;
+  const auto is_measured = [&](const KernelEntry& entry) {
+    return std::find(needed.begin(), needed.end(), entry.key) != needed.end();
+  };
+  if (std::any_of(costs.profile.kernels.begin(), costs.profile.kernels.end(), is_measured)) return Ok();
+  return InvalidInput(
+      "cluster.device is '{}', whose profile {} has no cost of any operator of the first configuration ({}), "
+      "expected a device with a datasheet, such as {}, or one that was calibrated for this scenario",
+      scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand);
+}
+
+// Why most of what cannot be trained cannot.
+std::string MainReason(const SearchReport& report) {
+  const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most = std::max_element(report.refused.begin(), report.refused.end(), by_count);
+  if (most == report.refused.end() || most->second < report.infeasible)
+    return fmt::format("{} need more memory than the device has", report.infeasible + report.fragmented);
+  return fmt::format("{} cannot be predicted: {}", most->second, most->first);
+}
+
 // With the best configuration's whole report, unless nothing was to be predicted in full.
 Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
   std::vector<Outcome> best;
@@ -404,6 +431,7 @@ Result<int> SearchCommand(const Options& options) {
   Plan uncompiled;
   uncompiled.scenario = scenario;
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, uncompiled));
+  WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front()));
   SearchReport report;
   report.scenario = scenario.name;
   report.scenario_digest = ScenarioDigest(scenario);
@@ -433,7 +461,8 @@ Result<int> SearchCommand(const Options& options) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
   if (!options.html.empty()) WT_RETURN_IF_ERROR(WriteHtml(options, costs, report));
   if (report.pareto.empty())
-    return Failed("{}: none of {} legal configurations can be trained", scenario.name, report.legal);
+    return Failed("{}: none of {} legal configurations can be trained: {}", scenario.name, report.legal,
+                  MainReason(report));
   return 0;
 }
 

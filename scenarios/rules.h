@@ -36,8 +36,8 @@ inline constexpr char kCsvFile[] = "a .csv file";
 // Which text is accepted: the words, and beside them what `other` says.
 struct TextRule {
   enum class Other { kNothing, kAnything, kCsvFile } other = Other::kAnything;
-  std::vector<std::string> words;  // with kAnything: examples
-  bool is_prose = false;           // may have newlines and tabs
+  std::vector<std::string> words = {};  // with kAnything: examples
+  bool is_prose = false;                // may have newlines and tabs
 
   bool Accepts(const std::string& text) const;
   // "a, b or c", "a, b or a .csv file", "text".
