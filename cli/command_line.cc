@@ -19,6 +19,12 @@ const std::vector<std::string>& Commands() {
   return commands;
 }
 
+bool TakesOneFile(Command command) {
+  return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
+         command == Command::kSearch || command == Command::kCheckpointExport ||
+         command == Command::kCompletion || command == Command::kRank;
+}
+
 // The numbers that run.seed may be; CLI11 would take -1 for the largest of 64 bits.
 std::string WrongSeed(const std::string& text) {
   int64_t seed = 0;
@@ -65,15 +71,12 @@ class Parser {
       options_.text = std::string(version.what()) + "\n";
     } catch (const CLI::Success&) {
       options_.text = HelpText();
-    } catch (const CLI::ExtrasError& error) {
-      const std::vector<std::string> more = app_.remaining(true);
-      if (options_.files.size() != 1 || more.empty() || more.front().starts_with("-"))
-        return WrongUsage(error.what());
-      return InvalidInput("`{}` takes one file, {} were given: {}, {}", SelectedPath(), 1 + more.size(),
-                          options_.files.front(), more.front());
     } catch (const CLI::ParseError& error) {
       return WrongUsage(error.what());
     }
+    if (options_.files.size() > 1 && TakesOneFile(options_.command))
+      return InvalidInput("`{}` takes one file, {} were given: {}, {}", SelectedPath(), options_.files.size(),
+                          options_.files[0], options_.files[1]);
     for (const CLI::Option* option : Selected()->get_options()) {
       const std::vector<std::string>& given = option->results();
       if (std::find(given.begin(), given.end(), "") != given.end())
@@ -130,7 +133,11 @@ class Parser {
     command.add_option(what, options_.files, description)->required()->type_name("");
   }
   void AddFile(CLI::App& command, const std::string& what, const std::string& description) {
-    command.add_option(what, options_.files, description)->required()->type_name("")->expected(1);
+    command.add_option(what, options_.files, description)
+        ->required()
+        ->type_name("")
+        ->expected(1)                                            // for the help;
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // Parse says what is wrong with more
   }
 
   void AddPredict() {
@@ -364,7 +371,8 @@ class Parser {
     command.add_option("--set", options_.sets, "Override a scenario key by its dotted path; repeatable")
         ->type_name("KEY=VALUE")
         ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false);
     command.add_option("--seed", options_.seed, "Override run.seed")
         ->type_name("N")
         ->check(CLI::Validator([](std::string& text) { return WrongSeed(text); }, ""));

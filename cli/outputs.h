@@ -12,7 +12,8 @@ namespace windtunnel {
 // written. Files that are not there yet are made and removed again; what is written anew is left as it is.
 Status CheckOutputFiles(const Options& options);
 
-// Makes the directory at `path`. Errors: InvalidInput, naming the option, where it cannot be made or written in.
+// Makes the directory at `path`; nothing where that is empty. Errors: InvalidInput, naming the option, where it cannot be made or written
+// in.
 Status CheckOutputDirectory(const std::string& option, const std::string& path);
 
 }  // namespace windtunnel

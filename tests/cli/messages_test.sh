@@ -57,6 +57,7 @@ expect_line 2 '^windtunnel: --json: folder: cannot be written (Is a directory)' 
 for option in --checkpoint-dir --export --tensorboard; do
   expect_line 2 "^windtunnel: $option: /proc/x: cannot be written" run cpu.yaml $option /proc/x
 done
+expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
 expect_line 2 '^windtunnel: --json is gpt.yaml, which the command reads' predict gpt.yaml --json gpt.yaml
 expect_line 2 'which the command reads' predict gpt.yaml --html ./gpt.yaml
 expect_line 2 '^windtunnel: --json and --html are both x, expected different files' predict gpt.yaml --json x --html x
