@@ -65,6 +65,7 @@ Status CheckInputs(const Options& options, const Plan& plan) {
 
 Status CheckOutputDirectories(const Options& options) {
   WT_RETURN_IF_ERROR(CheckOutputDirectory("--checkpoint-dir", options.checkpoint_dir));
+  if (options.node_rank.value_or(0) > 0) return Ok();  // the first node writes the others
   WT_RETURN_IF_ERROR(CheckOutputDirectory("--export", options.export_weights));
   return CheckOutputDirectory("--tensorboard", options.tensorboard);
 }
@@ -137,10 +138,8 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
   const bool joins = !NamesNodes(options) && IsRankOfJob();
   const bool silent = IsSilentRank(options);
-  if (!silent) {
-    WT_RETURN_IF_ERROR(CheckInputs(options, plan));
-    WT_RETURN_IF_ERROR(CheckOutputDirectories(options));
-  }
+  WT_RETURN_IF_ERROR(CheckInputs(options, plan));
+  if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options));
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
