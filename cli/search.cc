@@ -12,12 +12,12 @@
 #include "cli/commands.h"
 #include "cli/paths.h"
 #include "cli/session.h"
-#include "cost_models/cost_model.h"
 #include "plan/plan.h"
 #include "reports/html/html_report.h"
 #include "reports/search_report.h"
 #include "reports/version.h"
 #include "scenarios/load.h"
+#include "sim/search/evaluator.h"
 #include "sim/search/state_file.h"
 
 namespace windtunnel {
@@ -383,21 +383,19 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   }
 }
 
-// Measured costs are of the operators that were measured. Where none of the first configuration's is among them, no other configuration
-// is worth compiling: each would be refused.
+// Measured costs are of what was measured. Where they answer neither for the first configuration nor for the scenario as it stands, the
+// others are not worth compiling, which takes long with many ranks: each would be refused.
 Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configuration& first) {
   if (costs.profile.hardware) return Ok();
-  const auto plan = CompilePlan(ScenarioOf(scenario, first));
-  if (!plan) return Ok();  // not for the costs; the others may do
-  const std::vector<std::string> needed = FindMissingCosts(Profile(), *plan).kernels;
-  const auto is_measured = [&](const KernelEntry& entry) {
-    return std::find(needed.begin(), needed.end(), entry.key) != needed.end();
-  };
-  if (std::any_of(costs.profile.kernels.begin(), costs.profile.kernels.end(), is_measured)) return Ok();
+  const Evaluation evaluation = Evaluator(scenario, costs.profile).Evaluate(first);
+  if (evaluation.outcome != Evaluation::Outcome::kRefused) return Ok();
+  const auto own = CompilePlan(WithBalance(scenario, costs));
+  if (own && PredictFrom(costs, *own)) return Ok();
   return InvalidInput(
-      "cluster.device is '{}', whose profile {} has no cost of any operator of the first configuration ({}), "
-      "expected a device with a datasheet, such as {}, or one that was calibrated for this scenario",
-      scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand);
+      "cluster.device is '{}', whose profile {} can predict neither the scenario nor the first configuration "
+      "({}), "
+      "expected a device with a datasheet, such as {}, or measured costs: {}",
+      scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand, evaluation.reason);
 }
 
 // Why most of what cannot be trained cannot.

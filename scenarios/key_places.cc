@@ -18,10 +18,11 @@ bool BeginsWithKey(std::string_view message, std::string_view key) {
   return key.find('.') != std::string_view::npos || rest.starts_with(":") || rest.starts_with(" is ");
 }
 
-// The value at `key`, else the innermost block on the way to it.
+// The value at `key`, else the file's innermost block on the way to it.
 const YamlNode& NodeOrBlock(const YamlNode& root, std::string key) {
+  if (const YamlNode* node = root.FindPath(key)) return *node;
   while (true) {
-    if (const YamlNode* node = root.FindPath(key)) return *node;
+    if (const YamlNode* node = root.FindPath(key); node != nullptr && node->place.source == 0) return *node;
     const size_t dot = key.rfind('.');
     if (dot == std::string::npos) return root;
     key.resize(dot);

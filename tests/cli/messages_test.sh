@@ -87,7 +87,7 @@ expect 3 'place.jsonl:2:1: model is missing' validate place.jsonl
 # A search that cannot find anything says so at once.
 expect_line 2 'search: none of 1 combinations is legal: .* (1)$' search gpt.yaml --set 'search={tensor: [3]}' \
   --set cluster.devices_per_node=3 --set parallel.data.size=3
-expect_line 2 "cluster.device is 'cpu', whose profile .* has no cost of any operator" search cpu.yaml --set 'search={recompute: [none, full]}'
+expect_line 2 "cluster.device is 'cpu', whose profile .* can predict neither" search cpu.yaml --set 'search={recompute: [none, full]}'
 
 # Numbers and help.
 expect_line 2 "'-1' is no whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1

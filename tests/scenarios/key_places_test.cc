@@ -28,6 +28,7 @@ TEST(PlaceOfMessage, IsThatOfTheKeyElseOfItsBlockElseOfTheOverride) {
   EXPECT_EQ(PlaceOfMessage(kind, path, {}), path + ":3:9");
   EXPECT_EQ(PlaceOfMessage("run.backend: nccl", path, {}), path + ":1:1");
   EXPECT_EQ(PlaceOfMessage(size, path, {{"parallel.data.size", "4"}}), "--set parallel.data.size=4");
+  EXPECT_EQ(PlaceOfMessage("cluster.device is 'cpu'", path, {{"cluster.nodes", "2"}}), path + ":1:1");
   EXPECT_EQ(PlaceOfMessage("out of memory", path, {}), "");
   EXPECT_EQ(PlaceOfMessage(size, "/no/file", {}), "");
 }
