@@ -48,7 +48,9 @@ class ThreadGroup {
   Result<std::shared_ptr<Meeting>> Meet(int rank, const GroupOperator& op, bool may_spin);
   // Waits until all ranks have finished phase `phase` (0, 1, …), as this one has.
   void Pass(Meeting& meeting, int phase, bool may_spin);
-  // The error of `op`, which cannot begin for `reason`.
+  // Ok unless an operator of the group has failed: then the error of `op`, at which this rank is.
+  Status Check(int rank, const GroupOperator& op);
+  // The error of `op`, which cannot begin or go on for `reason`.
   Status Fail(int rank, const GroupOperator& op, const std::string& reason);
 
   void GiveUp(int rank);  // fails the rank's Meet in progress, if any

@@ -51,8 +51,10 @@ class ThreadQueues : public DeviceQueues {
     streams_[queue]->Put([event] { event->Happen(); });
     return first_ + static_cast<Event>(events_.size()) - 1;
   }
-  Status WaitFor(Queue queue, Event event) override {
-    if (auto moment = Find(event)) streams_[queue]->Put([moment] { moment->Await(); });
+  Status WaitFor(Queue queue, Event event) override { return WaitFor(queue, *this, event); }
+  Status WaitFor(Queue queue, DeviceQueues& other, Event event) override {
+    if (auto moment = static_cast<ThreadQueues&>(other).Find(event))
+      streams_[queue]->Put([moment] { moment->Await(); });
     return Ok();
   }
   Result<bool> IsDone(Event event) override {
