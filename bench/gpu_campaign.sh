@@ -100,11 +100,14 @@ multi_cases() {
   if [ "$device" = cpu ]; then
     echo "ddp_2ranks ddp_gpt_2rank --set run.steps=5"
     echo "offload_2ranks fsdp_gpt_2rank_offload --set run.steps=5"
+    echo "dp_2ranks dp_gpt_2threads --set run.steps=5"
   else
     echo "ddp_2ranks ddp_gpt2_124m_2xcuda --set run.steps=10"
     echo "fsdp_4ranks fsdp_gpt2_124m_4xcuda --set run.steps=10"
     echo "offload_2ranks fsdp_gpt2_124m_4xcuda --set parallel.data.size=2 --set parallel.data.offload=param \
 --set cluster.devices_per_node=2 --set batch.micro=8 --set run.steps=5"
+    # Threads of one process.
+    echo "dp_2ranks ddp_gpt2_124m_2xcuda --set parallel.data.kind=dp --set run.steps=5"
   fi
 }
 file_of() { echo "$root/scenarios/$1.yaml"; }

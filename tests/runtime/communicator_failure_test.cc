@@ -142,6 +142,46 @@ TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
   }
 }
 
+// Copies work, kernels do not.
+class RefusingDevice : public QueuedDevice {
+ public:
+  RefusingDevice() : QueuedDevice(std::chrono::microseconds(100)) {}
+  Status Launch(const OpKind&, std::span<const TensorRef>, std::span<const TensorRef>,
+                const KernelContext&) override {
+    return Failed("the device refuses");
+  }
+};
+
+TEST(CommunicatorFailure, ADeviceThatRefusesASumFailsItOnAllRanks) {
+  WithThreads(3, milliseconds(20'000), [](const std::shared_ptr<ThreadGroup>& group, int rank) {
+    std::unique_ptr<QueuedDevice> device;
+    if (rank == 1) device = std::make_unique<RefusingDevice>();
+    else device = std::make_unique<QueuedDevice>(std::chrono::microseconds(100));
+    const auto communicator = MakeDeviceThreadCommunicator(group, rank, *device);
+    ASSERT_TRUE(communicator) << communicator.error().message;
+    std::vector<float> x(1000);
+    for (int i = 0; i < 2; ++i) {
+      const Status failed = RunCollective(**communicator, AllReduceOf(1000), Ref(x), Ref(x));
+      ASSERT_FALSE(failed);
+      EXPECT_NE(failed.error().message.find(fmt::format("rank {} of group 'group': all_reduce 'test'", rank)),
+                std::string::npos)
+          << failed.error().message;
+      EXPECT_NE(failed.error().message.find("the device refuses"), std::string::npos)
+          << failed.error().message;
+    }
+  });
+}
+
+TEST(CommunicatorFailure, APeerThatNeverComesFailsTheConnectionOfDevices) {
+  QueuedDevice device(std::chrono::microseconds(0));
+  const auto group = MakeThreadGroup({.name = "group", .size = 2, .timeout = milliseconds(50)});
+  const auto communicator = MakeDeviceThreadCommunicator(group, 0, device);
+  ASSERT_FALSE(communicator);
+  const std::string& text = communicator.error().message;
+  EXPECT_NE(text.find("rank 0 of group 'group': barrier 'connect'"), std::string::npos) << text;
+  EXPECT_NE(text.find("not all ranks came within 50 ms"), std::string::npos) << text;
+}
+
 // A group over Gloo of this process and of another one, which `peer` is the life of (and which waits for kDeadline at most).
 void WithPeerProcess(const std::function<void(Communicator&)>& peer,
                      const std::function<void(Communicator&, pid_t)>& work) {

@@ -9,10 +9,14 @@
 
 namespace windtunnel {
 
-inline Equipment LateDevices(std::chrono::microseconds lateness = std::chrono::microseconds(200)) {
+// `in_use`: what each says that processes have of its memory.
+inline Equipment LateDevices(std::chrono::microseconds lateness = std::chrono::microseconds(200),
+                             Bytes in_use = Bytes(0)) {
   Equipment equipment;
   equipment.make_device = [=]() -> Result<std::unique_ptr<Device>> {
-    return std::make_unique<QueuedDevice>(lateness);
+    auto device = std::make_unique<QueuedDevice>(lateness);
+    device->queues()->SetMemoryInUse(in_use);
+    return device;
   };
   return equipment;
 }

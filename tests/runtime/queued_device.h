@@ -89,7 +89,8 @@ class ThreadQueues : public DeviceQueues {
     return Ok();
   }
   SegmentSource& host_memory() override { return *memory_; }
-  Result<Bytes> MemoryInUse() override { return Bytes(0); }
+  Result<Bytes> MemoryInUse() override { return in_use_; }
+  void SetMemoryInUse(Bytes in_use) { in_use_ = in_use; }
 
   void Put(Queue queue, std::function<void()> work) { streams_[queue]->Put(std::move(work)); }
 
@@ -176,6 +177,7 @@ class ThreadQueues : public DeviceQueues {
   }
 
   SegmentSource* memory_;
+  Bytes in_use_;
   std::chrono::microseconds lateness_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::mutex mutex_;
@@ -189,7 +191,7 @@ class QueuedDevice : public Device {
       : cpu_(MakeCpuDevice()), queues_(&cpu_->memory(), lateness) {}
   ~QueuedDevice() override { (void)queues_.Restart(); }
 
-  DeviceQueues* queues() override { return &queues_; }
+  ThreadQueues* queues() override { return &queues_; }
   Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
                 const KernelContext& context) override {
     std::vector<TensorRef> in(reads.begin(), reads.end()), out(writes.begin(), writes.end());

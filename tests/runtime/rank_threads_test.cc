@@ -12,6 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr Bytes kInUse = MiB(100);  // of the late devices' memory, which counts as one device's
+
 // Whether the ranks' devices have queues, and are late.
 class RanksAsThreads : public testing::TestWithParam<bool> {
  protected:
@@ -28,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(RankThreads, RanksAsThreads, testing::Bool(),
 // Ranks with a store in common.
 struct Ranks : RankThreads {
   std::unique_ptr<StoreServer> server = *ServeStore("127.0.0.1", 0, "test");
-  Equipment late = LateDevices();
+  Equipment late = LateDevices(std::chrono::microseconds(200), kInUse);
   explicit Ranks(bool on_late_devices) {
     if (on_late_devices) options.equipment = &late;
     connect = [this](int) {
@@ -99,6 +101,10 @@ TEST_P(RanksAsThreads, ShareTheProcessMemoryOutsideTheirSegments) {
     EXPECT_LT(resident[rank].outside_allocator, MiB(64));
   }
   EXPECT_GT(reserved[0], Bytes(0));
+  EXPECT_EQ(resident[0].outside_allocator, resident[1].outside_allocator);
+  if (GetParam()) {
+    EXPECT_EQ(resident[0].growth + resident[1].growth, kInUse);
+  }
 }
 
 }  // namespace
