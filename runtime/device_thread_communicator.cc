@@ -109,10 +109,11 @@ class DeviceThreadCommunicator : public IssuingCommunicator, private ElementMove
     return Ok();
   }
 
+  // Of work that fails a part may be under way, so peers wait for it, too.
   Status IssueWork(DeviceOperator& own, const Meeting& meeting, int phase) {
-    WT_RETURN_IF_ERROR(DoPhase(own, meeting, rank(), phase, *this));
+    const Status done = DoPhase(own, meeting, rank(), phase, *this);
     WT_ASSIGN_OR_RETURN(own.reached[phase + 1], queues_.Record(queue(), DeviceQueues::Timing::kNone));
-    return Ok();
+    return done;
   }
 
   Status Copy(const GroupOperator& op, void* to, const void* from, int64_t elements) override {
