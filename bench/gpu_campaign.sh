@@ -78,7 +78,8 @@ run() {
   esac
 }
 
-# Lines NAME SCENARIO WORDS…: what one rank trains. About 16,384 tokens a step, so that no kernel is too small to time.
+# Lines NAME SCENARIO WORDS…: what one rank trains. About 16,384 tokens a step, so that no kernel is too small to time, but for
+# two.
 single_cases() {
   if [ "$device" = cpu ]; then
     echo "gpt_seq64 gpt_1rank --set model.seq_len=64 --set run.steps=5"
@@ -93,6 +94,10 @@ single_cases() {
       echo "${model}_seq$length ${model}_1xcuda --set model.seq_len=$length --set batch.micro=$micro"
     done
     # MFU at the largest micro-batch that fits is the 1.5B model's.
+    # Steps of single sequences, in which launching shows, and the same as graphs.
+    [ $length = 1024 ] && for graphs in false true; do
+      echo "gpt2_124m_single_graphs_$graphs gpt2_124m_1xcuda --set model.seq_len=512 --set batch.micro=1 --set run.cuda_graphs=$graphs"
+    done
     [ $length = 1024 ] && echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=40 --set run.steps=10"
   done
 }

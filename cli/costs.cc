@@ -37,7 +37,8 @@ std::string SnapshotFile(const std::string& cache_file, const Plan& plan) {
   if (plan.scenario.cluster.nodes > 1 && !plan.axes.empty())
     operators += CommunicatorName(plan, plan.axes[0].groups[0]) + "\n";
   for (const Role& role : plan.roles)
-    for (const Op& op : role.steady.ops) operators += CostKey(op) + "\n";
+    for (const Op& op : role.steady.ops)
+      operators += CostKey(op) + (op.graph > 0 ? " " + GraphLaunchKey(op.graph) : "") + "\n";
   return cache_file.substr(0, cache_file.size() - std::string(".json").size()) + ".scenario-" +
          Sha256Hex(operators).substr(0, 12) + ".json";
 }

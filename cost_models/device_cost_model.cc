@@ -33,7 +33,8 @@ class DeviceCostModel : public CostModel {
                                                    int position) const override;
   Distribution Dispatch() const override { return Distribution::Constant(device_.kernel_launch); }
   KernelCost DispatchOf(const Op& op) const override {
-    return {Distribution::Constant(HostTimeOf(op.kind)), CostSource::kModelled};
+    const Duration time = op.graph == 0 ? HostTimeOf(op.kind) : GraphLaunchTime(op.graph, framework_);
+    return {Distribution::Constant(time), CostSource::kModelled};
   }
   bool host_computes() const override { return false; }
   int cores_per_node() const override { return 0; }
@@ -104,6 +105,7 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   WT_RETURN_IF_ERROR(usable_);
   if (op.on_host) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
+  if (op.graph < 0) time -= std::min(Microseconds(framework_.graph_saves_us), time / 2);
   return KernelCost{Distribution::Constant(time + WaitForLaunch(op.kind)), CostSource::kModelled};
 }
 

@@ -273,6 +273,11 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
   return total.Scaled(framework.residuals.host);
 }
 
+Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework) {
+  if (graph <= 0) return Duration();
+  return Microseconds(framework.residuals.host * (framework.graph_us + graph * framework.graph_kernel_us));
+}
+
 double LaunchesOf(const OpKind& kind, const FrameworkProfile& framework, DType parameters) {
   const OperatorShape shape = ShapeOf(kind, parameters);
   double launches = 0;

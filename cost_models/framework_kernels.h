@@ -50,6 +50,9 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
 Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
                   const ArithmeticContext& context);
 
+// Of the operator that a graph begins with (Op::graph), for all of it; of those that follow in it, nothing.
+Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework);
+
 // Kernels that the framework launches for the operator.
 double LaunchesOf(const OpKind& kind, const FrameworkProfile& framework, DType parameters);
 

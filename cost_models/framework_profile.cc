@@ -95,6 +95,9 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   profile.backward_us = fields.NumberOr("backward_us", profile.backward_us, 0, kMostMicroseconds);
   profile.plain_us = fields.NumberOr("plain_us", profile.plain_us, 0, kMostMicroseconds);
   profile.collective_us = fields.NumberOr("collective_us", profile.collective_us, 0, kMostMicroseconds);
+  profile.graph_us = fields.NumberOr("graph_us", profile.graph_us, 0, kMostMicroseconds);
+  profile.graph_kernel_us = fields.NumberOr("graph_kernel_us", profile.graph_kernel_us, 0, kMostMicroseconds);
+  profile.graph_saves_us = fields.NumberOr("graph_saves_us", profile.graph_saves_us, 0, kMostMicroseconds);
   profile.no_grad_us = fields.NumberOr("no_grad_us", profile.no_grad_us, 0, kMostMicroseconds);
   profile.checkpoint_us = fields.NumberOr("checkpoint_us", profile.checkpoint_us, 0, kMostMicroseconds);
   profile.flash = fields.StringOr("flash", profile.flash);

@@ -65,6 +65,9 @@ struct FrameworkProfile {
   // tensors that needs no gradients (optimizers, copies).
   double forward_us = 0, backward_us = 0, plain_us = 0;
   double collective_us = 0;  // for each collective and message
+  // Of the host where run.cuda_graphs launches several operators at once: for the launch, and for each kernel in it.
+  double graph_us = 0, graph_kernel_us = 0;
+  double graph_saves_us = 0;  // of the device, of the gap before each kernel in it but the first
   // Activations recomputed in full: a kernel of the first forward, which records no gradients, and what is around each block.
   double no_grad_us = 0, checkpoint_us = 0;
   std::string flash = "flash";  // which of the device's rates `attention: flash` has

@@ -17,7 +17,8 @@ void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Miss
     if (IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind)) continue;
     std::string key = CostKey(op);
     if (!IsCommunication(op.kind)) {
-      if (profile.FindKernel(key, RanksPerNode(plan)) == nullptr) missing.kernels.insert(std::move(key));
+      missing.kernels.insert(std::move(key));
+      if (op.graph > 0) missing.kernels.insert(GraphLaunchKey(op.graph));
       continue;
     }
     const TransferKey transfer = TransferKeyOf(op);
@@ -45,6 +46,9 @@ MissingCosts FindMissingCosts(const Profile& profile, const Plan& plan) {
   if (profile.hardware) return {};  // nothing is measured, nothing is missing
   Missing missing;
   for (const Role& role : plan.roles) AddMissing(profile, plan, role, missing);
+  std::erase_if(missing.kernels, [&](const std::string& key) {
+    return profile.FindKernel(key, RanksPerNode(plan)) != nullptr;
+  });
   return {.kernels = {missing.kernels.begin(), missing.kernels.end()},
           .collectives = {missing.collectives.begin(), missing.collectives.end()},
           .dispatch = !profile.dispatch.contains(RanksPerNode(plan)),

@@ -32,6 +32,7 @@ class ProfileCostModel : public CostModel {
   Result<KernelCost> Kernel(const Op& op) const override;
   Result<CommunicationCost> Communication(const Op& op, const Group& group) const override;
   Distribution Dispatch() const override { return dispatch_; }
+  KernelCost DispatchOf(const Op& op) const override;
   bool host_computes() const override { return profile_.device == "cpu"; }
   int cores_per_node() const override { return SharesCores() ? static_cast<int>(profile_.cores) : 0; }
   double CommonMode(double level) const override;
@@ -41,6 +42,8 @@ class ProfileCostModel : public CostModel {
   bool SharesCores() const { return profile_.device == "cpu"; }
   int RanksPerCore() const;
   Distribution NearestDispatch() const;
+  const KernelEntry* NearestKernel(const std::string& key) const;
+  KernelCost CostOf(const KernelEntry& entry) const;
   Status CheckUsable() const;
   std::optional<CollectiveEstimate> OverTheWire(const TransferKey& transfer, int ranks) const;
   CommunicationCost WithOverlap(const CollectiveEstimate& estimate) const;
@@ -80,23 +83,39 @@ Status ProfileCostModel::CheckUsable() const {
       profile_.name);
 }
 
-Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
-  WT_RETURN_IF_ERROR(CheckUsable());
-  const std::string key = CostKey(op);
+const KernelEntry* ProfileCostModel::NearestKernel(const std::string& key) const {
   const KernelEntry* nearest = nullptr;
   for (const KernelEntry& entry : profile_.kernels) {
     if (entry.key != key) continue;
     if (nearest == nullptr || IsNearer(entry.ranks, nearest->ranks, ranks_per_node_)) nearest = &entry;
   }
+  return nearest;
+}
+
+KernelCost ProfileCostModel::CostOf(const KernelEntry& entry) const {
+  return {.time = entry.time,
+          .source = entry.ranks == ranks_per_node_ ? CostSource::kMeasured : CostSource::kInterpolated};
+}
+
+Result<KernelCost> ProfileCostModel::Kernel(const Op& op) const {
+  WT_RETURN_IF_ERROR(CheckUsable());
+  const std::string key = CostKey(op);
+  const KernelEntry* nearest = NearestKernel(key);
   if (nearest == nullptr) {
     return InvalidInput(
         "profile '{}' has no cost for operator '{}' (key \"{}\"); run `windtunnel calibrate SCENARIO` to "
         "measure it",
         profile_.name, op.name, key);
   }
-  return KernelCost{
-      .time = nearest->time,
-      .source = nearest->ranks == ranks_per_node_ ? CostSource::kMeasured : CostSource::kInterpolated};
+  return CostOf(*nearest);
+}
+
+// A graph that was not measured costs what launching one operator does.
+KernelCost ProfileCostModel::DispatchOf(const Op& op) const {
+  if (op.graph == 0) return {.time = dispatch_};
+  if (op.graph < 0) return {};
+  const KernelEntry* nearest = NearestKernel(GraphLaunchKey(op.graph));
+  return nearest == nullptr ? KernelCost{dispatch_, CostSource::kModelled} : CostOf(*nearest);
 }
 
 Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Group& group) const {

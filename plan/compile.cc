@@ -6,6 +6,7 @@
 #include "plan/balance.h"
 #include "plan/device_replicas.h"
 #include "plan/fsdp_units.h"
+#include "plan/graphs.h"
 #include "plan/role_compiler.h"
 #include "scenarios/words.h"
 
@@ -117,6 +118,12 @@ Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options)
   return Ok();
 }
 
+// Steps only: everything else runs once.
+void FormGraphsOfSteps(Role& role) {
+  for (Program& step : role.startup) FormGraphs(step);
+  FormGraphs(role.steady);
+}
+
 int64_t TokensPerStep(const Scenario& s) {
   const int64_t samples = s.batch.micro * s.batch.accumulate * s.parallel.data.size;
   return samples * (s.model.kind == ModelKind::kTransformer ? s.model.seq_len : 1);
@@ -141,6 +148,8 @@ Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options
     WT_RETURN_IF_ERROR(AddRoles(plan, axes, options));
   }
   plan.model.tokens_per_step = TokensPerStep(scenario);
+  if (scenario.run.cuda_graphs)
+    for (Role& role : plan.roles) FormGraphsOfSteps(role);
   for (const Role& role : plan.roles) CheckPrograms(role, plan.axes);
   return plan;
 }

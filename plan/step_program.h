@@ -127,9 +127,14 @@ struct Op {
   int32_t stage = -1;  // of the pipeline, whose forward or backward it belongs to; -1: none
   // Its operands are in the host's memory (offload), so the host does it; on a device with memory of its own.
   bool on_host = false;
+  // A graph of so many operators begins here (plan/graphs.h), which the host launches at once; -1: it is one of those that follow in
+  // it. 0: it is launched by itself.
+  int32_t graph = 0;
 };
 // As a profile names what it measured of the operator: CostKey of its kind, and where it is done.
 std::string CostKey(const Op& op);
+// And what launching a graph costs the host: "graph_launch operators=12".
+std::string GraphLaunchKey(int32_t operators);
 
 struct Program {
   std::string name;  // "initialize", "step 0", "step 1", "steady"

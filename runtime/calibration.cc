@@ -82,6 +82,7 @@ class Calibrator {
                         int64_t least, int64_t most);
   Status KernelPass();
   Status HostPass();
+  Status GraphPass();
   Status KernelRound(int64_t passes);
   void Collect(const Timeline& timeline);
   void CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians);
@@ -115,6 +116,7 @@ class Calibrator {
   std::vector<char> operands_;    // of one collective at a time
   uint64_t device_operands_ = 0;  // instead of them, on a device with memory of its own
   Bytes operand_bytes_;
+  std::map<std::string, std::vector<Duration>> graph_launches_;  // of the host, by GraphLaunchKey
   std::vector<double> event_times_;  // seconds that timing an operator adds to it, by pass
   std::vector<Timeline> passes_;
   CalibrationSamples samples_;
@@ -189,7 +191,7 @@ Status Calibrator::KernelPass() {
 // waiting for the host, the pass without events is shorter than the sum of the spans of the last one by their time.
 Status Calibrator::HostPass() {
   WT_RETURN_IF_ERROR(session_.Barrier());
-  Mode mode{.communication = Mode::Communication::kNone, .spans = false};
+  Mode mode{.communication = Mode::Communication::kNone, .spans = false, .graphs = false};
   WT_ASSIGN_OR_RETURN(const Timeline timeline, session_.Replay(program_, mode));
   const std::vector<Duration>& host = session_.executor().host_times();
   // Later ones may have waited for a place in the driver's queue.
@@ -210,6 +212,19 @@ Status Calibrator::HostPass() {
   return Ok();
 }
 
+// What the host needs to launch graphs, once they have been captured.
+Status Calibrator::GraphPass() {
+  const bool has_graphs =
+      std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph > 0; });
+  if (!has_graphs) return Ok();
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  Mode mode{.communication = Mode::Communication::kNone, .spans = false};
+  WT_RETURN_IF_ERROR(session_.Replay(program_, mode));
+  for (const Executor::GraphTime& graph : session_.executor().graph_times())
+    graph_launches_[GraphLaunchKey(graph.operators)].push_back(graph.host);
+  return Ok();
+}
+
 // Kernels are as long as in a step, in which nobody times them.
 void Calibrator::SubtractEvents() {
   if (event_times_.empty()) return;
@@ -221,7 +236,9 @@ void Calibrator::SubtractEvents() {
 Status Calibrator::KernelRound(int64_t passes) {
   for (int64_t pass = 0; pass < passes; ++pass) {
     WT_RETURN_IF_ERROR(KernelPass());
-    if (!host_computes()) WT_RETURN_IF_ERROR(HostPass());
+    if (host_computes()) continue;
+    WT_RETURN_IF_ERROR(HostPass());
+    WT_RETURN_IF_ERROR(GraphPass());
   }
   for (const Timeline& timeline : passes_) Collect(timeline);
   const auto medians = Medians();
@@ -456,6 +473,7 @@ Result<CalibrationSamples> Calibrator::Measure() {
     }
   }
   SubtractEvents();
+  samples_.kernels.merge(graph_launches_);
   WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operand_bytes_));
   samples_.outside_allocator = resident.outside_allocator;
   return std::move(samples_);

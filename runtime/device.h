@@ -27,6 +27,8 @@ class Device {
                         std::span<const TensorRef> writes, const KernelContext& context) = 0;
   // What operators that have finished found wrong in their data, where Launch returns before they have. Failed.
   virtual Status Fault() { return Ok(); }
+  // Changes when launches that were captured before (DeviceQueues::BeginCapture) must not be launched any more.
+  virtual int64_t generation() const { return 0; }
   // For copies between this device's memory and that of `other`, the device of another rank of this process: they go directly from now
   // on where the machine can do that, else by way of the host. Each of the two calls it once, in its own thread.
   virtual Status Link(Device&) { return Ok(); }

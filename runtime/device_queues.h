@@ -23,6 +23,7 @@ class DeviceQueues {
   using Clock = std::chrono::steady_clock;
   using Queue = int32_t;
   using Event = int64_t;  // a point in a queue: numbered in the order of recording, since the device was made
+  using Graph = int32_t;
   enum class Timing : uint8_t { kNone, kTimed };
 
   static constexpr Queue kCompute = 0;  // where Device::Launch puts operators
@@ -51,6 +52,14 @@ class DeviceQueues {
   virtual Status Await(Event event) = 0;
   // When the event happened, on the host's clock. REQUIRES: timed, done, recorded since the last Restart.
   virtual Result<Clock::time_point> TimeOf(Event event) = 0;
+
+  // Graphs: work that is issued again and again, put together once and launched as a whole. Between both calls, what is issued to
+  // `queue` is not done but noted; nothing is recorded, waited for or issued to another queue.
+  virtual Status BeginCapture(Queue queue) = 0;
+  virtual Result<Graph> EndCapture() = 0;
+  virtual Status LaunchGraph(Queue queue, Graph graph) = 0;
+  // It is not launched any more. Waits for the queue that it was launched on last.
+  virtual Status DiscardGraph(Graph graph) = 0;
 
   // Between and within the memories of the device and the host, in the queue's order. Host memory from host_memory() is copied beside
   // the host; with any other the call may block until the copy is done.

@@ -55,13 +55,17 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
       loader_(loader),
       recorder_(recorder),
       // Transfers may be under way when memory runs out: nothing here waits for them.
-      pool_(role_.buffers, MemorySetup{.device = &device.memory(),
+      memory_(device.memory(),
+              [this] {
+                if (queued_ != nullptr) queued_->graphs.Flush();
+              }),
+      pool_(role_.buffers, MemorySetup{.device = &memory_,
                                        .host = device.queues() != nullptr ? &device.queues()->host_memory()
                                                                           : &device.memory(),
                                        .allocator = plan.scenario.allocator,
                                        .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
-  if (device.queues() != nullptr) queued_ = std::make_unique<QueuedState>();
+  if (device.queues() != nullptr) queued_ = std::make_unique<QueuedState>(device);
 }
 
 Executor::~Executor() = default;

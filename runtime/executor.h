@@ -21,6 +21,7 @@
 #include "runtime/communicator.h"
 #include "runtime/device.h"
 #include "runtime/flight_recorder.h"
+#include "runtime/operator_graphs.h"
 
 namespace windtunnel {
 
@@ -42,6 +43,8 @@ struct ExecutionMode {
   bool thread_time = false;
   // On a device with queues. Without spans nothing is recorded between operators, which costs time: only Timeline::end.
   bool spans = true;
+  // Without spans: what the program says is a graph is launched as one.
+  bool graphs = true;
   // The device is kept busy ahead of every operator, so that spans have no time in which it waits for the host.
   bool keep_busy = false;
 };
@@ -80,6 +83,12 @@ class Executor {
   bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
   // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
   const std::vector<Duration>& host_times() const { return host_times_; }
+  // The same for each graph that it launched, by the number of its operators.
+  struct GraphTime {
+    int32_t operators = 0;
+    Duration host;
+  };
+  const std::vector<GraphTime>& graph_times() const { return graph_times_; }
   // When the last Run began: what its timeline's times are since.
   Communicator::Clock::time_point started() const { return started_; }
 
@@ -106,12 +115,14 @@ class Executor {
   Communicators& communicators_;
   BatchLoader& loader_;
   FlightRecorder& recorder_;
+  std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
+  WatchedMemory memory_;                 // of the device
   BufferPool pool_;
   std::vector<Bytes> element_size_;  // by buffer
   int64_t skipped_before_ = 0;       // steps, by a job that scaled its loss, which this one does not
   std::vector<TensorRef> reads_, writes_;
-  std::unique_ptr<QueuedState> queued_;  // what stays between runs on a device with queues
   std::vector<Duration> host_times_;
+  std::vector<GraphTime> graph_times_;
   Communicator::Clock::time_point started_{};
   mutable std::vector<float> fetched_;
 };

@@ -47,6 +47,7 @@ QueuedRun::QueuedRun(Executor& executor, const Program& program, int64_t step, i
 Result<Timeline> QueuedRun::Run() {
   NoteAwaited();
   executor_.host_times_.clear();
+  executor_.graph_times_.clear();
   // Steps have other samples from here on.
   if (noted_step_ == FlightRecorder::kRestore)
     for (StagedBatch& batch : state_.batches)
@@ -88,6 +89,7 @@ Status QueuedRun::Execute(OpIndex index) {
     last_issue_ = Clock::now();  // not what issuing takes
     return status;
   }
+  if (LaunchesInGraph(op)) return ComputeInGraph(index);
   if (!IsCommunication(op.kind)) {
     status = Compute(index);
   } else if (mode_.communication == ExecutionMode::Communication::kAll) {
@@ -288,6 +290,29 @@ Status QueuedRun::Compute(OpIndex index) {
   issued.done = last_[queue] = events_[index];
   issued.waits = op.dependencies;
   issued_.push_back(std::move(issued));
+  return Ok();
+}
+
+// Operators of a graph are gathered, and issued with the last of them. Nothing else is issued meanwhile (plan/graphs.h), so this is as if each
+// had been issued where it stands.
+Status QueuedRun::ComputeInGraph(OpIndex index) {
+  const Op& op = program_.ops[index];
+  if (op.graph > 0) {
+    graph_begun_ = Clock::now();
+    WT_RETURN_IF_ERROR(LetWait(DeviceQueues::kCompute, op.stream, index));
+    state_.graphs.Begin(program_, index, ContextOn(DeviceQueues::kCompute));
+    left_of_graph_ = graph_size_ = op.graph;
+  }
+  executor_.Resolve(op.reads, executor_.reads_);
+  executor_.Resolve(op.writes, executor_.writes_);
+  state_.graphs.Add(op, executor_.reads_, executor_.writes_);
+  ordinals_[index] = ++state_.issued;
+  if (--left_of_graph_ > 0) return Ok();
+  WT_ASSIGN_OR_RETURN(const bool is_graph, state_.graphs.Issue());
+  last_issue_ = Clock::now();
+  if (is_graph) executor_.graph_times_.push_back({graph_size_, Between(graph_begun_, last_issue_)});
+  if (!state_.is_awaited[index]) return Ok();
+  WT_ASSIGN_OR_RETURN(events_[index], queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kNone));
   return Ok();
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/operator_graphs.h"
 
 namespace windtunnel {
 
@@ -32,6 +33,9 @@ struct StagedBatch {
 };
 
 struct QueuedState {
+  explicit QueuedState(Device& device) : graphs(device) {}
+
+  OperatorGraphs graphs;
   std::vector<DeviceQueues::Queue> queues;  // by stream; -1: not opened
   std::vector<int64_t>
       allocated_at;  // by buffer: operators issued to the compute queue before it was allocated
@@ -73,6 +77,10 @@ class QueuedRun {
   Status AwaitOnHost(OpIndex index);
   Status AwaitDependencies(OpIndex index);
   Status Compute(OpIndex index);
+  Status ComputeInGraph(OpIndex index);
+  bool LaunchesInGraph(const Op& op) const {
+    return op.graph != 0 && mode_.graphs && !mode_.spans && !mode_.keep_busy;
+  }
   Status ComputeOnHost(OpIndex index);
   Status Drain(Queue queue);
   Status Borrow(const Op& op, std::vector<TensorRef>& reads, std::vector<TensorRef>& writes, Queue queue);
@@ -107,6 +115,9 @@ class QueuedRun {
   std::vector<uint64_t> tickets_;  // by operator; 0: not submitted
   std::vector<Event> events_;      // by operator, behind it; kNever: none
   std::vector<int64_t> ordinals_;  // by operator: its number among all that the compute queue was ever issued
+  int32_t left_of_graph_ = 0;      // operators that are still to come
+  int32_t graph_size_ = 0;         // of the graph that left_of_graph_ is of
+  Clock::time_point graph_begun_{};
   std::vector<OpIndex> submitted_;
   std::vector<Issued> issued_;    // with spans
   std::vector<Event> last_;       // by queue: behind what it was issued last, with spans

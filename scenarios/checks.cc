@@ -365,6 +365,16 @@ void CheckTopology(const TopologySpec& topology, Checker& check) {
   }
 }
 
+void CheckGraphs(const Scenario& scenario, Checker& check) {
+  if (!scenario.run.cuda_graphs) return;
+  check.Expect(
+      scenario.cluster.device != "cpu", {"run.cuda_graphs"},
+      "run.cuda_graphs is true, expected false for cluster.device: cpu, which runs what others launch");
+  check.Expect(scenario.framework == Framework::kWindtunnel, {"run.cuda_graphs"},
+               "run.cuda_graphs is true, expected false for framework: {}: only Windtunnel's own are known",
+               WordOf(scenario.framework));
+}
+
 void CheckWorld(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   const ClusterSpec& cluster = scenario.cluster;
@@ -416,6 +426,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckLink(scenario.cluster.network.intra_node, "cluster.network.intra_node", check);
   CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", check);
   CheckTopology(scenario.cluster.topology, check);
+  CheckGraphs(scenario, check);
   CheckWorld(scenario, check);
 }
 

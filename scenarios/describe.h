@@ -291,6 +291,8 @@ void Describe(V& v, RunSpec& run) {
   v.Integer("steps", run.steps, kSize, "measured steps (default 20)");
   v.Integer("seed", run.seed, AtLeast(0), "of weights and data (default 0)");
   v.Flag("pin", run.pin, "pin ranks to cores (default true)");
+  v.Flag("cuda_graphs", run.cuda_graphs,
+         "launch runs of operators as CUDA graphs, live and predicted (default false)");
 }
 
 template <typename V>

@@ -246,6 +246,7 @@ struct RunSpec {
   int64_t steps = 20;
   uint64_t seed = 0;
   bool pin = true;
+  bool cuda_graphs = false;
   bool operator==(const RunSpec&) const = default;
 };
 

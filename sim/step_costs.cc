@@ -46,9 +46,16 @@ class Resolver {
     return Ok();
   }
 
+  // An operator that the host launches with others costs it something else than alone.
+  static std::string GraphKey(const Op& op) {
+    if (op.graph == 0) return "";
+    return op.graph > 0 ? " " + GraphLaunchKey(op.graph) : " in_graph";
+  }
+
   OpCosts& CostsOf(size_t role, OpIndex op) {
     OpCosts*& costs = of_op_[role][op];
-    if (costs == nullptr) costs = &of_key_[CostKey(schedule_.plan->roles[role].steady.ops[op])];
+    const Op& operation = schedule_.plan->roles[role].steady.ops[op];
+    if (costs == nullptr) costs = &of_key_[CostKey(operation) + GraphKey(operation)];
     return *costs;
   }
 

@@ -116,6 +116,7 @@ class CudaDevice : public Device {
   }
 
   Status Fault() override { return StatusOf(*fault_); }
+  int64_t generation() const override { return generation_; }
 
   Status Link(Device& other) override {
     const int peer = static_cast<CudaDevice&>(other).ordinal_;
@@ -160,6 +161,7 @@ class CudaDevice : public Device {
   Status GrowScratch(int64_t needed) {
     if (scratch_ != nullptr) WT_RETURN_IF_ERROR(Check(cudaFree(scratch_), "cudaFree"));
     scratch_ = nullptr;
+    ++generation_;
     scratch_bytes_ = (needed + kScratchStep - 1) / kScratchStep * kScratchStep;
     return Check(cudaMalloc(&scratch_, static_cast<size_t>(scratch_bytes_)),
                  "the kernels' scratch memory: cudaMalloc");
@@ -172,6 +174,7 @@ class CudaDevice : public Device {
   Traits traits_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
+  int64_t generation_ = 0;  // of the scratch memory
   PinnedMemory fault_memory_;
   cuda::Fault* fault_ = nullptr;
 };

@@ -1,5 +1,7 @@
 #include "runtime/cuda/queues.h"
 
+#include <utility>
+
 #include "runtime/cuda/busy.h"
 #include "runtime/cuda/status.h"
 
@@ -14,6 +16,8 @@ Result<std::unique_ptr<Queues>> Queues::Make(int ordinal) {
 }
 
 Queues::~Queues() {
+  for (const Captured& graph : graphs_)
+    if (graph.launchable != nullptr) cudaGraphExecDestroy(graph.launchable);
   for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
   for (const Recorded& recorded : recorded_) cudaEventDestroy(recorded.event);
   for (const auto& events : free_)
@@ -115,6 +119,37 @@ Result<DeviceQueues::Clock::time_point> Queues::TimeOf(Event event) {
   WT_RETURN_IF_ERROR(
       Check(cudaEventElapsedTime(&milliseconds, base_, recorded->event), "cudaEventElapsedTime"));
   return base_time_ + std::chrono::nanoseconds(static_cast<int64_t>(double{milliseconds} * 1e6));
+}
+
+// Of this thread only: others go on asking for events.
+Status Queues::BeginCapture(Queue queue) {
+  WT_RETURN_IF_ERROR(Check(cudaStreamBeginCapture(streams_[queue], cudaStreamCaptureModeThreadLocal),
+                           "cudaStreamBeginCapture"));
+  captures_ = queue;
+  return Ok();
+}
+
+Result<DeviceQueues::Graph> Queues::EndCapture() {
+  const Queue queue = std::exchange(captures_, -1);
+  cudaGraph_t graph = nullptr;
+  WT_RETURN_IF_ERROR(Check(cudaStreamEndCapture(streams_[queue], &graph), "cudaStreamEndCapture"));
+  cudaGraphExec_t launchable = nullptr;
+  const Status status = Check(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+  cudaGraphDestroy(graph);
+  WT_RETURN_IF_ERROR(status);
+  graphs_.push_back({launchable, queue});
+  return static_cast<Graph>(graphs_.size()) - 1;
+}
+
+Status Queues::LaunchGraph(Queue queue, Graph graph) {
+  graphs_[graph].queue = queue;
+  return Check(cudaGraphLaunch(graphs_[graph].launchable, streams_[queue]), "cudaGraphLaunch");
+}
+
+Status Queues::DiscardGraph(Graph graph) {
+  Captured& captured = graphs_[graph];
+  WT_RETURN_IF_ERROR(Check(cudaStreamSynchronize(streams_[captured.queue]), "the device"));
+  return Check(cudaGraphExecDestroy(std::exchange(captured.launchable, nullptr)), "cudaGraphExecDestroy");
 }
 
 Status Queues::Copy(Queue queue, void* to, const void* from, Bytes bytes) {

@@ -29,6 +29,10 @@ class Queues : public DeviceQueues {
   Result<bool> IsDone(Event event) override;
   Status Await(Event event) override;
   Result<Clock::time_point> TimeOf(Event event) override;
+  Status BeginCapture(Queue queue) override;
+  Result<Graph> EndCapture() override;
+  Status LaunchGraph(Queue queue, Graph graph) override;
+  Status DiscardGraph(Graph graph) override;
   Status Copy(Queue queue, void* to, const void* from, Bytes bytes) override;
   Status Fill(Queue queue, void* to, uint8_t value, Bytes bytes) override;
   Status Spin(Queue queue, Duration time) override;
@@ -49,6 +53,12 @@ class Queues : public DeviceQueues {
   const int ordinal_;
   PinnedMemory host_memory_;
   std::vector<cudaStream_t> streams_;
+  struct Captured {
+    cudaGraphExec_t launchable = nullptr;  // null: discarded
+    Queue queue = kCompute;                // that it was captured from or launched on last
+  };
+  std::vector<Captured> graphs_;
+  Queue captures_ = -1;         // the queue that is being captured
   cudaEvent_t base_ = nullptr;  // when the last Restart was
   Clock::time_point base_time_{};
 

@@ -92,6 +92,7 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
+  if (s.run.cuda_graphs) return Unsupported("launches of several operators");
   if (s.parallel.data.overlap_param_gather) return Unsupported("parameters that come with the next forward");
   const bool tf32 = s.precision.compute == Precision::kTf32 && s.precision.param == Precision::kFp32;
   if (s.precision.compute != s.precision.param && !tf32) return Unsupported("factors of another type");

@@ -91,6 +91,21 @@ TEST(ProfileCostModel, TakesMeasuredShapesAsTheyAre) {
   EXPECT_EQ(model->OutsideAllocator(plan), MiB(30));
 }
 
+// What the host needs for it was measured of a graph of as many operators.
+TEST(ProfileCostModel, AGraphIsLaunchedOnce) {
+  Profile profile = MakeProfile();
+  profile.Put(KernelEntry{GraphLaunchKey(12), 2, 10, Distribution::Constant(Microseconds(3))});
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  Op op = OpOf(plan, kGemm);
+  EXPECT_EQ(model->DispatchOf(op).time.p50(), Nanoseconds(700));
+  op.graph = 12;
+  EXPECT_EQ(model->DispatchOf(op).time.p50(), Microseconds(3));
+  EXPECT_EQ(model->DispatchOf(op).source, CostSource::kMeasured);
+  op.graph = -1;
+  EXPECT_EQ(model->DispatchOf(op).time.p50(), Duration());
+}
+
 TEST(ProfileCostModel, InterpolatesFromTheNearestNumberOfRanks) {
   Profile profile = MakeProfile();
   profile.Put(
@@ -271,6 +286,14 @@ TEST(MissingCosts, ListsWhatTheSteadyStepNeedsAtExactlyItsRanks) {
   EXPECT_TRUE(all.outside_allocator);
   EXPECT_TRUE(FindMissingCosts(MakeProfile(), MakePlan(2)).empty());
   EXPECT_EQ(FindMissingCosts(MakeProfile(), MakePlan(4)).kernels.size(), 1u);
+}
+
+TEST(MissingCosts, ListsTheLaunchesOfGraphs) {
+  Plan plan = MakePlan(2);
+  for (Op& op : plan.roles[0].steady.ops)
+    if (std::holds_alternative<Gemm>(op.kind)) op.graph = 7;
+  EXPECT_EQ(FindMissingCosts(MakeProfile(), plan).kernels,
+            (std::vector<std::string>{"graph_launch operators=7"}));
 }
 
 TEST(MissingCosts, OneRankNeedsNoCollectives) {

@@ -142,22 +142,11 @@ TEST_P(EveryCommunicatorFailure, EndsAtOnceWithOperatorsInProgress) {
   }
 }
 
-// Copies work, kernels do not.
-class RefusingDevice : public QueuedDevice {
- public:
-  RefusingDevice() : QueuedDevice(std::chrono::microseconds(100)) {}
-  Status Launch(const OpKind&, std::span<const TensorRef>, std::span<const TensorRef>,
-                const KernelContext&) override {
-    return Failed("the device refuses");
-  }
-};
-
 TEST(CommunicatorFailure, ADeviceThatRefusesASumFailsItOnAllRanks) {
   WithThreads(3, milliseconds(20'000), [](const std::shared_ptr<ThreadGroup>& group, int rank) {
-    std::unique_ptr<QueuedDevice> device;
-    if (rank == 1) device = std::make_unique<RefusingDevice>();
-    else device = std::make_unique<QueuedDevice>(std::chrono::microseconds(100));
-    const auto communicator = MakeDeviceThreadCommunicator(group, rank, *device);
+    QueuedDevice device(std::chrono::microseconds(100));
+    if (rank == 1) device.RefuseFrom(1);
+    const auto communicator = MakeDeviceThreadCommunicator(group, rank, device);
     ASSERT_TRUE(communicator) << communicator.error().message;
     std::vector<float> x(1000);
     for (int i = 0; i < 2; ++i) {

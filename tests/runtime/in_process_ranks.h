@@ -120,7 +120,8 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
   const Shared<int> has_loss(cells);
   const auto train = [&](RankSession& session, Store&) -> Status {
     for (int step = 0; step < steps; ++step) {
-      WT_RETURN_IF_ERROR(session.Step());
+      // Graphs are for steps that nobody watches.
+      WT_RETURN_IF_ERROR(session.Step(/*spans=*/!plan.scenario.run.cuda_graphs));
       const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
       if (const auto loss = session.executor().Loss()) {
         shared_losses[cell] = *loss;

@@ -15,7 +15,7 @@ inline Equipment LateDevices(std::chrono::microseconds lateness = std::chrono::m
   Equipment equipment;
   equipment.make_device = [=]() -> Result<std::unique_ptr<Device>> {
     auto device = std::make_unique<QueuedDevice>(lateness);
-    device->queues()->SetMemoryInUse(in_use);
+    device->thread_queues().SetMemoryInUse(in_use);
     return device;
   };
   return equipment;

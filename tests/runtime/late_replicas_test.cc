@@ -20,9 +20,10 @@ Scenario Dp(Scenario s) {
   return s;
 }
 
-// As it is compiled for a device with queues of its own.
-Scenario OnQueues(Scenario s) {
+// As it is compiled for a device with queues of its own, whose operators are launched one by one or as graphs.
+Scenario OnQueues(Scenario s, bool cuda_graphs = false) {
   s.cluster.device = "cuda";
+  s.run.cuda_graphs = cuda_graphs;
   return s;
 }
 
@@ -36,16 +37,21 @@ class LateReplicas : public testing::TestWithParam<ParityCase> {};
 
 TEST_P(LateReplicas, LossesAndWeightsAreThoseOfTheCpuDevice) {
   constexpr int kSteps = 4;
-  const auto late_plan = CompilePlan(OnQueues(GetParam().scenario)), plan = CompilePlan(GetParam().scenario);
-  ASSERT_TRUE(late_plan) << late_plan.error().message;
-  const Equipment equipment = LateDevices();
-  const Trained late = Train(*late_plan, kSteps, &equipment), cpu = Train(*plan, kSteps);
-  ASSERT_FALSE(HasFailure());
-  EXPECT_EQ(late.losses, cpu.losses);
-  EXPECT_EQ(late.gradient_norms, cpu.gradient_norms);
+  const Scenario& scenario = GetParam().scenario;
+  const Trained cpu = Train(*CompilePlan(scenario), kSteps);
   EXPECT_NE(cpu.losses.front(), cpu.losses.back());
-  if (GetParam().scenario.precision.param == Precision::kFp32) {
-    EXPECT_EQ(late.weights, cpu.weights);
+  for (const bool cuda_graphs : {false, true}) {
+    SCOPED_TRACE(cuda_graphs ? "as graphs" : "one by one");
+    const auto plan = CompilePlan(OnQueues(scenario, cuda_graphs));
+    ASSERT_TRUE(plan) << plan.error().message;
+    const Equipment equipment = LateDevices();
+    const Trained late = Train(*plan, kSteps, &equipment);
+    ASSERT_FALSE(HasFailure());
+    EXPECT_EQ(late.losses, cpu.losses);
+    EXPECT_EQ(late.gradient_norms, cpu.gradient_norms);
+    if (scenario.precision.param == Precision::kFp32) {
+      EXPECT_EQ(late.weights, cpu.weights);
+    }
   }
 }
 

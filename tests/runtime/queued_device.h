@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -71,6 +72,28 @@ class ThreadQueues : public DeviceQueues {
     moment->Await();
     return moment->time;
   }
+  Status BeginCapture(Queue queue) override {
+    captures_ = queue;
+    captured_.emplace_back();
+    return Ok();
+  }
+  Result<Graph> EndCapture() override {
+    captures_ = -1;
+    return static_cast<Graph>(captured_.size()) - 1;
+  }
+  Status LaunchGraph(Queue queue, Graph graph) override {
+    ++graph_launches_;
+    for (const auto& work : captured_[graph]) streams_[queue]->Put(work);
+    return Ok();
+  }
+  Status DiscardGraph(Graph graph) override {
+    ++discarded_graphs_;
+    captured_[graph].clear();
+    return Ok();
+  }
+  int graph_launches() const { return graph_launches_; }
+  int graphs() const { return static_cast<int>(captured_.size()) - discarded_graphs_; }
+
   Status Copy(Queue queue, void* to, const void* from, Bytes bytes) override {
     streams_[queue]->Put([=] { std::memmove(to, from, static_cast<size_t>(bytes.count())); });
     return Ok();
@@ -92,7 +115,10 @@ class ThreadQueues : public DeviceQueues {
   Result<Bytes> MemoryInUse() override { return in_use_; }
   void SetMemoryInUse(Bytes in_use) { in_use_ = in_use; }
 
-  void Put(Queue queue, std::function<void()> work) { streams_[queue]->Put(std::move(work)); }
+  void Put(Queue queue, std::function<void()> work) {
+    if (queue == captures_) captured_.back().push_back(std::move(work));
+    else streams_[queue]->Put(std::move(work));
+  }
 
  private:
   struct Moment {
@@ -180,6 +206,9 @@ class ThreadQueues : public DeviceQueues {
   Bytes in_use_;
   std::chrono::microseconds lateness_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  Queue captures_ = -1;
+  std::vector<std::vector<std::function<void()>>> captured_;
+  int graph_launches_ = 0, discarded_graphs_ = 0;
   std::mutex mutex_;
   Event first_ = 0;
   std::deque<std::shared_ptr<Moment>> events_;
@@ -191,9 +220,15 @@ class QueuedDevice : public Device {
       : cpu_(MakeCpuDevice()), queues_(&cpu_->memory(), lateness) {}
   ~QueuedDevice() override { (void)queues_.Restart(); }
 
-  ThreadQueues* queues() override { return &queues_; }
+  DeviceQueues* queues() override { return &queues_; }
+  ThreadQueues& thread_queues() { return queues_; }
+  int64_t generation() const override { return generation_; }
+  void BeginGeneration() { ++generation_; }
+  // That launch, counted from 1, and all after it.
+  void RefuseFrom(int launch) { first_refused_ = launch; }
   Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
                 const KernelContext& context) override {
+    if (++launches_ >= first_refused_) return Unsupported("the device refuses");
     std::vector<TensorRef> in(reads.begin(), reads.end()), out(writes.begin(), writes.end());
     queues_.Put(context.queue, [this, kind, in = std::move(in), out = std::move(out), context] {
       std::lock_guard lock(mutex_);  // two queues, one device
@@ -211,6 +246,8 @@ class QueuedDevice : public Device {
   }
 
  private:
+  int64_t generation_ = 0;
+  int launches_ = 0, first_refused_ = std::numeric_limits<int>::max();
   std::mutex mutex_;
   std::unique_ptr<Device> cpu_;
   std::string failure_;

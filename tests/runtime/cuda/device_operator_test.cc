@@ -15,12 +15,37 @@ namespace {
     if (auto status = (expression); !status) FAIL() << status.error().message; \
   } while (false)
 
+// Every launch by way of a graph of its own.
+class InGraphs : public Device {
+ public:
+  explicit InGraphs(Device& device) : device_(device) {}
+
+  DeviceQueues* queues() override { return device_.queues(); }
+  Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
+                const KernelContext& context) override {
+    DeviceQueues& queues = *device_.queues();
+    WT_RETURN_IF_ERROR(queues.BeginCapture(context.queue));
+    const Status launched = device_.Launch(kind, reads, writes, context);
+    const auto graph = queues.EndCapture();
+    WT_RETURN_IF_ERROR(launched);
+    if (!graph) return tl::unexpected(graph.error());
+    WT_RETURN_IF_ERROR(queues.LaunchGraph(context.queue, *graph));
+    return queues.DiscardGraph(*graph);
+  }
+  SegmentSource& memory() override { return device_.memory(); }
+  std::map<std::string, std::string> Libraries() const override { return device_.Libraries(); }
+
+ private:
+  Device& device_;
+};
+
 class CudaBench : public test::Bench {
  public:
-  explicit CudaBench(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  explicit CudaBench(std::unique_ptr<Device> device) : device_(std::move(device)), in_graphs_(*device_) {}
   ~CudaBench() override { Clear(); }
 
-  Device& device() override { return *device_; }
+  void LaunchInGraphs(bool in_graphs) { launches_in_graphs_ = in_graphs; }
+  Device& device() override { return launches_in_graphs_ ? in_graphs_ : *device_; }
   void* Allocate(int64_t bytes) override {
     constexpr int64_t kPage = 2 << 20;
     const Bytes rounded((bytes + kPage - 1) / kPage * kPage);
@@ -58,6 +83,8 @@ class CudaBench : public test::Bench {
     Bytes bytes;
   };
   std::unique_ptr<Device> device_;
+  InGraphs in_graphs_;
+  bool launches_in_graphs_ = false;
   std::vector<Region> regions_;
 };
 
@@ -119,6 +146,25 @@ TEST_P(CudaOperator, RepeatsItsBits) {
     for (size_t i = 0; i < once.writes.size(); ++i) {
       if (!once.writes[i].compared) continue;
       EXPECT_EQ(once.writes[i].bytes, again.writes[i].bytes) << "write " << i;
+    }
+  }
+}
+
+// Captured after a launch that is not, as the runtime does it.
+TEST_P(CudaOperator, IsTheSameInAGraph) {
+  std::vector<test::OperatorCase> cases = test::OperatorCases(GetParam().dtype, GetParam().large);
+  for (test::OperatorCase& product : test::GemmCases(GetParam().dtype, GetParam().large))
+    cases.push_back(std::move(product));
+  for (const test::OperatorCase& c : cases) {
+    SCOPED_TRACE(c.name + ": " + CostKey(c.kind));
+    const test::Outcome alone = RunOn(*bench_, c);
+    bench_->LaunchInGraphs(true);
+    const test::Outcome in_graph = RunOn(*bench_, c);
+    bench_->LaunchInGraphs(false);
+    ASSERT_EQ(in_graph.error, "");
+    for (size_t i = 0; i < alone.writes.size(); ++i) {
+      if (!alone.writes[i].compared) continue;
+      EXPECT_EQ(alone.writes[i].bytes, in_graph.writes[i].bytes) << "write " << i;
     }
   }
 }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
 #include "plan/plan.h"
@@ -132,6 +134,77 @@ INSTANTIATE_TEST_SUITE_P(
                                                 })}),
     NameOf);
 
+Scenario InGraphs(Scenario s) {
+  s.run.cuda_graphs = true;
+  return s;
+}
+
+// Captured with the operands of a step before, and launched in later ones.
+INSTANTIATE_TEST_SUITE_P(
+    Graphs, QueuedRunParity,
+    testing::Values(ParityCase{"OneRank", InGraphs(TinyGpt())},
+                    ParityCase{"DdpAccumulatesAndClips", With(InGraphs(Sharded(TinyGpt(2), kDdp)),
+                                                              [](Scenario& s) {
+                                                                s.batch.accumulate = 2;
+                                                                s.optimizer.clip_norm = 0.5;
+                                                              })},
+                    ParityCase{"Zero2", InGraphs(Sharded(TinyGpt(2), kZero2))},
+                    ParityCase{"Fsdp2OfLlamaRecomputes",
+                               With(InGraphs(Sharded(TinyLlama(2), kFsdp)),
+                                    [](Scenario& s) { s.recompute = Recompute::kFull; })},
+                    ParityCase{"Fsdp1UnderPytorchsAllocator", With(InGraphs(Sharded(TinyGpt(2), kFsdp)),
+                                                                   [](Scenario& s) {
+                                                                     s.parallel.data.version = 1;
+                                                                     s.allocator = AllocatorKind::kPytorch;
+                                                                   })},
+                    ParityCase{"Fsdp2Parameters", InGraphs(Offloading(TinyGpt(2), kFsdp, Offload::kParam))},
+                    ParityCase{"Pipeline", With(InGraphs(TinyGpt()),
+                                                [](Scenario& s) {
+                                                  s.parallel.pipeline.size = 2;
+                                                  s.parallel.pipeline.schedule = "1f1b";
+                                                  s.batch = {.micro = 1, .accumulate = 4};
+                                                  s.cluster.devices_per_node = 2;
+                                                })}),
+    NameOf);
+
+TEST(QueuedRun, GraphsChangeNoBitOfALoss) {
+  for (const Scenario& s : {TinyGpt(), Sharded(TinyLlama(2), kFsdp)}) {
+    const Equipment equipment = Late(50);
+    const Trained alone = Train(*CompilePlan(OnQueues(s)), 6, &equipment),
+                  together = Train(*CompilePlan(OnQueues(InGraphs(s))), 6, &equipment);
+    ASSERT_FALSE(HasFailure());
+    EXPECT_EQ(alone.losses, together.losses);
+    EXPECT_EQ(alone.weights, together.weights);
+  }
+}
+
+// From the third step of the same program on, all of them: memory comes to lie as in the step before.
+TEST(QueuedRun, LaunchesGraphsInSteadySteps) {
+  const Plan plan = *CompilePlan(OnQueues(InGraphs(Sharded(TinyGpt(2), kFsdp))));
+  const Equipment equipment = Late();
+  WithRanks(
+      plan,
+      [&](RankSession& session, Store&) -> Status {
+        const Role& role = session.executor().role();
+        std::vector<int32_t> sizes;
+        for (const Op& op : role.steady.ops)
+          if (op.graph > 0) sizes.push_back(op.graph);
+        EXPECT_GT(sizes.size(), 4u);
+        for (size_t step = 0; step < role.startup.size() + 6; ++step) WT_RETURN_IF_ERROR(session.Step(false));
+        std::vector<int32_t> launched;
+        for (const Executor::GraphTime& graph : session.executor().graph_times()) {
+          launched.push_back(graph.operators);
+          EXPECT_GT(graph.host, Duration());
+        }
+        EXPECT_EQ(launched, sizes);
+        // Who watches operators sees each of them.
+        WT_RETURN_IF_ERROR(session.Step(true));
+        EXPECT_TRUE(session.executor().graph_times().empty());
+        return Ok();
+      },
+      &equipment);
+}
+
 // Moments on the host, 16-bit parameters on the device, and a loss scale that overflows at first: flag and scale are the device's.
 TEST(QueuedRun, OffloadedAdamSkipsTheStepsThatTheCpuDeviceSkips) {
   constexpr int kSteps = 8;
@@ -244,13 +317,23 @@ TEST(QueuedRun, PeaksAreThoseOfTheProgram) {
 }
 
 // The measuring loops, on a device that is only issued to.
-class Calibration : public testing::TestWithParam<Offload> {};
-INSTANTIATE_TEST_SUITE_P(Offload, Calibration,
-                         testing::Values(Offload::kNone, Offload::kParam, Offload::kOptimizer));
+struct Calibrated {
+  const char* name;
+  Offload offload = Offload::kNone;
+  bool graphs = false;
+};
+class Calibration : public testing::TestWithParam<Calibrated> {};
+INSTANTIATE_TEST_SUITE_P(Devices, Calibration,
+                         testing::Values(Calibrated{"Plain"},
+                                         Calibrated{"OffloadsParameters", Offload::kParam},
+                                         Calibrated{"OffloadsTheOptimizer", Offload::kOptimizer},
+                                         Calibrated{"Graphs", Offload::kNone, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Calibration, MeasuresTheDeviceAndTheHost) {
   Scenario s = OnQueues(Sharded(TinyGpt(2), kFsdp));
-  s.parallel.data.offload = GetParam();
+  s.parallel.data.offload = GetParam().offload;
+  s.run.cuda_graphs = GetParam().graphs;
   s.optimizer.clip_norm = 1;
   const Plan plan = *CompilePlan(s);
   const Equipment equipment = Late(20);
@@ -274,6 +357,9 @@ TEST_P(Calibration, MeasuresTheDeviceAndTheHost) {
   for (const Op& op : plan.roles[0].steady.ops) {
     if (op.on_host) EXPECT_TRUE(samples[0].kernels.contains(CostKey(op.kind) + " on_host")) << op.name;
   }
+  EXPECT_EQ(std::any_of(profile.kernels.begin(), profile.kernels.end(),
+                        [](const KernelEntry& entry) { return entry.key.starts_with("graph_launch "); }),
+            GetParam().graphs);
   for (const CollectiveEntry& entry : profile.collectives) {
     EXPECT_GT(entry.time.p50(), Duration()) << entry.op;
     EXPECT_LT(entry.time.p50(), Milliseconds(100)) << entry.op;
