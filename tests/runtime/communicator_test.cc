@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <set>
 #include <thread>
 
 #include "base/random.h"
@@ -423,6 +425,23 @@ TEST(Communicator, GlooSaysThatItHasNoCollectivesWithARootButBroadcast) {
       EXPECT_EQ(status.error().kind, ErrorKind::kUnsupported);
     }
   });
+}
+
+TEST(Communicator, EveryDeviceOfThreadsIsLinkedWithEveryOther) {
+  struct LinkedDevice : QueuedDevice {
+    LinkedDevice() : QueuedDevice(std::chrono::microseconds(0)) {}
+    Status Link(Device& other) override {
+      linked.insert(&other);
+      return Ok();
+    }
+    std::set<Device*> linked;
+  };
+  std::array<LinkedDevice, 3> devices;
+  WithThreads(3, milliseconds(20'000), [&](const std::shared_ptr<ThreadGroup>& group, int rank) {
+    EXPECT_TRUE(MakeDeviceThreadCommunicator(group, rank, devices[rank]));
+  });
+  for (size_t i = 0; i < devices.size(); ++i)
+    EXPECT_EQ(devices[i].linked, (std::set<Device*>{&devices[(i + 1) % 3], &devices[(i + 2) % 3]}));
 }
 
 TEST(Communicator, DevicesOfThreadsSayThatTheyOnlySumWhatTheyHaveKernelsFor) {
