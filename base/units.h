@@ -15,7 +15,7 @@
 
 namespace windtunnel {
 
-// A length of (virtual or real) time, in picoseconds. Range: about +-106 days.
+// A length of (virtual or real) time, in picoseconds. Range: about +-106 days; what is beyond stays at its end.
 class Duration {
  public:
   constexpr Duration() = default;
@@ -24,29 +24,37 @@ class Duration {
   static constexpr Duration Max() { return Duration(std::numeric_limits<int64_t>::max()); }
 
   constexpr auto operator<=>(const Duration&) const = default;
-  constexpr Duration operator+(Duration other) const { return Duration(ps_ + other.ps_); }
-  constexpr Duration operator-(Duration other) const { return Duration(ps_ - other.ps_); }
-  constexpr Duration operator-() const { return Duration(-ps_); }
-  constexpr Duration& operator+=(Duration other) {
-    ps_ += other.ps_;
-    return *this;
+  constexpr Duration operator+(Duration other) const {
+    int64_t sum = 0;
+    return __builtin_add_overflow(ps_, other.ps_, &sum) ? End(other.ps_ < 0) : Duration(sum);
   }
-  constexpr Duration& operator-=(Duration other) {
-    ps_ -= other.ps_;
-    return *this;
+  constexpr Duration operator-(Duration other) const {
+    int64_t difference = 0;
+    return __builtin_sub_overflow(ps_, other.ps_, &difference) ? End(other.ps_ > 0) : Duration(difference);
   }
-  constexpr Duration operator*(int64_t factor) const { return Duration(ps_ * factor); }
+  constexpr Duration operator-() const { return Duration() - *this; }
+  constexpr Duration& operator+=(Duration other) { return *this = *this + other; }
+  constexpr Duration& operator-=(Duration other) { return *this = *this - other; }
+  constexpr Duration operator*(int64_t factor) const {
+    int64_t product = 0;
+    return __builtin_mul_overflow(ps_, factor, &product) ? End((ps_ < 0) != (factor < 0)) : Duration(product);
+  }
   constexpr Duration operator/(int64_t divisor) const { return Duration(ps_ / divisor); }
   constexpr double operator/(Duration unit) const {
     return static_cast<double>(ps_) / static_cast<double>(unit.ps_);
   }
   // Rounded to the nearest picosecond, halves away from zero.
   constexpr Duration Scaled(double factor) const {
-    double scaled = static_cast<double>(ps_) * factor;
+    const double scaled = static_cast<double>(ps_) * factor;
+    if (!(scaled > -kEnd && scaled < kEnd)) return End(scaled < 0);
     return Duration(static_cast<int64_t>(scaled + (scaled < 0 ? -0.5 : 0.5)));
   }
 
  private:
+  static constexpr double kEnd = 9223372036854775807.0;  // 2^63
+  static constexpr Duration End(bool is_negative) {
+    return Duration(is_negative ? -std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::max());
+  }
   explicit constexpr Duration(int64_t ps) : ps_(ps) {}
   int64_t ps_ = 0;
 };
@@ -141,7 +149,6 @@ class FlopRate {
   explicit constexpr FlopRate(double rate) : rate_(rate) {}
   double rate_ = 0;
 };
-constexpr FlopRate Gflops(double n) { return FlopRate::FromFlopsPerSecond(n * 1e9); }
 constexpr FlopRate Tflops(double n) { return FlopRate::FromFlopsPerSecond(n * 1e12); }
 
 constexpr Duration operator/(Bytes bytes, Bandwidth rate) {
@@ -154,11 +161,14 @@ constexpr Duration operator/(Flops flops, FlopRate rate) {
   return Seconds(flops.count() / rate.flops_per_second());
 }
 
-// value * numerator / denominator through 128 bits, rounded to nearest; all of them non-negative, denominator positive.
+// value * numerator / denominator through 128 bits, rounded to nearest, at most what 64 bits hold; all of them non-negative,
+// denominator positive.
 constexpr int64_t MulDiv(int64_t value, int64_t numerator, int64_t denominator) {
   __extension__ using Wide = __int128;
-  Wide product = static_cast<Wide>(value) * numerator;
-  return static_cast<int64_t>((product + denominator / 2) / denominator);
+  const Wide product = static_cast<Wide>(value) * numerator;
+  const Wide quotient = (product + denominator / 2) / denominator;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return quotient > kMost ? kMost : static_cast<int64_t>(quotient);
 }
 
 }  // namespace windtunnel

@@ -290,7 +290,7 @@ class Model {
       if (!is_ll && beyond == 0 && protocol_ == CollectiveProtocol::kLl) continue;
       const double hop = beyond > 0 ? protocol.net : layout_.link.is_nvlink ? protocol.nvlink : protocol.pci;
       Duration latency = Microseconds(protocol.base + hop) + Start();
-      if (beyond > 0) latency += layout_.net_latency * 2;  // there, and what flushes it
+      latency += beyond > 0 ? layout_.net_latency * 2 : layout_.link.latency;  // there, and what flushes it
       Duration moving;
       if (within > 0) moving = (bytes / (layout_.link.ring * protocol.share)).Scaled(within);
       if (beyond > 0) moving = std::max(moving, (bytes / CardOfOne()).Scaled(beyond));
@@ -361,6 +361,7 @@ NcclCommunicator CommunicatorOf(const GroupLayout& layout, const CollectiveSpec&
                      .tree = {},
                      .nvls = {},
                      .channels = layout.nodes > 1 ? spec.channels_inter : spec.channels_intra,
+                     .link_latency = layout.link.latency,
                      .net_latency = layout.net_latency};
   if (layout.nodes == 1) SearchNode(layout, c);
   else SearchNodes(layout, c);

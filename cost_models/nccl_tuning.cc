@@ -175,7 +175,8 @@ class Tuning {
 
   double Latency(Algorithm algorithm, Protocol protocol) const {
     const double base = kBaseLatency[static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
-    const double hop = HopLatency(IntraHop(), algorithm, protocol), net = NetLatency(algorithm, protocol);
+    const double hop = HopLatency(IntraHop(), algorithm, protocol) + c_.link_latency / Microseconds(1);
+    const double net = NetLatency(algorithm, protocol);
     const double levels = std::bit_width(static_cast<unsigned>(c_.nodes)) - 1;  // floor(log2 N)
     switch (algorithm) {
       case Algorithm::kRing:

@@ -56,8 +56,9 @@ struct NcclCommunicator {
   bool has_plain_trees = false;    // a tree enters and leaves a node by one rank
   bool has_equal_channels = true;  // all rings are the same
   NcclGraph ring, tree, nvls;
-  int channels = 1;      // of a collective's kernel
-  Duration net_latency;  // of the network, beyond NCCL's own
+  int channels = 1;       // of a collective's kernel
+  Duration link_latency;  // of a hop within a node, beyond NCCL's own
+  Duration net_latency;   // of the network, likewise
 
   double ranks_per_node() const { return static_cast<double>(ranks) / nodes; }
 };

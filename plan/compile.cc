@@ -37,6 +37,27 @@ Status CheckPrecision(const PrecisionSpec& p) {
   return Ok();
 }
 
+// A step's operators are made one by one, about 50 for a block's forward and backward.
+Status CheckSize(const Scenario& s) {
+  constexpr double kMostBlocks = 100'000;  // some 10 GiB of operators
+  const bool is_mlp = s.model.kind == ModelKind::kMlp;
+  const double layers =
+      is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
+  const double blocks =
+      layers / static_cast<double>(s.parallel.pipeline.size) * static_cast<double>(s.batch.accumulate);
+  if (blocks <= kMostBlocks) return Ok();
+  const bool by_layers = layers > static_cast<double>(s.batch.accumulate);
+  return Unsupported(
+      "{} is {:.0f}: a rank would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
+      "operator "
+      "of them is simulated",
+      !by_layers ? "batch.accumulate"
+      : is_mlp   ? "model.widths"
+                 : "model.layers",
+      by_layers ? layers : static_cast<double>(s.batch.accumulate), blocks, is_mlp ? "layers" : "blocks",
+      kMostBlocks);
+}
+
 // Where ranks hold different experts.
 Status CheckSharedExperts(const Scenario& s) {
   if (s.parallel.expert.size == 1 || !s.parallel.data.find_unused_parameters) return Ok();
@@ -45,6 +66,7 @@ Status CheckSharedExperts(const Scenario& s) {
 
 // What the step programs do not cover yet, by the scenario's key.
 Status CheckSupported(const Scenario& s) {
+  WT_RETURN_IF_ERROR(CheckSize(s));
   WT_RETURN_IF_ERROR(CheckTensorParallel(s));
   WT_RETURN_IF_ERROR(CheckContextParallel(s));
   WT_RETURN_IF_ERROR(CheckExperts(s));

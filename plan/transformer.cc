@@ -240,8 +240,8 @@ Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, 
 // gradient and that of what it comes from (the copy is gone by then).
 void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vector<Slice>& writes) const {
   const int copies = framework_ == Framework::kWindtunnel ? 0 : is_pytorch() ? 3 : 1;
-  if (copies > 0)
-    writes.push_back(b.Temporary("cross_entropy.fp32", copies * logits, Category::kActivations));
+  for (int copy = 0; copy < copies; ++copy)
+    writes.push_back(b.Temporary(fmt::format("cross_entropy.fp32.{}", copy), logits, Category::kActivations));
 }
 
 // What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the

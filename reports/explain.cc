@@ -16,7 +16,7 @@ namespace windtunnel {
 namespace {
 
 constexpr size_t kListedCommunications = 40;
-constexpr size_t kListedStretches = 80;  // of the critical path
+constexpr size_t kListedStretches = 40;  // of the critical path
 
 std::string Share(Duration part, Duration whole) {
   return fmt::format("{:>6.1f} %", whole > Duration() ? 100 * (part / whole) : 0.0);
@@ -63,38 +63,57 @@ std::string DescribeLongestPath(const Plan& plan, const Timeline& timeline) {
                      FormatDuration(length), 100 * (length / timeline.end));
 }
 
-// A stretch of the critical path in words: where it ran and what it was about.
-std::string SegmentLabel(const Plan& plan, const PathSegment& segment) {
-  if (segment.op < 0) return "";
+// A stretch of the critical path in words: where it ran and what kind of thing it was; and, of communication, which one.
+struct PathLabel {
+  std::string kind, name;
+};
+
+PathLabel LabelOf(const Plan& plan, const PathSegment& segment) {
+  if (segment.op < 0) return {};
   const Role& role = plan.RoleOf(segment.rank);
   const Op& op = role.steady.ops[segment.op];
   Action action;
   if (plan.pipeline && ActionLookup(plan, plan.mesh.PlaceOf(segment.rank).pipeline).Find(op, action))
-    return fmt::format("rank {}: {}", segment.rank, FormatAction(action));
-  std::string what = IsCommunication(op.kind) ? Label(op) : std::string(Name(op.phase));
-  return fmt::format("rank {} {}: {}", segment.rank, role.streams[op.stream].name, what);
+    return {fmt::format("rank {}: {}", segment.rank, FormatAction(action)), ""};
+  const std::string where = fmt::format("rank {} {}: ", segment.rank, role.streams[op.stream].name);
+  if (!IsCommunication(op.kind)) return {where + std::string(Name(op.phase)), ""};
+  const std::string kind(OperatorName(op.kind));
+  return {where + kind, op.name == kind ? "" : op.name};
 }
 
 struct PathStretch {
-  std::string label;
+  std::string kind, first, last;  // of its operators
   Duration start, end, dispatch;
   int operators = 0;
+
+  // "rank 0 data: all_gather bucket 3 … bucket 0"
+  std::string Text() const {
+    return kind + (first.empty() ? "" : " " + first) + (last == first ? "" : " … " + last);
+  }
 };
 
-// Neighbours with one label are one stretch; gaps belong to the stretch before them.
+// Neighbours of one kind are one stretch; gaps belong to the stretch before them.
 std::vector<PathStretch> Stretches(const Plan& plan, const std::vector<PathSegment>& path) {
   std::vector<PathStretch> stretches;
   for (const PathSegment& segment : path) {
-    std::string label = SegmentLabel(plan, segment);
-    bool gap = segment.op < 0;
-    if (stretches.empty() || (!gap && stretches.back().label != label)) {
-      // A gap before the first operator waits for its label.
-      if (!stretches.empty() && stretches.back().label.empty()) stretches.back().label = label;
-      else stretches.push_back({label, segment.start, segment.end, {}, 0});
+    const PathLabel label = LabelOf(plan, segment);
+    const bool is_gap = segment.op < 0;
+    // A gap before the first operator waits for its label.
+    const bool waits = !stretches.empty() && stretches.back().kind.empty();
+    if (stretches.empty() || (!is_gap && !waits && stretches.back().kind != label.kind))
+      stretches.push_back({label.kind, label.name, label.name, segment.start, segment.end, {}});
+    PathStretch& stretch = stretches.back();
+    if (!is_gap && waits) {
+      stretch.kind = label.kind;
+      stretch.first = label.name;
     }
-    stretches.back().end = segment.end;
-    if (gap) stretches.back().dispatch += segment.end - segment.start;
-    else ++stretches.back().operators;
+    stretch.end = segment.end;
+    if (is_gap) {
+      stretch.dispatch += segment.end - segment.start;
+    } else {
+      stretch.last = label.name;
+      ++stretch.operators;
+    }
   }
   return stretches;
 }
@@ -116,7 +135,7 @@ std::string DescribeCriticalPath(const Plan& plan, const Prediction& prediction,
     Duration time = stretch.end - stretch.start;
     text += fmt::format("  {:>12}{:>12}{:>9}  {:>4}{:>12}  {}\n", FormatDuration(stretch.start),
                         FormatDuration(time), Share(time, path.back().end), stretch.operators,
-                        FormatDuration(stretch.dispatch), stretch.label);
+                        FormatDuration(stretch.dispatch), stretch.Text());
   }
   return text;
 }

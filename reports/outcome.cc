@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "cost_models/device_spec.h"
 #include "cost_models/distribution.h"
+#include "cost_models/framework_profile.h"
 
 namespace windtunnel {
 namespace {
@@ -40,6 +41,16 @@ double BubbleFraction(const StepBreakdown& breakdown) {
 }
 
 }  // namespace
+
+std::string CostsInWords(const Outcome& outcome) {
+  const Scenario& scenario = outcome.plan.scenario;
+  std::string words = "device " + scenario.cluster.device;
+  if (!outcome.prediction) return words;
+  words += " · profile " + outcome.profile.name;
+  if (!outcome.profile.hardware || scenario.framework == Framework::kWindtunnel) return words;
+  return words + " · framework " +
+         (outcome.profile.framework ? *outcome.profile.framework : FrameworkOf(scenario)).name;
+}
 
 StepTimes StepTimesOf(const Prediction& prediction) {
   return {prediction.p10, prediction.p50, prediction.p90};

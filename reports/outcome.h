@@ -25,6 +25,9 @@ struct Outcome {
   Duration prediction_wall, measurement_wall;  // how long it took to predict and to measure
 };
 
+// "device h100-sxm-80g · profile h100-sxm-80g · framework pytorch_fsdp1"; the framework where its kernels are what is predicted.
+std::string CostsInWords(const Outcome& outcome);
+
 // Percentiles of one step (not of the median).
 struct StepTimes {
   Duration p10, p50, p90;

@@ -36,6 +36,15 @@ Json ParallelJson(const ParallelSpec& parallel) {
   return json;
 }
 
+// `json` as overrides on the command line: {"size": 2} under "parallel.tensor" is parallel.tensor.size=2.
+void AddOverrides(const std::string& key, const Json& json, std::vector<std::string>& overrides) {
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) AddOverrides(key + "." + name, value, overrides);
+    return;
+  }
+  overrides.push_back(key + "=" + (json.is_string() ? json.get<std::string>() : json.dump()));
+}
+
 Json FoundJson(const FoundConfiguration& found) {
   const Scenario& scenario = found.scenario;
   Json json;
@@ -46,6 +55,10 @@ Json FoundJson(const FoundConfiguration& found) {
   json["recompute"] = WordOf(scenario.recompute);
   json["cluster"] = {{"nodes", scenario.cluster.nodes},
                      {"devices_per_node", scenario.cluster.devices_per_node}};
+  std::vector<std::string> overrides;
+  for (const char* key : {"parallel", "batch", "recompute", "cluster"})
+    AddOverrides(key, json[key], overrides);
+  json["set"] = overrides;
   json["step_time_s"] = ToSeconds(found.choice.step_time);
   json["memory_bytes"] = found.choice.memory.count();
   if (!found.predicted.empty()) json["predicted"] = Json::parse(found.predicted);
@@ -67,6 +80,14 @@ int64_t Sum(const std::map<std::string, int64_t>& counts) {
 std::string RowOf(const FoundConfiguration& found) {
   return fmt::format("{:>10}{:>12}{:>9}  {}\n", FormatDuration(found.choice.step_time),
                      FormatBytes(found.choice.memory), found.choice.devices, Describe(found.configuration));
+}
+
+// " --set parallel.data.size=2 …"
+std::string OverridesOf(const FoundConfiguration& found) {
+  std::string text;
+  const Json json = FoundJson(found);
+  for (const Json& override : json["set"]) text += " --set " + override.get<std::string>();
+  return text;
 }
 
 std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
@@ -152,6 +173,8 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   } else {
     text += "\n" + RowsOf("the fastest", report.top, ink);
     text += "\n" + RowsOf("none is better in time, memory and devices", report.pareto, ink);
+    text += "\n" + ink.Bold("the fastest again: windtunnel predict SCENARIO") +
+            OverridesOf(report.pareto.front()) + "\n";
   }
   if (verbose || report.pareto.empty()) {
     text += ReasonsOf("not legal", report.illegal, ink);

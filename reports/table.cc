@@ -99,8 +99,7 @@ void AddHeader(Table& table, const Outcome& outcome) {
   std::vector<std::string> parts = {ParallelismInWords(scenario), BatchInWords(outcome.plan)};
   if (outcome.plan.pipeline) parts.insert(parts.begin() + 1, PipelineInWords(outcome.plan));
   AddParts(table, parts);
-  std::string device = "  device " + scenario.cluster.device;
-  if (outcome.prediction) device += " · profile " + outcome.profile.name;
+  std::string device = "  " + CostsInWords(outcome);
   if (outcome.measurement)
     device += fmt::format(" · {} measured steps", outcome.measurement->step_times.size());
   table.Line(device);

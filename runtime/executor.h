@@ -79,8 +79,6 @@ class Executor {
   Status SetValues(const Slice& slice, std::span<const float> values);
   // Data begin again somewhere else: what was loaded ahead of time for the next step is not what comes.
   void ForgetBatches();
-  // Whether the buffer has memory now.
-  bool IsAlive(BufferId buffer) const { return pool_.alive(buffer); }
   // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
   const std::vector<Duration>& host_times() const { return host_times_; }
   // The same for each graph that it launched, by the number of its operators.

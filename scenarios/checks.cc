@@ -49,6 +49,8 @@ class Checker {
   Problems& problems_;
 };
 
+constexpr double kLeastRate = 1e-6;  // of a link, in GB/s or Gb/s
+
 bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && value % divisor == 0; }
 
 void CheckTransformer(const ModelSpec& model, Checker& check) {
@@ -79,6 +81,12 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
                model.experts->count);
+  const double most = static_cast<double>(model.experts->count) / static_cast<double>(model.experts->top_k);
+  check.Expect(
+      model.experts->imbalance <= std::max(most, 1.0), {"model.experts.imbalance", "model.experts.count"},
+      "model.experts.imbalance is {}, expected at most count / top_k ({}), where every token goes to "
+      "the busiest expert",
+      model.experts->imbalance, most);
 }
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
@@ -338,6 +346,11 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
 
 void CheckLink(const LinkSpec& link, const std::string& path, Checker& check) {
   bool named = !link.kind.empty() || link.gbytes_per_s > 0 || link.gbits_per_nic > 0;
+  for (const auto& [key, rate] :
+       {std::pair("gbytes_per_s", link.gbytes_per_s), std::pair("gbits_per_nic", link.gbits_per_nic)}) {
+    check.Expect(rate == 0 || rate >= kLeastRate, {path + "." + key}, "{}.{} is {}, expected at least {}",
+                 path, key, rate, kLeastRate);
+  }
   check.Expect(named || !link.latency_us, {path},
                "{} has only a latency, expected kind, gbytes_per_s or gbits_per_nic", path);
 }
@@ -357,6 +370,9 @@ void CheckTopology(const TopologySpec& topology, Checker& check) {
                  "cluster.topology.nodes has '{}' twice, expected distinct names", node.name);
   }
   for (const TopologyLink& link : topology.links) {
+    check.Expect(link.gbytes_per_s >= kLeastRate, {"cluster.topology.links"},
+                 "cluster.topology.links has a gbytes_per_s of {}, expected at least {}", link.gbytes_per_s,
+                 kLeastRate);
     for (const std::string& end : {link.from, link.to}) {
       check.Expect(
           names.count(end) == 1, {"cluster.topology.links"},

@@ -44,7 +44,7 @@ template <typename V>
 void Describe(V& v, ExpertsSpec& experts) {
   v.Integer("count", experts.count, From(2, 65536), "experts per layer");
   v.Integer("top_k", experts.top_k, From(1, 65536), "experts per token (default 1)");
-  v.Number("capacity_factor", experts.capacity_factor, AtLeast(0),
+  v.Number("capacity_factor", experts.capacity_factor, From(0, 1e6),
            "room of an expert over its even share, padded (default 1); 0: no limit and no padding, predicted "
            "only");
   v.Number("imbalance", experts.imbalance, AtLeast(1),
@@ -197,11 +197,12 @@ void Describe(V& v, ParallelSpec& parallel) {
 template <typename V>
 void Describe(V& v, LinkSpec& link) {
   v.Text("kind", link.kind, LinkKinds(), "a known kind of link");
-  v.Number("gbytes_per_s", link.gbytes_per_s, AtLeast(0),
+  v.Number("gbytes_per_s", link.gbytes_per_s, kRate,
            "10^9 bytes per second and direction; 0 (default): not given");
-  v.Number("gbits_per_nic", link.gbits_per_nic, AtLeast(0),
+  v.Number("gbits_per_nic", link.gbits_per_nic, kRate,
            "10^9 bits per second of one NIC; 0 (default): not given");
-  v.Number("latency_us", link.latency_us, AtLeast(0), "microseconds one way; null (default): the kind's own");
+  v.Number("latency_us", link.latency_us, kMicroseconds,
+           "microseconds one way; null (default): the kind's own");
 }
 
 template <typename V>
@@ -230,7 +231,7 @@ void Describe(V& v, TopologyLink& link) {
   v.Text("from", link.from, TextRule{}, "a node's name");
   v.Text("to", link.to, TextRule{}, "a node's name");
   v.Number("gbytes_per_s", link.gbytes_per_s, MoreThan(0), "10^9 bytes per second and direction");
-  v.Number("latency_us", link.latency_us, AtLeast(0), "microseconds one way (default 0)");
+  v.Number("latency_us", link.latency_us, kMicroseconds, "microseconds one way (default 0)");
   v.Require("from");
   v.Require("to");
   v.Require("gbytes_per_s");
@@ -250,7 +251,7 @@ void Describe(V& v, TopologySpec& topology) {
 template <typename V>
 void Describe(V& v, StragglerSpec& straggler) {
   v.Integer("rank", straggler.rank, kCount, "the slow rank");
-  v.Number("slowdown", straggler.slowdown, AtLeast(1), "its operators' time over the others'");
+  v.Number("slowdown", straggler.slowdown, From(1, 1e6), "its operators' time over the others'");
   v.Require("rank");
   v.Require("slowdown");
 }
@@ -259,7 +260,7 @@ template <typename V>
 void Describe(V& v, SlowLinkSpec& link) {
   v.Text("from", link.from, TextRule{}, "one end, as the topology names it");
   v.Text("to", link.to, TextRule{}, "the other end");
-  v.Number("factor", link.factor, MoreThan(0), "its bandwidth over the healthy one");
+  v.Number("factor", link.factor, From(1e-6, 1e6), "its bandwidth over the healthy one");
   v.Require("from");
   v.Require("to");
   v.Require("factor");
@@ -280,7 +281,7 @@ void Describe(V& v, ClusterSpec& cluster) {
                 "a known topology, or nodes and links spelled out");
   v.OptionalBlock("straggler", cluster.straggler, "what if one rank is slow");
   v.OptionalBlock("slow_link", cluster.slow_link, "what if one link is slow");
-  v.Number("jitter", cluster.jitter, AtLeast(0),
+  v.Number("jitter", cluster.jitter, From(0, 10),
            "relative standard deviation of every operator's time (default 0)");
 }
 

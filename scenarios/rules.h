@@ -31,6 +31,10 @@ inline constexpr Bounds kWidth = From(1, 16777216);
 // Numbers of ranks along one axis: above any machine.
 inline constexpr Bounds kRanks = From(1, 1048576);
 
+// Rates in units of 10^9 a second and times in microseconds, up to what virtual time has room for.
+inline constexpr Bounds kRate = From(0, 1e9);
+inline constexpr Bounds kMicroseconds = From(0, 1e9);
+
 // Which text is accepted: the words, and beside them what `other` says.
 struct TextRule {
   enum class Other { kNothing, kAnything, kCsvFile } other = Other::kAnything;

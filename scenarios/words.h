@@ -1,7 +1,6 @@
 // The words that scenario files use for enumerations, in the order in which they are offered:
 //
 //   WordOf(NormKind::kRmsNorm) == "rmsnorm"
-//   FromWord<NormKind>("rmsnorm") == NormKind::kRmsNorm
 #pragma once
 
 #include <iterator>
@@ -158,15 +157,6 @@ std::string_view WordOf(E value) {
   }
   WT_CHECK_LT(static_cast<size_t>(value), std::size(Words<E>::table));
   return {};
-}
-
-// The value that `word` stands for, if any.
-template <typename E>
-std::optional<E> FromWord(std::string_view word) {
-  for (const Word<E>& entry : Words<E>::table) {
-    if (entry.word == word) return entry.value;
-  }
-  return std::nullopt;
 }
 
 }  // namespace windtunnel

@@ -7,6 +7,9 @@
 namespace windtunnel {
 namespace {
 
+// Virtual time has room for twice as much.
+constexpr Duration kLongestStep = Seconds(50.0 * 24 * 3600);
+
 // Work done in `elapsed` at `speed` (whole picoseconds, rounded down), and time that `work` takes at it (rounded up), so that an
 // activity never ends before its work is done.
 Duration WorkDone(Duration elapsed, double speed) {
@@ -14,6 +17,7 @@ Duration WorkDone(Duration elapsed, double speed) {
 }
 Duration TimeFor(Duration work, double speed) {
   const double exact = static_cast<double>(work.picoseconds()) / speed;
+  if (exact >= static_cast<double>(kLongestStep.picoseconds())) return kLongestStep;
   const int64_t whole = static_cast<int64_t>(exact);
   return Picoseconds(whole + (static_cast<double>(whole) < exact ? 1 : 0));
 }
@@ -57,6 +61,10 @@ Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recordin
   for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank) RunHost(rank);
   UpdateSpeeds();
   for (EventQueue<Happening>::Event event; queue_.Pop(event);) {
+    if (event.time >= kLongestStep)
+      return InvalidInput(
+          "the predicted step takes longer than {:.0f} days, which virtual time has no room for",
+          ToSeconds(kLongestStep) / 86'400);
     switch (event.payload.kind) {
       case Happening::Kind::kSegmentEnds:
         FinishSegment(event.payload.index);

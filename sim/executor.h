@@ -63,7 +63,7 @@ class StepExecutor {
                NetworkFlows flows = {});
 
   // The step's time: the latest end over ranks. Fills in `recording` unless it is null.
-  // Errors: Failed when ranks wait for each other for ever; lists who waits for what.
+  // Errors: Failed when ranks wait for each other for ever (lists who waits for what), InvalidInput for a step of months.
   Result<Duration> Run(const StepWork& work, StepRecording* recording);
 
   // Events of the engine in the last Run.

@@ -36,12 +36,13 @@ constexpr double kEfaLatency = 51;  // us
 }  // namespace
 
 Result<LinkRates> IntraNodeRates(const LinkSpec& link, const std::string& default_kind) {
+  const Duration latency = Microseconds(link.latency_us.value_or(0));
   if (link.gbytes_per_s > 0)
     return LinkRates{GBps(link.gbytes_per_s), GBps(link.gbytes_per_s * kRingShare),
-                     !link.kind.starts_with("pcie")};
+                     !link.kind.starts_with("pcie"), latency};
   const std::string& kind = link.kind.empty() ? default_kind : link.kind;
   for (const KnownLink& known : kLinks) {
-    if (known.kind == kind) return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink};
+    if (known.kind == kind) return LinkRates{GBps(known.nominal), GBps(known.ring), known.is_nvlink, latency};
   }
   return InvalidInput(
       "cluster.network.intra_node is '{}', expected nvlink3, nvlink4, nvlink5, pcie4, pcie5 or "

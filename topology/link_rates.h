@@ -9,10 +9,11 @@
 
 namespace windtunnel {
 
-// A kind of link between the devices of a node: what its vendor says of one direction, and what a ring achieves over it.
+// A link between the devices of a node: what its vendor says of one direction, and what a ring achieves over it.
 struct LinkRates {
   Bandwidth nominal, ring;
   bool is_nvlink = false;
+  Duration latency = {};  // of a hop, beyond NCCL's own
 
   bool operator==(const LinkRates&) const = default;
 };

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/by_role.h"
+#include "reports/html/timeline_bars.h"
 #include "reports/operator_groups.h"
 #include "reports/pipeline_actions.h"
 #include "reports/result.h"
@@ -49,7 +50,7 @@ Json FactsOf(const Outcome& outcome) {
   Json facts = {ModelInWords(plan), ParallelismInWords(plan.scenario)};
   if (plan.pipeline) facts.push_back(PipelineInWords(plan));
   facts.push_back(BatchInWords(plan));
-  facts.push_back(fmt::format("device {} · profile {}", plan.scenario.cluster.device, outcome.profile.name));
+  facts.push_back(CostsInWords(outcome));
   return facts;
 }
 
@@ -73,54 +74,19 @@ std::vector<const Timeline*> Chosen(const Plan& plan, const std::vector<Timeline
   return chosen;
 }
 
-struct Bar {
-  StreamId stream = -1;
-  const OperatorGroup* group = nullptr;
-  std::string name;
-  int64_t count = 0;
-  Duration start, end;
-};
-
-// Of each stream in order; neighbours of one group no further than `gap` apart are one.
-std::vector<Bar> BarsOf(const Timeline& timeline, const Program& program, Duration gap) {
-  std::map<StreamId, Bar> open;
-  std::vector<Bar> bars;
-  for (const Span& span : timeline.spans) {
-    const Op& op = program.ops[span.op];
-    if (std::holds_alternative<Receive>(op.kind))
-      continue;  // posted early; the send says when its message went
-    const OperatorGroup* group = &OperatorGroupOf(op.kind);
-    Bar& bar = open[span.stream];
-    if (bar.group == group && span.start - bar.end <= gap) {
-      bar.end = std::max(bar.end, span.end);
-      ++bar.count;
-      continue;
-    }
-    if (bar.group != nullptr) bars.push_back(bar);
-    bar = {span.stream, group, op.name, 1, span.start, span.end};
-  }
-  for (auto& [stream, bar] : open) bars.push_back(std::move(bar));
-  return bars;
-}
-
 Json TimelineJson(const Plan& plan, const Timeline& timeline, const std::string& side, size_t most) {
   const Role& role = plan.RoleOf(timeline.rank);
-  std::vector<Bar> bars;
-  for (Duration gap;; gap = gap == Duration() ? timeline.end / 20'000 : gap * 2) {
-    bars = BarsOf(timeline, role.steady, gap);
-    if (bars.size() <= most || gap > timeline.end / 100) break;
-  }
   Json json = {{"side", side}, {"rank", timeline.rank}, {"end_s", ToSeconds(timeline.end)}};
   json["lanes"] = Json::array();
   for (const Stream& stream : role.streams) json["lanes"].push_back(stream.name);
   json["spans"] = Json::array();
-  for (const Bar& bar : bars) {
-    json["spans"].push_back(
-        {{"lane", role.streams[bar.stream].name},
-         {"group", bar.group->name},
-         {"name", bar.count == 1 ? bar.name : fmt::format("{} and {} more", bar.name, bar.count - 1)},
-         {"start_s", ToSeconds(bar.start)},
-         {"end_s", ToSeconds(bar.end)}});
+  for (const TimelineBar& bar : TimelineBars(timeline, role.steady, most)) {
+    json["spans"].push_back({{"lane", role.streams[bar.stream].name},
+                             {"group", bar.group->name},
+                             {"name", bar.name},
+                             {"start_s", ToSeconds(bar.start)},
+                             {"end_s", ToSeconds(bar.end)},
+                             {"busy_s", ToSeconds(bar.busy)}});
   }
   return json;
 }
@@ -267,6 +233,7 @@ nlohmann::ordered_json HtmlData(const Outcome& outcome, const Scaling& scaling) 
   const Scenario& scenario = outcome.plan.scenario;
   Json json = {{"title", scenario.name}, {"description", scenario.description}, {"facts", FactsOf(outcome)}};
   json["version"] = kVersion;
+  json["unit"] = TokenWord(scenario);
   json["result"] = Json::parse(ResultJson({outcome}));
   for (const char* key : {"breakdown", "roles", "groups", "timelines", "actions", "memory"})
     json[key] = Json::array();

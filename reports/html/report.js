@@ -22,6 +22,7 @@ function withUnit(x, units) {
 }
 const seconds = (s) => withUnit(s, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]);
 const bytes = (b) => withUnit(b, [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']]);
+const rate = (side, unit) => `${count(side.tokens_per_s)} ${unit}/s`;
 const count = (n) => withUnit(n, [[1e9, 'G'], [1e6, 'M'], [1e3, 'K'], [1, '']]).trim();
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const signedPercent = (share) => `${share >= 0 ? '+' : '−'}${(100 * Math.abs(share)).toFixed(1)} %`;
@@ -82,6 +83,21 @@ function largestPeak(side) {
   return Math.max(...side.memory.map((entry) => entry.peak_allocated_bytes));
 }
 
+// What has to fit: what the allocator takes from the device, and what is outside it.
+function largestNeed(side) {
+  return Math.max(...side.memory.map((entry) => entry.peak_reserved_bytes)) + (side.outside_allocator_bytes || 0);
+}
+
+function memoryCard({predicted, measured, error}) {
+  const main = predicted || measured;
+  if (main.device_memory_bytes) {
+    const fits = `${main.fits ? 'fits' : 'does not fit'} in ${bytes(main.device_memory_bytes)}; allocated ${bytes(largestPeak(main))}`;
+    return card('memory needed', bytes(largestNeed(main)), fits, main.fits ? '' : 'bad');
+  }
+  const same = error && error.peak_memory_bytes === 0 ? 'measured: the same' : '';
+  return card('peak memory', bytes(largestPeak(main)), error && !same ? `measured ${bytes(largestPeak(measured))}` : same);
+}
+
 function summary(section, outcome) {
   section.append(element('h1', {}, outcome.title));
   if (outcome.description) section.append(element('p', {}, outcome.description));
@@ -96,10 +112,9 @@ function summary(section, outcome) {
     const mood = outcome.result.within_tolerance ? 'good' : 'bad';
     cards.append(card('error of the step time', signedPercent(error.step_time), outcome.result.within_tolerance ? 'within tolerance' : 'outside tolerance', mood));
   }
-  cards.append(card('throughput', `${count(main.tokens_per_s)}/s`, beside((s) => `${count(s.tokens_per_s)}/s`)));
+  cards.append(card('throughput', rate(main, outcome.unit), beside((s) => rate(s, outcome.unit))));
   if (main.mfu !== null) cards.append(card('MFU (PaLM)', percent(main.mfu), beside((s) => percent(s.mfu))));
-  const memory = error ? (error.peak_memory_bytes === 0 ? 'measured: the same' : `measured ${bytes(largestPeak(measured))}`) : '';
-  cards.append(card('peak memory', bytes(largestPeak(main)), main.device_memory_bytes ? `${main.fits ? 'fits' : 'does not fit'} in ${bytes(main.device_memory_bytes)}` : memory, main.fits === false ? 'bad' : ''));
+  cards.append(memoryCard(outcome.result));
   if (main.bubble_fraction > 0) cards.append(card('bubble', percent(main.bubble_fraction), beside((s) => percent(s.bubble_fraction))));
   section.append(cards);
 }
@@ -232,14 +247,14 @@ function schedule(section, outcome) {
 
 function timelines(section, outcome) {
   if (!outcome.timelines.length) return;
-  heading(section, 'Timeline', 'One step: drag to move, scroll to zoom. Operators of one kind that touch are one bar.');
+  heading(section, 'Timeline', 'One step: drag to move, scroll to zoom. Neighbouring operators are one bar, of the kind that runs most, the paler, the less of it they fill.');
   const used = new Set(outcome.timelines.flatMap((timeline) => timeline.spans.map((span) => span.group)));
   const groups = outcome.groups.filter((group) => used.has(group.name));
   const end = Math.max(...outcome.timelines.map((timeline) => timeline.end_s));
   const [scale, unit] = timeUnit(end);
   for (const side of sidesIn(outcome)) {
     const values = outcome.timelines.filter((timeline) => timeline.side === side).flatMap((timeline) =>
-      timeline.spans.map((span) => ({lane: `rank ${timeline.rank} ${span.lane}`, group: span.group, name: span.name, start: span.start_s / scale, end: span.end_s / scale, time: (span.end_s - span.start_s) / scale})));
+      timeline.spans.map((span) => ({lane: `rank ${timeline.rank} ${span.lane}`, group: span.group, name: span.name, start: span.start_s / scale, end: span.end_s / scale, time: (span.end_s - span.start_s) / scale, busy: span.busy_s / Math.max(span.end_s - span.start_s, 1e-12)})));
     if (!values.length) continue;
     const lanes = outcome.timelines.filter((timeline) => timeline.side === side).flatMap((timeline) => timeline.lanes.map((lane) => `rank ${timeline.rank} ${lane}`)).filter((lane) => values.some((row) => row.lane === lane));
     plot(section, {
@@ -253,7 +268,8 @@ function timelines(section, outcome) {
         x: {field: 'start', type: 'quantitative', title: unit, scale: {domain: [0, end / scale], nice: false}},
         x2: {field: 'end'},
         color: colour('group', groups.map((group) => group.name), groups.map((group) => group.colour)),
-        tooltip: [{field: 'name'}, {field: 'group'}, {field: 'start', format: '.5s', title: `start, ${unit}`}, {field: 'time', format: '.4s', title: `time, ${unit}`}],
+        opacity: {field: 'busy', type: 'quantitative', scale: {domain: [0, 1], range: [0.12, 1]}, legend: null},
+        tooltip: [{field: 'name'}, {field: 'group'}, {field: 'busy', format: '.0%', title: 'filled'}, {field: 'start', format: '.5s', title: `start, ${unit}`}, {field: 'time', format: '.4s', title: `time, ${unit}`}],
       },
     });
   }
@@ -314,7 +330,7 @@ function scaling(section, outcome) {
   heading(section, 'Scaling', 'Predicted with more data-parallel replicas, each with the same batch. Efficiency: throughput per device over that of the smallest size.');
   if (points.length > 1) {
     const first = points[0].tokens_per_s / points[0].devices;
-    const values = points.map((point) => ({devices: point.devices, efficiency: point.tokens_per_s / point.devices / first, step: seconds(point.step_time_s), throughput: `${count(point.tokens_per_s)}/s`}));
+    const values = points.map((point) => ({devices: point.devices, efficiency: point.tokens_per_s / point.devices / first, step: seconds(point.step_time_s), throughput: rate(point, outcome.unit)}));
     plot(section, {
       data: {values},
       height: 240,
@@ -413,7 +429,7 @@ function search(main, data) {
     const head = element('tr', {}, ...columns.map(([name]) => element('th', {}, name)), ...['step', 'memory', ...(isPredicted ? ['throughput', 'MFU'] : [])].map((name) => element('th', {class: 'number'}, name)));
     const rows = data.top.map((one) => {
       const known = one.predicted || {};
-      const throughput = [known.tokens_per_s ? `${count(known.tokens_per_s)}/s` : '', known.mfu ? percent(known.mfu) : ''];
+      const throughput = [known.tokens_per_s ? rate(known, 'tokens') : '', known.mfu ? percent(known.mfu) : ''];
       const numbers = [seconds(one.step_time_s), bytes(one.memory_bytes), ...(isPredicted ? throughput : [])];
       return element('tr', {}, ...columns.map(([, read]) => element('td', {}, `${read(one) ?? '–'}`)), ...numbers.map((text) => element('td', {class: 'number'}, text)));
     });

@@ -5,6 +5,8 @@ namespace {
 
 Result<int64_t> Constant(const Distribution& time) {
   if (time.values().front() != time.values().back()) return Unsupported("a cost that is not a constant");
+  constexpr Duration kMost = Seconds(3600);  // so that sums of them stay in range
+  if (time.p50() > kMost) return Unsupported("a cost of hours");
   return time.p50().picoseconds();
 }
 

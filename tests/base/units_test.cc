@@ -20,6 +20,15 @@ TEST(Duration, IsAWholeNumberOfPicosecondsRoundedToNearest) {
   EXPECT_DOUBLE_EQ(Milliseconds(12.5) / Seconds(1), 0.0125);
 }
 
+TEST(Duration, StaysAtTheEndOfItsRange) {
+  EXPECT_EQ(Seconds(1e300), Duration::Max());
+  EXPECT_EQ(Seconds(-1e300), -Duration::Max());
+  EXPECT_EQ(Duration::Max() + Seconds(1), Duration::Max());
+  EXPECT_EQ(-Duration::Max() - Seconds(1), -Duration::Max());
+  EXPECT_EQ(Seconds(1e6) * 1'000'000'000, Duration::Max());
+  EXPECT_EQ(Bytes(1) / GBps(1e-300), Duration::Max());
+}
+
 TEST(Bytes, DivideByBandwidthIntoTime) {
   EXPECT_EQ(Bytes(2'000'000'000) / GBps(2), Seconds(1));
   EXPECT_DOUBLE_EQ((MiB(1) / Seconds(1)).bytes_per_second(), 1048576.0);
@@ -37,6 +46,7 @@ TEST(MulDiv, SurvivesProductsBeyond64Bits) {
   // 9.3 MB for one second in picoseconds: 9.3e6 * 1e12 > 2^63.
   EXPECT_EQ(MulDiv(9'300'000, 1'000'000'000'000, 9'300'000), 1'000'000'000'000);
   EXPECT_EQ(MulDiv(7, 1, 2), 4);  // rounded to nearest
+  EXPECT_EQ(MulDiv(9'000'000'000'000'000'000, 3, 1), std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

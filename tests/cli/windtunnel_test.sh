@@ -123,6 +123,18 @@ cluster: {device: a100-sxm-80g, devices_per_node: 4, network: {intra_node: nvlin
 search: {tensor: [1, 2], pipeline: [1, 2, 4], recompute: [none, full], kind: [ddp, zero1]}
 SCENARIO
 expect 0 'the fastest' search "$work/search.yaml" --top 3 --quick
+expect 0 'the fastest again: windtunnel predict SCENARIO --set parallel.data.kind=' search "$work/search.yaml" --top 3 --quick
+# The best one again, by the overrides that it is given with.
+"$windtunnel" search "$work/search.yaml" -q --json "$work/found.json" > /dev/null
+python3 - "$windtunnel" "$work" << 'PYTHON' || fail 'the best of a search is not its own prediction'
+import json, subprocess, sys
+windtunnel, work = sys.argv[1:]
+best = json.load(open(work + "/found.json"))["best"]
+words = [word for override in best["set"] for word in ("--set", override)]
+subprocess.run([windtunnel, "predict", work + "/search.yaml", "-q", "--json", work + "/again.json"] + words, check=True)
+again = json.load(open(work + "/again.json"))["predicted"]
+assert again["step_time_s"]["p50"] == best["step_time_s"], (again["step_time_s"], best["step_time_s"])
+PYTHON
 expect 1 'none of 20 legal configurations can be trained' search "$work/search.yaml" -q \
   --set model.seq_len=65536 --set batch.micro=1024 --set model.layers=4
 without_times() { grep -v -e '"wall_s"' -e '"configurations_per.*s"' -e '"resumed"' -e '"full_s"' "$1"; }

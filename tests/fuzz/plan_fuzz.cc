@@ -131,6 +131,24 @@ void CheckOrder(const Plan& plan, const Role& role, const Program& program) {
   WT_CHECK(race.empty());
 }
 
+// Graphs are whole: only their first operator waits, and only for their last one others wait (plan/graphs.h).
+void CheckGraphs(const Program& program) {
+  std::vector<bool> is_awaited(program.ops.size(), false);
+  for (const Op& op : program.ops)
+    for (OpIndex dependency : op.dependencies) is_awaited[dependency] = true;
+  int32_t left = 0;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (IsMemory(op.kind)) continue;
+    WT_CHECK_EQ(op.graph<0, left> 0);
+    if (op.graph > 0) left = op.graph;
+    if (left == 0) continue;
+    WT_CHECK(op.graph > 0 || op.dependencies.empty());
+    WT_CHECK(--left == 0 || !is_awaited[i]);
+  }
+  WT_CHECK_EQ(left, 0);
+}
+
 void Fuzz(std::span<const uint8_t> input) {
   InputBytes bytes(input);
   const uint8_t options = bytes.Next();
@@ -140,6 +158,7 @@ void Fuzz(std::span<const uint8_t> input) {
   if (has_queues) {
     scenario.cluster.device = "h100-sxm-80g";
     scenario.run.backend = Backend::kNccl;
+    scenario.run.cuda_graphs = (options & 4) != 0;
   }
   scenario.cluster.devices_per_node = scenario.WorldSize();
   const auto loaded = ParseScenario(ResolvedYaml(scenario), "fuzz.yaml", "/nonexistent", {});
@@ -155,6 +174,8 @@ void Fuzz(std::span<const uint8_t> input) {
   for (const Role& role : plan->roles) {
     CheckOrder(*plan, role, role.initialize);
     for (const Program& program : role.startup) CheckOrder(*plan, role, program);
+    for (const Program& program : role.startup) CheckGraphs(program);
+    CheckGraphs(role.steady);
     for (const Program* program : {&role.steady, &role.restore, &role.evaluate})
       CheckOrder(*plan, role, *program);
   }

@@ -35,6 +35,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:36: model.widths is for kind: mlp, expected layers, hidden, ..."},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 4, top_k: 5}}\n",
                  "s.yaml:1:55: model.experts.top_k is 5, expected at most count (4)"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 8, top_k: 2, imbalance: 5}}\n",
+                 "s.yaml:1:69: model.experts.imbalance is 5, expected at most count / top_k (4), where every "
+                 "token "
+                 "goes to the busiest expert"},
         Conflict{"model: {preset: gpt2-124m, config: a.json}\n",
                  "s.yaml:1:36: model.config beside model.preset, expected one of them"},
         Conflict{"model: {kind: mlp}\n",

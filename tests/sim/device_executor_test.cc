@@ -153,6 +153,15 @@ TEST(DeviceExecutor, BeginsACollectiveWhenTheLastRanksDeviceArrives) {
   EXPECT_EQ(o.End(0, "sum"), 35);
 }
 
+// 60 days of virtual time, of 106 that there are.
+TEST(DeviceExecutor, RefusesAStepThatTimeHasNoRoomFor) {
+  PlanBuilder b(1);
+  for (const char* name : {"one", "two"}) b.Kernel(name, int64_t{30} * 86'400 * 1'000'000);
+  const Result<Prediction> p = Predict(b.Build(), Device(1), {});
+  ASSERT_FALSE(p);
+  EXPECT_NE(p.error().message.find("longer than 50 days"), std::string::npos) << p.error().message;
+}
+
 TEST(DeviceExecutor, DeadlockNamesTheStreamThatIsWaitedFor) {
   PlanBuilder b(2);
   b.BeginRole({0});
