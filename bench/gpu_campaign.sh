@@ -8,7 +8,7 @@
 #
 #   h200-sxm-141g.json        the profile (calibrate; named after the device)
 #   single/NAME.json          compare's result of every scenario on one rank, and the trace of some (.trace.json.gz)
-#   multi/NAME.json           the same of ranks that share the GPU, by a profile of their own (multi/profile.json), and losses.txt
+#   multi/NAME.json           the same of ranks that share the GPU, by profiles of their own (multi/profile*.json), and losses.txt
 #   bench/*.json              Google Benchmark: products, launches, all-reduce, all-gather, reduce-scatter; operators.log: kernels checked
 #   peer/NAME.json            PyTorch on the same models: step time and peak memory
 #   log.txt, skipped.txt      what was run, and what was not
@@ -112,6 +112,14 @@ multi_cases() {
 --set cluster.devices_per_node=2 --set batch.micro=8 --set run.steps=5"
   fi
 }
+# Ranks that are threads of one process. Their kernels run side by side where those of processes take turns, so they have a profile of their own.
+thread_cases() {
+  if [ "$device" = cpu ]; then
+    echo "dp_2ranks dp_gpt_2threads --set run.steps=5"
+  else
+    echo "dp_2ranks ddp_gpt2_124m_2xcuda --set parallel.data.kind=dp --set run.steps=5"
+  fi
+}
 file_of() { echo "$root/scenarios/$1.yaml"; }
 
 find_profile() {
@@ -119,13 +127,18 @@ find_profile() {
   ls "$out"/*.json 2>/dev/null | head -n 1
 }
 
-calibrate() {
-  local name scenario words target="$out/new-profile.json"
+calibrate_cases() {  # calibrate_cases PROFILE <cases
+  local target=$1 name scenario words
   rm -f "$target"
   while read -r name scenario words; do
     # shellcheck disable=SC2086
     run "calibrate $name" "${ours[@]}" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$target" --no-progress
-  done < <(single_cases)
+  done
+}
+
+calibrate() {
+  local target="$out/new-profile.json"
+  calibrate_cases "$target" < <(single_cases)
   [ -e "$target" ] || return
   # Named after its device.
   local own
@@ -154,14 +167,14 @@ single() {
 }
 
 multi() {
-  local name scenario words costs="$out/multi/profile.json"
+  local cases costs
   mkdir -p "$out/multi"
-  rm -f "$costs"
-  while read -r name scenario words; do
-    # shellcheck disable=SC2086
-    run "calibrate $name" "${ours[@]}" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$costs" --no-progress
-  done < <(multi_cases)
-  [ -e "$costs" ] && compare_cases multi "$costs" < <(multi_cases)
+  for cases in multi_cases thread_cases; do
+    costs="$out/multi/profile.json"
+    [ $cases = thread_cases ] && costs="$out/multi/profile_threads.json"
+    calibrate_cases "$costs" < <($cases)
+    [ -e "$costs" ] && compare_cases multi "$costs" < <($cases)
+  done
   # The same data on one rank.
   local alone=gpt2_124m_1xcuda same=()
   [ "$device" = cpu ] && { alone=gpt_1rank; same=(--set batch.micro=8); }

@@ -66,7 +66,8 @@ class Communicator {
   virtual int size() const = 0;
 
   // Starts `kind` (a Collective, Send or Receive) once everything submitted before has finished, and everything in `after`, whose
-  // errors become its own. Does not wait for either. Tickets count up from 1.
+  // errors become its own. Does not wait for either (threads whose devices have queues wait for each other: thread_communicator.h).
+  // Tickets count up from 1.
   // The operands stay valid and untouched until the ticket is done. Reads and writes as plan/op.h documents.
   virtual uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads,
                           std::span<const TensorRef> writes, std::string_view name,

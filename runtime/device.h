@@ -29,6 +29,9 @@ class Device {
   virtual Status Fault() { return Ok(); }
   // Changes when launches that were captured before (DeviceQueues::BeginCapture) must not be launched any more.
   virtual int64_t generation() const { return 0; }
+  // For copies between this device's memory and that of `other`, the device of another rank of this process: they go directly from now
+  // on where the machine can do that, else by way of the host. Each of the two calls it once, in its own thread.
+  virtual Status Link(Device&) { return Ok(); }
   // Where the allocator's segments come from; they live as long as the device.
   virtual SegmentSource& memory() = 0;
   // Name -> version of the libraries in use.

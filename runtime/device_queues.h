@@ -43,6 +43,9 @@ class DeviceQueues {
   virtual Result<Event> Record(Queue queue, Timing timing) = 0;
   // Work issued to `queue` from now on begins after `event`.
   virtual Status WaitFor(Queue queue, Event event) = 0;
+  // The same of an event of `other`, the queues of another rank of this process, on devices of one kind. From this object's thread; the
+  // other one's may go on meanwhile, as long as it keeps the queues.
+  virtual Status WaitFor(Queue queue, DeviceQueues& other, Event event) = 0;
   // From any attached thread. Failed: the device has a fault (all later calls fail likewise).
   virtual Result<bool> IsDone(Event event) = 0;
   // Blocks the host.

@@ -432,7 +432,7 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   RankThreads threads;
   threads.options.collective_timeout = options.collective_timeout;
   threads.options.shares_core = plan.world_size > UsableCores();
-  threads.pin = plan.scenario.run.pin;
+  threads.pin = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);
   threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
   threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
   threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {

@@ -58,7 +58,7 @@ Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store
 Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
   RankThreads threads;
   threads.options = OptionsOf(job, 0);
-  threads.pin = plan.scenario.run.pin;
+  threads.pin = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);
   threads.connect = [&](int) { return ConnectTo(job); };
   threads.record = [&](int rank) { return FlightRecorder::Open(job.flight_record, rank); };
   threads.work = [&](RankSession& session, Store& store) { return WorkOf(job, session, store); };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <numeric>
 
 #include "runtime/cuda/device.h"
 #include "runtime/nccl/communicator.h"
@@ -16,6 +15,23 @@ Bytes ResidentBytes() {
   int64_t total = 0, resident = 0;
   statm >> total >> resident;
   return Bytes(resident * sysconf(_SC_PAGESIZE));
+}
+
+namespace {
+
+std::optional<Bytes> DeviceMemoryInUse(int ordinal) {
+  const auto bytes = CudaMemoryInUse(ordinal);
+  return bytes ? std::optional(*bytes) : std::nullopt;
+}
+
+}  // namespace
+
+UsedMemory UsedNow(const Plan& plan) {
+  UsedMemory used{ResidentBytes()};
+  if (!IsOfCudaDevice(plan.scenario.cluster.device)) return used;
+  for (int ordinal = 0; ordinal < static_cast<int>(CudaDevices().size()); ++ordinal)
+    used.devices.push_back(DeviceMemoryInUse(ordinal));
+  return used;
 }
 
 bool SharesProcess(const Plan& plan) {
@@ -35,12 +51,7 @@ namespace {
 
 Status CheckBackend(const Plan& plan, bool on_cuda) {
   const Backend backend = plan.scenario.run.backend;
-  if (SharesProcess(plan)) {
-    return on_cuda ? Unsupported(
-                         "parallel.data.kind: dp runs live on the cpu only, where a process has all devices; "
-                         "use ddp")
-                   : Ok();
-  }
+  if (SharesProcess(plan)) return Ok();  // which sends nothing to another one
   if (!on_cuda && backend == Backend::kNccl)
     return Unsupported("run.backend: nccl is for GPUs; on a cpu it is gloo or mpi");
   if (on_cuda && backend != Backend::kNccl && plan.world_size > 1)
@@ -98,7 +109,7 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
                                                        FlightRecorder& recorder, const RankOptions& options) {
   if (options.equipment == nullptr) WT_RETURN_IF_ERROR(CheckRunsHere(plan));
   std::unique_ptr<RankSession> session(new RankSession(plan, options));
-  session->resident_before_ = options.resident_before.value_or(ResidentBytes());
+  session->resident_before_ = options.before ? options.before->resident : ResidentBytes();
   WT_RETURN_IF_ERROR(session->MakeDevice());
   WT_RETURN_IF_ERROR(session->Connect(store));
   // In one process, the one rank that loads has all samples.
@@ -109,6 +120,12 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   session->executor_ = std::make_unique<Executor>(plan, options.rank, *session->device_,
                                                   session->communicators_, *session->loader_, recorder);
   return session;
+}
+
+// What was issued to a device ends before its memory goes: peers of this process may be at work on it.
+RankSession::~RankSession() {
+  if (options_.threads != nullptr && device_ != nullptr && device_->queues() != nullptr)
+    (void)device_->queues()->Restart();
 }
 
 Status RankSession::MakeDevice() {
@@ -123,11 +140,12 @@ Status RankSession::MakeDevice() {
   const int64_t per_node = std::min<int64_t>(plan_.scenario.cluster.devices_per_node, plan_.world_size);
   const int ranks = options_.local_ranks > 0 ? options_.local_ranks : static_cast<int>(per_node);
   const int rank = options_.local_rank >= 0 ? options_.local_rank : options_.rank % ranks;
-  const int devices = static_cast<int>(CudaDevices().size());
-  ranks_per_device_ = (ranks + devices - 1) / devices;
-  if (ranks_per_device_ > 1) ShareDeviceUnderNccl(options_.rank);
-  if (auto before = CudaMemoryInUse(rank % devices)) device_memory_before_ = *before;
-  WT_ASSIGN_OR_RETURN(device_, MakeCudaDevice(rank % devices));
+  devices_ = static_cast<int>(CudaDevices().size());
+  ranks_per_device_ = (ranks + devices_ - 1) / devices_;
+  if (ranks_per_device_ > 1 && !SharesProcess(plan_)) ShareDeviceUnderNccl(options_.rank);
+  const int ordinal = rank % devices_;
+  device_memory_before_ = options_.before ? options_.before->devices[ordinal] : DeviceMemoryInUse(ordinal);
+  WT_ASSIGN_OR_RETURN(device_, MakeCudaDevice(ordinal));
   return Ok();
 }
 
@@ -169,7 +187,13 @@ Result<std::unique_ptr<Communicator>> RankSession::ConnectAxis(Store& store, Axi
 
 Status RankSession::Connect(Store& store) {
   if (options_.threads != nullptr) {
-    communicators_.push_back(MakeThreadCommunicator(options_.threads, options_.rank));
+    communicators_.emplace_back();
+    if (device_->queues() == nullptr) {
+      communicators_[0] = MakeThreadCommunicator(options_.threads, options_.rank);
+    } else {
+      WT_ASSIGN_OR_RETURN(communicators_[0],
+                          MakeDeviceThreadCommunicator(options_.threads, options_.rank, *device_));
+    }
     return Ok();
   }
   std::vector<bool> is_used(plan_.axes.size(), false);
@@ -226,40 +250,53 @@ Status RankSession::Barrier() {
       world->Submit(Collective{CollectiveKind::kBarrier, DType::kFloat32, 0}, {}, {}, "barrier"));
 }
 
-// The number travels as its bytes, since nothing gathers 64 bits.
-Result<Bytes> RankSession::SumOverRanks(Bytes own) {
+// Numbers travel as their bytes, since nothing gathers 64 bits.
+Result<std::vector<int64_t>> RankSession::GatherOverRanks(int64_t own) {
   constexpr int64_t kBytes = sizeof(int64_t);
   const int64_t elements = plan_.world_size * kBytes;
-  int64_t mine = own.count();
   std::vector<int64_t> all(static_cast<size_t>(plan_.world_size));
-  const TensorRef reads[] = {{&mine, kBytes}}, writes[] = {{all.data(), elements}};
+  const TensorRef reads[] = {{&own, kBytes}}, writes[] = {{all.data(), elements}};
   Communicator& world = *communicators_[0];
   const Collective gather{CollectiveKind::kAllGather, DType::kUInt8, elements};
   WT_RETURN_IF_ERROR(world.Wait(world.Submit(gather, reads, writes, "resident memory")));
-  return Bytes(std::accumulate(all.begin(), all.end(), int64_t{0}));
+  return all;
 }
 
-// The driver counts what all processes have, so ranks that share a device are given even shares.
-Result<RankSession::Resident> RankSession::MeasureDeviceMemory(Bytes uncounted) {
+// Of the process, or of the device, where that has memory of its own.
+Result<Bytes> RankSession::Growth() {
+  if (device_->queues() == nullptr) return ResidentBytes() - resident_before_;
   WT_ASSIGN_OR_RETURN(const Bytes now, device_->queues()->MemoryInUse());
-  const Bytes segments = executor_->pool().reserved();
-  const Bytes growth =
-      std::max((now - device_memory_before_.value_or(Bytes(0))) / ranks_per_device_, segments);
-  return Resident{growth, std::max(growth - segments - uncounted, Bytes(0))};
+  return now - device_memory_before_.value_or(Bytes(0));
+}
+
+// `own`, and an even share of what is nobody's, among ranks with one memory: that of the process, or of their device.
+Result<RankSession::Resident> RankSession::ShareOfProcess(Bytes own) {
+  WT_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherOverRanks(own.count()));
+  Bytes counted;
+  int64_t sharers = 0;
+  for (int rank = options_.rank % devices_; rank < plan_.world_size; rank += devices_, ++sharers)
+    counted += Bytes(all[static_cast<size_t>(rank)]);
+  WT_ASSIGN_OR_RETURN(const Bytes growth, Growth());
+  const Bytes outside = (growth - counted) / sharers;
+  WT_RETURN_IF_ERROR(Barrier());  // nobody frees anything before all have looked
+  return Resident{own + outside, outside};
 }
 
 Result<RankSession::Resident> RankSession::MeasureResident(Bytes uncounted) {
-  if (device_->queues() != nullptr) return MeasureDeviceMemory(uncounted);
   const BufferPool& pool = executor_->pool();
-  const Bytes own = pool.reserved() + pool.host_reserved();
-  if (options_.threads == nullptr) {
-    const Bytes growth = ResidentBytes() - resident_before_;
-    return Resident{growth, growth - own - uncounted};
+  const bool is_on_device = device_->queues() != nullptr;
+  const Bytes own = is_on_device ? pool.reserved() : pool.reserved() + pool.host_reserved();
+  Resident resident;
+  if (options_.threads != nullptr) {
+    WT_ASSIGN_OR_RETURN(resident, ShareOfProcess(own + uncounted));
+  } else {
+    // The driver counts what all processes have, so those that share a device are given even shares.
+    WT_ASSIGN_OR_RETURN(Bytes growth, Growth());
+    growth = growth / ranks_per_device_;
+    resident = {growth, growth - own - uncounted};
   }
-  WT_ASSIGN_OR_RETURN(const Bytes all, SumOverRanks(own + uncounted));
-  const Bytes outside = (ResidentBytes() - resident_before_ - all) / plan_.world_size;
-  WT_RETURN_IF_ERROR(Barrier());  // nobody frees anything before all have looked
-  return Resident{own + uncounted + outside, outside};
+  if (!is_on_device) return resident;
+  return Resident{std::max(resident.growth, own), std::max(resident.outside_allocator, Bytes(0))};
 }
 
 }  // namespace windtunnel

@@ -23,6 +23,13 @@ struct Equipment {
   std::vector<std::string> nccl;  // files to open instead of looking for NCCL
 };
 
+// What is in use in this process, and by all processes on its devices.
+struct UsedMemory {
+  Bytes resident;
+  std::vector<std::optional<Bytes>> devices = {};  // of a kind with memory of its own; nothing: not known
+};
+UsedMemory UsedNow(const Plan& plan);
+
 struct RankOptions {
   int rank = 0;
   std::string hostname = "127.0.0.1";  // the interface that communicators listen on
@@ -30,8 +37,8 @@ struct RankOptions {
   bool shares_core = false;  // with another rank, so waiting must not keep the core busy
   // Where the plan's ranks are threads of one process (SharesProcess): the group of all of them.
   std::shared_ptr<ThreadGroup> threads = nullptr;
-  // Resident memory of the process before any of its ranks was set up; nothing: measured when this one is.
-  std::optional<Bytes> resident_before = std::nullopt;
+  // Before any rank of the process was set up; nothing: found out when this one is.
+  std::optional<UsedMemory> before = std::nullopt;
   // Among the ranks of its node, which share its devices evenly; -1: as cluster.devices_per_node has it.
   int local_rank = -1, local_ranks = -1;
   const Equipment* equipment = nullptr;
@@ -43,6 +50,7 @@ class RankSession {
   // Failed (rendezvous).
   static Result<std::unique_ptr<RankSession>> Make(const Plan& plan, Store& store, FlightRecorder& recorder,
                                                    const RankOptions& options);
+  ~RankSession();
 
   // Runs the initialisation program, then steps from 0 on. `spans`: ExecutionMode's.
   Status Initialize();
@@ -72,8 +80,9 @@ class RankSession {
   // The largest allocation of start-up (initialisation and the first steps); then of the steady steps.
   const MemoryPeak& initial_peak() const { return initial_peak_; }
   const MemoryPeak& steady_peak() const { return executor_->pool().peak(); }
-  // The process's resident memory since before the device was made; of a device with memory of its own, that. Every rank calls it: of ranks that share a process, each has its
-  // own segments and an even share of all that is outside the segments. `uncounted`: what this rank holds there that is not to count.
+  // The process's resident memory since before the device was made; of a device with memory of its own, that. Every rank calls it: of ranks
+  // that share a process, each has its own segments and an even share of all that is outside the segments. `uncounted`: what this rank
+  // holds there that is not to count.
   struct Resident {
     Bytes growth;             // segments and what is outside
     Bytes outside_allocator;  // without `uncounted`
@@ -85,14 +94,16 @@ class RankSession {
   Status MakeDevice();
   Status Connect(Store& store);
   Result<std::unique_ptr<Communicator>> ConnectAxis(Store& store, AxisId axis);
-  Result<Resident> MeasureDeviceMemory(Bytes uncounted);
-  Result<Bytes> SumOverRanks(Bytes own);
+  Result<Bytes> Growth();
+  Result<Resident> ShareOfProcess(Bytes own);
+  Result<std::vector<int64_t>> GatherOverRanks(int64_t own);
 
   const Plan& plan_;
   RankOptions options_;
+  // In use before anything of ours was there.
   Bytes resident_before_;
-  std::optional<Bytes> device_memory_before_;  // in use, before anything of ours was there
-  int ranks_per_device_ = 1;
+  std::optional<Bytes> device_memory_before_;
+  int devices_ = 1, ranks_per_device_ = 1;  // of this node, whose ranks take its devices in turn
   std::unique_ptr<Device> device_;
   Communicators communicators_;
   std::unique_ptr<BatchLoader> loader_;

@@ -13,7 +13,7 @@ namespace {
 class Threads {
  public:
   Threads(const Plan& plan, const RankThreads& ranks)
-      : plan_(plan), ranks_(ranks), resident_before_(ResidentBytes()), results_(plan.world_size) {
+      : plan_(plan), ranks_(ranks), before_(UsedNow(plan)), results_(plan.world_size) {
     ThreadGroupOptions options{plan.axes[0].name, plan.world_size, ranks.options.collective_timeout};
     if (ranks.options.shares_core) options.spin = std::chrono::microseconds(0);
     group_ = MakeThreadGroup(options);
@@ -46,7 +46,7 @@ class Threads {
       RankOptions options = ranks_.options;
       options.rank = rank;
       options.threads = group_;
-      options.resident_before = resident_before_;
+      options.before = before_;
       WT_ASSIGN_OR_RETURN(session, RankSession::Make(plan_, *store, *recorder, options));
       WT_ASSIGN_OR_RETURN(results_[rank], ranks_.work(*session, *store));
       return Ok();
@@ -61,7 +61,7 @@ class Threads {
 
   const Plan& plan_;
   const RankThreads& ranks_;
-  const Bytes resident_before_;
+  const UsedMemory before_;
   std::shared_ptr<ThreadGroup> group_;
   std::vector<std::string> results_;
   std::mutex mutex_;

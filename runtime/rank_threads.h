@@ -13,7 +13,7 @@
 namespace windtunnel {
 
 struct RankThreads {
-  RankOptions options;  // of every rank, but for `rank`, `threads` and `resident_before`
+  RankOptions options;  // of every rank, but for `rank`, `threads` and `before`
   bool pin = true;      // rank r runs on core r, modulo the cores that this process may use, as processes do
   // What each rank has of its own.
   std::function<Result<std::unique_ptr<Store>>(int rank)> connect;

@@ -101,6 +101,11 @@ void ThreadGroup::Pass(Meeting& meeting, int phase, bool may_spin) {
   changed_.wait(lock, is_complete);
 }
 
+Status ThreadGroup::Check(int rank, const GroupOperator& op) {
+  std::lock_guard lock(mutex_);
+  return failure_ ? Explain(rank, op, "") : Ok();
+}
+
 Status ThreadGroup::Fail(int rank, const GroupOperator& op, const std::string& reason) {
   std::lock_guard lock(mutex_);
   return Explain(rank, op, reason);

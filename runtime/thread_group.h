@@ -42,13 +42,15 @@ class ThreadGroup {
 
   const ThreadGroupOptions& options() const { return options_; }
 
-  // Waits until all ranks of `op` have come to it. From then on each of them is at work on it, so that nothing can fail any more
-  // and no wait in Pass is long. Errors name the rank, the operator, why, and what the peers were at; after one, every operator
+  // Waits until all ranks of `op` have come to it. From then on each of them is at work on it and comes to every Pass, whatever becomes
+  // of its work, so that no wait there is long. Errors name the rank, the operator, why, and what the peers were at; after one, every operator
   // of the group fails.
   Result<std::shared_ptr<Meeting>> Meet(int rank, const GroupOperator& op, bool may_spin);
   // Waits until all ranks have finished phase `phase` (0, 1, …), as this one has.
   void Pass(Meeting& meeting, int phase, bool may_spin);
-  // The error of `op`, which cannot begin for `reason`.
+  // Ok unless an operator of the group has failed: then the error of `op`, at which this rank is.
+  Status Check(int rank, const GroupOperator& op);
+  // The error of `op`, which cannot begin or go on for `reason`.
   Status Fail(int rank, const GroupOperator& op, const std::string& reason);
 
   void GiveUp(int rank);  // fails the rank's Meet in progress, if any

@@ -118,6 +118,23 @@ class CudaDevice : public Device {
   Status Fault() override { return StatusOf(*fault_); }
   int64_t generation() const override { return generation_; }
 
+  Status Link(Device& other) override {
+    const int peer = static_cast<CudaDevice&>(other).ordinal_;
+    if (peer == ordinal_) return Ok();
+    int reaches = 0, is_reached = 0;
+    WT_RETURN_IF_ERROR(Check(cudaDeviceCanAccessPeer(&reaches, ordinal_, peer), "cudaDeviceCanAccessPeer"));
+    WT_RETURN_IF_ERROR(
+        Check(cudaDeviceCanAccessPeer(&is_reached, peer, ordinal_), "cudaDeviceCanAccessPeer"));
+    if (reaches == 0 || is_reached == 0) return Ok();
+    // Another rank on this device may have been first.
+    if (const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+        error != cudaErrorPeerAccessAlreadyEnabled) {
+      WT_RETURN_IF_ERROR(Check(error, "cudaDeviceEnablePeerAccess"));
+    }
+    (void)cudaGetLastError();
+    return memory_.LetReach(peer);
+  }
+
   std::map<std::string, std::string> Libraries() const override {
     return {{"CUDA runtime", CudaText(CUDART_VERSION)},
             {"CUDA driver", CudaText(CudaDevices()[ordinal_].driver)},

@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/format.h"
 #include "runtime/cuda/status.h"
@@ -117,11 +119,27 @@ Status DeviceMemory::Map(uint64_t address, Bytes bytes) {
     }
     pages_[page] = handle;
   }
-  CUmemAccessDesc access{};
-  access.location = properties.location;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  if (driver->set_access(address, static_cast<size_t>(bytes.count()), &access, 1) != CUDA_SUCCESS)
-    return give_up(address + static_cast<uint64_t>(bytes.count()));
+  if (!GrantAccess(address, bytes)) return give_up(address + static_cast<uint64_t>(bytes.count()));
+  return Ok();
+}
+
+Status DeviceMemory::GrantAccess(uint64_t address, Bytes bytes) {
+  std::vector<CUmemAccessDesc> access(reached_by_.size());
+  for (size_t i = 0; i < access.size(); ++i) {
+    access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access[i].location.id = reached_by_[i];
+    access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  if (driver_->set_access(address, static_cast<size_t>(bytes.count()), access.data(), access.size()) !=
+      CUDA_SUCCESS)
+    return Failed("{} of device memory cannot be reached", FormatBytes(bytes));
+  return Ok();
+}
+
+Status DeviceMemory::LetReach(int ordinal) {
+  if (std::find(reached_by_.begin(), reached_by_.end(), ordinal) != reached_by_.end()) return Ok();
+  reached_by_.push_back(ordinal);
+  for (const auto& [address, handle] : pages_) WT_RETURN_IF_ERROR(GrantAccess(address, Bytes(kPage)));
   return Ok();
 }
 

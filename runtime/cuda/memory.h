@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <map>
+#include <vector>
 
 #include "plan/segment_source.h"
 
@@ -21,12 +22,16 @@ class DeviceMemory : public SegmentSource {
   Result<uint64_t> ReserveAddresses(Bytes bytes) override;
   Status Map(uint64_t address, Bytes bytes) override;
   void Unmap(uint64_t address, Bytes bytes) override;
+  // Another device may reach what is mapped and what will be. cudaMalloc's segments need no such permission.
+  Status LetReach(int ordinal);
 
  private:
   struct Driver;
   Result<const Driver*> driver();
+  Status GrantAccess(uint64_t address, Bytes bytes);
 
   int ordinal_;
+  std::vector<int> reached_by_ = {ordinal_};  // devices
   std::map<uint64_t, Bytes> segments_;
   std::map<uint64_t, Bytes> ranges_;              // of addresses
   std::map<uint64_t, unsigned long long> pages_;  // 2 MiB each, by address: the driver's handle

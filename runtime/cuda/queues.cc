@@ -77,9 +77,11 @@ const Queues::Recorded* Queues::Find(Event event) const {
   return event < first_ ? nullptr : &recorded_[static_cast<size_t>(event - first_)];
 }
 
-Status Queues::WaitFor(Queue queue, Event event) {
-  std::lock_guard lock(mutex_);
-  const Recorded* recorded = Find(event);
+// Streams wait for events of any device of the process.
+Status Queues::WaitFor(Queue queue, DeviceQueues& other, Event event) {
+  auto& owner = static_cast<Queues&>(other);
+  std::lock_guard lock(owner.mutex_);
+  const Recorded* recorded = owner.Find(event);
   if (recorded == nullptr) return Ok();
   return Check(cudaStreamWaitEvent(streams_[queue], recorded->event, 0), "cudaStreamWaitEvent");
 }

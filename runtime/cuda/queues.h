@@ -24,7 +24,8 @@ class Queues : public DeviceQueues {
   void AttachThread() override { cudaSetDevice(ordinal_); }
   Status Restart() override;
   Result<Event> Record(Queue queue, Timing timing) override;
-  Status WaitFor(Queue queue, Event event) override;
+  Status WaitFor(Queue queue, Event event) override { return WaitFor(queue, *this, event); }
+  Status WaitFor(Queue queue, DeviceQueues& other, Event event) override;
   Result<bool> IsDone(Event event) override;
   Status Await(Event event) override;
   Result<Clock::time_point> TimeOf(Event event) override;

@@ -4,18 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
-#include <deque>
 #include <mutex>
-#include <optional>
 #include <thread>
 
-#include "base/check.h"
 #include "runtime/group_operator.h"
+#include "runtime/issuing_communicator.h"
 #include "runtime/nccl/api.h"
 #include "runtime/nccl/operators.h"
 
@@ -23,52 +20,21 @@ namespace windtunnel {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = Communicator::Clock;
 
-constexpr milliseconds kLongestLook{100};        // between two looks of the watching thread
-constexpr std::chrono::microseconds kSpin{200};  // that a waiting host polls before it sleeps between polls
-constexpr milliseconds kAbortTime{10'000};       // for ncclCommAbort, which may hang where a context does
+constexpr milliseconds kLongestLook{100};   // between two looks of the watching thread
+constexpr milliseconds kAbortTime{10'000};  // for ncclCommAbort, which may hang where a context does
 
-// What is submitted and not known to be done, shared by the host's thread, the watching one and whoever waits.
-struct Entry {
-  GroupOperator op;
-  DeviceQueues::Event start = DeviceQueues::kNever, end = DeviceQueues::kNever;
-  std::optional<Clock::time_point> begun;  // when the watching thread first saw it begun
-};
-
-class NcclCommunicator;
-
-// Outlives the communicator, as Tickets may.
-class NcclTickets : public Tickets {
- public:
-  explicit NcclTickets(NcclCommunicator* communicator) : communicator_(communicator) {}
-  bool IsDone(uint64_t ticket) override;
-  Status Wait(uint64_t ticket) override;
-  Status Await(uint64_t ticket, const std::atomic<bool>& given_up) override;
-  void Wake() override {}  // Await polls
-  void Leave() {
-    std::lock_guard lock(mutex_);
-    communicator_ = nullptr;
-  }
-
- private:
-  std::mutex mutex_;
-  NcclCommunicator* communicator_;
-};
-
-class NcclCommunicator : public DeviceCommunicator {
+class NcclCommunicator : public IssuingCommunicator {
  public:
   NcclCommunicator(Store& store, Device& device, const NcclApi& api, const NcclOptions& options)
-      : store_(store),
+      : IssuingCommunicator(*device.queues(), options.name, options.rank, options.size),
+        store_(store),
         device_(device),
-        queues_(*device.queues()),
         api_(api),
-        options_(options),
-        numbers_(options.size),
-        tickets_(std::make_shared<NcclTickets>(this)) {}
+        options_(options) {}
 
   ~NcclCommunicator() override {
-    tickets_->Leave();
+    EndTickets();
     {
       std::lock_guard lock(mutex_);
       stop_ = true;
@@ -80,9 +46,9 @@ class NcclCommunicator : public DeviceCommunicator {
   }
 
   Status Connect() {
-    WT_ASSIGN_OR_RETURN(queue_, queues_.Open(true));
+    WT_RETURN_IF_ERROR(OpenQueue());
     WT_ASSIGN_OR_RETURN(barrier_, device_.memory().Reserve(kBarrierBytes));
-    WT_RETURN_IF_ERROR(queues_.Fill(queue_, reinterpret_cast<void*>(barrier_), 0, kBarrierBytes));
+    WT_RETURN_IF_ERROR(queues_.Fill(queue(), reinterpret_cast<void*>(barrier_), 0, kBarrierBytes));
     WT_RETURN_IF_ERROR(store_.Set(Key("here", rank()), "1"));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -107,84 +73,11 @@ class NcclCommunicator : public DeviceCommunicator {
     return Ok();
   }
 
-  int rank() const override { return options_.rank; }
-  int size() const override { return options_.size; }
-  DeviceQueues::Queue queue() const override { return queue_; }
-  std::shared_ptr<Tickets> tickets() override { return tickets_; }
-
-  uint64_t Submit(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
-                  std::string_view name, std::span<const Prerequisite> after) override {
-    std::unique_lock lock(mutex_);
-    const uint64_t ticket = ++submitted_;
-    if (failure_) return ticket;
-    Entry entry;
-    Status status = DescribeOperator(kind, reads, writes, name, rank(), size(), entry.op);
-    if (status) status = CheckNcclOperator(entry.op);
-    if (!status) {
-      Fail(
-          Error{status.error().kind, fmt::format("rank {}: '{}': {}", rank(), name, status.error().message)});
-      return ticket;
-    }
-    entry.op.fingerprint.number = numbers_.Next(entry.op);
-    for (const Prerequisite& prerequisite : after) {
-      if (prerequisite.communicator == this) continue;
-      DeviceCommunicator* other = prerequisite.communicator->on_device();
-      WT_CHECK(other != nullptr);
-      lock.unlock();
-      status = other->LetWait(queue_, prerequisite.ticket);
-      lock.lock();
-      if (!status)
-        Fail(Error{status.error().kind,
-                   Where(entry.op) + ": what it waits for failed: " + status.error().message});
-      if (failure_) return ticket;
-    }
-    if (auto issued = Issue(entry, lock); !issued && !failure_)
-      Fail(Error{ErrorKind::kFailed, Where(entry.op) + " failed: " + issued.error().message});
-    if (!failure_) entries_.push_back(std::move(entry));
-    return ticket;
-  }
-
-  Status Wait(uint64_t ticket) override {
-    const auto begin = Clock::now();
-    for (;;) {
-      {
-        std::unique_lock lock(mutex_);
-        Advance();
-        if (ticket <= completed_) return Ok();
-        if (failure_) return tl::unexpected(*failure_);
-      }
-      if (Clock::now() - begin > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(5));
-    }
-  }
-
-  bool IsDone(uint64_t ticket) {
-    std::lock_guard lock(mutex_);
-    Advance();
-    return ticket <= completed_ || failure_.has_value();
-  }
-
-  Times TimesOf(uint64_t ticket) const override {
-    std::lock_guard lock(mutex_);
-    return times_[ticket % times_.size()];
-  }
-
-  Status LetWait(DeviceQueues::Queue queue, uint64_t ticket) override {
-    std::unique_lock lock(mutex_);
-    if (ticket <= completed_) return Ok();
-    if (failure_) return tl::unexpected(*failure_);
-    WT_CHECK(ticket <= submitted_);
-    return queues_.WaitFor(queue, entries_[static_cast<size_t>(ticket - completed_ - 1)].end);
-  }
-
  private:
   static constexpr Bytes kBarrierBytes{512};
 
   std::string Key(const char* what, int of_rank) const {
     return fmt::format("nccl/{}/{}/{}", options_.name, what, of_rank);
-  }
-  std::string Where(const GroupOperator& op) const {
-    return fmt::format("rank {} of group '{}': {} '{}' ({})", rank(), options_.name, Name(op.operation),
-                       op.name, Describe(op.fingerprint));
   }
 
   Result<ncclUniqueId> AgreeOnId() {
@@ -250,41 +143,15 @@ class NcclCommunicator : public DeviceCommunicator {
     return Failed("{}{}", api_.error_text(result), detail);
   }
 
-  Status Issue(Entry& entry, std::unique_lock<std::mutex>& lock) {
-    WT_ASSIGN_OR_RETURN(entry.start, queues_.Record(queue_, DeviceQueues::Timing::kTimed));
-    // Outside the lock: connecting transports at the first use may take long, and the watching thread goes on.
-    lock.unlock();
+  Status Check(const GroupOperator& op) override { return CheckNcclOperator(op); }
+
+  Status Issue(const GroupOperator& op, DeviceQueues::Event) override {
     const ncclResult_t result = Call([&](ncclComm_t communicator) {
-      return IssueNccl(api_, communicator, entry.op, rank(), size(), reinterpret_cast<void*>(barrier_),
-                       static_cast<cudaStream_t>(queues_.Handle(queue_)));
+      return IssueNccl(api_, communicator, op, rank(), size(), reinterpret_cast<void*>(barrier_),
+                       static_cast<cudaStream_t>(queues_.Handle(queue())));
     });
     const Status settled = Settle(Clock::now() + options_.timeout, result);
-    lock.lock();
-    WT_RETURN_IF_ERROR(settled);
-    WT_ASSIGN_OR_RETURN(entry.end, queues_.Record(queue_, DeviceQueues::Timing::kTimed));
-    return Ok();
-  }
-
-  // REQUIRES: the lock. Takes note of what is done, with its times as long as events have them. After a failure nothing is: an abort ends
-  // operators whose results are worth nothing.
-  void Advance() {
-    while (!entries_.empty() && !failure_) {
-      const Entry& front = entries_.front();
-      const auto done = queues_.IsDone(front.end);
-      if (!done) return Fail(Error{ErrorKind::kFailed, Where(front.op) + ": " + done.error().message});
-      if (!*done) return;
-      const auto start = queues_.TimeOf(front.start), end = queues_.TimeOf(front.end);
-      ++completed_;
-      if (start && end) times_[completed_ % times_.size()] = {*start, *end};
-      entries_.pop_front();
-    }
-  }
-
-  // REQUIRES: the lock. The first failure is everybody's.
-  void Fail(Error error) {
-    if (failure_) return;
-    failure_ = std::move(error);
-    wake_.notify_all();
+    return settled ? Ok() : Failed("{} failed: {}", Where(op), settled.error().message);
   }
 
   // ---- the watching thread ---------------------------------------------------------------------------------------------------
@@ -407,46 +274,16 @@ class NcclCommunicator : public DeviceCommunicator {
 
   Store& store_;
   Device& device_;
-  DeviceQueues& queues_;
   const NcclApi& api_;
   const NcclOptions options_;
-  OperatorNumbers numbers_;
-  DeviceQueues::Queue queue_ = -1;
   uint64_t barrier_ = 0;  // memory of the device that a barrier sums up
   ncclComm_t made_ =
       nullptr;  // where NCCL puts a new communicator, from a thread of its own and when it is ready
   std::timed_mutex calling_;                        // one thread at a time calls NCCL about the communicator
   std::atomic<ncclComm_t> communicator_ = nullptr;  // null again once aborted
-  std::shared_ptr<NcclTickets> tickets_;
-
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable wake_;
-  bool stop_ = false;
-  uint64_t submitted_ = 0, completed_ = 0;
-  std::deque<Entry> entries_;  // completed_ + 1 … submitted_, until something fails
-  std::optional<Error> failure_;
-  std::array<Times, 4096> times_{};
+  bool stop_ = false;                               // guarded by the mutex
   std::thread watcher_;
 };
-
-bool NcclTickets::IsDone(uint64_t ticket) {
-  std::lock_guard lock(mutex_);
-  return communicator_ == nullptr || communicator_->IsDone(ticket);
-}
-
-Status NcclTickets::Wait(uint64_t ticket) {
-  std::lock_guard lock(mutex_);
-  if (communicator_ == nullptr) return Failed("the communicator is gone");
-  return communicator_->Wait(ticket);
-}
-
-Status NcclTickets::Await(uint64_t ticket, const std::atomic<bool>& given_up) {
-  while (!IsDone(ticket)) {
-    if (given_up) return Failed("given up");
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-  return Wait(ticket);
-}
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/thread_communicator.h"
+#include "tests/runtime/queued_device.h"
 #include "tests/runtime/rank_processes.h"
 
 namespace windtunnel {
@@ -31,11 +32,22 @@ inline void WithStores(int ranks, const std::function<void(int rank, Store&)>& w
   for (std::thread& thread : threads) thread.join();
 }
 
-// What carries a group's operators.
-enum class Transport { kGloo, kThreads, kMpi };
-inline constexpr Transport kTransports[] = {Transport::kGloo, Transport::kThreads, Transport::kMpi};
+// Runs `work` as every rank of a group of threads.
+inline void WithThreads(int size, std::chrono::milliseconds timeout,
+                        const std::function<void(const std::shared_ptr<ThreadGroup>&, int rank)>& work) {
+  const auto group = MakeThreadGroup({.name = "group", .size = size, .timeout = timeout});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back([&, rank] { work(group, rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What carries a group's operators. kDevices: threads, each with a device that is late on purpose.
+enum class Transport { kGloo, kThreads, kMpi, kDevices };
+inline constexpr Transport kTransports[] = {Transport::kGloo, Transport::kThreads, Transport::kMpi,
+                                            Transport::kDevices};
 inline std::string NameOf(Transport transport) {
-  return transport == Transport::kGloo ? "Gloo" : transport == Transport::kThreads ? "Threads" : "Mpi";
+  constexpr const char* kNames[] = {"Gloo", "Threads", "Mpi", "Devices"};
+  return kNames[static_cast<int>(transport)];
 }
 inline void PrintTo(Transport transport, std::ostream* out) { *out << NameOf(transport); }
 
@@ -43,12 +55,18 @@ inline void PrintTo(Transport transport, std::ostream* out) { *out << NameOf(tra
 inline void WithGroup(Transport transport, int size, const std::function<void(Communicator&)>& work,
                       std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   if (transport == Transport::kThreads) {
-    const auto group = MakeThreadGroup({.name = "group", .size = size, .timeout = timeout});
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] { work(*MakeThreadCommunicator(group, rank)); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    WithThreads(size, timeout,
+                [&](const auto& group, int rank) { work(*MakeThreadCommunicator(group, rank)); });
+    return;
+  }
+  if (transport == Transport::kDevices) {
+    WithThreads(size, timeout, [&](const auto& group, int rank) {
+      QueuedDevice device(std::chrono::microseconds(200));
+      auto communicator = MakeDeviceThreadCommunicator(group, rank, device);
+      ASSERT_TRUE(communicator) << communicator.error().message;
+      work(**communicator);
+      EXPECT_EQ(device.failure(), "");
+    });
     return;
   }
   if (transport == Transport::kMpi) {

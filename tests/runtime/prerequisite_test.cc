@@ -91,7 +91,9 @@ struct Unit {
 };
 
 class Prerequisites : public testing::TestWithParam<Transport> {};
-INSTANTIATE_TEST_SUITE_P(Transports, Prerequisites, testing::ValuesIn(kTransports),
+// Not of devices: there it is queues that wait (tests/runtime/nccl/communicator_test.cc).
+INSTANTIATE_TEST_SUITE_P(Transports, Prerequisites,
+                         testing::Values(Transport::kGloo, Transport::kThreads, Transport::kMpi),
                          [](const auto& info) { return NameOf(info.param); });
 
 // Small ones (which begin inside Submit where they may), large ones, and more than the queue's own thread

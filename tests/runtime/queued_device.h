@@ -52,8 +52,10 @@ class ThreadQueues : public DeviceQueues {
     streams_[queue]->Put([event] { event->Happen(); });
     return first_ + static_cast<Event>(events_.size()) - 1;
   }
-  Status WaitFor(Queue queue, Event event) override {
-    if (auto moment = Find(event)) streams_[queue]->Put([moment] { moment->Await(); });
+  Status WaitFor(Queue queue, Event event) override { return WaitFor(queue, *this, event); }
+  Status WaitFor(Queue queue, DeviceQueues& other, Event event) override {
+    if (auto moment = static_cast<ThreadQueues&>(other).Find(event))
+      streams_[queue]->Put([moment] { moment->Await(); });
     return Ok();
   }
   Result<bool> IsDone(Event event) override {
@@ -110,7 +112,8 @@ class ThreadQueues : public DeviceQueues {
     return Ok();
   }
   SegmentSource& host_memory() override { return *memory_; }
-  Result<Bytes> MemoryInUse() override { return Bytes(0); }
+  Result<Bytes> MemoryInUse() override { return in_use_; }
+  void SetMemoryInUse(Bytes in_use) { in_use_ = in_use; }
 
   void Put(Queue queue, std::function<void()> work) {
     if (queue == captures_) captured_.back().push_back(std::move(work));
@@ -200,6 +203,7 @@ class ThreadQueues : public DeviceQueues {
   }
 
   SegmentSource* memory_;
+  Bytes in_use_;
   std::chrono::microseconds lateness_;
   std::vector<std::unique_ptr<Stream>> streams_;
   Queue captures_ = -1;

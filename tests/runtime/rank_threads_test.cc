@@ -5,22 +5,34 @@
 #include <chrono>
 
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/late_devices.h"
 
 namespace windtunnel {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Plan DpPlan(int devices) {
-  Scenario s = TinyMlp(devices);
-  s.parallel.data.kind = DataParallelKind::kDp;
-  return *CompilePlan(s);
-}
+constexpr Bytes kInUse = MiB(100);  // of the late devices' memory, which counts as one device's
+
+// Whether the ranks' devices have queues, and are late.
+class RanksAsThreads : public testing::TestWithParam<bool> {
+ protected:
+  static Plan DpPlan(int devices) {
+    Scenario s = TinyMlp(devices);
+    s.parallel.data.kind = DataParallelKind::kDp;
+    if (GetParam()) s.cluster.device = "cuda";
+    return *CompilePlan(s);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(RankThreads, RanksAsThreads, testing::Bool(),
+                         [](const auto& info) { return info.param ? "OnLateDevices" : "OnTheHost"; });
 
 // Ranks with a store in common.
 struct Ranks : RankThreads {
   std::unique_ptr<StoreServer> server = *ServeStore("127.0.0.1", 0, "test");
-  Ranks() {
+  Equipment late = LateDevices(std::chrono::microseconds(200), kInUse);
+  explicit Ranks(bool on_late_devices) {
+    if (on_late_devices) options.equipment = &late;
     connect = [this](int) {
       return ConnectStore("127.0.0.1", server->port(), "test", std::chrono::seconds(20));
     };
@@ -28,8 +40,8 @@ struct Ranks : RankThreads {
   }
 };
 
-TEST(RankThreads, GiveTheirResultsByRank) {
-  Ranks ranks;
+TEST_P(RanksAsThreads, GiveTheirResultsByRank) {
+  Ranks ranks(GetParam());
   ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
     WT_RETURN_IF_ERROR(session.Initialize());
     WT_RETURN_IF_ERROR(session.Step());
@@ -40,8 +52,8 @@ TEST(RankThreads, GiveTheirResultsByRank) {
   EXPECT_EQ(*results, (std::vector<std::string>{"rank 0", "rank 1", "rank 2"}));
 }
 
-TEST(RankThreads, TheErrorIsThatOfTheRankThatFailedFirst) {
-  Ranks ranks;
+TEST_P(RanksAsThreads, TheErrorIsThatOfTheRankThatFailedFirst) {
+  Ranks ranks(GetParam());
   ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
     WT_RETURN_IF_ERROR(session.Initialize());
     if (session.rank() == 1) return Failed("rank 1 has had enough");
@@ -54,8 +66,8 @@ TEST(RankThreads, TheErrorIsThatOfTheRankThatFailedFirst) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
-TEST(RankThreads, ARankThatCannotBeSetUpFailsTheOthersAtOnce) {
-  Ranks ranks;
+TEST_P(RanksAsThreads, ARankThatCannotBeSetUpFailsTheOthersAtOnce) {
+  Ranks ranks(GetParam());
   ranks.record = [](int rank) -> Result<FlightRecorder> {
     if (rank == 2) return Failed("no flight recorder for rank 2");
     return FlightRecorder::Private();
@@ -72,8 +84,8 @@ TEST(RankThreads, ARankThatCannotBeSetUpFailsTheOthersAtOnce) {
 }
 
 // What is outside the allocators is the process's; each rank is given its share, and its own segments.
-TEST(RankThreads, ShareTheProcessMemoryOutsideTheirSegments) {
-  Ranks ranks;
+TEST_P(RanksAsThreads, ShareTheProcessMemoryOutsideTheirSegments) {
+  Ranks ranks(GetParam());
   std::vector<RankSession::Resident> resident(2);
   std::vector<Bytes> reserved(2);
   ranks.work = [&](RankSession& session, Store&) -> Result<std::string> {
@@ -89,6 +101,10 @@ TEST(RankThreads, ShareTheProcessMemoryOutsideTheirSegments) {
     EXPECT_LT(resident[rank].outside_allocator, MiB(64));
   }
   EXPECT_GT(reserved[0], Bytes(0));
+  if (GetParam()) {
+    EXPECT_EQ(resident[0].outside_allocator, resident[1].outside_allocator);
+    EXPECT_EQ(resident[0].growth + resident[1].growth, kInUse);
+  }
 }
 
 }  // namespace

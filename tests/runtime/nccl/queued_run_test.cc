@@ -11,17 +11,14 @@
 #include "runtime/calibration.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/late_devices.h"
 #include "tests/runtime/parity.h"
-#include "tests/runtime/queued_device.h"
 
 namespace windtunnel {
 namespace {
 
 Equipment Late(int microseconds = 200) {
-  Equipment equipment;
-  equipment.make_device = [=]() -> Result<std::unique_ptr<Device>> {
-    return std::make_unique<QueuedDevice>(std::chrono::microseconds(microseconds));
-  };
+  Equipment equipment = LateDevices(std::chrono::microseconds(microseconds));
   equipment.nccl = {std::string(getenv("FAKE_NCCL"))};
   return equipment;
 }
