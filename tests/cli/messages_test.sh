@@ -72,6 +72,9 @@ expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonex
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
 expect_line 2 '^windtunnel: --import: /nofile' run cpu.yaml --import /nofile
 expect_line 2 '^windtunnel: --resume-from: ' run cpu.yaml --resume-from /nofile
+# What only a rank can find: an operator has nothing to do with it.
+"$windtunnel" run cpu.yaml -q --checkpoint-dir saved > /dev/null || { echo 'FAILED: a run with checkpoints'; failures=$((failures + 1)); }
+expect_line 2 "^windtunnel: rank 0 exited with status 2: .*tensor 'model.wte.weight' is" run cpu.yaml --set model.hidden=32 --resume-from saved
 
 # Rows.
 row() {
