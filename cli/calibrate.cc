@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "cli/nodes.h"
+#include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cli/step_calibration.h"
@@ -58,6 +59,9 @@ Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
 }  // namespace
 
 Result<int> CalibrateCommand(const Options& options) {
+  // A profile is written beside the old one, whose place it then takes.
+  WT_RETURN_IF_ERROR(
+      CheckOutputDirectory("--out", std::filesystem::path(options.out).parent_path().string()));
   if (!options.steps.empty()) return CalibrateSteps(options);
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
   const std::string& device = plans.front().scenario.cluster.device;

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <limits>
 
 #include "reports/version.h"
 #include "scenarios/suggest.h"
@@ -21,6 +23,14 @@ bool TakesOneFile(Command command) {
   return command == Command::kPredict || command == Command::kRun || command == Command::kExplain ||
          command == Command::kSearch || command == Command::kCheckpointExport ||
          command == Command::kCompletion || command == Command::kRank;
+}
+
+// The numbers that run.seed may be; CLI11 would take -1 for the largest of 64 bits.
+std::string WrongSeed(const std::string& text) {
+  int64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size() && seed >= 0) return "";
+  return fmt::format("'{}' is no whole number from 0 to {}", text, std::numeric_limits<int64_t>::max());
 }
 
 class Parser {
@@ -47,10 +57,10 @@ class Parser {
     CLI::App* completion =
         AddCommand(app_, "completion", Command::kCompletion,
                    "Print a script that lets a shell complete commands, options and files.");
-    AddFiles(*completion, "SHELL", "bash, zsh or fish");
+    AddFile(*completion, "SHELL", "bash, zsh or fish");
     CLI::App* rank = AddCommand(app_, "rank", Command::kRank, "One rank of a job (internal).");
     rank->group("");
-    AddFiles(*rank, "JOB", "The job's file");
+    AddFile(*rank, "JOB", "The job's file");
   }
 
   Result<Options> Parse(std::vector<std::string> arguments) {
@@ -62,12 +72,21 @@ class Parser {
     } catch (const CLI::Success&) {
       options_.text = HelpText();
     } catch (const CLI::ParseError& error) {
-      return InvalidInput("{} (see `{} --help`)", error.what(), SelectedPath());
+      return WrongUsage(error.what());
     }
     if (options_.files.size() > 1 && TakesOneFile(options_.command))
       return InvalidInput("`{}` takes one file, {} were given: {}, {}", SelectedPath(), options_.files.size(),
                           options_.files[0], options_.files[1]);
+    for (const CLI::Option* option : Selected()->get_options()) {
+      const std::vector<std::string>& given = option->results();
+      if (std::find(given.begin(), given.end(), "") != given.end())
+        return WrongUsage(fmt::format("{} is empty", option->get_name()));
+    }
     return options_;
+  }
+
+  tl::unexpected<Error> WrongUsage(const std::string& what) const {
+    return InvalidInput("{} (see `{} --help`)", what, SelectedPath());
   }
 
   std::vector<CommandWords> Describe() const {
@@ -113,10 +132,17 @@ class Parser {
   void AddFiles(CLI::App& command, const std::string& what, const std::string& description) {
     command.add_option(what, options_.files, description)->required()->type_name("");
   }
+  void AddFile(CLI::App& command, const std::string& what, const std::string& description) {
+    command.add_option(what, options_.files, description)
+        ->required()
+        ->type_name("")
+        ->expected(1)                                            // for the help;
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // Parse says what is wrong with more
+  }
 
   void AddPredict() {
     CLI::App* predict = AddCommand(app_, "predict", Command::kPredict, "Simulate the scenario's step.");
-    AddFiles(*predict, "SCENARIO", "A scenario file");
+    AddFile(*predict, "SCENARIO", "A scenario file");
     AddCommon(*predict);
     AddFolding(*predict);
     AddReports(*predict);
@@ -126,7 +152,7 @@ class Parser {
     CLI::App* run =
         AddCommand(app_, "run", Command::kRun,
                    "Run the scenario's step live: launches the local ranks, or joins when RANK is set.");
-    AddFiles(*run, "SCENARIO", "A scenario file");
+    AddFile(*run, "SCENARIO", "A scenario file");
     run->add_option("--tensorboard", options_.tensorboard,
                     "Write event files for TensorBoard into DIR, while the steps run")
         ->type_name("DIR");
@@ -193,7 +219,7 @@ class Parser {
   void AddExplain() {
     CLI::App* explain =
         AddCommand(app_, "explain", Command::kExplain, "Say where the step time and the memory go.");
-    AddFiles(*explain, "SCENARIO", "A scenario file");
+    AddFile(*explain, "SCENARIO", "A scenario file");
     explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
     explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
     AddCommon(*explain);
@@ -285,7 +311,7 @@ class Parser {
     CLI::App* write =
         AddCommand(*checkpoint, "export", Command::kCheckpointExport,
                    "Write the weights as safetensors with Hugging Face's names, and config.json.");
-    AddFiles(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
+    AddFile(*write, "CHECKPOINT", "A checkpoint, or a directory of them, whose newest is meant");
     write->add_option("--out", options_.out, "The directory to write")->type_name("DIR")->required();
   }
 
@@ -293,7 +319,7 @@ class Parser {
     CLI::App* search =
         AddCommand(app_, "search", Command::kSearch,
                    "Find the best parallel configuration within the scenario's `search:` ranges.");
-    AddFiles(*search, "SCENARIO", "A scenario file with ranges");
+    AddFile(*search, "SCENARIO", "A scenario file with ranges");
     search->add_option("--top", options_.top, "How many of the fastest to show (default 10)")
         ->type_name("N")
         ->check(CLI::Range(1, 1'000'000));
@@ -323,12 +349,13 @@ class Parser {
     CLI::App* show = AddCommand(*profile, "show", Command::kProfileShow, "Print the costs of a profile.");
     AddFiles(*show, "FILE", "Profile files or names");
     CLI::App* merge = AddCommand(*profile, "merge", Command::kProfileMerge,
-                                 "Merge profiles of one machine; later files win.");
+                                 "Merge profiles of one machine: all their entries, the newer of two.");
     AddFiles(*merge, "FILE", "Profile files or names");
     merge->add_option("--out", options_.out, "The file to write; - is standard output (the default)")
         ->type_name("FILE");
-    CLI::App* check =
-        AddCommand(*profile, "check", Command::kProfileCheck, "Check that profiles are well formed.");
+    CLI::App* check = AddCommand(
+        *profile, "check", Command::kProfileCheck,
+        "Check that profiles are well formed, and that their costs can be (exit status 3: one cannot).");
     AddFiles(*check, "FILE", "Profile files or names");
   }
 
@@ -343,8 +370,12 @@ class Parser {
         ->type_name("FILE");
     command.add_option("--set", options_.sets, "Override a scenario key by its dotted path; repeatable")
         ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->allow_extra_args(false);
-    command.add_option("--seed", options_.seed, "Override run.seed")->type_name("N");
+    command.add_option("--seed", options_.seed, "Override run.seed")
+        ->type_name("N")
+        ->check(CLI::Validator([](std::string& text) { return WrongSeed(text); }, ""));
     command.add_flag("-q,--quiet", options_.quiet, "Only verdicts and errors: no tables, no progress");
     command.add_flag("-v,--verbose", options_.verbose, "Log losses and other detail to standard error");
     command.add_flag_callback(

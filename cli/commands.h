@@ -1,4 +1,4 @@
-// The commands, one file each. Each returns an exit status (0, or 3: outside the tolerance), or an error,
+// The commands, one file each. Each returns an exit status (0, or 3: outside the tolerance, or nothing there to hold against it), or an error,
 // whose kind decides it.
 #pragma once
 

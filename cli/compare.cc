@@ -107,10 +107,12 @@ Result<int> CompareCommand(const Options& options) {
   for (Plan& plan : plans) {
     const std::string obstacle = ObstacleToRunning(options, plan);
     if (!obstacle.empty()) Note(options, fmt::format("{}: predicting only", obstacle));
-    WT_ASSIGN_OR_RETURN(Outcome outcome, obstacle.empty() ? CompareOne(options, std::move(plan), nodes.get())
-                                                          : PredictOutcome(options, std::move(plan)));
-    if (outcome.measurement) within_tolerance = within_tolerance && Compare(outcome).within_tolerance();
-    outcomes.push_back(std::move(outcome));
+    const std::string file = plan.scenario.source_file;
+    Result<Outcome> outcome = obstacle.empty() ? CompareOne(options, std::move(plan), nodes.get())
+                                               : PredictOutcome(options, std::move(plan));
+    if (!outcome) return tl::unexpected(Placed(options, file, outcome.error()));
+    if (outcome->measurement) within_tolerance = within_tolerance && Compare(*outcome).within_tolerance();
+    outcomes.push_back(std::move(*outcome));
   }
   WT_RETURN_IF_ERROR(Report(options, outcomes));
   return within_tolerance ? 0 : kOutsideTolerance;

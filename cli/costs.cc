@@ -12,6 +12,7 @@
 #include "cost_models/device_spec.h"
 #include "plan/balance.h"
 #include "runtime/live.h"
+#include "scenarios/suggest.h"
 
 namespace windtunnel {
 namespace {
@@ -63,6 +64,11 @@ std::optional<std::string> FindFile(const std::string& name, std::string& looked
   return std::nullopt;
 }
 
+std::string DidYouMean(const std::string& name) {
+  const std::string meant = MeantWord(name, EmbeddedProfileNames());
+  return meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant);
+}
+
 // A profile that was measured goes before the program's own of the same name.
 Result<Costs> FindByName(const std::string& name) {
   std::string looked;
@@ -71,8 +77,8 @@ Result<Costs> FindByName(const std::string& name) {
     WT_ASSIGN_OR_RETURN(Profile profile, ParseProfile(*json, name));
     return Costs{.profile = std::move(profile), .path = name + " (built in)"};
   }
-  return InvalidInput("no profile named '{}' (looked for {}); built in are {}", name, looked,
-                      fmt::join(EmbeddedProfileNames(), ", "));
+  return InvalidInput("no profile named '{}' (looked for {}); built in are {}{}", name, looked,
+                      fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(name));
 }
 
 // "the costs of 31 operators, the first of them 'gemm …'"
@@ -137,6 +143,12 @@ Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
   if (!options.profile.empty()) return LoadNamedCosts(options.profile);
   const std::string& device = scenario.cluster.device;
   if (device == "cpu" || (device == "cuda" && RunsHere(device))) return CachedCosts(plan);
+  std::string looked;
+  const bool is_known = LooksLikeFile(device) || IsFile(device) || device == "cuda" ||
+                        EmbeddedProfile(device) || FindFile(device, looked);
+  if (!is_known)
+    return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}",
+                        device, fmt::join(EmbeddedProfileNames(), ", "), DidYouMean(device));
   return LoadNamedCosts(device == "cuda" ? kDeviceNotAtHand : device);
 }
 

@@ -62,6 +62,18 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   return values;
 }
 
+// The row's scenario is one line of its own, whose columns are not those of the file: "rows.jsonl:2:1:1:17: …" would name no place.
+Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override>& overrides) {
+  Result<Scenario> scenario = ParseScenario(row.scenario, row.place, ".", overrides);
+  if (scenario) return scenario;
+  Error error = scenario.error();
+  const std::string begin = row.place + ":1:";
+  const size_t end = error.message.find(": ");
+  if (error.message.starts_with(begin) && end != std::string::npos)
+    error.message = row.place + error.message.substr(end);
+  return tl::unexpected(std::move(error));
+}
+
 }  // namespace
 
 Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) {
@@ -93,8 +105,7 @@ Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
 }
 
 Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
-  WT_ASSIGN_OR_RETURN(const Scenario scenario,
-                      ParseScenario(row.row.scenario, row.row.place, ".", overrides_));
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
   Plan uncompiled;
   uncompiled.scenario = scenario;
   WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(uncompiled));
@@ -103,7 +114,7 @@ Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const
 
 Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     const SourcedRow& row, const std::optional<ResidualFactors>& residuals) const {
-  WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(row.row.scenario, row.row.place, ".", overrides_));
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ScenarioOf(row.row, overrides_));
   Plan uncompiled;
   uncompiled.scenario = scenario;
   WT_ASSIGN_OR_RETURN(const Costs* shelved, CostsOf(uncompiled));

@@ -5,12 +5,14 @@
 
 #include "cli/commands.h"
 #include "cli/nodes.h"
+#include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "reports/result.h"
 #include "reports/table.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
+#include "runtime/data.h"
 #include "runtime/live.h"
 
 namespace windtunnel {
@@ -42,6 +44,30 @@ Status CheckNothingIsOverwritten(const CheckpointDirectory& directory) {
       "an "
       "empty directory",
       directory.path(), std::filesystem::path(*latest).filename().string());
+}
+
+// The error with the option whose value it is about.
+Status OfOption(const char* option, const Error& error) {
+  return tl::unexpected(Error{error.kind, fmt::format("{}: {}", option, error.message)});
+}
+
+// What the ranks begin with, so that one of them need not die of it.
+Status CheckInputs(const Options& options, const Plan& plan) {
+  if (const auto data = MakeDataSource(plan.scenario); !data) return tl::unexpected(data.error());
+  if (!options.resume_from.empty()) {
+    if (const auto from = Checkpoint::Open(options.resume_from); !from)
+      return OfOption("--resume-from", from.error());
+  }
+  if (options.import_weights.empty()) return Ok();
+  const auto weights = OpenHuggingFaceWeights(options.import_weights, plan.scenario.model);
+  return weights ? Ok() : OfOption("--import", weights.error());
+}
+
+Status CheckOutputDirectories(const Options& options) {
+  WT_RETURN_IF_ERROR(CheckOutputDirectory("--checkpoint-dir", options.checkpoint_dir));
+  if (options.node_rank.value_or(0) > 0) return Ok();  // the first node writes the others
+  WT_RETURN_IF_ERROR(CheckOutputDirectory("--export", options.export_weights));
+  return CheckOutputDirectory("--tensorboard", options.tensorboard);
 }
 
 Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
@@ -112,6 +138,8 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
   const bool joins = !NamesNodes(options) && IsRankOfJob();
   const bool silent = IsSilentRank(options);
+  WT_RETURN_IF_ERROR(CheckInputs(options, plan));
+  if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options));
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),

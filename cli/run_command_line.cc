@@ -4,6 +4,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/paths.h"
+#include "cli/session.h"
 #include "runtime/live.h"
 
 namespace windtunnel {
@@ -48,6 +49,11 @@ Result<int> RunCommand(const Options& options) {
   return 0;
 }
 
+bool TakesScenario(Command command) {
+  return command == Command::kPredict || command == Command::kRun || command == Command::kCompare ||
+         command == Command::kCalibrate || command == Command::kSearch || command == Command::kExplain;
+}
+
 // Whether `message` starts with FILE:LINE:COLUMN:, which editors know how to follow.
 bool StartsWithPlace(std::string_view message) {
   size_t end = message.find(": ");
@@ -67,7 +73,9 @@ int RunCommandLine(int argc, char** argv) {
   auto run = [&]() -> Result<int> {
     WT_RETURN_IF_ERROR(EnterUserDirectory());
     WT_ASSIGN_OR_RETURN(Options options, ParseCommandLine({argv + std::min(argc, 1), argv + argc}));
-    return RunCommand(options);
+    const Result<int> status = RunCommand(options);
+    if (status || !TakesScenario(options.command) || options.files.size() != 1) return status;
+    return tl::unexpected(Placed(options, options.files.front(), status.error()));
   };
   const Result<int> status = run();
   if (status) return *status;

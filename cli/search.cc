@@ -17,6 +17,7 @@
 #include "reports/search_report.h"
 #include "reports/version.h"
 #include "scenarios/load.h"
+#include "sim/search/evaluator.h"
 #include "sim/search/state_file.h"
 
 namespace windtunnel {
@@ -382,6 +383,30 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   }
 }
 
+// Measured costs are of what was measured. Where they answer neither for the first configuration nor for the scenario as it stands, the
+// others are not worth compiling, which takes long with many ranks: each would be refused.
+Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configuration& first) {
+  if (costs.profile.hardware) return Ok();
+  const Evaluation evaluation = Evaluator(scenario, costs.profile).Evaluate(first);
+  if (evaluation.outcome != Evaluation::Outcome::kRefused) return Ok();
+  const auto own = CompilePlan(WithBalance(scenario, costs));
+  if (own && PredictFrom(costs, *own)) return Ok();
+  return InvalidInput(
+      "cluster.device is '{}', whose profile {} can predict neither the scenario nor the first configuration "
+      "({}), "
+      "expected a device with a datasheet, such as {}, or measured costs: {}",
+      scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand, evaluation.reason);
+}
+
+// Why most of what cannot be trained cannot.
+std::string MainReason(const SearchReport& report) {
+  const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most = std::max_element(report.refused.begin(), report.refused.end(), by_count);
+  if (most == report.refused.end() || most->second < report.infeasible)
+    return fmt::format("{} need more memory than the device has", report.infeasible + report.fragmented);
+  return fmt::format("{} cannot be predicted: {}", most->second, most->first);
+}
+
 // With the best configuration's whole report, unless nothing was to be predicted in full.
 Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
   std::vector<Outcome> best;
@@ -404,6 +429,7 @@ Result<int> SearchCommand(const Options& options) {
   Plan uncompiled;
   uncompiled.scenario = scenario;
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, uncompiled));
+  WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front()));
   SearchReport report;
   report.scenario = scenario.name;
   report.scenario_digest = ScenarioDigest(scenario);
@@ -433,7 +459,8 @@ Result<int> SearchCommand(const Options& options) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, SearchJson(report)));
   if (!options.html.empty()) WT_RETURN_IF_ERROR(WriteHtml(options, costs, report));
   if (report.pareto.empty())
-    return Failed("{}: none of {} legal configurations can be trained", scenario.name, report.legal);
+    return Failed("{}: none of {} legal configurations can be trained: {}", scenario.name, report.legal,
+                  MainReason(report));
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cli/outputs.h"
 #include "cli/paths.h"
 #include "reports/html/html_report.h"
 #include "reports/result.h"
@@ -11,6 +12,7 @@
 #include "reports/svg.h"
 #include "reports/table.h"
 #include "reports/trace.h"
+#include "scenarios/key_places.h"
 #include "scenarios/load.h"
 
 namespace windtunnel {
@@ -61,7 +63,17 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
-  return CompileBalanced(options, std::move(scenario));
+  Result<Plan> plan = CompileBalanced(options, std::move(scenario));
+  if (!plan) return tl::unexpected(Placed(options, file, plan.error()));
+  return plan;
+}
+
+Error Placed(const Options& options, const std::string& file, Error error) {
+  const auto overrides = OverridesOf(options);
+  if (error.kind == ErrorKind::kFailed || !overrides) return error;
+  const std::string place = PlaceOfMessage(error.message, file, *overrides);
+  if (!place.empty()) error.message = fmt::format("{}: {}", place, error.message);
+  return error;
 }
 
 Status CheckReports(const Options& options) {
@@ -71,7 +83,9 @@ Status CheckReports(const Options& options) {
       (options.json == "-") + (options.trace == "-") + (options.svg == "-") + (options.html == "-");
   if (to_stdout > 1)
     return InvalidInput("only one of --json, --html, --trace and --svg can go to standard output");
-  return Ok();
+  // Of a job on several nodes, or that something else launched, the first one writes them.
+  const bool is_first = options.node_rank.value_or(0) == 0 && (!IsRankOfJob() || IsFirstRankOfJob());
+  return is_first ? CheckOutputFiles(options) : Ok();
 }
 
 Result<Outcome> PredictOutcome(const Options& options, Plan plan) {

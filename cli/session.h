@@ -26,8 +26,11 @@ Result<Scenario> LoadWithOverrides(const Options& options, const std::string& fi
 Result<Plan> CompileBalanced(const Options& options, Scenario scenario);
 Result<Plan> LoadPlan(const Options& options, const std::string& file);
 
-// InvalidInput or Unsupported when the options ask for a report that cannot be made of `scenarios` scenarios.
+// Errors: InvalidInput when the options ask for reports that cannot be made of these files, or that could not be written.
 Status CheckReports(const Options& options);
+
+// The error with the place of the key of the scenario `file` that it begins with, if it does: "FILE:LINE:COLUMN: parallel.data.wrap: …".
+Error Placed(const Options& options, const std::string& file, Error error);
 
 // The prediction of `plan` with the time it took.
 Result<Outcome> PredictOutcome(const Options& options, Plan plan);

@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cli/row_predictions.h"
 #include "cli/session.h"
@@ -8,6 +9,7 @@
 namespace windtunnel {
 
 Result<int> ValidateCommand(const Options& options) {
+  WT_RETURN_IF_ERROR(CheckOutputFiles(options));
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.files));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   if (options.cross_fit) return CrossFit(options, predictor, rows);
@@ -20,7 +22,7 @@ Result<int> ValidateCommand(const Options& options) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ValidationJson(validation)));
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, ValidationSvg(validation)));
   const ErrorStatistics all = StatisticsOf(validation, "");
-  return all.within_tolerance == all.rows ? 0 : kOutsideTolerance;
+  return all.rows > 0 && all.within_tolerance == all.rows ? 0 : kOutsideTolerance;
 }
 
 }  // namespace windtunnel

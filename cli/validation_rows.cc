@@ -1,11 +1,12 @@
 #include "cli/validation_rows.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "base/read_file.h"
+#include "scenarios/suggest.h"
 
 namespace windtunnel {
 namespace {
@@ -29,7 +30,29 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
                       place, found->dump());
 }
 
+// A misspelt quantity would else be one that was not measured.
+Status CheckKnown(const Json& measured, const std::string& place) {
+  static const std::vector<std::string> known = {"step_time_s",
+                                                 "tokens_per_s_per_device",
+                                                 "tflops_per_device",
+                                                 "mfu",
+                                                 "peak_memory_bytes",
+                                                 "device_memory_used_bytes",
+                                                 "flops_convention",
+                                                 "runs",
+                                                 "spread"};
+  for (const auto& [key, value] : measured.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string meant = MeantWord(key, known);
+    return InvalidInput(
+        "{}: unknown key 'measured.{}', {}", place, key,
+        meant.empty() ? "expected " + JoinWithOr(known) : fmt::format("did you mean 'measured.{}'?", meant));
+  }
+  return Ok();
+}
+
 Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::string& place) {
+  WT_RETURN_IF_ERROR(CheckKnown(measured, place));
   PublishedMeasurement result;
   WT_ASSIGN_OR_RETURN(result.step_time_s, Positive(measured, "step_time_s", place));
   WT_ASSIGN_OR_RETURN(result.tokens_per_s_per_device, Positive(measured, "tokens_per_s_per_device", place));
@@ -91,16 +114,13 @@ Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, 
     rows.push_back(std::move(row));
   }
   if (rows.empty())
-    return InvalidInput("{}: is empty, expected validation rows, one JSON object a line", path);
+    return InvalidInput("{}: has no rows, expected validation rows, one JSON object a line", path);
   return rows;
 }
 
 Result<std::vector<ValidationRow>> LoadValidationRows(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return InvalidInput("{}: cannot be read ({}), expected validation rows", path, std::strerror(errno));
-  return ParseValidationRows(text.str(), path);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "validation rows"));
+  return ParseValidationRows(text, path);
 }
 
 Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {

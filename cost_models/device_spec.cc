@@ -155,7 +155,7 @@ FlopRate DeviceSpec::PeakFor(DType dtype) const {
 }
 
 Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& name) {
-  WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name));
+  WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name, "a hardware profile"));
   std::string error;
   Fields fields(document, "$", error);
   std::string schema = fields.String("schema");

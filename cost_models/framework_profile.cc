@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/check.h"
+#include "base/read_file.h"
 #include "cost_models/json_fields.h"
 
 namespace windtunnel {
@@ -82,7 +82,7 @@ std::optional<double> LeastResidual(std::string_view name) {
 }
 
 Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const std::string& name) {
-  WT_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json, name));
+  WT_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json, name, "a framework profile"));
   std::string error;
   Fields fields(document, "$", error);
   const std::string schema = fields.String("schema");
@@ -119,11 +119,8 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
 }
 
 Result<FrameworkProfile> LoadFrameworkProfile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return InvalidInput("{}: cannot be read, expected a framework profile", path);
-  return ParseFrameworkProfile(text.str(), path);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a framework profile"));
+  return ParseFrameworkProfile(text, path);
 }
 
 const FrameworkProfile* EmbeddedFramework(std::string_view name) {

@@ -49,7 +49,7 @@ class DuplicateKeys {
 
 }  // namespace
 
-Result<Json> ParseJson(const std::string& text, const std::string& name) {
+Result<Json> ParseJson(const std::string& text, const std::string& name, std::string_view expected) {
   DuplicateKeys keys;
   try {
     Json json = Json::parse(text, std::ref(keys));
@@ -57,10 +57,9 @@ Result<Json> ParseJson(const std::string& text, const std::string& name) {
       return InvalidInput("{}: the key \"{}\" appears twice in one object", name, keys.duplicate());
     return json;
   } catch (const Json::parse_error& e) {
-    return InvalidInput("{}:{}: is not JSON ({}), expected a hardware profile", name,
-                        LineAndColumn(text, e.byte), e.what());
-  } catch (const Json::exception& e) {  // a number out of range
-    return InvalidInput("{}: is not JSON ({}), expected a hardware profile", name, e.what());
+    return InvalidInput("{}:{}: is not JSON, expected {}", name, LineAndColumn(text, e.byte), expected);
+  } catch (const Json::exception&) {
+    return InvalidInput("{}: has a number out of range, expected {}", name, expected);
   }
 }
 

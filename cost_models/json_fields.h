@@ -1,6 +1,6 @@
 // A strict reader of JSON objects: what is missing, wrong, unknown or there twice is an error that names it by its path.
 //
-//   WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(text, name));
+//   WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(text, name, "a hardware profile"));
 //   std::string error;
 //   Fields fields(document, "$", error);
 //   profile.name = fields.String("name");
@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -24,8 +25,8 @@
 
 namespace windtunnel {
 
-// `name` stands for the file in errors. Errors: InvalidInput, with the place where it is not JSON, or a key that appears twice.
-Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name);
+// `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors: InvalidInput, with the place where it is not JSON, or a key that appears twice.
+Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name, std::string_view expected);
 
 // Reads the fields of one object. The first error is kept in `error` with the field's JSON path ("$.kernels[3].ranks"); after
 // it every read returns a default, so a reader checks once, at its end.

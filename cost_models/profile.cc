@@ -5,10 +5,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "base/digest.h"
+#include "base/read_file.h"
 
 namespace windtunnel {
 namespace {
@@ -63,13 +62,8 @@ void Profile::Put(CollectiveEntry entry) { ReplaceOrAdd(collectives, std::move(e
 void Profile::Put(OutsideAllocatorEntry entry) { ReplaceOrAdd(outside_allocator, std::move(entry)); }
 
 Result<Profile> LoadProfile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    return InvalidInput("{}: cannot be read ({}), expected a hardware profile", path, std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return InvalidInput("{}: cannot be read, expected a hardware profile", path);
-  return ParseProfile(text.str(), path);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a hardware profile"));
+  return ParseProfile(text, path);
 }
 
 Status SaveProfile(const Profile& profile, const std::string& path) {

@@ -87,7 +87,7 @@ Profile ProfileOf(DeviceSpec device) {
 }  // namespace
 
 Result<Profile> ParseProfile(const std::string& json, const std::string& name) {
-  WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name));
+  WT_ASSIGN_OR_RETURN(nlohmann::json document, ParseJson(json, name, "a hardware profile"));
   std::string error;
   Fields fields(document, "$", error);
   std::string schema = fields.String("schema");

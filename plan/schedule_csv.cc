@@ -4,9 +4,9 @@
 #include <charconv>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 
+#include "base/read_file.h"
 #include "plan/schedule_check.h"
 
 namespace windtunnel {
@@ -161,12 +161,8 @@ Result<Schedule> ParseScheduleCsv(const std::string& name, const std::string& te
 }
 
 Result<Schedule> LoadScheduleCsv(const std::string& path, int ranks, int64_t micro_batches) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file)
-    return InvalidInput("{}: cannot be read; expected a pipeline schedule with a row per rank", path);
-  return ParseScheduleCsv(path, text.str(), ranks, micro_batches);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a pipeline schedule with a row per rank"));
+  return ParseScheduleCsv(path, text, ranks, micro_batches);
 }
 
 std::string PrintScheduleCsv(const Schedule& schedule) {

@@ -1,17 +1,13 @@
 #include "runtime/data.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "base/random.h"
+#include "base/read_file.h"
 
 namespace windtunnel {
 namespace {
@@ -132,24 +128,17 @@ class Regression : public DataSource {
   std::vector<float> offsets_;
 };
 
-Result<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return InvalidInput("data: cannot read '{}': {}", path, strerror(errno));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) return InvalidInput("data: cannot read '{}': {}", path, strerror(errno));
-  return text;
-}
-
 Result<std::unique_ptr<DataSource>> MakeTextSource(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
   if (model.vocab < 256)
     return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least 256, is {}",
                         scenario.data, model.vocab);
-  WT_ASSIGN_OR_RETURN(std::string text, ReadText(scenario.data));
-  if (static_cast<int64_t>(text.size()) < model.seq_len + 1)
+  Result<std::string> text = ReadFile(scenario.data, "a text file");
+  if (!text) return InvalidInput("data: {}", text.error().message);
+  if (static_cast<int64_t>(text->size()) < model.seq_len + 1)
     return InvalidInput("data: '{}' has {} bytes; one sample takes model.seq_len + 1 = {}", scenario.data,
-                        text.size(), model.seq_len + 1);
-  return std::make_unique<TextTokens>(std::move(text), model.seq_len);
+                        text->size(), model.seq_len + 1);
+  return std::make_unique<TextTokens>(std::move(*text), model.seq_len);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/json_numbers.h"
+#include "base/read_file.h"
 
 namespace windtunnel {
 namespace {
@@ -210,12 +210,8 @@ std::string Serialize(const Job& job) {
 }
 
 Result<Job> ReadJob(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return InvalidInput("{}: cannot be read, expected a job file written by windtunnel's launcher", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return ParseJob(text.str(), path);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a job file written by windtunnel's launcher"));
+  return ParseJob(text, path);
 }
 
 Status WriteJob(const Job& job, const std::string& path) {

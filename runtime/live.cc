@@ -218,7 +218,8 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   WT_RETURN_IF_ERROR(PrepareRanks(plan_, job, directory.File("job.json"), options_.nodes, host, launch));
   const bool shares_process = SharesProcess(plan_);
   launch.describe_error = [&](int rank) { return DescribeError(rank); };
-  launch.last_op = [&](int rank) {
+  launch.last_op = [&](int rank) -> std::string {
+    if (found_input_wrong_) return "";  // that is not where it went wrong
     return shares_process ? LastOperators(plan_, recorder) : OperatorAt(plan_, rank, recorder.Last(rank));
   };
   if (shares_process) launch.name = [&](int) { return NameOfProcess(plan_); };

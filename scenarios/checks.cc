@@ -6,6 +6,7 @@
 #include <set>
 
 #include "scenarios/defaults.h"
+#include "scenarios/describe.h"
 
 namespace windtunnel {
 namespace {
@@ -344,7 +345,9 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
                scenario.model.experts->count);
 }
 
-void CheckLink(const LinkSpec& link, const std::string& path, Checker& check) {
+void CheckLink(const LinkSpec& link, const std::string& path, const TextRule& kinds, Checker& check) {
+  check.Expect(link.kind.empty() || kinds.Accepts(link.kind), {path + ".kind", path},
+               "{} is '{}', expected {}", path, link.kind, kinds.Expected());
   bool named = !link.kind.empty() || link.gbytes_per_s > 0 || link.gbits_per_nic > 0;
   for (const auto& [key, rate] :
        {std::pair("gbytes_per_s", link.gbytes_per_s), std::pair("gbits_per_nic", link.gbits_per_nic)}) {
@@ -439,8 +442,8 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   } else {
     CheckMlpSplits(scenario, check);
   }
-  CheckLink(scenario.cluster.network.intra_node, "cluster.network.intra_node", check);
-  CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", check);
+  CheckLink(scenario.cluster.network.intra_node, "cluster.network.intra_node", IntraNodeKinds(), check);
+  CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", InterNodeKinds(), check);
   CheckTopology(scenario.cluster.topology, check);
   CheckGraphs(scenario, check);
   CheckWorld(scenario, check);

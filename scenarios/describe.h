@@ -24,10 +24,19 @@
 
 namespace windtunnel {
 
-inline TextRule LinkKinds() {
+// Between devices of one node, and between nodes.
+inline TextRule IntraNodeKinds() {
   return {.other = TextRule::Other::kNothing,
-          .words = {"nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5", "loopback", "infiniband", "roce",
-                    "ethernet", "omnipath", "efa"}};
+          .words = {"nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5", "loopback"}};
+}
+inline TextRule InterNodeKinds() {
+  return {.other = TextRule::Other::kNothing, .words = {"infiniband", "roce", "ethernet", "omnipath", "efa"}};
+}
+// Of a link's own block, which may be either; checks.cc knows which it is.
+inline TextRule LinkKinds() {
+  TextRule rule = IntraNodeKinds();
+  for (const std::string& kind : InterNodeKinds().words) rule.words.push_back(kind);
+  return rule;
 }
 
 inline TextRule TopologyPresets() {
@@ -99,7 +108,7 @@ void Describe(V& v, BatchSpec& batch) {
 template <typename V>
 void Describe(V& v, PrecisionSpec& precision) {
   using P = Precision;
-  v.Word("param", precision.param, {P::kFp32, P::kBf16, P::kFp16, P::kFp8},
+  v.Word("param", precision.param, {P::kFp32, P::kBf16, P::kFp16},
          "gathered and stored for forward (default fp32)");
   v.Word("compute", precision.compute, "what kernels run in (default param)");
   v.Word("reduce", precision.reduce, {P::kFp32, P::kBf16, P::kFp16}, "gradients on the wire (default fp32)");
@@ -208,9 +217,9 @@ void Describe(V& v, LinkSpec& link) {
 template <typename V>
 void Describe(V& v, NetworkSpec& network) {
   v.Text("preset", network.preset, TextRule{}, "a known network; empty by default");
-  v.TextOrBlock("intra_node", "kind", network.intra_node.kind, LinkKinds(), network.intra_node,
+  v.TextOrBlock("intra_node", "kind", network.intra_node.kind, IntraNodeKinds(), network.intra_node,
                 "the link between devices of one node (cpu: default loopback)");
-  v.TextOrBlock("inter_node", "kind", network.inter_node.kind, LinkKinds(), network.inter_node,
+  v.TextOrBlock("inter_node", "kind", network.inter_node.kind, InterNodeKinds(), network.inter_node,
                 "the link between nodes");
   v.Integer("nics_per_node", network.nics_per_node, kRanks, "default 1");
   v.Word("algorithm", network.algorithm,
@@ -288,7 +297,8 @@ void Describe(V& v, ClusterSpec& cluster) {
 template <typename V>
 void Describe(V& v, RunSpec& run) {
   v.Word("backend", run.backend, "communication of a live run (default gloo on a cpu, else nccl)");
-  v.Integer("warmup", run.warmup, kCount, "steps before the measured ones (default 5)");
+  v.Integer("warmup", run.warmup, kCount,
+            "steps before the measured ones (default 5), at least as many as differ from the later ones");
   v.Integer("steps", run.steps, kSize, "measured steps (default 20)");
   v.Integer("seed", run.seed, AtLeast(0), "of weights and data (default 0)");
   v.Flag("pin", run.pin, "pin ranks to cores (default true)");
@@ -325,7 +335,7 @@ void Describe(V& v, ToleranceSpec& tolerance) {
 template <typename V>
 void Describe(V& v, Scenario& scenario) {
   v.Text("name", scenario.name, TextRule{}, "default: the file's name");
-  v.Text("description", scenario.description, TextRule{}, "one line");
+  v.Text("description", scenario.description, TextRule{.is_prose = true}, "one line");
   v.Block("model", scenario.model, "what is trained");
   v.Block("batch", scenario.batch, "of one data-parallel replica");
   v.Block("precision", scenario.precision, "number formats");

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "base/read_file.h"
 #include "scenarios/rules.h"
 #include "scenarios/scalars.h"
 #include "scenarios/yaml_tree.h"
@@ -172,7 +173,7 @@ Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::
 }  // namespace
 
 Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a Hugging Face config.json"));
+  WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, "a Hugging Face config.json"));
   WT_ASSIGN_OR_RETURN(YamlNode root, ParseYaml(text, path));
   if (!root.is_block()) {
     return InvalidInput("{}: the file is {}, expected a JSON object", At(path, root.place), Found(root));

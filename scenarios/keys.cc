@@ -115,14 +115,107 @@ std::vector<std::string> ScenarioKeys() {
   return keys;
 }
 
+namespace {
+
+// What users of PyTorch, Megatron and DeepSpeed type, and where it is here.
+struct Alias {
+  std::string_view name, key;
+};
+constexpr Alias kAliases[] = {
+    {"learning_rate", "optimizer.lr"},
+    {"max_grad_norm", "optimizer.clip_norm"},
+    {"clip_grad", "optimizer.clip_norm"},
+    {"gradient_clipping", "optimizer.clip_norm"},
+    {"betas", "optimizer.beta1"},
+    {"batch_size", "batch.micro"},
+    {"micro_batch_size", "batch.micro"},
+    {"train_micro_batch_size_per_gpu", "batch.micro"},
+    {"per_device_train_batch_size", "batch.micro"},
+    {"grad_accum", "batch.accumulate"},
+    {"gradient_accumulation_steps", "batch.accumulate"},
+    {"micro_batches", "batch.accumulate"},
+    {"num_layers", "model.layers"},
+    {"num_hidden_layers", "model.layers"},
+    {"n_layer", "model.layers"},
+    {"n_layers", "model.layers"},
+    {"hidden_size", "model.hidden"},
+    {"d_model", "model.hidden"},
+    {"dim", "model.hidden"},
+    {"n_embd", "model.hidden"},
+    {"num_heads", "model.heads"},
+    {"num_attention_heads", "model.heads"},
+    {"n_head", "model.heads"},
+    {"n_heads", "model.heads"},
+    {"num_key_value_heads", "model.kv_heads"},
+    {"num_query_groups", "model.kv_heads"},
+    {"n_kv_heads", "model.kv_heads"},
+    {"intermediate_size", "model.ffn"},
+    {"ffn_hidden_size", "model.ffn"},
+    {"vocab_size", "model.vocab"},
+    {"seq_length", "model.seq_len"},
+    {"sequence_length", "model.seq_len"},
+    {"max_position_embeddings", "model.seq_len"},
+    {"block_size", "model.seq_len"},
+    {"n_ctx", "model.seq_len"},
+    {"num_experts", "model.experts.count"},
+    {"moe_router_topk", "model.experts.top_k"},
+    {"dtype", "precision.param"},
+    {"amp", "precision.compute"},
+    {"autocast", "precision.compute"},
+    {"checkpoint_activations", "recompute"},
+    {"activation_checkpointing", "recompute"},
+    {"gradient_checkpointing", "recompute"},
+    {"dp", "parallel.data.size"},
+    {"data_parallel_size", "parallel.data.size"},
+    {"tp", "parallel.tensor.size"},
+    {"tensor_parallel_size", "parallel.tensor.size"},
+    {"tensor_model_parallel_size", "parallel.tensor.size"},
+    {"sequence_parallel", "parallel.tensor.sequence"},
+    {"pp", "parallel.pipeline.size"},
+    {"pipeline_parallel_size", "parallel.pipeline.size"},
+    {"pipeline_model_parallel_size", "parallel.pipeline.size"},
+    {"cp", "parallel.context.size"},
+    {"context_parallel_size", "parallel.context.size"},
+    {"ep", "parallel.expert.size"},
+    {"expert_parallel_size", "parallel.expert.size"},
+    {"expert_model_parallel_size", "parallel.expert.size"},
+    {"strategy", "parallel.data.kind"},
+    {"zero_stage", "parallel.data.kind"},
+    {"sharding_strategy", "parallel.data.sharding"},
+    {"world_size", "cluster.devices_per_node"},
+    {"gpus", "cluster.devices_per_node"},
+    {"gpus_per_node", "cluster.devices_per_node"},
+    {"nproc_per_node", "cluster.devices_per_node"},
+    {"num_nodes", "cluster.nodes"},
+    {"nnodes", "cluster.nodes"},
+    {"max_steps", "run.steps"},
+    {"num_steps", "run.steps"},
+    {"train_iters", "run.steps"},
+    {"warmup_steps", "run.warmup"},
+};
+
+// A key called `name`: below the block at `path`, else anywhere.
+std::string SameName(const std::string& path, const std::string& name) {
+  std::string elsewhere;
+  for (const std::string& key : ScenarioKeys()) {
+    if (key != name && !key.ends_with("." + name)) continue;
+    if (key.starts_with(JoinPath(path, ""))) return key;
+    if (elsewhere.empty()) elsewhere = key;
+  }
+  return elsewhere;
+}
+
+}  // namespace
+
 std::string SuggestKey(const std::string& path, const std::string& unknown,
                        const std::vector<std::string>& known) {
-  std::string nearest = Nearest(unknown, known);
+  const std::string nearest = Nearest(unknown, known);
   if (EditDistance(unknown, nearest) <= 1) return JoinPath(path, nearest);
-  for (const std::string& key : ScenarioKeys()) {
-    if (key == unknown || key.ends_with("." + unknown)) return key;
-  }
-  return JoinPath(path, nearest);
+  for (const Alias& alias : kAliases)
+    if (alias.name == unknown) return std::string(alias.key);
+  if (std::string same = SameName(path, unknown); !same.empty()) return same;
+  const std::string meant = MeantWord(unknown, known);
+  return meant.empty() ? "" : JoinPath(path, meant);
 }
 
 std::string JoinPath(const std::string& path, std::string_view key) {

@@ -10,8 +10,9 @@ namespace windtunnel {
 // Every key by its dotted path, in the order of describe.h: "name", …, "parallel.data.size", ….
 std::vector<std::string> ScenarioKeys();
 
-// What the unknown key of the block at `path` (empty: the top level) was meant to be, as a dotted path: a key
-// of the same name in another block ("model.seq_len"), else the nearest of `known`, the block's own keys.
+// What the unknown key of the block at `path` (empty: the top level) was meant to be, as a dotted path: what PyTorch or Megatron call so
+// ("optimizer.lr" of "learning_rate"), a key of the same name further in or in another block ("model.seq_len"), else one of `known`, the
+// block's own keys, that is near. Empty: none.
 std::string SuggestKey(const std::string& path, const std::string& unknown,
                        const std::vector<std::string>& known);
 

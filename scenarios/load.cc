@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/read_file.h"
 #include "scenarios/checks.h"
 #include "scenarios/defaults.h"
 #include "scenarios/hugging_face.h"
@@ -66,7 +67,7 @@ Result<ModelSpec> BaseModel(const YamlNode& root, const std::string& directory, 
 
 // The framework whose programs stand for those of a framework profile: the word that its `base` is, or begins with ("pytorch_fsdp1").
 Result<Framework> BaseOfProfile(const std::string& path) {
-  WT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, "a framework profile"));
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "a framework profile"));
   WT_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, path));  // JSON is YAML
   if (!root.is_block())
     return InvalidInput("{}: the file is {}, expected a framework profile", At(path, root.place),
@@ -128,7 +129,7 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
 }
 
 Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides) {
-  WT_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, "a scenario file"));
+  WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, "a scenario file"));
   std::string directory = std::filesystem::path(path).parent_path().string();
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, path, directory, overrides));
   scenario.source_file = path;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scenarios/characters.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel {
@@ -55,7 +56,9 @@ Result<Override> ParseOverride(const std::string& text) {
   return Override{std::move(key), text.substr(equals + 1)};
 }
 
-std::string OverrideName(const Override& item) { return fmt::format("--set {}={}", item.key, item.value); }
+std::string OverrideName(const Override& item) {
+  return fmt::format("--set {}={}", Printable(item.key), Printable(item.value));
+}
 
 Status ApplyOverrides(YamlNode& root, const std::vector<Override>& overrides) {
   for (size_t i = 0; i < overrides.size(); ++i) {

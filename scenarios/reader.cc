@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <tuple>
 
 #include "scenarios/keys.h"
 #include "scenarios/suggest.h"
@@ -10,8 +11,9 @@ namespace windtunnel {
 
 const Problem& Problems::First() const {
   WT_CHECK(!all_.empty());
-  return *std::min_element(all_.begin(), all_.end(),
-                           [](const Problem& a, const Problem& b) { return a.place < b.place; });
+  return *std::min_element(all_.begin(), all_.end(), [](const Problem& a, const Problem& b) {
+    return std::tie(a.is_missing, a.place) < std::tie(b.is_missing, b.place);
+  });
 }
 
 std::string ResolvedPath(const std::string& path, const std::string& directory, const Place& place) {
@@ -46,14 +48,16 @@ bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::
 
 void Reader::Require(std::string_view key) {
   if (block_.Find(key) != nullptr) return;
-  problems_.Add(block_.place, fmt::format("{} is missing, expected a value", PathOf(key)));
+  problems_.AddMissing(block_.place, fmt::format("{} is missing, expected a value", PathOf(key)));
 }
 
 void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
-    problems_.Add(key.place, fmt::format("unknown key {}, did you mean '{}'?", Quoted(PathOf(key.name)),
-                                         SuggestKey(path_, key.name, known_)));
+    const std::string meant = SuggestKey(path_, key.name, known_);
+    const std::string hint =
+        meant.empty() ? "expected " + JoinWithOr(known_) : fmt::format("did you mean '{}'?", meant);
+    problems_.Add(key.place, fmt::format("unknown key {}, {}", Quoted(PathOf(key.name)), hint));
   }
 }
 
@@ -158,9 +162,13 @@ void Reader::ReadInto(const YamlNode& node, const std::string& path, std::string
                       const TextRule& rule) {
   Reading<std::string> text = ReadText(node);
   // A closed list of words is the better hint, even where the value is no text at all.
-  bool has_words = rule.other != TextRule::Other::kAnything;
-  if (!text) return Fail(node, path, has_words ? rule.Expected() : text.error());
+  const bool has_words = rule.other != TextRule::Other::kAnything;
+  if (has_words && !(text && rule.Accepts(*text)))
+    return FailWords(node, path, rule.words, rule.other == TextRule::Other::kCsvFile ? kCsvFile : "");
+  if (!text) return Fail(node, path, text.error());
   if (!rule.Accepts(*text)) return Fail(node, path, rule.Expected());
+  if (!rule.is_prose && text->find_first_of("\n\t") != std::string::npos)
+    return Fail(node, path, "text on one line, without tabs");
   value = *text;
 }
 
@@ -173,8 +181,12 @@ void Reader::ReadPath(const YamlNode& node, const std::string& path, std::string
   value = is_word ? text : ResolvedPath(text, directory_, node.place);
 }
 
-void Reader::FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words) {
-  Fail(node, path, JoinWithOr(words));
+void Reader::FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words,
+                       const std::string& or_else) {
+  std::vector<std::string> choices = words;
+  if (!or_else.empty()) choices.push_back(or_else);
+  const std::string meant = node.is_scalar() ? MeantWord(node.text, words) : "";
+  Fail(node, path, JoinWithOr(choices) + (meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));
 }
 
 }  // namespace windtunnel

@@ -20,12 +20,15 @@ namespace windtunnel {
 struct Problem {
   Place place;
   std::string message;
+  bool is_missing = false;  // there is no such key; `place` is its block's
 };
 
-// Collects problems; the first in the order of the file counts, overrides come after the file.
+// Collects problems; the first in the order of the file counts, overrides come after the file, and keys that are missing after both:
+// a misspelt key explains the one that is not there.
 class Problems {
  public:
   void Add(Place place, std::string message) { all_.push_back({place, std::move(message)}); }
+  void AddMissing(Place place, std::string message) { all_.push_back({place, std::move(message), true}); }
   bool empty() const { return all_.empty(); }
   // REQUIRES: !empty()
   const Problem& First() const;
@@ -170,10 +173,10 @@ class Reader {
       }
       words.emplace_back(entry.word);
     }
-    if (!or_else.empty()) words.push_back(or_else);
-    FailWords(node, path, words);
+    FailWords(node, path, words, or_else);
   }
-  void FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words);
+  void FailWords(const YamlNode& node, const std::string& path, const std::vector<std::string>& words,
+                 const std::string& or_else);
 
   const YamlNode& block_;
   std::string path_;

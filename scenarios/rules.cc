@@ -26,7 +26,7 @@ std::string TextRule::Expected() const {
   if (other == Other::kAnything)
     return words.empty() ? "text" : fmt::format("a name such as {}", words.front());
   std::vector<std::string> choices = words;
-  if (other == Other::kCsvFile) choices.push_back("a .csv file");
+  if (other == Other::kCsvFile) choices.push_back(kCsvFile);
   return JoinWithOr(choices);
 }
 

@@ -35,10 +35,13 @@ inline constexpr Bounds kRanks = From(1, 1048576);
 inline constexpr Bounds kRate = From(0, 1e9);
 inline constexpr Bounds kMicroseconds = From(0, 1e9);
 
+inline constexpr char kCsvFile[] = "a .csv file";
+
 // Which text is accepted: the words, and beside them what `other` says.
 struct TextRule {
   enum class Other { kNothing, kAnything, kCsvFile } other = Other::kAnything;
-  std::vector<std::string> words;  // with kAnything: examples
+  std::vector<std::string> words = {};  // with kAnything: examples
+  bool is_prose = false;                // may have newlines and tabs
 
   bool Accepts(const std::string& text) const;
   // "a, b or c", "a, b or a .csv file", "text".

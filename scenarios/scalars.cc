@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "scenarios/characters.h"
+
 namespace windtunnel {
 namespace {
 
@@ -46,6 +48,13 @@ std::string WithoutDecoration(const std::string& text) {
   return plain != text && IsInteger(plain) ? plain : "";
 }
 
+bool IsBoolean(std::string_view text) { return text == "true" || text == "false"; }
+
+// What to add to "expected …" where the value would do if it were not text.
+std::string WithoutQuotes(const YamlNode& node, bool would_do) {
+  return node.is_scalar() && node.quoted && would_do ? " without quotes" : "";
+}
+
 }  // namespace
 
 bool IsNumber(std::string_view text) {
@@ -66,7 +75,7 @@ bool IsNumber(std::string_view text) {
 
 Reading<int64_t> ReadInteger(const YamlNode& node) {
   const std::string expected = "a whole number";
-  if (!node.is_plain()) return tl::unexpected(expected);
+  if (!node.is_plain()) return tl::unexpected(expected + WithoutQuotes(node, IsNumber(node.text)));
   if (!IsInteger(node.text)) {
     std::string plain = WithoutDecoration(node.text);
     return tl::unexpected(plain.empty() ? expected : fmt::format("{} in digits only ({})", expected, plain));
@@ -81,7 +90,7 @@ Reading<int64_t> ReadInteger(const YamlNode& node) {
 Reading<double> ReadNumber(const YamlNode& node) {
   if (!node.is_plain() || !IsNumber(node.text)) {
     std::string plain = node.is_plain() ? WithoutDecoration(node.text) : "";
-    return tl::unexpected(plain.empty() ? std::string("a number")
+    return tl::unexpected(plain.empty() ? "a number" + WithoutQuotes(node, IsNumber(node.text))
                                         : fmt::format("a number without separators ({})", plain));
   }
   std::string_view text = WithoutPlus(node.text);
@@ -94,14 +103,15 @@ Reading<double> ReadNumber(const YamlNode& node) {
 Reading<bool> ReadBoolean(const YamlNode& node) {
   if (node.is_plain() && node.text == "true") return true;
   if (node.is_plain() && node.text == "false") return false;
-  return tl::unexpected(std::string("true or false"));
+  return tl::unexpected("true or false" + WithoutQuotes(node, IsBoolean(node.text)));
 }
 
 Reading<std::string> ReadText(const YamlNode& node) {
   if (!node.is_scalar()) return tl::unexpected(std::string("text"));
-  if (!node.quoted && (IsNumber(node.text) || node.text == "true" || node.text == "false")) {
+  if (!node.quoted && (IsNumber(node.text) || IsBoolean(node.text))) {
     return tl::unexpected(fmt::format("text (write \"{}\")", node.text));
   }
+  if (HasControlCharacters(node.text)) return tl::unexpected(std::string("text without control characters"));
   return node.text;
 }
 

@@ -1,10 +1,27 @@
 #include "scenarios/suggest.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace windtunnel {
+namespace {
+
+// PyTorch's, DeepSpeed's and Megatron's words for ours.
+constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
+    {"float32", "fp32"},    {"float", "fp32"},      {"bfloat16", "bf16"}, {"float16", "fp16"},
+    {"half", "fp16"},       {"float8", "fp8"},      {"zero3", "fsdp"},    {"fully_shard", "fsdp"},
+    {"dataparallel", "dp"}, {"distributed", "ddp"}, {"torch", "pytorch"}, {"ib", "infiniband"}};
+
+std::string InLowerCase(std::string_view word) {
+  std::string lower(word);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return lower;
+}
+
+}  // namespace
 
 int EditDistance(std::string_view a, std::string_view b) {
   // distance[i][j]: between the first i characters of a and the first j of b.
@@ -39,6 +56,24 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
     least = distance;
   }
   return known[nearest];
+}
+
+std::string MeantWord(std::string_view word, const std::vector<std::string>& known) {
+  const std::string lower = InLowerCase(word);
+  const auto is_known = [&](std::string_view other) {
+    return std::find(known.begin(), known.end(), other) != known.end();
+  };
+  if (is_known(lower)) return lower;
+  for (const auto& [other, ours] : kOtherSpellings)
+    if (other == lower && is_known(ours)) return std::string(ours);
+  constexpr size_t kShortestBeginning = 3;
+  const auto begins = [&](const std::string& other) { return other.starts_with(lower); };
+  const auto longer = std::find_if(known.begin(), known.end(), begins);
+  if (lower.size() >= kShortestBeginning && longer != known.end()) return *longer;
+  if (known.empty()) return "";
+  const std::string nearest = Nearest(lower, known);
+  const size_t letters = std::max(lower.size(), nearest.size());
+  return EditDistance(lower, nearest) <= static_cast<int>(2 * letters / 5) ? nearest : "";
 }
 
 std::string JoinWithOr(const std::vector<std::string>& words) {

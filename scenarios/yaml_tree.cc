@@ -6,11 +6,11 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
+
+#include "scenarios/characters.h"
 
 namespace windtunnel {
 namespace {
@@ -25,15 +25,31 @@ constexpr int kMaxNodes = 100'000;
 // Fit for a message: control characters escaped, cut after 80 bytes (between characters of UTF-8).
 std::string OneLine(std::string_view text) {
   constexpr size_t kLongest = 80;
-  std::string line;
-  for (char c : text) {
-    auto byte = static_cast<unsigned char>(c);
-    bool starts_character = (byte & 0xC0) != 0x80;
-    if (line.size() >= kLongest && starts_character) return line + "...";
-    bool is_control = byte < 0x20 || byte == 0x7f;
-    line += is_control ? (c == '\n' ? "\\n" : fmt::format("\\x{:02x}", byte)) : std::string(1, c);
+  size_t end = std::min(kLongest, text.size());
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+  return Printable(text.substr(0, end)) + (end < text.size() ? "..." : "");
+}
+
+// Whether the scalar at `begin` is in quotes that nothing ends: yaml-cpp takes the rest of the file for it.
+bool IsUnterminated(std::string_view text, size_t begin) {
+  if (begin < text.size() && text[begin] == '&')  // its anchor
+    begin = text.find_first_not_of(" \t\r\n", text.find_first_of(" \t\r\n", begin));
+  if (begin >= text.size() || (text[begin] != '"' && text[begin] != '\'')) return false;
+  const char quote = text[begin];
+  for (size_t i = begin + 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') ++i;
+    else if (quote == '\'' && text.substr(i).starts_with("''")) ++i;
+    else if (text[i] == quote) return false;
   }
-  return line;
+  return true;
+}
+
+// Where byte `offset` of `text` stands.
+Place PlaceOfByte(std::string_view text, size_t offset, int source) {
+  const std::string_view before = text.substr(0, offset);
+  const size_t line = before.rfind('\n');
+  return {source, static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1,
+          static_cast<int>(offset - (line == std::string_view::npos ? 0 : line + 1)) + 1};
 }
 
 struct Problem {
@@ -45,7 +61,7 @@ struct Problem {
 // half-way.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(int source) : source_(source) {}
+  TreeBuilder(std::string_view text, int source) : text_(text), source_(source) {}
 
   const std::optional<Problem>& problem() const { return problem_; }
   // Where the document starts, if there is one.
@@ -64,6 +80,8 @@ class TreeBuilder : public YAML::EventHandler {
     Begin(mark, tag, anchor, YamlNode::Kind::kScalar);
     open_.back().node.text = value;
     open_.back().node.quoted = tag == "!";
+    if (tag == "!" && mark.pos >= 0 && IsUnterminated(text_, static_cast<size_t>(mark.pos)))
+      Fail(PlaceOf(mark), "a quote is opened and not closed, expected it at the end of the text");
     End();
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -159,6 +177,7 @@ class TreeBuilder : public YAML::EventHandler {
     block.has_key = false;
   }
 
+  std::string_view text_;
   int source_;
   int node_count_ = 0;
   std::optional<Place> document_;
@@ -168,8 +187,22 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode root_;
 };
 
-// yaml-cpp's own words, with its place.
-Problem SyntaxProblem(const std::string& words, Place place) {
+// Where a line up to `last` is indented by a tab.
+std::optional<Place> IndentingTab(std::string_view text, const Place& last) {
+  Place place = {last.source, 1, 1};
+  for (size_t begin = 0; place.line <= last.line && begin < text.size(); ++place.line) {
+    const size_t indent = text.find_first_not_of(' ', begin);
+    if (indent == std::string_view::npos) return std::nullopt;
+    place.column = static_cast<int>(indent - begin) + 1;
+    if (text[indent] == '\t') return place;
+    begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
+  }
+  return std::nullopt;
+}
+
+// yaml-cpp's own words, with its place; but it has none for tabs.
+Problem SyntaxProblem(std::string_view text, const std::string& words, Place place) {
+  if (const auto tab = IndentingTab(text, place)) return {*tab, "a tab indents the line, expected spaces"};
   return {place, fmt::format("not valid YAML ({}), expected \"key: value\" lines", OneLine(words))};
 }
 
@@ -178,14 +211,14 @@ struct Parsed {
   std::optional<Problem> problem;
 };
 
-Parsed ParseOneDocument(const std::string& text, int source) {
+Parsed ParseOneDocument(std::string_view text, int source) {
   try {
-    std::istringstream stream(text);
+    std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
-    TreeBuilder builder(source);
+    TreeBuilder builder(text, source);
     parser.HandleNextDocument(builder);
     if (builder.problem()) return {{}, builder.problem()};
-    TreeBuilder second(source);
+    TreeBuilder second(text, source);
     if (parser.HandleNextDocument(second)) {
       return {{},
               Problem{second.document().value_or(Place{source, 1, 1}),
@@ -197,9 +230,9 @@ Parsed ParseOneDocument(const std::string& text, int source) {
             Problem{AsPlace(error.mark, source),
                     "values nested too deeply, expected at most a few hundred levels"}};
   } catch (const YAML::Exception& error) {
-    return {{}, SyntaxProblem(error.msg, AsPlace(error.mark, source))};
+    return {{}, SyntaxProblem(text, error.msg, AsPlace(error.mark, source))};
   } catch (const std::exception& error) {
-    return {{}, SyntaxProblem(error.what(), {source, 1, 1})};
+    return {{}, SyntaxProblem(text, error.what(), {source, 1, 1})};
   }
 }
 
@@ -248,23 +281,13 @@ std::string At(std::string_view name, const Place& place) {
 }
 
 Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int source) {
-  Parsed parsed = ParseOneDocument(text, source);
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (const size_t end = Utf8Prefix(text); end < text.size())
+    return InvalidInput("{}: not UTF-8, expected text in UTF-8", At(name, PlaceOfByte(text, end, source)));
+  Parsed parsed = ParseOneDocument(
+      std::string_view(text).substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0), source);
   if (parsed.problem) return InvalidInput("{}: {}", At(name, parsed.problem->place), parsed.problem->what);
   return std::move(parsed.root);
-}
-
-Result<std::string> ReadTextFile(const std::string& path, std::string_view expected) {
-  std::error_code ignored;
-  std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (!std::filesystem::exists(status)) return InvalidInput("{}: no such file, expected {}", path, expected);
-  if (std::filesystem::is_directory(status))
-    return InvalidInput("{}: a directory, expected {}", path, expected);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  // operator<< of an empty buffer sets failbit, which is no error here.
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) return InvalidInput("{}: cannot be read, expected {}", path, expected);
-  return text.str();
 }
 
 }  // namespace windtunnel

@@ -60,11 +60,7 @@ std::string At(std::string_view name, const Place& place);
 
 // Reads exactly one document; `name` stands for it in messages, and every place in the tree gets `source`.
 // Errors: InvalidInput "NAME:LINE:COLUMN: …" for syntax, a duplicate key, a key that is not text, a tag, a
-// second document, or aliases that unfold into more than 100,000 values.
+// second document, a quote that is not closed, bytes that are no UTF-8, or aliases that unfold into more than 100,000 values.
 Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int source = 0);
-
-// A file's text. Errors: InvalidInput when it is missing, a directory, or cannot be read; `expected` says
-// what should have been there ("a scenario file").
-Result<std::string> ReadTextFile(const std::string& path, std::string_view expected);
 
 }  // namespace windtunnel

@@ -1,5 +1,7 @@
 #include "sim/search/space.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -249,7 +251,12 @@ Result<SearchSpace> EnumerateSpace(const Scenario& scenario) {
         "{}: search is missing, expected a block of ranges such as {{tensor: [1, 2, 4], micro: [1, 2]}}",
         scenario.source_file.empty() ? scenario.name : scenario.source_file);
   }
-  return Enumeration(scenario).Run();
+  SearchSpace space = Enumeration(scenario).Run();
+  if (!space.legal.empty()) return space;
+  std::vector<std::string> reasons;
+  for (const auto& [reason, count] : space.illegal) reasons.push_back(fmt::format("{} ({})", reason, count));
+  return InvalidInput("search: none of {} combinations is legal: {}", space.combinations,
+                      fmt::join(reasons, ", "));
 }
 
 namespace {

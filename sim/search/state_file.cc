@@ -5,10 +5,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <string_view>
 #include <utility>
+
+#include "base/read_file.h"
 
 namespace windtunnel {
 namespace {
@@ -60,8 +61,9 @@ struct Contents {
 
 Result<Contents> ReadContents(const std::string& path, const std::string& header) {
   std::string text;
-  if (std::ifstream in(path, std::ios::binary); in)
-    text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  if (std::error_code error; std::filesystem::exists(path, error)) {
+    WT_ASSIGN_OR_RETURN(text, ReadFile(path, "the state of a search"));
+  }
   Contents contents;
   if (header.starts_with(text)) return contents;  // a header that was cut short says nothing
   if (!text.starts_with(header))

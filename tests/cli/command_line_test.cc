@@ -79,6 +79,13 @@ TEST(ParseCommandLine, PrintsTheHelpOfOneCommand) {
   EXPECT_NE(options->text.find("--recalibrate"), std::string::npos);
 }
 
+TEST(ParseCommandLine, HelpSaysHowManyAreTaken) {
+  const std::string predict = ParseCommandLine({"predict", "--help"})->text;
+  EXPECT_EQ(predict.find("..."), std::string::npos) << predict;
+  EXPECT_NE(ParseCommandLine({"compare", "--help"})->text.find("SCENARIO..."), std::string::npos);
+  EXPECT_NE(ParseCommandLine({"profile", "check", "--help"})->text.find("exit status 3"), std::string::npos);
+}
+
 TEST(ParseCommandLine, TakesWhatARunDoesBesideItsSteps) {
   auto options =
       ParseCommandLine({"run", "f", "--checkpoint-dir", "d", "--checkpoint-every", "10", "--resume",
@@ -103,7 +110,13 @@ TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
   EXPECT_NE(ErrorOf({"predict", "x", "y"}).find("`windtunnel predict` takes one file, 2 were given"),
             std::string::npos);
   EXPECT_NE(ErrorOf({"predict", "x", "--jsn", "y"}).find("--jsn"), std::string::npos);
-  EXPECT_NE(ErrorOf({"predict", "x", "--seed", "many"}).find("seed"), std::string::npos);
+  EXPECT_EQ(
+      ErrorOf({"predict", "x", "--seed", "many"}),
+      "--seed: 'many' is no whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
+  EXPECT_EQ(
+      ErrorOf({"predict", "x", "--seed", "-1"}),
+      "--seed: '-1' is no whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
+  EXPECT_EQ(ErrorOf({"predict", "x", "--json", ""}), "--json is empty (see `windtunnel predict --help`)");
   EXPECT_NE(ErrorOf({"profile"}).find("subcommand"), std::string::npos);
 }
 

@@ -97,6 +97,6 @@ wait
 [ -s "$work/joined1.txt" ] && fail "rank 1 says: $(cat "$work/joined1.txt")"
 
 "$windtunnel" run "$work/tiny.yaml" --tensorboard /dev/null/logs > /dev/null 2> "$work/err.txt"
-[ $? = 1 ] || fail "a directory that cannot be must give exit status 1"
-grep -q '/dev/null/logs: cannot create the directory' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+[ $? = 2 ] || fail "a directory that cannot be must give exit status 2"
+grep -q -e '--tensorboard: /dev/null/logs: cannot be written' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
 echo "all claims hold"

@@ -27,10 +27,12 @@ TEST(ValidationRows, AreOneObjectALine) {
 }
 
 TEST(ValidationRows, NameTheLineThatIsWrong) {
-  EXPECT_EQ(ErrorOf(""), "rows.jsonl: is empty, expected validation rows, one JSON object a line");
+  EXPECT_EQ(ErrorOf(""), "rows.jsonl: has no rows, expected validation rows, one JSON object a line");
   EXPECT_EQ(ErrorOf("\n{\"id\": "), "rows.jsonl:2:1: is not a JSON object, expected a validation row");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\"}"),
             "rows.jsonl:1:1: has no object 'scenario', expected id, source, scenario and measured");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"stp_time_s\": 1}}"),
+            "rows.jsonl:1:1: unknown key 'measured.stp_time_s', did you mean 'measured.step_time_s'?");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": -1}}"),
             "rows.jsonl:1:1: measured.mfu is -1, expected a positive number");
   EXPECT_EQ(

@@ -6,34 +6,8 @@ windtunnel=$1
 work=${TEST_TMPDIR:?}
 XDG_CACHE_HOME=$work/cache
 export XDG_CACHE_HOME
-failures=0
 
-# expect STATUS PATTERN ARGUMENTS…: the exit status, and a line of the output that matches.
-expect() {
-  status=$1
-  pattern=$2
-  shift 2
-  output=$("$windtunnel" "$@" 2>&1)
-  found=$?
-  if [ "$found" != "$status" ]; then
-    echo "FAILED: windtunnel $*: exit status $found, expected $status: $output"
-    failures=$((failures + 1))
-  elif ! printf '%s\n' "$output" | grep -q -e "$pattern"; then
-    echo "FAILED: windtunnel $*: expected '$pattern' in: $output"
-    failures=$((failures + 1))
-  fi
-}
-
-# expect_line STATUS PATTERN ARGUMENTS…: the same, and the error is a single line.
-expect_line() {
-  expect "$@"
-  shift 2
-  lines=$("$windtunnel" "$@" 2>&1 >/dev/null | wc -l)
-  if [ "$lines" != 1 ]; then
-    echo "FAILED: windtunnel $*: $lines lines on standard error, expected 1"
-    failures=$((failures + 1))
-  fi
-}
+. "$(dirname "$0")/expect.sh"
 
 cat > "$work/mlp.yaml" << 'SCENARIO'
 name: tiny
@@ -125,8 +99,9 @@ SCENARIO
 expect 0 'the fastest' search "$work/search.yaml" --top 3 --quick
 expect 0 'the fastest again: windtunnel predict SCENARIO --set parallel.data.kind=' search "$work/search.yaml" --top 3 --quick
 # The best one again, by the overrides that it is given with.
+missed=0
 "$windtunnel" search "$work/search.yaml" -q --json "$work/found.json" > /dev/null
-python3 - "$windtunnel" "$work" << 'PYTHON' || fail 'the best of a search is not its own prediction'
+python3 - "$windtunnel" "$work" << 'PYTHON' || missed=1
 import json, subprocess, sys
 windtunnel, work = sys.argv[1:]
 best = json.load(open(work + "/found.json"))["best"]
@@ -135,7 +110,8 @@ subprocess.run([windtunnel, "predict", work + "/search.yaml", "-q", "--json", wo
 again = json.load(open(work + "/again.json"))["predicted"]
 assert again["step_time_s"]["p50"] == best["step_time_s"], (again["step_time_s"], best["step_time_s"])
 PYTHON
-expect 1 'none of 20 legal configurations can be trained' search "$work/search.yaml" -q \
+[ "$missed" = 0 ] || { echo 'FAILED: the best of a search is not its own prediction'; failures=$((failures + 1)); }
+expect 1 'none of 20 legal configurations can be trained: 20 need more memory' search "$work/search.yaml" -q \
   --set model.seq_len=65536 --set batch.micro=1024 --set model.layers=4
 without_times() { grep -v -e '"wall_s"' -e '"configurations_per.*s"' -e '"resumed"' -e '"full_s"' "$1"; }
 "$windtunnel" search "$work/search.yaml" -q --json "$work/whole.json" --state "$work/state" > /dev/null
@@ -164,7 +140,7 @@ row() {
 }
 { row tolerant a100-sxm-80g 1 && row unknown nonsense-gpu 1; } > "$work/tolerant.jsonl"
 row strict a100-sxm-80g 0.1 > "$work/strict.jsonl"
-expect 0 'refused: no profile named' validate "$work/tolerant.jsonl"
+expect 0 "refused: cluster.device is 'nonsense-gpu'" validate "$work/tolerant.jsonl"
 expect 0 '^tolerant  *1  *1 ' validate "$work/tolerant.jsonl"
 expect 3 '^strict .*step time .*-100.0 %' validate "$work/strict.jsonl"
 expect 3 '"schema": "windtunnel/validation/1"' validate "$work/strict.jsonl" --json -

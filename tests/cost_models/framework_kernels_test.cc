@@ -162,6 +162,7 @@ TEST(FrameworkProfile, EveryKnownOneParses) {
 
 TEST(FrameworkProfile, ErrorsNameTheField) {
   auto message = [](const char* text) { return ParseFrameworkProfile(text, "f.json").error().message; };
+  EXPECT_EQ(message("{\n  oops"), "f.json:2:3: is not JSON, expected a framework profile");
   EXPECT_EQ(message(R"({"schema": "windtunnel/framework/1", "name": "x", "forward_ms": 3, "sources": {}})"),
             "f.json: $.forward_ms is not a field of this schema");
   EXPECT_EQ(message(R"({"schema": "windtunnel/device/1", "name": "x", "sources": {}})"),

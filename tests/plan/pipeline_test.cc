@@ -118,6 +118,9 @@ TEST(Pipeline, SaysWhatAScheduleNeeds) {
             "pipeline ranks, 4, but "
             "there are 2 "
             "(batch.accumulate)");
+  EXPECT_EQ(ErrorOf(Pipelined("interleaved", 2, 1, 4)),
+            "parallel.pipeline.schedule: pipeline schedule interleaved has two or more stages per rank, but "
+            "virtual_stages is 1");
   Scenario megatron = Pipelined("1f1b", 4, 1, 2);
   megatron.framework = Framework::kMegatron;
   EXPECT_EQ(ErrorOf(megatron), "");

@@ -59,7 +59,9 @@ TEST(ScheduleCsv, SavesAndLoadsAFile) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->ranks, schedule.ranks);
   EXPECT_EQ(LoadScheduleCsv(path + ".none", 2, 4).error().message,
-            path + ".none: cannot be read; expected a pipeline schedule with a row per rank");
+            path +
+                ".none: cannot be read (No such file or directory), expected a pipeline schedule with a row "
+                "per rank");
 }
 
 TEST(ScheduleCsv, PointsAtTheOffendingCell) {

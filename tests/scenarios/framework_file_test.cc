@@ -53,7 +53,8 @@ TEST(FrameworkFile, MayBeSetFromTheCommandLine) {
 
 TEST(FrameworkFile, ErrorsNameTheKeyAndTheFile) {
   EXPECT_EQ(MessageOf(std::string(kGpt) + "framework: mine.json\n"),
-            "s.yaml:2:12: framework: /somewhere/mine.json: no such file, expected a framework profile");
+            "s.yaml:2:12: framework: /somewhere/mine.json: cannot be read (No such file or directory), "
+            "expected a framework profile");
   const std::string path = Write("{\"base\": \"jax\"}");
   EXPECT_EQ(
       MessageOf(std::string(kGpt) + "framework: " + path + "\n"),

@@ -176,7 +176,8 @@ TEST(HuggingFace, Qwen2HasBiasesThatNoModelHereHas) {
 
 TEST(HuggingFace, AMissingFileIsReportedWithThePlaceOfTheKey) {
   EXPECT_EQ(MessageOf("model: {config: nowhere.json}\n"),
-            "s.yaml:1:17: model.config: /somewhere/nowhere.json: no such file, expected a Hugging Face "
+            "s.yaml:1:17: model.config: /somewhere/nowhere.json: cannot be read (No such file or directory), "
+            "expected a Hugging Face "
             "config.json");
 }
 

@@ -35,7 +35,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:1:8: not valid YAML (illegal map value), expected \"key: value\" lines"},
         Mistake{std::string(2000, '['),
                 "s.yaml:1:1: values nested too deeply, expected at most a few hundred levels"},
-        Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"}));
+        Mistake{"name: a\n", "s.yaml:1:1: model is missing, expected a value"},
+        Mistake{Mlp("name: \"abc\nbatch: {micro: 2}\n"),
+                "s.yaml:2:7: a quote is opened and not closed, expected it at the end of the text"},
+        Mistake{Mlp("name: &n 'it''s\n"),
+                "s.yaml:2:7: a quote is opened and not closed, expected it at the end of the text"},
+        Mistake{"model:\n\tpreset: gpt2-124m\n", "s.yaml:2:1: a tab indents the line, expected spaces"},
+        Mistake{"batch:\n  micro: 1\n \taccumulate: 2\n",
+                "s.yaml:3:2: a tab indents the line, expected spaces"},
+        Mistake{Mlp("name: caf\xE9\n"), "s.yaml:2:10: not UTF-8, expected text in UTF-8"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Keys, Mistakes,
@@ -44,6 +52,19 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("batch:\n  mirco: 1\n"),
                 "s.yaml:3:3: unknown key 'batch.mirco', did you mean 'batch.micro'?"},
         Mistake{Mlp("seq_len: 128\n"), "s.yaml:2:1: unknown key 'seq_len', did you mean 'model.seq_len'?"},
+        Mistake{Mlp("optimizer: {learning_rate: 1}\n"),
+                "s.yaml:2:13: unknown key 'optimizer.learning_rate', did you mean 'optimizer.lr'?"},
+        Mistake{Mlp("parallel: {kind: ddp}\n"),
+                "s.yaml:2:12: unknown key 'parallel.kind', did you mean 'parallel.data.kind'?"},
+        Mistake{Mlp("parallel: {tp: 2}\n"),
+                "s.yaml:2:12: unknown key 'parallel.tp', did you mean 'parallel.tensor.size'?"},
+        Mistake{Mlp("batch: {size: 2, epochs: 3}\n"),
+                "s.yaml:2:9: unknown key 'batch.size', did you mean 'parallel.data.size'?"},
+        Mistake{Mlp("batch: {foo: 2}\n"),
+                "s.yaml:2:9: unknown key 'batch.foo', expected micro or accumulate"},
+        // The misspelt key is why the other one is missing.
+        Mistake{"name: a\nmodle: {preset: gpt2-124m}\n",
+                "s.yaml:2:1: unknown key 'modle', did you mean 'model'?"},
         Mistake{Mlp("batch: {recompute: full}\n"),
                 "s.yaml:2:9: unknown key 'batch.recompute', did you mean 'recompute'?"},
         Mistake{Mlp("batch: {micro: 1}\nbatch: {micro: 2}\n"),
@@ -58,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
     Numbers, Mistakes,
     testing::Values(
         Mistake{Mlp("batch: {micro: two}\n"), "s.yaml:2:16: batch.micro is 'two', expected a whole number"},
-        Mistake{Mlp("batch: {micro: \"2\"}\n"), "s.yaml:2:16: batch.micro is '2', expected a whole number"},
+        Mistake{Mlp("batch: {micro: \"2\"}\n"),
+                "s.yaml:2:16: batch.micro is '2', expected a whole number without quotes"},
         Mistake{Mlp("batch: {micro: 2.0}\n"), "s.yaml:2:16: batch.micro is '2.0', expected a whole number"},
         Mistake{Mlp("batch: {micro: 1e3}\n"), "s.yaml:2:16: batch.micro is '1e3', expected a whole number"},
         Mistake{Mlp("batch: {micro: 1_000}\n"),
@@ -81,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("batch: {accumulate: -4}\n"),
                 "s.yaml:2:21: batch.accumulate is '-4', expected at least 1"},
         Mistake{Mlp("optimizer: {lr: fast}\n"), "s.yaml:2:17: optimizer.lr is 'fast', expected a number"},
+        Mistake{Mlp("optimizer: {lr: '1'}\n"),
+                "s.yaml:2:17: optimizer.lr is '1', expected a number without quotes"},
         Mistake{Mlp("optimizer: {lr: .inf}\n"), "s.yaml:2:17: optimizer.lr is '.inf', expected a number"},
         Mistake{Mlp("optimizer: {lr: 1e999}\n"),
                 "s.yaml:2:17: optimizer.lr is '1e999', expected a number in the range of a double"},
@@ -101,16 +125,27 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("run: {pin: off}\n"), "s.yaml:2:12: run.pin is 'off', expected true or false"},
         Mistake{Mlp("run: {pin: True}\n"), "s.yaml:2:12: run.pin is 'True', expected true or false"},
         Mistake{Mlp("run: {pin: 1}\n"), "s.yaml:2:12: run.pin is '1', expected true or false"},
-        Mistake{Mlp("run: {pin: \"true\"}\n"), "s.yaml:2:12: run.pin is 'true', expected true or false"},
+        Mistake{Mlp("run: {pin: \"true\"}\n"),
+                "s.yaml:2:12: run.pin is 'true', expected true or false without quotes"},
         Mistake{Mlp("name: 405\n"), "s.yaml:2:7: name is '405', expected text (write \"405\")"},
         Mistake{Mlp("optimizer: {kind: adamx}\n"),
-                "s.yaml:2:19: optimizer.kind is 'adamx', expected sgd, adam or adamw"},
+                "s.yaml:2:19: optimizer.kind is 'adamx', expected sgd, adam or adamw (did you mean 'adam'?)"},
         Mistake{Mlp("recompute: no\n"),
                 "s.yaml:2:12: recompute is 'no', expected none, selective, selective_op or full"},
-        Mistake{Mlp("precision: {param: tf32}\n"),
-                "s.yaml:2:20: precision.param is 'tf32', expected fp32, bf16, fp16 or fp8"},
+        Mistake{
+            Mlp("precision: {param: bfloat16}\n"),
+            "s.yaml:2:20: precision.param is 'bfloat16', expected fp32, bf16 or fp16 (did you mean 'bf16'?)"},
+        Mistake{
+            Mlp("parallel: {data: {kind: DDP}}\n"),
+            "s.yaml:2:25: parallel.data.kind is 'DDP', expected none, dp, ddp, zero1, zero2 or fsdp (did you "
+            "mean 'ddp'?)"},
+        Mistake{Mlp("name: \"a\\e[31m\"\n"),
+                "s.yaml:2:7: name is 'a\\x1b[31m', expected text without control characters"},
+        Mistake{Mlp("name: \"a\\nb\"\n"),
+                "s.yaml:2:7: name is 'a\\nb', expected text on one line, without tabs"},
         Mistake{Mlp("precision: {loss_scale: dynamics}\n"),
-                "s.yaml:2:25: precision.loss_scale is 'dynamics', expected none, dynamic or a number"},
+                "s.yaml:2:25: precision.loss_scale is 'dynamics', expected none, dynamic or a number (did "
+                "you mean 'dynamic'?)"},
         Mistake{Mlp("precision: {loss_scale: 0}\n"),
                 "s.yaml:2:25: precision.loss_scale is '0', expected more than 0"},
         Mistake{Mlp("precision: {init_scale: -1}\n"),
@@ -121,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
                 "gpt3-175b, "
                 "llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3-405b or "
-                "mlp-10-100-10"},
+                "mlp-10-100-10 (did you mean 'gpt2-124m'?)"},
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
                 "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
                 "looped_bfs, "
@@ -132,8 +167,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "names"},
         Mistake{Mlp("cluster: {network: {intra_node: nvlink}}\n"),
                 "s.yaml:2:33: cluster.network.intra_node is 'nvlink', expected nvlink3, nvlink4, nvlink5, "
-                "pcie4, pcie5, "
-                "loopback, infiniband, roce, ethernet, omnipath or efa"},
+                "pcie4, pcie5 or loopback (did you mean 'nvlink3'?)"},
+        Mistake{
+            Mlp("cluster: {network: {intra_node: {kind: infiniband}}}\n"),
+            "s.yaml:2:40: cluster.network.intra_node is 'infiniband', expected nvlink3, nvlink4, nvlink5, "
+            "pcie4, pcie5 or loopback"},
+        Mistake{Mlp("cluster: {network: {inter_node: {kind: nvlink4}}}\n"),
+                "s.yaml:2:40: cluster.network.inter_node is 'nvlink4', expected infiniband, roce, ethernet, "
+                "omnipath "
+                "or efa"},
         Mistake{Mlp("cluster: fast\n"), "s.yaml:2:10: cluster is 'fast', expected a block"},
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
@@ -167,10 +209,12 @@ TEST(LoadErrors, FilesThatCannotBeReadAreNamed) {
   Result<Scenario> missing = LoadScenario(directory + "/nowhere.yaml", {});
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().kind, ErrorKind::kInvalidInput);
-  EXPECT_EQ(missing.error().message, directory + "/nowhere.yaml: no such file, expected a scenario file");
+  EXPECT_EQ(
+      missing.error().message,
+      directory + "/nowhere.yaml: cannot be read (No such file or directory), expected a scenario file");
   Result<Scenario> folder = LoadScenario(directory, {});
   ASSERT_FALSE(folder);
-  EXPECT_EQ(folder.error().message, directory + ": a directory, expected a scenario file");
+  EXPECT_EQ(folder.error().message, directory + ": is a directory, expected a scenario file");
 }
 
 TEST(LoadErrors, AFileIsNamedAsItWasGiven) {

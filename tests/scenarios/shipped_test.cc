@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/read_file.h"
 #include "scenarios/json_schema.h"
-#include "scenarios/yaml_tree.h"
 #include "tests/scenarios/testing.h"
 
 namespace windtunnel {
@@ -50,7 +50,7 @@ TEST(Shipped, NamesEndInTheWorldSize) {
 }
 
 TEST(Shipped, TheSchemaIsTheFormats) {
-  EXPECT_EQ(ReadTextFile("scenarios/scenario.schema.json", "the schema").value(), ScenarioJsonSchema())
+  EXPECT_EQ(ReadFile("scenarios/scenario.schema.json", "the schema").value(), ScenarioJsonSchema())
       << "refresh it: bazel run //scenarios:print_schema > scenarios/scenario.schema.json";
 }
 

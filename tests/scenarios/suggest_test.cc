@@ -42,6 +42,24 @@ TEST(SuggestKey, PrefersANearKeyOfTheBlockThenTheSameNameElsewhere) {
   EXPECT_EQ(SuggestKey("batch", "acumulation", known), "batch.accumulate");
 }
 
+TEST(SuggestKey, KnowsWhatOthersCallAKeyAndIsSilentWhereNothingIsNear) {
+  EXPECT_EQ(SuggestKey("", "tp", {"name", "parallel"}), "parallel.tensor.size");
+  EXPECT_EQ(SuggestKey("model", "num_layers", {"layers"}), "model.layers");
+  EXPECT_EQ(SuggestKey("parallel", "kind", {"data", "tensor"}), "parallel.data.kind");
+  EXPECT_EQ(SuggestKey("", "epochs", {"name", "batch"}), "");
+  EXPECT_EQ(SuggestKey("", "foo", {"name", "run"}), "");
+}
+
+TEST(MeantWord, IsTheSameInCapitalsAnotherSpellingABeginningOrNear) {
+  EXPECT_EQ(MeantWord("DDP", {"dp", "ddp"}), "ddp");
+  EXPECT_EQ(MeantWord("bfloat16", {"fp32", "bf16"}), "bf16");
+  EXPECT_EQ(MeantWord("bfloat16", {"fp32"}), "");
+  EXPECT_EQ(MeantWord("gpt2", {"llama-7b", "gpt2-124m"}), "gpt2-124m");
+  EXPECT_EQ(MeantWord("fulll", {"none", "full"}), "full");
+  EXPECT_EQ(MeantWord("warp", {"none", "full"}), "");
+  EXPECT_EQ(MeantWord("x", {}), "");
+}
+
 TEST(JoinWithOr, ReadsAsASentence) {
   EXPECT_EQ(JoinWithOr({"a"}), "a");
   EXPECT_EQ(JoinWithOr({"a", "b"}), "a or b");

@@ -50,6 +50,12 @@ TEST(StateFile, DropsALineThatWasCutShortAndGoesOnInItsPlace) {
   EXPECT_EQ(StateFile::Read(path, "key").value().size(), 2u);
 }
 
+TEST(StateFile, SaysThatItIsADirectory) {
+  const std::string path = ::testing::TempDir();
+  EXPECT_EQ(StateFile::Open(path, "key").error().message,
+            path + ": is a directory, expected the state of a search");
+}
+
 // A header that was cut short is none.
 TEST(StateFile, BeginsAnewInAFileWithoutAWholeHeader) {
   const std::string path = PathOf("header");

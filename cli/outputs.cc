@@ -1,0 +1,99 @@
+#include "cli/outputs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+namespace windtunnel {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct NamedPath {
+  std::string option, path;
+};
+
+std::vector<NamedPath> OutputsOf(const Options& options) {
+  const NamedPath all[] = {{"--json", options.json},   {"--html", options.html},
+                           {"--trace", options.trace}, {"--svg", options.svg},
+                           {"--state", options.state}, {"--flight-record", options.flight_record}};
+  std::vector<NamedPath> outputs;
+  for (const NamedPath& output : all)
+    if (!output.path.empty() && output.path != "-") outputs.push_back(output);
+  return outputs;
+}
+
+std::vector<NamedPath> InputsOf(const Options& options) {
+  std::vector<NamedPath> inputs = {{"--profile", options.profile},
+                                   {"--framework-profile", options.framework_profile},
+                                   {"--import", options.import_weights}};
+  for (const std::string& file : options.files) inputs.push_back({"the command", file});
+  return inputs;
+}
+
+bool IsOneFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  const fs::path whole_a = fs::weakly_canonical(a, error), whole_b = fs::weakly_canonical(b, error);
+  return !error && whole_a == whole_b && (fs::is_regular_file(whole_a, error) || !fs::exists(whole_a, error));
+}
+
+tl::unexpected<Error> CannotWrite(const NamedPath& output, int error) {
+  return InvalidInput("{}: {}: cannot be written ({})", output.option, output.path, std::strerror(error));
+}
+
+// Pipes and devices are not touched: whoever reads them would see an end.
+Status CheckWritable(const NamedPath& output) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(output.path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) return Ok();
+  const int added = open(output.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (added >= 0) {
+    close(added);
+    unlink(output.path.c_str());
+    return Ok();
+  }
+  const int there = errno == EEXIST ? open(output.path.c_str(), O_WRONLY | O_CLOEXEC) : -1;
+  if (there < 0) return CannotWrite(output, errno);
+  close(there);
+  return Ok();
+}
+
+}  // namespace
+
+Status CheckOutputFiles(const Options& options) {
+  const std::vector<NamedPath> outputs = OutputsOf(options), inputs = InputsOf(options);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (IsOneFile(outputs[i].path, outputs[j].path))
+        return InvalidInput("{} and {} are both {}, expected different files", outputs[j].option,
+                            outputs[i].option, outputs[i].path);
+    }
+    for (const NamedPath& input : inputs) {
+      if (!input.path.empty() && IsOneFile(outputs[i].path, input.path))
+        return InvalidInput("{} is {}, which {} reads, expected another file", outputs[i].option,
+                            outputs[i].path, input.option);
+    }
+    WT_RETURN_IF_ERROR(CheckWritable(outputs[i]));
+  }
+  return Ok();
+}
+
+Status CheckOutputDirectory(const std::string& option, const std::string& path) {
+  if (path.empty()) return Ok();
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return CannotWrite({option, path}, error.value());
+  std::string probe = path + "/.windtunnel-XXXXXX";
+  const int file = mkstemp(probe.data());
+  if (file < 0) return CannotWrite({option, path}, errno);
+  close(file);
+  unlink(probe.c_str());
+  return Ok();
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,19 @@
+// What text may consist of: UTF-8, and nothing that a terminal or an XML reader takes for a command.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace windtunnel {
+
+// Where `text` stops being well-formed UTF-8 (Unicode 15, table 3-7); its size where it is so to the end.
+size_t Utf8Prefix(std::string_view text);
+
+// Whether UTF-8 `text` has a control character other than a newline or a tab: U+0000 to U+001F, U+007F to U+009F.
+bool HasControlCharacters(std::string_view text);
+
+// `text` with every control character written out, newlines too: "a\n\x1b[31m".
+std::string Printable(std::string_view text);
+
+}  // namespace windtunnel

@@ -1,0 +1,106 @@
+#!/bin/sh
+# What is said of wrong input: before any work is done, with the place or the option, and one line.
+# Usage: messages_test.sh BINARY
+set -u
+windtunnel=$(realpath "$1")
+. "$(realpath "$(dirname "$0")")/expect.sh"
+work=${TEST_TMPDIR:?}
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+cd "$work" || exit 1
+
+cat > gpt.yaml << 'SCENARIO'
+model: {layers: 2, hidden: 64, heads: 4, vocab: 256, seq_len: 32}
+batch: {micro: 2}
+precision: {param: bf16}
+cluster: {device: a100-sxm-80g, network: {intra_node: nvlink3}}
+run: {warmup: 1, steps: 1}
+SCENARIO
+printf 'model: {layers: 2, hidden: 64, heads: 4, vocab: 256, seq_len: 32}\nrun: {warmup: 1, steps: 1}\n' > cpu.yaml
+mkdir folder.csv folder
+
+# A directory, or nothing, where a file is expected.
+expect_line 2 '^cpu.yaml:1:1: data: /tmp: is a directory, expected a text file\|^windtunnel: --set data=/tmp: data: /tmp: is a directory' \
+  run cpu.yaml --set data=/tmp
+expect_line 2 '^windtunnel: --state: folder: cannot be written (Is a directory)' \
+  search gpt.yaml --set 'search={recompute: [none, full]}' --state folder
+expect_line 2 'folder: is a directory, expected a hardware profile' predict gpt.yaml --profile "$work/folder"
+expect_line 2 'folder.csv: is a directory, expected a pipeline schedule' predict gpt.yaml \
+  --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=folder.csv
+: > empty.jsonl
+expect_line 2 'empty.jsonl: has no rows' validate empty.jsonl
+printf '{"schema": 1,\n  oops' > framework.json
+expect_line 2 'framework.json:2:3: is not JSON, expected a framework profile$' predict gpt.yaml --framework-profile framework.json
+
+# The place of a key whose value only the plan or the device's costs refuse.
+cat > late.yaml << 'SCENARIO'
+model: {layers: 4, hidden: 64, heads: 4, vocab: 256, seq_len: 32}
+parallel:
+  data: {kind: fsdp, size: 2, wrap: ["blocks.9"]}
+cluster:
+  device: h100
+SCENARIO
+expect_line 2 '^late.yaml:3:.*: parallel.data.wrap' predict late.yaml
+expect_line 2 "^late.yaml:5:11: cluster.device is 'h100'.*did you mean 'h100-sxm-80g'" predict late.yaml --set parallel.data.wrap=block
+expect_line 2 '--set parallel.pipeline.schedule=1f1b: parallel.pipeline.schedule: .*at least as many micro-batches' \
+  predict gpt.yaml --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=1f1b
+expect_line 2 '^gpt.yaml:4:.*: cluster.network.inter_node names no bandwidth' predict gpt.yaml \
+  --set parallel.data.size=2 --set cluster.nodes=2
+expect_line 2 "did you mean 'h100-sxm-80g'" predict gpt.yaml --profile h100
+
+# Outputs: before the work, not behind it.
+for option in --json --html --trace --svg; do
+  expect_line 2 "^windtunnel: $option: /nonexist/x: cannot be written (No such file or directory)" predict gpt.yaml $option /nonexist/x
+  expect_line 2 "^windtunnel: $option: /nonexist/x: cannot be written" run cpu.yaml $option /nonexist/x
+done
+expect_line 2 '^windtunnel: --json: folder: cannot be written (Is a directory)' predict gpt.yaml --json folder
+for option in --checkpoint-dir --export --tensorboard; do
+  expect_line 2 "^windtunnel: $option: /proc/x: cannot be written" run cpu.yaml $option /proc/x
+done
+expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
+expect_line 2 '^windtunnel: --json is gpt.yaml, which the command reads' predict gpt.yaml --json gpt.yaml
+expect_line 2 'which the command reads' predict gpt.yaml --html ./gpt.yaml
+expect_line 2 '^windtunnel: --json and --html are both x, expected different files' predict gpt.yaml --json x --html x
+expect_line 2 '^windtunnel: --json is empty' predict gpt.yaml --json ''
+expect_line 2 '^windtunnel: --svg: /dev/null/x: cannot be written' validate empty.jsonl --svg /dev/null/x
+[ -e x ] && { echo 'FAILED: a file was left behind'; failures=$((failures + 1)); }
+printf 'kept' > kept.json
+expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
+[ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }
+
+# Inputs of a run: no rank dies of them.
+expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
+expect_line 2 '^windtunnel: --import: /nofile' run cpu.yaml --import /nofile
+expect_line 2 '^windtunnel: --resume-from: ' run cpu.yaml --resume-from /nofile
+# What only a rank can find: an operator has nothing to do with it.
+"$windtunnel" run cpu.yaml -q --checkpoint-dir saved > /dev/null || { echo 'FAILED: a run with checkpoints'; failures=$((failures + 1)); }
+expect_line 2 "^windtunnel: rank 0 exited with status 2: .*tensor 'model.wte.weight' is" run cpu.yaml --set model.hidden=32 --resume-from saved
+
+# Rows.
+row() {
+  printf '{"id": "a", "scenario": {"model": {"preset": "gpt2-124m"}, "cluster": {"device": "%s"}}, "measured": {"%s": 1}}\n' "$1" "$2"
+}
+row a100-sxm-80g stp_time_s > misspelt.jsonl
+expect_line 2 "^misspelt.jsonl:1:1: unknown key 'measured.stp_time_s', did you mean 'measured.step_time_s'" validate misspelt.jsonl
+row nonsense step_time_s > refused.jsonl
+expect 3 "refused: cluster.device is 'nonsense'" validate refused.jsonl
+printf '\n{"id": "a", "scenario": {}, "measured": {"mfu": 1}}\n' > place.jsonl
+expect 3 'place.jsonl:2:1: model is missing' validate place.jsonl
+
+# A search that cannot find anything says so at once.
+expect_line 2 'search: none of 1 combinations is legal: .* (1)$' search gpt.yaml --set 'search={tensor: [3]}' \
+  --set cluster.devices_per_node=3 --set parallel.data.size=3
+expect_line 2 "cluster.device is 'cpu', whose profile .* can predict neither" search cpu.yaml --set 'search={recompute: [none, full]}'
+
+# Numbers and help.
+expect_line 2 "'-1' is no whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1
+expect_line 2 "'abc' is no whole number" predict gpt.yaml --seed abc
+expect_line 2 'top: Value abc not in range 1 to 1000000' search gpt.yaml --top abc
+for command in predict run explain search; do
+  "$windtunnel" $command --help | grep -q -e 'SCENARIO\.\.\.' -e 'SCENARIO \.\.\.' -e 'KEY=VALUE \.\.\.' &&
+    { echo "FAILED: the help of $command offers several"; failures=$((failures + 1)); }
+done
+expect 0 'exit status 3' profile check --help
+expect_line 2 "unknown key 'surprise', expected name" predict gpt.yaml --set surprise=1
+
+[ "$failures" = 0 ] && echo "all claims hold"
