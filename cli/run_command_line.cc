@@ -1,4 +1,5 @@
 #include <cctype>
+#include <new>
 #include <string_view>
 
 #include "cli/command_line.h"
@@ -77,7 +78,13 @@ int RunCommandLine(int argc, char** argv) {
     if (status || !TakesScenario(options.command) || options.files.size() != 1) return status;
     return tl::unexpected(Placed(options, options.files.front(), status.error()));
   };
-  const Result<int> status = run();
+  const Result<int> status = [&]() -> Result<int> {
+    try {
+      return run();
+    } catch (const std::bad_alloc&) {
+      return Failed("this machine's memory is exhausted");
+    }
+  }();
   if (status) return *status;
   const Error& error = status.error();
   fmt::print(stderr, "{}{}\n", StartsWithPlace(error.message) ? "" : "windtunnel: ", error.message);

@@ -6,6 +6,7 @@
 
 #include "cli/outputs.h"
 #include "cli/paths.h"
+#include "cost_models/device_spec.h"
 #include "reports/html/html_report.h"
 #include "reports/result.h"
 #include "reports/scaling.h"
@@ -47,6 +48,10 @@ Result<std::vector<Override>> OverridesOf(const Options& options) {
 
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
   WT_ASSIGN_OR_RETURN(std::vector<Override> overrides, OverridesOf(options));
+  Result<Scenario> scenario = LoadScenario(file, overrides);
+  // A scenario of this machine with the costs of another device is one of that device, with its links.
+  if (!scenario || scenario->cluster.device != "cpu" || !EmbeddedProfile(options.profile)) return scenario;
+  overrides.push_back({"cluster.device", options.profile});
   return LoadScenario(file, overrides);
 }
 

@@ -1,6 +1,7 @@
 #include "sim/executor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -10,17 +11,16 @@ namespace {
 // Virtual time has room for twice as much.
 constexpr Duration kLongestStep = Seconds(50.0 * 24 * 3600);
 
-// Work done in `elapsed` at `speed` (whole picoseconds, rounded down), and time that `work` takes at it (rounded up), so that an
-// activity never ends before its work is done.
-Duration WorkDone(Duration elapsed, double speed) {
-  return Picoseconds(static_cast<int64_t>(static_cast<double>(elapsed.picoseconds()) * speed));
-}
-Duration TimeFor(Duration work, double speed) {
-  const double exact = static_cast<double>(work.picoseconds()) / speed;
+// The time that `work` (picoseconds at speed 1) takes, in whole picoseconds and rounded up, so that an activity never ends before its
+// work is done.
+Duration TimeFor(double work, double speed) {
+  const double exact = work / speed;
   if (exact >= static_cast<double>(kLongestStep.picoseconds())) return kLongestStep;
-  const int64_t whole = static_cast<int64_t>(exact);
+  const auto whole = static_cast<int64_t>(exact);
   return Picoseconds(whole + (static_cast<double>(whole) < exact ? 1 : 0));
 }
+
+double InPicoseconds(Duration time) { return static_cast<double>(time.picoseconds()); }
 
 }  // namespace
 
@@ -161,7 +161,7 @@ bool StepExecutor::StartSegment(int32_t rank, const HostAction& action) {
     return false;
   }
   state.state = HostState::kWorking;
-  state.work = {.remaining = total, .since = queue_.now(), .speed = 0, .finish = {}};
+  state.work = {.remaining = InPicoseconds(total), .since = queue_.now(), .speed = 0, .finish = {}};
   state.segment_work = total;
   MarkCoreOf(rank);
   return true;
@@ -226,8 +226,10 @@ void StepExecutor::StartTransfer(int32_t transfer) {
 void StepExecutor::BeginTransfer(int32_t transfer) {
   const Transfer& layout = schedule_.transfers[transfer];
   if (const int32_t flow = FlowOf(transfer); flow >= 0) links_.Start(transfer, flow);
-  transfers_[transfer].work = {
-      .remaining = work_->transfers[transfer], .since = queue_.now(), .speed = 0, .finish = {}};
+  transfers_[transfer].work = {.remaining = InPicoseconds(work_->transfers[transfer]),
+                               .since = queue_.now(),
+                               .speed = 0,
+                               .finish = {}};
   for (int32_t i = 0; i < layout.participants; ++i) {
     const Participant& participant = schedule_.participants[layout.first_participant + i];
     queues_[participant.queue].in_flight = transfer;
@@ -352,7 +354,8 @@ void StepExecutor::LimitTransfer(QueueState& queue, double speed) {
 void StepExecutor::SetHostSpeed(int32_t rank, double speed) {
   RankState& state = ranks_[rank];
   if (!SetSpeed(state.work, speed, {Happening::Kind::kSegmentEnds, rank}) || recording_ == nullptr) return;
-  recording_->BeginPiece(rank, queue_.now(), state.segment_work - state.work.remaining);
+  recording_->BeginPiece(rank, queue_.now(),
+                         state.segment_work - Picoseconds(std::llround(state.work.remaining)));
 }
 
 void StepExecutor::SetTransferSpeed(int32_t transfer) {
@@ -368,8 +371,8 @@ void StepExecutor::SetTransferSpeed(int32_t transfer) {
 // Settles the work done at the old speed and reschedules the end. False when nothing changes.
 bool StepExecutor::SetSpeed(Activity& activity, double speed, Happening end) {
   if (activity.speed == speed) return false;
-  const Duration done = WorkDone(queue_.now() - activity.since, activity.speed);
-  activity.remaining = std::max(activity.remaining - done, Duration());
+  const double done = InPicoseconds(queue_.now() - activity.since) * activity.speed;
+  activity.remaining = std::max(activity.remaining - done, 0.0);
   activity.since = queue_.now();
   activity.speed = speed;
   queue_.Cancel(activity.finish);

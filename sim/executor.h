@@ -71,7 +71,8 @@ class StepExecutor {
 
  private:
   struct Activity {
-    Duration remaining;  // at speed 1, as of `since`
+    // In picoseconds at speed 1, as of `since`. Not in whole ones: what rounding takes off at every change of speed adds up.
+    double remaining = 0;
     Duration since;
     double speed = 0;  // 0: not set yet
     EventId finish;

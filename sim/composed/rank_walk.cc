@@ -164,16 +164,17 @@ double RankWalk::SpeedAt(int64_t now, int64_t& change) {
 }
 
 int64_t RankWalk::KernelEnd(int64_t start, int64_t work) {
-  int64_t now = start, remaining = work;
+  int64_t now = start;
+  auto remaining = static_cast<double>(work);  // picoseconds at speed 1
   while (busy_lanes_ != 0) {
     int64_t change = kNever;
     const double speed = SpeedAt(now, change);
     const int64_t end = now + TimeFor(remaining, speed);
     if (end <= change) return end;
-    remaining = std::max<int64_t>(remaining - WorkDone(change - now, speed), 0);
+    remaining = std::max(remaining - static_cast<double>(change - now) * speed, 0.0);
     now = change;
   }
-  return now + remaining;
+  return now + TimeFor(remaining, 1);
 }
 
 int64_t RankWalk::End() const { return std::max(host_, *std::max_element(ends_.begin(), ends_.end())); }

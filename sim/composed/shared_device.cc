@@ -12,12 +12,8 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-int64_t WorkDone(int64_t elapsed, double speed) {
-  return static_cast<int64_t>(static_cast<double>(elapsed) * speed);
-}
-
-int64_t TimeFor(int64_t work, double speed) {
-  const double exact = static_cast<double>(work) / speed;
+int64_t TimeFor(double work, double speed) {
+  const double exact = work / speed;
   const int64_t whole = static_cast<int64_t>(exact);
   return whole + (static_cast<double>(whole) < exact ? 1 : 0);
 }
@@ -68,7 +64,7 @@ void SharedDevice::BeginWhatCan() {
     Queue& queue = queues_[stream];
     if (queue.in_flight || ArrivalOf(stream) > now_) continue;
     queue.in_flight = true;
-    queue.remaining = strategy_.ops[queue.ops[queue.next]].work;
+    queue.remaining = static_cast<double>(strategy_.ops[queue.ops[queue.next]].work);
     queue.since = now_;
     queue.speed = 0;
   }
@@ -88,7 +84,7 @@ void SharedDevice::UpdateSpeeds() {
     Queue& queue = queues_[stream];
     const double speed = IsKernels(stream) ? efficiency / kernels : 1;
     if (!queue.in_flight || queue.speed == speed) continue;
-    queue.remaining = std::max<int64_t>(queue.remaining - WorkDone(now_ - queue.since, queue.speed), 0);
+    queue.remaining = std::max(queue.remaining - static_cast<double>(now_ - queue.since) * queue.speed, 0.0);
     queue.since = now_;
     queue.speed = speed;
     queue.finish = now_ + TimeFor(queue.remaining, speed);

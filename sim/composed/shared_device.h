@@ -10,9 +10,8 @@
 
 namespace windtunnel::composed {
 
-// As StepExecutor: work done is rounded down, time up.
-int64_t WorkDone(int64_t elapsed, double speed);
-int64_t TimeFor(int64_t work, double speed);
+// Picoseconds for so much work, rounded up as StepExecutor does.
+int64_t TimeFor(double work, double speed);
 
 // Communication of one queue that may be in flight beside kernels, in order.
 struct Lane {
@@ -39,7 +38,8 @@ class SharedDevice {
     std::vector<int32_t> ops;
     size_t next = 0;
     bool in_flight = false;
-    int64_t remaining = 0, since = 0, finish = 0;
+    double remaining = 0;  // picoseconds at speed 1
+    int64_t since = 0, finish = 0;
     double speed = 0;    // 0: not set yet
     uint64_t order = 0;  // what was scheduled first goes first at one instant
   };
