@@ -23,15 +23,16 @@ SCENARIO
 # Pids of the ranks that process $1 launched.
 ranks_of() { pgrep -P "$1" -f 'rank .*job.json'; }
 
-# Starts a run in the background, sets $launcher, and waits until both ranks take steps.
+# Starts a run with further options "$@" in the background, sets $launcher, and waits until it takes steps.
 start_run() {
-  "$windtunnel" run "$work/long.yaml" --no-progress > "$work/out.txt" 2> "$work/err.txt" &
+  : > "$work/err.txt"
+  "$windtunnel" run "$work/long.yaml" "$@" > "$work/out.txt" 2> "$work/err.txt" &
   launcher=$!
-  for _ in $(seq 100); do
-    [ "$(ranks_of $launcher | wc -l)" = 2 ] && sleep 1 && return
+  for _ in $(seq 300); do
+    grep -q '^step:  *2 ' "$work/err.txt" && return
     sleep 0.1
   done
-  fail "the ranks did not start: $(cat "$work/err.txt")"
+  fail "no step was taken: $(cat "$work/err.txt")"
 }
 
 # A rank is killed in the middle of a step.
@@ -66,12 +67,7 @@ wait $launcher
 expect_gone $ranks
 
 # DataParallel has one process, which is all its ranks.
-"$windtunnel" run "$work/long.yaml" --set parallel.data.kind=dp --no-progress > "$work/out.txt" 2> "$work/err.txt" &
-launcher=$!
-for _ in $(seq 100); do
-  [ "$(ranks_of $launcher | wc -l)" = 1 ] && sleep 1 && break
-  sleep 0.1
-done
+start_run --set parallel.data.kind=dp
 kill -9 "$(ranks_of $launcher)"
 wait $launcher
 [ $? = 1 ] || fail "a killed process of dp must give exit status 1"
