@@ -427,10 +427,18 @@ Result<Options> ParseCommandLine(const std::vector<std::string>& arguments) {
   if (arguments.empty())
     return InvalidInput("expected a command: {} (see `windtunnel --help`)", JoinWithOr(Commands()));
   const std::string& command = arguments.front();
+  if (command == "help") {  // "help predict" is "predict --help"
+    std::vector<std::string> asked(arguments.begin() + 1, arguments.end());
+    asked.push_back("--help");
+    return ParseCommandLine(asked);
+  }
   bool known = std::find(Commands().begin(), Commands().end(), command) != Commands().end();
-  if (!known && command != "rank" && !command.starts_with("-"))
-    return InvalidInput("unknown command '{}', did you mean '{}'? (see `windtunnel --help`)", command,
-                        Nearest(command, Commands()));
+  if (!known && command != "rank" && !command.starts_with("-")) {
+    const std::string meant = MeantWord(command, Commands());
+    return InvalidInput(
+        "unknown command '{}', {} (see `windtunnel --help`)", command,
+        meant.empty() ? "expected " + JoinWithOr(Commands()) : fmt::format("did you mean '{}'?", meant));
+  }
   return Parser().Parse(arguments);
 }
 

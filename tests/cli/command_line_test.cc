@@ -106,6 +106,9 @@ TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
   EXPECT_NE(ErrorOf({}).find("expected a command"), std::string::npos);
   EXPECT_NE(ErrorOf({"predct", "x"}).find("unknown command 'predct', did you mean 'predict'?"),
             std::string::npos);
+  EXPECT_NE(ErrorOf({"simulate", "x"}).find("did you mean 'predict'?"), std::string::npos);
+  EXPECT_NE(ErrorOf({"frobnicate", "x"}).find("expected predict, run, compare,"), std::string::npos);
+  EXPECT_NE(ErrorOf({"help", "predct"}).find("did you mean 'predict'?"), std::string::npos);
   EXPECT_NE(ErrorOf({"predict"}).find("SCENARIO is required"), std::string::npos);
   EXPECT_NE(ErrorOf({"predict", "x", "y"}).find("`windtunnel predict` takes one file, 2 were given"),
             std::string::npos);
