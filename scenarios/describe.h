@@ -113,8 +113,7 @@ void Describe(V& v, PrecisionSpec& precision) {
   v.Word("compute", precision.compute, "what kernels run in (default param)");
   v.Word("reduce", precision.reduce, {P::kFp32, P::kBf16, P::kFp16}, "gradients on the wire (default fp32)");
   v.Word("buffer", precision.buffer, {P::kFp32, P::kBf16, P::kFp16}, "module buffers (default fp32)");
-  v.Word("optimizer", precision.optimizer, {P::kFp32, P::kBf16, P::kFp16},
-         "master weights and moments (default fp32)");
+  v.Word("optimizer", precision.optimizer, {P::kFp32}, "master weights and moments: fp32, the only choice");
   v.Word("fp8_recipe", precision.fp8_recipe,
          "scaling of compute: fp8 (default tensorwise, without fp8 none)");
   v.WordOrNumber("loss_scale", precision.loss_scale, precision.static_loss_scale, MoreThan(0),

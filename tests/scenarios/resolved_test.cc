@@ -24,7 +24,7 @@ model: {layers: 8, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, vocab: 100, seq
         norm: rmsnorm, position: rope, bias: true, tie_embeddings: true, attention: eager, dropout: 0.1,
         experts: {count: 8, top_k: 2, capacity_factor: 1.25, imbalance: 1.5}}
 batch: {micro: 2, accumulate: 4}
-precision: {param: bf16, compute: fp8, reduce: bf16, buffer: bf16, optimizer: bf16, fp8_recipe: rowwise,
+precision: {param: bf16, compute: fp8, reduce: bf16, buffer: bf16, fp8_recipe: rowwise,
             loss_scale: dynamic, init_scale: 1024, growth_interval: 100}
 optimizer: {kind: sgd, lr: 0.1, beta1: 0.8, beta2: 0.99, eps: 1e-6, weight_decay: 0.2, momentum: 0.9, clip_norm: 1}
 recompute: selective_op
