@@ -146,9 +146,12 @@ class SchemaWriter {
     Add(key, doc, ListOf(Of(spec)));
   }
   template <typename T>
-  void TextOrBlock(std::string_view key, std::string_view, std::string&, const TextRule& rule, T& spec,
-                   std::string_view doc) {
-    Add(key, doc, {{"anyOf", {TextSchema(rule), Of(spec), {{"type", "null"}}}}});
+  void TextOrBlock(std::string_view key, std::string_view short_key, std::string&, const TextRule& rule,
+                   T& spec, std::string_view doc) {
+    Json block = Of(spec);
+    block["properties"][std::string(short_key)].update(
+        TextSchema(rule));  // here it is what the short form is
+    Add(key, doc, {{"anyOf", {TextSchema(rule), block, {{"type", "null"}}}}});
   }
 
  private:

@@ -109,6 +109,16 @@ class Schema(unittest.TestCase):
                     tried += 1
         self.assertGreater(tried, 300)
 
+    def test_links_are_of_the_kinds_of_their_place(self):
+        for place, kind, known in (("intra_node", "nvlink4", True), ("intra_node", "infiniband", False),
+                                   ("inter_node", "infiniband", True), ("inter_node", "nvlink4", False)):
+            for link in (kind, {"kind": kind}):
+                document = {"model": {"preset": "gpt2-124m"},
+                            "cluster": {"device": "h100-sxm-80g", "nodes": 2, "devices_per_node": 8, "network": {place: link}},
+                            "parallel": {"data": {"size": 16}}}
+                self.assertEqual(self.validator.is_valid(document), known, (place, link))
+                self.assertEqual(loader_accepts(document)[0], known, (place, link))
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
