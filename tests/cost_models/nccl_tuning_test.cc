@@ -27,6 +27,7 @@ NcclCommunicator CommunicatorFrom(const nlohmann::json& system) {
                      .tree = GraphFrom(system["tree"]),
                      .nvls = GraphFrom(system["nvls"]),
                      .channels = system["channels"],
+                     .link_latency = {},
                      .net_latency = {}};
   c.generation = capability >= 100  ? GpuGeneration::kBlackwell
                  : capability >= 90 ? GpuGeneration::kHopper
