@@ -29,8 +29,7 @@ constexpr char kUsage[] =
     "usage: collective_table [-o all_reduce|all_gather|reduce_scatter|broadcast] [-r ranks] [-b min-bytes] "
     "[-e max-bytes]\n"
     "                        [-f step-factor] [-n iterations] [-w warm-up iterations] [--backend gloo|mpi]   "
-    "  "
-    "(bytes take K, M, G)\n";
+    "  (bytes take K, M, G)\n";
 
 std::optional<int64_t> ParseBytes(const std::string& text) {
   char* end = nullptr;

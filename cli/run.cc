@@ -41,8 +41,7 @@ Status CheckNothingIsOverwritten(const CheckpointDirectory& directory) {
   if (!latest) return Ok();
   return InvalidInput(
       "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or "
-      "an "
-      "empty directory",
+      "an empty directory",
       directory.path(), std::filesystem::path(*latest).filename().string());
 }
 

@@ -393,8 +393,7 @@ Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configurat
   if (own && PredictFrom(costs, *own)) return Ok();
   return InvalidInput(
       "cluster.device is '{}', whose profile {} can predict neither the scenario nor the first configuration "
-      "({}), "
-      "expected a device with a datasheet, such as {}, or measured costs: {}",
+      "({}), expected a device with a datasheet, such as {}, or measured costs: {}",
       scenario.cluster.device, costs.profile.name, Describe(first), kDeviceNotAtHand, evaluation.reason);
 }
 

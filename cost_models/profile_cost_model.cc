@@ -74,8 +74,7 @@ Status ProfileCostModel::CheckUsable() const {
   if (asks_for_links_)
     return Unsupported(
         "cluster.topology and cluster.slow_link are for devices from their datasheets: '{}' has collectives "
-        "as they "
-        "were measured, expected neither",
+        "as they were measured, expected neither",
         profile_.name);
   if (!profile_.dispatch.empty()) return Ok();
   return InvalidInput(
@@ -129,8 +128,7 @@ Result<CommunicationCost> ProfileCostModel::Communication(const Op& op, const Gr
   if (!estimate) {
     return InvalidInput(
         "profile '{}' has no cost for operator '{}' (key \"{}\") among {} ranks over {}; run `windtunnel "
-        "calibrate "
-        "SCENARIO` to measure it",
+        "calibrate SCENARIO` to measure it",
         profile_.name, op.name, CostKey(op.kind), ranks, backend);
   }
   return WithOverlap(*estimate);

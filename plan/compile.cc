@@ -21,8 +21,7 @@ Status CheckPrecision(const PrecisionSpec& p) {
   if (p.param == Precision::kFp8) {
     return InvalidInput(
         "precision.param is fp8, expected fp32, bf16 or fp16: parameters are stored in those, and products "
-        "of "
-        "precision.compute fp8 convert them");
+        "of precision.compute fp8 convert them");
   }
   const bool is_narrower = p.param == Precision::kFp32 || p.compute == Precision::kFp8;
   if (p.compute != p.param && !is_narrower) {
@@ -49,8 +48,7 @@ Status CheckSize(const Scenario& s) {
   const bool by_layers = layers > static_cast<double>(s.batch.accumulate);
   return Unsupported(
       "{} is {:.0f}: a rank would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
-      "operator "
-      "of them is simulated",
+      "operator of them is simulated",
       !by_layers ? "batch.accumulate"
       : is_mlp   ? "model.widths"
                  : "model.layers",

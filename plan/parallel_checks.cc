@@ -12,8 +12,7 @@ Status CheckTensorParallelMlp(const Scenario& scenario) {
   if (widths.size() < 3) {
     return InvalidInput(
         "parallel.tensor.size is {}, expected 1 for model.widths with {} entries: ranks share what is "
-        "between two "
-        "layers",
+        "between two layers",
         tensor.size, widths.size());
   }
   for (size_t i = 1; i + 1 < widths.size(); i += 2) {
@@ -52,8 +51,7 @@ Status CheckTensorParallel(const Scenario& scenario) {
   if (tokens % tensor.size != 0) {
     return InvalidInput(
         "parallel.tensor.sequence is true, expected parallel.tensor.size ({}) to divide the tokens of a "
-        "micro-batch "
-        "(batch.micro x model.seq_len: {})",
+        "micro-batch (batch.micro x model.seq_len: {})",
         tensor.size, tokens);
   }
   return Ok();
@@ -85,22 +83,19 @@ Status CheckContextParallel(const Scenario& scenario) {
     if (model.kv_heads % ranks == 0 && model.seq_len % context.size == 0) return Ok();
     return InvalidInput(
         "parallel.context: ulysses gives each rank some heads; model.kv_heads is {}, expected a multiple of "
-        "context "
-        "x tensor ({}), and model.seq_len ({}) one of context",
+        "context x tensor ({}), and model.seq_len ({}) one of context",
         model.kv_heads, ranks, model.seq_len);
   }
   if (model.seq_len % (2 * context.size) != 0) {
     return InvalidInput(
         "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a "
-        "chunk from "
-        "either end",
+        "chunk from either end",
         context.size, model.seq_len);
   }
   if (model.attention != AttentionKind::kFlash) {
     return InvalidInput(
         "model.attention is eager, expected flash for parallel.context.kind: ring and all_gather, which "
-        "merge "
-        "log-sum-exps");
+        "merge log-sum-exps");
   }
   return Ok();
 }

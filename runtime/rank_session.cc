@@ -98,8 +98,7 @@ Status CheckRunsHere(const Plan& plan) {
   if (experts && experts->capacity_factor == 0) {
     return Unsupported(
         "model.experts.capacity_factor: 0 (no limit, and rows as many as there are) is predicted only; live "
-        "runs keep "
-        "room for a number of tokens that is known beforehand");
+        "runs keep room for a number of tokens that is known beforehand");
   }
   if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
   return Ok();

@@ -146,8 +146,7 @@ Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_l
   if (top_k == 1)
     return Unsupported(
         "num_experts_per_tok is 1, expected at least 2: Mixtral weighs an only expert by 1, Windtunnel by "
-        "its "
-        "share of all");
+        "its share of all");
   if (top_k > count)
     return InvalidInput("num_experts_per_tok is {}, expected at most num_local_experts ({})", top_k, count);
   experts.count = static_cast<int>(count);

@@ -56,8 +56,7 @@ class Mappings {
     else
       return Unsupported(
           "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu "
-          "or "
-          "relu, kv_heads as heads) and of Llama (rmsnorm, rope, swiglu); this model is neither");
+          "or relu, kv_heads as heads) and of Llama (rmsnorm, rope, swiglu); this model is neither");
     return std::move(mappings_);
   }
 

@@ -37,8 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:55: model.experts.top_k is 5, expected at most count (4)"},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 8, top_k: 2, imbalance: 5}}\n",
                  "s.yaml:1:69: model.experts.imbalance is 5, expected at most count / top_k (4), where every "
-                 "token "
-                 "goes to the busiest expert"},
+                 "token goes to the busiest expert"},
         Conflict{"model: {preset: gpt2-124m, config: a.json}\n",
                  "s.yaml:1:36: model.config beside model.preset, expected one of them"},
         Conflict{"model: {kind: mlp}\n",
@@ -112,8 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "process"},
         Conflict{Gpt("parallel: {pipeline: {size: 13}}\n"),
                  "s.yaml:2:29: the pipeline has 13 stages (size 13 x virtual_stages 1), expected at most the "
-                 "model's 12 "
-                 "layers"},
+                 "model's 12 layers"},
         Conflict{
             Gpt("parallel: {pipeline: {size: 2, balance: [12]}}\n"),
             "s.yaml:2:41: parallel.pipeline.balance has 1 entries, expected 2 (size 2 x virtual_stages 1)"},
@@ -157,12 +155,10 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{
             Gpt("parallel: {data: {size: 2}, tensor: {size: 3}}\ncluster: {nodes: 2, devices_per_node: 4}\n"),
             "s.yaml:3:39: the world size is 6 (data 2 x pipeline 1 x tensor 3 x context 1) but the cluster "
-            "has 8 "
-            "devices (nodes 2 x devices_per_node 4), expected the same number"},
+            "has 8 devices (nodes 2 x devices_per_node 4), expected the same number"},
         Conflict{Gpt("parallel: {data: {size: 2}}\ncluster: {nodes: 1}\n"),
                  "s.yaml:3:18: the world size is 2 (data 2 x pipeline 1 x tensor 1 x context 1) but the "
-                 "cluster has 1 "
-                 "devices (nodes 1 x devices_per_node 1), expected the same number"},
+                 "cluster has 1 devices (nodes 1 x devices_per_node 1), expected the same number"},
         Conflict{Gpt("cluster: {straggler: {rank: 1, slowdown: 2}}\n"),
                  "s.yaml:2:29: cluster.straggler.rank is 1, expected less than the world size (1)"},
         Conflict{Gpt("cluster: {network: {intra_node: {latency_us: 3}}}\n"),

@@ -152,19 +152,17 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:25: precision.init_scale is '-1', expected more than 0"},
         Mistake{Mlp("precision: {growth_interval: 0}\n"),
                 "s.yaml:2:30: precision.growth_interval is '0', expected at least 1"},
-        Mistake{"model: {preset: gpt2}\n",
-                "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
-                "gpt3-175b, "
-                "llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3-405b or "
-                "mlp-10-100-10 (did you mean 'gpt2-124m'?)"},
+        Mistake{
+            "model: {preset: gpt2}\n",
+            "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
+            "gpt3-175b, llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3-405b or "
+            "mlp-10-100-10 (did you mean 'gpt2-124m'?)"},
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
                 "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
-                "looped_bfs, "
-                "zb_h1, zb_v, dualpipe_v or a .csv file"},
+                "looped_bfs, zb_h1, zb_v, dualpipe_v or a .csv file"},
         Mistake{Gpt("parallel: {data: {wrap: size:big}}\n"),
                 "s.yaml:2:25: parallel.data.wrap is 'size:big', expected block, root, size:BYTES or a list "
-                "of module "
-                "names"},
+                "of module names"},
         Mistake{Mlp("cluster: {network: {intra_node: nvlink}}\n"),
                 "s.yaml:2:33: cluster.network.intra_node is 'nvlink', expected nvlink3, nvlink4, nvlink5, "
                 "pcie4, pcie5 or loopback (did you mean 'nvlink3'?)"},
@@ -174,8 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
             "pcie4, pcie5 or loopback"},
         Mistake{Mlp("cluster: {network: {inter_node: {kind: nvlink4}}}\n"),
                 "s.yaml:2:40: cluster.network.inter_node is 'nvlink4', expected infiniband, roce, ethernet, "
-                "omnipath "
-                "or efa"},
+                "omnipath or efa"},
         Mistake{Mlp("cluster: fast\n"), "s.yaml:2:10: cluster is 'fast', expected a block"},
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));

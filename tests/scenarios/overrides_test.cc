@@ -63,16 +63,14 @@ TEST(Overrides, AreThePlaceOfTheirMistakes) {
       "--set batch.micro=[1: not valid YAML (end of sequence flow not found), expected \"key: value\" lines");
   EXPECT_EQ(MessageOf(std::string(kMlp) + "cluster: {network: dgx}\n", {"cluster.network.nics_per_node=2"}),
             "--set cluster.network.nics_per_node=2: cluster.network is 'dgx', expected a block (set the "
-            "whole of it "
-            "instead)");
+            "whole of it instead)");
 }
 
 TEST(Overrides, AreBlamedForAConflictWithTheFile) {
   EXPECT_EQ(
       MessageOf(std::string(kMlp) + "cluster: {nodes: 1, devices_per_node: 2}\n", {"parallel.data.size=4"}),
       "--set parallel.data.size=4: the world size is 4 (data 4 x pipeline 1 x tensor 1 x context 1) but the "
-      "cluster "
-      "has 2 devices (nodes 1 x devices_per_node 2), expected the same number");
+      "cluster has 2 devices (nodes 1 x devices_per_node 2), expected the same number");
 }
 
 }  // namespace
