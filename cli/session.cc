@@ -47,12 +47,9 @@ Result<std::vector<Override>> OverridesOf(const Options& options) {
 }
 
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
-  WT_ASSIGN_OR_RETURN(std::vector<Override> overrides, OverridesOf(options));
-  Result<Scenario> scenario = LoadScenario(file, overrides);
-  // A scenario of this machine with the costs of another device is one of that device, with its links.
-  if (!scenario || scenario->cluster.device != "cpu" || !EmbeddedProfile(options.profile)) return scenario;
-  overrides.push_back({"cluster.device", options.profile});
-  return LoadScenario(file, overrides);
+  WT_ASSIGN_OR_RETURN(const std::vector<Override> overrides, OverridesOf(options));
+  // With the costs of another device, a scenario of this machine is one of that device.
+  return LoadScenario(file, overrides, EmbeddedProfile(options.profile) ? options.profile : "");
 }
 
 Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {

@@ -169,11 +169,8 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   auto schedule =
       MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
   if (!schedule) {
-    const std::string& what = schedule.error().message;
-    const bool is_of_batch = what.find("micro-batches") != std::string::npos;
-    return tl::unexpected(Error{
-        schedule.error().kind,
-        fmt::format("parallel.pipeline.schedule: {}{}", what, is_of_batch ? " (batch.accumulate)" : "")});
+    return tl::unexpected(Error{schedule.error().kind,
+                                fmt::format("parallel.pipeline.schedule: {}", schedule.error().message)});
   }
   return schedule;
 }

@@ -55,8 +55,8 @@ class IssuingCommunicator : public DeviceCommunicator {
   virtual Status Issue(const GroupOperator& op, DeviceQueues::Event start) = 0;
 
   Status OpenQueue();  // urgent; before all else
-  void
-  EndTickets();  // what others waited for is not to be waited for any more: the first thing that a destructor does
+  // What others waited for is not to be waited for any more: the first thing that a destructor does.
+  void EndTickets();
 
   // "rank 0 of group 'world': all_reduce 'bucket 1' (number 7, all_reduce of 1024 x fp32)"
   std::string Where(const GroupOperator& op) const;

@@ -128,10 +128,15 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   return scenario;
 }
 
-Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides) {
+Result<Scenario> LoadScenario(const std::string& path, std::vector<Override> overrides,
+                              const std::string& device) {
   WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, "a scenario file"));
   std::string directory = std::filesystem::path(path).parent_path().string();
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, path, directory, overrides));
+  if (!device.empty() && scenario.cluster.device == "cpu") {
+    overrides.push_back({"cluster.device", device});
+    WT_ASSIGN_OR_RETURN(scenario, ParseScenario(text, path, directory, overrides));
+  }
   scenario.source_file = path;
   return scenario;
 }

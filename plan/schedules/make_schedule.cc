@@ -100,8 +100,10 @@ Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_st
                         ranks);
   if (micro_batches < 1) return InvalidInput("pipeline schedule {}: needs one or more micro-batches", name);
   Status accepted = CheckVirtualStages(*generator, virtual_stages);
-  if (accepted) accepted = generator->check(ranks, micro_batches);
   if (!accepted) return InvalidInput("pipeline schedule {} {}", name, accepted.error().message);
+  accepted = generator->check(ranks, micro_batches);
+  if (!accepted)
+    return InvalidInput("pipeline schedule {} {} (batch.accumulate)", name, accepted.error().message);
   return generator->make(ranks, virtual_stages, micro_batches);
 }
 

@@ -38,6 +38,10 @@ expect_line 2 'missing.json' predict "$work/mlp.yaml" --profile "$work/missing.j
 expect_line 2 'other_schema.json' predict "$work/mlp.yaml" --profile "$work/other_schema.json"
 expect_line 2 'other_schema.json' profile check "$work/other_schema.json"
 expect_line 2 'windtunnel calibrate' predict "$work/mlp.yaml"
+# What comes through a pipe can be read once.
+expect 0 'device h100-sxm-80g' predict /dev/stdin --profile h100-sxm-80g << 'SCENARIO'
+model: {kind: mlp, widths: [10, 100, 10]}
+SCENARIO
 expect_line 2 'batch.micro' predict "$work/mlp.yaml" --set batch.micro=-1
 expect_line 2 'KEY=VALUE' predict "$work/mlp.yaml" --set nonsense
 expect 0 '^name: tiny' explain "$work/mlp.yaml" --resolved

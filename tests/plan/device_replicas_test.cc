@@ -13,11 +13,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-Scenario Dp(Scenario s) {
-  s.parallel.data.kind = DataParallelKind::kDp;
-  return s;
-}
-
 // "scatter inputs", … of a program, in order.
 Names Communication(const Program& program) {
   Names names;
@@ -130,9 +125,7 @@ TEST(DeviceReplicas, NothingOverlaps) {
 }
 
 TEST(DeviceReplicas, OneDeviceIsRunDirectly) {
-  Scenario s = TinyGpt(1);
-  s.parallel.data.kind = DataParallelKind::kDp;
-  const Plan plan = *CompilePlan(s);
+  const Plan plan = *CompilePlan(Dp(TinyGpt(1)));
   ASSERT_EQ(plan.roles.size(), 1u);
   EXPECT_TRUE(Communication(plan.roles[0].steady).empty());
 }

@@ -52,4 +52,20 @@ inline Scenario TinyMlp(int64_t ranks = 1) {
   return s;
 }
 
+// By DataParallel.
+inline Scenario Dp(Scenario s) {
+  s.parallel.data.kind = DataParallelKind::kDp;
+  return s;
+}
+
+// A head of 12.6 MB beside one small block.
+inline Scenario WithLargeHead(Scenario s) {
+  s.model.vocab = 49'152;
+  s.model.hidden = 64;
+  s.model.layers = 1;
+  s.model.seq_len = 8;
+  s.batch.micro = 1;
+  return s;
+}
+
 }  // namespace windtunnel

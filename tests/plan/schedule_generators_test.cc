@@ -79,12 +79,12 @@ TEST(MakeSchedule, DualPipeVFollowsItsPhases) {
 }
 
 TEST(MakeSchedule, SaysWhatItAccepts) {
-  EXPECT_EQ(
-      Made("1f1b", 4, 1, 3),
-      "pipeline schedule 1f1b needs at least as many micro-batches as pipeline ranks, 4, but there are 3");
-  EXPECT_EQ(
-      Made("dualpipe_v", 4, 2, 7),
-      "pipeline schedule dualpipe_v needs at least two micro-batches per pipeline rank, 8, but there are 7");
+  EXPECT_EQ(Made("1f1b", 4, 1, 3),
+            "pipeline schedule 1f1b needs at least as many micro-batches as pipeline ranks, 4, but there are "
+            "3 (batch.accumulate)");
+  EXPECT_EQ(Made("dualpipe_v", 4, 2, 7),
+            "pipeline schedule dualpipe_v needs at least two micro-batches per pipeline rank, 8, but there "
+            "are 7 (batch.accumulate)");
   EXPECT_NE(Made("interleaved", 4, 2, 9)
                 .find("need to be a multiple of 2: 8 and every multiple of the 4 ranks will do"),
             std::string::npos);

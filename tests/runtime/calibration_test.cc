@@ -51,9 +51,7 @@ TEST(MeasureCosts, MeasuresEachCollectiveAloneAndUnderComputation) {
 
 // Each in its role: device 0 alone loads, takes the loss and updates.
 TEST(MeasureCosts, HasTheOperatorsOfDataParallelsRoles) {
-  Scenario s = TinyGpt(3);
-  s.parallel.data.kind = DataParallelKind::kDp;
-  const Plan plan = *CompilePlan(s);
+  const Plan plan = *CompilePlan(Dp(TinyGpt(3)));
   const auto samples = CalibrateRanks(plan);
   std::set<std::string> seen;
   for (int rank = 0; rank < 3; ++rank) {

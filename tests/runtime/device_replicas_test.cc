@@ -12,11 +12,6 @@
 namespace windtunnel {
 namespace {
 
-Scenario Dp(Scenario s) {
-  s.parallel.data.kind = DataParallelKind::kDp;
-  return s;
-}
-
 class DpParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(DpParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(DpParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
@@ -39,16 +34,9 @@ INSTANTIATE_TEST_SUITE_P(
                                                s.batch.accumulate = 2;
                                              })},
         // The head alone has 12.6 MB: chunks of one tensor, which travel where they are.
-        ParityCase{"LargeTensors", With(Dp(TinyGpt(2)),
-                                        [](Scenario& s) {
-                                          s.model.vocab = 49'152;
-                                          s.model.hidden = 64;
-                                          s.model.layers = 1;
-                                          s.model.seq_len = 8;
-                                          s.batch.micro = 1;
-                                          s.batch.accumulate = 2;
-                                        })}),
-    [](const auto& info) { return info.param.name; });
+        ParityCase{"LargeTensors",
+                   With(WithLargeHead(Dp(TinyGpt(2))), [](Scenario& s) { s.batch.accumulate = 2; })}),
+    NameOf);
 
 struct MemoryCase {
   const char* name;

@@ -15,11 +15,6 @@
 namespace windtunnel {
 namespace {
 
-Scenario Dp(Scenario s) {
-  s.parallel.data.kind = DataParallelKind::kDp;
-  return s;
-}
-
 // As it is compiled for a device with queues of its own, whose operators are launched one by one or as graphs.
 Scenario OnQueues(Scenario s, bool cuda_graphs = false) {
   s.cluster.device = "cuda";
@@ -73,14 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                               s.allocator = AllocatorKind::kPytorch;
                                                             })},
         // The head alone has 12.6 MB: it travels where it is, and its gradient is summed in blocks.
-        ParityCase{"LargeTensors", With(Dp(TinyGpt(2)),
-                                        [](Scenario& s) {
-                                          s.model.vocab = 49'152;
-                                          s.model.hidden = 64;
-                                          s.model.layers = 1;
-                                          s.model.seq_len = 8;
-                                          s.batch.micro = 1;
-                                        })}),
+        ParityCase{"LargeTensors", WithLargeHead(Dp(TinyGpt(2)))}),
     NameOf);
 
 TEST(LateReplicas, PeaksAreThoseOfTheCpuDevice) {

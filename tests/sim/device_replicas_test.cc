@@ -11,8 +11,7 @@ namespace windtunnel {
 namespace {
 
 Plan EightDevices() {
-  Scenario s = TinyGpt(8);
-  s.parallel.data.kind = DataParallelKind::kDp;
+  Scenario s = Dp(TinyGpt(8));
   s.batch.accumulate = 2;
   s.cluster.device = "a100-sxm-80g";
   s.cluster.network.intra_node.kind = "nvlink3";
