@@ -56,20 +56,19 @@ class EventQueue {
 
   // Takes the next event and moves the clock to it. False when there is none.
   bool Pop(Event& event) {
-    while (!heap_.empty()) {
-      const Node top = heap_.front();
-      const uint32_t slot = static_cast<uint32_t>(top.order & (kMaxSlots - 1));
-      const bool fires = !slots_[slot].cancelled;
-      event = {Picoseconds(top.time), slots_[slot].payload};
-      RemoveTop();
-      ++slots_[slot].generation;
-      free_slots_.push_back(slot);
-      if (!fires) continue;
-      now_ = event.time;
-      ++fired_;
-      return true;
-    }
-    return false;
+    DropCancelled();
+    if (heap_.empty()) return false;
+    event = {Picoseconds(heap_.front().time), slots_[TopSlot()].payload};
+    FreeTop();
+    now_ = event.time;
+    ++fired_;
+    return true;
+  }
+
+  // Whether the next event is at now().
+  bool HasMoreAtThisInstant() {
+    DropCancelled();
+    return !heap_.empty() && heap_.front().time == now_.picoseconds();
   }
 
   Duration now() const { return now_; }
@@ -113,6 +112,19 @@ class EventQueue {
     const uint32_t slot = free_slots_.back();
     free_slots_.pop_back();
     return slot;
+  }
+
+  uint32_t TopSlot() const { return static_cast<uint32_t>(heap_.front().order & (kMaxSlots - 1)); }
+
+  void FreeTop() {
+    const uint32_t slot = TopSlot();
+    RemoveTop();
+    ++slots_[slot].generation;
+    free_slots_.push_back(slot);
+  }
+
+  void DropCancelled() {
+    while (!heap_.empty() && slots_[TopSlot()].cancelled) FreeTop();
   }
 
   // Puts `node` into the hole at `hole`, or into an ancestor's place.

@@ -4,21 +4,10 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "sim/time_for.h"
 
 namespace windtunnel {
 namespace {
-
-// Virtual time has room for twice as much.
-constexpr Duration kLongestStep = Seconds(50.0 * 24 * 3600);
-
-// The time that `work` (picoseconds at speed 1) takes, in whole picoseconds and rounded up, so that an activity never ends before its
-// work is done.
-Duration TimeFor(double work, double speed) {
-  const double exact = work / speed;
-  if (exact >= static_cast<double>(kLongestStep.picoseconds())) return kLongestStep;
-  const auto whole = static_cast<int64_t>(exact);
-  return Picoseconds(whole + (static_cast<double>(whole) < exact ? 1 : 0));
-}
 
 double InPicoseconds(Duration time) { return static_cast<double>(time.picoseconds()); }
 
@@ -76,7 +65,8 @@ Result<Duration> StepExecutor::Run(const StepWork& work, StepRecording* recordin
         FinishTransfer(event.payload.index);
         break;
     }
-    UpdateSpeeds();
+    // Once all that ends at this instant has: speeds do not depend on which of it came first.
+    if (!queue_.HasMoreAtThisInstant()) UpdateSpeeds();
   }
   if (!IsComplete()) return tl::unexpected(DeadlockError(schedule_, Snapshot()));
   return end_;
@@ -280,8 +270,6 @@ void StepExecutor::UpdateSpeeds() {
   dirty_cores_.clear();
   for (const LinkSharing::Change& change : links_.Solve()) {
     TransferState& transfer = transfers_[change.transfer];
-    // Whose work is done at this very instant ends now, though another's end is what happens first.
-    if (transfer.work.speed > 0 && transfer.work.end == queue_.now()) continue;
     transfer.link_limit = change.speed;
     if (!transfer.is_dirty) dirty_transfers_.push_back(change.transfer);
     transfer.is_dirty = true;
@@ -376,8 +364,7 @@ bool StepExecutor::SetSpeed(Activity& activity, double speed, Happening end) {
   activity.since = queue_.now();
   activity.speed = speed;
   queue_.Cancel(activity.finish);
-  activity.end = queue_.now() + TimeFor(activity.remaining, speed);
-  activity.finish = queue_.Schedule(activity.end, end);
+  activity.finish = queue_.Schedule(queue_.now() + TimeFor(activity.remaining, speed), end);
   return true;
 }
 

@@ -76,7 +76,6 @@ class StepExecutor {
     Duration since;
     double speed = 0;  // 0: not set yet
     EventId finish;
-    Duration end = {};  // when `finish` is
   };
   enum class HostState : uint8_t { kRunnable, kWorking, kWaiting, kDone };
   struct RankState {

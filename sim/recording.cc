@@ -41,6 +41,7 @@ void StepRecording::EndSegment(int32_t rank, int32_t first_item, int32_t end_ite
              Picoseconds(MulDiv((done - from.done).picoseconds(), (to.time - from.time).picoseconds(),
                                 (to.done - from.done).picoseconds()));
     }
+    if (done == total) time = now;  // a piece may have begun with less than a picosecond's work left
     item_ends_[offset + item] = time;
   }
   pieces.clear();

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "sim/time_for.h"
+
 namespace windtunnel::composed {
 namespace {
 
@@ -169,12 +171,12 @@ int64_t RankWalk::KernelEnd(int64_t start, int64_t work) {
   while (busy_lanes_ != 0) {
     int64_t change = kNever;
     const double speed = SpeedAt(now, change);
-    const int64_t end = now + TimeFor(remaining, speed);
+    const int64_t end = now + TimeFor(remaining, speed).picoseconds();
     if (end <= change) return end;
     remaining = std::max(remaining - static_cast<double>(change - now) * speed, 0.0);
     now = change;
   }
-  return now + TimeFor(remaining, 1);
+  return now + TimeFor(remaining, 1).picoseconds();
 }
 
 int64_t RankWalk::End() const { return std::max(host_, *std::max_element(ends_.begin(), ends_.end())); }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "sim/time_for.h"
 
 namespace windtunnel::composed {
 namespace {
@@ -11,12 +12,6 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 }  // namespace
-
-int64_t TimeFor(double work, double speed) {
-  const double exact = work / speed;
-  const int64_t whole = static_cast<int64_t>(exact);
-  return whole + (static_cast<double>(whole) < exact ? 1 : 0);
-}
 
 SharedDevice::SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t end, int64_t host,
                            const Lanes& lanes, std::array<int64_t, kLocalStreams>& queue_ends,
@@ -87,8 +82,7 @@ void SharedDevice::UpdateSpeeds() {
     queue.remaining = std::max(queue.remaining - static_cast<double>(now_ - queue.since) * queue.speed, 0.0);
     queue.since = now_;
     queue.speed = speed;
-    queue.finish = now_ + TimeFor(queue.remaining, speed);
-    queue.order = order_++;
+    queue.finish = now_ + TimeFor(queue.remaining, speed).picoseconds();
   }
 }
 
@@ -103,18 +97,14 @@ bool SharedDevice::Advance() {
   }
   if (next == kNever) return false;
   now_ = next;
-  int finishing = -1;
   for (int stream = 0; stream < kLocalStreams; ++stream) {
-    const Queue& queue = queues_[stream];
+    Queue& queue = queues_[stream];
     if (!queue.in_flight || queue.finish != now_) continue;
-    if (finishing < 0 || queue.order < queues_[finishing].order) finishing = stream;
+    const int32_t op = queue.ops[queue.next++];
+    queue.in_flight = false;
+    is_done_[op - begin_] = true;
+    op_ends_[op] = queue_ends_[stream] = now_;
   }
-  if (finishing < 0) return true;  // something begins, or communication ends
-  Queue& queue = queues_[finishing];
-  const int32_t op = queue.ops[queue.next++];
-  queue.in_flight = false;
-  is_done_[op - begin_] = true;
-  op_ends_[op] = queue_ends_[finishing] = now_;
   return true;
 }
 

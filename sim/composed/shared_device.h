@@ -10,9 +10,6 @@
 
 namespace windtunnel::composed {
 
-// Picoseconds for so much work, rounded up as StepExecutor does.
-int64_t TimeFor(double work, double speed);
-
 // Communication of one queue that may be in flight beside kernels, in order.
 struct Lane {
   struct Flight {
@@ -40,15 +37,14 @@ class SharedDevice {
     bool in_flight = false;
     double remaining = 0;  // picoseconds at speed 1
     int64_t since = 0, finish = 0;
-    double speed = 0;    // 0: not set yet
-    uint64_t order = 0;  // what was scheduled first goes first at one instant
+    double speed = 0;  // 0: not set yet
   };
 
   static bool IsKernels(int stream) { return stream == kCompute || stream == kCopies; }
   int64_t ArrivalOf(int stream) const;
   void BeginWhatCan();
   void UpdateSpeeds();
-  // Moves on to what comes next, and ends it. False when there is nothing.
+  // Moves on to the next instant, and ends what ends then. False when there is nothing.
   bool Advance();
 
   const RankStrategy& strategy_;
@@ -60,7 +56,6 @@ class SharedDevice {
   std::vector<int64_t> issued_;  // by operator
   std::vector<bool> is_done_;
   int64_t now_ = 0;
-  uint64_t order_ = 0;
 };
 
 }  // namespace windtunnel::composed

@@ -54,6 +54,20 @@ TEST(EventQueue, AnIdOfAFiredEventDoesNotCancelTheNextUserOfItsSlot) {
   EXPECT_EQ(PopAll(queue), (std::vector{2}));
 }
 
+TEST(EventQueue, KnowsWhetherMoreHappensAtThisInstant) {
+  Queue queue;
+  queue.Schedule(Nanoseconds(1), 1);
+  const EventId second = queue.Schedule(Nanoseconds(1), 2);
+  queue.Schedule(Nanoseconds(2), 3);
+  Queue::Event event;
+  ASSERT_TRUE(queue.Pop(event));
+  EXPECT_TRUE(queue.HasMoreAtThisInstant());
+  queue.Cancel(second);
+  EXPECT_FALSE(queue.HasMoreAtThisInstant());
+  EXPECT_EQ(PopAll(queue), (std::vector{3}));
+  EXPECT_FALSE(queue.HasMoreAtThisInstant());
+}
+
 TEST(EventQueue, ResetForgetsEventsAndTime) {
   Queue queue;
   queue.Schedule(Nanoseconds(5), 1);
