@@ -67,7 +67,7 @@ Slice Fp8Factors::Amax(Slice x, const Fp8Amax& op, bool over_ranks, const std::s
 }
 
 void Fp8Factors::Rescale(Slice product) const {
-  if (c_.types.fp8 != Fp8Recipe::kRowwise) return;
+  WT_CHECK(rescales());
   c_.b.Add(Scale{.elements = product.elements, .dtype = c_.types.activations}, name_ + ".rescale", {product},
            {product});
 }

@@ -41,7 +41,9 @@ class Fp8Factors {
   // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
   Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum, bool sums_over_ranks) const;
 
-  // The gradient of an input, scaled after its product where the recipe takes that. (That of a weight, too, but it is small.)
+  // Whether backward's products are scaled after they are made.
+  bool rescales() const { return c_.types.fp8 == Fp8Recipe::kRowwise; }
+  // REQUIRES: rescales().
   void Rescale(Slice product) const;
 
  private:

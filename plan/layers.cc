@@ -261,11 +261,11 @@ void Linear::AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Sli
     reads = {dy, c.OperandOf(weight, name)};
   }
   c.b.Add(gemm, name + ".input", std::move(reads), {dx});
-  if (is_fp8) Fp8Factors(c, name + ".input").Rescale(dx);
+  if (const Fp8Factors factors(c, name + ".input"); is_fp8 && factors.rescales()) factors.Rescale(dx);
 }
 
 LayerContext::Neighbor Linear::MakerOfInputGradient(const LayerContext& c) const {
-  const bool is_rescaled = is_fp8 && c.types.fp8 == Fp8Recipe::kRowwise;
+  const bool is_rescaled = is_fp8 && Fp8Factors(c, name).rescales();
   return is_rescaled ? LayerContext::Neighbor::kElementwise : LayerContext::Neighbor::kProduct;
 }
 
@@ -276,7 +276,14 @@ void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t
     gemm.transpose_a = false;
     gemm.transpose_b = true;
   }
-  c.AddWeightGradient(gemm, name + ".weight", out * in, dy, x, weight);
+  const std::string product = name + ".weight";
+  if (!is_fp8 || !Fp8Factors(c, product).rescales())
+    return c.AddWeightGradient(gemm, product, out * in, dy, x, weight);
+  const bool adds = c.hooks.HoldsValue(weight);
+  const Slice result = adds ? c.Activation(product + ".grad", out * in) : c.hooks.Gradient(weight);
+  c.b.Add(gemm, product, {dy, x}, {result});
+  Fp8Factors(c, product).Rescale(result);
+  if (adds) c.AddConverted(result, product, weight);
 }
 
 Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, bool needs_dx,

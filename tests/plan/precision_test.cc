@@ -66,6 +66,28 @@ TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {
             4 * 4);
 }
 
+// Both gradients of every product, in each micro-batch; a weight's before it is added to those of earlier ones.
+TEST(Fp8, RowwiseScalesGradientsAfterTheirProducts) {
+  for (const int micro_batches : {1, 2}) {
+    Scenario s = InFp8(TinyLlama(), Fp8Recipe::kRowwise);
+    s.batch.accumulate = micro_batches;
+    const Plan plan = *CompilePlan(s);
+    const auto rescaled = [&](std::string_view ending) {
+      return Count<Scale>(plan, [&](const Op& op, const Scale&) {
+        return InLayer0(op, Phase::kBackward) && op.name.ends_with(ending);
+      });
+    };
+    EXPECT_EQ(rescaled(".input.rescale"), 4 * micro_batches);
+    EXPECT_EQ(rescaled(".weight.rescale"), 4 * micro_batches);
+    EXPECT_EQ(Count<Copy>(plan,
+                          [&](const Op& op, const Copy& c) {
+                            return InLayer0(op, Phase::kBackward) && c.accumulate &&
+                                   op.name.ends_with(".weight");
+                          }),
+              4 * (micro_batches - 1));
+  }
+}
+
 TEST(Fp8, BlocksAreFoundOnTheWay) {
   const Plan plan = *CompilePlan(InFp8(TinyLlama(), Fp8Recipe::kBlock));
   EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op&, const Fp8Amax&) { return true; }), 0);

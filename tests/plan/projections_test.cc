@@ -154,7 +154,7 @@ TEST(Projections, RowwiseProductsOfBackwardAreScaledAfterwards) {
                         .compute = Precision::kFp8,
                         .reduce = Precision::kFp32,
                         .fp8_recipe = Fp8Recipe::kRowwise};
-  EXPECT_EQ(OfBlock<Scale>(scenario, Phase::kBackward).size(), 7u);
+  EXPECT_EQ(OfBlock<Scale>(scenario, Phase::kBackward).size(), 2 * 7u);  // gradients of inputs and of weights
   scenario.precision.fp8_recipe = Fp8Recipe::kTensorwise;
   EXPECT_EQ(OfBlock<Scale>(scenario, Phase::kBackward).size(), 0u);
 }
