@@ -42,7 +42,10 @@ class NcclCommunicator : public IssuingCommunicator {
     wake_.notify_all();
     if (watcher_.joinable()) watcher_.join();
     if (communicator_ != nullptr) Close();
-    if (barrier_ != 0) device_.memory().Release(barrier_, kBarrierBytes);
+    if (barrier_ != 0) {
+      AwaitQueue();
+      device_.memory().Release(barrier_, kBarrierBytes);
+    }
   }
 
   Status Connect() {
@@ -259,6 +262,11 @@ class NcclCommunicator : public IssuingCommunicator {
     }
     finished.notify_all();
     guard.join();
+  }
+
+  // Until the device is done with the communicator's own memory. What was aborted ends, too.
+  void AwaitQueue() {
+    if (const auto last = queues_.Record(queue(), DeviceQueues::Timing::kNone)) (void)queues_.Await(*last);
   }
 
   // All ranks come here in the end, or do not come at all: no longer than an operator may take.

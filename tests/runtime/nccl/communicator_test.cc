@@ -295,6 +295,17 @@ TEST(NcclCommunicator, AnUnknownOperandIsRefused) {
   });
 }
 
+// A late device would clear the memory of barriers when the group is gone already. Which of its queues are late goes by their number.
+TEST(NcclCommunicator, KeepsItsMemoryAsLongAsItsQueueIsBusy) {
+  for (int others = 0; others < 8; ++others) {
+    WithStores(1, [&](int, Store& store) {
+      QueuedDevice device(milliseconds(20));
+      for (int i = 0; i < others; ++i) ASSERT_TRUE(device.thread_queues().Open(false));
+      ASSERT_TRUE(MakeNcclCommunicator(store, device, OptionsOf(0, 1)));
+    });
+  }
+}
+
 TEST(NcclCommunicator, NeedsADeviceWithQueues) {
   WithStores(1, [](int, Store& store) {
     const auto cpu = MakeCpuDevice();

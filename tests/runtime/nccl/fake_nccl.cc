@@ -198,6 +198,7 @@ ncclResult_t Collective(ncclComm_t communicator, Kind kind, Operand operand, ncc
       stream, nullptr,
       [=] {
         std::unique_lock lock(world->mutex);
+        if (world->aborted.count(rank) > 0) return;  // its operands are gone
         Meeting& meeting = world->meetings[number];
         meeting.operands.resize(static_cast<size_t>(world->size));
         meeting.operands[static_cast<size_t>(rank)] = operand;
@@ -324,6 +325,7 @@ ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int p
       stream,
       [=] {
         std::lock_guard lock(world->mutex);
+        if (world->aborted.count(way.first) > 0) return;
         world->mail[way].push_back(message);
         world->changed.notify_all();
       },
@@ -331,6 +333,7 @@ ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int p
       [=] {
         std::unique_lock lock(world->mutex);
         world->changed.wait(lock, [&] { return message->taken || world->aborted.count(way.first) > 0; });
+        std::erase(world->mail[way], message);  // whoever comes later must not find memory that is gone
       });
   return ncclSuccess;
 }
@@ -347,7 +350,7 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncc
         std::unique_lock lock(world->mutex);
         world->changed.wait(
             lock, [&] { return !world->mail[way].empty() || world->aborted.count(way.second) > 0; });
-        if (world->mail[way].empty()) return;
+        if (world->mail[way].empty() || world->aborted.count(way.second) > 0) return;
         const auto message = world->mail[way].front();
         world->mail[way].pop_front();
         std::memcpy(to, message->from, bytes);
