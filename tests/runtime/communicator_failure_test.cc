@@ -146,9 +146,9 @@ TEST(CommunicatorFailure, ADeviceThatRefusesASumFailsItOnAllRanks) {
   WithThreads(3, milliseconds(20'000), [](const std::shared_ptr<ThreadGroup>& group, int rank) {
     QueuedDevice device(std::chrono::microseconds(100));
     if (rank == 1) device.RefuseFrom(1);
+    std::vector<float> x(1000);  // outlives the communicator, which waits for what is under way
     const auto communicator = MakeDeviceThreadCommunicator(group, rank, device);
     ASSERT_TRUE(communicator) << communicator.error().message;
-    std::vector<float> x(1000);
     for (int i = 0; i < 2; ++i) {
       const Status failed = RunCollective(**communicator, AllReduceOf(1000), Ref(x), Ref(x));
       ASSERT_FALSE(failed);
