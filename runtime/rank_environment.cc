@@ -8,8 +8,10 @@
 namespace windtunnel {
 namespace {
 
+constexpr int kLastPort = 65535;
 constexpr int kNoJobPort = 12910;  // what PyTorch Lightning takes under Slurm without a job's id
-constexpr int kFirstJobPort = 15000;
+constexpr int kFirstJobPort = 15000, kJobPorts = 10000;
+constexpr int kPortsBetweenSteps = 101;  // coprime to kJobPorts: 10000 steps have a port each
 
 class Reader {
  public:
@@ -19,6 +21,11 @@ class Reader {
   std::string Text(const char* name) const {
     const char* text = environment_(name);
     return text == nullptr ? "" : text;
+  }
+
+  // Whichever is set and not empty; the second where neither is.
+  const char* FirstOf(const char* preferred, const char* otherwise) const {
+    return Text(preferred).empty() ? otherwise : preferred;
   }
 
   // The variable as a whole number in [least, most]; `otherwise` when it is not set.
@@ -35,27 +42,35 @@ class Reader {
   }
 
   Result<int> Port(int otherwise) const {
-    return Number("MASTER_PORT", 1, 65535, "a port, 1 to 65535", otherwise);
+    return Number("MASTER_PORT", 1, kLastPort, "a port, 1 to 65535", otherwise);
   }
 
-  // The names of one launcher's variables. `local_size`: what the local world size is where its variable is not set.
+  // The names of one launcher's variables.
   struct Names {
     const char *rank, *size, *local_rank, *local_size;
   };
-  Result<RankEnvironment> Ranks(const Names& names, int local_size_otherwise) const {
+  // What the local world size is where its variable is not set, and the variable that says so; 0: the world size.
+  struct LocalSize {
+    int otherwise = 0;
+    const char* name = "";
+  };
+  Result<RankEnvironment> Ranks(const Names& names, const LocalSize& local) const {
     RankEnvironment result;
     WT_ASSIGN_OR_RETURN(result.world_size, Number(names.size, 1, INT_MAX, "a positive integer", 1));
     WT_ASSIGN_OR_RETURN(result.rank,
                         Number(names.rank, 0, result.world_size - 1,
                                fmt::format("a rank below {} = {}", names.size, result.world_size), 0));
-    const int local_size = local_size_otherwise > 0 ? local_size_otherwise : result.world_size;
+    const int local_size = local.otherwise > 0 ? local.otherwise : result.world_size;
+    const char* where_local_size_is =
+        Has(names.local_size) ? names.local_size : (local.otherwise > 0 ? local.name : names.size);
     WT_ASSIGN_OR_RETURN(result.local_world_size,
                         Number(names.local_size, 1, result.world_size,
                                fmt::format("1 to {} = {}", names.size, result.world_size), local_size));
-    WT_ASSIGN_OR_RETURN(result.local_rank,
-                        Number(names.local_rank, 0, result.local_world_size - 1,
-                               fmt::format("a rank below {} = {}", names.local_size, result.local_world_size),
-                               result.rank % result.local_world_size));
+    WT_ASSIGN_OR_RETURN(result.local_rank, Number(names.local_rank, 0, result.local_world_size - 1,
+                                                  fmt::format("a rank below {} = {}", where_local_size_is,
+                                                              result.local_world_size),
+                                                  result.rank % result.local_world_size));
+    result.world_size_name = names.size;
     return result;
   }
 
@@ -68,11 +83,18 @@ std::string DigitsAtEnd(const std::string& text) {
   return last == std::string::npos ? text : text.substr(last + 1);
 }
 
-// A port by the last four digits of a job's number, so that jobs on one machine rarely meet.
-int PortOfJob(const std::string& number, int otherwise) {
+// The last four digits of a number, 0 to 9999.
+int LastDigits(const std::string& digits) {
+  return std::atoi(digits.substr(digits.size() - std::min<size_t>(digits.size(), 4)).c_str());
+}
+
+// A port by the last four digits of a job's number, so that jobs on one machine rarely meet. The steps of a job are apart, and not
+// beside each other, where the next jobs are.
+int PortOfJob(const std::string& number, const std::string& step, int otherwise) {
   const std::string digits = DigitsAtEnd(number);
   if (digits.empty()) return otherwise;
-  return kFirstJobPort + std::atoi(digits.substr(digits.size() - std::min<size_t>(digits.size(), 4)).c_str());
+  return kFirstJobPort +
+         (LastDigits(digits) + kPortsBetweenSteps * LastDigits(DigitsAtEnd(step))) % kJobPorts;
 }
 
 Result<RankEnvironment> ReadTorchrun(const Reader& reader) {
@@ -81,9 +103,16 @@ Result<RankEnvironment> ReadTorchrun(const Reader& reader) {
     return InvalidInput("{} is set but {} is not: a rank of a job needs both, any other process neither",
                         has_rank ? "RANK" : "WORLD_SIZE", has_rank ? "WORLD_SIZE" : "RANK");
   WT_ASSIGN_OR_RETURN(RankEnvironment result,
-                      reader.Ranks({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, 0));
+                      reader.Ranks({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {}));
   WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(29500));
-  if (reader.Text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++result.master_port;
+  if (reader.Text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    if (result.master_port == kLastPort)
+      return InvalidInput(
+          "MASTER_PORT is '{0}', expected at most {1}: torchrun's agent keeps it "
+          "(TORCHELASTIC_USE_AGENT_STORE), and ranks meet at the port after it",
+          kLastPort, kLastPort - 1);
+    ++result.master_port;
+  }
   result.token = reader.Text("TORCHELASTIC_RUN_ID");
   result.launcher = "torchrun";
   return result;
@@ -93,14 +122,15 @@ Result<RankEnvironment> ReadMpirun(const Reader& reader) {
   WT_ASSIGN_OR_RETURN(RankEnvironment result,
                       reader.Ranks({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                                   0));
+                                   {}));
+  result.world_size_name = "mpirun's -np (OMPI_COMM_WORLD_SIZE)";
   if (result.local_world_size < result.world_size && reader.Text("MASTER_ADDR").empty())
     return InvalidInput(
         "{} of {} ranks are on this node and MASTER_ADDR is not set: name the host of rank 0 with `mpirun -x "
         "MASTER_ADDR=HOST`",
         result.local_world_size, result.world_size);
   const std::string job = reader.Text("PMIX_NAMESPACE");
-  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, 29500)));
+  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, "", 29500)));
   result.token = job;
   result.launcher = "mpirun";
   return result;
@@ -122,15 +152,22 @@ int TasksOfNode(const std::string& list, int node) {
 
 Result<RankEnvironment> ReadSlurm(const Reader& reader) {
   WT_ASSIGN_OR_RETURN(const int node, reader.Number("SLURM_NODEID", 0, INT_MAX, "a node's number", 0));
-  const int on_node = TasksOfNode(reader.Text("SLURM_TASKS_PER_NODE"), node);
-  WT_ASSIGN_OR_RETURN(
-      RankEnvironment result,
-      reader.Ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}, on_node));
-  const std::string job = reader.Text("SLURM_JOB_ID");
-  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, kNoJobPort)));
-  if (const std::string first = FirstHostOf(reader.Text("SLURM_NODELIST")); !first.empty())
-    result.master_addr = first;
-  result.token = job;
+  const char* tasks = reader.FirstOf("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+  WT_ASSIGN_OR_RETURN(RankEnvironment result,
+                      reader.Ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+                                   {TasksOfNode(reader.Text(tasks), node), tasks}));
+  // An allocation may have several steps at once, each a job of ours.
+  const std::string job = reader.Text("SLURM_JOB_ID"), step = reader.Text("SLURM_STEP_ID");
+  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, step, kNoJobPort)));
+  const char* nodes = reader.FirstOf("SLURM_STEP_NODELIST", "SLURM_NODELIST");
+  if (const std::string first = FirstHostOf(reader.Text(nodes)); !first.empty()) result.master_addr = first;
+  result.token = step.empty() ? job : job + "." + step;
+  if (step.empty())
+    result.advice = fmt::format(
+        "Slurm's variables make this process rank {} of {} (SLURM_PROCID, SLURM_NTASKS), but no step has "
+        "started "
+        "it (SLURM_STEP_ID is not set): `srun windtunnel run …` starts all of them",
+        result.rank, result.world_size);
   result.launcher = "srun";
   return result;
 }

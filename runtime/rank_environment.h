@@ -14,8 +14,10 @@ struct RankEnvironment {
   int local_rank = 0, local_world_size = 1;  // on this node
   std::string master_addr = "127.0.0.1";     // where rank 0 runs
   int master_port = 29500;
-  std::string token;     // what ranks of this job know and others need not
-  std::string launcher;  // "torchrun", "mpirun", "srun": whose variables these are
+  std::string token;                           // what ranks of this job know and others need not
+  std::string launcher;                        // "torchrun", "mpirun", "srun": whose variables these are
+  std::string world_size_name = "WORLD_SIZE";  // where the world size comes from, as errors say it
+  std::string advice;                          // for when other ranks do not come; empty: none
 };
 
 // What getenv answers: a variable's value, or null.
@@ -27,11 +29,12 @@ using Environment = std::function<const char*(const char* name)>;
 // | rank             | RANK                  | OMPI_COMM_WORLD_RANK           | SLURM_PROCID                                         |
 // | world_size       | WORLD_SIZE            | OMPI_COMM_WORLD_SIZE (not 1)   | SLURM_NTASKS (more than 1; no interactive shell)     |
 // | local_rank       | LOCAL_RANK            | OMPI_COMM_WORLD_LOCAL_RANK     | SLURM_LOCALID                                        |
-// | local_world_size | LOCAL_WORLD_SIZE      | OMPI_COMM_WORLD_LOCAL_SIZE     | SLURM_TASKS_PER_NODE at SLURM_NODEID                 |
-// | master_addr      | MASTER_ADDR           | MASTER_ADDR, on one node local | MASTER_ADDR, or the first host of SLURM_NODELIST     |
+// | local_world_size | LOCAL_WORLD_SIZE      | OMPI_COMM_WORLD_LOCAL_SIZE     | that of SLURM_[STEP_]TASKS_PER_NODE at SLURM_NODEID  |
+// | master_addr      | MASTER_ADDR           | MASTER_ADDR, on one node local | MASTER_ADDR, or the first of SLURM_[STEP_]NODELIST   |
 // | master_port      | MASTER_PORT, or 29500 | MASTER_PORT, or by the job     | MASTER_PORT, or 15000 + the job id's last four digits|
-// | token            | TORCHELASTIC_RUN_ID   | the job's PMIx name            | SLURM_JOB_ID                                         |
+// | token            | TORCHELASTIC_RUN_ID   | the job's PMIx name            | SLURM_JOB_ID.SLURM_STEP_ID                           |
 //
+// Slurm's port is 101 more for each further step (SLURM_STEP_ID) of the job, again from 15000 on after 24999: steps may run at once.
 // Local ones are those of a single node where they are not set. WINDTUNNEL_JOB_TOKEN goes before any other token. Under torchrun itself
 // (TORCHELASTIC_USE_AGENT_STORE) the port is the one after MASTER_PORT, which its agent keeps.
 // Errors: InvalidInput ("WORLD_SIZE is 'x', expected a positive integer").

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 namespace windtunnel {
 namespace {
@@ -61,7 +62,23 @@ TEST(RankEnvironment, NamesTheVariableItsValueAndWhatWasExpected) {
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}},
        "MASTER_PORT is '70000', expected a port, 1 to 65535"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "one"}},
-       "LOCAL_RANK is 'one', expected a rank below LOCAL_WORLD_SIZE = 2"},
+       "LOCAL_RANK is 'one', expected a rank below WORLD_SIZE = 2"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "1"}},
+       "LOCAL_RANK is '1', expected a rank below LOCAL_WORLD_SIZE = 1"},
+      {{{"SLURM_PROCID", "1"},
+        {"SLURM_NTASKS", "2"},
+        {"SLURM_LOCALID", "1"},
+        {"SLURM_TASKS_PER_NODE", "1(x2)"}},
+       "SLURM_LOCALID is '1', expected a rank below SLURM_TASKS_PER_NODE = 1"},
+      {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "2"}},
+       "SLURM_LOCALID is '2', expected a rank below SLURM_NTASKS = 2"},
+      {{{"RANK", "0"},
+        {"WORLD_SIZE", "2"},
+        {"MASTER_PORT", "65535"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+       "MASTER_PORT is '65535', expected at most 65534: torchrun's agent keeps it "
+       "(TORCHELASTIC_USE_AGENT_STORE), "
+       "and ranks meet at the port after it"},
       {{{"RANK", "0"}},
        "RANK is set but WORLD_SIZE is not: a rank of a job needs both, any other process neither"},
   };
@@ -128,6 +145,46 @@ TEST(RankEnvironment, ReadsSlurmsVariables) {
   EXPECT_EQ((*read)->master_addr, "gpu07");
   EXPECT_EQ((*read)->master_port, 17345);  // 15000 + 2345
   EXPECT_EQ((*read)->token, "4712345");
+}
+
+TEST(RankEnvironment, StepsOfOneAllocationAreJobsOfTheirOwn) {
+  Variables variables = {{"SLURM_PROCID", "0"},         {"SLURM_NTASKS", "2"},
+                         {"SLURM_JOB_ID", "4712345"},   {"SLURM_NODELIST", "gpu[07-09]"},
+                         {"SLURM_TASKS_PER_NODE", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}};
+  std::set<int> ports;
+  std::set<std::string> tokens;
+  for (const char* step : {"0", "1", "2", "99", "9998"}) {
+    variables["SLURM_STEP_ID"] = step;
+    variables["SLURM_STEP_NODELIST"] = "gpu[08-09]";
+    auto read = Read(variables);
+    ASSERT_TRUE(read && *read) << (read ? "" : read.error().message);
+    ports.insert((*read)->master_port);
+    tokens.insert((*read)->token);
+    EXPECT_EQ((*read)->master_addr, "gpu08");
+    EXPECT_EQ((*read)->local_world_size, 1);
+    EXPECT_EQ((*read)->advice, "");
+  }
+  EXPECT_EQ(ports.size(), 5u);
+  EXPECT_GE(*ports.begin(), 15000);
+  EXPECT_LT(*ports.rbegin(), 25000);
+  EXPECT_EQ(tokens.count("4712345.1"), 1u);
+  EXPECT_EQ(tokens.size(), 5u);
+}
+
+TEST(RankEnvironment, ARankThatNoStepOfSlurmsHasStartedIsToldSo) {
+  auto read = Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}});
+  ASSERT_TRUE(read && *read);
+  EXPECT_EQ((*read)->token, "7");
+  EXPECT_EQ((*read)->advice,
+            "Slurm's variables make this process rank 0 of 2 (SLURM_PROCID, SLURM_NTASKS), but no step has "
+            "started it (SLURM_STEP_ID is not set): `srun windtunnel run …` starts all of them");
+}
+
+TEST(RankEnvironment, SaysWhereTheWorldSizeComesFrom) {
+  EXPECT_EQ((*Read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}))->world_size_name, "WORLD_SIZE");
+  EXPECT_EQ((*Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}))->world_size_name, "SLURM_NTASKS");
+  EXPECT_EQ((*Read({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}))->world_size_name,
+            "mpirun's -np (OMPI_COMM_WORLD_SIZE)");
 }
 
 TEST(RankEnvironment, UnderSlurmAPortOfOnesOwnGoesFirstAndThereIsOneWithoutAJob) {
