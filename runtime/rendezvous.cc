@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr char kVerdict[] = "rendezvous/verdict";
 constexpr milliseconds kVerdictGrace{5'000};  // from the deadline until all have heard
+constexpr milliseconds kHolderTells{500};     // from its claim until it has said what it is
 
 std::string KeyOf(int member) { return fmt::format("rendezvous/{}", member); }
 std::string HeardKey(int member) { return fmt::format("rendezvous/heard/{}", member); }
@@ -86,9 +87,10 @@ class First {
       }
     }
     if (missing.empty()) return Ok();
-    return Failed("{}{} {} did not come to {}:{} within {:g} s", rendezvous_.what,
+    return Failed("{}{} {} did not come to {}:{} within {:g} s{}{}", rendezvous_.what,
                   missing.size() == 1 ? "" : "s", Listed(missing), rendezvous_.host, rendezvous_.port,
-                  static_cast<double>(rendezvous_.deadline.count()) / 1000);
+                  static_cast<double>(rendezvous_.deadline.count()) / 1000,
+                  rendezvous_.advice.empty() ? "" : "; ", rendezvous_.advice);
   }
 
   // `told`: the member's host's name, then its scenario.
@@ -105,8 +107,38 @@ class First {
   std::vector<bool> missing_;
 };
 
+// "rank 1 is there already (node1): …"
+Error AlreadyThere(const Rendezvous& rendezvous, Store& store) {
+  const auto told = store.Get(KeyOf(rendezvous.member), kHolderTells);
+  const std::string holder = told ? fmt::format(" ({})", told->substr(0, told->find('\n'))) : "";
+  return {ErrorKind::kFailed, fmt::format("{} {} is there already{}: each number is of one process",
+                                          rendezvous.what, rendezvous.member, holder)};
+}
+
+bool AllHaveMet(Store& store) {
+  if (!store.Has(kVerdict).value_or(false)) return false;
+  const auto verdict = store.Get(kVerdict, milliseconds(0));
+  return verdict && verdict->empty();
+}
+
+// Makes the member's number this process's. Whoever had it before and has ended, while the others are still expected, is followed.
+Status Claim(const Rendezvous& rendezvous, Store& store) {
+  for (int holder = 0;; ++holder) {
+    const std::string key = fmt::format("rendezvous/claim/{}/{}", rendezvous.member, holder);
+    const std::string ended = key + "/ended";
+    WT_ASSIGN_OR_RETURN(const int64_t claims, store.Add(key, 1));
+    if (claims == 1) return store.Bequeath(ended, "");
+    WT_ASSIGN_OR_RETURN(const bool has_ended, store.Has(ended));
+    if (!has_ended) return tl::unexpected(AlreadyThere(rendezvous, store));
+    if (AllHaveMet(store))
+      return Failed("{} {} has ended since all met, and cannot be followed: all begin together",
+                    rendezvous.what, rendezvous.member);
+  }
+}
+
 // Comes, tells, and hears how it went.
 Status Come(const Rendezvous& rendezvous, Store& store) {
+  WT_RETURN_IF_ERROR(Claim(rendezvous, store));
   WT_RETURN_IF_ERROR(store.Set(KeyOf(rendezvous.member), HostName() + "\n" + rendezvous.scenario));
   auto verdict = store.Get(kVerdict, rendezvous.deadline + kVerdictGrace);
   if (!verdict) return Failed("{} 0 does not answer: {}", rendezvous.what, verdict.error().message);

@@ -1,6 +1,9 @@
 #include "runtime/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 #include <vector>
@@ -30,11 +33,12 @@ Rendezvous OfRank(int rank, int ranks, int port, std::string scenario = "lr: 0.1
 // What each of them gets: "" where they met.
 std::vector<std::string> MeetAll(const std::vector<Rendezvous>& all) {
   std::vector<std::string> errors(all.size());
+  std::vector<Result<Meeting>> meetings(all.size());  // the first one's store is there until all have met
   std::vector<std::thread> threads;
   for (size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto meeting = Meet(all[i]);
-      errors[i] = meeting ? "" : meeting.error().message;
+      meetings[i] = Meet(all[i]);
+      errors[i] = meetings[i] ? "" : meetings[i].error().message;
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -79,6 +83,71 @@ TEST(Rendezvous, RanksThatNeverComeAreNamedWithTheDeadline) {
     EXPECT_NE(error.find(expected), std::string::npos) << error;
   }
   EXPECT_LT(Clock::now() - start, milliseconds(10'000));
+}
+
+TEST(Rendezvous, WhatMayBeTheReasonThatOthersDoNotComeIsSaid) {
+  Rendezvous alone = OfRank(0, 2, FreePort());
+  alone.deadline = milliseconds(50);
+  alone.advice = "srun starts all of them";
+  const std::string error = MeetAll({alone})[0], end = "within 0.05 s; srun starts all of them";
+  EXPECT_EQ(error.substr(error.size() - std::min(error.size(), end.size())), end) << error;
+}
+
+TEST(Rendezvous, ANumberIsOfOneProcessAndTheOthersMeet) {
+  const int port = FreePort();
+  std::string surplus, late;
+  std::thread others([&] {
+    auto second = Meet(OfRank(1, 2, port));
+    ASSERT_TRUE(second) << second.error().message;
+    surplus = MeetAll({OfRank(1, 2, port)})[0];
+    second = Failed("ended");
+    const auto store = ConnectStore("127.0.0.1", port, "token", milliseconds(10'000));
+    ASSERT_TRUE((*store)->Get("rendezvous/claim/1/0/ended", milliseconds(10'000)));
+    late = MeetAll({OfRank(1, 2, port)})[0];
+    EXPECT_TRUE((*store)->Set("told", ""));
+  });
+  const auto first = Meet(OfRank(0, 2, port));
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_TRUE(first->store->Get("told", milliseconds(30'000)));
+  others.join();
+  EXPECT_EQ(surplus.find("rank 1 is there already ("), 0u) << surplus;
+  EXPECT_NE(surplus.find("each number is of one process"), std::string::npos) << surplus;
+  EXPECT_EQ(late, "rank 1 has ended since all met, and cannot be followed: all begin together");
+}
+
+TEST(Rendezvous, OfTwoWithOneNumberAtOnceOneMeetsTheOthers) {
+  const int port = FreePort();
+  const auto errors =
+      MeetAll({OfRank(0, 3, port), OfRank(1, 3, port), OfRank(1, 3, port), OfRank(2, 3, port)});
+  EXPECT_EQ(errors[0], "");
+  EXPECT_EQ(errors[3], "");
+  EXPECT_NE(errors[1].empty(), errors[2].empty()) << errors[1] << errors[2];
+  EXPECT_NE((errors[1] + errors[2]).find("rank 1 "), std::string::npos) << errors[1] << errors[2];
+}
+
+TEST(Rendezvous, WhoeverIsKilledBeforeAllHaveMetMayBeFollowedByAnotherOfItsNumber) {
+  const int port = FreePort();
+  const pid_t killed = fork();
+  if (killed == 0) _exit(Meet(OfRank(1, 3, port)) ? 0 : 1);
+  std::thread first([&] {
+    const auto meeting = Meet(OfRank(0, 3, port));
+    ASSERT_TRUE(meeting) << meeting.error().message;
+    EXPECT_TRUE(meeting->store->Get("told", milliseconds(10'000)));
+  });
+  const auto store = ConnectStore("127.0.0.1", port, "token", milliseconds(10'000));
+  ASSERT_TRUE(store) << store.error().message;
+  EXPECT_TRUE((*store)->Get("rendezvous/1", milliseconds(10'000)));
+  kill(killed, SIGKILL);
+  waitpid(killed, nullptr, 0);
+  EXPECT_TRUE((*store)->Get("rendezvous/claim/1/0/ended", milliseconds(10'000)));
+  std::string error;
+  std::thread second([&] { error = MeetAll({OfRank(1, 3, port)})[0]; });
+  while (!(*store)->Has("rendezvous/claim/1/1").value_or(true)) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(MeetAll({OfRank(2, 3, port)})[0], "");
+  second.join();
+  EXPECT_EQ(error, "");
+  EXPECT_TRUE((*store)->Set("told", ""));
+  first.join();
 }
 
 TEST(Rendezvous, WithoutTheFirstRankNobodyAnswers) {
