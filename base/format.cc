@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 namespace windtunnel {
@@ -54,6 +55,10 @@ std::string FormatFlopRate(FlopRate rate) {
 std::string FormatCount(double count) {
   static constexpr std::array<std::string_view, 5> kUnits = {"", "K", "M", "B", "T"};
   return Scaled(count, 1000, kUnits);
+}
+
+double UnsignedNan(double number) {
+  return std::isnan(number) ? std::numeric_limits<double>::quiet_NaN() : number;
 }
 
 std::string FormatSignedPercent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }

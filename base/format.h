@@ -15,6 +15,9 @@ std::string FormatBytes(Bytes bytes);
 std::string FormatBandwidth(Bandwidth bandwidth);
 // Decimal units: FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s.
 std::string FormatFlopRate(FlopRate rate);
+// The number itself; of what is none, one that is written "nan": the sign bit of a NaN, which depends on the instruction that made it,
+// would make it "-nan".
+double UnsignedNan(double number);
 // A plain count: 987, 12.3K, 124M, 1.50B.
 std::string FormatCount(double count);
 // A signed share in per cent with one decimal: "+3.1 %".

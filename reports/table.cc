@@ -411,7 +411,7 @@ void AddRun(Table& table, const Measurement& measurement) {
 }  // namespace
 
 std::string DescribeEvaluation(const HeldOutLoss& evaluation) {
-  std::string text = fmt::format("loss {:.4f}", evaluation.loss);
+  std::string text = fmt::format("loss {:.4f}", UnsignedNan(evaluation.loss));
   if (evaluation.perplexity > 0) text += fmt::format(", perplexity {:.4g}", evaluation.perplexity);
   return text + fmt::format(", on {} held-out {}", evaluation.sequences,
                             evaluation.perplexity > 0 ? "sequences" : "samples");
@@ -427,8 +427,9 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   table.Line("");
   if (outcome.prediction) table.Line("costs: " + CostSources(*outcome.prediction));
   if (outcome.measurement && !outcome.measurement->losses.empty())
-    table.Line(fmt::format("loss: {:.4f} → {:.4f} over {} steps", outcome.measurement->losses.front(),
-                           outcome.measurement->losses.back(), outcome.measurement->losses.size()));
+    table.Line(
+        fmt::format("loss: {:.4f} → {:.4f} over {} steps", UnsignedNan(outcome.measurement->losses.front()),
+                    UnsignedNan(outcome.measurement->losses.back()), outcome.measurement->losses.size()));
   if (outcome.measurement && !outcome.measurement->loss_scales.empty())
     table.Line(fmt::format("loss scale: {} at the end, {} steps skipped",
                            outcome.measurement->loss_scales.back(),

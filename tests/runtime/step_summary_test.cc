@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -65,6 +67,13 @@ TEST(StepSummary, TheLineReadsAsTorchtitans) {
   summary.throughput_name = "sps";
   EXPECT_EQ(StepLine(summary),
             "step: 1000  loss:  8.3586  memory:  136 MiB  sps: 999  tflops: 0.104  mfu: n/a");
+}
+
+TEST(StepSummary, ALossThatIsNoNumberIsNanWhateverItsSign) {
+  for (double nan : {std::nan(""), -std::nan("")}) {
+    const std::string line = StepLine({.step = 1, .loss = nan, .gradient_norm = nan});
+    EXPECT_EQ(line.find("step:  1  loss:     nan  grad_norm:     nan  "), 0u) << line;
+  }
 }
 
 TEST(StepSummary, SaysTheLossScaleAndHowManyStepsWereSkipped) {
