@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -128,11 +129,34 @@ class Regression : public DataSource {
   std::vector<float> offsets_;
 };
 
+// Every rank reads all of the file, more than once: a pipe gives each byte to one reader, and a device may have no end. What is not there,
+// or a directory, says so when it is read.
+Status CheckIsRegular(const std::string& path) {
+  using std::filesystem::file_type;
+  std::error_code ignored;
+  const auto is = [&](const char* what) {
+    return InvalidInput("data: {}: is {}, expected a text file", path, what);
+  };
+  switch (std::filesystem::status(path, ignored).type()) {
+    case file_type::character:
+      return is("a character device");
+    case file_type::block:
+      return is("a block device");
+    case file_type::fifo:
+      return is("a pipe");
+    case file_type::socket:
+      return is("a socket");
+    default:
+      return Ok();
+  }
+}
+
 Result<std::unique_ptr<DataSource>> MakeTextSource(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
   if (model.vocab < 256)
     return InvalidInput("data: '{}' is read as bytes, so model.vocab must be at least 256, is {}",
                         scenario.data, model.vocab);
+  WT_RETURN_IF_ERROR(CheckIsRegular(scenario.data));
   Result<std::string> text = ReadFile(scenario.data, "a text file");
   if (!text) return InvalidInput("data: {}", text.error().message);
   if (static_cast<int64_t>(text->size()) < model.seq_len + 1)

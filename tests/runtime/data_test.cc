@@ -1,6 +1,7 @@
 #include "runtime/data.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <vector>
@@ -119,6 +120,11 @@ TEST(TextTokens, NamesWhatIsWrong) {
   ExpectInvalid(Transformer(256, 4, WriteFile("short.txt", "abcd")),
                 "has 4 bytes; one sample takes model.seq_len + 1 = 5");
   ExpectInvalid(Transformer(255, 4, WriteFile("any.txt", "abcdefgh")), "at least 256, is 255");
+  ExpectInvalid(Transformer(256, 4, "/dev/zero"),
+                "data: /dev/zero: is a character device, expected a text file");
+  const std::string pipe = testing::TempDir() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);  // nobody writes: opening it would wait
+  ExpectInvalid(Transformer(256, 4, pipe), "is a pipe, expected a text file");
   Scenario mlp = Mlp({2, 2});
   mlp.data = "/some/text.txt";
   ExpectInvalid(mlp, "MLP");
