@@ -40,7 +40,7 @@ void PassOn(int signal) {
   errno = saved;
 }
 
-// Turns SIGINT and SIGTERM into bytes of a pipe for as long as it lives.
+// Turns SIGINT, SIGTERM and SIGHUP into bytes of a pipe for as long as it lives.
 class SignalPipe {
  public:
   SignalPipe() {
@@ -54,10 +54,13 @@ class SignalPipe {
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, &interrupt_);
     sigaction(SIGTERM, &action, &terminate_);
+    sigaction(SIGHUP, nullptr, &hang_up_);
+    if (hang_up_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup has it ignored
   }
   ~SignalPipe() {
     sigaction(SIGINT, &interrupt_, nullptr);
     sigaction(SIGTERM, &terminate_, nullptr);
+    sigaction(SIGHUP, &hang_up_, nullptr);
     signal_pipe = -1;
   }
 
@@ -70,7 +73,7 @@ class SignalPipe {
 
  private:
   FileDescriptor read_, write_;
-  struct sigaction interrupt_ = {}, terminate_ = {};
+  struct sigaction interrupt_ = {}, terminate_ = {}, hang_up_ = {};
 };
 
 struct RankProcess {

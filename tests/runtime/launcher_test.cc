@@ -171,7 +171,8 @@ pid_t ForkLauncher(const LaunchOptions& options) {
 }
 
 TEST_F(LauncherTest, PassesSignalsOnAndLeavesNoRankBehind) {
-  for (int signal : {SIGINT, SIGTERM}) {
+  signal(SIGHUP, SIG_DFL);  // this test may be run under nohup itself
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t launcher = ForkLauncher(Options(2, "exec sleep 60"));
     const std::vector<pid_t> pids = PidsOf(2);
     kill(launcher, signal);
@@ -181,6 +182,18 @@ TEST_F(LauncherTest, PassesSignalsOnAndLeavesNoRankBehind) {
     ExpectGone(pids);
     for (int rank : {0, 1}) std::remove((directory_ + "/pid" + std::to_string(rank)).c_str());
   }
+}
+
+TEST_F(LauncherTest, AHangUpThatWasIgnoredAtTheStartStaysSo) {
+  signal(SIGHUP, SIG_IGN);  // as nohup does
+  const pid_t launcher = ForkLauncher(Options(1, "until [ -e $DIR/end ]; do sleep 0.01; done"));
+  signal(SIGHUP, SIG_DFL);
+  PidsOf(1);
+  kill(launcher, SIGHUP);
+  std::ofstream(directory_ + "/end") << "";
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(LauncherTest, RanksDieWithALauncherThatIsKilled) {
