@@ -1,6 +1,5 @@
 #include "runtime/live.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/format.h"
+#include "base/temporary_directory.h"
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
@@ -38,9 +39,8 @@ constexpr int kInputWrong = 2;  // the exit status of a rank (RunRank)
 class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> Make() {
-    std::string path = (std::filesystem::temp_directory_path() / "windtunnel-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) return Failed("{}: cannot be made", path);
-    return TemporaryDirectory(path);
+    WT_ASSIGN_OR_RETURN(std::string path, MakeTemporaryDirectory("windtunnel"));
+    return TemporaryDirectory(std::move(path));
   }
   TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   ~TemporaryDirectory() {
@@ -80,11 +80,7 @@ std::string LastOperators(const Plan& plan, const FlightRecorder& recorder) {
 // "/tmp/windtunnel-flight-record-1234.json", "…-rank-1.json"
 std::string FlightRecordPath(const LiveOptions& options, const std::string& suffix) {
   std::filesystem::path path = options.flight_record;
-  if (path.empty()) {
-    std::error_code ignored;
-    path = std::filesystem::temp_directory_path(ignored) /
-           fmt::format("windtunnel-flight-record-{}.json", getpid());
-  }
+  if (path.empty()) path = TemporaryPath() + fmt::format("/windtunnel-flight-record-{}.json", getpid());
   return (path.parent_path() / (path.stem().string() + suffix + path.extension().string())).string();
 }
 
@@ -285,9 +281,9 @@ void LogLosses(const Measurement& measurement, const LiveOptions& options) {
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
     std::string line =
         fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
-                    measurement.losses[step]);
+                    UnsignedNan(measurement.losses[step]));
     if (step < measurement.gradient_norms.size()) {
-      line += fmt::format(", gradient norm {:.6g}", measurement.gradient_norms[step]);
+      line += fmt::format(", gradient norm {:.6g}", UnsignedNan(measurement.gradient_norms[step]));
     }
     if (step < measurement.loss_scales.size())
       line += fmt::format(", loss scale {:g}", measurement.loss_scales[step]);
@@ -425,6 +421,11 @@ bool IsFirstRankOfJob() {
 
 namespace {
 
+// "1 rank", "2 ranks"
+std::string Counted(int number, const char* of) {
+  return fmt::format("{} {}{}", number, of, number == 1 ? "" : "s");
+}
+
 // The one process of a job whose ranks are threads.
 Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const std::string token, MakeToken());
@@ -450,8 +451,9 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   if (!environment) return InvalidInput("RANK and WORLD_SIZE are not set");
   const bool shares_process = SharesProcess(plan);
   if (environment->world_size != (shares_process ? 1 : plan.world_size)) {
-    return InvalidInput("WORLD_SIZE is {}, but the scenario has {} ranks{}", environment->world_size,
-                        plan.world_size, shares_process ? " in one process" : "");
+    return InvalidInput("{} is {}, but the scenario has {}{}", environment->world_size_name,
+                        environment->world_size, Counted(plan.world_size, "rank"),
+                        shares_process ? " in one process" : "");
   }
   if (shares_process) return RunThreadsHere(plan, options);
   Rendezvous rendezvous;
@@ -462,6 +464,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   rendezvous.token = environment->token;
   rendezvous.scenario = ResolvedYaml(plan.scenario);
   rendezvous.deadline = options.rendezvous_timeout;
+  rendezvous.advice = environment->advice;
   WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
   Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();

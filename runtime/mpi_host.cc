@@ -17,6 +17,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/temporary_directory.h"
 #include "runtime/store.h"
 
 namespace windtunnel {
@@ -338,8 +339,7 @@ std::map<std::string, std::string> ParseEnvironment(std::string_view& text,
 }  // namespace
 
 Result<std::unique_ptr<MpiHost>> MpiHost::Start(const MpiJob& job) {
-  std::string directory = (std::filesystem::temp_directory_path() / "windtunnel-mpi-XXXXXX").string();
-  if (mkdtemp(directory.data()) == nullptr) return Failed("{}: cannot be made", directory);
+  WT_ASSIGN_OR_RETURN(const std::string directory, MakeTemporaryDirectory("windtunnel-mpi"));
   int answer[2], alive[2];
   if (pipe2(answer, O_CLOEXEC) != 0) return Failed("cannot make a pipe: {}", strerror(errno));
   FileDescriptor answer_read(answer[0]), answer_write(answer[1]);

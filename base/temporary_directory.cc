@@ -1,0 +1,34 @@
+#include "base/temporary_directory.h"
+
+#include <stdlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace windtunnel {
+namespace {
+
+// The variable's value, or null where it says nothing.
+const char* Variable() {
+  const char* path = std::getenv("TMPDIR");
+  return path != nullptr && *path != '\0' ? path : nullptr;
+}
+
+}  // namespace
+
+std::string TemporaryPath() { return Variable() != nullptr ? Variable() : "/tmp"; }
+
+Result<std::string> MakeTemporaryDirectory(const std::string& prefix) {
+  const std::string parent = TemporaryPath();
+  std::error_code ignored;
+  if (Variable() != nullptr && !std::filesystem::is_directory(parent, ignored))
+    return InvalidInput("TMPDIR is '{}', expected a directory", parent);
+  std::string path = parent + "/" + prefix + "-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr)
+    return Failed("no directory can be made in {} ({}): name another with TMPDIR", parent,
+                  std::strerror(errno));
+  return path;
+}
+
+}  // namespace windtunnel
