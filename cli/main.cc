@@ -1,3 +1,21 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "cli/commands.h"
 
-int main(int argc, char** argv) { return windtunnel::RunCommandLine(argc, argv); }
+namespace {
+
+// Otherwise the next file or socket that is opened takes the number of one that is closed, and gets what is meant for it.
+void OpenStandardDescriptors() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) != -1) continue;
+    if (open("/dev/null", O_RDWR) != descriptor) _exit(1);  // the lowest that is free
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpenStandardDescriptors();
+  return windtunnel::RunCommandLine(argc, argv);
+}

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/costs.h"
 #include "cli/nodes.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
@@ -52,6 +53,9 @@ Status OfOption(const char* option, const Error& error) {
 
 // What the ranks begin with, so that one of them need not die of it.
 Status CheckInputs(const Options& options, const Plan& plan) {
+  // Costs balance a pipeline at most, but what is named has to be there.
+  if (!options.profile.empty() || !options.framework_profile.empty())
+    WT_RETURN_IF_ERROR(FindCosts(options, plan));
   if (const auto data = MakeDataSource(plan.scenario); !data) return tl::unexpected(data.error());
   if (!options.resume_from.empty()) {
     if (const auto from = Checkpoint::Open(options.resume_from); !from)

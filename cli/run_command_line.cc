@@ -1,4 +1,5 @@
 #include <cctype>
+#include <cstdio>
 #include <new>
 #include <string_view>
 
@@ -87,7 +88,7 @@ int RunCommandLine(int argc, char** argv) {
   }();
   if (status) return *status;
   const Error& error = status.error();
-  fmt::print(stderr, "{}{}\n", StartsWithPlace(error.message) ? "" : "windtunnel: ", error.message);
+  std::fprintf(stderr, "%s%s\n", StartsWithPlace(error.message) ? "" : "windtunnel: ", error.message.c_str());
   return error.kind == ErrorKind::kFailed ? 1 : 2;
 }
 

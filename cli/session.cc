@@ -1,6 +1,7 @@
 #include "cli/session.h"
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -150,7 +151,7 @@ LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
 }
 
 void Note(const Options& options, const std::string& line) {
-  if (!options.quiet) fmt::print(stderr, "windtunnel: {}\n", line);
+  if (!options.quiet) std::fprintf(stderr, "windtunnel: %s\n", line.c_str());
 }
 
 }  // namespace windtunnel

@@ -26,7 +26,8 @@ ranks_of() { pgrep -P "$1" -f 'rank .*job.json'; }
 # Starts a run with further options "$@" in the background, sets $launcher, and waits until it takes steps.
 start_run() {
   : > "$work/err.txt"
-  "$windtunnel" run "$work/long.yaml" "$@" > "$work/out.txt" 2> "$work/err.txt" &
+  # This test may be run under nohup itself.
+  env --default-signal=HUP "$windtunnel" run "$work/long.yaml" "$@" > "$work/out.txt" 2> "$work/err.txt" &
   launcher=$!
   for _ in $(seq 300); do
     grep -q '^step:  *2 ' "$work/err.txt" && return
@@ -66,6 +67,17 @@ wait $launcher
 [ $? = 0 ] && fail "an interrupted run must not succeed"
 expect_gone $ranks
 
+# The terminal is closed.
+rm -rf "$work"/windtunnel-??????  # of the launcher that was killed
+start_run
+ranks=$(ranks_of $launcher)
+kill -HUP $launcher
+wait $launcher
+[ $? = 1 ] || fail "a run that was hung up must give exit status 1"
+expect_gone $ranks
+grep -q 'interrupted by signal 1 (Hangup)' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+ls -d "$work"/windtunnel-?????? 2> /dev/null && fail "its directory is left"
+
 # DataParallel has one process, which is all its ranks.
 start_run --set parallel.data.kind=dp
 kill -9 "$(ranks_of $launcher)"
@@ -84,8 +96,34 @@ wait
 grep -q 'a step' "$work/joined0.txt" || fail "rank 0 reports nothing: $(cat "$work/joined0.txt")"
 [ -s "$work/joined1.txt" ] && fail "rank 1 reports: $(cat "$work/joined1.txt")"
 
-# A world that does not match the scenario's.
-RANK=0 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$windtunnel" run "$work/long.yaml" 2> "$work/err.txt"
-[ $? = 2 ] || fail "a wrong WORLD_SIZE must give exit status 2"
-grep -q 'WORLD_SIZE is 3, but the scenario has 2 ranks' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+# A rank's number given to two processes: one of them is told so at once, the others go on.
+port=$((port + 1))
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+copies=()
+for copy in a b; do
+  RANK=1 "$windtunnel" run "$work/long.yaml" --set run.steps=5 > "$work/copy_$copy.txt" 2>&1 &
+  copies[${#copies[@]}]=$!
+done
+RANK=0 "$windtunnel" run "$work/long.yaml" --set run.steps=5 > "$work/joined0.txt" 2>&1 || fail "rank 0: $(cat "$work/joined0.txt")"
+unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+wait "${copies[0]}"
+statuses=$?
+wait "${copies[1]}"
+statuses="$statuses $?"
+[ "$statuses" = '0 1' ] || [ "$statuses" = '1 0' ] || fail "of two with one number: $statuses: $(cat "$work"/copy_?.txt)"
+grep -q '^windtunnel: rank 1 is there already (.*): each number is of one process' "$work"/copy_?.txt || fail "the message: $(cat "$work"/copy_?.txt)"
+
+# A world that does not match the scenario's: what the user has set is named.
+for variables in RANK=0,WORLD_SIZE= SLURM_PROCID=0,SLURM_NTASKS= "OMPI_COMM_WORLD_RANK=0,OMPI_COMM_WORLD_SIZE="; do
+  IFS=, read -ra list <<< "${variables}3"
+  env "${list[@]}" "$windtunnel" run "$work/long.yaml" 2> "$work/err.txt"
+  [ $? = 2 ] || fail "a wrong world size must give exit status 2"
+  name=${variables##*,}
+  grep -q "${name%=}.* is 3, but the scenario has 2 ranks" "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+done
+
+# A batch script of Slurm's that starts one of the ranks, without srun.
+SLURM_PROCID=0 SLURM_NTASKS=2 MASTER_PORT=$port "$windtunnel" run "$work/long.yaml" --rendezvous-timeout 0.2 2> "$work/err.txt"
+[ $? = 1 ] || fail "a rank alone must give exit status 1"
+grep -q "rank 1 did not come .*no step has started it .*srun windtunnel run" "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
 echo "all claims hold"

@@ -70,11 +70,40 @@ expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonex
 
 # Inputs of a run: no rank dies of them.
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
+expect_line 2 '^windtunnel: --set data=/dev/zero: data: /dev/zero: is a character device, expected a text file' run cpu.yaml --set data=/dev/zero
+mkfifo pipe
+expect_line 2 'data: .*pipe: is a pipe, expected a text file' run cpu.yaml --set data=pipe
+expect_line 2 '^windtunnel: nosuch.json: cannot be read .*, expected a hardware profile' run cpu.yaml --profile nosuch.json
+expect_line 2 '^windtunnel: nosuch.json: cannot be read .*, expected a framework profile' run cpu.yaml --profile h100-sxm-80g \
+  --framework-profile nosuch.json
 expect_line 2 '^windtunnel: --import: /nofile' run cpu.yaml --import /nofile
 expect_line 2 '^windtunnel: --resume-from: ' run cpu.yaml --resume-from /nofile
 # What only a rank can find: an operator has nothing to do with it.
 "$windtunnel" run cpu.yaml -q --checkpoint-dir saved > /dev/null || { echo 'FAILED: a run with checkpoints'; failures=$((failures + 1)); }
 expect_line 2 "^windtunnel: rank 0 exited with status 2: .*tensor 'model.wte.weight' is" run cpu.yaml --set model.hidden=32 --resume-from saved
+
+# What the shell gives: a directory for temporary files that is none, and standard streams that are closed or full.
+had_tmpdir=${TMPDIR-}
+export TMPDIR
+for TMPDIR in /nofile "$work/cpu.yaml"; do
+  expect_line 2 "^windtunnel: TMPDIR is '$TMPDIR', expected a directory" run cpu.yaml
+done
+TMPDIR=
+expect 0 '' run cpu.yaml -q
+TMPDIR=$had_tmpdir
+[ -n "$TMPDIR" ] || unset TMPDIR
+status_is() {
+  [ "$2" = "$1" ] || { echo "FAILED: $3: exit status $2, expected $1"; failures=$((failures + 1)); }
+}
+"$windtunnel" run cpu.yaml -q 0<&-
+status_is 0 $? 'standard input closed'
+"$windtunnel" run cpu.yaml 2>&- > run.out
+status_is 0 $? 'standard error closed'
+grep -q 'a step' run.out || { echo 'FAILED: no table'; failures=$((failures + 1)); }
+"$windtunnel" run nosuch.yaml 0<&- 1>&- 2>&-
+status_is 2 $? 'all closed'
+"$windtunnel" run nosuch.yaml 2> /dev/full
+status_is 2 $? 'standard error full'
 
 # Rows.
 row() {
