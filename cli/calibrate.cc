@@ -82,6 +82,7 @@ Result<int> CalibrateCommand(const Options& options) {
         "profile {} ({}) was not measured on this machine with these libraries, so nothing can be added to "
         "it",
         costs.profile.name, costs.path);
+  WT_RETURN_IF_ERROR(CheckCostsDirectory(costs));
   Progress progress(ShowsProgress(options));
   LiveOptions live = LiveOptionsFor(options, progress);
   std::unique_ptr<NodeGroup> nodes;

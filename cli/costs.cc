@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/digest.h"
+#include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
@@ -164,6 +165,10 @@ Result<Costs> FindCosts(const Options& options, const Plan& plan) {
                         is_named ? "--framework-profile" : "framework: " + file, costs.profile.name);
   WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(file));
   return costs;
+}
+
+Status CheckCostsDirectory(const Costs& costs) {
+  return CheckOutputDirectory("measured costs", fs::path(costs.path).parent_path().string());
 }
 
 Status SaveCosts(const Costs& costs) {

@@ -44,6 +44,8 @@ Status SaveSnapshot(const Costs& costs, const Plan& plan);
 
 bool IsOfThisMachine(const Profile& profile, const Profile& machine);
 
+// Before anything is measured for them. Errors: InvalidInput where their directory cannot be made or written in.
+Status CheckCostsDirectory(const Costs& costs);
 // Creates the directory of `costs.path` and writes the profile.
 Status SaveCosts(const Costs& costs);
 

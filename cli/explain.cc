@@ -41,7 +41,11 @@ Result<int> ExplainCommand(const Options& options) {
   const PredictPlan predict = [&](const Plan& variant) { return PredictFrom(costs, variant, options.fold); };
   fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
              ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
-  fmt::print("{}", AnswerQuestions(plan, prediction, CapacityOf(plan, costs, prediction), predict, ink));
+  const CompileScenario compile = [&](const Scenario& variant) {
+    return CompilePlan(WithBalance(variant, costs));
+  };
+  fmt::print("{}", AnswerQuestions(scenario, prediction, CapacityOf(plan, costs, prediction), compile,
+                                   predict, ink));
   return 0;
 }
 

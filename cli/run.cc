@@ -1,7 +1,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/costs.h"
@@ -129,6 +131,11 @@ Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
   const Measurement& measurement = *outcomes[0].measurement;
   Note(options,
        fmt::format("{} has all {} steps of the run already", run.resume_from, measurement.first_step));
+  const std::pair<const char*, std::string> pictures[] = {
+      {"--html", options.html}, {"--svg", options.svg}, {"--trace", options.trace}};
+  for (const auto& [flag, file] : pictures)
+    if (!file.empty())
+      Note(options, fmt::format("{} {} is not written: there is no step to show", flag, file));
   if (measurement.evaluation) Note(options, DescribeEvaluation(*measurement.evaluation));
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
   return 0;

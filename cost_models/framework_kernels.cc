@@ -162,12 +162,11 @@ double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
 }
 
 // Scores or context of eager attention: products over the whole square of scores.
-Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device) {
+Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device, bool tf32) {
   const auto product = [&](const auto& a) -> Result<Duration> {
     const BatchedGemm scores{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
     const BatchedGemm context{a.batch * a.heads, a.seq, a.head_dim, a.seq, a.dtype};
-    WT_ASSIGN_OR_RETURN(const Duration one,
-                        GemmTime(work == Work::kScores ? scores : context, device, /*tf32=*/false));
+    WT_ASSIGN_OR_RETURN(const Duration one, GemmTime(work == Work::kScores ? scores : context, device, tf32));
     return one.Scaled(device.gemm.batched_factor);
   };
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
@@ -227,7 +226,7 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
       return KernelWork(kind, device, {.tf32 = context.tf32, .flash = framework.flash});
     case Work::kScores:
     case Work::kContext:
-      return AttentionProduct(kind, kernel.work, device);
+      return AttentionProduct(kind, kernel.work, device, context.tf32);
   }
   return Duration();
 }

@@ -58,13 +58,30 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32) {
   return InvalidInput("{} has no arithmetic in {}", device.name, Name(dtype));
 }
 
+// Rates are of 16 bits. In other types fused attention is arithmetic; eager attention is memory, as long as its products are faster.
 template <typename Attention>
-Duration AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
-                       const std::string& flash) {
+Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const DeviceSpec& device,
+                                 bool tf32) {
+  if (SizeOf(a.dtype) == Bytes(2)) return of_16_bits;
+  WT_ASSIGN_OR_RETURN(const FlopRate peak, PeakOf(a.dtype, device, tf32));
+  if (a.kind == AttentionKind::kEager) {
+    const double by_memory = of_16_bits.flops_per_second() * 2 / static_cast<double>(SizeOf(a.dtype).count());
+    return FlopRate::FromFlopsPerSecond(std::min(by_memory, peak.flops_per_second() * device.gemm.ceiling));
+  }
+  const FlopRate bf16 = device.PeakFor(DType::kBFloat16), fp16 = device.PeakFor(DType::kFloat16);
+  const double peak_16 = std::max(bf16.flops_per_second(), fp16.flops_per_second());
+  return FlopRate::FromFlopsPerSecond(of_16_bits.flops_per_second() * peak.flops_per_second() / peak_16);
+}
+
+template <typename Attention>
+Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
+                               const KernelOptions& options) {
   const auto& rates = a.kind == AttentionKind::kEager ? device.eager
-                      : flash == "flash_1"            ? device.flash_1
+                      : options.flash == "flash_1"    ? device.flash_1
                                                       : device.flash;
-  const FlopRate rate = AttentionRateAt(rates, a.head_dim, a.seq, is_backward);
+  WT_ASSIGN_OR_RETURN(
+      const FlopRate rate,
+      AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, a.seq, is_backward), device, options.tf32));
   const double blocks = static_cast<double>(a.batch * a.heads * CeilDiv(a.seq, kQueryBlock));
   const double filled = std::min(blocks / static_cast<double>(device.multiprocessors), 1.0);
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
@@ -72,11 +89,11 @@ Duration AttentionTime(const Attention& a, Flops flops, bool is_backward, const 
 
 // As flash attention of the tokens whose keys are at hand.
 template <typename Attention>
-Duration BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
-                   const std::string& flash) {
+Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
+                           const KernelOptions& options) {
   return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
                                         AttentionKind::kFlash, a.dtype},
-                       flops, is_backward, device, flash);
+                       flops, is_backward, device, options);
 }
 
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
@@ -86,13 +103,13 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, co
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
     return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind))
-    return AttentionTime(*a, FlopsOf(kind), false, device, options.flash);
+    return AttentionTime(*a, FlopsOf(kind), false, device, options);
   if (const auto* a = std::get_if<AttentionBackward>(&kind))
-    return AttentionTime(*a, FlopsOf(kind), true, device, options.flash);
+    return AttentionTime(*a, FlopsOf(kind), true, device, options);
   if (const auto* a = std::get_if<ContextAttentionForward>(&kind))
-    return BlockTime(*a, FlopsOf(kind), false, device, options.flash);
+    return BlockTime(*a, FlopsOf(kind), false, device, options);
   if (const auto* a = std::get_if<ContextAttentionBackward>(&kind))
-    return BlockTime(*a, FlopsOf(kind), true, device, options.flash);
+    return BlockTime(*a, FlopsOf(kind), true, device, options);
   return Duration();
 }
 

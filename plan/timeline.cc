@@ -99,8 +99,10 @@ StepBreakdown BreakDown(const Timeline& timeline, const Role& role, const Progra
     }
   });
   for (const Span& span : timeline.spans) {
-    if (role.streams[span.stream].kind == StreamKind::kCommunication &&
-        !std::holds_alternative<Receive>(program.ops[span.op].kind))
+    const StreamKind kind = role.streams[span.stream].kind;
+    const bool moves =
+        kind == StreamKind::kCommunication || (kind == StreamKind::kCopy && !timeline.host_computes);
+    if (moves && !std::holds_alternative<Receive>(program.ops[span.op].kind))
       result.communication += span.end - span.start;
   }
   return result;

@@ -49,8 +49,8 @@ struct StepBreakdown {
   Duration
       bubble;  // it waits for another pipeline stage (Stream::between_stages): messages, and what all stages do together
   Duration host;  // nothing runs and nothing is waited for: dispatch
-  // Busy time of the communication streams, hidden or not (not part of the sum). A message counts where it is sent: a receive may
-  // stand ready long before.
+  // Busy time of the communication streams and, where a device computes, of its copy stream; hidden or not (not part of the sum). A
+  // message counts where it is sent: a receive may stand ready long before.
   Duration communication;
 };
 

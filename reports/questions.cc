@@ -10,13 +10,15 @@ namespace {
 
 constexpr int64_t kMostSequences = 1 << 16;  // a micro-batch that nobody runs
 
-Result<bool> Fits(Scenario scenario, int64_t micro, Bytes capacity, Bytes outside) {
+// As a prediction of that scenario says whether it fits.
+Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t micro, Bytes capacity,
+                  Bytes outside) {
   if (outside >= capacity) return false;
   scenario.batch.micro = micro;
-  WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario));
+  WT_ASSIGN_OR_RETURN(const Plan plan, compile(scenario));
   for (const Role& role : plan.roles) {
-    const RoleMemoryOptions options{.allocator = scenario.allocator, .device_capacity = capacity - outside};
-    if (!SimulateMemory(role, options)) return false;
+    WT_ASSIGN_OR_RETURN(const RoleMemory memory, SimulateMemory(role, {.allocator = scenario.allocator}));
+    if (memory.reserved > capacity - outside) return false;
   }
   return true;
 }
@@ -74,10 +76,10 @@ std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) 
                      fits ? "to spare" : "too much");
 }
 
-std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction,
-                            const Capacity& capacity) {
+std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction, const Capacity& capacity,
+                            const CompileScenario& compile) {
   const auto largest =
-      LargestMicroBatch(scenario, capacity.bytes, prediction.outside_allocator, kMostSequences);
+      LargestMicroBatch(scenario, compile, capacity.bytes, prediction.outside_allocator, kMostSequences);
   std::string text = "  the largest micro-batch that fits:  ";
   if (!largest) return text + largest.error().message + "\n";
   if (*largest == 0) return text + "none, not even 1\n";
@@ -85,8 +87,9 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   return text + fmt::format("{} (it is {})\n", *largest, scenario.batch.micro);
 }
 
-std::string DescribeResharding(const Scenario& scenario, const PredictPlan& predict) {
-  const auto effect = EffectOfResharding(scenario, predict);
+std::string DescribeResharding(const Scenario& scenario, const CompileScenario& compile,
+                               const PredictPlan& predict) {
+  const auto effect = EffectOfResharding(scenario, compile, predict);
   const std::string title = "  resharding after forward:  ";
   if (!effect) return title + effect.error().message + "\n";
   if (!effect->has_value()) return "";
@@ -106,9 +109,13 @@ std::string DescribeResharding(const Scenario& scenario, const PredictPlan& pred
 
 }  // namespace
 
-Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Bytes outside, int64_t most) {
+Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
+                                  Bytes outside, int64_t most) {
+  const auto fits_with = [&](const Scenario& of, int64_t micro) {
+    return Fits(of, compile, micro, capacity, outside);
+  };
   const auto search = [&](const Scenario& of, Interval known) {
-    return Bisect(known, [&](int64_t micro) { return Fits(of, micro, capacity, outside); });
+    return Bisect(known, [&](int64_t micro) { return fits_with(of, micro); });
   };
   const Scenario few = WithFewMicroBatches(scenario);
   if (few.batch == scenario.batch) return search(scenario, {0, most + 1});
@@ -116,15 +123,16 @@ Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Byte
   const int64_t guess = found ? *found : 0;  // (a schedule may be of one number of micro-batches only)
   // Beside the guess, and where it was wrong from there.
   if (guess > 0) {
-    WT_ASSIGN_OR_RETURN(const bool fits, Fits(scenario, guess, capacity, outside));
+    WT_ASSIGN_OR_RETURN(const bool fits, fits_with(scenario, guess));
     if (!fits) return search(scenario, {0, guess});
   }
   if (guess == most) return guess;
-  WT_ASSIGN_OR_RETURN(const bool next_fits, Fits(scenario, guess + 1, capacity, outside));
+  WT_ASSIGN_OR_RETURN(const bool next_fits, fits_with(scenario, guess + 1));
   return next_fits ? search(scenario, {guess + 1, most + 1}) : guess;
 }
 
 Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,
+                                                           const CompileScenario& compile,
                                                            const PredictPlan& predict) {
   const DataParallelSpec& data = scenario.parallel.data;
   const bool shards = data.sharding != Sharding::kNoShard;
@@ -136,8 +144,8 @@ Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scena
     Sharding& sharding = variant.parallel.data.sharding;
     if (reshards && sharding == Sharding::kShardGradOp) sharding = Sharding::kFullShard;
     if (reshards && sharding == Sharding::kHybridShardZero2) sharding = Sharding::kHybridShard;
-    WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(variant));
-    WT_ASSIGN_OR_RETURN(Prediction prediction, predict(plan));
+    WT_ASSIGN_OR_RETURN(const Plan plan, compile(variant));
+    WT_ASSIGN_OR_RETURN(const Prediction prediction, predict(plan));
     (reshards ? effect.peak_resharding : effect.peak_keeping) = LargestPeak(prediction);
     (reshards ? effect.step_resharding : effect.step_keeping) = prediction.p50;
     (reshards ? effect.gathers_resharding : effect.gathers_keeping) = Gathers(plan);
@@ -145,16 +153,17 @@ Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scena
   return effect;
 }
 
-std::string AnswerQuestions(const Plan& plan, const Prediction& prediction,
-                            const std::optional<Capacity>& capacity, const PredictPlan& predict, Ink ink) {
+std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,
+                            const std::optional<Capacity>& capacity, const CompileScenario& compile,
+                            const PredictPlan& predict, Ink ink) {
   std::string text = "\n" + ink.Bold("questions") + "\n";
   if (capacity) {
     text += DescribeFit(prediction, *capacity);
-    text += DescribeLargest(plan.scenario, prediction, *capacity);
+    text += DescribeLargest(scenario, prediction, *capacity, compile);
   } else {
     text += "  will it fit?  the device's memory is not known\n";
   }
-  return text + DescribeResharding(plan.scenario, predict);
+  return text + DescribeResharding(scenario, compile, predict);
 }
 
 }  // namespace windtunnel

@@ -19,9 +19,13 @@ struct Capacity {
   std::string of;  // "the device's memory", "this machine's memory over 2 ranks"
 };
 
-// The largest batch.micro with which the scenario's steps fit `capacity` beside `outside` the allocator; 0 when not even 1 does.
-// Searched up to `most` sequences, and found to fit there when nothing smaller fails.
-Result<int64_t> LargestMicroBatch(const Scenario& scenario, Bytes capacity, Bytes outside, int64_t most);
+// A scenario's plan, as a prediction of it has it: CompilePlan, or with stages balanced for it.
+using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
+
+// A batch.micro with which the scenario's steps fit `capacity` (what the allocator reserves, beside `outside` the allocator) and one more
+// does not; 0 when not even 1 does. Searched up to `most` sequences, and found to fit there when nothing smaller fails.
+Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
+                                  Bytes outside, int64_t most);
 
 // What changes when parameters are kept between forward and backward (reshard_after_forward: false): the plan's peak, and the step.
 struct ReshardingEffect {
@@ -32,10 +36,12 @@ struct ReshardingEffect {
 using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
 // nullopt where the question does not arise: no FSDP that shards parameters.
 Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,
+                                                           const CompileScenario& compile,
                                                            const PredictPlan& predict);
 
-// All of it as text. What cannot be answered says why in its place.
-std::string AnswerQuestions(const Plan& plan, const Prediction& prediction,
-                            const std::optional<Capacity>& capacity, const PredictPlan& predict, Ink ink);
+// All of it as text; `prediction` is the scenario's. What cannot be answered says why in its place.
+std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,
+                            const std::optional<Capacity>& capacity, const CompileScenario& compile,
+                            const PredictPlan& predict, Ink ink);
 
 }  // namespace windtunnel

@@ -291,9 +291,9 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, model.heads) && Divides(tensor, model.ffn), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.heads ({}) and model.ffn ({})",
                tensor, model.heads, model.ffn);
-  check.Expect(Divides(tensor, model.kv_heads) || Divides(model.kv_heads, tensor), {"parallel.tensor.size"},
-               "parallel.tensor.size is {}, expected a divisor or a multiple of model.kv_heads ({})", tensor,
-               model.kv_heads);
+  check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
+               tensor, model.kv_heads);
   check.Expect(!parallel.tensor.sequence || Divides(tensor, model.seq_len), {"parallel.tensor.sequence"},
                "parallel.tensor.sequence is true, expected tensor.size ({}) to divide model.seq_len ({})",
                tensor, model.seq_len);

@@ -135,6 +135,9 @@ Result<Scenario> LoadScenario(const std::string& path, std::vector<Override> ove
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, path, directory, overrides));
   if (!device.empty() && scenario.cluster.device == "cpu") {
     overrides.push_back({"cluster.device", device});
+    // A link of processes of one machine is none of that device's.
+    if (scenario.cluster.network.intra_node.kind == "loopback")
+      overrides.push_back({"cluster.network.intra_node", "null"});
     WT_ASSIGN_OR_RETURN(scenario, ParseScenario(text, path, directory, overrides));
   }
   scenario.source_file = path;

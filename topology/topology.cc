@@ -109,7 +109,9 @@ RouteFinder::RouteFinder(const Topology& topology)
 }
 
 bool RouteFinder::CanPass(int32_t vertex, int32_t end) const {
-  return vertex == end || topology_.vertices_[vertex].kind != VertexKind::kDevice;
+  const VertexKind kind = topology_.vertices_[vertex].kind;
+  return vertex == end ||
+         (kind != VertexKind::kDevice && (kind != VertexKind::kNic || cards_ == Cards::kPass));
 }
 
 void RouteFinder::Begin(Side& side, int32_t vertex) {
@@ -142,8 +144,9 @@ bool RouteFinder::Widen(Side& side, const Side& other, int32_t end) {
 }
 
 // Breadth first from both ends, from the one that has less before it; every link leads both ways.
-bool RouteFinder::Meet(int32_t from, int32_t to) {
+bool RouteFinder::Meet(int32_t from, int32_t to, Cards cards) {
   ++search_;
+  cards_ = cards;
   Begin(from_, from);
   Begin(to_, to);
   while (from_.level < from_.queue.size() && to_.level < to_.queue.size()) {
@@ -176,7 +179,7 @@ Result<NetworkRoute> RouteFinder::Between(int from_device, int to_device) {
   const auto& graph = topology_.graph_->csr;
   const int32_t from = topology_.device_vertices_[from_device], to = topology_.device_vertices_[to_device];
   if (from == to) return NetworkRoute{};
-  if (!Meet(from, to)) {
+  if (!Meet(from, to, Cards::kEnd) && !Meet(from, to, Cards::kPass)) {
     return InvalidInput(
         "cluster.topology: every way from '{}' to '{}' leads through another device, expected links between "
         "switches that join them",

@@ -95,7 +95,8 @@ class RouteFinder {
  public:
   explicit RouteFinder(const Topology& topology);
 
-  // From one device to another. Errors: InvalidInput when each way leads through another device (names both).
+  // From one device to another: along the shortest ways, and over network cards only where there is none without (not over a card that
+  // devices of a node share, though that may be as short as their switch). Errors: InvalidInput when each way leads through another device (names both).
   Result<NetworkRoute> Between(int from_device, int to_device);
 
  private:
@@ -108,14 +109,17 @@ class RouteFinder {
     int64_t edges = 0;  // that leave it
   };
 
+  enum class Cards : uint8_t { kPass, kEnd };  // whether ways may pass network cards
+
   bool CanPass(int32_t vertex, int32_t end) const;
   void Begin(Side& side, int32_t vertex);
   bool Widen(Side& side, const Side& other, int32_t end);
-  bool Meet(int32_t from, int32_t to);
+  bool Meet(int32_t from, int32_t to, Cards cards);
   void MarkWays();
   bool IsSeen(const Side& side, int32_t vertex) const { return side.seen_in[vertex] == search_; }
 
   const Topology& topology_;
+  Cards cards_ = Cards::kPass;
   Side from_, to_;
   std::vector<int32_t> on_way_;  // the search in which a vertex near the sender was found on a shortest way
   std::vector<double> share_;

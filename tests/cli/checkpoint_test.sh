@@ -43,8 +43,9 @@ PYTHON
 # Nothing is overwritten by accident; a run that has all its steps has nothing to do; a first run finds nothing to go on from.
 run --checkpoint-dir whole && fail "another run's checkpoints were overwritten"
 grep -q 'expected --resume' err.txt || fail "the message"
-run --checkpoint-dir stopped --resume --eval --json done.json || fail "nothing left to do"
+run --checkpoint-dir stopped --resume --eval --json done.json --trace none.json || fail "nothing left to do"
 grep -q 'has all 20 steps' err.txt || fail "the message"
+grep -q -e '--trace none.json is not written: there is no step to show' err.txt || fail "the word on the trace"
 grep -q '"first_step": 20' done.json && grep -q perplexity done.json || fail "the result of an evaluation alone"
 run --checkpoint-dir new --resume || fail "a first run with --resume"
 grep -q 'beginning from step 0' err.txt || fail "the message"

@@ -49,6 +49,9 @@ expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
 
 # A device that is not at hand, from its datasheet: predicted on any machine. The MLP takes milliseconds, not a second.
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g
+# Over its own links, not over this machine's.
+expect 0 'device a100-sxm-80g' predict "$work/mlp.yaml" --profile a100-sxm-80g --set parallel.data.size=2 \
+  --set parallel.data.kind=ddp --set cluster.network.intra_node=loopback
 expect 0 "fits in the device's 79.2 GiB" predict "$work/mlp.yaml" --set cluster.device=a100-sxm-80g
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g --no-fold
 # A GPU that is asked for and is not there: one line, and what would be measured is predicted.

@@ -34,6 +34,18 @@ TEST(BreakDown, EveryInstantIsOneOfComputeExposedCommunicationBubbleAndHost) {
   EXPECT_EQ(b.communication, Microseconds(8));
 }
 
+// What a device waits for is communication in all, too; a host's own copies are its work.
+TEST(BreakDown, CopiesBesideADeviceAreCommunication) {
+  Example e;
+  e.role.streams[1].kind = StreamKind::kCopy;
+  e.timeline.host_computes = false;
+  const StepBreakdown b = BreakDown(e.timeline, e.role, e.role.steady);
+  EXPECT_GT(b.exposed_communication, Duration());
+  EXPECT_LE(b.exposed_communication, b.communication);
+  e.timeline.host_computes = true;
+  EXPECT_EQ(BreakDown(e.timeline, e.role, e.role.steady).communication, Duration());
+}
+
 TEST(AttributeTime, NamesWhatRanAndWhatWasWaitedFor) {
   const Example e;
   const auto times = AttributeTime(e.timeline, e.role, e.role.steady);

@@ -34,18 +34,31 @@ Bytes ReservedWith(int64_t micro) {
   return SimulateMemory(CompilePlan(s)->roles[0])->steady.reserved;
 }
 
+Result<Plan> Compile(const Scenario& scenario) { return CompilePlan(scenario); }
+
 TEST(LargestMicroBatch, FitsAndTheNextDoesNot) {
   const Bytes capacity = ReservedWith(13), outside = MiB(1);
-  const int64_t largest = *LargestMicroBatch(Sharded(), capacity + outside, outside, 1000);
+  const int64_t largest = *LargestMicroBatch(Sharded(), Compile, capacity + outside, outside, 1000);
   EXPECT_GE(largest, 13);
   EXPECT_LE(ReservedWith(largest), capacity);
   EXPECT_GT(ReservedWith(largest + 1), capacity);
 }
 
 TEST(LargestMicroBatch, IsZeroWhenNothingFitsAndStopsAtTheMost) {
-  EXPECT_EQ(*LargestMicroBatch(Sharded(), MiB(1), Bytes(0), 1000), 0);
-  EXPECT_EQ(*LargestMicroBatch(Sharded(), MiB(1), MiB(2), 1000), 0);  // what is outside alone is too much
-  EXPECT_EQ(*LargestMicroBatch(Sharded(), Bytes::Max() / 2, Bytes(0), 5), 5);
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, MiB(1), Bytes(0), 1000), 0);
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, MiB(1), MiB(2), 1000),
+            0);  // what is outside alone is too much
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), Compile, Bytes::Max() / 2, Bytes(0), 5), 5);
+}
+
+// Each micro-batch is compiled as a prediction of it is: with stages of its own.
+TEST(LargestMicroBatch, IsOfWhatWouldBePredicted) {
+  const CompileScenario odd = [](const Scenario& scenario) {
+    Scenario other = scenario;
+    if (scenario.batch.micro > 7) other.model.layers *= 4;
+    return CompilePlan(other);
+  };
+  EXPECT_EQ(*LargestMicroBatch(Sharded(), odd, ReservedWith(20), Bytes(0), 1000), 7);
 }
 
 // 1F1B holds no more with more micro-batches than fill it; GPipe holds all of them.
@@ -61,12 +74,11 @@ TEST(LargestMicroBatch, IsOfAllMicroBatchesWhateverTheScheduleHolds) {
       with.batch.micro = micro;
       Bytes most;
       const Plan plan = *CompilePlan(with);
-      for (const Role& role : plan.roles)
-        most = std::max(most, SimulateMemory(role)->steady.reserved);
+      for (const Role& role : plan.roles) most = std::max(most, SimulateMemory(role)->steady.reserved);
       return most;
     };
     const Bytes capacity = reserved(5);
-    const int64_t largest = *LargestMicroBatch(s, capacity, Bytes(0), 1000);
+    const int64_t largest = *LargestMicroBatch(s, Compile, capacity, Bytes(0), 1000);
     EXPECT_GE(largest, 5);
     EXPECT_LE(reserved(largest), capacity);
     EXPECT_GT(reserved(largest + 1), capacity);
@@ -74,7 +86,7 @@ TEST(LargestMicroBatch, IsOfAllMicroBatchesWhateverTheScheduleHolds) {
 }
 
 TEST(EffectOfResharding, ComparesWithKeepingParametersAfterForward) {
-  const auto effect = *EffectOfResharding(Sharded(), OnA100);
+  const auto effect = *EffectOfResharding(Sharded(), Compile, OnA100);
   ASSERT_TRUE(effect);
   EXPECT_EQ(effect->gathers_resharding, 9);  // four blocks twice, the root once
   EXPECT_EQ(effect->gathers_keeping, 5);
@@ -85,23 +97,24 @@ TEST(EffectOfResharding, ComparesWithKeepingParametersAfterForward) {
 TEST(EffectOfResharding, DoesNotAriseWhereNothingIsSharded) {
   Scenario s = Sharded();
   s.parallel.data.sharding = Sharding::kNoShard;
-  EXPECT_FALSE(*EffectOfResharding(s, OnA100));
+  EXPECT_FALSE(*EffectOfResharding(s, Compile, OnA100));
   s.parallel.data.kind = DataParallelKind::kDdp;
-  EXPECT_FALSE(*EffectOfResharding(s, OnA100));
+  EXPECT_FALSE(*EffectOfResharding(s, Compile, OnA100));
 }
 
 TEST(AnswerQuestions, SaysWhatIsTooMuch) {
   const Plan plan = *CompilePlan(Sharded());
   const Prediction prediction = *OnA100(plan);
-  const std::string fits =
-      AnswerQuestions(plan, prediction, Capacity{GiB(80), "the device's memory"}, OnA100, Ink(false));
+  const std::string fits = AnswerQuestions(
+      plan.scenario, prediction, Capacity{GiB(80), "the device's memory"}, Compile, OnA100, Ink(false));
   EXPECT_NE(fits.find("will it fit?  yes: "), std::string::npos) << fits;
   EXPECT_NE(fits.find("for 4 more all-gathers"), std::string::npos) << fits;
-  const std::string tight =
-      AnswerQuestions(plan, prediction, Capacity{MiB(1), "a toy's memory"}, OnA100, Ink(false));
+  const std::string tight = AnswerQuestions(plan.scenario, prediction, Capacity{MiB(1), "a toy's memory"},
+                                            Compile, OnA100, Ink(false));
   EXPECT_NE(tight.find("will it fit?  NO: "), std::string::npos) << tight;
   EXPECT_NE(tight.find("none, not even 1"), std::string::npos) << tight;
-  const std::string unknown = AnswerQuestions(plan, prediction, std::nullopt, OnA100, Ink(false));
+  const std::string unknown =
+      AnswerQuestions(plan.scenario, prediction, std::nullopt, Compile, OnA100, Ink(false));
   EXPECT_NE(unknown.find("the device's memory is not known"), std::string::npos) << unknown;
 }
 

@@ -29,6 +29,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:36: model.heads is 12, expected a divisor of model.hidden (100)"},
         Conflict{"model: {preset: gpt2-124m, kv_heads: 5}\n",
                  "s.yaml:1:38: model.kv_heads is 5, expected a divisor of model.heads (12)"},
+        Conflict{"model: {preset: llama3-8b}\nparallel: {tensor: {size: 16}}\n",
+                 "s.yaml:2:27: parallel.tensor.size is 16, expected a divisor of model.kv_heads (8), which its "
+                 "ranks share"},
         Conflict{"model: {preset: llama-7b, hidden: 96}\n",
                  "s.yaml:1:35: the head dimension is 3, expected an even one for position: rope"},
         Conflict{"model: {preset: gpt2-124m, widths: [1, 2]}\n",

@@ -53,6 +53,8 @@ TEST(Topology, DevicesShareCardsWhereThereAreFewer) {
   const Topology topology = Make(Dgx(16, "omnipath-4x100g"));
   EXPECT_EQ(WayOf(topology, 3, 8 + 6), "node0.gpu3 node0.nic1 leaf0 node1.nic3 node1.gpu6");
   EXPECT_EQ(WayOf(topology, 0, 8 * 8), "node0.gpu0 node0.nic0 leaf0 spine leaf1 node8.nic0 node8.gpu0");
+  // The two that share a card do not talk over it.
+  EXPECT_EQ(WayOf(topology, 0, 1), "node0.gpu0 node0.nvswitch node0.gpu1");
 }
 
 // A leaf of 32 nodes' cards of 50 GB/s has 1600 GB/s to the spine, with 4 to 1 oversubscription 400.

@@ -309,7 +309,7 @@ TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {
   EXPECT_EQ(names, (std::vector<std::string>{"latest", "step_00000004", "step_00000005"}));
 }
 
-TEST(RunCheckpoints, RefuseAnotherSeedOptimizerOrAShorterRun) {
+TEST(RunCheckpoints, RefuseAnotherModelSeedOptimizerOrAShorterRun) {
   const std::string path = EmptyDirectory("refused");
   Scenario scenario = Changed(TinyGpt(1), [](Scenario&) {});
   RunSteps(*CompilePlan(scenario), {.checkpoints = path}, 4);
@@ -331,6 +331,17 @@ TEST(RunCheckpoints, RefuseAnotherSeedOptimizerOrAShorterRun) {
   other = scenario;
   other.optimizer.kind = OptimizerKind::kSgd;
   EXPECT_NE(error(other, 9).find("optimizer.kind is sgd"), std::string::npos);
+  // Also where all tensors that the other model wants are there.
+  other = scenario;
+  other.model.layers -= 1;
+  EXPECT_NE(error(other, 9).find("model.layers is "), std::string::npos);
+  other = scenario;
+  other.model.heads *= 2;
+  other.model.kv_heads *= 2;
+  EXPECT_NE(error(other, 9).find("model.heads is "), std::string::npos);
+  other = scenario;
+  other.model.attention = AttentionKind::kFlash;
+  EXPECT_EQ(error(other, 9), "no error");
 }
 
 // Two replicas of four sequences see what one of eight does, also from the middle of an epoch on.
