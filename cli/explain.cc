@@ -39,8 +39,9 @@ Result<int> ExplainCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold));
   const PredictPlan predict = [&](const Plan& variant) { return PredictFrom(costs, variant, options.fold); };
-  fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
-             ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
+  if (!options.quiet)
+    fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
+               ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
   const CompileScenario compile = [&](const Scenario& variant) {
     return CompilePlan(WithBalance(variant, costs));
   };

@@ -10,13 +10,14 @@ namespace {
 
 constexpr size_t kFactors = std::size(kResidualNames);
 constexpr int kRounds = 3;
-constexpr double kStep = 0.05;                            // of a factor's logarithm
-constexpr double kHuber = 0.03;                           // of a row's error
-constexpr double kRidge = (0.05 / 0.35) * (0.05 / 0.35);  // see the header
-constexpr double kSwitchRidge = (0.05 / 0.7) * (0.05 / 0.7);
+constexpr double kStep = 0.05;          // of a factor's logarithm
+constexpr double kHuber = 0.03;         // of a row's error
+constexpr double kRowDeviation = 0.05;  // of a row's error, and of factors: see the header
+constexpr double kRidge = (kRowDeviation / 0.35) * (kRowDeviation / 0.35);
+constexpr double kSwitchRidge = (kRowDeviation / 0.7) * (kRowDeviation / 0.7);
 constexpr double kMostLog = 1.2;  // factors within [0.3, 3.3]
 constexpr double kLeastSensitivity = 0.02;
-constexpr double kNormal90 = 1.645, kMadToDeviation = 1.4826, kLeastDeviation = 0.005;
+constexpr double kNormal90 = 1.645, kMadToDeviation = 1.4826;
 
 // A launch waits or does not: 1 or 2.
 double RidgeOf(size_t factor) {
@@ -151,7 +152,7 @@ double DeviationOf(std::vector<double> errors) {
   for (double& error : errors) error = std::fabs(error);
   std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
                    errors.end());
-  return std::max(kMadToDeviation * errors[errors.size() / 2], kLeastDeviation);
+  return std::max(kMadToDeviation * errors[errors.size() / 2], kRowDeviation);
 }
 
 }  // namespace

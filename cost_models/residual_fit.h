@@ -7,7 +7,8 @@
 // so a few bad rows count little, and what the rows do not tell stays at 1 (lambda: factors are within 35 % of 1, `launch`, which is
 // 1 or 2, within twice that; errors of rows 5 %). Each
 // round takes the derivatives of all predictions by finite differences of whole steps. A factor that moves no row by as much as a fiftieth of
-// its own change stays 1. Intervals are of 90 %, from the spread of what remains.
+// its own change stays 1. Intervals are of 90 %, from the spread of what remains, or of errors of 5 % where less remains: they hold what
+// the pull towards 1 takes off, too.
 //
 //   Two rows of nothing but matrix products, both 20 % longer than predicted: gemm is 1.18; the others 1.
 #pragma once

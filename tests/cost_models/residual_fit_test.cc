@@ -64,6 +64,19 @@ TEST(ResidualFit, WhatTheRowsDoNotTellStaysOne) {
   EXPECT_GE(fit.estimates.at("gemm").high, 1.15);
 }
 
+// Rows whose parts nearly go together tell their sum, not which of them is off: the pull towards 1 shares it, and the intervals say so.
+TEST(ResidualFit, IntervalsHoldWhatThePullTowardsOneTakesOff) {
+  const std::vector<Step> steps = {{8, 4, 0.1}, {6, 3.1, 0.1}, {10, 4.9, 0.1}, {4, 2, 0.1}};
+  const ResidualFactors truth{.gemm = 1.3, .attention = 0.8};
+  const ResidualFit fit = FitResiduals(TimesOf(steps, truth), Predictor(steps)).value();
+  EXPECT_LT(fit.after, 0.01);
+  EXPECT_LT(fit.factors.gemm, 1.25);
+  for (const auto& [name, value] : {std::pair("gemm", 1.3), std::pair("attention", 0.8)}) {
+    EXPECT_LE(fit.estimates.at(name).low, value) << name;
+    EXPECT_GE(fit.estimates.at(name).high, value) << name;
+  }
+}
+
 // One of ten rows takes twice as long as it should: the fit stays with the nine.
 TEST(ResidualFit, ABadRowCountsLittle) {
   std::vector<Step> steps;
