@@ -77,7 +77,8 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
 
 std::string StepLine(const StepSummary& summary) {
   std::string line = fmt::format("step: {:2}  loss: {:>7.4f}", summary.step, UnsignedNan(summary.loss));
-  if (summary.gradient_norm) line += fmt::format("  grad_norm: {:>7.4f}", UnsignedNan(*summary.gradient_norm));
+  if (summary.gradient_norm)
+    line += fmt::format("  grad_norm: {:>7.4f}", UnsignedNan(*summary.gradient_norm));
   if (const auto& scale = summary.loss_scale)
     line += fmt::format("  loss_scale: {}  skipped: {}", scale->scale, scale->skipped_steps);
   // Small models on small machines: three digits where torchtitan has GiB and TFLOP/s with two decimals.
