@@ -165,8 +165,7 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
   if (step.empty())
     result.advice = fmt::format(
         "Slurm's variables make this process rank {} of {} (SLURM_PROCID, SLURM_NTASKS), but no step has "
-        "started "
-        "it (SLURM_STEP_ID is not set): `srun windtunnel run …` starts all of them",
+        "started it (SLURM_STEP_ID is not set): `srun windtunnel run …` starts all of them",
         result.rank, result.world_size);
   result.launcher = "srun";
   return result;
