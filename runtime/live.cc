@@ -444,6 +444,16 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   return FromResults(plan, results, options);
 }
 
+// What ranks do together beside the scenario's steps, a line each; files may be elsewhere on another node.
+std::string DescribeForPeers(const RunOptions& run) {
+  const auto given = [](const std::string& value) { return value.empty() ? "no" : "yes"; };
+  return fmt::format(
+      "--checkpoint-dir: {}\n--checkpoint-every: {}\n--resume: {}\n--import: {}\n--eval: {}\n"
+      "steps are reported (no -q, or --tensorboard): {}\n--log-every: {}\n",
+      given(run.checkpoints), run.checkpoint_every, given(run.resume_from), given(run.import_weights),
+      run.evaluates ? "yes" : "no", run.reporting.any() ? "yes" : "no", run.reporting.every);
+}
+
 }  // namespace
 
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
@@ -462,7 +472,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   rendezvous.host = environment->master_addr;
   rendezvous.port = environment->master_port;
   rendezvous.token = environment->token;
-  rendezvous.scenario = ResolvedYaml(plan.scenario);
+  rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run);
   rendezvous.deadline = options.rendezvous_timeout;
   rendezvous.advice = environment->advice;
   WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));

@@ -98,8 +98,8 @@ class First {
     const size_t end = std::min(told.find('\n'), told.size());
     const std::string host = told.substr(0, end), scenario = told.substr(std::min(end + 1, told.size()));
     if (scenario == rendezvous_.scenario) return Ok();
-    return Failed("{} {} ({}) has another scenario than {} 0: {}", rendezvous_.what, member, host,
-                  rendezvous_.what, FirstDifference(scenario, rendezvous_.scenario));
+    return Failed("{} {} ({}) has another scenario or command line than {} 0: {}", rendezvous_.what, member,
+                  host, rendezvous_.what, FirstDifference(scenario, rendezvous_.scenario));
   }
 
   const Rendezvous& rendezvous_;

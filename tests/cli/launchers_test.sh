@@ -160,8 +160,16 @@ RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --seed 7 2> "$work
 RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err0"
 status=$?
 wait
-expect 1 "rank 1 (.*) has another scenario than rank 0: '.*seed: 7.*' instead of '.*seed: 0.*'" "$work/err0"
+expect 1 "rank 1 (.*) has another scenario or command line than rank 0: '.*seed: 7.*' instead of '.*seed: 0.*'" "$work/err0"
 grep -q 'rank 1 (.*) has another scenario' "$work/err1" || fail "rank 1 was not told: $(cat "$work/err1")"
+
+# All take part in saving, not rank 0 alone.
+next_port
+RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err1" &
+RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --checkpoint-dir "$work/saved" 2> "$work/err0"
+status=$?
+wait
+expect 1 "rank 1 (.*) has another scenario or command line than rank 0: '--checkpoint-dir: no' instead of '--checkpoint-dir: yes'" "$work/err0"
 
 # A rank that never comes, and the deadline.
 next_port

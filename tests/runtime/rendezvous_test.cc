@@ -67,7 +67,7 @@ TEST(Rendezvous, RanksThatDisagreeOnTheScenarioAreToldWhoAndWhere) {
       MeetAll({OfRank(0, 3, port), OfRank(1, 3, port), OfRank(2, 3, port, "lr: 0.1\nseed: 7\n")});
   for (const std::string& error : errors) {
     EXPECT_NE(error.find("rank 2 ("), std::string::npos) << error;
-    EXPECT_NE(error.find("has another scenario than rank 0: 'seed: 7' instead of 'seed: 0'"),
+    EXPECT_NE(error.find("has another scenario or command line than rank 0: 'seed: 7' instead of 'seed: 0'"),
               std::string::npos)
         << error;
   }
