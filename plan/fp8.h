@@ -10,7 +10,8 @@
 //               tokens are gathered in fp8. Backward knows the scales of x and W from forward (two numbers), and makes the second
 //               form of dy from the first.
 //   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before). Where a product
-//               sums over tensor ranks, they agree on each scale, and rows take a pass before, too. Backward's products accumulate without fp8's shortcut, for which cuBLAS has no scales by row: a kernel scales their results
+//               sums over tensor ranks, they agree on each scale, and rows take a pass before, too. Backward's products accumulate
+//               without fp8's shortcut, for which cuBLAS has no scales by row: a kernel scales their results
 //               (torchao/float8/float8_ops.py; pytorch/ao pull request 1325)
 //   block       1 x 128 of what tokens make, 128 x 128 of weights (DeepSeek-V3, section 3.3), found on the way
 #pragma once
