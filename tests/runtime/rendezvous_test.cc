@@ -1,7 +1,10 @@
 #include "runtime/rendezvous.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,7 +154,15 @@ TEST(Rendezvous, WhoeverIsKilledBeforeAllHaveMetMayBeFollowedByAnotherOfItsNumbe
 }
 
 TEST(Rendezvous, WithoutTheFirstRankNobodyAnswers) {
-  Rendezvous alone = OfRank(1, 2, FreePort());
+  // A port that is kept, so that nobody else listens there either.
+  const FileDescriptor kept(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(kept.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(kept.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  Rendezvous alone = OfRank(1, 2, ntohs(address.sin_port));
   alone.deadline = milliseconds(200);
   const std::string error = MeetAll({alone})[0];
   EXPECT_NE(error.find("nobody answers at 127.0.0.1:"), std::string::npos) << error;
