@@ -82,7 +82,7 @@ Result<int> CalibrateCommand(const Options& options) {
         "profile {} ({}) was not measured on this machine with these libraries, so nothing can be added to "
         "it",
         costs.profile.name, costs.path);
-  WT_RETURN_IF_ERROR(CheckCostsDirectory(costs));
+  WT_RETURN_IF_ERROR(MakeCostsDirectory(costs));
   Progress progress(ShowsProgress(options));
   LiveOptions live = LiveOptionsFor(options, progress);
   std::unique_ptr<NodeGroup> nodes;
@@ -101,7 +101,7 @@ Result<int> CalibrateCommand(const Options& options) {
       measure |= !own.of_this_scenario;
     }
     WT_RETURN_IF_ERROR(Calibrate(plan, measure, live, costs.profile));
-    WT_RETURN_IF_ERROR(SaveCosts(costs));
+    WT_RETURN_IF_ERROR(SaveProfile(costs.profile, costs.path));
     if (costs.cached && measure) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
   }
   progress.Clear();

@@ -24,11 +24,11 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const Live
         "it{}; leave --profile out to use this machine's own",
         costs.profile.name, costs.path,
         options.recalibrate ? "" : ", and it lacks costs of " + plan.scenario.name);
-  WT_RETURN_IF_ERROR(CheckCostsDirectory(costs));
+  WT_RETURN_IF_ERROR(MakeCostsDirectory(costs));
   Status calibrated = Calibrate(plan, options.recalibrate || costs.cached, live, costs.profile);
   progress.Clear();
   WT_RETURN_IF_ERROR(calibrated);
-  WT_RETURN_IF_ERROR(SaveCosts(costs));
+  WT_RETURN_IF_ERROR(SaveProfile(costs.profile, costs.path));
   if (costs.cached) WT_RETURN_IF_ERROR(SaveSnapshot(costs, plan));
   return costs;
 }

@@ -167,16 +167,8 @@ Result<Costs> FindCosts(const Options& options, const Plan& plan) {
   return costs;
 }
 
-Status CheckCostsDirectory(const Costs& costs) {
+Status MakeCostsDirectory(const Costs& costs) {
   return CheckOutputDirectory("measured costs", fs::path(costs.path).parent_path().string());
-}
-
-Status SaveCosts(const Costs& costs) {
-  fs::path directory = fs::path(costs.path).parent_path();
-  std::error_code error;
-  if (!directory.empty()) fs::create_directories(directory, error);
-  if (error) return Failed("{}: cannot create the directory: {}", directory.string(), error.message());
-  return SaveProfile(costs.profile, costs.path);
 }
 
 Scenario WithBalance(Scenario scenario, const Costs& costs) {

@@ -44,10 +44,9 @@ Status SaveSnapshot(const Costs& costs, const Plan& plan);
 
 bool IsOfThisMachine(const Profile& profile, const Profile& machine);
 
-// Before anything is measured for them. Errors: InvalidInput where their directory cannot be made or written in.
-Status CheckCostsDirectory(const Costs& costs);
-// Creates the directory of `costs.path` and writes the profile.
-Status SaveCosts(const Costs& costs);
+// Makes the directory of `costs.path`, before anything is measured that will be saved there. Errors: InvalidInput where it cannot be made
+// or written in.
+Status MakeCostsDirectory(const Costs& costs);
 
 // The scenario with the pipeline's layers balanced by these costs, and by the device's memory where that is known. As it is: without a
 // pipeline, with a balance of its own, or where costs of its operators are missing.

@@ -32,9 +32,9 @@ struct Meeting {
 };
 
 // Errors, on every member: Failed (the port is taken; nobody answers there; "ranks 2 and 3 did not come to node0:29500 within 60 s";
-// "rank 1 (node1) has another scenario or command line than rank 0: 'lr: 0.1' instead of 'lr: 0.01'"). On the one that it is about alone: Failed
-// ("rank 1 is there already (node1): each number is of one process"). A process that has ended may be followed by another of its number,
-// but not once all have met. The next attempt of a job has another first member, which serves another store.
+// "rank 1 (node1) has another scenario or command line than rank 0: 'lr: 0.1' instead of 'lr: 0.01'"). On the one that it is about
+// alone: Failed ("rank 1 is there already (node1): each number is of one process"). A process that has ended may be followed by another
+// of its number, but not once all have met. The next attempt of a job has another first member, which serves another store.
 Result<Meeting> Meet(const Rendezvous& rendezvous);
 
 }  // namespace windtunnel

@@ -1,14 +1,12 @@
 #include "runtime/run_checkpoints.h"
 
-#include <algorithm>
 #include <chrono>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
+#include "scenarios/changed_key.h"
 #include "scenarios/load.h"
 #include "scenarios/words.h"
 
@@ -30,48 +28,15 @@ Status Load(const TensorSource& source, RankSession& session, bool with_optimize
   return set;
 }
 
-using Keys = std::vector<std::pair<std::string, std::string>>;
-
-// The model of a resolved scenario: {"model.heads", "4"}, {"model.experts.count", "8"}.
-Keys ModelOf(std::string_view resolved) {
-  Keys keys;
-  std::string section;
-  bool is_model = false;
-  for (size_t begin = 0; begin < resolved.size();) {
-    const size_t end = std::min(resolved.find('\n', begin), resolved.size());
-    const std::string_view line = resolved.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t indent = line.find_first_not_of(' '), colon = line.find(": ");
-    if (indent == std::string_view::npos) continue;
-    if (indent == 0) is_model = line == "model:";
-    if (!is_model || indent == 0) continue;
-    if (indent == 2) section.clear();
-    if (colon == std::string_view::npos) section = std::string(line.substr(2, line.size() - 3)) + ".";
-    else
-      keys.emplace_back(fmt::format("model.{}{}", section, line.substr(indent, colon - indent)),
-                        line.substr(colon + 2));
-  }
-  return keys;
-}
-
-// What a run may go on with another value of: the same parameters mean the same.
-bool MayChange(const std::string& key) {
-  for (const char* free : {"model.seq_len", "model.attention", "model.dropout",
-                           "model.experts.capacity_factor", "model.experts.imbalance"})
-    if (key == free) return true;
-  return false;
-}
-
 Status CheckModel(const Plan& plan, const Checkpoint& checkpoint) {
-  const Keys saved = ModelOf(checkpoint.info().scenario);
-  for (const auto& [key, value] : ModelOf(ResolvedYaml(plan.scenario))) {
-    const auto same_key = [&key = key](const auto& other) { return other.first == key; };
-    const auto before = std::find_if(saved.begin(), saved.end(), same_key);
-    if (before == saved.end() || before->second == value || MayChange(key)) continue;
-    return InvalidInput("{} is {}, but {} was saved with {}: a run goes on with the model that it began with",
-                        key, value, checkpoint.path(), before->second);
-  }
-  return Ok();
+  // With another value of these the same parameters mean the same.
+  const std::vector<std::string> free = {"model.seq_len", "model.attention", "model.dropout",
+                                         "model.experts.capacity_factor", "model.experts.imbalance"};
+  WT_ASSIGN_OR_RETURN(const auto changed,
+                      FindChangedKey(ResolvedYaml(plan.scenario), checkpoint.info().scenario, "model", free));
+  if (!changed) return Ok();
+  return InvalidInput("{} is {}, but {} was saved with {}: a run goes on with the model that it began with",
+                      changed->key, changed->now, checkpoint.path(), changed->before);
 }
 
 }  // namespace

@@ -96,7 +96,8 @@ class RouteFinder {
   explicit RouteFinder(const Topology& topology);
 
   // From one device to another: along the shortest ways, and over network cards only where there is none without (not over a card that
-  // devices of a node share, though that may be as short as their switch). Errors: InvalidInput when each way leads through another device (names both).
+  // devices of a node share, though that may be as short as their switch). Errors: InvalidInput when each way leads through another
+  // device (names both).
   Result<NetworkRoute> Between(int from_device, int to_device);
 
  private:
