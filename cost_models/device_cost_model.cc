@@ -1,13 +1,17 @@
 #include "cost_models/device_cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <unordered_map>
 
 #include "cost_models/collective_traffic.h"
+#include "cost_models/device_spread.h"
 #include "cost_models/framework_kernels.h"
+#include "cost_models/kernel_roofline.h"
 #include "cost_models/nccl_collectives.h"
+#include "cost_models/node_wire.h"
 #include "plan/model.h"
 
 namespace windtunnel {
@@ -22,7 +26,8 @@ class DeviceCostModel : public CostModel {
         framework_(framework ? *framework : FrameworkOf(plan.scenario)),
         arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
                     .parameters = TypesOf(plan.scenario.precision).storage,
-                    .recomputes = plan.scenario.recompute == Recompute::kFull} {
+                    .recomputes = plan.scenario.recompute == Recompute::kFull,
+                    .slowest = SlowestOf(plan.world_size, device.speed_spread)} {
     if (cluster_.topology.is_given()) usable_ = ReadTopology();
   }
 
@@ -210,7 +215,27 @@ Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const
   return alone;
 }
 
-// The blocks of NCCL's kernel occupy as many multiprocessors, which computation loses while it runs.
+// What a collective moves through each device's memory: it reads what it sends and stores what it receives. Switches that reduce read a
+// message from every device and store the sum there.
+Bytes MemoryTraffic(const Collective& collective, Pattern pattern, int ranks) {
+  const Bytes bytes = MessageBytes(collective);
+  if (pattern == Pattern::kNvls || pattern == Pattern::kNvlsTree) return bytes * 2;
+  return Bytes(
+      std::llround(2 * SentShare(Name(collective.kind), ranks) * static_cast<double>(bytes.count())));
+}
+
+// The speed of kernels beside a collective. The blocks of NCCL's kernel occupy as many multiprocessors, and its traffic takes
+// its share of the memory's bandwidth.
+double ComputeEfficiency(const Collective& collective, Pattern pattern, int ranks, int channels,
+                         Duration time, const DeviceSpec& device) {
+  constexpr double kLeast = 0.05;  // of either, for kernels
+  const double multiprocessors =
+      1 - static_cast<double>(channels) / static_cast<double>(device.multiprocessors);
+  const Duration moving = MemoryTime(MemoryTraffic(collective, pattern, ranks), device);
+  const double memory = time > Duration() ? 1 - moving / time : 1;
+  return std::max(multiprocessors, kLeast) * std::max(memory, kLeast);
+}
+
 Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Group& group) const {
   if (group.ranks.size() <= 1) return CommunicationCost{.source = CostSource::kModelled};
   const CollectiveSpec& spec = device_.collectives;
@@ -220,6 +245,9 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
                         cluster_.network.protocol != CollectiveProtocol::kAuto || cluster_.slow_link;
   const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, device_);
   if (measured) cost = CostAt(MessageBytes(op.kind), *measured, alone.model.time);
+  const ResidualFactors& residuals = framework_.residuals;
+  if (residuals.link != 1 || residuals.launch != 1)
+    cost.time = Distribution::Constant(cost.time.p50().Scaled(residuals.link) + WaitForLaunch(op.kind));
   int channels = alone.layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
   if (alone.model.pattern == Pattern::kNvls || alone.model.pattern == Pattern::kNvlsTree)
     channels = spec.channels_nvls;
@@ -227,11 +255,8 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);
   if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
-    cost.compute_efficiency =
-        1 - static_cast<double>(channels) / static_cast<double>(device_.multiprocessors);
-  const ResidualFactors& residuals = framework_.residuals;
-  if (residuals.link != 1 || residuals.launch != 1)
-    cost.time = Distribution::Constant(cost.time.p50().Scaled(residuals.link) + WaitForLaunch(op.kind));
+    cost.compute_efficiency = ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
+                                                channels, cost.time.p50(), device_);
   return cost;
 }
 

@@ -25,13 +25,20 @@ std::map<std::string, FlopRate> ReadPeaks(Fields& fields) {
 }
 
 GemmSpec ReadGemm(Fields& fields) {
-  return {.ceiling = fields.Number("ceiling", 1e-3, 1),
-          .tile_m = fields.Integer("tile_m", 1),
-          .tile_n = fields.Integer("tile_n", 1),
-          .k_overhead = fields.Integer("k_overhead", 0),
-          .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
-          .batched_factor = fields.Number("batched_factor", 1, 100),
-          .fp8_share = fields.Number("fp8_share", 1e-3, 1)};
+  const GemmSpec spec{.ceiling = fields.Number("ceiling", 1e-3, 1),
+                      .tile_m = fields.Integer("tile_m", 1),
+                      .tile_n = fields.Integer("tile_n", 1),
+                      .k_overhead = fields.Integer("k_overhead", 0),
+                      .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
+                      .batched_factor = fields.Number("batched_factor", 1, 100),
+                      .fp8_share = fields.Number("fp8_share", 1e-3, 10)};
+  if (spec.ceiling * spec.fp8_share > 1)
+    fields.Fail(
+        "$.gemm.fp8_share",
+        fmt::format("is {:g}, at which products in fp8 beat their peak: expected at most {:.3f}, one over "
+                    "the ceiling",
+                    spec.fp8_share, 1 / spec.ceiling));
+  return spec;
 }
 
 std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
@@ -111,6 +118,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.hbm_efficiency = fields.Number("hbm_efficiency", 1e-3, 1);
   device.kernel_launch = ReadMicroseconds(fields, "kernel_launch_us");
   device.kernel_minimum = ReadMicroseconds(fields, "kernel_minimum_us");
+  device.speed_spread = fields.NumberOr("speed_spread", 0, 0, 1);
   fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });
   fields.Object("attention", [&](Fields& f) {
     device.flash = ReadRates(f, "flash");

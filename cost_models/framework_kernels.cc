@@ -162,12 +162,14 @@ double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
 }
 
 // Scores or context of eager attention: products over the whole square of scores.
-Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device, bool tf32) {
+Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device,
+                                  const ArithmeticContext& context) {
   const auto product = [&](const auto& a) -> Result<Duration> {
     const BatchedGemm scores{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
-    const BatchedGemm context{a.batch * a.heads, a.seq, a.head_dim, a.seq, a.dtype};
-    WT_ASSIGN_OR_RETURN(const Duration one, GemmTime(work == Work::kScores ? scores : context, device, tf32));
-    return one.Scaled(device.gemm.batched_factor);
+    const BatchedGemm values{a.batch * a.heads, a.seq, a.head_dim, a.seq, a.dtype};
+    WT_ASSIGN_OR_RETURN(const Duration one,
+                        GemmTime(work == Work::kScores ? scores : values, device, context.tf32));
+    return one.Scaled(device.gemm.batched_factor * context.slowest);
   };
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) return product(*a);
@@ -223,10 +225,11 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
     case Work::kBytes:
       return MovingTime(kernel, shape, device);
     case Work::kOwn:
-      return KernelWork(kind, device, {.tf32 = context.tf32, .flash = framework.flash});
+      return KernelWork(kind, device,
+                        {.tf32 = context.tf32, .flash = framework.flash, .arithmetic = context.slowest});
     case Work::kScores:
     case Work::kContext:
-      return AttentionProduct(kind, kernel.work, device, context.tf32);
+      return AttentionProduct(kind, kernel.work, device, context);
   }
   return Duration();
 }

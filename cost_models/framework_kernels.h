@@ -38,6 +38,8 @@ struct ArithmeticContext {
   bool tf32 = false;
   DType parameters = DType::kFloat32;
   bool recomputes = false;  // whole blocks
+  double slowest =
+      1;  // how much longer products and attention take on the slowest device (cost_models/device_spread.h)
 };
 
 // Errors: InvalidInput where the device has no arithmetic of the operator's type, or the profile speaks of a tensor that the operator

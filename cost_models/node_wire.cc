@@ -7,8 +7,9 @@ namespace {
 
 constexpr double kPayloadShare = 1448.0 / 1538.0;
 
-// Bytes that a rank sends over bytes of the message.
-double SentShare(const std::string& op, int ranks) {
+}  // namespace
+
+double SentShare(std::string_view op, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (op == Name(CollectiveKind::kBarrier)) return 0;
   if (op == Name(CollectiveKind::kAllReduce)) return 2 * others;
@@ -17,8 +18,6 @@ double SentShare(const std::string& op, int ranks) {
     if (op == Name(kind)) return others;
   return 1;
 }
-
-}  // namespace
 
 Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network) {
   const LinkSpec& link = network.inter_node;

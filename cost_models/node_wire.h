@@ -13,11 +13,16 @@
 // Worked: 21 MB all-reduced between two ranks over 1 Gb/s: w = 21 MB, R e = 117.7 MB/s, t = 178 ms.
 #pragma once
 
+#include <string_view>
+
 #include "base/units.h"
 #include "cost_models/cost_keys.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
+
+// Bytes that a rank sends, over those of the message, as w above. `op` is a collective's name, or that of a message.
+double SentShare(std::string_view op, int ranks);
 
 // 0 where the network names no rate between nodes.
 Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network);

@@ -41,6 +41,17 @@ TEST(DeviceSpec, NamesTheFieldThatIsWrong) {
             "x.json: $.hbm_efficiency is number 88, expected a number in [0.001, 1]");
   EXPECT_EQ(ErrorOf(Edited("\"kernel_launch_us\": 3.0,", "")),
             "x.json: $.kernel_launch_us is missing, expected a number in [0, 1000000]");
+  EXPECT_EQ(ErrorOf(Edited("\"fp8_share\": 1", "\"fp8_share\": 1.2")),
+            "x.json: $.gemm.fp8_share is 1.2, at which products in fp8 beat their peak: expected at most "
+            "1.196, one over the "
+            "ceiling");
+  EXPECT_EQ(ErrorOf(Edited("\"speed_spread\": 0.015", "\"speed_spread\": -1")),
+            "x.json: $.speed_spread is number -1, expected a number in [0, 1]");
+}
+
+TEST(DeviceSpec, DevicesAreAlikeWhereTheirSpreadIsNotGiven) {
+  EXPECT_EQ(ParseDeviceSpec(Edited("\"speed_spread\": 0.015,", ""), "x")->speed_spread, 0);
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->speed_spread, 0.015);
 }
 
 TEST(DeviceSpec, AFigureWithoutASourceIsAnError) {
