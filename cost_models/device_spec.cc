@@ -123,6 +123,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   fields.Object("attention", [&](Fields& f) {
     device.flash = ReadRates(f, "flash");
     device.flash_1 = ReadRates(f, "flash_1");
+    device.flash_cudnn = f.Has("flash_cudnn") ? ReadRates(f, "flash_cudnn") : device.flash;
     device.eager = ReadRates(f, "eager");
   });
   device.intra_node = fields.String("intra_node");

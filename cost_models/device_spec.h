@@ -71,8 +71,9 @@ struct DeviceSpec {
   double speed_spread =
       0;  // of the times that arithmetic takes on devices of the type, a standard deviation over the mean
   GemmSpec gemm;
-  // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, unfused.
-  std::vector<AttentionRate> flash, flash_1, eager;
+  // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, cuDNN's (the first, where none are given),
+  // unfused.
+  std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;
   std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
   Bandwidth host_link;     // to the host, one way
   Bandwidth host_memory;   // of a node's processors, which its devices' hosts share

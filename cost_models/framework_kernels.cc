@@ -78,8 +78,14 @@ class Shaper {
     shape.count = static_cast<double>(g.tensors);
   }
   void operator()(const Fp8Cast& c) {
-    Main("input", Product(c.rows, c.columns), c.dtype);
+    Main("input", Product(c.rows, c.columns) / static_cast<double>(c.shared_by), c.dtype);
     Says("transposed", c.transposed);
+    Says("from_fp8", c.dtype == DType::kFloat8);
+  }
+  void operator()(const Copy& c) {
+    Main("elements", static_cast<double>(c.elements), c.from);
+    Says("accumulate", c.accumulate);
+    Says("widened", SizeOf(c.to) > SizeOf(c.from));
   }
   void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
   template <typename Other>
@@ -251,7 +257,8 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
     if (!Holds(kernel, shape)) continue;
     const double launches = LaunchesOf(kernel, shape);
-    if (launches == 0) continue;
+    const bool moves = kernel.values + kernel.fp32 + kernel.bytes > 0;
+    if (launches == 0 && !moves) continue;
     WT_ASSIGN_OR_RETURN(const Duration work, WorkTime(kernel, kind, shape, framework, device, context));
     total = total + work.Scaled(ResidualOf(kernel, kind, framework.residuals)) +
             device.kernel_minimum.Scaled(launches);

@@ -101,6 +101,8 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   profile.no_grad_us = fields.NumberOr("no_grad_us", profile.no_grad_us, 0, kMostMicroseconds);
   profile.checkpoint_us = fields.NumberOr("checkpoint_us", profile.checkpoint_us, 0, kMostMicroseconds);
   profile.flash = fields.StringOr("flash", profile.flash);
+  if (profile.flash != "flash" && profile.flash != "flash_1" && profile.flash != "flash_cudnn")
+    fields.Fail("$.flash", fmt::format("is \"{}\", expected flash, flash_1 or flash_cudnn", profile.flash));
   if (fields.Has("operators")) {
     fields.Object("operators", [&](Fields& operators) {
       for (const std::string& key : operators.AllKeys()) {
@@ -149,6 +151,8 @@ const FrameworkProfile& FrameworkOf(const Scenario& scenario) {
         return "pytorch_compile";
       case Framework::kMegatron:
         return "megatron";
+      case Framework::kMegatronCore:
+        return "megatron_core";
       case Framework::kDeepspeed:
         return "deepspeed";
     }

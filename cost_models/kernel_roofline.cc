@@ -76,9 +76,10 @@ Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const 
 template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
-  const auto& rates = a.kind == AttentionKind::kEager ? device.eager
-                      : options.flash == "flash_1"    ? device.flash_1
-                                                      : device.flash;
+  const auto& rates = a.kind == AttentionKind::kEager  ? device.eager
+                      : options.flash == "flash_1"     ? device.flash_1
+                      : options.flash == "flash_cudnn" ? device.flash_cudnn
+                                                       : device.flash;
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
       AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, a.seq, is_backward), device, options.tf32));

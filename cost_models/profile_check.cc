@@ -260,6 +260,7 @@ class Checker {
     };
     check_rates("flash", device.flash);
     check_rates("flash_1", device.flash_1);
+    check_rates("flash_cudnn", device.flash_cudnn);
     check_rates("eager", device.eager);
     for (const MeasuredCollective& measured : device.measured_collectives) CheckMeasured(measured, limits);
     const int most = std::max({device.collectives.channels_intra, device.collectives.channels_inter,

@@ -162,8 +162,9 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
     return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
   }
   // Megatron runs 1F1B with any number of micro-batches, and DeepSpeed likewise; torch's schedules refuse fewer than stages.
-  const bool is_megatron =
-      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
+  const bool is_megatron = scenario.framework == Framework::kMegatron ||
+                           scenario.framework == Framework::kMegatronCore ||
+                           scenario.framework == Framework::kDeepspeed;
   if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks && is_megatron)
     return schedules::OneForwardOneBackward(ranks, micro_batches);
   auto schedule =

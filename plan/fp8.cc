@@ -10,12 +10,12 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, b
   if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8)
     return sum == Fp8Sum::kOverColumns ? x : Transposed(x, columns, name_);
   const bool splits = gathers && c_.tensor.splits_tokens();
+  const CastOptions options{.sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_};
   if (!splits || !is_tensorwise()) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
-    return Cast(x, c_.types.activations, columns, sum, sums_over_ranks, knows_scale_, name_);
+    return Cast(x, c_.types.activations, columns, sum, options, name_);
   }
-  const Slice own =
-      Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, sums_over_ranks, knows_scale_, name_);
+  const Slice own = Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, options, name_);
   if (sum == Fp8Sum::kOverColumns) return c_.GatherTokens(own, name_, Neighbor::kProduct);
   return Transposed(c_.GatherTokens(own, name_, Neighbor::kElementwise), columns, name_);
 }
@@ -35,24 +35,34 @@ Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum 
                            bool sums_over_ranks) const {
   const Slice values = c_.hooks.Values(parameter);
   WT_CHECK_EQ(values.elements, rows * columns);
-  return Cast(values, c_.types.storage, columns, sum, sums_over_ranks, sum == Fp8Sum::kOverRows,
+  const bool are_kept = c_.types.fp8_weights_shared_by > 0;
+  return Cast(values, c_.types.storage, columns, sum,
+              {.sums_over_ranks = sums_over_ranks,
+               .knows_scale = sum == Fp8Sum::kOverRows,
+               .agrees = !are_kept,
+               .shared_by = are_kept ? c_.types.fp8_weights_shared_by : 1},
               name_ + ".weight");
 }
 
-Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool sums_over_ranks,
-                       bool knows_scale, const std::string& name) const {
+Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
+                       const std::string& name) const {
   const int64_t rows = x.elements / columns;
-  const bool over_rows = sum == Fp8Sum::kOverRows;
+  const bool over_rows = sum == Fp8Sum::kOverRows, is_rowwise = c_.types.fp8 == Fp8Recipe::kRowwise;
+  const bool sums_over_ranks = options.sums_over_ranks && options.agrees;
   std::vector<Slice> reads = {x};
-  if (is_tensorwise() && !knows_scale) {
-    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type}, c_.tensor.splits(), name));
-  } else if (c_.types.fp8 == Fp8Recipe::kRowwise && over_rows) {
-    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachColumn, type}, sums_over_ranks, name));
-  } else if (c_.types.fp8 == Fp8Recipe::kRowwise && sums_over_ranks) {
-    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type}, sums_over_ranks, name));
+  if (is_tensorwise() && !options.knows_scale) {
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by},
+                         c_.tensor.splits() && options.agrees, name));
+  } else if (is_rowwise && over_rows) {
+    reads.push_back(
+        Amax(x, {rows, columns, Fp8Amax::Of::kEachColumn, type, options.shared_by}, sums_over_ranks, name));
+  } else if (is_rowwise && sums_over_ranks) {
+    reads.push_back(
+        Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type, options.shared_by}, sums_over_ranks, name));
   }
   const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
-  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type}, name, std::move(reads), {y});
+  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by}, name, std::move(reads),
+           {y});
   return y;
 }
 

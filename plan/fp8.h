@@ -49,7 +49,12 @@ class Fp8Factors {
 
  private:
   bool is_tensorwise() const { return c_.types.fp8 == Fp8Recipe::kTensorwise; }
-  Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, bool sums_over_ranks, bool knows_scale,
+  struct CastOptions {
+    bool sums_over_ranks = false, knows_scale = false;
+    bool agrees = true;  // with the other tensor ranks, on a scale for all of it
+    int64_t shared_by = 1;
+  };
+  Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
              const std::string& name) const;
   Slice Amax(Slice x, const Fp8Amax& op, bool over_ranks, const std::string& name) const;
   Slice Transposed(Slice factor, int64_t columns, const std::string& name) const;

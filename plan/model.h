@@ -156,6 +156,9 @@ struct ModelTypes {
       DType::kFloat32;  // embeddings, the residual stream, norms: the activations', under autocast fp32
   DType gemm = DType::kFloat32;      // of products: the activations', or tf32
   Fp8Recipe fp8 = Fp8Recipe::kNone;  // of the products of blocks
+  // Weights in fp8 are kept for the micro-batches of a step (Transformer Engine), each tensor rank's at a scale of its own: micro-batches
+  // that share a conversion; 0: converted wherever they are needed, at a scale for all ranks.
+  int64_t fp8_weights_shared_by = 0;
 
   bool autocasts() const { return activations != storage; }
 };

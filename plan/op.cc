@@ -70,15 +70,21 @@ std::string KeyOf(const CombineTokens& c) {
 
 std::string KeyOf(const CombineBackward& c) { return TokenRowsKey("combine_backward", c); }
 
+std::string SharedSuffix(int64_t shared_by) {
+  return shared_by > 1 ? fmt::format(" shared_by={}", shared_by) : "";
+}
+
 std::string KeyOf(const Fp8Amax& a) {
   return fmt::format("fp8_amax {} rows={} columns={}{}{}", Name(a.dtype), a.rows, a.columns,
                      Flag(a.of == Fp8Amax::Of::kEachRow, " by_row"),
-                     Flag(a.of == Fp8Amax::Of::kEachColumn, " by_column"));
+                     Flag(a.of == Fp8Amax::Of::kEachColumn, " by_column")) +
+         SharedSuffix(a.shared_by);
 }
 
 std::string KeyOf(const Fp8Cast& c) {
   return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), WordOf(c.recipe), c.rows,
-                     c.columns, Flag(c.transposed, " transposed"));
+                     c.columns, Flag(c.transposed, " transposed")) +
+         SharedSuffix(c.shared_by);
 }
 
 std::string KeyOf(const ColumnSum& c) {

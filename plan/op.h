@@ -49,6 +49,7 @@ struct Fp8Amax {
   int64_t rows = 0, columns = 0;
   enum class Of : uint8_t { kAll, kEachRow, kEachColumn } of = Of::kAll;
   DType dtype = DType::kFloat32;
+  int64_t shared_by = 1;  // micro-batches, of which each bears its share of what is made once
 
   int64_t numbers() const { return of == Of::kAll ? 1 : of == Of::kEachRow ? rows : columns; }
 };
@@ -100,6 +101,7 @@ struct Fp8Cast {
   Fp8Recipe recipe = Fp8Recipe::kTensorwise;
   bool transposed = false;
   DType dtype = DType::kFloat32;  // of x
+  int64_t shared_by = 1;          // micro-batches, as Fp8Amax
 };
 
 // bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out.

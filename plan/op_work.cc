@@ -69,8 +69,8 @@ Bytes BytesOf(const CombineTokens& c) { return SizeOf(c.dtype) * (c.tokens * (c.
 Bytes BytesOf(const CombineBackward& c) {
   return SizeOf(c.dtype) * ((2 * c.tokens * c.top_k + c.rows) * c.hidden);
 }
-Bytes BytesOf(const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns); }
-Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns); }
+Bytes BytesOf(const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns) / a.shared_by; }
+Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns) / c.shared_by; }
 Bytes BytesOf(const ColumnSum& c) {
   return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
 }

@@ -84,6 +84,10 @@ class Transformer : public Model {
         ffn_(spec_.ffn / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
     if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
+    // Where units are gathered anew, so are their weights' conversions.
+    if (framework_ == Framework::kMegatronCore)
+      types_.fp8_weights_shared_by =
+          scenario.parallel.data.kind == DataParallelKind::kFsdp ? 1 : scenario.batch.accumulate;
     if (framework_ == Framework::kPytorchCompile)
       tensor_.reorder = TensorParallel::Reorder::kByCopyOrNeighbor;
   }

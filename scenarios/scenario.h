@@ -236,7 +236,7 @@ struct ClusterSpec {
   bool operator==(const ClusterSpec&) const = default;
 };
 
-enum class Framework { kWindtunnel, kPytorch, kPytorchCompile, kMegatron, kDeepspeed };
+enum class Framework { kWindtunnel, kPytorch, kPytorchCompile, kMegatron, kMegatronCore, kDeepspeed };
 enum class AllocatorKind { kWindtunnel, kPytorch, kPytorchExpandable };
 enum class Backend { kGloo, kMpi, kNccl };
 

@@ -131,11 +131,10 @@ struct Words<CollectiveProtocol> {
 };
 template <>
 struct Words<Framework> {
-  static constexpr Word<Framework> table[] = {{"windtunnel", Framework::kWindtunnel},
-                                              {"pytorch", Framework::kPytorch},
-                                              {"pytorch_compile", Framework::kPytorchCompile},
-                                              {"megatron", Framework::kMegatron},
-                                              {"deepspeed", Framework::kDeepspeed}};
+  static constexpr Word<Framework> table[] = {
+      {"windtunnel", Framework::kWindtunnel},          {"pytorch", Framework::kPytorch},
+      {"pytorch_compile", Framework::kPytorchCompile}, {"megatron", Framework::kMegatron},
+      {"megatron_core", Framework::kMegatronCore},     {"deepspeed", Framework::kDeepspeed}};
 };
 template <>
 struct Words<AllocatorKind> {

@@ -35,6 +35,10 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "fp8_amax fp32 rows=8 columns=4 by_row");
   EXPECT_EQ(CostKey(Fp8Cast{.rows = 8, .columns = 4, .recipe = Fp8Recipe::kBlock, .transposed = true}),
             "fp8_cast fp32 block rows=8 columns=4 transposed");
+  EXPECT_EQ(CostKey(Fp8Cast{.rows = 8, .columns = 4, .shared_by = 16}),
+            "fp8_cast fp32 tensorwise rows=8 columns=4 shared_by=16");
+  EXPECT_EQ(CostKey(Fp8Amax{.rows = 8, .columns = 4, .shared_by = 16}),
+            "fp8_amax fp32 rows=8 columns=4 shared_by=16");
   EXPECT_EQ(CostKey(Alloc{}), "");
 }
 
@@ -42,6 +46,8 @@ TEST(TrafficOf, Fp8FactorsHaveAByteAndTheirProductTwo) {
   const Gemm gemm{.m = 2, .n = 3, .k = 4, .dtype = DType::kFloat8};
   EXPECT_EQ(TrafficOf(gemm), Bytes(2 * 4 + 4 * 3 + 2 * 2 * 3));
   EXPECT_EQ(TrafficOf(Fp8Cast{.rows = 2, .columns = 3, .dtype = DType::kBFloat16}), Bytes(6 * (2 + 1)));
+  EXPECT_EQ(TrafficOf(Fp8Cast{.rows = 2, .columns = 3, .dtype = DType::kBFloat16, .shared_by = 3}), Bytes(6));
+  EXPECT_EQ(TrafficOf(Fp8Amax{.rows = 2, .columns = 3, .dtype = DType::kBFloat16, .shared_by = 3}), Bytes(4));
 }
 
 TEST(CostKey, LeavesOutWhatDoesNotChangeTheCost) {

@@ -2,6 +2,9 @@
 // autocast converts.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include <algorithm>
 
 #include "plan/plan.h"
@@ -50,6 +53,40 @@ TEST(Fp8, TensorwiseFindsAScaleForEachTensorOnce) {
   EXPECT_EQ(casts(Phase::kForward), 4 * 2);
   EXPECT_EQ(amaxes(Phase::kBackward), 4);     // dy
   EXPECT_EQ(casts(Phase::kBackward), 4 * 4);  // dy both ways, W, x
+}
+
+// Transformer Engine converts weights with the first micro-batch and keeps them, each tensor rank at a scale of its own; where FSDP gathers
+// them anew, they are converted anew.
+TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kTensorwise);
+  s.batch.accumulate = 4;
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = s.WorldSize();
+  const auto shared = [](const Scenario& scenario, bool of_weights) {
+    std::set<int64_t> by;
+    const Plan plan = *CompilePlan(scenario);
+    for (const Op& op : plan.roles[0].steady.ops) {
+      if (op.name.find(".weight") == std::string::npos ? of_weights : !of_weights) continue;
+      if (const auto* cast = std::get_if<Fp8Cast>(&op.kind)) by.insert(cast->shared_by);
+      if (const auto* amax = std::get_if<Fp8Amax>(&op.kind)) by.insert(amax->shared_by);
+    }
+    return by;
+  };
+  const auto agreed_on = [](const Scenario& scenario) {
+    const Plan plan = *CompilePlan(scenario);
+    return Count<Collective>(plan, [](const Op& op, const Collective&) {
+      return op.name.find(".weight.amax") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
+  EXPECT_GT(agreed_on(s), 0);
+  s.framework = Framework::kMegatronCore;
+  EXPECT_EQ(shared(s, true), std::set<int64_t>{4});
+  EXPECT_EQ(shared(s, false), std::set<int64_t>{1});
+  EXPECT_EQ(agreed_on(s), 0);
+  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2};
+  s.cluster.devices_per_node = s.WorldSize();
+  EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
 }
 
 TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {

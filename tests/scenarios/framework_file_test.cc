@@ -17,6 +17,7 @@ std::string Write(const std::string& text) {
 TEST(FrameworkFile, IsReadForWhatItIsBasedOn) {
   for (const auto& [base, framework] :
        std::map<std::string, Framework>{{"megatron", Framework::kMegatron},
+                                        {"megatron_core", Framework::kMegatronCore},
                                         {"pytorch", Framework::kPytorch},
                                         {"pytorch_fsdp1", Framework::kPytorch},
                                         {"pytorch_compile", Framework::kPytorchCompile}}) {
@@ -61,7 +62,7 @@ TEST(FrameworkFile, ErrorsNameTheKeyAndTheFile) {
       "s.yaml:2:12: framework: " + path + ":1:10: base is 'jax', expected the name of a known framework");
   EXPECT_EQ(MessageOf(std::string(kGpt) + "framework: jax\n"),
             "s.yaml:2:12: framework is 'jax', expected windtunnel, pytorch, pytorch_compile, megatron, "
-            "deepspeed or a path that ends with .json");
+            "megatron_core, deepspeed or a path that ends with .json");
 }
 
 }  // namespace
