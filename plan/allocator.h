@@ -58,8 +58,11 @@ class Allocator {
   Bytes reserved() const { return reserved_; }
   // Fragmentation: the largest request so far that more memory was reserved for although as much was reserved and free.
   Bytes largest_unserved() const { return largest_unserved_; }
+  // How often what was cached has been given back for want of memory.
+  int64_t retries() const { return retries_; }
 
  protected:
+  void NoteRetry() { ++retries_; }
   void NoteReserved(Bytes bytes) { reserved_ += bytes; }  // negative: given back
   void NoteUnserved(Bytes rounded);
 
@@ -68,6 +71,7 @@ class Allocator {
   virtual void GiveBack(const Allocation& allocation, MemoryEvent until) = 0;
 
   Bytes allocated_, requested_, reserved_, largest_unserved_;
+  int64_t retries_ = 0;
 };
 
 // Windtunnel's policy. A request of no bytes takes a block of 512 B, so that every buffer has an address.

@@ -141,6 +141,7 @@ void BufferPool::NotePeak() {
     peak_.allocated_at_reserved = std::max(peak_.allocated_at_reserved, allocated);
   peak_.requested = std::max(peak_.requested, device.allocator->requested());
   peak_.largest_unserved = device.allocator->largest_unserved();
+  peak_.retries = device.allocator->retries() - earlier_retries_;
   if (allocated > peak_.allocated) {
     peak_.allocated = allocated;
     std::copy(device.by_category.begin(), device.by_category.end(), peak_.by_category);
@@ -153,6 +154,7 @@ void BufferPool::NotePeak() {
 
 void BufferPool::ResetPeak() {
   peak_ = {};
+  earlier_retries_ = Of(MemorySpace::kDevice).allocator->retries();
   NotePeak();
 }
 

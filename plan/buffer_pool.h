@@ -82,6 +82,7 @@ class BufferPool {
   std::array<Space, 2> spaces_;  // by MemorySpace
   std::vector<Allocation> allocations_;
   MemoryPeak peak_;
+  int64_t earlier_retries_ = 0;  // before the last ResetPeak
   MemoryEvent next_event_ = 0;
   std::vector<Event> events_;    // of this program, that the host has not waited for
   std::vector<OpIndex> waited_;  // by stream: the last operator that the host knows to be done

@@ -26,6 +26,7 @@ Result<Allocation> PytorchAllocator::Take(Bytes bytes, StreamId stream) {
     NoteUnserved(rounded);
     auto reserved = Reserve(pool, rounded);
     if (!reserved) {
+      NoteRetry();
       ReleaseCached();
       reserved = Reserve(pool, rounded);
     }

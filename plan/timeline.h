@@ -86,6 +86,8 @@ struct MemoryPeak {
   // set began that more memory was reserved for although as much was reserved and free.
   Bytes allocated_at_reserved{};
   Bytes largest_unserved{};
+  // How often the allocator gave back what it had cached since there was no more memory to reserve (PyTorch's num_alloc_retries).
+  int64_t retries = 0;
   // What was asked for, rounded as the allocator rounds requests, at its own peak: what `allocated` would be if every block fitted.
   // Of the program alone, whatever the allocator's policy.
   Bytes requested{};

@@ -17,8 +17,9 @@ Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t mic
   scenario.batch.micro = micro;
   WT_ASSIGN_OR_RETURN(const Plan plan, compile(scenario));
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(const RoleMemory memory, SimulateMemory(role, {.allocator = scenario.allocator}));
-    if (memory.reserved > capacity - outside) return false;
+    WT_ASSIGN_OR_RETURN(const RoleMemory memory,
+                        SimulateMemoryWithin(capacity - outside, role, scenario.allocator));
+    if (memory.steady.reserved > capacity - outside) return false;
   }
   return true;
 }

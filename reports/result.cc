@@ -54,6 +54,7 @@ Json MemoryJson(const std::string& ranks, const MemoryPeak& peak) {
                 {{"reserved_bytes", peak.reserved.count()},
                  {"allocated_bytes", peak.allocated_at_reserved.count()},
                  {"largest_unserved_bytes", peak.largest_unserved.count()}}}};
+  if (peak.retries > 0) json["fragmentation"]["allocation_retries"] = peak.retries;
   if (peak.host_allocated > Bytes(0)) {
     json["peak_host_bytes"] = peak.host_allocated.count();
     json["host_at_peak"] = CategoriesJson(peak.host_by_category);

@@ -178,12 +178,18 @@ int RunsOf(const Work& work, int replicates) {
   return std::min(replicates, std::max(affordable, kLeast));
 }
 
+// Of a device whose memory is not known (0 bytes), all.
+Bytes RoomForAllocator(Bytes device, Bytes outside) {
+  if (device == Bytes(0)) return Bytes::Max();
+  return device > outside ? device - outside : Bytes(0);
+}
+
 void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
   for (size_t role = 0; role < plan.roles.size(); ++role) {
     prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady, memory[role].initial_peak,
                                  memory[role].reserved, memory[role].host_reserved});
     prediction.initial_peak = std::max(prediction.initial_peak, memory[role].initial_peak);
-    prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].reserved);
+    prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].steady.reserved);
   }
 }
 
@@ -194,14 +200,15 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   Prediction prediction;
 
   // Memory: once per role.
+  prediction.outside_allocator = model.OutsideAllocator(plan);
+  prediction.device_memory = model.DeviceMemory();
+  const Bytes room = RoomForAllocator(prediction.device_memory, prediction.outside_allocator);
   std::vector<RoleMemory> memory;
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemory(role, {.allocator = plan.scenario.allocator}));
+    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemoryWithin(room, role, plan.scenario.allocator));
     memory.push_back(std::move(of_role));
   }
   FillMemory(plan, memory, prediction);
-  prediction.outside_allocator = model.OutsideAllocator(plan);
-  prediction.device_memory = model.DeviceMemory();
 
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));

@@ -33,4 +33,12 @@ Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& opt
   return memory;
 }
 
+Result<RoleMemory> SimulateMemoryWithin(Bytes room, const Role& role, AllocatorKind allocator) {
+  WT_ASSIGN_OR_RETURN(RoleMemory unlimited, SimulateMemory(role, {.allocator = allocator}));
+  const bool gives_back = allocator != AllocatorKind::kWindtunnel;
+  if (!gives_back || unlimited.steady.reserved <= room || unlimited.steady.requested > room) return unlimited;
+  auto limited = SimulateMemory(role, {.allocator = allocator, .device_capacity = room});
+  return limited ? std::move(limited) : unlimited;
+}
+
 }  // namespace windtunnel

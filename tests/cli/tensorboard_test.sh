@@ -23,7 +23,7 @@ SCENARIO
 
 "$windtunnel" run "$work/tiny.yaml" --tensorboard "$work/logs/new" --json "$work/run.json" \
   > /dev/null 2> "$work/err.txt" || fail "run: $(cat "$work/err.txt")"
-[ "$(grep -cE '^step: +[0-9]+  loss: +[0-9.]+  grad_norm: +[0-9.]+  memory: +[0-9.]+ [KMG]iB  tps: [0-9,]+  tflops: [0-9.]+  mfu: n/a$' \
+[ "$(grep -cE '^step: +[0-9]+  loss: +[0-9.]+  grad_norm: +[0-9.]+  memory: +[0-9.]+ [KMG]iB  tps: [0-9,]+  tflops: [0-9.e-]+  mfu: n/a$' \
   "$work/err.txt")" = 5 ] || fail "expected a line for each of 5 steps: $(cat "$work/err.txt")"
 events "$work/logs/new" > "$work/events.txt"
 python3 - "$work" << 'CHECKS' || fail "events of a run"

@@ -65,6 +65,28 @@ TEST(RoleMemory, PytorchGivesSegmentsBackWhereTheDeviceIsFull) {
   EXPECT_EQ(memory.steady.reserved, MiB(32)) << "before the first operator";
 }
 
+// 100 MiB are free when 120 are wanted: 220 without a limit. With room for 150 the segment of 100 goes back first; 110 are not enough,
+// and then it is said what would be.
+TEST(RoleMemory, PytorchGivesBackWhatItHasCachedBeforeItFails) {
+  Role role;
+  role.buffers = {{.name = "logits", .bytes = MiB(100), .category = Category::kActivations},
+                  {.name = "gradients", .bytes = MiB(120), .category = Category::kGradients}};
+  role.steady.ops = {MemoryOp(Alloc{}, 0), MemoryOp(Free{}, 0), MemoryOp(Alloc{}, 1), MemoryOp(Free{}, 1)};
+  const auto within = [&](Bytes room, AllocatorKind allocator) {
+    return SimulateMemoryWithin(room, role, allocator).value().steady;
+  };
+  for (AllocatorKind allocator : {AllocatorKind::kPytorch, AllocatorKind::kPytorchExpandable}) {
+    const bool grows = allocator == AllocatorKind::kPytorchExpandable;
+    EXPECT_EQ(within(MiB(220), allocator).retries, 0);
+    const MemoryPeak tight = within(MiB(150), allocator);
+    EXPECT_LE(tight.reserved, MiB(150));
+    EXPECT_EQ(tight.retries, grows ? 0 : 1);
+    EXPECT_EQ(tight.allocated, MiB(120));
+    EXPECT_GE(within(MiB(110), allocator).reserved, MiB(120));
+  }
+  EXPECT_EQ(within(MiB(150), AllocatorKind::kWindtunnel).reserved, MiB(220)) << "keeps its segments for ever";
+}
+
 TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   ASSERT_EQ(memory.samples.size(), 2u);
