@@ -30,8 +30,8 @@ struct GemmSpec {
   double edge_overhead = 0;  // of a tile's edges, in elements
   double batched_factor =
       1;  // how much longer the batched products of attention take, whose operands are strided
-  double fp8_share =
-      1;  // of the ceiling, that products in fp8 reach of their peak: above 1 where these draw less power
+  // Of the ceiling, that products in fp8 reach of their peak; above 1 where these draw less power.
+  double fp8_share = 1;
 };
 
 // Causal attention as a kernel of one head size and sequence length achieves it; where it was measured forward and backward together, both
@@ -68,8 +68,8 @@ struct DeviceSpec {
   double hbm_efficiency = 1;  // the share that kernels reach
   Duration kernel_launch;     // host time
   Duration kernel_minimum;    // device time of a kernel with nothing to do
-  double speed_spread =
-      0;  // of the times that arithmetic takes on devices of the type, a standard deviation over the mean
+  // Of the times that arithmetic takes on devices of the type: the standard deviation over the mean.
+  double speed_spread = 0;
   GemmSpec gemm;
   // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, cuDNN's (the first, where none are given),
   // unfused.

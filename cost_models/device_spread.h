@@ -1,5 +1,5 @@
-// Devices of one type are not equally fast: how a chip turned out sets the clock that its power limit leaves it. A step waits for the slowest
-// of its devices, while kernels are measured on some one device.
+// Devices of one type are not equally fast: how a chip turned out sets the clock that its power limit leaves it. A step waits for the
+// slowest of its devices, while kernels are measured on some one device.
 //
 //   slowest of n = 1 + s E[largest of n]        E[largest of n] ~ quantile((n - 3/8) / (n + 1/4))        (Blom 1958)
 //

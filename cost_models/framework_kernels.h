@@ -38,8 +38,8 @@ struct ArithmeticContext {
   bool tf32 = false;
   DType parameters = DType::kFloat32;
   bool recomputes = false;  // whole blocks
-  double slowest =
-      1;  // how much longer products and attention take on the slowest device (cost_models/device_spread.h)
+  // How much longer products and attention take on the slowest device (cost_models/device_spread.h).
+  double slowest = 1;
 };
 
 // Errors: InvalidInput where the device has no arithmetic of the operator's type, or the profile speaks of a tensor that the operator

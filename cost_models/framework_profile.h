@@ -32,10 +32,10 @@ struct FrameworkKernel {
   double values = 0, fp32 = 0,
          bytes =
              0;  // times that it is moved: in the operator's type, in four bytes and in one byte an element
-  double launches = 1,
-         launches_per_tensor = 0;  // 0 of both: the host's alone, or moved by another operator's kernel
-  double host_us = 0;              // of the host, beyond its launches
-  std::vector<std::string> when;   // what must hold of the operator ("residual"), or must not ("!residual")
+  // 0 of both: the host's work alone, or what another operator's kernel moves besides.
+  double launches = 1, launches_per_tensor = 0;
+  double host_us = 0;             // of the host, beyond its launches
+  std::vector<std::string> when;  // what must hold of the operator ("residual"), or must not ("!residual")
 };
 
 // How much longer than predicted something takes: what `calibrate --steps` finds. 1 where nothing is known.

@@ -7,9 +7,11 @@ namespace windtunnel {
 using Neighbor = LayerContext::Neighbor;
 
 Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks) const {
-  if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8)
-    return sum == Fp8Sum::kOverColumns ? x : Transposed(x, columns, name_);
-  const bool splits = gathers && c_.tensor.splits_tokens();
+  const bool splits = gathers && c_.tensor.splits_tokens(), over_columns = sum == Fp8Sum::kOverColumns;
+  if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8) {
+    if (splits) x = c_.GatherTokens(x, name_, over_columns ? Neighbor::kProduct : Neighbor::kElementwise);
+    return over_columns ? x : Transposed(x, columns, name_);
+  }
   const CastOptions options{.sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_};
   if (!splits || !is_tensorwise()) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);

@@ -1,6 +1,7 @@
 // The factors of fp8 products, as torchao's float8 linear layers make them (torchao/float8/float8_linear.py,
 // float8_tensor_parallel.py): from the 16-bit tensors, anew for each of a layer's three products, which sum over different
-// dimensions of them. Nothing is kept in fp8 between forward and backward.
+// dimensions of them. Nothing is kept in fp8 between forward and backward, unless by Transformer Engine (`framework: megatron_core`,
+// docs/decisions/0028-two-megatrons.md).
 //
 //   y = x W^T     x and W summed over their columns
 //   dx = dy W     dy over its columns, W over its rows (transposed)
@@ -31,7 +32,7 @@ class Fp8Factors {
   Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false)
       : c_(c), name_(std::move(name)), knows_scale_(knows_scale) {}
 
-  // Of x[tokens,columns], which may be the factor over columns already. With `gathers` x has the rank's own tokens where tokens are split,
+  // Of x[tokens,columns], which may be a factor over columns already. With `gathers` x has the rank's own tokens where tokens are split,
   // and the factor all. `sums_over_ranks`: the product's sum goes over tensor ranks, too, each of which has some of what it sums over.
   Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks = false) const;
   // Both, of one x; `sums_over_ranks` is of the sum over columns (that over rows is of all tokens).

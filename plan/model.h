@@ -92,6 +92,8 @@ class Model {
 
   // Those that the stage uses, by their index in the role.
   const std::vector<int>& parameters() const { return parameters_; }
+  // Buffers beside them that last as long as the role.
+  const std::vector<BufferId>& kept_buffers() const { return kept_buffers_; }
 
   // Operators of a micro-batch's forward. The first stage loads its data and ignores `input`; the others continue from what the
   // stage before returned. Returns what the next stage continues from; on the last, which adds the loss into `loss`, the
@@ -140,6 +142,7 @@ class Model {
   ExpertParallel expert_;
   std::vector<Module> modules_;
   std::vector<int> parameters_;
+  std::vector<BufferId> kept_buffers_;
   bool is_in_stage_ = true;  // what is added next
   int64_t next_ordinal_ = 0;
 
@@ -156,9 +159,12 @@ struct ModelTypes {
       DType::kFloat32;  // embeddings, the residual stream, norms: the activations', under autocast fp32
   DType gemm = DType::kFloat32;      // of products: the activations', or tf32
   Fp8Recipe fp8 = Fp8Recipe::kNone;  // of the products of blocks
-  // Weights in fp8 are kept for the micro-batches of a step (Transformer Engine), each tensor rank's at a scale of its own: micro-batches
-  // that share a conversion; 0: converted wherever they are needed, at a scale for all ranks.
+  // Transformer Engine's fp8: weights at a scale of each tensor rank's own, converted for `fp8_weights_shared_by` micro-batches at a time
+  // and kept, unless they are gathered anew. 0: converted wherever they are needed, at a scale for all ranks.
   int64_t fp8_weights_shared_by = 0;
+  bool keeps_weights_in_fp8 = false;
+  // What backward's products need of forward's inputs is kept in fp8 (Transformer Engine), not in 16 bits.
+  bool keeps_inputs_in_fp8 = false;
 
   bool autocasts() const { return activations != storage; }
 };

@@ -157,6 +157,8 @@ Program RoleCompiler::Initialize() {
   builder.SetPhase(Phase::kInitialize);
   if (!role_.losses.empty()) builder.Alloc(role_.losses[0].buffer);
   InitializeLossScaling(builder);
+  for (const Stage& stage : stages_)
+    for (const BufferId kept : stage.model->kept_buffers()) builder.Alloc(kept);
   for (auto& collectives : collectives_) collectives->Initialize(builder);
   strategy_->Initialize(builder);
   CloseWithBarrier(builder);

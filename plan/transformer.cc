@@ -1,6 +1,8 @@
 // The forward, backward and recomputation of a stage of a transformer.
 #include "plan/transformer.h"
 
+#include "plan/fp8.h"
+
 #include "plan/loss_scaling.h"
 
 namespace windtunnel {
@@ -18,8 +20,16 @@ Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
   return x;
 }
 
+void Transformer::KeepInput(const LayerContext& c, const Linear& layer, Slice& x) const {
+  if (!types_.keeps_inputs_in_fp8 || !layer.is_fp8) return;
+  x = Fp8Factors(c, layer.name)
+          .OfTokens(x, layer.in, /*gathers=*/false, Fp8Sum::kOverColumns,
+                    layer.split == LinearSplit::kRowParallel);
+}
+
 void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
+  KeepInput(c, block.qkv.layers[0], saved.qkv_input);
   const Slice qkv = block.qkv.Forward(c, saved.qkv_input, tokens_);
   if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
   saved.qkv = AttentionOf(c, block).Enter(qkv);
@@ -39,6 +49,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerB
 }
 
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  KeepInput(c, block.projection, saved.attention);
   const Slice out = block.projection.Forward(c, saved.attention, tokens_);
   saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
   if (recompute_ == Recompute::kSelectiveOp && keeps_sums()) saved.projected = out;
@@ -55,6 +66,7 @@ void Transformer::Activate(const LayerContext& c, const TransformerBlock& block,
 
 void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   saved.up_input = block.up.Enter(c, saved.norm2.y);
+  KeepInput(c, block.up.layers[0], saved.up_input);
   saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
 }
 
@@ -71,6 +83,7 @@ Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& 
 // All of it, with experts.
 Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
+  if (!block.experts) KeepInput(c, block.down, saved.activated);
   const Slice out = block.experts ? block.experts->Forward(c, saved.norm2.y, saved.experts)
                                   : block.down.Forward(c, saved.activated, tokens_);
   saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");

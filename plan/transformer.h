@@ -84,10 +84,13 @@ class Transformer : public Model {
         ffn_(spec_.ffn / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
     if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
-    // Where units are gathered anew, so are their weights' conversions.
-    if (framework_ == Framework::kMegatronCore)
-      types_.fp8_weights_shared_by =
-          scenario.parallel.data.kind == DataParallelKind::kFsdp ? 1 : scenario.batch.accumulate;
+    if (framework_ == Framework::kMegatronCore) {
+      // Where units are gathered anew, so are their weights' conversions.
+      types_.keeps_weights_in_fp8 = scenario.parallel.data.kind != DataParallelKind::kFsdp;
+      types_.fp8_weights_shared_by = types_.keeps_weights_in_fp8 ? scenario.batch.accumulate : 1;
+      types_.keeps_inputs_in_fp8 =
+          types_.fp8 == Fp8Recipe::kTensorwise && recompute_ != Recompute::kSelectiveOp;
+    }
     if (framework_ == Framework::kPytorchCompile)
       tensor_.reorder = TensorParallel::Reorder::kByCopyOrNeighbor;
   }
@@ -151,6 +154,9 @@ class Transformer : public Model {
                              const BlockActivations& saved, Slice dout);
   Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
+  void KeepWeightsInFp8(Role& role);
+  // Makes a layer's input what backward keeps of it, where that is in fp8; `x` has the rank's own tokens.
+  void KeepInput(const LayerContext& c, const Linear& layer, Slice& x) const;
   void AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss, double gradient_scale);
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
                             double gradient_scale);

@@ -132,6 +132,24 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   return experts;
 }
 
+// Both ways round, one byte each.
+void Transformer::KeepWeightsInFp8(Role& role) {
+  if (types_.fp8 == Fp8Recipe::kNone || !types_.keeps_weights_in_fp8) return;
+  int64_t elements = 0;
+  const auto count = [&](const Linear& layer) {
+    if (layer.is_fp8) elements += layer.in * layer.out;
+  };
+  for (const TransformerBlock& block : blocks_) {
+    for (const Linear& layer : block.qkv.layers) count(layer);
+    for (const Linear& layer : block.up.layers) count(layer);
+    count(block.projection);
+    count(block.down);
+  }
+  if (elements == 0) return;
+  const std::string name = fmt::format("blocks.{}.weights.fp8", stage_.first);
+  kept_buffers_.push_back(NewBuffer(role, name, 2 * elements, Category::kParameters, DType::kFloat8).buffer);
+}
+
 void Transformer::Register(Role& role) {
   AddModule("", -1);
   is_in_stage_ = stage_.is_first;
@@ -149,6 +167,7 @@ void Transformer::Register(Role& role) {
     TransformerBlock block = RegisterBlock(role, layer);
     if (is_in_stage_) blocks_.push_back(std::move(block));
   }
+  KeepWeightsInFp8(role);
   is_in_stage_ = stage_.is_last;
   norm_module_ = AddModule("norm_f", kRootModule);
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f");

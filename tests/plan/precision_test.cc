@@ -2,12 +2,12 @@
 // autocast converts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
-#include <algorithm>
-
 #include "plan/plan.h"
+#include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -87,6 +87,54 @@ TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
   s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2};
   s.cluster.devices_per_node = s.WorldSize();
   EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
+}
+
+// Transformer Engine keeps what products need of their inputs in fp8, gathers it so, and keeps weights both ways round.
+TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kTensorwise);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = 2;
+  s.batch.micro = 256;  // activations are most of the memory
+  const auto casts_from = [](const Plan& plan, DType type) {
+    return Count<Fp8Cast>(plan, [&](const Op& op, const Fp8Cast& c) {
+      return InLayer0(op, Phase::kBackward) && op.name.ends_with(".x") && c.dtype == type;
+    });
+  };
+  const auto kept = [](const Plan& plan) {
+    Bytes bytes;
+    for (const Buffer& buffer : plan.roles[0].buffers)
+      if (buffer.name.ends_with("weights.fp8")) bytes += buffer.bytes;
+    return bytes;
+  };
+  const auto gathers = [](const Plan& plan, DType type) {
+    return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
+      return op.layer == 0 && c.kind == CollectiveKind::kAllGather && c.dtype == type;
+    });
+  };
+  const auto activations = [](const Scenario& scenario) {
+    const RoleMemory memory = SimulateMemory(CompilePlan(scenario)->roles[0]).value();
+    return memory.steady.by_category[static_cast<int>(Category::kActivations)];
+  };
+  s.framework = Framework::kMegatron;
+  const Plan in_16_bits = *CompilePlan(s);
+  EXPECT_GT(casts_from(in_16_bits, DType::kBFloat16), 0);
+  EXPECT_EQ(kept(in_16_bits), Bytes(0));
+  const Bytes before = activations(s);
+  s.framework = Framework::kMegatronCore;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(casts_from(plan, DType::kBFloat16), 0);
+  EXPECT_EQ(casts_from(plan, DType::kFloat8), 4);
+  EXPECT_EQ(gathers(plan, DType::kFloat8), gathers(in_16_bits, DType::kFloat8));
+  EXPECT_EQ(gathers(plan, DType::kBFloat16), 0);
+  EXPECT_LT(activations(s), before);
+  Bytes weights;
+  for (const Parameter& parameter : plan.roles[0].parameters)
+    if (parameter.name.starts_with("blocks.") && parameter.shape.size() == 2)
+      weights += Bytes(2 * parameter.elements);
+  EXPECT_EQ(kept(plan), weights);
+  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2};
+  s.cluster.devices_per_node = 4;
+  EXPECT_EQ(kept(*CompilePlan(s)), Bytes(0));
 }
 
 TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {

@@ -156,7 +156,8 @@ Scenario AnyScenario() {
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
-  s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kPytorch});
+  s.framework =
+      Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore, Framework::kPytorch});
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
