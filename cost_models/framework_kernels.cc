@@ -77,10 +77,12 @@ class Shaper {
     Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
     shape.count = static_cast<double>(g.tensors);
   }
+  void operator()(const Fp8Amax& a) { shape.share = 1 / static_cast<double>(a.shared_by); }
   void operator()(const Fp8Cast& c) {
     Main("input", Product(c.rows, c.columns) / static_cast<double>(c.shared_by), c.dtype);
+    shape.share = 1 / static_cast<double>(c.shared_by);
     Says("transposed", c.transposed);
-    Says("from_fp8", c.dtype == DType::kFloat8);
+    Says("with_other", c.with_other);
   }
   void operator()(const Copy& c) {
     Main("elements", static_cast<double>(c.elements), c.from);
@@ -164,7 +166,7 @@ const std::vector<FrameworkKernel>& KernelsOf(const FrameworkProfile& framework,
 }
 
 double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
-  return kernel.launches + kernel.launches_per_tensor * shape.count;
+  return (kernel.launches + kernel.launches_per_tensor * shape.count) * shape.share;
 }
 
 // Scores or context of eager attention: products over the whole square of scores.

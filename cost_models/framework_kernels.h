@@ -29,6 +29,7 @@ struct OperatorShape {
   enum class Issuer { kModel, kEngine, kLoop } issuer = Issuer::kLoop;  // FrameworkProfile::forward_us, …
   bool is_in_block = false;  // run twice where blocks are recomputed
   double count = 1;          // tensors that one operator works on
+  double share = 1;          // of its launches, that this one of several operators bears
 };
 // `parameters`: the type that a model's parameters are held in beside the optimizer's.
 OperatorShape ShapeOf(const OpKind& kind, DType parameters);

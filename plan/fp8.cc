@@ -1,5 +1,7 @@
 #include "plan/fp8.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace windtunnel {
@@ -37,13 +39,15 @@ Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum 
                            bool sums_over_ranks) const {
   const Slice values = c_.hooks.Values(parameter);
   WT_CHECK_EQ(values.elements, rows * columns);
-  const bool are_kept = c_.types.fp8_weights_shared_by > 0;
-  return Cast(values, c_.types.storage, columns, sum,
-              {.sums_over_ranks = sums_over_ranks,
-               .knows_scale = sum == Fp8Sum::kOverRows,
-               .agrees = !are_kept,
-               .shared_by = are_kept ? c_.types.fp8_weights_shared_by : 1},
-              name_ + ".weight");
+  const ModelTypes& types = c_.types;
+  // What is run again finds them converted.
+  if (types.keeps_weights_in_fp8 && c_.b.phase() == Phase::kRecompute) return values;
+  const CastOptions options{.sums_over_ranks = sums_over_ranks,
+                            .knows_scale = sum == Fp8Sum::kOverRows,
+                            .agrees = types.fp8_weights_shared_by == 0,
+                            .shared_by = std::max<int64_t>(types.fp8_weights_shared_by, 1),
+                            .with_other = types.keeps_weights_in_fp8 && sum == Fp8Sum::kOverRows};
+  return Cast(values, types.storage, columns, sum, options, name_ + ".weight");
 }
 
 Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
@@ -63,8 +67,8 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
         Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type, options.shared_by}, sums_over_ranks, name));
   }
   const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
-  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by}, name, std::move(reads),
-           {y});
+  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by, options.with_other}, name,
+           std::move(reads), {y});
   return y;
 }
 

@@ -54,6 +54,7 @@ class Fp8Factors {
     bool sums_over_ranks = false, knows_scale = false;
     bool agrees = true;  // with the other tensor ranks, on a scale for all of it
     int64_t shared_by = 1;
+    bool with_other = false;  // as Fp8Cast
   };
   Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
              const std::string& name) const;

@@ -84,7 +84,7 @@ std::string KeyOf(const Fp8Amax& a) {
 std::string KeyOf(const Fp8Cast& c) {
   return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), WordOf(c.recipe), c.rows,
                      c.columns, Flag(c.transposed, " transposed")) +
-         SharedSuffix(c.shared_by);
+         SharedSuffix(c.shared_by) + std::string(Flag(c.with_other, " with_other"));
 }
 
 std::string KeyOf(const ColumnSum& c) {

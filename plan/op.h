@@ -102,6 +102,7 @@ struct Fp8Cast {
   bool transposed = false;
   DType dtype = DType::kFloat32;  // of x
   int64_t shared_by = 1;          // micro-batches, as Fp8Amax
+  bool with_other = false;        // by the kernel that makes the same factor the other way round, too
 };
 
 // bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out.

@@ -21,6 +21,7 @@ class ProgramBuilder {
   ProgramBuilder(Role& role, std::string name) : role_(role) { program_.name = std::move(name); }
 
   void SetPhase(Phase phase) { phase_ = phase; }
+  Phase phase() const { return phase_; }
   void SetLayer(int layer) { layer_ = layer; }  // -1: outside the blocks
   int layer() const { return layer_; }
   void SetStage(int stage) { stage_ = stage; }  // -1: outside the stages

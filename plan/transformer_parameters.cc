@@ -146,7 +146,7 @@ void Transformer::KeepWeightsInFp8(Role& role) {
     count(block.down);
   }
   if (elements == 0) return;
-  const std::string name = fmt::format("blocks.{}.weights.fp8", stage_.first);
+  const std::string name = fmt::format("blocks.{}-{}.weights.fp8", stage_.first, stage_.end - 1);
   kept_buffers_.push_back(NewBuffer(role, name, 2 * elements, Category::kParameters, DType::kFloat8).buffer);
 }
 

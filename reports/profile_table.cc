@@ -116,6 +116,9 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
   for (const auto& [type, peak] : device.peaks)
     if (peak > FlopRate()) row(fmt::format("peak {}", type).c_str(), FormatFlopRate(peak));
   row("GEMM ceiling", fmt::format("{:.1f} %", 100 * device.gemm.ceiling));
+  if (device.PeakFor(DType::kFloat8) > FlopRate())
+    row("GEMM ceiling in fp8", fmt::format("{:.1f} %", 100 * device.gemm.ceiling * device.gemm.fp8_share));
+  row("spread of devices' speeds", fmt::format("{:.1f} %", 100 * device.speed_spread));
   row("kernel launch, minimum",
       FormatDuration(device.kernel_launch) + ", " + FormatDuration(device.kernel_minimum));
   row("neighbours, host", device.intra_node + ", " + FormatBandwidth(device.host_link));

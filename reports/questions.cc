@@ -70,11 +70,18 @@ Bytes LargestPeak(const Prediction& prediction) {
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
   const bool fits = needed <= capacity.bytes;
-  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {} {}\n",
+  int64_t retries = 0;
+  for (const PredictedMemory& memory : prediction.memory) retries = std::max(retries, memory.steady.retries);
+  const std::string room =
+      fits && retries > 0
+          ? fmt::format("only by giving back cached memory {} time{} a step", retries,
+                        retries == 1 ? "" : "s")
+          : fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
+                        fits ? "to spare" : "too much");
+  return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {}\n",
                      fits ? "yes" : "NO", FormatBytes(prediction.peak_reserved),
                      FormatBytes(prediction.outside_allocator), capacity.of, FormatBytes(capacity.bytes),
-                     FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
-                     fits ? "to spare" : "too much");
+                     room);
 }
 
 std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction, const Capacity& capacity,

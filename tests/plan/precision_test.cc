@@ -84,6 +84,15 @@ TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
   EXPECT_EQ(shared(s, true), std::set<int64_t>{4});
   EXPECT_EQ(shared(s, false), std::set<int64_t>{1});
   EXPECT_EQ(agreed_on(s), 0);
+  s.recompute = Recompute::kFull;
+  const Plan again = *CompilePlan(s);
+  EXPECT_EQ(Count<Fp8Cast>(again,
+                           [](const Op& op, const Fp8Cast&) {
+                             return op.phase == Phase::kRecompute &&
+                                    op.name.find(".weight") != std::string::npos;
+                           }),
+            0);
+  s.recompute = Recompute::kNone;
   s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2};
   s.cluster.devices_per_node = s.WorldSize();
   EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
