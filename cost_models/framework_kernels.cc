@@ -234,7 +234,7 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
       return MovingTime(kernel, shape, device);
     case Work::kOwn:
       return KernelWork(kind, device,
-                        {.tf32 = context.tf32, .flash = framework.flash, .arithmetic = context.slowest});
+                        {.tf32 = context.tf32, .flash = framework.flash, .slowest = context.slowest});
     case Work::kScores:
     case Work::kContext:
       return AttentionProduct(kind, kernel.work, device, context);

@@ -170,7 +170,7 @@ Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const 
     return bytes / device.host_link;
   }
   WT_ASSIGN_OR_RETURN(Duration arithmetic, ArithmeticTime(kind, device, options));
-  return std::max(arithmetic.Scaled(options.arithmetic), MemoryTime(TrafficOf(kind), device));
+  return std::max(arithmetic.Scaled(options.slowest), MemoryTime(TrafficOf(kind), device));
 }
 
 Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {

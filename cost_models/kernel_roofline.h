@@ -39,7 +39,7 @@ Duration MemoryTime(Bytes traffic, const DeviceSpec& device);
 struct KernelOptions {
   bool tf32 = false;            // fp32 products run on tensor cores
   std::string flash = "flash";  // or "flash_1", "flash_cudnn": which rates flash attention has
-  double arithmetic = 1;        // how much longer products and attention take than on a typical device
+  double slowest = 1;           // how much longer products and attention take on the slowest device
 };
 // Device time of a computation or a copy as one kernel. KernelWork: without its start.
 // Errors: InvalidInput where the device has no arithmetic of the operator's type. REQUIRES: no communication, memory or HostWait.

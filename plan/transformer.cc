@@ -2,7 +2,6 @@
 #include "plan/transformer.h"
 
 #include "plan/fp8.h"
-
 #include "plan/loss_scaling.h"
 
 namespace windtunnel {

@@ -111,6 +111,13 @@ std::optional<bool> FitsInDevice(const Prediction& prediction) {
   return prediction.peak_reserved + prediction.outside_allocator <= prediction.device_memory;
 }
 
+std::string DescribeRetries(const Prediction& prediction) {
+  int64_t retries = 0;
+  for (const PredictedMemory& memory : prediction.memory) retries = std::max(retries, memory.steady.retries);
+  if (retries == 0) return "";
+  return fmt::format("only by giving back cached memory {} time{} a step", retries, retries == 1 ? "" : "s");
+}
+
 std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
   std::map<std::string, OperatorRow> by_name;
   if (outcome.prediction)

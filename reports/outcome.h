@@ -53,6 +53,9 @@ std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration s
 // known.
 std::optional<bool> FitsInDevice(const Prediction& prediction);
 
+// "only by giving back cached memory 2 times a step", where some rank's allocator has to; empty where none has.
+std::string DescribeRetries(const Prediction& prediction);
+
 // One kind of operator (a key of Prediction::by_operator). What one side lacks is zero.
 struct OperatorRow {
   std::string name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "reports/outcome.h"
 #include "sim/role_memory.h"
 
 namespace windtunnel {
@@ -17,9 +18,8 @@ Result<bool> Fits(Scenario scenario, const CompileScenario& compile, int64_t mic
   scenario.batch.micro = micro;
   WT_ASSIGN_OR_RETURN(const Plan plan, compile(scenario));
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(const RoleMemory memory,
-                        SimulateMemoryWithin(capacity - outside, role, scenario.allocator));
-    if (memory.steady.reserved > capacity - outside) return false;
+    const RoleMemoryOptions options{.allocator = scenario.allocator, .device_capacity = capacity - outside};
+    if (!SimulateMemory(role, options)) return false;
   }
   return true;
 }
@@ -70,12 +70,10 @@ Bytes LargestPeak(const Prediction& prediction) {
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
   const bool fits = needed <= capacity.bytes;
-  int64_t retries = 0;
-  for (const PredictedMemory& memory : prediction.memory) retries = std::max(retries, memory.steady.retries);
+  const std::string retries = DescribeRetries(prediction);
   const std::string room =
-      fits && retries > 0
-          ? fmt::format("only by giving back cached memory {} time{} a step", retries,
-                        retries == 1 ? "" : "s")
+      fits && !retries.empty()
+          ? retries
           : fmt::format("{} {}", FormatBytes(fits ? capacity.bytes - needed : needed - capacity.bytes),
                         fits ? "to spare" : "too much");
   return fmt::format("  will it fit?  {}: {} reserved and {} outside the allocator, of {}, {}; {}\n",

@@ -308,13 +308,6 @@ void AddHostMemory(Table& table, const Outcome& outcome) {
             fmt::format("{:>10}", Difference(predicted - measured)));
 }
 
-// What it takes: the device waits while segments are given back and reserved anew, which is not in the step's time.
-std::string GivingBack(int64_t retries) {
-  if (retries == 0) return "";
-  return fmt::format(", but only by giving back cached memory {} time{} a step (slow: too tight)", retries,
-                     retries == 1 ? "" : "s");
-}
-
 void AddMemory(Table& table, const Outcome& outcome) {
   table.Heading("peak memory", "difference");
   AddRankMemory(table, outcome);
@@ -334,10 +327,10 @@ void AddMemory(Table& table, const Outcome& outcome) {
   if (!outcome.prediction) return;
   if (auto fits = FitsInDevice(*outcome.prediction)) {
     const std::string memory = FormatBytes(outcome.prediction->device_memory);
-    int64_t retries = 0;
-    for (const PredictedMemory& of_role : outcome.prediction->memory)
-      retries = std::max(retries, of_role.steady.retries);
-    table.Line(*fits ? fmt::format("  fits in the device's {}{}", memory, GivingBack(retries))
+    // The device waits while segments are given back and reserved anew, which is not in the step's time.
+    std::string retries = DescribeRetries(*outcome.prediction);
+    if (!retries.empty()) retries = fmt::format(", but {} (slow: too tight)", retries);
+    table.Line(*fits ? fmt::format("  fits in the device's {}{}", memory, retries)
                      : table.ink().Red(fmt::format("  DOES NOT FIT in the device's {}", memory)));
   }
 }
