@@ -25,19 +25,22 @@ std::map<std::string, FlopRate> ReadPeaks(Fields& fields) {
 }
 
 GemmSpec ReadGemm(Fields& fields) {
-  const GemmSpec spec{.ceiling = fields.Number("ceiling", 1e-3, 1),
-                      .tile_m = fields.Integer("tile_m", 1),
-                      .tile_n = fields.Integer("tile_n", 1),
-                      .k_overhead = fields.Integer("k_overhead", 0),
-                      .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
-                      .batched_factor = fields.Number("batched_factor", 1, 100),
-                      .fp8_share = fields.Number("fp8_share", 1e-3, 10)};
+  GemmSpec spec{.ceiling = fields.Number("ceiling", 1e-3, 1),
+                .tile_m = fields.Integer("tile_m", 1),
+                .tile_n = fields.Integer("tile_n", 1),
+                .k_overhead = fields.Integer("k_overhead", 0),
+                .edge_overhead = fields.Number("edge_overhead", 0, 1e4),
+                .batched_factor = fields.Number("batched_factor", 1, 100),
+                .fp8_share = fields.Number("fp8_share", 1e-3, 10)};
   if (spec.ceiling * spec.fp8_share > 1)
     fields.Fail(
         "$.gemm.fp8_share",
         fmt::format("is {:g}, at which products in fp8 beat their peak: expected at most {:.3f}, one over "
                     "the ceiling",
                     spec.fp8_share, 1 / spec.ceiling));
+  spec.fp8_precise_share = fields.Has("fp8_precise_share")
+                               ? fields.Number("fp8_precise_share", 1e-3, spec.fp8_share)
+                               : spec.fp8_share;
   return spec;
 }
 

@@ -30,8 +30,9 @@ struct GemmSpec {
   double edge_overhead = 0;  // of a tile's edges, in elements
   double batched_factor =
       1;  // how much longer the batched products of attention take, whose operands are strided
-  // Of the ceiling, that products in fp8 reach of their peak; above 1 where these draw less power.
-  double fp8_share = 1;
+  // Of the ceiling, that products in fp8 reach of their peak; above 1 where these draw less power: with fast accumulation, and where sums are
+  // carried over to fp32 (optional: the same).
+  double fp8_share = 1, fp8_precise_share = 1;
 };
 
 // Causal attention as a kernel of one head size and sequence length achieves it; where it was measured forward and backward together, both

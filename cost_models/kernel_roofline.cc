@@ -50,10 +50,12 @@ Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRa
 }
 
 // What the ceiling is of.
-Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32) {
+Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool fast_accumulation = false) {
   const FlopRate peak = device.PeakFor(dtype == DType::kFloat32 && tf32 ? DType::kTf32 : dtype);
-  if (peak > FlopRate() && dtype == DType::kFloat8)
-    return FlopRate::FromFlopsPerSecond(peak.flops_per_second() * device.gemm.fp8_share);
+  if (peak > FlopRate() && dtype == DType::kFloat8) {
+    const double share = fast_accumulation ? device.gemm.fp8_share : device.gemm.fp8_precise_share;
+    return FlopRate::FromFlopsPerSecond(peak.flops_per_second() * share);
+  }
   if (peak > FlopRate()) return peak;
   return InvalidInput("{} has no arithmetic in {}", device.name, Name(dtype));
 }
@@ -99,7 +101,7 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
 
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (const auto* g = std::get_if<Gemm>(&kind))
-    return GemmTime({1, g->m, g->n, g->k, g->dtype}, device, options.tf32);
+    return GemmTime({1, g->m, g->n, g->k, g->dtype, g->fast_accumulation}, device, options.tf32);
   // Tiles of all groups fill the multiprocessors together.
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
     return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);
@@ -128,7 +130,7 @@ Duration MemoryTime(Bytes traffic, const DeviceSpec& device) {
 }
 
 Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool tf32) {
-  WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32));
+  WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
   Duration least = Duration::Max();
   for (const Tile& tile : kTiles) {
     for (int64_t split : kSplits) {

@@ -30,6 +30,7 @@ namespace windtunnel {
 struct BatchedGemm {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   DType dtype = DType::kFloat32;
+  bool fast_accumulation = false;  // as Gemm's
 };
 // Without the kernel's start. Errors: InvalidInput where the device has no arithmetic of the type.
 Result<Duration> GemmTime(const BatchedGemm& gemm, const DeviceSpec& device, bool tf32);

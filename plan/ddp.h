@@ -1,7 +1,7 @@
 // DistributedDataParallel's reducer (PyTorch, torch/csrc/distributed/c10d/reducer.cpp), as operators.
 //
 // In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's forward the buckets
-// are rebuilt in the order in which gradients became ready, with limits [1 MiB, bucket_cap_mb]. With
+// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap]. With
 // find_unused_parameters those limits hold from the first step on, over parameters in reversed registration order, and
 // there is no rebuild; a map of used parameters is reduced after the last bucket.
 //
@@ -24,8 +24,8 @@ class DdpReducer {
   // REQUIRES: both types are the same with gradient_as_bucket_view.
   // `experts`: over which the gradients of experts are reduced (Parameter::is_of_experts), in buckets of their own; a share of the mean
   // over `collectives` like all others, of which their tokens come.
-  DdpReducer(Role& role, const DataParallelSpec& spec, CollectiveStream& collectives,
-             CollectiveStream& experts, std::vector<Slice> values, DType reduce);
+  DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& collectives, CollectiveStream& experts,
+             std::vector<Slice> values, DType reduce);
 
   // Broadcasts parameters from rank 0 and allocates the first buckets. Once, in the initialisation program.
   void Initialize(ProgramBuilder& builder);
@@ -68,6 +68,7 @@ class DdpReducer {
 
   Role& role_;
   DataParallelSpec spec_;
+  Bytes cap_;  // of a bucket
   CollectiveStream &collectives_, &experts_;
   std::vector<Slice> values_;
   DType type_, reduce_;  // of gradients and of buckets

@@ -15,7 +15,7 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, b
     return over_columns ? x : Transposed(x, columns, name_);
   }
   const CastOptions options{.sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_};
-  if (!splits || !is_tensorwise()) {
+  if (!splits || !c_.types.scales_whole_tensors()) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
     return Cast(x, c_.types.activations, columns, sum, options, name_);
   }
@@ -26,7 +26,7 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, b
 
 Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gathers,
                                               bool sums_over_ranks) const {
-  if (is_tensorwise()) {
+  if (c_.types.scales_whole_tensors()) {
     const Slice factor = OfTokens(x, columns, gathers, Fp8Sum::kOverColumns);
     return {factor, Transposed(factor, columns, name_)};
   }
@@ -56,7 +56,7 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
   const bool over_rows = sum == Fp8Sum::kOverRows, is_rowwise = c_.types.fp8 == Fp8Recipe::kRowwise;
   const bool sums_over_ranks = options.sums_over_ranks && options.agrees;
   std::vector<Slice> reads = {x};
-  if (is_tensorwise() && !options.knows_scale) {
+  if (c_.types.fp8 == Fp8Recipe::kTensorwise && !options.knows_scale) {
     reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by},
                          c_.tensor.splits() && options.agrees, name));
   } else if (is_rowwise && over_rows) {

@@ -7,14 +7,20 @@
 //   dx = dy W     dy over its columns, W over its rows (transposed)
 //   dW = dy^T x   both over their rows (transposed)
 //
+//   delayed     one scale a tensor, of what the tensor's largest magnitudes were in earlier steps (Transformer Engine's DelayedScaling):
+//               no pass but the conversion, which finds this step's on the way. Their reduction over ranks, some bytes a tensor and
+//               micro-batch, is left out
 //   tensorwise  one scale a tensor: a pass for the largest magnitude, one for the conversion. Tensor ranks agree on the scale, and so
 //               tokens are gathered in fp8. Backward knows the scales of x and W from forward (two numbers), and makes the second
 //               form of dy from the first.
 //   rowwise     a scale for each row (found on the way) or, where products sum over rows, each column (a pass before). Where a product
-//               sums over tensor ranks, they agree on each scale, and rows take a pass before, too. Backward's products accumulate
-//               without fp8's shortcut, for which cuBLAS has no scales by row: a kernel scales their results
+//               sums over tensor ranks, they agree on each scale, and rows take a pass before, too. Without fast accumulation cuBLAS
+//               has no scales by row: a kernel scales the results of backward's products
 //               (torchao/float8/float8_ops.py; pytorch/ao pull request 1325)
 //   block       1 x 128 of what tokens make, 128 x 128 of weights (DeepSeek-V3, section 3.3), found on the way
+//
+// Forward's products accumulate fast, backward's do not (torchao/float8/config.py, use_fast_accum; transformer_engine/pytorch/module/base.py,
+// _2X_ACC_FPROP, _2X_ACC_DGRAD, _2X_ACC_WGRAD); those of blocks never do.
 #pragma once
 
 #include <string>
@@ -43,13 +49,13 @@ class Fp8Factors {
   // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
   Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum, bool sums_over_ranks) const;
 
+  bool accumulates_fast_forward() const { return c_.types.fp8 != Fp8Recipe::kBlock; }
   // Whether backward's products are scaled after they are made.
   bool rescales() const { return c_.types.fp8 == Fp8Recipe::kRowwise; }
   // REQUIRES: rescales().
   void Rescale(Slice product) const;
 
  private:
-  bool is_tensorwise() const { return c_.types.fp8 == Fp8Recipe::kTensorwise; }
   struct CastOptions {
     bool sums_over_ranks = false, knows_scale = false;
     bool agrees = true;  // with the other tensor ranks, on a scale for all of it

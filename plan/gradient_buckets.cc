@@ -4,6 +4,17 @@
 
 namespace windtunnel {
 
+Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
+  const DataParallelSpec& data = scenario.parallel.data;
+  if (scenario.framework == Framework::kMegatronCore && !data.bucket_cap_mb) {
+    if (!data.overlap) return Bytes::Max();
+    const int64_t ranks = data.size * scenario.parallel.context.size;
+    return of_one * std::max<int64_t>(40'000'000, 1'000'000 * ranks);
+  }
+  const double mib = data.bucket_cap_mb.value_or(kPytorchBucketMib);
+  return Bytes(static_cast<int64_t>(mib * static_cast<double>(MiB(1).count())));
+}
+
 std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
                                             const std::vector<Bytes>& limits) {
   std::vector<std::vector<int>> buckets;

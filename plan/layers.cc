@@ -219,6 +219,7 @@ void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_
   if (is_fp8) {
     const Fp8Factors fp8(c, name);
     gemm.dtype = DType::kFloat8;
+    gemm.fast_accumulation = fp8.accumulates_fast_forward();
     reads = {fp8.OfTokens(x, in, gathers(), Fp8Sum::kOverColumns, sums_over_ranks),
              fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns, sums_over_ranks)};
   } else {

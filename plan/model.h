@@ -167,6 +167,8 @@ struct ModelTypes {
   bool keeps_inputs_in_fp8 = false;
 
   bool autocasts() const { return activations != storage; }
+  // In fp8 a tensor is converted at one scale: it can be gathered and transposed in fp8.
+  bool scales_whole_tensors() const { return fp8 == Fp8Recipe::kTensorwise || fp8 == Fp8Recipe::kDelayed; }
 };
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);

@@ -33,7 +33,8 @@ int64_t WholePosition(const TokenSplit& split, int rank, int64_t tokens, int64_t
 
 // C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
-// Of fp8 factors C has two bytes an element.
+// Of fp8 factors C has two bytes an element. Its sums stay in the tensor cores' own precision with fast accumulation, or are carried over
+// to fp32 every 128 elements.
 // reads: A, B, (bias); writes: C.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
@@ -41,6 +42,7 @@ struct Gemm {
   bool bias = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  bool fast_accumulation = false;  // of fp8 factors only
 };
 
 // The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, of each row or of each column. reads: x; writes: amax
@@ -92,8 +94,8 @@ struct CombineTokens : TokenRows {
 // Of the weighted one. reads: dy, x, slots, weights; writes: dx[rows,hidden] (empty slots zero), dweights (fp32 [tokens,top_k]).
 struct CombineBackward : TokenRows {};
 
-// x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise), of each row or each
-// column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as it lies, or transposed: the
+// x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in earlier
+// steps), of each row or each column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as it lies, or transposed: the
 // units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the
 // way. reads: x, (amax, unless the scale is a known number or found on the way); writes: y.
 struct Fp8Cast {

@@ -10,7 +10,7 @@ using Neighbor = LayerContext::Neighbor;
 Slice Projections::Enter(const LayerContext& c, Slice x) const {
   if (style == Style::kStacked || !c.tensor.splits_tokens()) return x;
   const Linear& first = layers[0];
-  const bool in_fp8 = first.is_fp8 && c.types.fp8 == Fp8Recipe::kTensorwise;
+  const bool in_fp8 = first.is_fp8 && c.types.scales_whole_tensors();
   return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, /*gathers=*/true, Fp8Sum::kOverColumns)
                 : c.GatherTokens(x, first.name, first.is_fp8 ? Neighbor::kElementwise : Neighbor::kProduct);
 }

@@ -53,9 +53,9 @@ Replicated::Replicated(const StrategyContext& context)
     : role_(context.role),
       parameters_(context.role, context.scenario, context.tensor, context.expert.ranks(), PartsOf(context)) {
   if (context.dense.all.ranks() > 1) {
-    reducer_ = std::make_unique<DdpReducer>(role_, context.scenario.parallel.data, context.dense.all,
-                                            context.of_experts.all, parameters_.values(),
-                                            TypeOf(context.scenario.precision.reduce));
+    reducer_ =
+        std::make_unique<DdpReducer>(role_, context.scenario, context.dense.all, context.of_experts.all,
+                                     parameters_.values(), TypeOf(context.scenario.precision.reduce));
   } else {
     gradients_ = std::make_unique<ParameterGradients>(role_, TypesOf(context.scenario.precision).storage);
   }

@@ -1,5 +1,5 @@
 // ZeRO-1 and ZeRO-2 (Rajbhandari et al. 2020), with parameters and gradients in contiguous buckets as Megatron's distributed
-// optimizer has them: in reversed registration order, closed at bucket_cap_mb, padded to a multiple of the shard group.
+// optimizer has them: in reversed registration order, closed at BucketCap, padded to a multiple of the shard group.
 //
 // A full bucket of gradients is reduce-scattered while backward goes on (and all-reduced over the replicas of the shard,
 // where there are several); each rank updates its shard of the bucket, and an all-gather brings the new values to all.
@@ -158,9 +158,7 @@ void Zero::MakeBuckets(const StrategyContext& context) {
   const int count = static_cast<int>(role_.parameters.size());
   bucket_of_.resize(count);
   offset_.resize(count);
-  const Bytes cap(static_cast<int64_t>(context.scenario.parallel.data.bucket_cap_mb *
-                                       static_cast<double>(MiB(1).count())));
-  for (const std::vector<int>& parameters : InBuckets(cap)) {
+  for (const std::vector<int>& parameters : InBuckets(BucketCap(context.scenario, SizeOf(reduce_)))) {
     Bucket bucket;
     for (int parameter : parameters) {
       bucket.parameters.push_back(parameter);

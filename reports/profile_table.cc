@@ -117,7 +117,9 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
     if (peak > FlopRate()) row(fmt::format("peak {}", type).c_str(), FormatFlopRate(peak));
   row("GEMM ceiling", fmt::format("{:.1f} %", 100 * device.gemm.ceiling));
   if (device.PeakFor(DType::kFloat8) > FlopRate())
-    row("GEMM ceiling in fp8", fmt::format("{:.1f} %", 100 * device.gemm.ceiling * device.gemm.fp8_share));
+    row("GEMM ceiling in fp8", fmt::format("{:.1f} %, {:.1f} % with sums carried over to fp32",
+                                           100 * device.gemm.ceiling * device.gemm.fp8_share,
+                                           100 * device.gemm.ceiling * device.gemm.fp8_precise_share));
   row("spread of devices' speeds", fmt::format("{:.1f} %", 100 * device.speed_spread));
   row("kernel launch, minimum",
       FormatDuration(device.kernel_launch) + ", " + FormatDuration(device.kernel_minimum));

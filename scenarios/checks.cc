@@ -128,8 +128,9 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
 void CheckPrecision(const PrecisionSpec& precision, Checker& check) {
   bool fp8 = precision.compute == Precision::kFp8;
   bool has_recipe = precision.fp8_recipe != Fp8Recipe::kNone;
-  check.Expect(has_recipe || !fp8, {"precision.fp8_recipe", "precision.compute"},
-               "precision.fp8_recipe is 'none', expected tensorwise, rowwise or block for compute: fp8");
+  check.Expect(
+      has_recipe || !fp8, {"precision.fp8_recipe", "precision.compute"},
+      "precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise or block for compute: fp8");
   check.Expect(fp8 || !has_recipe, {"precision.fp8_recipe"},
                "precision.fp8_recipe is '{}', expected none unless compute is fp8",
                WordOf(precision.fp8_recipe));

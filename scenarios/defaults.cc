@@ -117,6 +117,8 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   CompleteShards(scenario.cluster, scenario.parallel);
   bool on_cpu = scenario.cluster.device == "cpu";
   if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
+  std::optional<double>& cap = scenario.parallel.data.bucket_cap_mb;
+  if (!cap && scenario.framework != Framework::kMegatronCore) cap = kPytorchBucketMib;
   bool foreign = scenario.framework != Framework::kWindtunnel;
   if (foreign && !given("allocator")) scenario.allocator = AllocatorKind::kPytorch;
 }

@@ -150,7 +150,10 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Integer("shard_size", data.shard_size, From(0, kRanks.max),
             "ranks in one shard group; 0 (default): devices_per_node, at most size, for hybrid_shard; all "
             "for zero1 and zero2");
-  v.Number("bucket_cap_mb", data.bucket_cap_mb, MoreThan(0), "ddp: MiB of gradients per bucket (default 25)");
+  v.Number(
+      "bucket_cap_mb", data.bucket_cap_mb, MoreThan(0),
+      "ddp, zero1, zero2: MiB of gradients per bucket (default 25; megatron_core: the larger of 40 million "
+      "parameters and one million a data-parallel rank)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
   v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");
   v.Word("sync", data.sync,

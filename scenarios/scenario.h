@@ -61,7 +61,7 @@ struct BatchSpec {
 };
 
 enum class Precision { kFp32, kTf32, kBf16, kFp16, kFp8 };
-enum class Fp8Recipe { kNone, kTensorwise, kRowwise, kBlock };
+enum class Fp8Recipe { kNone, kTensorwise, kDelayed, kRowwise, kBlock };
 enum class LossScale { kNone, kDynamic };
 
 struct PrecisionSpec {
@@ -110,6 +110,8 @@ struct WrapPolicy {
   bool operator==(const WrapPolicy&) const = default;
 };
 
+inline constexpr double kPytorchBucketMib = 25;
+
 struct DataParallelSpec {
   DataParallelKind kind = DataParallelKind::kNone;
   int64_t size = 1;
@@ -117,8 +119,9 @@ struct DataParallelSpec {
   int version = 2;
   bool reshard_after_forward = true;
   int64_t forward_prefetch = 0;
-  int64_t shard_size = 0;     // ranks in one shard group; 0: devices_per_node, at most `size`
-  double bucket_cap_mb = 25;  // MiB, as PyTorch's
+  int64_t shard_size = 0;  // ranks in one shard group; 0: devices_per_node, at most `size`
+  // MiB; none: the framework's own (plan/gradient_buckets.h), 25 but for Megatron-Core.
+  std::optional<double> bucket_cap_mb;
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   GradientSync sync = GradientSync::kLastMicroBatch;

@@ -63,6 +63,7 @@ template <>
 struct Words<Fp8Recipe> {
   static constexpr Word<Fp8Recipe> table[] = {{"none", Fp8Recipe::kNone},
                                               {"tensorwise", Fp8Recipe::kTensorwise},
+                                              {"delayed", Fp8Recipe::kDelayed},
                                               {"rowwise", Fp8Recipe::kRowwise},
                                               {"block", Fp8Recipe::kBlock}};
 };

@@ -45,6 +45,8 @@ TEST(DeviceSpec, NamesTheFieldThatIsWrong) {
             "x.json: $.gemm.fp8_share is 1.2, at which products in fp8 beat their peak: expected at most "
             "1.196, one over the "
             "ceiling");
+  EXPECT_EQ(ErrorOf(Edited("\"fp8_share\": 1", "\"fp8_share\": 1, \"fp8_precise_share\": 1.1")),
+            "x.json: $.gemm.fp8_precise_share is number 1.1, expected a number in [0.001, 1]");
   EXPECT_EQ(ErrorOf(Edited("\"speed_spread\": 0.015", "\"speed_spread\": -1")),
             "x.json: $.speed_spread is number -1, expected a number in [0, 1]");
 }

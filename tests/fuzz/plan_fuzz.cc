@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,6 +46,12 @@ class Chooser {
     static constexpr std::array kNumbers = {0.0, 0.001, 0.1, 0.5, 0.9, 1.0, 1.25, 2.0, 100.0};
     const double chosen = Choose(kNumbers, value);
     if (bounds.Violation(chosen).empty()) value = chosen;
+  }
+  void Number(std::string_view key, std::optional<double>& value, const Bounds& bounds,
+              std::string_view doc) {
+    double chosen = value.value_or(-1);
+    Number(key, chosen, bounds, doc);
+    if (chosen >= 0) value = chosen;
   }
   void Flag(std::string_view, bool& value, std::string_view) {
     value = Choose(std::array{false, true}, value);

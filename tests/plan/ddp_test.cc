@@ -17,6 +17,20 @@ TEST(AssignBuckets, ClosesABucketOnceItReachesItsLimit) {
   EXPECT_EQ(AssignBuckets({Bytes(300), Bytes(800), Bytes(200)}, {Bytes(1000)}), (Buckets{{0, 1}, {2}}));
 }
 
+TEST(BucketCap, IsTheScenariosOrGrowsWithMegatronCoresRanks) {
+  Scenario scenario = TinyGpt(8);
+  EXPECT_EQ(BucketCap(scenario, Bytes(2)), MiB(25));
+  scenario.framework = Framework::kMegatronCore;
+  EXPECT_EQ(BucketCap(scenario, Bytes(2)), Bytes(80'000'000));
+  scenario.parallel.data.size = 64;
+  scenario.parallel.context.size = 2;
+  EXPECT_EQ(BucketCap(scenario, Bytes(4)), Bytes(4 * 128'000'000));
+  scenario.parallel.data.overlap = false;
+  EXPECT_EQ(BucketCap(scenario, Bytes(4)), Bytes::Max());
+  scenario.parallel.data.bucket_cap_mb = 3;
+  EXPECT_EQ(BucketCap(scenario, Bytes(4)), MiB(3));
+}
+
 TEST(AssignBuckets, MovesOnToTheNextLimitAndStaysOnTheLast) {
   const std::vector<Bytes> sizes(6, Bytes(10));
   EXPECT_EQ(AssignBuckets(sizes, {Bytes(10), Bytes(20)}), (Buckets{{0}, {1, 2}, {3, 4}, {5}}));

@@ -182,6 +182,46 @@ TEST(Fp8, RowwiseScalesGradientsAfterTheirProducts) {
   }
 }
 
+// Transformer Engine's DelayedScaling: scales are of earlier steps.
+TEST(Fp8, DelayedScalesNeedNoPassAndNoAgreement) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kDelayed);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = 2;
+  const auto any = [](const Op&, const auto&) { return true; };
+  const auto maxima = [](const Op& op, const Collective& c) {
+    return op.layer == 0 && c.reduction == Reduction::kMax;
+  };
+  const Plan delayed = *CompilePlan(s);
+  EXPECT_EQ(Count<Fp8Amax>(delayed, any), 0);
+  EXPECT_EQ(Count<Collective>(delayed, maxima), 0);
+  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  const Plan tensorwise = *CompilePlan(s);
+  EXPECT_EQ(Count<Fp8Cast>(delayed, any), Count<Fp8Cast>(tensorwise, any));
+  const auto in_fp8 = [](const Op& op, const Collective& c) {
+    return op.layer == 0 && c.kind == CollectiveKind::kAllGather && c.dtype == DType::kFloat8;
+  };
+  EXPECT_EQ(Count<Collective>(delayed, in_fp8), 6);
+  EXPECT_EQ(Count<Collective>(tensorwise, in_fp8), 6);
+}
+
+// use_fast_accum of torchao's float8 linear layers, split accumulators of Transformer Engine.
+TEST(Fp8, ForwardsProductsAccumulateFastAndBackwardsDoNot) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kRowwise}) {
+    const Plan plan = *CompilePlan(InFp8(TinyLlama(), recipe));
+    const auto products = [&](Phase phase, bool fast) {
+      return Count<Gemm>(plan, [&](const Op& op, const Gemm& g) {
+        return InLayer0(op, phase) && g.dtype == DType::kFloat8 && g.fast_accumulation == fast;
+      });
+    };
+    EXPECT_EQ(products(Phase::kForward, true), 4);
+    EXPECT_EQ(products(Phase::kForward, false), 0);
+    EXPECT_EQ(products(Phase::kBackward, true), 0);
+    EXPECT_EQ(products(Phase::kBackward, false), 8);
+  }
+  const Plan blocks = *CompilePlan(InFp8(TinyLlama(), Fp8Recipe::kBlock));
+  EXPECT_EQ(Count<Gemm>(blocks, [](const Op&, const Gemm& g) { return g.fast_accumulation; }), 0);
+}
+
 TEST(Fp8, BlocksAreFoundOnTheWay) {
   const Plan plan = *CompilePlan(InFp8(TinyLlama(), Fp8Recipe::kBlock));
   EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op&, const Fp8Amax&) { return true; }), 0);

@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
     Numerics, Conflicts,
     testing::Values(
         Conflict{Gpt("precision: {compute: fp8, fp8_recipe: none}\n"),
-                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, rowwise or block for "
+                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise or block for "
                  "compute: fp8"},
         Conflict{Gpt("precision: {compute: bf16, fp8_recipe: block}\n"),
                  "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8"},
