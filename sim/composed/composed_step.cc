@@ -56,9 +56,12 @@ std::string ClusterKey(const Scenario& s) {
   return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
 }
 std::string StageKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} t{}{} m{} r{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size,
+  // Weights are converted once for all micro-batches, of which each bears its share.
+  const bool shares = s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8;
+  return fmt::format("{} t{}{} m{} r{} z{} w{} {}{}", ClusterKey(s), s.parallel.tensor.size,
                      s.parallel.tensor.sequence ? "s" : "", s.batch.micro, static_cast<int>(s.recompute),
-                     s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
+                     s.parallel.data.kind == DataParallelKind::kZero1, shares ? s.batch.accumulate : 1,
+                     kind.is_first, kind.is_last);
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
   return fmt::format("{} t{}{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size,
@@ -94,10 +97,12 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
     return Unsupported("another strategy");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
   if (s.parallel.data.overlap_param_gather) return Unsupported("parameters that come with the next forward");
-  const bool tf32 = s.precision.compute == Precision::kTf32 && s.precision.param == Precision::kFp32;
-  if (s.precision.compute != s.precision.param && !tf32) return Unsupported("factors of another type");
-  if (is_zero && (!whole_shards || s.precision.reduce != Precision::kFp32))
-    return Unsupported("other shards");
+  if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
+    return Unsupported("gradients that several operators make");
+  if (TypesOf(s.precision).autocasts()) return Unsupported("weights that are converted in each forward");
+  const bool reduces_as_is =
+      s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
+  if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
   if (s.parallel.context.size > 1 || s.parallel.expert.size > 1) return Unsupported("another dimension");
   const ClusterSpec& cluster = s.cluster;
   const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
@@ -344,7 +349,7 @@ class ComposedSteps::Parts {
     }
     WT_ASSIGN_OR_RETURN(content->walk,
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
-    AddOtherMemory(scenario, *content);
+    AddOtherMemory(scenario, layers, *content);
     if (ranks > 1) content->message = content->actions[0]->stage->message;
     content->FindPeak();
     if (content->peak > capacity.count()) return Step(std::move(content));
@@ -400,8 +405,8 @@ class ComposedSteps::Parts {
     return Ok();
   }
 
-  // The scratch of the tensor axis's collectives, and the losses.
-  static void AddOtherMemory(const Scenario& scenario, Step::Content& content) {
+  // What models keep, the scratch of the tensor axis's collectives, and the losses.
+  static void AddOtherMemory(const Scenario& scenario, int64_t layers, Step::Content& content) {
     const int ranks = content.walk->ranks;
     for (int kind = 0; kind < 3; ++kind) {
       if (content.strategies[kind] == nullptr) continue;
@@ -410,6 +415,8 @@ class ComposedSteps::Parts {
       for (int stage = rank; stage < content.stages(); stage += ranks) {
         const StageActions& of = *content.actions[Step::Content::KindOf(stage, content.stages())];
         tensor_scratch = std::max(tensor_scratch, of.stage->tensor_scratch);
+        if (const int64_t kept = layers * of.stage->kept_of_layer; kept > 0)
+          content.resident[kind] += Rounded(Bytes(kept), scenario.allocator);
       }
       if (scenario.parallel.tensor.size > 1)
         content.resident[kind] += Rounded(Bytes(tensor_scratch), scenario.allocator);

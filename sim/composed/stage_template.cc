@@ -103,6 +103,12 @@ class SmallStage {
   int first_layer() const { return static_cast<int>(range_.first); }
   StreamId tensor_stream() const { return tensor_->stream(); }
   int64_t message_elements() const { return model_->OutputElements(); }
+  int64_t KeptOfLayer() const {
+    Bytes kept;
+    for (const BufferId id : model_->kept_buffers()) kept += role_.buffers[id].bytes;
+    WT_CHECK_EQ(kept.count() % 2, 0);
+    return kept.count() / 2;
+  }
   // By micro-batch.
   const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
   // Buffers that come from or go to other stages: allocated by a receive, or freed once sent.
@@ -395,6 +401,7 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   Dissection dissection(scenario, small, program, groups, costs);
   dissection.SetParameters(static_cast<int>(stage.head.size()), static_cast<int>(stage.layer.size()));
   WT_RETURN_IF_ERROR(dissection.Run(stage));
+  stage.kept_of_layer = small.KeptOfLayer();
   stage.message_elements = small.message_elements();
   stage.message =
       RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();

@@ -80,6 +80,7 @@ struct StageTemplate {
   int64_t message = 0;  // bytes, rounded
   int64_t message_elements = 0;
   int64_t tensor_scratch = 0;  // bytes, of the tensor axis's collectives
+  int64_t kept_of_layer = 0;   // bytes, of what the model keeps beside its parameters (Model::kept_buffers)
 };
 
 struct StageKind {

@@ -22,6 +22,13 @@ const Profile& A100() {
   return profile;
 }
 
+// Has fp8.
+const Profile& H100() {
+  static const Profile profile =
+      ParseProfile(EmbeddedProfile("h100-sxm-80g").value(), "h100-sxm-80g").value();
+  return profile;
+}
+
 struct Both {
   Duration composed_time, predicted_time;
   Bytes composed_memory, predicted_memory;
@@ -29,7 +36,8 @@ struct Both {
 
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
-  const auto model = MakeProfileCostModel(A100(), plan);
+  const bool is_fp8 = scenario.precision.compute == Precision::kFp8;
+  const auto model = MakeProfileCostModel(is_fp8 ? H100() : A100(), plan);
   WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps.Compose(scenario, *model, Bytes::Max()));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
   Both both{step.Time(), prediction.p50, step.memory(), {}};
@@ -122,6 +130,24 @@ TEST(ComposedStep, IsPredictInPipelines) {
   }
 }
 
+TEST(ComposedStep, IsPredictInFp8) {
+  for (const Framework framework : {Framework::kPytorch, Framework::kMegatronCore}) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock}) {
+      Scenario s = Base(true);
+      s.framework = framework;
+      s.precision.compute = Precision::kFp8;
+      s.precision.fp8_recipe = recipe;
+      s.search.emplace();
+      s.search->tensor = {1, 2};
+      s.search->sequence = {true};
+      s.search->pipeline = {1, 2};
+      s.search->recompute = {Recompute::kNone, Recompute::kFull};
+      s.search->kind = {DataParallelKind::kZero1};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   Scenario s = Base(true);
   s.search.emplace();
@@ -153,6 +179,12 @@ Scenario AnyScenario() {
   model.tie_embeddings = Any({true, false});
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
   s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp16, Precision::kFp32});
+  if (Any({false, false, true})) {
+    s.precision.param = Precision::kBf16;
+    s.precision.compute = Precision::kFp8;
+    s.precision.fp8_recipe = Any({Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock});
+  }
+  s.precision.reduce = Any({Precision::kFp32, s.precision.param});
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
@@ -178,7 +210,7 @@ Scenario AnyScenario() {
                   ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
                   : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
   data.overlap = Any({true, false});
-  data.bucket_cap_mb = Any({0.05, 1.0, 25.0});
+  data.bucket_cap_mb = Any<std::optional<double>>({std::nullopt, 0.05, 1.0, 25.0});
   const bool may_view = s.precision.param == Precision::kFp32;
   data.gradient_as_bucket_view = may_view && Any({true, false});
   data.find_unused_parameters = Any({true, false, false});
