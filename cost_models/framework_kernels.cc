@@ -24,8 +24,7 @@ class Shaper {
     Says("accumulate", g.accumulate);
     Says("bias", g.bias);
     Says("weight_gradient", g.transpose_a);
-    // Factors of fp8 are both as forward's.
-    Issued(/*is_backward=*/g.dtype == DType::kFloat8 ? !g.fast_accumulation : !g.transpose_b);
+    Issued(/*is_backward=*/g.dtype == DType::kFloat8 ? !g.is_forward : !g.transpose_b);
   }
   void operator()(const GroupedGemm& g) {
     Main("product", Product(g.groups * g.m, g.n), g.dtype);

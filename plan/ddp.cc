@@ -18,12 +18,12 @@ DdpReducer::DdpReducer(Role& role, const Scenario& scenario, CollectiveStream& c
                        CollectiveStream& experts, std::vector<Slice> values, DType reduce)
     : role_(role),
       spec_(scenario.parallel.data),
-      cap_(BucketCap(scenario, SizeOf(reduce))),
       collectives_(collectives),
       experts_(experts),
       values_(std::move(values)),
       type_(role.buffers[values_.front().buffer].dtype),
       reduce_(reduce),
+      limits_(BucketLimits(scenario, SizeOf(type_))),
       holds_value_(role.parameters.size(), false) {
   WT_CHECK(!spec_.gradient_as_bucket_view || type_ == reduce_);
   if (!spec_.gradient_as_bucket_view) own_gradients_ = std::make_unique<ParameterGradients>(role, type_);
@@ -41,7 +41,7 @@ void DdpReducer::AssignFirstBuckets() {
     buckets_ = MakeBuckets(order, {Bytes::Max()}, "first ");
     return;
   }
-  buckets_ = MakeBuckets(order, {kDdpFirstBucket, cap_}, "");
+  buckets_ = MakeBuckets(order, limits_, "");
   // Assigned in registration order, then launched in reverse: bucket 0 has the last parameters.
   std::reverse(buckets_.begin(), buckets_.end());
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -155,7 +155,7 @@ void DdpReducer::BeginStep(ProgramBuilder& builder, int64_t step) {
 void DdpReducer::Rebuild() {
   builder_->SetPhase(Phase::kGradientSync);
   std::vector<Bucket> old = std::move(buckets_);
-  buckets_ = MakeBuckets(ready_order_, {kDdpFirstBucket, cap_}, "");
+  buckets_ = MakeBuckets(ready_order_, limits_, "");
   Slice indices = builder_->Temporary("rebuilt bucket indices", static_cast<int64_t>(ready_order_.size()) + 1,
                                       Category::kCommunication, DType::kInt32);
   Slice sizes = builder_->Temporary("rebuilt bucket sizes", static_cast<int64_t>(buckets_.size()),

@@ -1,7 +1,7 @@
 // DistributedDataParallel's reducer (PyTorch, torch/csrc/distributed/c10d/reducer.cpp), as operators.
 //
 // In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's forward the buckets
-// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap]. With
+// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap] (Megatron-Core: BucketCap alone). With
 // find_unused_parameters those limits hold from the first step on, over parameters in reversed registration order, and
 // there is no rebuild; a map of used parameters is reduced after the last bucket.
 //
@@ -68,10 +68,10 @@ class DdpReducer {
 
   Role& role_;
   DataParallelSpec spec_;
-  Bytes cap_;  // of a bucket
   CollectiveStream &collectives_, &experts_;
   std::vector<Slice> values_;
-  DType type_, reduce_;  // of gradients and of buckets
+  DType type_, reduce_;        // of gradients and of buckets
+  std::vector<Bytes> limits_;  // of buckets, in AssignBuckets' sense
   ProgramBuilder* builder_ = nullptr;
   std::unique_ptr<ParameterGradients> own_gradients_;  // absent with gradient_as_bucket_view
   std::vector<Bucket> buckets_;

@@ -49,7 +49,7 @@ class Fp8Factors {
   // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
   Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum, bool sums_over_ranks) const;
 
-  bool accumulates_fast_forward() const { return c_.types.fp8 != Fp8Recipe::kBlock; }
+  bool forward_accumulates_fast() const { return c_.types.fp8 != Fp8Recipe::kBlock; }
   // Whether backward's products are scaled after they are made.
   bool rescales() const { return c_.types.fp8 == Fp8Recipe::kRowwise; }
   // REQUIRES: rescales().

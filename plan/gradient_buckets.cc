@@ -15,6 +15,12 @@ Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
   return Bytes(static_cast<int64_t>(mib * static_cast<double>(MiB(1).count())));
 }
 
+std::vector<Bytes> BucketLimits(const Scenario& scenario, Bytes of_one) {
+  const Bytes cap = BucketCap(scenario, of_one);
+  if (scenario.framework == Framework::kMegatronCore) return {cap};
+  return {kDdpFirstBucket, cap};
+}
+
 std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,
                                             const std::vector<Bytes>& limits) {
   std::vector<std::vector<int>> buckets;

@@ -15,10 +15,13 @@ namespace windtunnel {
 
 inline constexpr Bytes kDdpFirstBucket = MiB(1);
 
-// Gradients of a bucket, each of `of_one` bytes: the scenario's bucket_cap_mb, or what the framework takes where that is not given. Megatron-Core's
-// buckets grow with the ranks, lest collectives be all latency: the larger of 40 million parameters and one million a data-parallel rank, and all
-// of them where nothing overlaps (megatron/core/distributed/distributed_data_parallel.py).
+// Gradients of a bucket, each of `of_one` bytes: the scenario's bucket_cap_mb, or what the framework takes where that is not given.
+// Megatron-Core's buckets grow with the ranks, lest collectives be all latency: the larger of 40 million parameters and one million a
+// data-parallel rank (context ranks counted, as its current version does), and all of them where nothing overlaps
+// (megatron/core/distributed/distributed_data_parallel.py). Left out: later pipeline ranks and model chunks, which it does not bucket.
 Bytes BucketCap(const Scenario& scenario, Bytes of_one);
+// The limits of DDP's buckets: PyTorch's first one is small, so that a reduction begins early.
+std::vector<Bytes> BucketLimits(const Scenario& scenario, Bytes of_one);
 
 // Positions (into `sizes`) of each bucket. REQUIRES: limits not empty; sizes of one element type.
 std::vector<std::vector<int>> AssignBuckets(const std::vector<Bytes>& sizes,

@@ -219,7 +219,8 @@ void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_
   if (is_fp8) {
     const Fp8Factors fp8(c, name);
     gemm.dtype = DType::kFloat8;
-    gemm.fast_accumulation = fp8.accumulates_fast_forward();
+    gemm.is_forward = true;
+    gemm.fast_accumulation = fp8.forward_accumulates_fast();
     reads = {fp8.OfTokens(x, in, gathers(), Fp8Sum::kOverColumns, sums_over_ranks),
              fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns, sums_over_ranks)};
   } else {

@@ -36,9 +36,10 @@ std::string_view NameOf(Copy::Crosses crosses) {
 // ---- cost keys, one function a kind
 
 std::string KeyOf(const Gemm& g) {
-  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
+  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
                      g.transpose_b ? 't' : 'n', g.m, g.n, g.k, Flag(g.bias, " bias"),
-                     Flag(g.accumulate, " accumulate"), Flag(g.fast_accumulation, " fast_accumulation"));
+                     Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
+                     Flag(g.fast_accumulation, " fast_accumulation"));
 }
 
 std::string KeyOf(const GroupedGemm& g) {

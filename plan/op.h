@@ -42,7 +42,8 @@ struct Gemm {
   bool bias = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
-  bool fast_accumulation = false;  // of fp8 factors only
+  // Of fp8 factors only, which lie alike in both directions.
+  bool is_forward = false, fast_accumulation = false;
 };
 
 // The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, of each row or of each column. reads: x; writes: amax
@@ -95,9 +96,9 @@ struct CombineTokens : TokenRows {
 struct CombineBackward : TokenRows {};
 
 // x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in earlier
-// steps), of each row or each column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as it lies, or transposed: the
-// units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the
-// way. reads: x, (amax, unless the scale is a known number or found on the way); writes: y.
+// steps), of each row or each column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as
+// it lies, or transposed: the units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks'
+// magnitudes are found on the way. reads: x, (amax, unless the scale is a known number or found on the way); writes: y.
 struct Fp8Cast {
   int64_t rows = 0, columns = 0;
   Fp8Recipe recipe = Fp8Recipe::kTensorwise;

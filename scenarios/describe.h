@@ -153,7 +153,7 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Number(
       "bucket_cap_mb", data.bucket_cap_mb, MoreThan(0),
       "ddp, zero1, zero2: MiB of gradients per bucket (default 25; megatron_core: the larger of 40 million "
-      "parameters and one million a data-parallel rank)");
+      "parameters and one million a rank of data x context)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
   v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");
   v.Word("sync", data.sync,

@@ -227,5 +227,13 @@ RC_GTEST_PROP(FrameworkKernelsProperties, NoFrameworkBeatsOneFusedKernel, ()) {
     RC_ASSERT(DeviceMicroseconds(norm, framework) >= DeviceMicroseconds(norm, "windtunnel"));
 }
 
+// Factors of fp8 lie alike in both directions: the product says which one it is of, whatever the recipe.
+TEST(FrameworkKernels, ProductsInFp8AreIssuedByTheirDirection) {
+  Gemm gemm{.m = 64, .n = 64, .k = 64, .transpose_b = true, .dtype = DType::kFloat8};
+  EXPECT_EQ(ShapeOf(gemm, DType::kBFloat16).issuer, OperatorShape::Issuer::kEngine);
+  gemm.is_forward = true;
+  EXPECT_EQ(ShapeOf(gemm, DType::kBFloat16).issuer, OperatorShape::Issuer::kModel);
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -31,6 +31,13 @@ TEST(BucketCap, IsTheScenariosOrGrowsWithMegatronCoresRanks) {
   EXPECT_EQ(BucketCap(scenario, Bytes(4)), MiB(3));
 }
 
+TEST(BucketLimits, BeginSmallButForMegatronCore) {
+  Scenario scenario = TinyGpt(8);
+  EXPECT_EQ(BucketLimits(scenario, Bytes(2)), (std::vector<Bytes>{MiB(1), MiB(25)}));
+  scenario.framework = Framework::kMegatronCore;
+  EXPECT_EQ(BucketLimits(scenario, Bytes(2)), std::vector<Bytes>{Bytes(80'000'000)});
+}
+
 TEST(AssignBuckets, MovesOnToTheNextLimitAndStaysOnTheLast) {
   const std::vector<Bytes> sizes(6, Bytes(10));
   EXPECT_EQ(AssignBuckets(sizes, {Bytes(10), Bytes(20)}), (Buckets{{0}, {1, 2}, {3, 4}, {5}}));

@@ -220,6 +220,7 @@ TEST(Fp8, ForwardsProductsAccumulateFastAndBackwardsDoNot) {
   }
   const Plan blocks = *CompilePlan(InFp8(TinyLlama(), Fp8Recipe::kBlock));
   EXPECT_EQ(Count<Gemm>(blocks, [](const Op&, const Gemm& g) { return g.fast_accumulation; }), 0);
+  EXPECT_EQ(Count<Gemm>(blocks, [](const Op&, const Gemm& g) { return g.is_forward; }), 2 * 4);
 }
 
 TEST(Fp8, BlocksAreFoundOnTheWay) {

@@ -29,9 +29,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:36: model.heads is 12, expected a divisor of model.hidden (100)"},
         Conflict{"model: {preset: gpt2-124m, kv_heads: 5}\n",
                  "s.yaml:1:38: model.kv_heads is 5, expected a divisor of model.heads (12)"},
-        Conflict{"model: {preset: llama3-8b}\nparallel: {tensor: {size: 16}}\n",
-                 "s.yaml:2:27: parallel.tensor.size is 16, expected a divisor of model.kv_heads (8), which its "
-                 "ranks share"},
+        Conflict{
+            "model: {preset: llama3-8b}\nparallel: {tensor: {size: 16}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 16, expected a divisor of model.kv_heads (8), which its "
+            "ranks share"},
         Conflict{"model: {preset: llama-7b, hidden: 96}\n",
                  "s.yaml:1:35: the head dimension is 3, expected an even one for position: rope"},
         Conflict{"model: {preset: gpt2-124m, widths: [1, 2]}\n",
@@ -60,8 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
     Numerics, Conflicts,
     testing::Values(
         Conflict{Gpt("precision: {compute: fp8, fp8_recipe: none}\n"),
-                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise or block for "
-                 "compute: fp8"},
+                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise or "
+                 "block for compute: fp8"},
         Conflict{Gpt("precision: {compute: bf16, fp8_recipe: block}\n"),
                  "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8"},
         Conflict{Gpt("optimizer: {momentum: 0.9}\n"),
