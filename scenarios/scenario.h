@@ -121,7 +121,7 @@ struct DataParallelSpec {
   int64_t forward_prefetch = 0;
   int64_t shard_size = 0;  // ranks in one shard group; 0: devices_per_node, at most `size`
   // MiB; none: the framework's own (plan/gradient_buckets.h), 25 but for Megatron-Core.
-  std::optional<double> bucket_cap_mb;
+  std::optional<double> bucket_cap_mb = {};
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   GradientSync sync = GradientSync::kLastMicroBatch;
