@@ -59,14 +59,6 @@ TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
   EXPECT_EQ(fp8.fp8_recipe, Fp8Recipe::kTensorwise);
 }
 
-// What Megatron-Core's buckets hold depends on the ranks: nothing that a search over ranks could keep.
-TEST(ParallelDefaults, BucketsArePytorchsButForMegatronCore) {
-  EXPECT_EQ(Parsed(kMlp).parallel.data.bucket_cap_mb, kPytorchBucketMib);
-  const std::string core = std::string(kMlp) + "cluster: {device: h100-sxm-80g}\nframework: megatron_core\n";
-  EXPECT_EQ(Parsed(core).parallel.data.bucket_cap_mb, std::nullopt);
-  EXPECT_EQ(Parsed(core + "parallel: {data: {bucket_cap_mb: 7}}\n").parallel.data.bucket_cap_mb, 7);
-}
-
 // torch.amp.GradScaler's numbers.
 TEST(PrecisionDefaults, Fp16ScalesItsLossAndOtherTypesDoNot) {
   for (const char* block : {"{param: fp16}", "{compute: fp16}"}) {
@@ -115,6 +107,14 @@ TEST(OptimizerKeys, AreAllAccepted) {
                                 .weight_decay = 0.1,
                                 .momentum = 0.9,
                                 .clip_norm = 1}));
+}
+
+// What Megatron-Core's buckets hold depends on the ranks: nothing that a search over ranks could keep.
+TEST(ParallelDefaults, BucketsArePytorchsButForMegatronCore) {
+  EXPECT_EQ(Parsed(kMlp).parallel.data.bucket_cap_mb, kPytorchBucketMib);
+  const std::string core = std::string(kMlp) + "cluster: {device: h100-sxm-80g}\nframework: megatron_core\n";
+  EXPECT_EQ(Parsed(core).parallel.data.bucket_cap_mb, std::nullopt);
+  EXPECT_EQ(Parsed(core + "parallel: {data: {bucket_cap_mb: 7}}\n").parallel.data.bucket_cap_mb, 7);
 }
 
 TEST(ParallelDefaults, SeveralReplicasAreDdp) {
