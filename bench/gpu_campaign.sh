@@ -98,6 +98,8 @@ single_cases() {
     [ $length = 1024 ] && for graphs in false true; do
       echo "gpt2_124m_single_graphs_$graphs gpt2_124m_1xcuda --set model.seq_len=512 --set batch.micro=1 --set run.cuda_graphs=$graphs"
     done
+    # Attention by own kernels instead of cuDNN's.
+    [ $length = 1024 ] && echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
     [ $length = 1024 ] && echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=40 --set run.steps=10"
   done
 }

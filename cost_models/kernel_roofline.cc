@@ -107,8 +107,12 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, co
     return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind))
     return AttentionTime(*a, FlopsOf(kind), false, device, options);
-  if (const auto* a = std::get_if<AttentionBackward>(&kind))
+  if (const auto* a = std::get_if<AttentionBackward>(&kind)) {
+    if (a->deterministic)
+      return Unsupported("run.deterministic: nobody's rates of deterministic attention are known for {}",
+                         device.name);
     return AttentionTime(*a, FlopsOf(kind), true, device, options);
+  }
   if (const auto* a = std::get_if<ContextAttentionForward>(&kind))
     return BlockTime(*a, FlopsOf(kind), false, device, options);
   if (const auto* a = std::get_if<ContextAttentionBackward>(&kind))

@@ -158,8 +158,9 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
       c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
                {core.dropped});
     }
-    c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype}, name_,
-             {dout, qkv, core.out, core.saved}, {dqkv, workspace});
+    c_.b.Add(
+        AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.deterministic},
+        name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
     const int64_t keys = dims_.kv_heads * dims_.head_dim;
     return exchanges_heads() ? ToTokens(dqkv, {dims_.query_columns(), keys, keys}, name_ + ".dqkv") : dqkv;
   }

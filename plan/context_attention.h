@@ -23,6 +23,7 @@ struct AttentionDims {
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
   double dropout = 0;  // of eager's probabilities; flash drops within its kernel, from the seed
+  bool deterministic = false;
 
   int64_t tokens() const { return batch * seq; }
   int64_t query_columns() const { return heads * head_dim; }

@@ -110,7 +110,9 @@ std::string KeyOf(const NormBackward& n) {
 
 std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
 
-std::string KeyOf(const AttentionBackward& a) { return AttentionKey("backward", a); }
+std::string KeyOf(const AttentionBackward& a) {
+  return AttentionKey("backward", a) + std::string(Flag(a.deterministic, " deterministic"));
+}
 
 template <typename Attention>
 std::string ContextAttentionKey(std::string_view direction, const Attention& a) {

@@ -160,6 +160,7 @@ struct AttentionBackward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
+  bool deterministic = false;  // by a kernel that repeats its bits, where another would be faster
 };
 // Elements (fp32) of one rank's attention workspace, forward or backward: two query-block x sequence tiles (scores and
 // their gradient). Query blocks have kAttentionBlock rows.

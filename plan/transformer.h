@@ -75,6 +75,8 @@ class Transformer : public Model {
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
         framework_(scenario.framework),
+        deterministic_(scenario.run.deterministic && scenario.cluster.device != "cpu" &&
+                       spec_.attention == AttentionKind::kFlash),
         batch_(scenario.batch.micro),
         seq_(spec_.seq_len / context_.ranks()),
         tokens_(batch_ * seq_),
@@ -180,9 +182,15 @@ class Transformer : public Model {
                 context_.tokens()};
   }
   ContextAttention AttentionOf(const LayerContext& c, const TransformerBlock& block) const {
-    const AttentionDims dims{
-        batch_,       seq_, heads_, kv_heads_, spec_.head_dim(), spec_.attention, types_.activations,
-        spec_.dropout};
+    const AttentionDims dims{batch_,
+                             seq_,
+                             heads_,
+                             kv_heads_,
+                             spec_.head_dim(),
+                             spec_.attention,
+                             types_.activations,
+                             spec_.dropout,
+                             deterministic_};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
 
@@ -192,6 +200,7 @@ class Transformer : public Model {
   ModelTypes types_;
   Recompute recompute_;
   Framework framework_;
+  bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
   int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part

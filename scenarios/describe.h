@@ -306,6 +306,9 @@ void Describe(V& v, RunSpec& run) {
   v.Flag("pin", run.pin, "pin ranks to cores (default true)");
   v.Flag("cuda_graphs", run.cuda_graphs,
          "launch runs of operators as CUDA graphs, live and predicted (default false)");
+  v.Flag("deterministic", run.deterministic,
+         "only kernels that repeat their bits: attention's backward on cuda is Windtunnel's own, not cuDNN's "
+         "(default false)");
 }
 
 template <typename V>

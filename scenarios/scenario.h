@@ -250,6 +250,7 @@ struct RunSpec {
   uint64_t seed = 0;
   bool pin = true;
   bool cuda_graphs = false;
+  bool deterministic = false;
   bool operator==(const RunSpec&) const = default;
 };
 

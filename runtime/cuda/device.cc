@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "runtime/cuda/dispatch.h"
+#include "runtime/cuda/fused_attention.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/queues.h"
@@ -109,8 +110,13 @@ class CudaDevice : public Device {
     if (const auto* gemm = std::get_if<GroupedGemm>(&kind))
       return multiplier_->Multiply(ProblemOf(*gemm), reads[1].data, reads[0].data, nullptr, writes[0].data,
                                    stream);
-    if (const int64_t needed = ScratchBytesOf(kind, traits_); needed > scratch_bytes_)
-      WT_RETURN_IF_ERROR(GrowScratch(needed));
+    if (FusedAttention* fused = FusedFor(kind)) {
+      if (const auto needed = fused->ScratchBytes(kind, reads, writes)) {
+        WT_RETURN_IF_ERROR(HaveScratch(*needed));
+        return fused->Launch(kind, reads, writes, scratch_, stream);
+      }
+    }
+    WT_RETURN_IF_ERROR(HaveScratch(ScratchBytesOf(kind, traits_)));
     Queue queue(stream, traits_, scratch_, scratch_bytes_, fault_);
     return LaunchOn(queue, kind, reads, writes, context);
   }
@@ -136,9 +142,11 @@ class CudaDevice : public Device {
   }
 
   std::map<std::string, std::string> Libraries() const override {
-    return {{"CUDA runtime", CudaText(CUDART_VERSION)},
-            {"CUDA driver", CudaText(CudaDevices()[ordinal_].driver)},
-            {"cuBLASLt", multiplier_->version()}};
+    std::map<std::string, std::string> versions = {{"CUDA runtime", CudaText(CUDART_VERSION)},
+                                                   {"CUDA driver", CudaText(CudaDevices()[ordinal_].driver)},
+                                                   {"cuBLASLt", multiplier_->version()}};
+    if (fused_) versions["cuDNN"] = fused_->version();
+    return versions;
   }
 
  private:
@@ -157,8 +165,20 @@ class CudaDevice : public Device {
     return Ok();
   }
 
+  // cuDNN is opened when attention first comes, and not needed: null where it is not there.
+  FusedAttention* FusedFor(const OpKind& kind) {
+    if (!std::holds_alternative<AttentionForward>(kind) && !std::holds_alternative<AttentionBackward>(kind))
+      return nullptr;
+    if (!looked_for_cudnn_) {
+      looked_for_cudnn_ = true;
+      if (auto fused = MakeFusedAttention(SearchPlaces::OfThisProcess())) fused_ = std::move(*fused);
+    }
+    return fused_.get();
+  }
+
   // cudaFree waits for the kernels that use the old one. Copies have a queue beside the compute queue, and need none.
-  Status GrowScratch(int64_t needed) {
+  Status HaveScratch(int64_t needed) {
+    if (needed <= scratch_bytes_) return Ok();
     if (scratch_ != nullptr) WT_RETURN_IF_ERROR(Check(cudaFree(scratch_), "cudaFree"));
     scratch_ = nullptr;
     ++generation_;
@@ -171,6 +191,8 @@ class CudaDevice : public Device {
   DeviceMemory memory_;
   std::unique_ptr<Queues> queues_;
   std::unique_ptr<Multiplier> multiplier_;
+  std::unique_ptr<FusedAttention> fused_;
+  bool looked_for_cudnn_ = false;
   Traits traits_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
@@ -221,6 +243,8 @@ std::map<std::string, std::string> CudaLibraries() {
   versions["CUDA driver"] = cuda::CudaText(CudaDevices().front().driver);
   if (const auto blas = cuda::OpenBlasLt(cuda::SearchPlaces::OfThisProcess()))
     versions["cuBLASLt"] = blas->version_text;
+  if (const std::string cudnn = cuda::CudnnVersion(cuda::SearchPlaces::OfThisProcess()); !cudnn.empty())
+    versions["cuDNN"] = cudnn;
   return versions;
 }
 

@@ -19,14 +19,15 @@ it must not be compiled either: choose sources by CUDA and NCCL.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-load("@cuda//:found.bzl", "NVCC", _CUDA = "CUDA", _NCCL = "NCCL")
+load("@cuda//:found.bzl", "NVCC", _CUDA = "CUDA", _CUDNN = "CUDNN", _NCCL = "NCCL")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 
-# Whether this machine has a CUDA toolkit, and NCCL's header.
+# Whether this machine has a CUDA toolkit, and the headers of NCCL and cuDNN.
 CUDA = _CUDA
 NCCL = _NCCL
+CUDNN = _CUDNN
 
 # What C++ files that include the toolkit's headers depend on.
 TOOLKIT = ["@cuda//:toolkit"]

@@ -1,10 +1,11 @@
-"""@cuda: the CUDA toolkit and NCCL's header where this machine has them, and an empty repository elsewhere.
+"""@cuda: the CUDA toolkit and the headers of NCCL and cuDNN where this machine has them, and an empty repository elsewhere.
 
 Looked for: $CUDA_HOME, /usr/local/cuda, Debian's packages (nvcc in /usr/bin); CUDA_HOME=none builds without one. Versions from 12.4 on count; an older one is ignored
 with one line. What was found is in @cuda//:found.bzl:
 
     CUDA = True          # a toolkit
     NCCL = True          # and nccl.h
+    CUDNN = True         # and cudnn_graph.h, of version 9.8 or newer
     NVCC = "/usr/local/cuda/bin/nvcc"
     CUDA_VERSION = 13000  # as CUDART_VERSION
 """
@@ -64,15 +65,12 @@ def _find(ctx):
             print("CUDA_HOME={} is ignored: it has no nvcc, headers and libcudart_static.a".format(home))
     return None
 
-def _nccl_header(ctx, toolkit):
-    for path in [toolkit.home + "/include/nccl.h", "/usr/include/nccl.h"]:
-        if ctx.path(path).exists:
-            return path
-    return None
+def _has_header(ctx, toolkit, name, containing = ""):
+    path = _first(ctx, [toolkit.home + "/include/" + name, "/usr/include/" + name])
+    return path != None and containing in ctx.read(path)
 
 def _cuda_repository_impl(ctx):
     toolkit = _find(ctx)
-    nccl = _nccl_header(ctx, toolkit) if toolkit else None
     if toolkit:
         ctx.symlink(toolkit.archive, "libcudart_static.a")
 
@@ -82,9 +80,10 @@ def _cuda_repository_impl(ctx):
         ctx.symlink(ctx.attr._toolkit, "BUILD")
     else:
         ctx.file("BUILD", 'load("@rules_cc//cc:defs.bzl", "cc_library")\n\ncc_library(\n    name = "toolkit",\n    visibility = ["//visibility:public"],\n)\n')
-    ctx.file("found.bzl", "CUDA = {}\nNCCL = {}\nNVCC = {}\nCUDA_VERSION = {}\n".format(
+    ctx.file("found.bzl", "CUDA = {}\nNCCL = {}\nCUDNN = {}\nNVCC = {}\nCUDA_VERSION = {}\n".format(
         toolkit != None,
-        nccl != None,
+        toolkit != None and _has_header(ctx, toolkit, "nccl.h"),
+        toolkit != None and _has_header(ctx, toolkit, "cudnn_graph.h", containing = "DEVICEPROP_DESCRIPTOR"),
         repr(toolkit.nvcc if toolkit else ""),
         toolkit.version if toolkit else 0,
     ))

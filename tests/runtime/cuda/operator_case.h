@@ -28,6 +28,7 @@ struct OperatorCase {
   std::vector<size_t> reads = {}, writes = {};  // indices of buffers
   // By how many elements each buffer lies off 16 bytes: kernels have a path for that.
   int64_t offset = 0;
+  bool repeats_bits = true;  // on every device
 
   // Operands in the order of plan/op.h. Values are standard normal times `scale`, drawn by the buffer's number.
   OperatorCase& Read(DType dtype, int64_t elements, double scale = 1.0);

@@ -463,6 +463,12 @@ void AddAttention(Cases& c) {
           .ReadValues(outcome.writes[1])
           .Write(c.dtype, tokens * packed)
           .Workspace(AttentionWorkspaceElements(s.seq, true));
+      if (!eager && c.dtype != kFloat) {
+        OperatorCase deterministic = backward;
+        std::get<AttentionBackward>(deterministic.kind).deterministic = true;
+        c.cases.push_back(std::move(deterministic));
+        backward.repeats_bits = false;
+      }
       c.cases.push_back(std::move(backward));
     }
   }

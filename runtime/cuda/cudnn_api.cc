@@ -1,0 +1,50 @@
+#include "runtime/cuda/cudnn_api.h"
+
+#include <cuda_runtime_api.h>
+
+#include "runtime/cuda/shared_library.h"
+
+namespace windtunnel::cuda {
+namespace {
+
+constexpr size_t kOldest = 90000;
+constexpr size_t kCudaMajor = CUDART_VERSION / 1000;
+
+Status LoadAll(const SharedLibrary& library, CudnnApi& api) {
+  WT_RETURN_IF_ERROR(library.Load("cudnnGetVersion", api.version));
+  WT_RETURN_IF_ERROR(library.Load("cudnnGetCudartVersion", api.cuda_version));
+  api.version_text = CudnnVersionText(static_cast<int>(api.version()));
+  api.path = library.path();
+  if (api.version() < kOldest) return Failed("is version {}, expected 9.0 or newer", api.version_text);
+  if (api.cuda_version() / 1000 != kCudaMajor)
+    return Failed("is for CUDA {}, expected {}", api.cuda_version() / 1000, kCudaMajor);
+  WT_RETURN_IF_ERROR(library.Load("cudnnGetLastErrorString", api.last_error));
+  WT_RETURN_IF_ERROR(library.Load("cudnnCreate", api.create));
+  WT_RETURN_IF_ERROR(library.Load("cudnnDestroy", api.destroy));
+  WT_RETURN_IF_ERROR(library.Load("cudnnSetStream", api.set_stream));
+  WT_RETURN_IF_ERROR(library.Load("cudnnBackendCreateDescriptor", api.create_descriptor));
+  WT_RETURN_IF_ERROR(library.Load("cudnnBackendDestroyDescriptor", api.destroy_descriptor));
+  WT_RETURN_IF_ERROR(library.Load("cudnnBackendSetAttribute", api.set_attribute));
+  WT_RETURN_IF_ERROR(library.Load("cudnnBackendGetAttribute", api.get_attribute));
+  WT_RETURN_IF_ERROR(library.Load("cudnnBackendFinalize", api.finalize));
+  return library.Load("cudnnBackendExecute", api.execute);
+}
+
+}  // namespace
+
+Result<CudnnApi> OpenCudnn(const SearchPlaces& places) {
+  CudnnApi api;
+  const auto accept = [&](const SharedLibrary& library) { return LoadAll(library, api); };
+  WT_ASSIGN_OR_RETURN([[maybe_unused]] const SharedLibrary library,
+                      SharedLibrary::Open("cuDNN", {"libcudnn.so.9"}, places, accept));
+  return api;
+}
+
+Status CheckCudnn(const CudnnApi& api, cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return Ok();
+  char text[512] = {};
+  api.last_error(text, sizeof text);
+  return Failed("{}: {} ({})", call, text, static_cast<int>(status));
+}
+
+}  // namespace windtunnel::cuda

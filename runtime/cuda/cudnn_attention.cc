@@ -1,0 +1,156 @@
+#include "runtime/cuda/cudnn_attention.h"
+
+#include <utility>
+
+namespace windtunnel::cuda {
+namespace {
+
+// Of [batch, heads, seq, head_dim] and the like, as graphs have them.
+class Shapes {
+ public:
+  explicit Shapes(const AttentionProblem& problem) : p_(problem) {}
+
+  GraphShape Queries() const { return Rows(p_.heads, PackedRow()); }
+  GraphShape Keys() const { return Rows(p_.kv_heads, PackedRow()); }
+  // As second factor of the scores: keys become columns.
+  GraphShape Transposed(const GraphShape& shape) const {
+    GraphShape result = shape;
+    std::swap(result.dims[2], result.dims[3]);
+    std::swap(result.strides[2], result.strides[3]);
+    return result;
+  }
+  GraphShape Out() const { return Rows(p_.heads, p_.heads * p_.head_dim); }
+  GraphShape Scores() const { return Packed({p_.batch, p_.heads, p_.seq, p_.seq}); }
+  GraphShape Statistics() const { return Packed({p_.batch, p_.heads, p_.seq, 1}); }
+  GraphShape OfAllHeads() const { return Packed({p_.batch, p_.heads, p_.seq, p_.head_dim}); }
+
+ private:
+  int64_t PackedRow() const { return (p_.heads + 2 * p_.kv_heads) * p_.head_dim; }
+  GraphShape Rows(int64_t heads, int64_t row) const {
+    return {{p_.batch, heads, p_.seq, p_.head_dim}, {p_.seq * row, p_.head_dim, row, 1}};
+  }
+  static GraphShape Packed(std::array<int64_t, 4> dims) {
+    return {dims, {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1}};
+  }
+
+  const AttentionProblem& p_;
+};
+
+cudnnDataType_t TypeOf(DType dtype) {
+  return dtype == DType::kFloat16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+}
+
+// The scores that a query may see, and `hidden` elsewhere.
+GraphTensor Mask(GraphBuilder& graph, const GraphShape& shape, GraphTensor scores, GraphTensor hidden) {
+  const GraphTensor row = graph.Virtual(shape, CUDNN_DATA_INT32),
+                    column = graph.Virtual(shape, CUDNN_DATA_INT32);
+  graph.Index(2, scores, row);
+  graph.Index(3, scores, column);
+  const GraphTensor visible = graph.Virtual(shape, CUDNN_DATA_BOOLEAN), masked = graph.Virtual(shape);
+  graph.Apply(CUDNN_POINTWISE_CMP_GE, row, column, visible);
+  graph.Select(visible, scores, hidden, masked);
+  return masked;
+}
+
+// Of softmax: the largest of a row is taken off before the exponential, and put back into the log-sum-exp.
+GraphTensor Softmax(GraphBuilder& graph, const Shapes& shapes, GraphTensor scores, GraphTensor log_sum_exp,
+                    cudnnDataType_t type) {
+  const GraphTensor most = graph.Virtual(shapes.Statistics()), less = graph.Virtual(shapes.Scores()),
+                    exponential = graph.Virtual(shapes.Scores()), sum = graph.Virtual(shapes.Statistics()),
+                    logarithm = graph.Virtual(shapes.Statistics()),
+                    probabilities = graph.Virtual(shapes.Scores(), type);
+  graph.Reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
+  graph.Apply(CUDNN_POINTWISE_SUB, scores, most, less);
+  graph.Apply(CUDNN_POINTWISE_EXP, less, exponential);
+  graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, exponential, sum);
+  graph.Apply(CUDNN_POINTWISE_LOG, sum, logarithm);
+  graph.Apply(CUDNN_POINTWISE_ADD, most, logarithm, log_sum_exp);
+  graph.Apply(CUDNN_POINTWISE_DIV, exponential, sum, probabilities);
+  return probabilities;
+}
+
+// result = probabilities' times gradients: of keys and values, summed over the query heads that share them.
+void MultiplyTransposed(GraphBuilder& graph, const AttentionProblem& problem, const Shapes& shapes,
+                        GraphTensor probabilities, GraphTensor gradients, GraphTensor result) {
+  const cudnnDataType_t type = TypeOf(problem.dtype);
+  const GraphTensor turned = graph.Virtual(shapes.Transposed(shapes.Scores()), type);
+  graph.Reshape(probabilities, turned);
+  if (problem.heads == problem.kv_heads) return graph.Multiply(turned, gradients, result);
+  const GraphTensor of_all_heads = graph.Virtual(shapes.OfAllHeads(), type);
+  graph.Multiply(turned, gradients, of_all_heads);
+  graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, of_all_heads, result);
+}
+
+}  // namespace
+
+Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const AttentionProblem& problem,
+                                                  const GraphTarget& target) {
+  const Shapes shapes(problem);
+  const cudnnDataType_t type = TypeOf(problem.dtype);
+  GraphBuilder graph(api);
+  const GraphTensor queries = graph.Tensor(type, shapes.Queries()),
+                    keys = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
+                    values = graph.Tensor(type, shapes.Keys()), scale = graph.Value(), hidden = graph.Value(),
+                    out = graph.Tensor(type, shapes.Out()),
+                    log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics());
+  const GraphTensor scores = graph.Virtual(shapes.Scores()), scaled = graph.Virtual(shapes.Scores());
+  graph.Multiply(queries, keys, scores);
+  graph.Apply(CUDNN_POINTWISE_MUL, scores, scale, scaled);
+  const GraphTensor masked = Mask(graph, shapes.Scores(), scaled, hidden);
+  const GraphTensor probabilities = Softmax(graph, shapes, masked, log_sum_exp, type);
+  graph.Multiply(probabilities, values, out);
+  WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
+  return AttentionForwardPlan{std::move(plan), queries, keys, values, scale, hidden, out, log_sum_exp};
+}
+
+Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const AttentionProblem& problem,
+                                                    const GraphTarget& target) {
+  const Shapes shapes(problem);
+  const cudnnDataType_t type = TypeOf(problem.dtype);
+  GraphBuilder graph(api);
+  const GraphTensor queries = graph.Tensor(type, shapes.Queries()),
+                    keys = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
+                    values = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
+                    out = graph.Tensor(type, shapes.Out()), dout = graph.Tensor(type, shapes.Out()),
+                    log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()), scale = graph.Value(),
+                    hidden = graph.Value(), one = graph.Value(),
+                    dqueries = graph.Tensor(type, shapes.Queries()),
+                    dkeys = graph.Tensor(type, shapes.Keys()), dvalues = graph.Tensor(type, shapes.Keys()),
+                    products = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()),
+                    query_sums = graph.Tensor(CUDNN_DATA_FLOAT, shapes.OfAllHeads());
+
+  const GraphTensor by_element = graph.Virtual(shapes.OfAllHeads()),
+                    by_row = graph.Virtual(shapes.Statistics());
+  graph.Apply(CUDNN_POINTWISE_MUL, dout, out, by_element);
+  graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, by_element, by_row);
+  graph.Apply(CUDNN_POINTWISE_MUL, by_row, one, products);
+
+  const GraphTensor scores = graph.Virtual(shapes.Scores()), scaled = graph.Virtual(shapes.Scores()),
+                    less = graph.Virtual(shapes.Scores());
+  graph.Multiply(queries, keys, scores);
+  graph.Apply(CUDNN_POINTWISE_MUL, scores, scale, scaled);
+  graph.Apply(CUDNN_POINTWISE_SUB, scaled, log_sum_exp, less);
+  const GraphTensor masked = Mask(graph, shapes.Scores(), less, hidden);
+  const GraphTensor probabilities = graph.Virtual(shapes.Scores());
+  graph.Apply(CUDNN_POINTWISE_EXP, masked, probabilities);
+  MultiplyTransposed(graph, problem, shapes, probabilities, dout, dvalues);
+
+  const GraphTensor dprobabilities = graph.Virtual(shapes.Scores()), centred = graph.Virtual(shapes.Scores()),
+                    dscaled = graph.Virtual(shapes.Scores()), dscores = graph.Virtual(shapes.Scores(), type);
+  graph.Multiply(dout, values, dprobabilities);
+  graph.Apply(CUDNN_POINTWISE_SUB, dprobabilities, products, centred);
+  graph.Apply(CUDNN_POINTWISE_MUL, centred, probabilities, dscaled);
+  graph.Apply(CUDNN_POINTWISE_MUL, dscaled, scale, dscores);
+  MultiplyTransposed(graph, problem, shapes, dscores, queries, dkeys);
+
+  const GraphTensor rows_of_keys = graph.Virtual(shapes.Keys(), type);
+  graph.Reshape(keys, rows_of_keys);
+  graph.Multiply(dscores, rows_of_keys, query_sums);
+  graph.Apply(CUDNN_POINTWISE_IDENTITY, query_sums, dqueries);
+  WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
+  return AttentionBackwardPlan{std::move(plan), queries,  keys,      values, out,      dout,
+                               log_sum_exp,     scale,    hidden,    one,    dqueries, dkeys,
+                               dvalues,         products, query_sums};
+}
+
+}  // namespace windtunnel::cuda

@@ -1,0 +1,43 @@
+// Causal attention as graphs that cuDNN has fused kernels for: which products, masks and sums there are, in cuDNN's order of them.
+// Scores stay on the chip, as in own flash attention (kernels/flash_attention.h), and rows' log-sum-exp is saved in the same form, so
+// either's backward can follow either's forward.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "base/result.h"
+#include "plan/op.h"
+#include "runtime/cuda/cudnn_graph.h"
+
+namespace windtunnel::cuda {
+
+// Queries, keys and values lie side by side in rows of (heads + 2 kv_heads) x head_dim (plan/op.h).
+struct AttentionProblem {
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  DType dtype = DType::kBFloat16;
+  auto operator<=>(const AttentionProblem&) const = default;
+};
+
+struct AttentionForwardPlan {
+  GraphPlan plan;
+  GraphTensor queries, keys, values, scale, hidden, out, log_sum_exp;
+};
+
+struct AttentionBackwardPlan {
+  GraphPlan plan;
+  GraphTensor queries, keys, values, out, dout, log_sum_exp, scale, hidden, one, dqueries, dkeys, dvalues;
+  // fp32, in memory of the caller's: [batch, heads, seq]; and [batch, heads, seq, head_dim], zero when the plan begins.
+  GraphTensor products, query_sums;
+};
+
+// Values of the scalars: `scale`, what hidden scores become, and one.
+inline constexpr float kHiddenScore = -3.4e38f;
+
+// Unsupported: cuDNN has no kernel for the problem on that device.
+Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const AttentionProblem& problem,
+                                                  const GraphTarget& target);
+Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const AttentionProblem& problem,
+                                                    const GraphTarget& target);
+
+}  // namespace windtunnel::cuda

@@ -1,0 +1,11 @@
+#include "runtime/cuda/fused_attention.h"
+
+namespace windtunnel::cuda {
+
+Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces&) {
+  return Failed("cuDNN is not used: this binary was built without its header");
+}
+
+std::string CudnnVersion(const SearchPlaces&) { return {}; }
+
+}  // namespace windtunnel::cuda

@@ -1,0 +1,207 @@
+// What cuDNN is asked for, without a device: it recognises the graphs of attention and compiles their kernels for an H200 that is only
+// described. That those kernels are right, a GPU tells (device_operator_test).
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/cuda/cudnn_attention.h"
+#include "runtime/cuda/cudnn_fused_attention.h"
+
+namespace windtunnel::cuda {
+namespace {
+
+constexpr std::string_view kH200 = R"({
+  "deviceName": "NVIDIA H200", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000, "pciDeviceId": 0, "multiProcessorCount": 132,
+  "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "warpSize": 32, "maxCtasPerSM": 32,
+  "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "regsPerBlock": 65536, "maxRegistersPerSM": 65536,
+  "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024,
+  "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560, "totalGlobalMem": 150754820096,
+  "isTccDriver": 0, "supportCoopLaunch": 1})";
+
+// What was executed last: where the operands of which tensors were. A variant pack tells nothing back, so what is set is noted.
+struct Noted {
+  decltype(CudnnApi::set_attribute) set = nullptr;
+  std::vector<int64_t> tensors;
+  std::vector<void*> places;
+};
+Noted& LastPack() {
+  static Noted noted;
+  return noted;
+}
+cudnnStatus_t NoteAndSet(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t count, const void* values) {
+  if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) {
+    const auto* tensors = static_cast<const int64_t*>(values);
+    LastPack().tensors.assign(tensors, tensors + count);
+  }
+  if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS) {
+    const auto* places = static_cast<void* const*>(values);
+    LastPack().places.assign(places, places + count);
+  }
+  return LastPack().set(descriptor, name, type, count, values);
+}
+cudnnStatus_t ExecuteNothing(cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t) {
+  return CUDNN_STATUS_SUCCESS;
+}
+void* PlaceOf(GraphTensor tensor) {
+  for (size_t i = 0; i < LastPack().tensors.size(); ++i)
+    if (LastPack().tensors[i] == tensor) return LastPack().places[i];
+  return nullptr;
+}
+
+struct Filled {
+  void* memory = nullptr;
+  size_t bytes = 0;
+};
+Filled& LastFilled() {
+  static Filled filled;
+  return filled;
+}
+cudaError_t RecordFill(void* memory, size_t bytes, cudaStream_t) {
+  LastFilled() = {memory, bytes};
+  return cudaSuccess;
+}
+
+class FusedAttentionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // Before cuDNN asks for libcuda.so.1, which is this library's name.
+    ASSERT_NE(dlopen("tests/runtime/cuda/libfake_driver.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    auto api = OpenCudnn(SearchPlaces::OfThisProcess());
+    if (!api) GTEST_SKIP() << "skipped: " << api.error().message;
+    api_ = std::move(*api);
+    LastPack() = {.set = api_.set_attribute, .tensors = {}, .places = {}};
+    properties_.emplace(api_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    properties_->Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                     static_cast<int64_t>(kH200.size()), kH200.data());
+    const Status described = properties_->Finalize();
+    ASSERT_TRUE(described) << described.error().message;
+  }
+
+  GraphTarget target() const { return {.properties = &*properties_}; }
+  std::unique_ptr<FusedAttention> Make() {
+    CudnnApi api = api_;
+    api.execute = ExecuteNothing;
+    api.set_attribute = NoteAndSet;
+    return MakeCudnnFusedAttention(api, target(), RecordFill);
+  }
+
+  CudnnApi api_;
+  std::optional<CudnnDescriptor> properties_;
+};
+
+// Of GPT-2's four sizes, of Llama 1B and 8B, of the shortest and the longest sequences that are shipped, and of sequences that fill no tile.
+TEST_F(FusedAttentionTest, HasKernelsForModelsThatAreShipped) {
+  for (const AttentionProblem& problem :
+       {AttentionProblem{16, 1024, 12, 12, 64}, AttentionProblem{8, 512, 25, 25, 64},
+        AttentionProblem{1, 4096, 32, 8, 64}, AttentionProblem{2, 8192, 32, 8, 128},
+        AttentionProblem{4, 1000, 16, 16, 64, DType::kFloat16}}) {
+    SCOPED_TRACE(fmt::format("{} x {} tokens, {} and {} heads of {}", problem.batch, problem.seq,
+                             problem.heads, problem.kv_heads, problem.head_dim));
+    const auto forward = PlanAttentionForward(api_, problem, target());
+    EXPECT_TRUE(forward) << forward.error().message;
+    const auto backward = PlanAttentionBackward(api_, problem, target());
+    EXPECT_TRUE(backward) << backward.error().message;
+  }
+}
+
+TEST_F(FusedAttentionTest, SaysWhereThereIsNoKernel) {
+  const auto plan = PlanAttentionForward(api_, {1, 128, 2, 2, 60}, target());
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(plan.error().message, testing::HasSubstr("has no kernel for this graph"));
+}
+
+TEST_F(FusedAttentionTest, LeavesToOwnKernelsWhatIsNotForIt) {
+  const auto fused = Make();
+  std::array<std::byte, 64> memory{};
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16);
+  const TensorRef good{aligned, 1}, odd{aligned + 2, 1};
+  const auto takes = [&](const OpKind& kind, const TensorRef& operand) {
+    return fused->ScratchBytes(kind, {&operand, 1}, {}).has_value();
+  };
+  const AttentionForward forward{2, 256, 4, 4, 64, AttentionKind::kFlash, DType::kBFloat16};
+  const AttentionBackward backward{2, 256, 4, 4, 64, AttentionKind::kFlash, DType::kBFloat16};
+  EXPECT_TRUE(takes(forward, good));
+  EXPECT_TRUE(takes(backward, good));
+  EXPECT_FALSE(takes(forward, odd));
+  EXPECT_FALSE(takes(AddBias{}, good));
+  AttentionForward other = forward;
+  other.kind = AttentionKind::kEager;
+  EXPECT_FALSE(takes(other, good));
+  other = forward;
+  other.dtype = DType::kFloat32;
+  EXPECT_FALSE(takes(other, good));
+  other = forward;
+  for (const int64_t head_dim : {60, 264}) {
+    other = forward;
+    other.head_dim = head_dim;
+    EXPECT_FALSE(takes(other, good)) << head_dim;
+  }
+  AttentionBackward repeats = backward;
+  repeats.deterministic = true;
+  EXPECT_FALSE(takes(repeats, good));
+}
+
+// [batch, seq, (heads + 2 kv_heads) head_dim]: keys lie behind queries, values behind keys.
+TEST_F(FusedAttentionTest, FindsItsOperands) {
+  const auto fused = Make();
+  const AttentionForward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
+  const auto at = [](uintptr_t address) { return TensorRef{reinterpret_cast<void*>(address), 1}; };
+  constexpr uintptr_t kQkv = 0x10000, kOut = 0x20000, kSums = 0x30000;
+  constexpr int64_t kKeys = 8 * 64 * 2, kValues = kKeys + 2 * 64 * 2;
+  const std::array<TensorRef, 1> reads = {at(kQkv)};
+  const std::array<TensorRef, 2> writes = {at(kOut), at(kSums)};
+  ASSERT_TRUE(fused->ScratchBytes(op, reads, writes));
+  const Status launched = fused->Launch(op, reads, writes, nullptr, nullptr);
+  ASSERT_TRUE(launched) << launched.error().message;
+  const auto plan = PlanAttentionForward(api_, {2, 256, 8, 2, 64}, target());
+  ASSERT_TRUE(plan);
+  const auto place = [&](GraphTensor tensor) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(PlaceOf(tensor)));
+  };
+  EXPECT_EQ(LastPack().tensors.size(), 7u);
+  EXPECT_EQ(place(plan->queries), int64_t{kQkv});
+  EXPECT_EQ(place(plan->keys), int64_t{kQkv} + kKeys);
+  EXPECT_EQ(place(plan->values), int64_t{kQkv} + kValues);
+  EXPECT_EQ(place(plan->out), int64_t{kOut});
+  EXPECT_EQ(place(plan->log_sum_exp), int64_t{kSums});
+}
+
+TEST_F(FusedAttentionTest, FindsItsOperandsAndScratchInBackward) {
+  const auto fused = Make();
+  const AttentionBackward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
+  const auto at = [](uintptr_t address) { return TensorRef{reinterpret_cast<void*>(address), 1}; };
+  constexpr uintptr_t kDout = 0x10000, kQkv = 0x20000, kOut = 0x30000, kSums = 0x40000, kDqkv = 0x50000,
+                      kScratch = 0x1000000;
+  constexpr int64_t kKeys = 8 * 64 * 2, kValues = kKeys + 2 * 64 * 2;
+  constexpr int64_t kProducts = 2 * 256 * 8 * 4, kQuerySums = 2 * 256 * 8 * 64 * 4;
+  const std::array<TensorRef, 4> reads = {at(kDout), at(kQkv), at(kOut), at(kSums)};
+  const std::array<TensorRef, 1> writes = {at(kDqkv)};
+  const auto bytes = fused->ScratchBytes(op, reads, writes);
+  ASSERT_TRUE(bytes);
+  const Status launched = fused->Launch(op, reads, writes, reinterpret_cast<void*>(kScratch), nullptr);
+  ASSERT_TRUE(launched) << launched.error().message;
+  const auto plan = PlanAttentionBackward(api_, {2, 256, 8, 2, 64}, target());
+  ASSERT_TRUE(plan);
+  const auto place = [&](GraphTensor tensor) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(PlaceOf(tensor)));
+  };
+  EXPECT_EQ(LastPack().tensors.size(), 14u);
+  EXPECT_EQ(place(plan->dout), int64_t{kDout});
+  EXPECT_EQ(place(plan->keys), int64_t{kQkv} + kKeys);
+  EXPECT_EQ(place(plan->out), int64_t{kOut});
+  EXPECT_EQ(place(plan->log_sum_exp), int64_t{kSums});
+  EXPECT_EQ(place(plan->dqueries), int64_t{kDqkv});
+  EXPECT_EQ(place(plan->dkeys), int64_t{kDqkv} + kKeys);
+  EXPECT_EQ(place(plan->dvalues), int64_t{kDqkv} + kValues);
+  // Workspace, products and sums lie one behind the other in the scratch memory, and the sums begin as zeros.
+  EXPECT_GE(place(plan->products), int64_t{kScratch} + plan->plan.workspace_bytes());
+  EXPECT_GE(place(plan->query_sums), place(plan->products) + kProducts);
+  EXPECT_LE(place(plan->query_sums) + kQuerySums, int64_t{kScratch} + *bytes);
+  EXPECT_EQ(LastFilled().memory, PlaceOf(plan->query_sums));
+  EXPECT_GE(LastFilled().bytes, size_t{kQuerySums});
+}
+
+}  // namespace
+}  // namespace windtunnel::cuda
