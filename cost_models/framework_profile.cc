@@ -49,6 +49,16 @@ FrameworkKernel ReadKernel(Fields& fields) {
           .when = Words(fields.StringOr("when", ""))};
 }
 
+// As it was where the profile does not say.
+void ReadFlash(Fields& fields, FlashKernels& flash) {
+  if (!fields.Has("flash")) return;
+  const std::string word = fields.StringOr("flash", "");
+  if (word == "flash") flash = FlashKernels::kFlashAttention2;
+  else if (word == "flash_1") flash = FlashKernels::kFlashAttention1;
+  else if (word == "flash_cudnn") flash = FlashKernels::kCudnn;
+  else fields.Fail("$.flash", fmt::format("is \"{}\", expected flash, flash_1 or flash_cudnn", word));
+}
+
 void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
   for (const char* name : kResidualNames)
     Residual(residuals, name) =
@@ -100,9 +110,7 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   profile.graph_saves_us = fields.NumberOr("graph_saves_us", profile.graph_saves_us, 0, kMostMicroseconds);
   profile.no_grad_us = fields.NumberOr("no_grad_us", profile.no_grad_us, 0, kMostMicroseconds);
   profile.checkpoint_us = fields.NumberOr("checkpoint_us", profile.checkpoint_us, 0, kMostMicroseconds);
-  profile.flash = fields.StringOr("flash", profile.flash);
-  if (profile.flash != "flash" && profile.flash != "flash_1" && profile.flash != "flash_cudnn")
-    fields.Fail("$.flash", fmt::format("is \"{}\", expected flash, flash_1 or flash_cudnn", profile.flash));
+  ReadFlash(fields, profile.flash);
   if (fields.Has("operators")) {
     fields.Object("operators", [&](Fields& operators) {
       for (const std::string& key : operators.AllKeys()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cost_models/flash_kernels.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
@@ -71,7 +72,7 @@ struct FrameworkProfile {
   double graph_saves_us = 0;  // of the device, of the gap before each kernel in it but the first
   // Activations recomputed in full: a kernel of the first forward, which records no gradients, and what is around each block.
   double no_grad_us = 0, checkpoint_us = 0;
-  std::string flash = "flash";  // which of the device's rates `attention: flash` has
+  FlashKernels flash = FlashKernels::kFlashAttention2;
   ResidualFactors residuals;
   std::map<std::string, std::string> sources;
 };

@@ -75,13 +75,22 @@ Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const 
   return FlopRate::FromFlopsPerSecond(of_16_bits.flops_per_second() * peak.flops_per_second() / peak_16);
 }
 
+const std::vector<AttentionRate>& FlashRates(const DeviceSpec& device, FlashKernels kernels) {
+  switch (kernels) {
+    case FlashKernels::kFlashAttention2:
+      return device.flash;
+    case FlashKernels::kFlashAttention1:
+      return device.flash_1;
+    case FlashKernels::kCudnn:
+      return device.flash_cudnn;
+  }
+  return device.flash;
+}
+
 template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
-  const auto& rates = a.kind == AttentionKind::kEager  ? device.eager
-                      : options.flash == "flash_1"     ? device.flash_1
-                      : options.flash == "flash_cudnn" ? device.flash_cudnn
-                                                       : device.flash;
+  const auto& rates = a.kind == AttentionKind::kEager ? device.eager : FlashRates(device, options.flash);
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
       AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, a.seq, is_backward), device, options.tf32));

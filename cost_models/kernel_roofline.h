@@ -22,6 +22,7 @@
 
 #include "base/result.h"
 #include "cost_models/device_spec.h"
+#include "cost_models/flash_kernels.h"
 #include "plan/op.h"
 
 namespace windtunnel {
@@ -38,9 +39,9 @@ Result<Duration> GemmTime(const BatchedGemm& gemm, const DeviceSpec& device, boo
 Duration MemoryTime(Bytes traffic, const DeviceSpec& device);
 
 struct KernelOptions {
-  bool tf32 = false;            // fp32 products run on tensor cores
-  std::string flash = "flash";  // or "flash_1", "flash_cudnn": which rates flash attention has
-  double slowest = 1;           // how much longer products and attention take on the slowest device
+  bool tf32 = false;  // fp32 products run on tensor cores
+  FlashKernels flash = FlashKernels::kFlashAttention2;
+  double slowest = 1;  // how much longer products and attention take on the slowest device
 };
 // Device time of a computation or a copy as one kernel. KernelWork: without its start.
 // Errors: InvalidInput where the device has no arithmetic of the operator's type. REQUIRES: no communication, memory or HostWait.
