@@ -56,7 +56,10 @@ void ReadFlash(Fields& fields, FlashKernels& flash) {
   if (word == "flash") flash = FlashKernels::kFlashAttention2;
   else if (word == "flash_1") flash = FlashKernels::kFlashAttention1;
   else if (word == "flash_cudnn") flash = FlashKernels::kCudnn;
-  else fields.Fail("$.flash", fmt::format("is \"{}\", expected flash, flash_1 or flash_cudnn", word));
+  else if (word == "flash_windtunnel") flash = FlashKernels::kWindtunnel;
+  else
+    fields.Fail("$.flash",
+                fmt::format("is \"{}\", expected flash, flash_1, flash_cudnn or flash_windtunnel", word));
 }
 
 void ReadResiduals(Fields& fields, ResidualFactors& residuals) {

@@ -75,7 +75,17 @@ Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const 
   return FlopRate::FromFlopsPerSecond(of_16_bits.flops_per_second() * peak.flops_per_second() / peak_16);
 }
 
-const std::vector<AttentionRate>& FlashRates(const DeviceSpec& device, FlashKernels kernels) {
+// Whether the cuda device gives it to cuDNN (runtime/cuda/fused_attention.cc).
+template <typename Attention>
+bool CudnnTakes(const Attention& a, bool is_backward) {
+  if (SizeOf(a.dtype) != Bytes(2) || a.head_dim % 8 != 0 || a.head_dim > 256) return false;
+  return !is_backward || a.seq % 128 == 0;
+}
+
+template <typename Attention>
+const std::vector<AttentionRate>& RatesOf(const Attention& a, bool is_backward, const DeviceSpec& device,
+                                          FlashKernels kernels) {
+  if (a.kind == AttentionKind::kEager) return device.eager;
   switch (kernels) {
     case FlashKernels::kFlashAttention2:
       return device.flash;
@@ -83,6 +93,8 @@ const std::vector<AttentionRate>& FlashRates(const DeviceSpec& device, FlashKern
       return device.flash_1;
     case FlashKernels::kCudnn:
       return device.flash_cudnn;
+    case FlashKernels::kWindtunnel:
+      return CudnnTakes(a, is_backward) ? device.flash_cudnn : device.flash;
   }
   return device.flash;
 }
@@ -90,7 +102,7 @@ const std::vector<AttentionRate>& FlashRates(const DeviceSpec& device, FlashKern
 template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
-  const auto& rates = a.kind == AttentionKind::kEager ? device.eager : FlashRates(device, options.flash);
+  const auto& rates = RatesOf(a, is_backward, device, options.flash);
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
       AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, a.seq, is_backward), device, options.tf32));
@@ -102,7 +114,8 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
 // As flash attention of the tokens whose keys are at hand.
 template <typename Attention>
 Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
-                           const KernelOptions& options) {
+                           KernelOptions options) {
+  if (options.flash == FlashKernels::kWindtunnel) options.flash = FlashKernels::kFlashAttention2;
   return AttentionTime(AttentionForward{a.batch, a.seq * a.blocks, a.heads, a.kv_heads, a.head_dim,
                                         AttentionKind::kFlash, a.dtype},
                        flops, is_backward, device, options);

@@ -75,8 +75,7 @@ class Transformer : public Model {
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
         framework_(scenario.framework),
-        deterministic_(scenario.run.deterministic && scenario.cluster.device != "cpu" &&
-                       spec_.attention == AttentionKind::kFlash),
+        deterministic_(scenario.run.deterministic && OthersWouldBeFaster(scenario)),
         batch_(scenario.batch.micro),
         seq_(spec_.seq_len / context_.ranks()),
         tokens_(batch_ * seq_),
@@ -174,6 +173,11 @@ class Transformer : public Model {
   // Whether what is run again begins before the products of a block, and converts their weights again.
   bool runs_products_again() const {
     return recompute_ == Recompute::kFull || recompute_ == Recompute::kSelectiveOp;
+  }
+  // Than kernels that repeat their bits: flash attention in 16 bits on a GPU.
+  bool OthersWouldBeFaster(const Scenario& scenario) const {
+    const bool is_16_bit = SizeOf(types_.activations) == Bytes(2);
+    return scenario.cluster.device != "cpu" && spec_.attention == AttentionKind::kFlash && is_16_bit;
   }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }

@@ -395,6 +395,13 @@ void CheckGraphs(const Scenario& scenario, Checker& check) {
                WordOf(scenario.framework));
 }
 
+void CheckDeterminism(const Scenario& scenario, Checker& check) {
+  check.Expect(
+      !scenario.run.deterministic || scenario.framework == Framework::kWindtunnel, {"run.deterministic"},
+      "run.deterministic is true, expected false for framework: {}: only Windtunnel's own kernels are known",
+      WordOf(scenario.framework));
+}
+
 void CheckWorld(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   const ClusterSpec& cluster = scenario.cluster;
@@ -447,6 +454,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", InterNodeKinds(), check);
   CheckTopology(scenario.cluster.topology, check);
   CheckGraphs(scenario, check);
+  CheckDeterminism(scenario, check);
   CheckWorld(scenario, check);
 }
 

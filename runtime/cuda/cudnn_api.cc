@@ -10,7 +10,10 @@ namespace {
 constexpr size_t kOldest = 90000;
 constexpr size_t kCudaMajor = CUDART_VERSION / 1000;
 
-Status LoadAll(const SharedLibrary& library, CudnnApi& api) {
+// `loaded`: the one that was asked first. Asking brings in its other libraries, which a second one would find instead of its own.
+Status LoadAll(const SharedLibrary& library, std::string& loaded, CudnnApi& api) {
+  if (!loaded.empty()) return Failed("is not tried, since {} is loaded", loaded);
+  loaded = library.path();
   WT_RETURN_IF_ERROR(library.Load("cudnnGetVersion", api.version));
   WT_RETURN_IF_ERROR(library.Load("cudnnGetCudartVersion", api.cuda_version));
   api.version_text = CudnnVersionText(static_cast<int>(api.version()));
@@ -34,7 +37,8 @@ Status LoadAll(const SharedLibrary& library, CudnnApi& api) {
 
 Result<CudnnApi> OpenCudnn(const SearchPlaces& places) {
   CudnnApi api;
-  const auto accept = [&](const SharedLibrary& library) { return LoadAll(library, api); };
+  std::string loaded;
+  const auto accept = [&](const SharedLibrary& library) { return LoadAll(library, loaded, api); };
   WT_ASSIGN_OR_RETURN([[maybe_unused]] const SharedLibrary library,
                       SharedLibrary::Open("cuDNN", {"libcudnn.so.9"}, places, accept));
   return api;

@@ -1,5 +1,6 @@
 #include "runtime/cuda/cudnn_attention.h"
 
+#include <limits>
 #include <utility>
 
 namespace windtunnel::cuda {
@@ -83,6 +84,11 @@ void MultiplyTransposed(GraphBuilder& graph, const AttentionProblem& problem, co
 
 }  // namespace
 
+float HiddenScore(const CudnnApi& api) {
+  using Limits = std::numeric_limits<float>;
+  return api.version() >= 91000 ? -Limits::infinity() : Limits::lowest();
+}
+
 Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const AttentionProblem& problem,
                                                   const GraphTarget& target) {
   const Shapes shapes(problem);
@@ -136,7 +142,7 @@ Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const A
   MultiplyTransposed(graph, problem, shapes, probabilities, dout, dvalues);
 
   const GraphTensor dprobabilities = graph.Virtual(shapes.Scores()), centred = graph.Virtual(shapes.Scores()),
-                    dscaled = graph.Virtual(shapes.Scores()), dscores = graph.Virtual(shapes.Scores(), type);
+                    dscaled = graph.Virtual(shapes.Scores()), dscores = graph.Virtual(shapes.Scores());
   graph.Multiply(dout, values, dprobabilities);
   graph.Apply(CUDNN_POINTWISE_SUB, dprobabilities, products, centred);
   graph.Apply(CUDNN_POINTWISE_MUL, centred, probabilities, dscaled);

@@ -31,8 +31,8 @@ struct AttentionBackwardPlan {
   GraphTensor products, query_sums;
 };
 
-// Values of the scalars: `scale`, what hidden scores become, and one.
-inline constexpr float kHiddenScore = -3.4e38f;
+// What hidden scores become, as NVIDIA's frontend has it for the version.
+float HiddenScore(const CudnnApi& api);
 
 // Unsupported: cuDNN has no kernel for the problem on that device.
 Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const AttentionProblem& problem,

@@ -110,9 +110,12 @@ class CudaDevice : public Device {
     if (const auto* gemm = std::get_if<GroupedGemm>(&kind))
       return multiplier_->Multiply(ProblemOf(*gemm), reads[1].data, reads[0].data, nullptr, writes[0].data,
                                    stream);
-    if (FusedAttention* fused = FusedFor(kind)) {
-      if (const auto needed = fused->ScratchBytes(kind, reads, writes)) {
+    WT_ASSIGN_OR_RETURN(FusedAttention * fused, FusedFor(kind));
+    if (fused != nullptr) {
+      WT_ASSIGN_OR_RETURN(const std::optional<int64_t> needed, fused->ScratchBytes(kind, reads, writes));
+      if (needed) {
         WT_RETURN_IF_ERROR(HaveScratch(*needed));
+        has_fused_ = true;
         return fused->Launch(kind, reads, writes, scratch_, stream);
       }
     }
@@ -145,7 +148,7 @@ class CudaDevice : public Device {
     std::map<std::string, std::string> versions = {{"CUDA runtime", CudaText(CUDART_VERSION)},
                                                    {"CUDA driver", CudaText(CudaDevices()[ordinal_].driver)},
                                                    {"cuBLASLt", multiplier_->version()}};
-    if (fused_) versions["cuDNN"] = fused_->version();
+    if (has_fused_) versions["cuDNN"] = fused_->version();
     return versions;
   }
 
@@ -165,13 +168,15 @@ class CudaDevice : public Device {
     return Ok();
   }
 
-  // cuDNN is opened when attention first comes, and not needed: null where it is not there.
-  FusedAttention* FusedFor(const OpKind& kind) {
+  // cuDNN is opened when attention first comes. Null: another operator, or cuDNN is not there, and not needed.
+  Result<FusedAttention*> FusedFor(const OpKind& kind) {
     if (!std::holds_alternative<AttentionForward>(kind) && !std::holds_alternative<AttentionBackward>(kind))
       return nullptr;
     if (!looked_for_cudnn_) {
+      auto fused = MakeFusedAttention(SearchPlaces::OfThisProcess());
+      if (!fused && fused.error().kind != ErrorKind::kUnsupported) return tl::unexpected(fused.error());
+      if (fused) fused_ = std::move(*fused);
       looked_for_cudnn_ = true;
-      if (auto fused = MakeFusedAttention(SearchPlaces::OfThisProcess())) fused_ = std::move(*fused);
     }
     return fused_.get();
   }
@@ -189,10 +194,10 @@ class CudaDevice : public Device {
 
   const int ordinal_;
   DeviceMemory memory_;
+  std::unique_ptr<FusedAttention> fused_;  // outlives the graphs of its kernels
   std::unique_ptr<Queues> queues_;
   std::unique_ptr<Multiplier> multiplier_;
-  std::unique_ptr<FusedAttention> fused_;
-  bool looked_for_cudnn_ = false;
+  bool looked_for_cudnn_ = false, has_fused_ = false;  // and whether it has done anything
   Traits traits_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;

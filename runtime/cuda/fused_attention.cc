@@ -17,11 +17,17 @@ constexpr int64_t kMostFusedHeadDim = 256;
 
 // What the problem is, where it is one of flash attention in 16 bits.
 template <typename Op>
-std::optional<AttentionProblem> ProblemOf(const Op& op) {
+std::optional<AttentionProblem> FlashProblemOf(const Op& op) {
   const bool is_16_bit = op.dtype == DType::kBFloat16 || op.dtype == DType::kFloat16;
   if (op.kind != AttentionKind::kFlash || !is_16_bit) return std::nullopt;
   if (op.head_dim % 8 != 0 || op.head_dim > kMostFusedHeadDim) return std::nullopt;
   return AttentionProblem{op.batch, op.seq, op.heads, op.kv_heads, op.head_dim, op.dtype};
+}
+
+std::optional<AttentionProblem> ProblemOf(const OpKind& kind) {
+  if (const auto* op = std::get_if<AttentionForward>(&kind)) return FlashProblemOf(*op);
+  const auto* op = std::get_if<AttentionBackward>(&kind);
+  return op != nullptr && !op->deterministic ? FlashProblemOf(*op) : std::nullopt;
 }
 
 bool Aligned(std::span<const TensorRef> operands) {
@@ -59,30 +65,26 @@ class CudnnFusedAttention : public FusedAttention {
   CudnnFusedAttention(CudnnApi api, GraphTarget target, FillWithZeros zero, std::shared_ptr<void> handle)
       : api_(std::move(api)), handle_(std::move(handle)), target_(target), zero_(zero) {}
 
-  std::optional<int64_t> ScratchBytes(const OpKind& kind, std::span<const TensorRef> reads,
-                                      std::span<const TensorRef> writes) override {
-    if (!Aligned(reads) || !Aligned(writes)) return std::nullopt;
-    if (const auto* op = std::get_if<AttentionForward>(&kind)) {
-      const auto problem = ProblemOf(*op);
-      const AttentionForwardPlan* found = problem ? Find(forward_, *problem, PlanAttentionForward) : nullptr;
-      if (found != nullptr) return found->plan.workspace_bytes();
+  Result<std::optional<int64_t>> ScratchBytes(const OpKind& kind, std::span<const TensorRef> reads,
+                                              std::span<const TensorRef> writes) override {
+    using Bytes = std::optional<int64_t>;
+    const auto problem = ProblemOf(kind);
+    if (!problem || !Aligned(reads) || !Aligned(writes) || IsKnownToBeWrong(kind, *problem)) return Bytes();
+    if (std::holds_alternative<AttentionForward>(kind)) {
+      WT_ASSIGN_OR_RETURN(const auto* found, Find(forward_, *problem, PlanAttentionForward));
+      return found != nullptr ? Bytes(found->plan.workspace_bytes()) : Bytes();
     }
-    if (const auto* op = std::get_if<AttentionBackward>(&kind); op != nullptr && !op->deterministic) {
-      const auto problem = ProblemOf(*op);
-      if (!problem || IsWrong(*problem)) return std::nullopt;
-      if (const auto* found = Find(backward_, *problem, PlanAttentionBackward); found != nullptr)
-        return BackwardScratch(*problem, found->plan).total();
-    }
-    return std::nullopt;
+    WT_ASSIGN_OR_RETURN(const auto* found, Find(backward_, *problem, PlanAttentionBackward));
+    return found != nullptr ? Bytes(BackwardScratch(*problem, found->plan).total()) : Bytes();
   }
 
   Status Launch(const OpKind& kind, std::span<const TensorRef> reads, std::span<const TensorRef> writes,
                 void* scratch, cudaStream_t stream) override {
     if (target_.handle != nullptr)
       WT_RETURN_IF_ERROR(CheckCudnn(api_, api_.set_stream(target_.handle, stream), "cudnnSetStream"));
-    if (const auto* op = std::get_if<AttentionForward>(&kind))
-      return Forward(*ProblemOf(*op), reads, writes, scratch);
-    return Backward(*ProblemOf(std::get<AttentionBackward>(kind)), reads, writes, scratch, stream);
+    const AttentionProblem problem = *ProblemOf(kind);
+    if (std::holds_alternative<AttentionForward>(kind)) return Forward(problem, reads, writes, scratch);
+    return Backward(problem, reads, writes, scratch, stream);
   }
 
   const std::string& version() const override { return api_.version_text; }
@@ -91,31 +93,36 @@ class CudnnFusedAttention : public FusedAttention {
   template <typename Plan>
   using Plans = std::map<AttentionProblem, std::optional<Plan>>;  // nothing: cuDNN has no kernel
 
+  // Null: cuDNN has no kernel, which is kept. Other failures are the caller's.
   template <typename Plan, typename Make>
-  const Plan* Find(Plans<Plan>& plans, const AttentionProblem& problem, const Make& make) {
+  Result<const Plan*> Find(Plans<Plan>& plans, const AttentionProblem& problem, const Make& make) {
     auto found = plans.find(problem);
     if (found == plans.end()) {
       auto plan = make(api_, problem, target_);
+      if (!plan && plan.error().kind != ErrorKind::kUnsupported) return tl::unexpected(plan.error());
       found = plans.emplace(problem, plan ? std::optional(std::move(*plan)) : std::nullopt).first;
     }
     return found->second ? &*found->second : nullptr;
   }
 
-  // Until 9.15, gradients are wrong where the last tile of keys is not full (NVIDIA's frontend masks them by hand).
-  bool IsWrong(const AttentionProblem& problem) const {
-    return api_.version() <= 91500 && problem.seq % 128 != 0;
+  // 9.10.0 and 9.10.1 altogether, backward of one token (NVIDIA's frontend refuses both), and backward where the last tile of keys is not
+  // full: wrong up to 9.15, and not a number on Hopper in 9.20 where scores are low (pytorch issue 196678).
+  bool IsKnownToBeWrong(const OpKind& kind, const AttentionProblem& problem) const {
+    const size_t version = api_.version();
+    if (version == 91000 || version == 91001) return true;
+    return std::holds_alternative<AttentionBackward>(kind) && problem.seq % 128 != 0;
   }
 
   Status Forward(const AttentionProblem& problem, std::span<const TensorRef> reads,
                  std::span<const TensorRef> writes, void* workspace) const {
     const AttentionForwardPlan& p = *forward_.at(problem);
-    const float scale = ScaleOf(problem);
+    const float scale = ScaleOf(problem), hidden = HiddenScore(api_);
     const Packed in(reads[0].data, problem);
     const std::array<GraphOperand, 7> operands = {{{p.queries, in.queries},
                                                    {p.keys, in.keys},
                                                    {p.values, in.values},
                                                    {p.scale, &scale},
-                                                   {p.hidden, &kHiddenScore},
+                                                   {p.hidden, &hidden},
                                                    {p.out, writes[0].data},
                                                    {p.log_sum_exp, writes[1].data}}};
     return p.plan.Execute(target_.handle, operands, workspace);
@@ -129,7 +136,7 @@ class CudnnFusedAttention : public FusedAttention {
     std::byte* query_sums = products + bytes.products;
     WT_RETURN_IF_ERROR(
         Check(zero_(query_sums, static_cast<size_t>(bytes.query_sums), stream), "cudaMemsetAsync"));
-    const float scale = ScaleOf(problem), one = 1;
+    const float scale = ScaleOf(problem), hidden = HiddenScore(api_), one = 1;
     const Packed in(reads[1].data, problem), gradients(writes[0].data, problem);
     const std::array<GraphOperand, 14> operands = {{{p.queries, in.queries},
                                                     {p.keys, in.keys},
@@ -138,7 +145,7 @@ class CudnnFusedAttention : public FusedAttention {
                                                     {p.dout, reads[0].data},
                                                     {p.log_sum_exp, reads[3].data},
                                                     {p.scale, &scale},
-                                                    {p.hidden, &kHiddenScore},
+                                                    {p.hidden, &hidden},
                                                     {p.one, &one},
                                                     {p.dqueries, gradients.queries},
                                                     {p.dkeys, gradients.keys},
@@ -177,7 +184,9 @@ std::string CudnnVersion(const SearchPlaces& places) {
 }
 
 Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces& places) {
-  WT_ASSIGN_OR_RETURN(const CudnnApi api, OpenCudnn(places));
+  const auto opened = OpenCudnn(places);
+  if (!opened) return Unsupported("{}", opened.error().message);
+  const CudnnApi& api = *opened;
   cudnnHandle_t handle = nullptr;
   WT_RETURN_IF_ERROR(CheckCudnn(api, api.create(&handle), "cudnnCreate"));
   std::shared_ptr<void> owner(handle,

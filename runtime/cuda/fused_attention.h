@@ -22,8 +22,9 @@ class FusedAttention {
 
   // Bytes of scratch memory that the operator needs. Nothing: it is none of cuDNN's (another operator, eager, fp32, deterministic, a
   // shape or an alignment that it has no kernel for). The first time that a shape comes, its kernel is compiled, about half a second.
-  virtual std::optional<int64_t> ScratchBytes(const OpKind& kind, std::span<const TensorRef> reads,
-                                              std::span<const TensorRef> writes) = 0;
+  // Failed: what cuDNN says, other than that it has no kernel.
+  virtual Result<std::optional<int64_t>> ScratchBytes(const OpKind& kind, std::span<const TensorRef> reads,
+                                                      std::span<const TensorRef> writes) = 0;
 
   // Operands as plan/op.h documents. `scratch`: 256 bytes aligned. REQUIRES: ScratchBytes gave a number for these operands.
   virtual Status Launch(const OpKind& kind, std::span<const TensorRef> reads,
@@ -32,7 +33,8 @@ class FusedAttention {
   virtual const std::string& version() const = 0;
 };
 
-// On the current device. Failed: cuDNN was not found, or is too old, and why; or this was built without its header.
+// On the current device. Unsupported: cuDNN was not found, or is too old, and why; or this was built without its header. Failed: it is
+// there, and does not start.
 Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces& places);
 
 // Of the cuDNN that it would open; empty where there is none.

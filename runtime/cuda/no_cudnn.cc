@@ -3,7 +3,7 @@
 namespace windtunnel::cuda {
 
 Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces&) {
-  return Failed("cuDNN is not used: this binary was built without its header");
+  return Unsupported("cuDNN is not used: this binary was built without its header");
 }
 
 std::string CudnnVersion(const SearchPlaces&) { return {}; }

@@ -93,6 +93,35 @@ TEST(FrameworkKernels, MegatronCoreHasCudnnsAttention) {
   EXPECT_EQ(time("megatron", A100()), time("megatron_core", A100()));
 }
 
+// Windtunnel's own runtime gives cuDNN what it has a kernel for (runtime/cuda/fused_attention.cc), and the rest to its own.
+TEST(FrameworkKernels, WindtunnelHasCudnnsAttentionWhereTheLiveStepHas) {
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  const auto ratio = [&](const OpKind& kind) {
+    return DeviceTime(kind, Known("windtunnel"), h100, {}).value() /
+           DeviceTime(kind, Known("megatron_core"), h100, {}).value();
+  };
+  AttentionBackward attention{1, 8192, 32, 8, 128, AttentionKind::kFlash, DType::kBFloat16};
+  EXPECT_NEAR(ratio(attention), 1, 0.05);  // Megatron-Core has other kernels around it
+  attention.seq = 8192 + 64;               // the last tile of keys is not full
+  EXPECT_GT(ratio(attention), 1.4);
+  AttentionForward forward{1, 8192 + 64, 32, 8, 128, AttentionKind::kFlash, DType::kBFloat16};
+  EXPECT_NEAR(ratio(forward), 1, 0.01);
+  forward.head_dim = 100;
+  EXPECT_GT(ratio(forward), 1.4);
+  const ContextAttentionForward of_a_ring{1, 4096, 32, 8, 128, 2, 1, 1, DType::kBFloat16};
+  EXPECT_GT(ratio(of_a_ring), 1.4);
+}
+
+TEST(FrameworkKernels, NobodysRatesOfDeterministicAttentionAreKnown) {
+  AttentionBackward attention{1, 1024, 8, 8, 64, AttentionKind::kFlash, DType::kBFloat16};
+  attention.deterministic = true;
+  const auto time = DeviceTime(attention, Known("windtunnel"), A100(), {});
+  ASSERT_FALSE(time);
+  EXPECT_EQ(time.error().kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(time.error().message,
+            "run.deterministic: nobody's rates of deterministic attention are known for a100-sxm-80g");
+}
+
 AttentionForward Eager(int64_t batch, int64_t heads) {
   return {.batch = batch,
           .seq = 1024,
@@ -215,7 +244,7 @@ TEST(FrameworkProfile, ErrorsNameTheField) {
             "f.json: $.base is jax, expected a framework's name (windtunnel, pytorch, …)");
   EXPECT_EQ(
       message(R"({"schema": "windtunnel/framework/1", "name": "x", "flash": "flash_9", "sources": {}})"),
-      "f.json: $.flash is \"flash_9\", expected flash, flash_1 or flash_cudnn");
+      "f.json: $.flash is \"flash_9\", expected flash, flash_1, flash_cudnn or flash_windtunnel");
 }
 
 RC_GTEST_PROP(FrameworkKernelsProperties, NoFrameworkBeatsOneFusedKernel, ()) {

@@ -174,6 +174,16 @@ TEST_P(CudaOperator, IsTheSameInAGraph) {
   }
 }
 
+// Where cuDNN is there it computes attention, and does not quietly leave it to own kernels.
+TEST_P(CudaOperator, AttentionIsCudnns) {
+  if (GetParam().dtype == DType::kFloat32) GTEST_SKIP() << "skipped: cuDNN's attention is of 16 bits";
+  if (!CudaLibraries().contains("cuDNN")) GTEST_SKIP() << "skipped: no cuDNN";
+  for (const test::OperatorCase& c : test::OperatorCases(GetParam().dtype, GetParam().large)) {
+    if (std::holds_alternative<AttentionForward>(c.kind)) EXPECT_EQ(RunOn(*bench_, c).error, "");
+  }
+  EXPECT_TRUE(bench_->device().Libraries().contains("cuDNN"));
+}
+
 class CudaFault : public CudaOperator {};
 INSTANTIATE_TEST_SUITE_P(Types, CudaFault, testing::Values(Sizes{DType::kFloat32, false}));
 

@@ -432,7 +432,7 @@ struct AttentionSizes {
 std::vector<AttentionSizes> AttentionShapes(bool large) {
   std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64}, {1, 140, 2, 2, 64}, {1, 64, 4, 2, 32},
                                      {1, 70, 2, 1, 80}, {1, 40, 1, 1, 96},  {1, 100, 2, 1, 128},
-                                     {1, 70, 1, 1, 20}, {1, 1, 1, 1, 8}};
+                                     {1, 70, 1, 1, 20}, {1, 1, 1, 1, 8},    {1, 128, 2, 1, 64}};
   if (large) all.insert(all.end(), {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}});
   return all;
 }
