@@ -33,6 +33,23 @@ Status LoadAll(const SharedLibrary& library, std::string& loaded, CudnnApi& api)
   return library.Load("cudnnBackendExecute", api.execute);
 }
 
+// Whether another problem, or another device, would do better; the others of its kind say that something is missing from the machine.
+bool IsUnsupported(cudnnStatus_t status) {
+  switch (status) {
+    case CUDNN_STATUS_NOT_SUPPORTED:
+    case CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN:
+    case CUDNN_STATUS_NOT_SUPPORTED_SHAPE:
+    case CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE:
+    case CUDNN_STATUS_NOT_SUPPORTED_LAYOUT:
+    case CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH:
+    case CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT:
+    case CUDNN_STATUS_NOT_SUPPORTED_PADDING:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Result<CudnnApi> OpenCudnn(const SearchPlaces& places) {
@@ -48,7 +65,9 @@ Status CheckCudnn(const CudnnApi& api, cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return Ok();
   char text[512] = {};
   api.last_error(text, sizeof text);
-  return Failed("{}: {} ({})", call, text, static_cast<int>(status));
+  const auto number = static_cast<int>(status);
+  if (IsUnsupported(status)) return Unsupported("{}: {} ({})", call, text, number);
+  return Failed("{}: {} ({})", call, text, number);
 }
 
 }  // namespace windtunnel::cuda

@@ -29,7 +29,7 @@ struct CudnnApi {
 // cuDNN 9 for the CUDA that this binary was built with. Failed: as SharedLibrary::Open.
 Result<CudnnApi> OpenCudnn(const SearchPlaces& places);
 
-// "cudnnBackendFinalize: …" with what cuDNN says, and its number.
+// "cudnnBackendFinalize: …" with what cuDNN says, and its number. Errors: Unsupported (it has no kernel for that), Failed.
 Status CheckCudnn(const CudnnApi& api, cudnnStatus_t status, const char* call);
 
 }  // namespace windtunnel::cuda

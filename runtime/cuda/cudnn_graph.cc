@@ -164,7 +164,7 @@ Result<GraphPlan> GraphBuilder::Plan(const GraphTarget& target) {
                  api_.get_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostSuggestions, &count, places.data()),
                  "cudnnBackendGetAttribute"));
-  Status last = Failed("its heuristics suggest nothing");
+  Status last = Unsupported("its heuristics suggest nothing");
   for (int64_t i = 0; i < count; ++i) {
     CudnnDescriptor plan(api_, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, suggestions[i]);
@@ -179,6 +179,7 @@ Result<GraphPlan> GraphBuilder::Plan(const GraphTarget& target) {
                                   "cudnnBackendGetAttribute"));
     return GraphPlan(api_, std::move(plan), bytes);
   }
+  if (last.error().kind != ErrorKind::kUnsupported) return tl::unexpected(last.error());
   return Unsupported("cuDNN {} has no kernel for this graph: {}", api_.version_text, last.error().message);
 }
 

@@ -36,7 +36,7 @@ class CudnnDescriptor {
   void SetInteger(cudnnBackendAttributeName_t name, int64_t value);
   void SetFlag(cudnnBackendAttributeName_t name, bool value);
   void SetDataType(cudnnBackendAttributeName_t name, cudnnDataType_t value);
-  // Failed: the first thing that went wrong, in cuDNN's words.
+  // Errors: the first thing that went wrong, as CheckCudnn says it.
   Status Finalize();
 
   cudnnBackendDescriptor_t get() const { return descriptor_; }
@@ -109,7 +109,7 @@ class GraphBuilder {
   // y = x, read with y's dims and strides.
   void Reshape(GraphTensor x, GraphTensor y);
 
-  // The first plan that cuDNN's heuristics suggest and that can be had. Unsupported: none can be.
+  // The first plan that cuDNN's heuristics suggest and that can be had. Errors: Unsupported (there is none), Failed (there would be).
   Result<GraphPlan> Plan(const GraphTarget& target);
 
  private:

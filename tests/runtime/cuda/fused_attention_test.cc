@@ -176,6 +176,16 @@ TEST_F(FusedAttentionTest, SaysWhatElseGoesWrong) {
   EXPECT_EQ(bytes.error().kind, ErrorKind::kFailed);
 }
 
+TEST_F(FusedAttentionTest, LeavesToOwnKernelsWhatCudnnCallsUnsupported) {
+  CudnnApi api = api_;
+  api.finalize = [](cudnnBackendDescriptor_t) { return CUDNN_STATUS_NOT_SUPPORTED_SHAPE; };
+  const auto fused = MakeCudnnFusedAttention(api, target(), RecordFill);
+  const AttentionForward op{2, 256, 4, 4, 64, AttentionKind::kFlash, DType::kBFloat16};
+  const auto bytes = fused->ScratchBytes(op, {}, {});
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  EXPECT_FALSE(*bytes);
+}
+
 // [batch, seq, (heads + 2 kv_heads) head_dim]: keys lie behind queries, values behind keys.
 TEST_F(FusedAttentionTest, FindsItsOperands) {
   const auto fused = Make();
