@@ -1,11 +1,13 @@
-// What a GPU and NCCL do by themselves, as Google Benchmark has it: matrix products and launches on one rank, collectives on several.
+// What a GPU and NCCL do by themselves, as Google Benchmark has it: matrix products, attention and launches on one rank, collectives on
+// several.
 //
-//   bench/gpu_bench --benchmark_format=json                  # products and launches
+//   bench/gpu_bench --benchmark_format=json                  # products, attention and launches
 //   bench/gpu_bench --ranks=2 --benchmark_format=json        # all-reduce, all-gather, reduce-scatter among processes
 //
-// Names: gemm/MODEL/LAYER/PASS over 8,192 tokens in bf16, collective/NAME/BYTES (of the whole message, in bf16). Products go over operands
-// that rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank runs the same
-// benchmarks as often, and rank 0 reports.
+// Names: gemm/MODEL/LAYER/PASS over 8,192 tokens in bf16, gemm/k/K (8,192 x 8,192, which tells what a tile costs beside its steps of k),
+// attention/HEADSxHEAD_DIM/SEQ/PASS over 16,384 tokens in bf16, causal (FLOPs of what is visible), collective/NAME/BYTES (of the whole
+// message, in bf16). Operands rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank
+// runs the same benchmarks as often, and rank 0 reports.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -75,33 +77,58 @@ class Memory {
   uint64_t address_ = 0;
 };
 
-void Multiply(benchmark::State& state, const Gemm& op) {
+struct Operand {
+  int64_t elements = 0;
+  DType dtype = DType::kBFloat16;
+  int64_t bytes() const { return (SizeOf(dtype) * elements).RoundedUpTo(Bytes(256)).count(); }
+};
+
+// `kind` over and over again; operands as plan/op.h documents.
+void Repeat(benchmark::State& state, const OpKind& kind, const std::vector<Operand>& reads,
+            const std::vector<Operand>& writes) {
   constexpr int kEach = 10;
-  const int64_t a = op.m * op.k * 2, b = op.k * op.n * 2, c = op.m * op.n * 2;
-  const int64_t set = (a + b + c + 1023) / 1024 * 1024;
+  int64_t set = 0;
+  for (const auto* operands : {&reads, &writes})
+    for (const Operand& operand : *operands) set += operand.bytes();
   const int64_t sets = std::max<int64_t>(kRotation.count() / set, 2);
   Memory memory(Bytes(set * sets));
   if (!memory.valid()) return state.SkipWithError("out of device memory");
   int64_t turn = 0;
-  const auto multiply = [&]() -> Status {
+  const auto repeat = [&]() -> Status {
     for (int i = 0; i < kEach; ++i) {
-      const int64_t at = set * (turn++ % sets);
-      const TensorRef reads[] = {{memory.at(at), op.m * op.k}, {memory.at(at + a), op.k * op.n}};
-      const TensorRef writes[] = {{memory.at(at + a + b), op.m * op.n}};
-      WT_RETURN_IF_ERROR(bench.device->Launch(op, reads, writes, {}));
+      int64_t at = set * (turn++ % sets);
+      std::vector<TensorRef> located[2];
+      for (int side = 0; side < 2; ++side) {
+        for (const Operand& operand : side == 0 ? reads : writes) {
+          located[side].push_back({memory.at(at), operand.elements});
+          at += operand.bytes();
+        }
+      }
+      WT_RETURN_IF_ERROR(bench.device->Launch(kind, located[0], located[1], {}));
     }
     return Ok();
   };
-  if (auto warm = SecondsOf(multiply); !warm) return Fail(state, warm.error());
+  if (auto warm = SecondsOf(repeat); !warm) return Fail(state, warm.error());
   for (auto _ : state) {
-    auto seconds = SecondsOf(multiply);
+    auto seconds = SecondsOf(repeat);
     if (!seconds) return Fail(state, seconds.error());
     state.SetIterationTime(*seconds / kEach);
   }
-  const double flops =
-      2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
   state.counters["TFLOP/s"] =
-      benchmark::Counter(flops * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+      benchmark::Counter(FlopsOf(kind).count() * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void Register(const std::string& name, const OpKind& kind, const std::vector<Operand>& reads,
+              const std::vector<Operand>& writes) {
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) { Repeat(state, kind, reads, writes); })
+      ->UseManualTime()
+      ->MinTime(0.1)
+      ->Unit(benchmark::kMicrosecond);
+}
+
+void RegisterProduct(const std::string& name, const Gemm& op) {
+  Register(name, op, {{op.m * op.k}, {op.k * op.n}}, {{op.m * op.n}});
 }
 
 void RegisterLayer(const std::string& name, int64_t in, int64_t out) {
@@ -113,12 +140,32 @@ void RegisterLayer(const std::string& name, int64_t in, int64_t out) {
       {"input_gradient", {.m = kTokens, .n = in, .k = out, .dtype = DType::kBFloat16}},
       {"weight_gradient", {.m = out, .n = in, .k = kTokens, .transpose_a = true, .dtype = DType::kBFloat16}},
   };
-  for (const auto& [pass, op] : passes) {
-    benchmark::RegisterBenchmark(fmt::format("gemm/{}/{}", name, pass).c_str(),
-                                 [op = op](benchmark::State& state) { Multiply(state, op); })
-        ->UseManualTime()
-        ->MinTime(0.1)
-        ->Unit(benchmark::kMicrosecond);
+  for (const auto& [pass, op] : passes) RegisterProduct(fmt::format("gemm/{}/{}", name, pass), op);
+}
+
+// cuDNN's, and own kernels for the deterministic backward.
+void RegisterAttention() {
+  constexpr int64_t kAttentionTokens = 16384;
+  const struct { int64_t heads, kv_heads, head_dim; } models[] = {{16, 16, 64}, {32, 8, 128}};
+  for (const auto& [heads, kv_heads, head_dim] : models) {
+    for (int64_t seq = 512; seq <= 16384; seq *= 2) {
+      const int64_t batch = kAttentionTokens / seq;
+      const Operand qkv{kAttentionTokens * (heads + 2 * kv_heads) * head_dim},
+          out{kAttentionTokens * heads * head_dim}, sums{kAttentionTokens * heads, DType::kFloat32},
+          forward_tiles{AttentionWorkspaceElements(seq, false), DType::kFloat32},
+          backward_tiles{AttentionWorkspaceElements(seq, true), DType::kFloat32};
+      const std::string name = fmt::format("attention/{}x{}/{}", heads, head_dim, seq);
+      Register(
+          name + "/forward",
+          AttentionForward{batch, seq, heads, kv_heads, head_dim, AttentionKind::kFlash, DType::kBFloat16},
+          {qkv}, {out, sums, forward_tiles});
+      for (const bool deterministic : {false, true}) {
+        Register(name + (deterministic ? "/backward_deterministic" : "/backward"),
+                 AttentionBackward{batch, seq, heads, kv_heads, head_dim, AttentionKind::kFlash,
+                                   DType::kBFloat16, deterministic},
+                 {out, qkv, out, sums}, {qkv, backward_tiles});
+      }
+    }
   }
 }
 
@@ -139,6 +186,10 @@ void RegisterProducts() {
   }
   RegisterLayer("gpt2-1.5b/head", 1600, 50304);
   RegisterLayer("square", 8192, 8192);
+  for (int64_t k = 256; k <= 16384; k *= 2) {
+    RegisterProduct(fmt::format("gemm/k/{}", k),
+                    {.m = 8192, .n = 8192, .k = k, .transpose_b = true, .dtype = DType::kBFloat16});
+  }
   benchmark::RegisterBenchmark("launch/nothing", [](benchmark::State& state) {
     DeviceQueues& queues = *bench.device->queues();
     int64_t issued = 0;
@@ -258,6 +309,7 @@ int Main(int argc, char** argv) {
     RegisterCollectives();
   } else {
     RegisterProducts();
+    RegisterAttention();
   }
   benchmark::RunSpecifiedBenchmarks();
   bench.group.reset();

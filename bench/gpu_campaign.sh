@@ -9,7 +9,7 @@
 #   h200-sxm-141g.json        the profile (calibrate; named after the device)
 #   single/NAME.json          compare's result of every scenario on one rank, and the trace of some (.trace.json.gz)
 #   multi/NAME.json           the same of ranks that share the GPU, by profiles of their own (multi/profile*.json), and losses.txt
-#   bench/*.json              Google Benchmark: products, launches, all-reduce, all-gather, reduce-scatter; operators.log: kernels checked
+#   bench/*.json              Google Benchmark: products, attention, launches, all-reduce, all-gather, reduce-scatter; operators.log: kernels checked
 #   peer/NAME.json            PyTorch on the same models: step time and peak memory
 #   log.txt, skipped.txt      what was run, and what was not
 #

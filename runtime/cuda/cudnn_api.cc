@@ -33,7 +33,7 @@ Status LoadAll(const SharedLibrary& library, std::string& loaded, CudnnApi& api)
   return library.Load("cudnnBackendExecute", api.execute);
 }
 
-// Whether another problem, or another device, would do better; the others of its kind say that something is missing from the machine.
+// Whether another problem, device or driver would do better; the others of its kind say that a part of cuDNN is missing.
 bool IsUnsupported(cudnnStatus_t status) {
   switch (status) {
     case CUDNN_STATUS_NOT_SUPPORTED:
@@ -41,6 +41,8 @@ bool IsUnsupported(cudnnStatus_t status) {
     case CUDNN_STATUS_NOT_SUPPORTED_SHAPE:
     case CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE:
     case CUDNN_STATUS_NOT_SUPPORTED_LAYOUT:
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER:
+    case CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART:
     case CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH:
     case CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT:
     case CUDNN_STATUS_NOT_SUPPORTED_PADDING:

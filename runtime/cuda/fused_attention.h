@@ -33,7 +33,7 @@ class FusedAttention {
   virtual const std::string& version() const = 0;
 };
 
-// On the current device. Unsupported: cuDNN was not found, or is too old, and why; or this was built without its header. Failed: it is
+// On the current device. Unsupported: cuDNN was not found, is too old, or not for this driver; or this was built without its header. Failed: it is
 // there, and does not start.
 Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces& places);
 
