@@ -93,7 +93,7 @@ TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
                            }),
             0);
   s.recompute = Recompute::kNone;
-  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2};
+  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2, .wrap = {}};
   s.cluster.devices_per_node = s.WorldSize();
   EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
 }
@@ -141,7 +141,7 @@ TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
     if (parameter.name.starts_with("blocks.") && parameter.shape.size() == 2)
       weights += Bytes(2 * parameter.elements);
   EXPECT_EQ(kept(plan), weights);
-  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2};
+  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2, .wrap = {}};
   s.cluster.devices_per_node = 4;
   EXPECT_EQ(kept(*CompilePlan(s)), Bytes(0));
 }
