@@ -82,6 +82,46 @@ void MultiplyTransposed(GraphBuilder& graph, const AttentionProblem& problem, co
   graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, of_all_heads, result);
 }
 
+// products = the products of the rows of out and dout.
+void MultiplyRows(GraphBuilder& graph, const Shapes& shapes, GraphTensor out, GraphTensor dout,
+                  GraphTensor one, GraphTensor products) {
+  const GraphTensor by_element = graph.Virtual(shapes.OfAllHeads()),
+                    by_row = graph.Virtual(shapes.Statistics());
+  graph.Apply(CUDNN_POINTWISE_MUL, dout, out, by_element);
+  graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, by_element, by_row);
+  graph.Apply(CUDNN_POINTWISE_MUL, by_row, one, products);
+}
+
+GraphTensor ScaledScores(GraphBuilder& graph, const Shapes& shapes, GraphTensor queries, GraphTensor keys,
+                         GraphTensor scale) {
+  const GraphTensor scores = graph.Virtual(shapes.Scores()), scaled = graph.Virtual(shapes.Scores());
+  graph.Multiply(queries, keys, scores);
+  graph.Apply(CUDNN_POINTWISE_MUL, scores, scale, scaled);
+  return scaled;
+}
+
+// The probabilities again, from the log-sum-exp of their rows.
+GraphTensor Probabilities(GraphBuilder& graph, const Shapes& shapes, GraphTensor scaled,
+                          GraphTensor log_sum_exp, GraphTensor hidden) {
+  const GraphTensor less = graph.Virtual(shapes.Scores());
+  graph.Apply(CUDNN_POINTWISE_SUB, scaled, log_sum_exp, less);
+  const GraphTensor masked = Mask(graph, shapes.Scores(), less, hidden);
+  const GraphTensor probabilities = graph.Virtual(shapes.Scores());
+  graph.Apply(CUDNN_POINTWISE_EXP, masked, probabilities);
+  return probabilities;
+}
+
+// Of the scores before they were scaled.
+GraphTensor ScoreGradients(GraphBuilder& graph, const Shapes& shapes, GraphTensor dprobabilities,
+                           GraphTensor products, GraphTensor probabilities, GraphTensor scale) {
+  const GraphTensor centred = graph.Virtual(shapes.Scores()), dscaled = graph.Virtual(shapes.Scores()),
+                    dscores = graph.Virtual(shapes.Scores());
+  graph.Apply(CUDNN_POINTWISE_SUB, dprobabilities, products, centred);
+  graph.Apply(CUDNN_POINTWISE_MUL, centred, probabilities, dscaled);
+  graph.Apply(CUDNN_POINTWISE_MUL, dscaled, scale, dscores);
+  return dscores;
+}
+
 }  // namespace
 
 float HiddenScore(const CudnnApi& api) {
@@ -99,14 +139,19 @@ Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const Att
                     values = graph.Tensor(type, shapes.Keys()), scale = graph.Value(), hidden = graph.Value(),
                     out = graph.Tensor(type, shapes.Out()),
                     log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics());
-  const GraphTensor scores = graph.Virtual(shapes.Scores()), scaled = graph.Virtual(shapes.Scores());
-  graph.Multiply(queries, keys, scores);
-  graph.Apply(CUDNN_POINTWISE_MUL, scores, scale, scaled);
+  const GraphTensor scaled = ScaledScores(graph, shapes, queries, keys, scale);
   const GraphTensor masked = Mask(graph, shapes.Scores(), scaled, hidden);
   const GraphTensor probabilities = Softmax(graph, shapes, masked, log_sum_exp, type);
   graph.Multiply(probabilities, values, out);
   WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
-  return AttentionForwardPlan{std::move(plan), queries, keys, values, scale, hidden, out, log_sum_exp};
+  return AttentionForwardPlan{.plan = std::move(plan),
+                              .queries = queries,
+                              .keys = keys,
+                              .values = values,
+                              .scale = scale,
+                              .hidden = hidden,
+                              .out = out,
+                              .log_sum_exp = log_sum_exp};
 }
 
 Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const AttentionProblem& problem,
@@ -125,28 +170,14 @@ Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const A
                     products = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()),
                     query_sums = graph.Tensor(CUDNN_DATA_FLOAT, shapes.OfAllHeads());
 
-  const GraphTensor by_element = graph.Virtual(shapes.OfAllHeads()),
-                    by_row = graph.Virtual(shapes.Statistics());
-  graph.Apply(CUDNN_POINTWISE_MUL, dout, out, by_element);
-  graph.Reduce(CUDNN_REDUCE_TENSOR_ADD, by_element, by_row);
-  graph.Apply(CUDNN_POINTWISE_MUL, by_row, one, products);
-
-  const GraphTensor scores = graph.Virtual(shapes.Scores()), scaled = graph.Virtual(shapes.Scores()),
-                    less = graph.Virtual(shapes.Scores());
-  graph.Multiply(queries, keys, scores);
-  graph.Apply(CUDNN_POINTWISE_MUL, scores, scale, scaled);
-  graph.Apply(CUDNN_POINTWISE_SUB, scaled, log_sum_exp, less);
-  const GraphTensor masked = Mask(graph, shapes.Scores(), less, hidden);
-  const GraphTensor probabilities = graph.Virtual(shapes.Scores());
-  graph.Apply(CUDNN_POINTWISE_EXP, masked, probabilities);
+  MultiplyRows(graph, shapes, out, dout, one, products);
+  const GraphTensor scaled = ScaledScores(graph, shapes, queries, keys, scale);
+  const GraphTensor probabilities = Probabilities(graph, shapes, scaled, log_sum_exp, hidden);
   MultiplyTransposed(graph, problem, shapes, probabilities, dout, dvalues);
 
-  const GraphTensor dprobabilities = graph.Virtual(shapes.Scores()), centred = graph.Virtual(shapes.Scores()),
-                    dscaled = graph.Virtual(shapes.Scores()), dscores = graph.Virtual(shapes.Scores());
+  const GraphTensor dprobabilities = graph.Virtual(shapes.Scores());
   graph.Multiply(dout, values, dprobabilities);
-  graph.Apply(CUDNN_POINTWISE_SUB, dprobabilities, products, centred);
-  graph.Apply(CUDNN_POINTWISE_MUL, centred, probabilities, dscaled);
-  graph.Apply(CUDNN_POINTWISE_MUL, dscaled, scale, dscores);
+  const GraphTensor dscores = ScoreGradients(graph, shapes, dprobabilities, products, probabilities, scale);
   MultiplyTransposed(graph, problem, shapes, dscores, queries, dkeys);
 
   const GraphTensor rows_of_keys = graph.Virtual(shapes.Keys(), type);
@@ -154,9 +185,21 @@ Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const A
   graph.Multiply(dscores, rows_of_keys, query_sums);
   graph.Apply(CUDNN_POINTWISE_IDENTITY, query_sums, dqueries);
   WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
-  return AttentionBackwardPlan{std::move(plan), queries,  keys,      values, out,      dout,
-                               log_sum_exp,     scale,    hidden,    one,    dqueries, dkeys,
-                               dvalues,         products, query_sums};
+  return AttentionBackwardPlan{.plan = std::move(plan),
+                               .queries = queries,
+                               .keys = keys,
+                               .values = values,
+                               .out = out,
+                               .dout = dout,
+                               .log_sum_exp = log_sum_exp,
+                               .scale = scale,
+                               .hidden = hidden,
+                               .one = one,
+                               .dqueries = dqueries,
+                               .dkeys = dkeys,
+                               .dvalues = dvalues,
+                               .products = products,
+                               .query_sums = query_sums};
 }
 
 }  // namespace windtunnel::cuda
