@@ -8,7 +8,7 @@ enum class FlashKernels {
   kFlashAttention2,
   kFlashAttention1,
   kCudnn,
-  kWindtunnel,  // cuDNN's where runtime/cuda takes it: whole sequences, 16 bits, heads of up to 256 in multiples of 8; as FlashAttention-2 elsewhere
+  kWindtunnel,  // cuDNN's where the cuda device has it (plan/fused_attention.h), as FlashAttention-2 elsewhere
 };
 
 }  // namespace windtunnel

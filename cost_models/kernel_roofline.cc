@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "plan/fused_attention.h"
+
 namespace windtunnel {
 namespace {
 
@@ -75,15 +77,8 @@ Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const 
   return FlopRate::FromFlopsPerSecond(of_16_bits.flops_per_second() * peak.flops_per_second() / peak_16);
 }
 
-// Whether the cuda device gives it to cuDNN (runtime/cuda/fused_attention.cc).
 template <typename Attention>
-bool CudnnTakes(const Attention& a, bool is_backward) {
-  if (SizeOf(a.dtype) != Bytes(2) || a.head_dim % 8 != 0 || a.head_dim > 256) return false;
-  return !is_backward || a.seq % 128 == 0;
-}
-
-template <typename Attention>
-const std::vector<AttentionRate>& RatesOf(const Attention& a, bool is_backward, const DeviceSpec& device,
+const std::vector<AttentionRate>& RatesOf(const Attention& a, const DeviceSpec& device,
                                           FlashKernels kernels) {
   if (a.kind == AttentionKind::kEager) return device.eager;
   switch (kernels) {
@@ -94,7 +89,7 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, bool is_backward, 
     case FlashKernels::kCudnn:
       return device.flash_cudnn;
     case FlashKernels::kWindtunnel:
-      return CudnnTakes(a, is_backward) ? device.flash_cudnn : device.flash;
+      return IsForCudnn(a) ? device.flash_cudnn : device.flash;
   }
   return device.flash;
 }
@@ -102,7 +97,7 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, bool is_backward, 
 template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
-  const auto& rates = RatesOf(a, is_backward, device, options.flash);
+  const auto& rates = RatesOf(a, device, options.flash);
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
       AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, a.seq, is_backward), device, options.tf32));
@@ -111,7 +106,7 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
 }
 
-// As flash attention of the tokens whose keys are at hand.
+// As flash attention of the tokens whose keys are at hand, which is none of cuDNN's on the cuda device.
 template <typename Attention>
 Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                            KernelOptions options) {

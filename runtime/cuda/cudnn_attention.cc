@@ -134,24 +134,19 @@ Result<AttentionForwardPlan> PlanAttentionForward(const CudnnApi& api, const Att
   const Shapes shapes(problem);
   const cudnnDataType_t type = TypeOf(problem.dtype);
   GraphBuilder graph(api);
-  const GraphTensor queries = graph.Tensor(type, shapes.Queries()),
-                    keys = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
-                    values = graph.Tensor(type, shapes.Keys()), scale = graph.Value(), hidden = graph.Value(),
-                    out = graph.Tensor(type, shapes.Out()),
-                    log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics());
-  const GraphTensor scaled = ScaledScores(graph, shapes, queries, keys, scale);
-  const GraphTensor masked = Mask(graph, shapes.Scores(), scaled, hidden);
-  const GraphTensor probabilities = Softmax(graph, shapes, masked, log_sum_exp, type);
-  graph.Multiply(probabilities, values, out);
+  const AttentionForwardTensors t{.queries = graph.Tensor(type, shapes.Queries()),
+                                  .keys = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
+                                  .values = graph.Tensor(type, shapes.Keys()),
+                                  .scale = graph.Value(),
+                                  .hidden = graph.Value(),
+                                  .out = graph.Tensor(type, shapes.Out()),
+                                  .log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics())};
+  const GraphTensor scaled = ScaledScores(graph, shapes, t.queries, t.keys, t.scale);
+  const GraphTensor masked = Mask(graph, shapes.Scores(), scaled, t.hidden);
+  const GraphTensor probabilities = Softmax(graph, shapes, masked, t.log_sum_exp, type);
+  graph.Multiply(probabilities, t.values, t.out);
   WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
-  return AttentionForwardPlan{.plan = std::move(plan),
-                              .queries = queries,
-                              .keys = keys,
-                              .values = values,
-                              .scale = scale,
-                              .hidden = hidden,
-                              .out = out,
-                              .log_sum_exp = log_sum_exp};
+  return AttentionForwardPlan{std::move(plan), t};
 }
 
 Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const AttentionProblem& problem,
@@ -159,47 +154,37 @@ Result<AttentionBackwardPlan> PlanAttentionBackward(const CudnnApi& api, const A
   const Shapes shapes(problem);
   const cudnnDataType_t type = TypeOf(problem.dtype);
   GraphBuilder graph(api);
-  const GraphTensor queries = graph.Tensor(type, shapes.Queries()),
-                    keys = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
-                    values = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
-                    out = graph.Tensor(type, shapes.Out()), dout = graph.Tensor(type, shapes.Out()),
-                    log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()), scale = graph.Value(),
-                    hidden = graph.Value(), one = graph.Value(),
-                    dqueries = graph.Tensor(type, shapes.Queries()),
-                    dkeys = graph.Tensor(type, shapes.Keys()), dvalues = graph.Tensor(type, shapes.Keys()),
-                    products = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()),
-                    query_sums = graph.Tensor(CUDNN_DATA_FLOAT, shapes.OfAllHeads());
-
-  MultiplyRows(graph, shapes, out, dout, one, products);
-  const GraphTensor scaled = ScaledScores(graph, shapes, queries, keys, scale);
-  const GraphTensor probabilities = Probabilities(graph, shapes, scaled, log_sum_exp, hidden);
-  MultiplyTransposed(graph, problem, shapes, probabilities, dout, dvalues);
+  const AttentionBackwardTensors t{.queries = graph.Tensor(type, shapes.Queries()),
+                                   .keys = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
+                                   .values = graph.Tensor(type, shapes.Transposed(shapes.Keys())),
+                                   .out = graph.Tensor(type, shapes.Out()),
+                                   .dout = graph.Tensor(type, shapes.Out()),
+                                   .log_sum_exp = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()),
+                                   .scale = graph.Value(),
+                                   .hidden = graph.Value(),
+                                   .one = graph.Value(),
+                                   .dqueries = graph.Tensor(type, shapes.Queries()),
+                                   .dkeys = graph.Tensor(type, shapes.Keys()),
+                                   .dvalues = graph.Tensor(type, shapes.Keys()),
+                                   .products = graph.Tensor(CUDNN_DATA_FLOAT, shapes.Statistics()),
+                                   .query_sums = graph.Tensor(CUDNN_DATA_FLOAT, shapes.OfAllHeads())};
+  MultiplyRows(graph, shapes, t.out, t.dout, t.one, t.products);
+  const GraphTensor scaled = ScaledScores(graph, shapes, t.queries, t.keys, t.scale);
+  const GraphTensor probabilities = Probabilities(graph, shapes, scaled, t.log_sum_exp, t.hidden);
+  MultiplyTransposed(graph, problem, shapes, probabilities, t.dout, t.dvalues);
 
   const GraphTensor dprobabilities = graph.Virtual(shapes.Scores());
-  graph.Multiply(dout, values, dprobabilities);
-  const GraphTensor dscores = ScoreGradients(graph, shapes, dprobabilities, products, probabilities, scale);
-  MultiplyTransposed(graph, problem, shapes, dscores, queries, dkeys);
+  graph.Multiply(t.dout, t.values, dprobabilities);
+  const GraphTensor dscores =
+      ScoreGradients(graph, shapes, dprobabilities, t.products, probabilities, t.scale);
+  MultiplyTransposed(graph, problem, shapes, dscores, t.queries, t.dkeys);
 
   const GraphTensor rows_of_keys = graph.Virtual(shapes.Keys(), type);
-  graph.Reshape(keys, rows_of_keys);
-  graph.Multiply(dscores, rows_of_keys, query_sums);
-  graph.Apply(CUDNN_POINTWISE_IDENTITY, query_sums, dqueries);
+  graph.Reshape(t.keys, rows_of_keys);
+  graph.Multiply(dscores, rows_of_keys, t.query_sums);
+  graph.Apply(CUDNN_POINTWISE_IDENTITY, t.query_sums, t.dqueries);
   WT_ASSIGN_OR_RETURN(GraphPlan plan, graph.Plan(target));
-  return AttentionBackwardPlan{.plan = std::move(plan),
-                               .queries = queries,
-                               .keys = keys,
-                               .values = values,
-                               .out = out,
-                               .dout = dout,
-                               .log_sum_exp = log_sum_exp,
-                               .scale = scale,
-                               .hidden = hidden,
-                               .one = one,
-                               .dqueries = dqueries,
-                               .dkeys = dkeys,
-                               .dvalues = dvalues,
-                               .products = products,
-                               .query_sums = query_sums};
+  return AttentionBackwardPlan{std::move(plan), t};
 }
 
 }  // namespace windtunnel::cuda

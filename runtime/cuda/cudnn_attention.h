@@ -19,16 +19,22 @@ struct AttentionProblem {
   auto operator<=>(const AttentionProblem&) const = default;
 };
 
-struct AttentionForwardPlan {
-  GraphPlan plan;
+struct AttentionForwardTensors {
   GraphTensor queries, keys, values, scale, hidden, out, log_sum_exp;
 };
-
-struct AttentionBackwardPlan {
+struct AttentionForwardPlan {
   GraphPlan plan;
+  AttentionForwardTensors tensors;
+};
+
+struct AttentionBackwardTensors {
   GraphTensor queries, keys, values, out, dout, log_sum_exp, scale, hidden, one, dqueries, dkeys, dvalues;
   // fp32, in memory of the caller's: [batch, heads, seq]; and [batch, heads, seq, head_dim], zero when the plan begins.
   GraphTensor products, query_sums;
+};
+struct AttentionBackwardPlan {
+  GraphPlan plan;
+  AttentionBackwardTensors tensors;
 };
 
 // What hidden scores become, as NVIDIA's frontend has it for the version.

@@ -8,11 +8,6 @@ namespace {
 constexpr int64_t kAlignment = 16;
 constexpr int64_t kMostSuggestions = 8;
 
-bool IsComparison(cudnnPointwiseMode_t mode) {
-  return mode == CUDNN_POINTWISE_CMP_GE || mode == CUDNN_POINTWISE_CMP_GT || mode == CUDNN_POINTWISE_CMP_LE ||
-         mode == CUDNN_POINTWISE_CMP_LT;
-}
-
 }  // namespace
 
 CudnnDescriptor::CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type) : api_(&api) {
@@ -102,7 +97,6 @@ void GraphBuilder::Multiply(GraphTensor a, GraphTensor b, GraphTensor c) {
                 {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
                 {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c}},
                &matmul, CUDNN_ATTR_OPERATION_MATMUL_DESC);
-  settings_.push_back(std::move(matmul));
 }
 
 void GraphBuilder::Apply(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor y) {
@@ -135,7 +129,6 @@ void GraphBuilder::Reduce(cudnnReduceTensorOp_t reduction, GraphTensor x, GraphT
   AddOperation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
                {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x}, {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y}}, &how,
                CUDNN_ATTR_OPERATION_REDUCTION_DESC);
-  settings_.push_back(std::move(how));
 }
 
 void GraphBuilder::Reshape(GraphTensor x, GraphTensor y) {
@@ -211,12 +204,12 @@ void GraphBuilder::AddPointwise(cudnnPointwiseMode_t mode, std::initializer_list
                                 int64_t axis) {
   CudnnDescriptor how(api_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   how.Set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-  how.SetDataType(CUDNN_ATTR_POINTWISE_MATH_PREC, IsComparison(mode) ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT);
+  how.SetDataType(CUDNN_ATTR_POINTWISE_MATH_PREC,
+                  mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT);
   if (mode == CUDNN_POINTWISE_GEN_INDEX) how.SetInteger(CUDNN_ATTR_POINTWISE_AXIS, axis);
   Note(how.Finalize());
   AddOperation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, tensors, &how,
                CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
-  settings_.push_back(std::move(how));
 }
 
 void GraphBuilder::Note(Status status) {

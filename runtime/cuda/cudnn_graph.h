@@ -97,7 +97,7 @@ class GraphBuilder {
 
   // c = a b, batch by batch.
   void Multiply(GraphTensor a, GraphTensor b, GraphTensor c);
-  // y = f(x), y = f(x, b); b may be broadcast.
+  // y = f(x), y = f(x, b); b may be broadcast. Of comparisons CMP_GE only.
   void Apply(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor y);
   void Apply(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor b, GraphTensor y);
   // y = mask ? x : otherwise.
@@ -126,7 +126,7 @@ class GraphBuilder {
 
   const CudnnApi& api_;
   Status status_;  // of the first descriptor that could not be had
-  std::vector<CudnnDescriptor> tensors_, operations_, settings_;
+  std::vector<CudnnDescriptor> tensors_, operations_;
 };
 
 }  // namespace windtunnel::cuda

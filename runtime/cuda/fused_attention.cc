@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "plan/fused_attention.h"
 #include "runtime/cuda/cudnn_attention.h"
 #include "runtime/cuda/cudnn_fused_attention.h"
 #include "runtime/cuda/status.h"
@@ -12,22 +13,17 @@ namespace windtunnel::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 16;
-// Longer heads have plans, too, but none that keeps scores on the chip.
-constexpr int64_t kMostFusedHeadDim = 256;
 
-// What the problem is, where it is one of flash attention in 16 bits.
 template <typename Op>
-std::optional<AttentionProblem> FlashProblemOf(const Op& op) {
-  const bool is_16_bit = op.dtype == DType::kBFloat16 || op.dtype == DType::kFloat16;
-  if (op.kind != AttentionKind::kFlash || !is_16_bit) return std::nullopt;
-  if (op.head_dim % 8 != 0 || op.head_dim > kMostFusedHeadDim) return std::nullopt;
+std::optional<AttentionProblem> ProblemOf(const Op& op) {
+  if (!IsForCudnn(op)) return std::nullopt;
   return AttentionProblem{op.batch, op.seq, op.heads, op.kv_heads, op.head_dim, op.dtype};
 }
 
 std::optional<AttentionProblem> ProblemOf(const OpKind& kind) {
-  if (const auto* op = std::get_if<AttentionForward>(&kind)) return FlashProblemOf(*op);
-  const auto* op = std::get_if<AttentionBackward>(&kind);
-  return op != nullptr && !op->deterministic ? FlashProblemOf(*op) : std::nullopt;
+  if (const auto* forward = std::get_if<AttentionForward>(&kind)) return ProblemOf(*forward);
+  const auto* backward = std::get_if<AttentionBackward>(&kind);
+  return backward != nullptr ? ProblemOf(*backward) : std::nullopt;
 }
 
 bool Aligned(std::span<const TensorRef> operands) {
@@ -69,7 +65,7 @@ class CudnnFusedAttention : public FusedAttention {
                                               std::span<const TensorRef> writes) override {
     using Bytes = std::optional<int64_t>;
     const auto problem = ProblemOf(kind);
-    if (!problem || !Aligned(reads) || !Aligned(writes) || IsKnownToBeWrong(kind, *problem)) return Bytes();
+    if (!problem || !Aligned(reads) || !Aligned(writes) || IsKnownToBeWrong()) return Bytes();
     if (std::holds_alternative<AttentionForward>(kind)) {
       WT_ASSIGN_OR_RETURN(const auto* found, Find(forward_, *problem, PlanAttentionForward));
       return found != nullptr ? Bytes(found->plan.workspace_bytes()) : Bytes();
@@ -105,54 +101,51 @@ class CudnnFusedAttention : public FusedAttention {
     return found->second ? &*found->second : nullptr;
   }
 
-  // 9.10.0 and 9.10.1 altogether, backward of one token (NVIDIA's frontend refuses both), and backward where the last tile of keys is not
-  // full: wrong up to 9.15, and not a number on Hopper in 9.20 where scores are low (pytorch issue 196678).
-  bool IsKnownToBeWrong(const OpKind& kind, const AttentionProblem& problem) const {
-    const size_t version = api_.version();
-    if (version == 91000 || version == 91001) return true;
-    return std::holds_alternative<AttentionBackward>(kind) && problem.seq % 128 != 0;
-  }
+  // NVIDIA's frontend refuses both altogether.
+  bool IsKnownToBeWrong() const { return api_.version() == 91000 || api_.version() == 91001; }
 
   Status Forward(const AttentionProblem& problem, std::span<const TensorRef> reads,
                  std::span<const TensorRef> writes, void* workspace) const {
-    const AttentionForwardPlan& p = *forward_.at(problem);
+    const AttentionForwardPlan& planned = *forward_.at(problem);
+    const auto& t = planned.tensors;
     const float scale = ScaleOf(problem), hidden = HiddenScore(api_);
     const Packed in(reads[0].data, problem);
-    const std::array<GraphOperand, 7> operands = {{{p.queries, in.queries},
-                                                   {p.keys, in.keys},
-                                                   {p.values, in.values},
-                                                   {p.scale, &scale},
-                                                   {p.hidden, &hidden},
-                                                   {p.out, writes[0].data},
-                                                   {p.log_sum_exp, writes[1].data}}};
-    return p.plan.Execute(target_.handle, operands, workspace);
+    const std::array<GraphOperand, 7> operands = {{{t.queries, in.queries},
+                                                   {t.keys, in.keys},
+                                                   {t.values, in.values},
+                                                   {t.scale, &scale},
+                                                   {t.hidden, &hidden},
+                                                   {t.out, writes[0].data},
+                                                   {t.log_sum_exp, writes[1].data}}};
+    return planned.plan.Execute(target_.handle, operands, workspace);
   }
 
   Status Backward(const AttentionProblem& problem, std::span<const TensorRef> reads,
                   std::span<const TensorRef> writes, void* scratch, cudaStream_t stream) const {
-    const AttentionBackwardPlan& p = *backward_.at(problem);
-    const BackwardScratch bytes(problem, p.plan);
+    const AttentionBackwardPlan& planned = *backward_.at(problem);
+    const auto& t = planned.tensors;
+    const BackwardScratch bytes(problem, planned.plan);
     std::byte* products = static_cast<std::byte*>(scratch) + bytes.workspace;
     std::byte* query_sums = products + bytes.products;
     WT_RETURN_IF_ERROR(
         Check(zero_(query_sums, static_cast<size_t>(bytes.query_sums), stream), "cudaMemsetAsync"));
     const float scale = ScaleOf(problem), hidden = HiddenScore(api_), one = 1;
     const Packed in(reads[1].data, problem), gradients(writes[0].data, problem);
-    const std::array<GraphOperand, 14> operands = {{{p.queries, in.queries},
-                                                    {p.keys, in.keys},
-                                                    {p.values, in.values},
-                                                    {p.out, reads[2].data},
-                                                    {p.dout, reads[0].data},
-                                                    {p.log_sum_exp, reads[3].data},
-                                                    {p.scale, &scale},
-                                                    {p.hidden, &hidden},
-                                                    {p.one, &one},
-                                                    {p.dqueries, gradients.queries},
-                                                    {p.dkeys, gradients.keys},
-                                                    {p.dvalues, gradients.values},
-                                                    {p.products, products},
-                                                    {p.query_sums, query_sums}}};
-    return p.plan.Execute(target_.handle, operands, scratch);
+    const std::array<GraphOperand, 14> operands = {{{t.queries, in.queries},
+                                                    {t.keys, in.keys},
+                                                    {t.values, in.values},
+                                                    {t.out, reads[2].data},
+                                                    {t.dout, reads[0].data},
+                                                    {t.log_sum_exp, reads[3].data},
+                                                    {t.scale, &scale},
+                                                    {t.hidden, &hidden},
+                                                    {t.one, &one},
+                                                    {t.dqueries, gradients.queries},
+                                                    {t.dkeys, gradients.keys},
+                                                    {t.dvalues, gradients.values},
+                                                    {t.products, products},
+                                                    {t.query_sums, query_sums}}};
+    return planned.plan.Execute(target_.handle, operands, scratch);
   }
 
   static float ScaleOf(const AttentionProblem& problem) {

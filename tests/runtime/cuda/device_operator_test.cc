@@ -177,15 +177,23 @@ TEST_P(CudaOperator, IsTheSameInAGraph) {
 }
 
 // Where cuDNN is there it computes attention, and does not quietly leave it to own kernels.
-TEST_P(CudaOperator, AttentionIsCudnns) {
-  if (GetParam().dtype == DType::kFloat32) GTEST_SKIP() << "skipped: cuDNN's attention is of 16 bits";
-  if (!CudaLibraries().contains("cuDNN")) GTEST_SKIP() << "skipped: no cuDNN";
-  for (const test::OperatorCase& c : test::OperatorCases(GetParam().dtype, GetParam().large)) {
-    if (!std::holds_alternative<AttentionForward>(c.kind)) continue;
-    EXPECT_EQ(RunOn(*bench_, c).error, "");
+class CudnnAttention : public CudaOperator {
+ protected:
+  template <typename Attention>
+  void ExpectCudnn() {
+    if (!CudaLibraries().contains("cuDNN")) GTEST_SKIP() << "skipped: no cuDNN";
+    for (const test::OperatorCase& c : test::OperatorCases(GetParam().dtype, GetParam().large)) {
+      if (!std::holds_alternative<Attention>(c.kind)) continue;
+      EXPECT_EQ(RunOn(*bench_, c).error, "");
+    }
+    EXPECT_TRUE(bench_->device().Libraries().contains("cuDNN"));
   }
-  EXPECT_TRUE(bench_->device().Libraries().contains("cuDNN"));
-}
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudnnAttention,
+                         testing::Values(Sizes{DType::kBFloat16, false}, Sizes{DType::kFloat16, false}));
+
+TEST_P(CudnnAttention, IsUsedForward) { ExpectCudnn<AttentionForward>(); }
+TEST_P(CudnnAttention, IsUsedBackward) { ExpectCudnn<AttentionBackward>(); }
 
 class CudaFault : public CudaOperator {};
 INSTANTIATE_TEST_SUITE_P(Types, CudaFault, testing::Values(Sizes{DType::kFloat32, false}));

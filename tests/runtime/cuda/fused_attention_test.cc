@@ -52,11 +52,13 @@ cudnnStatus_t NoteAndSet(cudnnBackendDescriptor_t descriptor, cudnnBackendAttrib
 cudnnStatus_t ExecuteNothing(cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t) {
   return CUDNN_STATUS_SUCCESS;
 }
-void* PlaceOf(GraphTensor tensor) {
+// Zero: it had no place.
+int64_t PlaceOf(GraphTensor tensor) {
   for (size_t i = 0; i < LastPack().tensors.size(); ++i)
-    if (LastPack().tensors[i] == tensor) return LastPack().places[i];
-  return nullptr;
+    if (LastPack().tensors[i] == tensor) return reinterpret_cast<intptr_t>(LastPack().places[i]);
+  return 0;
 }
+TensorRef At(int64_t address) { return {reinterpret_cast<void*>(address), 1}; }
 
 struct Filled {
   void* memory = nullptr;
@@ -152,7 +154,6 @@ TEST_F(FusedAttentionTest, LeavesToOwnKernelsWhatIsNotForIt) {
   other = forward;
   other.dtype = DType::kFloat32;
   EXPECT_FALSE(takes(other, good));
-  other = forward;
   for (const int64_t head_dim : {60, 264}) {
     other = forward;
     other.head_dim = head_dim;
@@ -190,59 +191,51 @@ TEST_F(FusedAttentionTest, LeavesToOwnKernelsWhatCudnnCallsUnsupported) {
 TEST_F(FusedAttentionTest, FindsItsOperands) {
   const auto fused = Make();
   const AttentionForward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
-  const auto at = [](uintptr_t address) { return TensorRef{reinterpret_cast<void*>(address), 1}; };
-  constexpr uintptr_t kQkv = 0x10000, kOut = 0x20000, kSums = 0x30000;
+  constexpr int64_t kQkv = 0x10000, kOut = 0x20000, kSums = 0x30000;
   constexpr int64_t kKeys = 8 * 64 * 2, kValues = kKeys + 2 * 64 * 2;
-  const std::array<TensorRef, 1> reads = {at(kQkv)};
-  const std::array<TensorRef, 2> writes = {at(kOut), at(kSums)};
+  const std::array<TensorRef, 1> reads = {At(kQkv)};
+  const std::array<TensorRef, 2> writes = {At(kOut), At(kSums)};
   ASSERT_TRUE(fused->ScratchBytes(op, reads, writes).value());
   const Status launched = fused->Launch(op, reads, writes, nullptr, nullptr);
   ASSERT_TRUE(launched) << launched.error().message;
   const auto plan = PlanAttentionForward(api_, {2, 256, 8, 2, 64}, target());
   ASSERT_TRUE(plan);
-  const auto place = [&](GraphTensor tensor) {
-    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(PlaceOf(tensor)));
-  };
   EXPECT_EQ(LastPack().tensors.size(), 7u);
-  EXPECT_EQ(place(plan->queries), int64_t{kQkv});
-  EXPECT_EQ(place(plan->keys), int64_t{kQkv} + kKeys);
-  EXPECT_EQ(place(plan->values), int64_t{kQkv} + kValues);
-  EXPECT_EQ(place(plan->out), int64_t{kOut});
-  EXPECT_EQ(place(plan->log_sum_exp), int64_t{kSums});
+  EXPECT_EQ(PlaceOf(plan->tensors.queries), int64_t{kQkv});
+  EXPECT_EQ(PlaceOf(plan->tensors.keys), int64_t{kQkv} + kKeys);
+  EXPECT_EQ(PlaceOf(plan->tensors.values), int64_t{kQkv} + kValues);
+  EXPECT_EQ(PlaceOf(plan->tensors.out), int64_t{kOut});
+  EXPECT_EQ(PlaceOf(plan->tensors.log_sum_exp), int64_t{kSums});
 }
 
 TEST_F(FusedAttentionTest, FindsItsOperandsAndScratchInBackward) {
   const auto fused = Make();
   const AttentionBackward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
-  const auto at = [](uintptr_t address) { return TensorRef{reinterpret_cast<void*>(address), 1}; };
-  constexpr uintptr_t kDout = 0x10000, kQkv = 0x20000, kOut = 0x30000, kSums = 0x40000, kDqkv = 0x50000,
-                      kScratch = 0x1000000;
+  constexpr int64_t kDout = 0x10000, kQkv = 0x20000, kOut = 0x30000, kSums = 0x40000, kDqkv = 0x50000,
+                    kScratch = 0x1000000;
   constexpr int64_t kKeys = 8 * 64 * 2, kValues = kKeys + 2 * 64 * 2;
   constexpr int64_t kProducts = 2 * 256 * 8 * 4, kQuerySums = 2 * 256 * 8 * 64 * 4;
-  const std::array<TensorRef, 4> reads = {at(kDout), at(kQkv), at(kOut), at(kSums)};
-  const std::array<TensorRef, 1> writes = {at(kDqkv)};
+  const std::array<TensorRef, 4> reads = {At(kDout), At(kQkv), At(kOut), At(kSums)};
+  const std::array<TensorRef, 1> writes = {At(kDqkv)};
   const std::optional<int64_t> bytes = fused->ScratchBytes(op, reads, writes).value();
   ASSERT_TRUE(bytes);
   const Status launched = fused->Launch(op, reads, writes, reinterpret_cast<void*>(kScratch), nullptr);
   ASSERT_TRUE(launched) << launched.error().message;
   const auto plan = PlanAttentionBackward(api_, {2, 256, 8, 2, 64}, target());
   ASSERT_TRUE(plan);
-  const auto place = [&](GraphTensor tensor) {
-    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(PlaceOf(tensor)));
-  };
   EXPECT_EQ(LastPack().tensors.size(), 14u);
-  EXPECT_EQ(place(plan->dout), int64_t{kDout});
-  EXPECT_EQ(place(plan->keys), int64_t{kQkv} + kKeys);
-  EXPECT_EQ(place(plan->out), int64_t{kOut});
-  EXPECT_EQ(place(plan->log_sum_exp), int64_t{kSums});
-  EXPECT_EQ(place(plan->dqueries), int64_t{kDqkv});
-  EXPECT_EQ(place(plan->dkeys), int64_t{kDqkv} + kKeys);
-  EXPECT_EQ(place(plan->dvalues), int64_t{kDqkv} + kValues);
+  EXPECT_EQ(PlaceOf(plan->tensors.dout), int64_t{kDout});
+  EXPECT_EQ(PlaceOf(plan->tensors.keys), int64_t{kQkv} + kKeys);
+  EXPECT_EQ(PlaceOf(plan->tensors.out), int64_t{kOut});
+  EXPECT_EQ(PlaceOf(plan->tensors.log_sum_exp), int64_t{kSums});
+  EXPECT_EQ(PlaceOf(plan->tensors.dqueries), int64_t{kDqkv});
+  EXPECT_EQ(PlaceOf(plan->tensors.dkeys), int64_t{kDqkv} + kKeys);
+  EXPECT_EQ(PlaceOf(plan->tensors.dvalues), int64_t{kDqkv} + kValues);
   // Workspace, products and sums lie one behind the other in the scratch memory, and the sums begin as zeros.
-  EXPECT_GE(place(plan->products), int64_t{kScratch} + plan->plan.workspace_bytes());
-  EXPECT_GE(place(plan->query_sums), place(plan->products) + kProducts);
-  EXPECT_LE(place(plan->query_sums) + kQuerySums, int64_t{kScratch} + *bytes);
-  EXPECT_EQ(LastFilled().memory, PlaceOf(plan->query_sums));
+  EXPECT_GE(PlaceOf(plan->tensors.products), int64_t{kScratch} + plan->plan.workspace_bytes());
+  EXPECT_GE(PlaceOf(plan->tensors.query_sums), PlaceOf(plan->tensors.products) + kProducts);
+  EXPECT_LE(PlaceOf(plan->tensors.query_sums) + kQuerySums, int64_t{kScratch} + *bytes);
+  EXPECT_EQ(reinterpret_cast<intptr_t>(LastFilled().memory), PlaceOf(plan->tensors.query_sums));
   EXPECT_GE(LastFilled().bytes, size_t{kQuerySums});
 }
 
