@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 
 #include "cli/commands.h"
 #include "cli/nodes.h"
@@ -9,12 +10,33 @@
 namespace windtunnel {
 namespace {
 
-// The costs of `plan`, measured where they are missing, and saved.
+constexpr double kLargestDrift = 0.03;  // costs that have moved by more are measured again
+
+// Whether the machine is as fast as when the cached `costs` were measured. Fills in their drift.
+Result<bool> AreStillTrue(Costs& costs, const Plan& plan, const LiveOptions& live, Progress& progress) {
+  if (live.nodes != nullptr && !live.nodes->shares_clock()) return true;  // nothing can be measured there
+  auto drift = CheckCosts(plan, live, costs.profile);
+  progress.Clear();
+  WT_ASSIGN_OR_RETURN(costs.drift, drift);
+  if (std::abs(*costs.drift) <= kLargestDrift) return true;
+  live.note(
+      fmt::format("{}: the costs measured on {} are no longer true, operators take {:.0f} % {} now: "
+                  "measuring them again",
+                  plan.scenario.name, costs.profile.created, 100 * std::abs(*costs.drift),
+                  *costs.drift > 0 ? "longer" : "less"));
+  return false;
+}
+
+// The costs of `plan`, measured where they are missing or no longer true, and saved.
 Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const LiveOptions& live,
                             Progress& progress) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   const bool in_context = !costs.cached || costs.of_this_scenario;
-  if (!options.recalibrate && in_context && FindMissingCosts(costs.profile, plan).empty()) return costs;
+  if (!options.recalibrate && in_context && FindMissingCosts(costs.profile, plan).empty()) {
+    if (!costs.cached) return costs;
+    WT_ASSIGN_OR_RETURN(const bool are_true, AreStillTrue(costs, plan, live, progress));
+    if (are_true) return costs;
+  }
   if (costs.cached) {
     WT_ASSIGN_OR_RETURN(costs, CachedCosts(plan.scenario.cluster.device));
   }
@@ -61,6 +83,7 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
   Outcome outcome;
   outcome.plan = std::move(plan);
   outcome.profile = costs.profile;
+  outcome.cost_drift = costs.drift;
   outcome.prediction = prediction;
   outcome.measurement = std::move(measurement);
   outcome.prediction_wall = Seconds(std::chrono::duration<double>(predicted - begin).count());

@@ -6,6 +6,7 @@
 // makes no other.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -23,6 +24,7 @@ struct Costs {
       false;  // the fingerprint and the libraries are those in use, so that measurements may be added
   bool cached = false;            // from this machine's cache
   bool of_this_scenario = false;  // the cache's snapshot for the scenario asked for
+  std::optional<double> drift;    // CostDrift from when they were measured until now, where it was measured
 };
 
 // Errors: InvalidInput when a named profile is missing or malformed.

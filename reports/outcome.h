@@ -22,6 +22,8 @@ struct Outcome {
   Profile profile;  // where the costs came from; of a run alone: this machine's, without costs
   std::optional<Prediction> prediction;
   std::optional<Measurement> measurement;
+  std::optional<double>
+      cost_drift;  // CostDrift (cost_models/cost_drift.h) before the prediction, where it was measured
   Duration prediction_wall, measurement_wall;  // how long it took to predict and to measure
 };
 

@@ -403,6 +403,13 @@ std::string DescribeSaves(const Measurement& measurement) {
   return text;
 }
 
+// " · checked: operators take 0.4 % longer now"
+std::string DescribeDrift(std::optional<double> drift) {
+  if (!drift) return "";
+  return fmt::format(" · checked: operators take {:.1f} % {} now", 100 * std::abs(*drift),
+                     *drift > 0 ? "longer" : "less");
+}
+
 // What a run did beside its steps.
 void AddRun(Table& table, const Measurement& measurement) {
   if (measurement.first_step > 0) table.Line(fmt::format("went on from step {}", measurement.first_step));
@@ -428,7 +435,8 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
   AddMemory(table, outcome);
   AddOperators(table, outcome);
   table.Line("");
-  if (outcome.prediction) table.Line("costs: " + CostSources(*outcome.prediction));
+  if (outcome.prediction)
+    table.Line("costs: " + CostSources(*outcome.prediction) + DescribeDrift(outcome.cost_drift));
   if (outcome.measurement && !outcome.measurement->losses.empty())
     table.Line(
         fmt::format("loss: {:.4f} → {:.4f} over {} steps", UnsignedNan(outcome.measurement->losses.front()),

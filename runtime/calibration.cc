@@ -438,6 +438,7 @@ Status Calibrator::PlanRepetitions(double pass_seconds) {
     for (int i = 0; i < 3; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
     WT_ASSIGN_OR_RETURN(target.alone,
                         Agree(decider, key + " alone", ToSeconds(Now() - start) / 3, each, 5, 250));
+    if (!options_.under_compute) continue;
     WT_ASSIGN_OR_RETURN(target.under_compute,
                         Agree(decider, key + " under compute", pass_seconds, each, 1, 12));
   }

@@ -13,7 +13,8 @@ namespace windtunnel {
 // Where several ranks share a core, kernels are timed by thread CPU time, since they take turns.
 struct CalibrationOptions {
   int rounds = 4;
-  double seconds = 6.0;  // about, for kernels and again for collectives
+  double seconds = 6.0;       // about, for kernels and again for collectives
+  bool under_compute = true;  // whether collectives are also measured under computation
   int64_t ranks_per_core = 1;
 };
 Result<CalibrationSamples> MeasureCosts(RankSession& session, Store& store,

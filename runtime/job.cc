@@ -165,13 +165,31 @@ CollectiveSamples ToCollectiveSamples(const Json& json) {
   return c;
 }
 
+const char* NameOf(Job::Mode mode) {
+  switch (mode) {
+    case Job::Mode::kRun:
+      return "run";
+    case Job::Mode::kCalibrate:
+      return "calibrate";
+    case Job::Mode::kCheckCosts:
+      return "check_costs";
+  }
+  return "";
+}
+
+Result<Job::Mode> ModeOfName(const std::string& name, const std::string& where) {
+  for (const Job::Mode mode : {Job::Mode::kRun, Job::Mode::kCalibrate, Job::Mode::kCheckCosts})
+    if (name == NameOf(mode)) return mode;
+  return InvalidInput("{}: not a job file: mode '{}'", where, name);
+}
+
 }  // namespace
 
 Result<Job> ParseJob(const std::string& text, const std::string& where) {
   try {
     const Json json = Json::parse(text);
     Job job;
-    job.mode = json.at("mode") == "calibrate" ? Job::Mode::kCalibrate : Job::Mode::kRun;
+    WT_ASSIGN_OR_RETURN(job.mode, ModeOfName(json.at("mode").get<std::string>(), where));
     job.scenario = json.at("scenario").get<std::string>();
     job.world_size = WholeNumber<int>(json.at("world_size"));
     job.local_ranks = WholeNumber<int>(json.at("local_ranks"));
@@ -192,7 +210,7 @@ Result<Job> ParseJob(const std::string& text, const std::string& where) {
 }
 
 std::string Serialize(const Job& job) {
-  const Json json{{"mode", job.mode == Job::Mode::kCalibrate ? "calibrate" : "run"},
+  const Json json{{"mode", NameOf(job.mode)},
                   {"scenario", job.scenario},
                   {"world_size", job.world_size},
                   {"local_ranks", job.local_ranks},

@@ -12,7 +12,7 @@
 namespace windtunnel {
 
 struct Job {
-  enum class Mode { kRun, kCalibrate } mode = Mode::kRun;
+  enum class Mode { kRun, kCalibrate, kCheckCosts } mode = Mode::kRun;
   std::string scenario;  // resolved, YAML
   int world_size = 1;
   int local_ranks = 1;                  // on each node

@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/temporary_directory.h"
+#include "cost_models/cost_drift.h"
 #include "cost_models/cost_keys.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/fit.h"
@@ -192,9 +193,10 @@ std::string Launch::DescribeError(int rank) {
 
 void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
   if (!options_.progress) return;
-  if (mode == Job::Mode::kCalibrate) {
+  if (mode != Job::Mode::kRun) {
     auto share = store_->Get("calibration/progress", std::chrono::milliseconds(0));
-    options_.progress("calibrating", share ? std::atof(share->c_str()) : 0.0);
+    options_.progress(mode == Job::Mode::kCalibrate ? "calibrating" : "checking costs",
+                      share ? std::atof(share->c_str()) : 0.0);
     return;
   }
   const RunSpec& run = plan_.scenario.run;
@@ -386,15 +388,16 @@ Status FollowNode(NodeGroup& nodes) {
   }
 }
 
-Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
-  if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
+namespace {
+
+// What the measuring loops of a job of `mode` find, put into the profile.
+Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& options, Job::Mode mode) {
   if (options.nodes != nullptr && !options.nodes->shares_clock())
     return Unsupported(
         "calibration over machines with clocks of their own is not supported yet: a collective is timed from "
         "its last rank's arrival to "
         "its last rank's end");
-  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results,
-                      Launch(plan, options).Run(Job::Mode::kCalibrate));
+  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, Launch(plan, options).Run(mode));
   std::vector<CalibrationSamples> samples;
   for (const std::string& result : results) {
     WT_ASSIGN_OR_RETURN(CalibrationSamples one, ParseCalibrationSamples(result));
@@ -404,6 +407,21 @@ Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options,
              static_cast<int>(std::min<int64_t>(plan.world_size, plan.scenario.cluster.devices_per_node)),
              profile);
   return Ok();
+}
+
+}  // namespace
+
+Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
+  if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
+  WT_RETURN_IF_ERROR(MeasureInto(profile, plan, options, Job::Mode::kCalibrate));
+  profile.created = MachineProfile(plan.scenario.cluster.device).created;
+  return Ok();
+}
+
+Result<double> CheckCosts(const Plan& plan, const LiveOptions& options, const Profile& profile) {
+  Profile now = MachineProfile(plan.scenario.cluster.device);
+  WT_RETURN_IF_ERROR(MeasureInto(now, plan, options, Job::Mode::kCheckCosts));
+  return CostDrift(profile, now, plan);
 }
 
 bool RunsHere(const std::string& device) { return device == "cpu" || (device == "cuda" && IsAtHand(device)); }

@@ -54,6 +54,10 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options);
 // Measures what `profile` lacks for `plan` (everything the plan needs when `recalibrate`) and puts it into the profile.
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile);
 
+// How much longer the plan's operators take on this machine now than by `profile` (CostDrift, cost_models/cost_drift.h), from a second of
+// measurements or a few passes. Errors: as Calibrate; InvalidInput where the profile lacks costs.
+Result<double> CheckCosts(const Plan& plan, const LiveOptions& options, const Profile& profile);
+
 // An empty profile of this machine's device ("cpu" or "cuda"): name, fingerprint, libraries, date. Where there is no such
 // device, its cpu's.
 Profile MachineProfile(const std::string& device = "cpu");

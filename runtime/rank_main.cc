@@ -18,12 +18,15 @@ namespace {
 
 constexpr std::chrono::seconds kRendezvous{60};
 constexpr int64_t kTracedSteps = 5;
+constexpr double kCheckSeconds = 0.6;  // for kernels and again for collectives, of a check of costs
 
 Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& store) {
   WT_RETURN_IF_ERROR(session.Initialize());
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
+  if (job.mode == Job::Mode::kCheckCosts)
+    options = {.rounds = 1, .seconds = kCheckSeconds, .under_compute = false};
   const bool host_computes = session.device().queues() == nullptr;
   if (host_computes) options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
@@ -31,7 +34,7 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
 }
 
 Result<std::string> WorkOf(const Job& job, RankSession& session, Store& store) {
-  if (job.mode == Job::Mode::kCalibrate) return CalibrateRank(job, session, store);
+  if (job.mode != Job::Mode::kRun) return CalibrateRank(job, session, store);
   WT_ASSIGN_OR_RETURN(RankRun run, MeasureRank(session, store, job.run));
   return Serialize(run);
 }

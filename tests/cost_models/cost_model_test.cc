@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cost_models/collective_curve.h"
+#include "cost_models/cost_drift.h"
 #include "cost_models/cost_keys.h"
 
 namespace windtunnel {
@@ -294,6 +295,30 @@ TEST(MissingCosts, ListsTheLaunchesOfGraphs) {
     if (std::holds_alternative<Gemm>(op.kind)) op.graph = 7;
   EXPECT_EQ(FindMissingCosts(MakeProfile(), plan).kernels,
             (std::vector<std::string>{"graph_launch operators=7"}));
+}
+
+// 5 us and 700 ns before it, 1.5 ms and 20 us a rank.
+TEST(CostDrift, IsOfAllOperatorsOneAfterTheOther) {
+  const Plan plan = MakePlan(2);
+  const Profile then = MakeProfile();
+  EXPECT_EQ(CostDrift(then, then, plan).value(), 0);
+  Profile slower = MakeProfile();
+  slower.Put(KernelEntry{CostKey(Gemm{.m = 2, .n = 3, .k = 4}), 2, 10,
+                         Distribution::Constant(Microseconds(5 + 152.57))});
+  EXPECT_NEAR(CostDrift(then, slower, plan).value(), 0.1, 1e-6);
+  EXPECT_NEAR(CostDrift(slower, then, plan).value(), 1 / 1.1 - 1, 1e-6);
+  Profile faster = MakeProfile();
+  faster.Put(AllReduce(2, 2'000'000, Milliseconds(0.75)));
+  EXPECT_NEAR(CostDrift(then, faster, plan).value(), -0.75 / 1.5257, 1e-6);
+}
+
+TEST(CostDrift, NamesAnOperatorWithoutCost) {
+  Profile lacking;
+  lacking.dispatch[2] = Distribution::Constant(Nanoseconds(700));
+  const auto drift = CostDrift(MakeProfile(), lacking, MakePlan(2));
+  ASSERT_FALSE(drift);
+  EXPECT_EQ(drift.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_NE(drift.error().message.find("gemm"), std::string::npos) << drift.error().message;
 }
 
 TEST(MissingCosts, OneRankNeedsNoCollectives) {

@@ -1,0 +1,15 @@
+// How a machine's speed has changed since its costs were measured.
+#pragma once
+
+#include "base/result.h"
+#include "cost_models/profile.h"
+#include "plan/plan.h"
+
+namespace windtunnel {
+
+// How much longer the operators of a steady step take by the costs `now` than by `then`, as a share: 0.05 for 5 % longer. Each is taken
+// by itself, at its median, with the host's time before it; those of all ranks are added up. What overlaps in a step is not told apart,
+// so this is how far the costs have moved, not the step. Errors: InvalidInput naming an operator of which either has no cost.
+Result<double> CostDrift(const Profile& then, const Profile& now, const Plan& plan);
+
+}  // namespace windtunnel
