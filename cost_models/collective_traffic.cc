@@ -52,6 +52,7 @@ TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const
     const auto& collective = std::get<Collective>(kind);
     if (collective.kind == CollectiveKind::kShift) {
       key.shape = Shape::kShift;
+      key.to = collective.distance;
       return key;
     }
     key.shape = collective.kind == CollectiveKind::kAllToAll ? Shape::kAllToAll : Shape::kRoot;
@@ -76,7 +77,7 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
   }
   if (key.shape == Shape::kShift) {
     for (size_t i = 0; i < key.ranks.size(); ++i)
-      messages.push_back({key.ranks[i], key.ranks[(i + 1) % key.ranks.size()], 1});
+      messages.push_back({key.ranks[i], key.ranks[(i + static_cast<size_t>(key.to)) % key.ranks.size()], 1});
     return messages;
   }
   if (key.shape == Shape::kPat) {

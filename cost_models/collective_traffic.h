@@ -61,7 +61,7 @@ class TrafficModel {
   Result<const Traffic*> Of(Pattern pattern, const OpKind& kind, const Group& group, int position);
 
  private:
-  // What determines the messages: of pairs, which ranks they go between.
+  // What determines the messages: of pairs, which ranks they go between; of a shift, `to` is its distance.
   enum class Shape : uint8_t {
     kRing,
     kTree,

@@ -178,6 +178,8 @@ Result<const Traffic*> DeviceCostModel::CrossedBy(Pattern pattern, const OpKind&
   int from = -1, to = -1;
   if (send) from = position, to = send->peer;
   else if (receive) from = receive->peer, to = position;
+  else if (pattern == Pattern::kPairs && collective->kind == CollectiveKind::kShift)
+    from = -2 - static_cast<int>(collective->kind), to = collective->distance;
   else if (pattern == Pattern::kPairs) from = -2 - static_cast<int>(collective->kind), to = collective->root;
   const Traffic*& traffic = known.traffic[{pattern, from, to}];
   if (traffic == nullptr) {
@@ -255,8 +257,9 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);
   if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
-    cost.compute_efficiency = ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
-                                                channels, cost.time.p50(), device_);
+    cost.compute_efficiency =
+        ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
+                          collective->by_copy_engine ? 0 : channels, cost.time.p50(), device_);
   return cost;
 }
 

@@ -117,8 +117,13 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
 }
 
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
-  if (const auto* g = std::get_if<Gemm>(&kind))
-    return GemmTime({1, g->m, g->n, g->k, g->dtype, g->fast_accumulation}, device, options.tf32);
+  if (const auto* g = std::get_if<Gemm>(&kind)) {
+    // Those that run at once share waves.
+    WT_ASSIGN_OR_RETURN(
+        const Duration all,
+        GemmTime({g->streams, g->m, g->n, g->k, g->dtype, g->fast_accumulation}, device, options.tf32));
+    return all / g->streams;
+  }
   // Tiles of all groups fill the multiprocessors together.
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
     return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);

@@ -60,8 +60,12 @@ OpIndex CollectiveStream::AllToAll(ProgramBuilder& b, Slice in, Slice out, std::
 }
 
 OpIndex CollectiveStream::Shift(ProgramBuilder& b, Slice x, Slice y, std::string name,
-                                std::vector<OpIndex> after) {
-  const Collective op{CollectiveKind::kShift, role_.buffers[x.buffer].dtype, x.elements};
+                                std::vector<OpIndex> after, ShiftWay way) {
+  const Collective op{.kind = CollectiveKind::kShift,
+                      .dtype = role_.buffers[x.buffer].dtype,
+                      .elements = x.elements,
+                      .distance = way.distance,
+                      .by_copy_engine = way.by_copy_engine};
   return Add(b, op, std::move(name), {x}, {y}, std::move(after));
 }
 

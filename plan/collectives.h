@@ -8,6 +8,12 @@
 
 namespace windtunnel {
 
+// As Collective's.
+struct ShiftWay {
+  int distance = 1;
+  bool by_copy_engine = false;
+};
+
 class CollectiveStream {
  public:
   // Adds the stream to the role. `ranks` is the size of the axis's groups; with one rank nothing is ever added and every
@@ -25,9 +31,10 @@ class CollectiveStream {
                     std::vector<OpIndex> after);
   OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
                         std::vector<OpIndex> after);
-  // `in` and `out` have a part for each rank; x goes to the next rank around the ring, y comes from the one before.
+  // `in` and `out` have a part for each rank; x goes to the rank that is `distance` ahead around the ring, y comes from the one before.
   OpIndex AllToAll(ProgramBuilder& b, Slice in, Slice out, std::string name, std::vector<OpIndex> after);
-  OpIndex Shift(ProgramBuilder& b, Slice x, Slice y, std::string name, std::vector<OpIndex> after);
+  OpIndex Shift(ProgramBuilder& b, Slice x, Slice y, std::string name, std::vector<OpIndex> after,
+                ShiftWay way = {});
   OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);
   // To and from rank `root` of the group, which alone has the `sum` or the `whole`; the others pass a slice of no buffer. Shards are
   // equal parts.

@@ -11,7 +11,8 @@ using Neighbor = LayerContext::Neighbor;
 Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks) const {
   const bool splits = gathers && c_.tensor.splits_tokens(), over_columns = sum == Fp8Sum::kOverColumns;
   if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8) {
-    if (splits) x = c_.GatherTokens(x, name_, over_columns ? Neighbor::kProduct : Neighbor::kElementwise);
+    if (splits && over_columns) x = c_.GatherForProducts(x, name_, /*is_kept=*/true);
+    else if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
     return over_columns ? x : Transposed(x, columns, name_);
   }
   const CastOptions options{.sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_};
@@ -20,7 +21,7 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, b
     return Cast(x, c_.types.activations, columns, sum, options, name_);
   }
   const Slice own = Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, options, name_);
-  if (sum == Fp8Sum::kOverColumns) return c_.GatherTokens(own, name_, Neighbor::kProduct);
+  if (over_columns) return c_.GatherForProducts(own, name_, /*is_kept=*/true);
   return Transposed(c_.GatherTokens(own, name_, Neighbor::kElementwise), columns, name_);
 }
 
@@ -28,7 +29,8 @@ Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gat
                                               bool sums_over_ranks) const {
   if (c_.types.scales_whole_tensors()) {
     const Slice factor = OfTokens(x, columns, gathers, Fp8Sum::kOverColumns);
-    return {factor, Transposed(factor, columns, name_)};
+    // What is to come is transposed when the products of its parts are made.
+    return {factor, c_.b.WillComeInParts(factor) ? kNoSlice : Transposed(factor, columns, name_)};
   }
   if (gathers) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
   return {OfTokens(x, columns, false, Fp8Sum::kOverColumns, sums_over_ranks),

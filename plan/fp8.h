@@ -41,7 +41,8 @@ class Fp8Factors {
   // Of x[tokens,columns], which may be a factor over columns already. With `gathers` x has the rank's own tokens where tokens are split,
   // and the factor all. `sums_over_ranks`: the product's sum goes over tensor ranks, too, each of which has some of what it sums over.
   Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks = false) const;
-  // Both, of one x; `sums_over_ranks` is of the sum over columns (that over rows is of all tokens).
+  // Both, of one x; `sums_over_ranks` is of the sum over columns (that over rows is of all tokens). That over rows is no slice where
+  // the other will come in parts: OfTokens makes it of that one, behind the products that take them.
   struct Both {
     Slice over_columns, over_rows;
   };

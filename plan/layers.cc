@@ -1,5 +1,8 @@
 #include "plan/layers.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -175,6 +178,87 @@ Slice LayerContext::SumOverRanks(Slice partial, const std::string& name, Neighbo
   return own;
 }
 
+Slice TensorParallel::PartOf(Slice whole, int turn) const {
+  WT_CHECK(whole.per_rank == 0 && whole.shard == 0 && whole.elements % ranks() == 0);
+  whole.elements /= ranks();
+  whole.per_rank = whole.elements;
+  whole.axis = stream->axis();
+  whole.cycle = static_cast<int16_t>(ranks());
+  whole.turn = static_cast<int16_t>((turn % ranks() + ranks()) % ranks());
+  return whole;
+}
+
+Gemm TensorParallel::OfPart(Gemm whole) const {
+  whole.m /= ranks();
+  whole.streams = std::min(streams, ranks());
+  return whole;
+}
+
+// In step s a rank has the part of the rank s before it.
+Slice LayerContext::GatherForProducts(Slice own, const std::string& name, bool is_kept) const {
+  if (!tensor.overlaps()) return GatherTokens(own, name, Neighbor::kProduct);
+  const Slice all =
+      b.Temporary(name + ".gathered", own.elements * tensor.ranks(), Category::kActivations, TypeOf(own));
+  b.ComesInParts(all, [c = *this, own, all, name, is_kept] {
+    std::vector<ProgramBuilder::Arrival> arrivals = {{own}};
+    std::vector<OpIndex> ready = c.b.BeforeNextCompute();
+    for (int step = 1; step < c.tensor.ranks(); ++step) {
+      const Slice part = c.tensor.PartOf(all, -step);
+      const OpIndex op =
+          c.tensor.stream->Shift(c.b, arrivals.back().part, part, fmt::format("{}.{}", name, step),
+                                 std::exchange(ready, {}), {.by_copy_engine = c.tensor.by_copy_engine});
+      arrivals.push_back({part, op});
+    }
+    if (is_kept) {
+      const Copy copy{.elements = own.elements, .from = c.TypeOf(own), .to = c.TypeOf(own)};
+      c.b.Add(copy, name + ".own", {own}, {c.tensor.PartOf(all, 0)});
+    }
+    return arrivals;
+  });
+  return all;
+}
+
+void LayerContext::AddProducts(const std::vector<Product>& products) const {
+  const std::vector<ProgramBuilder::Arrival> arrivals = b.TakeParts(products.front().reads.front());
+  if (arrivals.empty()) {
+    for (const Product& product : products) b.Add(product.gemm, product.name, product.reads, {product.y});
+    return;
+  }
+  for (size_t step = 0; step < arrivals.size(); ++step) {
+    b.WaitBeforeNextCompute(arrivals[step].op);
+    for (Product product : products) {
+      product.gemm = tensor.OfPart(product.gemm);
+      product.reads.front() = arrivals[step].part;
+      b.Add(product.gemm, product.name, std::move(product.reads),
+            {tensor.PartOf(product.y, -static_cast<int>(step))});
+    }
+  }
+}
+
+// In step s a rank makes the part of the rank s + 1 ahead, last its own.
+Slice LayerContext::SumProductInParts(Product product) const {
+  const int ranks = tensor.ranks();
+  product.gemm = tensor.OfPart(product.gemm);
+  const int64_t elements = product.gemm.m * product.gemm.n;
+  const Slice x = product.reads.front(), received = Activation(product.name + ".received", ranks * elements);
+  const auto place = [&](int step) { return Slice{received.buffer, step * elements, elements}; };
+  OpIndex last = -1;
+  for (int step = 0; step < ranks; ++step) {
+    const bool is_own = step + 1 == ranks;
+    const Slice part = is_own ? place(step) : Activation(product.name, elements);
+    product.reads.front() = tensor.PartOf(x, step + 1);
+    b.Add(product.gemm, product.name, product.reads, {part});
+    if (is_own) break;
+    last = tensor.stream->Shift(b, part, place(step), fmt::format("{}.{}", product.name, step + 1),
+                                b.BeforeNextCompute(),
+                                {.distance = step + 1, .by_copy_engine = tensor.by_copy_engine});
+  }
+  const Slice sum = Activation(product.name + ".scattered", elements);
+  b.WaitBeforeNextCompute(last);
+  b.Add(SumParts{ranks, elements, TypeOf(sum)}, product.name + ".sum", {received}, {sum});
+  return sum;
+}
+
 Slice LayerContext::InType(DType to, Slice x, const std::string& name) const {
   if (TypeOf(x) == to) return x;
   const Slice converted = b.Temporary(name + ".converted", x.elements, Category::kActivations, to);
@@ -196,9 +280,15 @@ Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
 }
 
 Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
-  const bool adds_bias_after = split == LinearSplit::kRowParallel && bias >= 0;
-  Slice y = ForwardProduct(c, x, rows, bias >= 0 && !adds_bias_after);
-  if (split == LinearSplit::kRowParallel) y = c.SumOverRanks(y, name, LayerContext::Neighbor::kProduct);
+  const bool is_row_parallel = split == LinearSplit::kRowParallel;
+  const bool adds_bias_after = is_row_parallel && bias >= 0;
+  Slice y;
+  if (is_row_parallel && c.tensor.overlaps()) {
+    y = c.SumProductInParts(ProductOf(c, x, rows, /*adds_bias=*/false, kNoSlice));
+  } else {
+    y = ForwardProduct(c, x, rows, bias >= 0 && !adds_bias_after);
+    if (is_row_parallel) y = c.SumOverRanks(y, name, LayerContext::Neighbor::kProduct);
+  }
   if (adds_bias_after) {
     c.b.Add(AddBias{y.elements / out, out, c.types.activations}, name + ".bias",
             {y, c.OperandOf(bias, name + ".bias")}, {y});
@@ -208,11 +298,12 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
 
 Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const {
   const Slice y = c.Activation(name, rows * out);
-  AddProduct(c, x, rows, adds_bias, y);
+  c.AddProducts({ProductOf(c, x, rows, adds_bias, y)});
   return y;
 }
 
-void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const {
+LayerContext::Product Linear::ProductOf(const LayerContext& c, Slice x, int64_t rows, bool adds_bias,
+                                        Slice y) const {
   const bool sums_over_ranks = split == LinearSplit::kRowParallel;
   Gemm gemm{.m = rows, .n = out, .k = in, .transpose_b = true, .bias = adds_bias, .dtype = c.types.gemm};
   std::vector<Slice> reads;
@@ -224,11 +315,11 @@ void Linear::AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_
     reads = {fp8.OfTokens(x, in, gathers(), Fp8Sum::kOverColumns, sums_over_ranks),
              fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns, sums_over_ranks)};
   } else {
-    if (gathers()) x = c.GatherTokens(x, name, LayerContext::Neighbor::kProduct);
+    if (gathers()) x = c.GatherForProducts(x, name, /*is_kept=*/false);
     reads = {x, c.OperandOf(weight, name)};
   }
   if (adds_bias) reads.push_back(c.OperandOf(bias, name + ".bias"));
-  c.b.Add(gemm, name, std::move(reads), {y});
+  return {gemm, name, std::move(reads), y};
 }
 
 void Linear::AddBiasGradient(const LayerContext& c, Slice dy) const {
@@ -262,7 +353,7 @@ void Linear::AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Sli
   } else {
     reads = {dy, c.OperandOf(weight, name)};
   }
-  c.b.Add(gemm, name + ".input", std::move(reads), {dx});
+  c.AddProducts({{gemm, name + ".input", std::move(reads), dx}});
   if (const Fp8Factors factors(c, name + ".input"); is_fp8 && factors.rescales()) factors.Rescale(dx);
 }
 
@@ -301,7 +392,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
     dy = factors.over_columns;
     dy_by_rows = factors.over_rows;
   } else if (is_row_parallel) {
-    dy_by_rows = dy = c.GatherTokens(dy, name + ".dy", LayerContext::Neighbor::kProduct);
+    dy_by_rows = dy = c.GatherForProducts(dy, name + ".dy", /*is_kept=*/true);
   }
   const auto input = [*this, x](const LayerContext& c) {
     if (is_fp8)
@@ -317,6 +408,8 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
     dx = InputGradient(c, dy, rows);
     if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx", MakerOfInputGradient(c));
   }
+  if (dy_by_rows.buffer < 0)
+    dy_by_rows = Fp8Factors(c, name + ".dy").OfTokens(dy, out, /*gathers=*/false, Fp8Sum::kOverRows);
   c.AddOrDefer([*this, dy_by_rows, input, known_input, rows, weight_ready](const LayerContext& c) {
     AddWeightGradient(c, dy_by_rows, known_input.buffer < 0 ? input(c) : known_input, rows);
     if (weight_ready) c.hooks.Ready(weight);

@@ -102,6 +102,20 @@ struct LayerContext {
   // The sum over tensor ranks of `partial`, in its place; of the rank's own tokens only where tokens are split. Nothing waits for it
   // but what uses it.
   Slice SumOverRanks(Slice partial, const std::string& name, Neighbor maker) const;
+  // As GatherTokens, for products that come next: where tensor ranks overlap, tokens go around the ring, from when AddProducts takes them
+  // part by part. `is_kept`: something else takes them all later.
+  Slice GatherForProducts(Slice own, const std::string& name, bool is_kept) const;
+  // Products y[gemm.m,gemm.n] of one x, which is the first that each reads; part by part where x arrives so.
+  struct Product {
+    Gemm gemm;
+    std::string name;
+    std::vector<Slice> reads;
+    Slice y;
+  };
+  void AddProducts(const std::vector<Product>& products) const;
+  // The sum over tensor ranks of a product of each, of which every rank gets its own tokens: `product` (whose y is not used) is made part
+  // by part, each of which goes to its rank while the next is made. REQUIRES: tensor.overlaps().
+  Slice SumProductInParts(Product product) const;
 };
 
 // How tensor ranks share a linear layer. Column-parallel: each has a part of the outputs, from whole inputs. Row-parallel: each has a
@@ -131,9 +145,9 @@ struct Linear {
   Slice ForwardProduct(const LayerContext& c, Slice x, int64_t rows) const {
     return ForwardProduct(c, x, rows, bias >= 0);
   }
-  void AddProduct(const LayerContext& c, Slice x, int64_t rows, Slice y) const {
-    AddProduct(c, x, rows, bias >= 0, y);
-  }
+  // What makes y, or (of a row-parallel layer) the rank's part of the sum that y is.
+  LayerContext::Product ProductOf(const LayerContext& c, Slice x, int64_t rows, bool adds_bias,
+                                  Slice y) const;
   void AddBiasGradient(const LayerContext& c, Slice dy) const;
   Slice InputGradient(const LayerContext& c, Slice dy, int64_t rows) const;
   void AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Slice dx, bool accumulate) const;
@@ -143,7 +157,6 @@ struct Linear {
 
  private:
   bool gathers() const { return split == LinearSplit::kColumnParallel && !input_is_gathered; }
-  void AddProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias, Slice y) const;
 };
 
 // Layer norm or RMS norm over `columns`. It works in the residual stream's type; under autocast what it gives is converted for the

@@ -29,6 +29,10 @@ enum class WeightGradients : uint8_t { kWithInput, kDeferred };
 struct TensorParallel {
   CollectiveStream* stream = nullptr;  // null: one rank
   bool sequence = false;
+  // Tokens that are gathered for a product, or summed from one, go around the ranks in parts, each beside the product of another.
+  bool overlap = false;
+  bool by_copy_engine = false;  // as Collective's
+  int streams = 1;              // on which products of parts run at once, in what is modelled
   // PyTorch splits each sequence, and those of a batch follow each other: tokens are put in order after they were gathered, and out of it
   // before they are scattered (torch/distributed/_functional_collectives.py). Its compiler lets an elementwise kernel beside do that.
   enum class Reorder : uint8_t { kNothing, kByCopy, kByCopyOrNeighbor } reorder = Reorder::kNothing;
@@ -36,6 +40,11 @@ struct TensorParallel {
   int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
   bool splits() const { return ranks() > 1; }
   bool splits_tokens() const { return splits() && sequence; }
+  bool overlaps() const { return splits_tokens() && overlap; }
+  // Of equal parts of a tensor's rows, that of the rank that is `turn` ahead around the ring.
+  Slice PartOf(Slice whole, int turn) const;
+  // The product of one part of the rows.
+  Gemm OfPart(Gemm whole) const;
   // Whether a copy is there for it. `by_neighbor`: an elementwise kernel is beside the collective.
   bool copies_tokens(bool by_neighbor) const {
     return reorder == Reorder::kByCopy || (reorder == Reorder::kByCopyOrNeighbor && !by_neighbor);

@@ -36,10 +36,11 @@ std::string_view NameOf(Copy::Crosses crosses) {
 // ---- cost keys, one function a kind
 
 std::string KeyOf(const Gemm& g) {
-  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
+  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
                      g.transpose_b ? 't' : 'n', g.m, g.n, g.k, Flag(g.bias, " bias"),
                      Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
-                     Flag(g.fast_accumulation, " fast_accumulation"));
+                     Flag(g.fast_accumulation, " fast_accumulation"),
+                     g.streams > 1 ? fmt::format(" streams={}", g.streams) : "");
 }
 
 std::string KeyOf(const GroupedGemm& g) {
@@ -91,6 +92,10 @@ std::string KeyOf(const Fp8Cast& c) {
 std::string KeyOf(const ColumnSum& c) {
   return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns,
                      Flag(c.accumulate, " accumulate"), TypeSuffix(c.dtype));
+}
+
+std::string KeyOf(const SumParts& s) {
+  return fmt::format("sum_parts {} parts={} n={}", Name(s.dtype), s.parts, s.elements);
 }
 
 std::string KeyOf(const AddBias& a) {
@@ -322,6 +327,7 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const Fp8Amax&) { return std::string_view("fp8_cast"); },
                                [](const Fp8Cast&) { return std::string_view("fp8_cast"); },
                                [](const ColumnSum&) { return std::string_view("bias_gradient"); },
+                               [](const SumParts&) { return std::string_view("sum_parts"); },
                                [](const AddBias&) { return std::string_view("add_bias"); },
                                [](const NormForward&) { return std::string_view("norm"); },
                                [](const NormBackward&) { return std::string_view("norm"); },

@@ -44,6 +44,8 @@ struct Gemm {
   DType dtype = DType::kFloat32;
   // Of fp8 factors only, which lie alike in both directions.
   bool is_forward = false, fast_accumulation = false;
+  // In what is modelled: one of many alike, so many of which run at once, on streams of their own.
+  int streams = 1;
 };
 
 // The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, of each row or of each column. reads: x; writes: amax
@@ -112,6 +114,12 @@ struct Fp8Cast {
 struct ColumnSum {
   int64_t rows = 0, columns = 0;
   bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+
+// out[elements] = sum over parts of in[parts,elements], in fp32, rounded once. reads: in; writes: out.
+struct SumParts {
+  int64_t parts = 0, elements = 0;
   DType dtype = DType::kFloat32;
 };
 
@@ -481,7 +489,8 @@ enum class Reduction : uint8_t { kSum, kMax };
 // shard may be its own part of the whole.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
 // all-to-all: reads in, writes out: part r of `in` becomes part (own rank) of rank r's `out`; both are `elements` long.
-// shift: reads x, writes y: x goes to the next rank around the ring of the group, y comes from the one before; `elements` is that of one x.
+// shift: reads x, writes y: x goes to the rank `distance` ahead around the ring of the group, y comes from the one as far before; `elements`
+// is that of one x.
 // reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -489,6 +498,8 @@ struct Collective {
   int64_t elements = 0;
   int root = 0;  // HasRoot(kind): rank within the group
   Reduction reduction = Reduction::kSum;
+  int distance = 1;             // of a shift; less than the group's size
+  bool by_copy_engine = false;  // of a shift in what is modelled: no multiprocessor does it
 };
 
 // Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv: writes x.
@@ -520,7 +531,7 @@ struct Free {
 
 using OpKind =
     std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
-                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, AddBias, NormForward, NormBackward,
+                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward,
                  AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
                  MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward,
                  ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,

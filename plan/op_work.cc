@@ -74,6 +74,7 @@ Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows 
 Bytes BytesOf(const ColumnSum& c) {
   return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
 }
+Bytes BytesOf(const SumParts& s) { return SizeOf(s.dtype) * ((s.parts + 1) * s.elements); }
 Bytes BytesOf(const AddBias& a) { return SizeOf(a.dtype) * (2 * a.rows * a.columns + a.columns); }
 Bytes BytesOf(const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); }
 Bytes BytesOf(const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); }

@@ -46,6 +46,11 @@ Status CheckTensorParallel(const Scenario& scenario) {
     return InvalidInput("{} is {}, expected a multiple of parallel.tensor.size ({}), whose ranks share it",
                         key, value, tensor.size);
   }
+  if (tensor.overlap && !tensor.sequence) {
+    return InvalidInput(
+        "parallel.tensor.overlap is true, expected false without parallel.tensor.sequence: sums of whole "
+        "activations do not go around in parts");
+  }
   if (!tensor.sequence) return Ok();
   const int64_t tokens = scenario.batch.micro * model.seq_len;
   if (tokens % tensor.size != 0) {

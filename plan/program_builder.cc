@@ -37,6 +37,11 @@ bool ProgramBuilder::IsOnHost(const Op& op) const {
 
 OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> reads,
                             std::vector<Slice> writes, std::vector<OpIndex> dependencies, StreamId stream) {
+  for (const auto* slices : {&reads, &writes}) {
+    for (const Slice& slice : *slices) {
+      if (const auto parts = TakeParts(slice); !parts.empty()) WaitBeforeUse(slice, parts.back().op);
+    }
+  }
   if (stream == kComputeStream) {
     dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
     awaited_.clear();
@@ -78,6 +83,18 @@ void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
 
 void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
   if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
+}
+
+void ProgramBuilder::ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start) {
+  coming_[whole.buffer] = std::move(start);
+}
+
+std::vector<ProgramBuilder::Arrival> ProgramBuilder::TakeParts(const Slice& whole) {
+  const auto found = coming_.find(whole.buffer);
+  if (found == coming_.end()) return {};
+  const auto start = std::move(found->second);
+  coming_.erase(found);  // first: what starts them uses it
+  return start();
 }
 
 std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {

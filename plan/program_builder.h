@@ -7,6 +7,7 @@
 //   role.steady = b.Finish();
 #pragma once
 
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -57,6 +58,18 @@ class ProgramBuilder {
   // that is -1.
   void WaitBeforeUse(const Slice& slice, OpIndex op);
 
+  // A part of the rows of what is gathered, and the operator of another stream that it comes with; -1: it is there.
+  struct Arrival {
+    Slice part;
+    OpIndex op = -1;
+  };
+  // `whole` comes in parts, which `start` sends on their way when something first uses it; they come in the order that it returns. What uses
+  // `whole` without asking for its parts waits for the last.
+  void ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start);
+  bool WillComeInParts(const Slice& whole) const { return coming_.contains(whole.buffer); }
+  // Starts them; from now on it is the caller who waits for each. Empty: it is there, or comes at once.
+  std::vector<Arrival> TakeParts(const Slice& whole);
+
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
   void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id); }
   void Free(BufferId id) { AddMemory(windtunnel::Free{}, id); }
@@ -98,6 +111,7 @@ class ProgramBuilder {
   OpIndex last_compute_ = -1;
   std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
   std::unordered_map<BufferId, OpIndex> awaited_by_use_;
+  std::unordered_map<BufferId, std::function<std::vector<Arrival>()>> coming_;
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
   std::vector<std::pair<BufferId, OpIndex>> kept_;

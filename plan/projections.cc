@@ -12,7 +12,8 @@ Slice Projections::Enter(const LayerContext& c, Slice x) const {
   const Linear& first = layers[0];
   const bool in_fp8 = first.is_fp8 && c.types.scales_whole_tensors();
   return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, /*gathers=*/true, Fp8Sum::kOverColumns)
-                : c.GatherTokens(x, first.name, first.is_fp8 ? Neighbor::kElementwise : Neighbor::kProduct);
+         : first.is_fp8 ? c.GatherTokens(x, first.name, Neighbor::kElementwise)
+                        : c.GatherForProducts(x, first.name, /*is_kept=*/true);
 }
 
 // torch.compile makes one conversion of what several layers convert alike.
@@ -28,8 +29,7 @@ Slice Projections::Forward(const LayerContext& c, Slice input, int64_t rows) con
   int64_t columns = 0;
   for (const Linear& layer : layers) columns += layer.out;
   const Slice outputs = c.Activation(layers[0].name, rows * columns);
-  const std::vector<Slice> parts = PartsOf(outputs, rows);
-  for (size_t i = 0; i < layers.size(); ++i) layers[i].AddProduct(c, x, rows, parts[i]);
+  AddProducts(c, x, rows, PartsOf(outputs, rows));
   return outputs;
 }
 
@@ -37,8 +37,22 @@ std::vector<Slice> Projections::ForwardApart(const LayerContext& c, Slice input,
   if (style == Style::kStacked) return {layers[0].Forward(c, input, rows)};
   const Slice x = InputOf(c, input);
   std::vector<Slice> outputs;
-  for (const Linear& layer : layers) outputs.push_back(layer.ForwardProduct(c, x, rows));
+  for (const Linear& layer : layers) outputs.push_back(c.Activation(layer.name, rows * layer.out));
+  AddProducts(c, x, rows, outputs);
   return outputs;
+}
+
+void Projections::AddProducts(const LayerContext& c, Slice x, int64_t rows,
+                              const std::vector<Slice>& outputs) const {
+  if (!c.b.WillComeInParts(x)) {
+    for (size_t i = 0; i < layers.size(); ++i)
+      c.AddProducts({layers[i].ProductOf(c, x, rows, layers[i].bias >= 0, outputs[i])});
+    return;
+  }
+  std::vector<LayerContext::Product> products;  // each part is taken by all, as soon as it is there
+  for (size_t i = 0; i < layers.size(); ++i)
+    products.push_back(layers[i].ProductOf(c, x, rows, layers[i].bias >= 0, outputs[i]));
+  c.AddProducts(products);
 }
 
 Slice Projections::ForwardLayer(const LayerContext& c, int layer, Slice input, int64_t rows) const {

@@ -38,6 +38,7 @@ struct Projections {
  private:
   bool is_fp8() const { return layers[0].is_fp8; }
   Slice InputOf(const LayerContext& c, Slice input) const;
+  void AddProducts(const LayerContext& c, Slice x, int64_t rows, const std::vector<Slice>& outputs) const;
   void AddInputGradient(const LayerContext& c, const Linear& layer, Slice dy, int64_t rows, Slice& dx) const;
 };
 

@@ -19,7 +19,7 @@ std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, c
   const int64_t capacity = buffer.bytes.count() / SizeOf(buffer.dtype).count();
   // Where ranks' slices are equally far apart, those of the first and the last say it for all.
   const int last = slice.per_rank == 0 && slice.shard == 0 ? 0 : axes[slice.axis].size() - 1;
-  const int step = slice.shard == 0 ? std::max(last, 1) : 1;
+  const int step = slice.shard == 0 && slice.cycle == 0 ? std::max(last, 1) : 1;
   for (int rank = 0; rank <= last; rank += step) {
     const auto [first, elements] = Locate(slice, rank);
     if (first < 0 || elements < 0 || first + elements > capacity) {
@@ -115,7 +115,8 @@ std::string_view Name(Phase phase) {
 }
 
 Located Locate(const Slice& slice, int position) {
-  const int64_t place = slice.offset + position * slice.per_rank;
+  const int part = slice.cycle > 0 ? (position + slice.turn) % slice.cycle : position;
+  const int64_t place = slice.offset + part * slice.per_rank;
   if (slice.shard == 0) return {place, slice.elements};
   const int64_t own = position * slice.shard;
   const int64_t begin = std::max(slice.start, own);

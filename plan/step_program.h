@@ -49,12 +49,15 @@ struct Buffer {
 // `axis`, from element offset + r * per_rank on. So one program serves ranks that each work on a shard of their own.
 // With `shard`: what the rank has of a tensor of `elements` elements that lies from element `start` on in a flat one, of which rank r
 // has the elements [r shard, (r + 1) shard), the first of them in the slice's place. That may be a part of the tensor, or nothing.
+// With `cycle`, the size of the group: of rank r, from element offset + ((r + turn) mod cycle) * per_rank on, the part of the rank that is
+// `turn` ahead.
 struct Slice {
   BufferId buffer = -1;
   int64_t offset = 0;
   int64_t elements = 0;
   int64_t per_rank = 0;
   AxisId axis = 0;
+  int16_t turn = 0, cycle = 0;
   int64_t shard = 0;
   int64_t start = 0;
 };

@@ -29,7 +29,9 @@ Json ParallelJson(const ParallelSpec& parallel) {
     json["pipeline"]["virtual_stages"] = parallel.pipeline.virtual_stages;
     json["pipeline"]["balance"] = parallel.pipeline.balance;
   }
-  json["tensor"] = {{"size", parallel.tensor.size}, {"sequence", parallel.tensor.sequence}};
+  json["tensor"] = {{"size", parallel.tensor.size},
+                    {"sequence", parallel.tensor.sequence},
+                    {"overlap", parallel.tensor.overlap}};
   json["context"] = {{"size", parallel.context.size}};
   if (parallel.context.size > 1) json["context"]["kind"] = WordOf(parallel.context.kind);
   json["expert"] = {{"size", parallel.expert.size}};

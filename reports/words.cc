@@ -45,6 +45,11 @@ std::string Dimensions(const ModelSpec& model) {
                      model.heads, model.vocab);
 }
 
+std::string TensorInWords(const TensorParallelSpec& tensor) {
+  if (!tensor.sequence) return "";
+  return tensor.overlap ? "sequence, overlapped" : "sequence";
+}
+
 }  // namespace
 
 std::string ModelInWords(const Plan& plan) {
@@ -57,7 +62,7 @@ std::string ParallelismInWords(const Scenario& scenario) {
   std::string text = Counted(scenario.WorldSize(), "rank");
   AppendAxis(text, "data", parallel.data.size, WordOf(parallel.data.kind));
   AppendAxis(text, "pipeline", parallel.pipeline.size, ScheduleInWords(parallel.pipeline));
-  AppendAxis(text, "tensor", parallel.tensor.size, parallel.tensor.sequence ? "sequence" : "");
+  AppendAxis(text, "tensor", parallel.tensor.size, TensorInWords(parallel.tensor));
   AppendAxis(text, "context", parallel.context.size, WordOf(parallel.context.kind));
   AppendAxis(text, "expert", parallel.expert.size, "");
   return text;

@@ -107,7 +107,7 @@ class Exchange {
       case GroupOperation::kAllToAll:
         return PartOfMemory(op_.in, peer);
       case GroupOperation::kShift:
-        if (peer != (rank_ + 1) % size_) return std::nullopt;
+        if (peer != op_.ShiftsTo(rank_, size_)) return std::nullopt;
         return Message{static_cast<const char*>(op_.in), op_.bytes()};
       case GroupOperation::kBroadcast:
         if (rank_ != op_.peer) return std::nullopt;
@@ -139,7 +139,7 @@ class Exchange {
       case GroupOperation::kAllToAll:
         return PartOfMemory(op_.out, peer);
       case GroupOperation::kShift:
-        if (peer != (rank_ + size_ - 1) % size_) return std::nullopt;
+        if (peer != op_.ShiftsFrom(rank_, size_)) return std::nullopt;
         return Message{static_cast<const char*>(op_.out), op_.bytes()};
       case GroupOperation::kBroadcast:
       case GroupOperation::kReceive:

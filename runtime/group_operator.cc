@@ -168,6 +168,8 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
       return Ok();
     }
     case CollectiveKind::kShift: {
+      if (op.distance < 1 || op.distance >= std::max(size, 2))
+        return Failed("a shift goes {} ranks ahead in a group of {}", op.distance, size);
       WT_ASSIGN_OR_RETURN(op.in, Operand(reads, 0, "x", elements));
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "y", elements));
       return Ok();
@@ -191,7 +193,8 @@ Status Flatten(const OpKind& kind, int rank, GroupOperator& op) {
     op.elements = collective->elements;
     op.peer = HasRoot(collective->kind) ? collective->root : 0;
     op.reduction = collective->reduction;
-    root = static_cast<uint16_t>(op.peer);
+    op.distance = collective->distance;
+    root = static_cast<uint16_t>(collective->kind == CollectiveKind::kShift ? op.distance : op.peer);
     if (op.reduction == Reduction::kMax) root |= Fingerprint::kOfMaximum;
   } else if (const auto* send = std::get_if<Send>(&kind)) {
     op.operation = GroupOperation::kSend;

@@ -39,7 +39,7 @@ struct Fingerprint {
   GroupOperation operation = GroupOperation::kBarrier;  // kSend for both ends of a message
   DType dtype = DType::kFloat32;
   uint16_t root =
-      0;  // HasRoot(kind): the root; send and receive: the sender; with kOfMaximum: maxima instead of sums
+      0;  // HasRoot(kind): the root; send and receive: the sender; shift: the distance; with kOfMaximum: maxima instead of sums
   int64_t elements = 0;
 
   bool operator==(const Fingerprint&) const = default;
@@ -54,7 +54,8 @@ struct GroupOperator {
   DType dtype = DType::kFloat32;
   int64_t elements = 0;  // of the whole message (Collective::elements)
   Reduction reduction = Reduction::kSum;
-  int peer = 0;  // the root where there is one, other end of a send or receive
+  int peer = 0;      // the root where there is one, other end of a send or receive
+  int distance = 1;  // of a shift: x goes to the rank so far ahead
   const void* in = nullptr;
   void* out = nullptr;
   void* scratch = nullptr;
@@ -64,6 +65,9 @@ struct GroupOperator {
 
   int64_t element_bytes() const { return SizeOf(dtype).count(); }
   int64_t bytes() const { return elements * element_bytes(); }
+  // Of a shift: the ranks that `rank` of `size` sends to and receives from.
+  int ShiftsTo(int rank, int size) const { return (rank + distance) % size; }
+  int ShiftsFrom(int rank, int size) const { return (rank + size - distance) % size; }
 };
 
 // Part `index` of `elements` split over `parts` ranks: the first elements % parts parts have one more.

@@ -153,9 +153,9 @@ int MpiCollectives::Start(const GroupOperator& op, MPI_Request* requests) {
       return MPI_Ialltoall(op.in, count / size, type, op.out, count / size, type, communicator, requests);
     case GroupOperation::kShift: {
       const int error =
-          MPI_Irecv(op.out, count, type, (rank + size - 1) % size, kPayloadTag, communicator, &requests[0]);
+          MPI_Irecv(op.out, count, type, op.ShiftsFrom(rank, size), kPayloadTag, communicator, &requests[0]);
       if (error != MPI_SUCCESS) return error;
-      return MPI_Isend(op.in, count, type, (rank + 1) % size, kPayloadTag, communicator, &requests[1]);
+      return MPI_Isend(op.in, count, type, op.ShiftsTo(rank, size), kPayloadTag, communicator, &requests[1]);
     }
     case GroupOperation::kSend:
       return MPI_Isend(op.in, count, type, op.peer, kPayloadTag, communicator, requests);

@@ -297,15 +297,16 @@ Status MeshAllToAll(const GroupOperator& op, BulkChannel& channel) {
 }
 
 Status ShiftAround(const GroupOperator& op, BulkChannel& channel) {
-  const Neighbours ring(channel);
+  const int to = op.ShiftsTo(channel.rank(), channel.size());
+  const int from = op.ShiftsFrom(channel.rank(), channel.size());
   const uint64_t tag = channel.TagOf(op.fingerprint);
   Region& in = channel.RegionOf(op.in, op.bytes());
   Region& out = channel.RegionOf(op.out, op.bytes());
-  channel.PostReceive(out, ring.left, tag, 0, op.bytes());
-  channel.PostSend(in, ring.right, tag, 0, op.bytes());
+  channel.PostReceive(out, from, tag, 0, op.bytes());
+  channel.PostSend(in, to, tag, 0, op.bytes());
   channel.Flush();
-  WT_RETURN_IF_ERROR(channel.WaitReceived(out, ring.left));
-  return channel.WaitSent(in, ring.right);
+  WT_RETURN_IF_ERROR(channel.WaitReceived(out, from));
+  return channel.WaitSent(in, to);
 }
 
 Status SendMessage(const GroupOperator& op, BulkChannel& channel) {

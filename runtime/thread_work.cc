@@ -64,7 +64,7 @@ Status RankWork::Do() {
     case GroupOperation::kBroadcast:
       return Copy(op_.out, Of(op_.peer).out, op_.elements);
     case GroupOperation::kShift:
-      return Copy(op_.out, Of((rank_ + size_ - 1) % size_).in, op_.elements);
+      return Copy(op_.out, Of(op_.ShiftsFrom(rank_, size_)).in, op_.elements);
     case GroupOperation::kReceive:
       return Copy(op_.out, Of(0).in, op_.elements);
     case GroupOperation::kSend:

@@ -275,6 +275,8 @@ void CheckMlpSplits(const Scenario& scenario, Checker& check) {
   }
   check.Expect(!parallel.tensor.sequence, {"parallel.tensor.sequence"},
                "parallel.tensor.sequence is true, expected false for kind: mlp, which has no sequence");
+  check.Expect(!parallel.tensor.overlap, {"parallel.tensor.overlap"},
+               "parallel.tensor.overlap is true, expected false for kind: mlp, which has no sequence");
   check.Expect(parallel.context.size == 1, {"parallel.context.size"},
                "parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
                parallel.context.size);
@@ -298,6 +300,10 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(!parallel.tensor.sequence || Divides(tensor, model.seq_len), {"parallel.tensor.sequence"},
                "parallel.tensor.sequence is true, expected tensor.size ({}) to divide model.seq_len ({})",
                tensor, model.seq_len);
+  check.Expect(
+      !parallel.tensor.overlap || parallel.tensor.sequence, {"parallel.tensor.overlap"},
+      "parallel.tensor.overlap is true, expected false without parallel.tensor.sequence: sums of whole "
+      "activations do not go around in parts");
   check.Expect(Divides(context, model.seq_len), {"parallel.context.size"},
                "parallel.context.size is {}, expected a divisor of model.seq_len ({})", context,
                model.seq_len);

@@ -183,6 +183,9 @@ void Describe(V& v, TensorParallelSpec& tensor) {
   v.Integer("size", tensor.size, kRanks, "ranks that share each layer (default 1)");
   v.Flag("sequence", tensor.sequence,
          "sequence parallelism between the tensor-parallel parts (default false)");
+  v.Flag("overlap", tensor.overlap,
+         "tokens go around the tensor ranks in parts, beside the products that take or make them; with "
+         "sequence (default false)");
 }
 
 template <typename V>

@@ -171,6 +171,8 @@ constexpr Alias kAliases[] = {
     {"tensor_parallel_size", "parallel.tensor.size"},
     {"tensor_model_parallel_size", "parallel.tensor.size"},
     {"sequence_parallel", "parallel.tensor.sequence"},
+    {"tp_comm_overlap", "parallel.tensor.overlap"},
+    {"async_tensor_parallel", "parallel.tensor.overlap"},
     {"pp", "parallel.pipeline.size"},
     {"pipeline_parallel_size", "parallel.pipeline.size"},
     {"pipeline_model_parallel_size", "parallel.pipeline.size"},

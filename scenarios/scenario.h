@@ -146,6 +146,7 @@ struct PipelineSpec {
 struct TensorParallelSpec {
   int64_t size = 1;
   bool sequence = false;
+  bool overlap = false;
   bool operator==(const TensorParallelSpec&) const = default;
 };
 

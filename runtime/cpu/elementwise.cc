@@ -33,6 +33,25 @@ WT_CPU_KERNEL void AddColumnSums(int64_t rows, int64_t n, const T* in, float* ou
   }
 }
 
+// A piece of all parts at a time, so that its sums stay in the cache.
+template <typename T>
+WT_CPU_KERNEL void AddParts(int64_t parts, int64_t n, const T* in, T* out) {
+  constexpr int64_t kPiece = 2048;
+  float sums[kPiece];
+  for (int64_t begin = 0; begin < n; begin += kPiece) {
+    const int64_t count = std::min(kPiece, n - begin);
+    std::fill_n(sums, count, 0.0F);
+    for (int64_t part = 0; part < parts; ++part) {
+      const T* x = in + part * n + begin;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) sums[j] += ToFloat(x[j]);
+    }
+    T* y = out + begin;
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) y[j] = FromFloat<T>(sums[j]);
+  }
+}
+
 template <typename T>
 WT_CPU_KERNEL void AddToRows(int64_t rows, int64_t n, const T* bias, T* y) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -58,6 +77,15 @@ Status Run(Scratch& scratch, const ColumnSum& op, const Operands& operands) {
     sums.Start(op.accumulate);
     AddColumnSums(op.rows, op.columns, operands.In<T>(0, op.rows * op.columns), sums.data());
     sums.Store();
+  });
+  return Ok();
+}
+
+Status Run(const SumParts& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    AddParts(op.parts, op.elements, operands.In<T>(0, op.parts * op.elements),
+             operands.Out<T>(0, op.elements));
   });
   return Ok();
 }

@@ -1,4 +1,4 @@
-// Copies, scale, fill, adding a bias to rows, and the sum over rows that is its gradient (operands: plan/op.h).
+// Copies, scale, fill, adding a bias to rows, the sum over rows that is its gradient, and sums of parts (operands: plan/op.h).
 #pragma once
 
 #include "base/result.h"
@@ -9,6 +9,7 @@
 namespace windtunnel::cpu {
 
 Status Run(Scratch& scratch, const ColumnSum& op, const Operands& operands);
+Status Run(const SumParts& op, const Operands& operands);
 Status Run(const AddBias& op, const Operands& operands);
 Status Run(const CopyTensors& op, const Operands& operands);
 Status Run(const Copy& op, const Operands& operands);

@@ -60,7 +60,7 @@ class Issue {
       case GroupOperation::kReceive:
         return api_.receive(op_.out, count, type(), op_.peer, communicator_, stream_);
       case GroupOperation::kShift:
-        return Exchange((rank_ + 1) % size_, op_.in, (rank_ + size_ - 1) % size_, op_.out);
+        return Exchange(op_.ShiftsTo(rank_, size_), op_.in, op_.ShiftsFrom(rank_, size_), op_.out);
       case GroupOperation::kAllToAll:
         return Grouped([&](int peer) {
           const ncclResult_t sent = Send(peer, In(peer), op_.elements / size_);

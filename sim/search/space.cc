@@ -292,6 +292,7 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   CompleteSharding(base.parallel.data, c, parallel.data);
   parallel.tensor.size = c.tensor;
   parallel.tensor.sequence = c.sequence;
+  parallel.tensor.overlap = base.parallel.tensor.overlap && c.sequence;
   parallel.context.size = c.context;
   parallel.expert.size = c.expert;
   parallel.pipeline.size = c.pipeline;

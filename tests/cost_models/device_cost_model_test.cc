@@ -37,6 +37,20 @@ TEST(KernelRoofline, OneTileTooManyTakesMore) {
   EXPECT_LE(too_many, 451.5 + 3.1);
 }
 
+// Four products of 13 x 9 tiles at once are 468 of them in five waves instead of twice four; products that fill their waves gain nothing.
+TEST(KernelRoofline, ProductsThatRunAtOnceShareWaves) {
+  Gemm g{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16};
+  const double one_wave = MicrosecondsOf(g);
+  g.streams = 2;
+  EXPECT_NEAR(MicrosecondsOf(g), one_wave, 0.1);
+  g.m = 3073;
+  g.streams = 1;
+  const double alone = MicrosecondsOf(g);
+  g.streams = 4;
+  EXPECT_LT(MicrosecondsOf(g), alone);
+  EXPECT_LE(MicrosecondsOf(g), 225.7 * 5 / 4 + 3.1);
+}
+
 // 64 x 64 with k = 65,536: one tile of 64 x 64 has one multiprocessor; 8 parts of k have 8, and their sums are added.
 TEST(KernelRoofline, LongSumsAreSplit) {
   const double whole = 2.0 * 64 * 64 * (65'536 + 128) / (0.615 / 0.762 * 0.836 * 312e6 / 108);

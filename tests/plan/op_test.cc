@@ -20,6 +20,10 @@ TEST(CostKey, NamesTheKindTheTypeAndTheShape) {
             "all_reduce fp32 bytes=1024");
   EXPECT_EQ(CostKey(AddBias{.rows = 8, .columns = 4, .dtype = DType::kBFloat16}),
             "add_bias rows=8 columns=4 bf16");
+  EXPECT_EQ(CostKey(Gemm{.m = 512, .n = 768, .k = 256, .streams = 3}),
+            "gemm fp32 nn m=512 n=768 k=256 streams=3");
+  EXPECT_EQ(CostKey(SumParts{.parts = 4, .elements = 10, .dtype = DType::kBFloat16}),
+            "sum_parts bf16 parts=4 n=10");
   EXPECT_EQ(CostKey(VocabParallelMaximum{.rows = 8, .vocab = 4}),
             "vocab_parallel_maximum fp32 rows=8 vocab=4");
   EXPECT_EQ(CostKey(VocabParallelSums{.rows = 8, .vocab = 4}), "vocab_parallel_sums fp32 rows=8 vocab=4");

@@ -88,6 +88,25 @@ INSTANTIATE_TEST_SUITE_P(
                                       s.parallel.tensor = {.size = 2, .sequence = true};
                                       s.optimizer.clip_norm = 1;
                                     })},
+        Case{"TensorOverlapped", With(TinyGpt(2),
+                                      [](Scenario& s) {
+                                        s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
+                                        s.recompute = Recompute::kFull;
+                                      })},
+        Case{"TensorOverlappedOfPyTorch", With(TinyLlama(2), kFsdp,
+                                               [](Scenario& s) {
+                                                 s.parallel.tensor = {
+                                                     .size = 2, .sequence = true, .overlap = true};
+                                                 s.framework = Framework::kPytorchCompile;
+                                               })},
+        Case{"TensorOverlappedOfHalfBackwards", With(TinyLlama(2),
+                                                     [](Scenario& s) {
+                                                       s.parallel.tensor = {
+                                                           .size = 2, .sequence = true, .overlap = true};
+                                                       s.parallel.pipeline.size = 2;
+                                                       s.parallel.pipeline.schedule = "zb_h1";
+                                                       s.batch.accumulate = 4;
+                                                     })},
         Case{"TensorAndOffloadedParameters", Offloading(kFsdp, Offload::kParam,
                                                         [](Scenario& s) {
                                                           s.parallel.tensor = {.size = 2, .sequence = true};

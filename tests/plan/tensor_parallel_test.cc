@@ -153,6 +153,110 @@ TEST(TensorParallel, TheWeightsGradientIsComputedWhileTheInputsIsSummed) {
   }
 }
 
+// Of four ranks: inputs of layers come in three shifts, sums of products go in three, forward; backward gathers output gradients so, and sums
+// input gradients and gathers inputs for weights at once, behind other products.
+TEST(TensorParallel, TokensGoAroundInParts) {
+  Scenario s = Tensor(TinyGpt(), 4, true);
+  s.model.heads = s.model.kv_heads = 4;
+  s.parallel.tensor.overlap = true;
+  const Plan plan = *CompilePlan(s);
+  const auto of_layer = [&](Phase phase) {
+    Counts counts;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      const auto* collective = std::get_if<Collective>(&op.kind);
+      if (collective == nullptr || op.layer != 0 || op.phase != phase) continue;
+      EXPECT_EQ(collective->elements, collective->kind == CollectiveKind::kShift ? kX / 4 : kX) << op.name;
+      ++counts[collective->kind];
+    }
+    return counts;
+  };
+  EXPECT_EQ(of_layer(Phase::kForward), (Counts{{CollectiveKind::kShift, 4 * 3}}));
+  EXPECT_EQ(of_layer(Phase::kBackward),
+            (Counts{{CollectiveKind::kShift, 2 * 3}, {kAllGather, 2}, {kReduceScatter, 2}}));
+}
+
+// The operators of `name`, in order, that `is_kind` says.
+std::vector<OpIndex> FindAll(const Program& program, const std::string& name, auto is_kind) {
+  std::vector<OpIndex> found;
+  for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
+    if (program.ops[i].name == name && is_kind(program.ops[i].kind)) found.push_back(i);
+  }
+  return found;
+}
+
+TEST(TensorParallel, AProductOfAPartWaitsForThatPartAlone) {
+  Scenario s = Tensor(TinyGpt(), 4, true);
+  s.model.heads = s.model.kv_heads = 4;
+  s.parallel.tensor.overlap = true;
+  const Plan plan = *CompilePlan(s);
+  const Program& program = plan.roles[0].steady;
+  const std::string up = "blocks.0.mlp.up", down = "blocks.0.mlp.down";
+  for (const auto& [product, message] : {std::pair{up, up}, {down + ".input", down + ".dy"}}) {
+    const std::vector<OpIndex> products = FindAll(program, product, IsGemm);
+    ASSERT_EQ(products.size(), 4u) << product;
+    for (int step = 0; step < 4; ++step) {
+      const auto& gemm = std::get<Gemm>(program.ops[products[step]].kind);
+      EXPECT_EQ(gemm.m, kTokens / 4);
+      for (int other = 1; other < 4; ++other) {
+        const OpIndex shift =
+            Find(program, message + "." + std::to_string(other), Is(CollectiveKind::kShift));
+        EXPECT_EQ(WaitsFor(program, products[step], shift), step == other) << product << step << other;
+      }
+      // The part that it takes is that of the rank `step` before, and so is the part that it makes.
+      const Slice& y = program.ops[products[step]].writes[0];
+      for (int rank = 0; rank < 4; ++rank)
+        EXPECT_EQ(Locate(y, rank).first, (rank + 4 - step) % 4 * y.elements);
+    }
+  }
+  // A part goes to its rank while the next is made; last is the own one, and the sum of all.
+  const std::vector<OpIndex> products = FindAll(program, down, IsGemm);
+  ASSERT_EQ(products.size(), 4u);
+  const OpIndex sum =
+      Find(program, down + ".sum", [](const OpKind& kind) { return std::holds_alternative<SumParts>(kind); });
+  for (int step = 0; step < 4; ++step) {
+    const Slice& x = program.ops[products[step]].reads[0];
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(Locate(x, rank).first, (rank + step + 1) % 4 * x.elements);
+    if (step == 3) break;
+    const OpIndex shift = Find(program, down + "." + std::to_string(step + 1), Is(CollectiveKind::kShift));
+    EXPECT_EQ(std::get<Collective>(program.ops[shift].kind).distance, step + 1);
+    EXPECT_LT(products[step], shift);
+    EXPECT_LT(shift, products[step + 1]);
+    EXPECT_FALSE(WaitsFor(program, products[step + 1], shift));
+  }
+  EXPECT_TRUE(WaitsFor(program, sum, Find(program, down + ".3", Is(CollectiveKind::kShift))));
+}
+
+// Queries, keys and values each take a part when it is there; backward's weights take all of them.
+TEST(TensorParallel, ModulesTakeEachPartTogether) {
+  Scenario s = Tensor(TinyLlama(), 2, true);
+  s.framework = Framework::kPytorch;
+  s.parallel.tensor.overlap = true;
+  const Plan plan = *CompilePlan(s);
+  const Program& program = plan.roles[0].steady;
+  std::vector<OpIndex> order;
+  for (const char* name : {"blocks.0.attn.q", "blocks.0.attn.k", "blocks.0.attn.v"}) {
+    const auto products = FindAll(program, name, IsGemm);
+    ASSERT_EQ(products.size(), 2u) << name;
+    order.insert(order.end(), products.begin(), products.end());
+  }
+  EXPECT_LT(order[4], order[1]) << "all of the first part, then all of the second";
+}
+
+TEST(TensorParallel, ProductsInPartsAreTheSameWork) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatronCore}) {
+    const auto flops = [&](bool overlap) {
+      Scenario s = Tensor(TinyLlama(), 2, true);
+      s.framework = framework;
+      s.parallel.tensor.overlap = overlap;
+      double sum = 0;
+      for (const Op& op : CompilePlan(s)->roles[0].steady.ops)
+        if (const auto* gemm = std::get_if<Gemm>(&op.kind)) sum += 2.0 * gemm->m * gemm->n * gemm->k;
+      return sum;
+    };
+    EXPECT_EQ(flops(true), flops(false));
+  }
+}
+
 // ---- parts
 
 TEST(TensorParallel, NormsWorkOnOwnTokensWithSequenceOnly) {
@@ -326,6 +430,12 @@ TEST(TensorParallel, RefusesWhatDoesNotDivideByItsKey) {
   ExpectRefused(s, "parallel.tensor.size");
   s = Tensor(TinyMlp(), 2, true);
   ExpectRefused(s, "parallel.tensor.sequence");
+}
+
+TEST(TensorParallel, RefusesToOverlapSumsOfWholeActivations) {
+  Scenario s = Tensor(TinyGpt(), 2, false);
+  s.parallel.tensor.overlap = true;
+  ExpectRefused(s, "parallel.tensor.overlap");
 }
 
 TEST(TensorParallel, RefusesTokensThatDoNotDivideWithSequenceOnly) {

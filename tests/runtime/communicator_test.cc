@@ -156,6 +156,16 @@ void AllToAllTransposesParts(Communicator& group, int64_t all) {
     ASSERT_EQ(out[i], Value(static_cast<int>(i / part), group.rank() * part + i % part)) << i;
 }
 
+void ShiftsGoAsFarAheadAsTheySay(Communicator& group, int64_t elements) {
+  for (int distance = 1; distance < std::max(group.size(), 2); ++distance) {
+    std::vector<float> in = Values(group.rank(), elements), out(static_cast<size_t>(elements));
+    const Collective shift{
+        .kind = CollectiveKind::kShift, .dtype = DType::kFloat32, .elements = elements, .distance = distance};
+    EXPECT_OK(RunCollective(group, shift, Ref(in), Ref(out)));
+    EXPECT_EQ(out, Values((group.rank() + group.size() - distance) % group.size(), elements)) << distance;
+  }
+}
+
 void MessagesGoAroundTheRing(Communicator& group, int64_t elements) {
   if (group.size() == 1) return;  // a rank cannot send to itself
   const int right = (group.rank() + 1) % group.size(),
@@ -197,6 +207,7 @@ constexpr Claim kClaims[] = {
     CLAIM(ReduceScatterWorksInPlaceAndLeavesThePeersParts, kNothing),
     CLAIM(BroadcastReachesAllFromAnyRoot, kNothing),
     CLAIM(AllToAllTransposesParts, kNothing),
+    CLAIM(ShiftsGoAsFarAheadAsTheySay, kNothing),
     CLAIM(MessagesGoAroundTheRing, kNothing),
     CLAIM(ReduceSumsOnTheRootAloneAndLeavesTheInput, kRoot),
     CLAIM(ReduceWorksInPlace, kRoot),

@@ -178,7 +178,7 @@ class TensorPeakMemory : public testing::TestWithParam<std::tuple<Strategy, Reco
 
 TEST_P(TensorPeakMemory, IsPredictedToTheByteOnEveryRank) {
   const auto& [strategy, recompute] = GetParam();
-  for (bool sequence : {false, true}) {
+  for (const auto& [sequence, overlap] : {std::pair{false, false}, {true, false}, {true, true}}) {
     for (const Scenario& model : {TinyGpt(strategy.ranks), TinyLlama(strategy.ranks)}) {
       Scenario s = model;
       s.model.hidden = 64;
@@ -186,11 +186,11 @@ TEST_P(TensorPeakMemory, IsPredictedToTheByteOnEveryRank) {
       s.model.seq_len = 64;
       s.parallel.data = strategy.data;
       s.parallel.data.size = strategy.ranks;
-      s.parallel.tensor = {.size = 2, .sequence = sequence};
+      s.parallel.tensor = {.size = 2, .sequence = sequence, .overlap = overlap};
       s.cluster.devices_per_node = s.WorldSize();
       s.recompute = recompute;
       s.optimizer.clip_norm = 1.0;
-      SCOPED_TRACE(fmt::format("{}, sequence {}", s.name, sequence));
+      SCOPED_TRACE(fmt::format("{}, sequence {}, overlap {}", s.name, sequence, overlap));
       ExpectExactPeaks(*CompilePlan(s));
     }
   }

@@ -93,6 +93,11 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"SelectiveOpSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kSelectiveOp)}),
     NameOf);
 
+Scenario Overlapped(Scenario s) {
+  s.parallel.tensor.overlap = true;
+  return s;
+}
+
 constexpr auto kDdp = DataParallelKind::kDdp, kZero1 = DataParallelKind::kZero1,
                kZero2 = DataParallelKind::kZero2, kFsdp = DataParallelKind::kFsdp;
 
@@ -113,6 +118,28 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Fsdp2SequenceOfPyTorch", OfPyTorch(With(Tensor(TiedGpt(2), 2, true), kFsdp))},
         ParityCase{"Fsdp2SequenceRecomputed",
                    Recomputed(With(Tensor(TinyLlama(2), 2, true), kFsdp), Recompute::kFull)}),
+    NameOf);
+
+// Tokens go around in parts.
+INSTANTIATE_TEST_SUITE_P(
+    WithOverlap, TensorParity,
+    testing::Values(
+        ParityCase{"Gpt", Overlapped(Tensor(TiedGpt(), 2, true))},
+        ParityCase{"Gpt4Clipped", Clipped(FourHeads(Overlapped(Tensor(TiedGpt(), 4, true))))},
+        ParityCase{"Llama4Accumulated",
+                   Accumulated(WithKeyHeads(Overlapped(Tensor(TinyLlama(), 4, true)), 4))},
+        ParityCase{"Gpt4OfPyTorch", OfPyTorch(FourHeads(Overlapped(Tensor(TiedGpt(), 4, true))))},
+        ParityCase{"LlamaRecomputed", Recomputed(Overlapped(Tensor(TinyLlama(), 2, true)), Recompute::kFull)},
+        ParityCase{"GptSelectiveOp",
+                   Recomputed(Overlapped(Tensor(TiedGpt(), 2, true)), Recompute::kSelectiveOp)},
+        ParityCase{"GptSelectiveOpOfPyTorch",
+                   OfPyTorch(Recomputed(Overlapped(Tensor(TiedGpt(), 2, true)), Recompute::kSelectiveOp))},
+        ParityCase{"DdpClipped", Clipped(With(Overlapped(Tensor(TiedGpt(2), 2, true)), kDdp))},
+        ParityCase{"Zero1Accumulated", Accumulated(With(Overlapped(Tensor(TinyLlama(2), 2, true)), kZero1))},
+        ParityCase{"Fsdp2Clipped", Clipped(With(Overlapped(Tensor(TiedGpt(2), 2, true)), kFsdp))},
+        ParityCase{"ZeroBubble", Staged(Overlapped(Tensor(TinyLlama(), 2, true)), "zb_h1", 4)},
+        ParityCase{"StagesWithShards",
+                   Clipped(With(Staged(Overlapped(Tensor(TiedGpt(2), 2, true)), "1f1b", 4), kZero1))}),
     NameOf);
 
 Scenario Mlp(std::vector<int64_t> widths, int64_t tensor, int64_t data = 1) {
@@ -171,8 +198,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A sum over ranks is rounded where one device's is not: losses differ by bf16's 8 bits, and training goes on.
 TEST(TensorParallelBf16, TrainsAlongOneDevice) {
-  for (bool sequence : {false, true}) {
+  for (const auto& [sequence, overlap] : {std::pair{false, false}, {true, false}, {true, true}}) {
     Scenario s = Tensor(TinyLlama(), 2, sequence);
+    s.parallel.tensor.overlap = overlap;
     s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kFp32};
     s.optimizer = {.kind = OptimizerKind::kAdamW, .lr = 1e-3, .weight_decay = 0.01, .clip_norm = 1.0};
     const Trained ranks = Train(*CompilePlan(s), kParitySteps);

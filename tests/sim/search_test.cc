@@ -66,6 +66,20 @@ TEST(SearchSpace, WhatHasNoEffectCountsOnce) {
   EXPECT_EQ(EnumerateSpace(s).value().legal.size(), 3u);  // one device has nothing to overlap
 }
 
+// What is not split by tokens has nothing that goes around.
+TEST(SearchSpace, TensorRanksOverlapWhereTheySplitTokens) {
+  Scenario s = OnEightDevices();
+  s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
+  s.search->sequence = {true, false};
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_EQ(space.legal.size(), 2u);
+  for (const Configuration& c : space.legal) {
+    const Scenario scenario = ScenarioOf(s, c);
+    EXPECT_EQ(scenario.parallel.tensor.overlap, c.sequence);
+    EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
+  }
+}
+
 TEST(SearchSpace, AScenarioWithoutRangesIsRefused) {
   const auto space = EnumerateSpace(TinyGpt());
   ASSERT_FALSE(space);

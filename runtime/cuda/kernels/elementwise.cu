@@ -61,6 +61,29 @@ struct FillKernel {
   }
 };
 
+template <typename T>
+struct SumPartsKernel {
+  static constexpr int kThreads = 256, kWidth = kVector<T>;
+  int64_t parts, n;
+  bool aligned;
+  const T* in;
+  T* out;
+
+  WT_DEVICE void operator()() const {
+    ForEachPiece<kWidth>(n, aligned, FirstIndex<kThreads>(), IndexStride<kThreads>(),
+                         [&](auto width, int64_t i) {
+                           constexpr int kPiece = decltype(width)::value;
+                           Pack<float, kPiece> sum = Load<kPiece>(in + i);
+                           for (int64_t part = 1; part < parts; ++part) {
+                             const Pack<float, kPiece> x = Load<kPiece>(in + part * n + i);
+                             WT_UNROLL
+                             for (int j = 0; j < kPiece; ++j) sum.at[j] += x.at[j];
+                           }
+                           Store(out + i, sum);
+                         });
+  }
+};
+
 // A thread has the same columns of all its rows, so the bias is read once.
 template <typename T>
 struct AddBiasKernel {
@@ -186,6 +209,18 @@ void Run(Queue& queue, const Fill& op, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     return FillWith(queue, op.elements, op.value, operands.Out<T>(0, op.elements));
+  });
+}
+
+void Run(Queue& queue, const SumParts& op, const Operands& operands) {
+  return WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    using Kernel = SumPartsKernel<T>;
+    const T* in = operands.In<T>(0, op.parts * op.elements);
+    T* out = operands.Out<T>(0, op.elements);
+    const bool aligned = Aligned(in, out) && op.elements % Kernel::kWidth == 0;
+    return queue.Launch(Kernel{op.parts, op.elements, aligned, in, out},
+                        {queue.BlocksFor(op.elements, Kernel::kThreads * Kernel::kWidth)});
   });
 }
 

@@ -1,4 +1,4 @@
-// Copies between types, scaling, filling, adding a bias to rows and the sum over rows that is its gradient (operands: plan/op.h).
+// Copies between types, scaling, filling, adding a bias to rows, the sum over rows that is its gradient, and sums of parts (operands: plan/op.h).
 #pragma once
 
 #include "plan/op.h"
@@ -9,6 +9,7 @@ namespace windtunnel::WT_KERNELS {
 void Run(Queue& queue, const Copy& op, const Operands& operands);
 void Run(Queue& queue, const Scale& op, const Operands& operands);
 void Run(Queue& queue, const Fill& op, const Operands& operands);
+void Run(Queue& queue, const SumParts& op, const Operands& operands);
 void Run(Queue& queue, const AddBias& op, const Operands& operands);
 void Run(Queue& queue, const ColumnSum& op, const Operands& operands);
 

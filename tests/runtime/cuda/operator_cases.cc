@@ -49,6 +49,8 @@ void AddElementwise(Cases& c) {
       c.Add("copy accumulating", Copy{n, c.dtype, to, 0.3, true}).Read(c.dtype, n).Update(to, n);
       c.Add("copy off 16 bytes", Copy{n, c.dtype, to, 0.3}).Read(c.dtype, n).Write(to, n).offset = 1;
     }
+    for (const int64_t parts : {int64_t{1}, int64_t{3}, int64_t{8}})
+      c.Add("sum of parts", SumParts{parts, n, c.dtype}).Read(c.dtype, parts * n).Write(c.dtype, n);
     c.Add("scale", Scale{n, 0.7, c.dtype}).Read(c.dtype, n).WriteToRead(0);
     c.Add("fill", Fill{n, 1.5, c.dtype}).Write(c.dtype, n);
     c.Add("fill with zero", Fill{n, 0.0, c.dtype}).Write(c.dtype, n);

@@ -141,8 +141,12 @@ TEST_P(Nccl, AllToAllAndShiftExchange) {
       expected.insert(expected.end(), part.begin(), part.end());
     }
     EXPECT_EQ(y, expected);
-    EXPECT_OK(RunOne(group, Collective{CollectiveKind::kShift, DType::kFloat32, even}, {Ref(x)}, {Ref(y)}));
-    EXPECT_EQ(y, Values((group.rank() + group.size() - 1) % group.size(), 0, even));
+    for (int distance = 1; distance < std::max(group.size(), 2); ++distance) {
+      const Collective shift{
+          .kind = CollectiveKind::kShift, .dtype = DType::kFloat32, .elements = even, .distance = distance};
+      EXPECT_OK(RunOne(group, shift, {Ref(x)}, {Ref(y)}));
+      EXPECT_EQ(y, Values((group.rank() + group.size() - distance) % group.size(), 0, even));
+    }
   });
 }
 
