@@ -24,7 +24,8 @@ struct Costs {
       false;  // the fingerprint and the libraries are those in use, so that measurements may be added
   bool cached = false;            // from this machine's cache
   bool of_this_scenario = false;  // the cache's snapshot for the scenario asked for
-  std::optional<double> drift;    // CostDrift from when they were measured until now, where it was measured
+  // CostDrift from when they were measured until now, where it was measured.
+  std::optional<double> drift = {};
 };
 
 // Errors: InvalidInput when a named profile is missing or malformed.

@@ -20,11 +20,12 @@ constexpr std::array<OperatorGroup, 12> kGroups = {{{"gemm", "#4c78a8"},
                                                     {"barrier", "#ffbfb5"},
                                                     {"other", "#d8d8d8"}}};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kServes = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kServes = {
     {{"bias_gradient", "gemm"},
      {"rope", "attention"},
      {"scale", "copy"},
      {"fill", "copy"},
+     {"sum_parts", "copy"},
      {"gradient_norm", "optimizer"},
      {"unscale", "optimizer"},
      {"loss_scale", "optimizer"},
