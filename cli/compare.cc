@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/nodes.h"
@@ -38,7 +39,9 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const Live
     if (are_true) return costs;
   }
   if (costs.cached) {
+    const std::optional<double> drift = costs.drift;
     WT_ASSIGN_OR_RETURN(costs, CachedCosts(plan.scenario.cluster.device));
+    costs.drift = drift;
   }
   if (!costs.of_this_machine)
     return InvalidInput(

@@ -52,11 +52,16 @@ Status CheckTensorParallel(const Scenario& scenario) {
         "activations do not go around in parts");
   }
   if (!tensor.sequence) return Ok();
-  const int64_t tokens = scenario.batch.micro * model.seq_len;
+  constexpr int64_t kMostParts = 1024;
+  if (tensor.overlap && tensor.size > kMostParts) {
+    return InvalidInput("parallel.tensor.overlap is true, expected false for more than {} tensor ranks ({})",
+                        kMostParts, tensor.size);
+  }
+  const int64_t tokens = scenario.batch.micro * model.seq_len / scenario.parallel.context.size;
   if (tokens % tensor.size != 0) {
     return InvalidInput(
-        "parallel.tensor.sequence is true, expected parallel.tensor.size ({}) to divide the tokens of a "
-        "micro-batch (batch.micro x model.seq_len: {})",
+        "parallel.tensor.sequence is true, expected parallel.tensor.size ({}) to divide a rank's tokens of a "
+        "micro-batch (batch.micro x model.seq_len / parallel.context.size: {})",
         tensor.size, tokens);
   }
   return Ok();

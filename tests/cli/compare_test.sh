@@ -43,8 +43,9 @@ for path in sys.argv[1:]:
         kernel["time_s"] = {"p10": times[3], "p50": times[5], "p90": times[7], "quantiles": times}
     json.dump(profile, open(path, "w"))
 SLOWER
-"$windtunnel" compare "$work/tiny.yaml" --set tolerance.step_time=1000 > /dev/null 2> "$work/notes.txt" || fail "compare: exit status $?"
+"$windtunnel" compare "$work/tiny.yaml" --set tolerance.step_time=1000 --json "$work/drift.json" > /dev/null 2> "$work/notes.txt" || fail "compare: exit status $?"
 grep -q 'operators take .* % less now: measuring them again' "$work/notes.txt" || fail "drift was not noticed: $(cat "$work/notes.txt")"
+grep -q '"cost_drift": -0.9' "$work/drift.json" || fail "the result does not say how far costs had moved"
 "$windtunnel" predict "$work/tiny.yaml" --json - > "$work/predict.json" || fail "predict"
 python3 - "$work/compare.json" "$work/predict.json" << 'ALIKE' || fail "costs were not measured again"
 import json, sys

@@ -445,6 +445,14 @@ TEST(TensorParallel, RefusesTokensThatDoNotDivideWithSequenceOnly) {
   ExpectRefused(s, "parallel.tensor.sequence");
   s.parallel.tensor.sequence = false;
   EXPECT_TRUE(CompilePlan(s));
+  // 24 tokens, of which context ranks have 6 each.
+  s = Tensor(TinyLlama(), 4, true);
+  s.model.heads = s.model.kv_heads = 4;
+  s.model.attention = AttentionKind::kFlash;
+  s.model.seq_len = 12;
+  s.batch.micro = 1;
+  s.parallel.context.size = 2;
+  ExpectRefused(s, "parallel.tensor.sequence");
 }
 
 }  // namespace
