@@ -13,18 +13,18 @@ namespace {
 
 constexpr double kLargestDrift = 0.03;  // costs that have moved by more are measured again
 
-// Whether the machine is as fast as when the cached `costs` were measured. Fills in their drift.
+// Whether the machine is as fast as when the cached `costs` were measured. Fills in their check.
 Result<bool> AreStillTrue(Costs& costs, const Plan& plan, const LiveOptions& live, Progress& progress) {
   if (live.nodes != nullptr && !live.nodes->shares_clock()) return true;  // nothing can be measured there
-  auto drift = CheckCosts(plan, live, costs.profile);
+  const auto drift = CheckCosts(plan, live, costs.profile);
   progress.Clear();
-  WT_ASSIGN_OR_RETURN(costs.drift, drift);
-  if (std::abs(*costs.drift) <= kLargestDrift) return true;
-  live.note(
-      fmt::format("{}: the costs measured on {} are no longer true, operators take {:.0f} % {} now: "
-                  "measuring them again",
-                  plan.scenario.name, costs.profile.created, 100 * std::abs(*costs.drift),
-                  *costs.drift > 0 ? "longer" : "less"));
+  if (!drift) return tl::unexpected(drift.error());
+  costs.check = CostCheck{*drift, std::abs(*drift) > kLargestDrift};
+  if (!costs.check->measured_again) return true;
+  live.note(fmt::format(
+      "{}: the costs measured on {} are no longer true, operators take {:.0f} % {} now: "
+      "measuring them again",
+      plan.scenario.name, costs.profile.created, 100 * std::abs(*drift), *drift > 0 ? "longer" : "less"));
   return false;
 }
 
@@ -39,9 +39,9 @@ Result<Costs> CompleteCosts(const Options& options, const Plan& plan, const Live
     if (are_true) return costs;
   }
   if (costs.cached) {
-    const std::optional<double> drift = costs.drift;
+    const std::optional<CostCheck> check = costs.check;
     WT_ASSIGN_OR_RETURN(costs, CachedCosts(plan.scenario.cluster.device));
-    costs.drift = drift;
+    costs.check = check;
   }
   if (!costs.of_this_machine)
     return InvalidInput(
@@ -86,7 +86,7 @@ Result<Outcome> CompareOne(const Options& options, Plan plan, NodeGroup* nodes) 
   Outcome outcome;
   outcome.plan = std::move(plan);
   outcome.profile = costs.profile;
-  outcome.cost_drift = costs.drift;
+  outcome.cost_check = costs.check;
   outcome.prediction = prediction;
   outcome.measurement = std::move(measurement);
   outcome.prediction_wall = Seconds(std::chrono::duration<double>(predicted - begin).count());

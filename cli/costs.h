@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "cli/options.h"
+#include "cost_models/cost_drift.h"
 #include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "sim/predict.h"
@@ -22,10 +23,9 @@ struct Costs {
   std::string path;  // where it is kept: new measurements are saved there
   bool of_this_machine =
       false;  // the fingerprint and the libraries are those in use, so that measurements may be added
-  bool cached = false;            // from this machine's cache
-  bool of_this_scenario = false;  // the cache's snapshot for the scenario asked for
-  // CostDrift from when they were measured until now, where it was measured.
-  std::optional<double> drift = {};
+  bool cached = false;                  // from this machine's cache
+  bool of_this_scenario = false;        // the cache's snapshot for the scenario asked for
+  std::optional<CostCheck> check = {};  // where they, or those that they took the place of, were checked
 };
 
 // Errors: InvalidInput when a named profile is missing or malformed.

@@ -12,4 +12,10 @@ namespace windtunnel {
 // so this is how far the costs have moved, not the step. Errors: InvalidInput naming an operator of which either has no cost.
 Result<double> CostDrift(const Profile& then, const Profile& now, const Plan& plan);
 
+// What became of costs that had been kept.
+struct CostCheck {
+  double drift = 0;  // CostDrift from then until now
+  bool measured_again = false;
+};
+
 }  // namespace windtunnel

@@ -31,7 +31,7 @@ class CollectiveStream {
                     std::vector<OpIndex> after);
   OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
                         std::vector<OpIndex> after);
-  // `in` and `out` have a part for each rank; x goes to the rank that is `distance` ahead around the ring, y comes from the one before.
+  // `in` and `out` have a part for each rank; x goes to the rank that is `distance` ahead around the ring, y comes from the one as far before.
   OpIndex AllToAll(ProgramBuilder& b, Slice in, Slice out, std::string name, std::vector<OpIndex> after);
   OpIndex Shift(ProgramBuilder& b, Slice x, Slice y, std::string name, std::vector<OpIndex> after,
                 ShiftWay way = {});

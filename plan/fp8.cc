@@ -8,33 +8,33 @@ namespace windtunnel {
 
 using Neighbor = LayerContext::Neighbor;
 
-Slice Fp8Factors::OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks) const {
-  const bool splits = gathers && c_.tensor.splits_tokens(), over_columns = sum == Fp8Sum::kOverColumns;
-  if (c_.b.role().buffers[x.buffer].dtype == DType::kFloat8) {
-    if (splits && over_columns) x = c_.GatherForProducts(x, name_, /*is_kept=*/true);
-    else if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
-    return over_columns ? x : Transposed(x, columns, name_);
-  }
+Slice Fp8Factors::OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum sum,
+                           bool sums_over_ranks) const {
+  const bool splits = gathering != Gathering::kNone && c_.tensor.splits_tokens();
+  const bool is_factor = c_.TypeOf(x) == DType::kFloat8;
   const CastOptions options{.sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_};
-  if (!splits || !c_.types.scales_whole_tensors()) {
+  if (!is_factor && (!splits || !c_.types.scales_whole_tensors())) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
     return Cast(x, c_.types.activations, columns, sum, options, name_);
   }
-  const Slice own = Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, options, name_);
-  if (over_columns) return c_.GatherForProducts(own, name_, /*is_kept=*/true);
-  return Transposed(c_.GatherTokens(own, name_, Neighbor::kElementwise), columns, name_);
+  const Slice own =
+      is_factor ? x : Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, options, name_);
+  if (sum == Fp8Sum::kOverRows)
+    return Transposed(splits ? c_.GatherTokens(own, name_, Neighbor::kElementwise) : own, columns, name_);
+  return splits ? c_.GatherForProducts(own, name_, gathering == Gathering::kKept) : own;
 }
 
 Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gathers,
                                               bool sums_over_ranks) const {
   if (c_.types.scales_whole_tensors()) {
-    const Slice factor = OfTokens(x, columns, gathers, Fp8Sum::kOverColumns);
+    const Slice factor =
+        OfTokens(x, columns, gathers ? Gathering::kKept : Gathering::kNone, Fp8Sum::kOverColumns);
     // What is to come is transposed when the products of its parts are made.
     return {factor, c_.b.WillComeInParts(factor) ? kNoSlice : Transposed(factor, columns, name_)};
   }
   if (gathers) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
-  return {OfTokens(x, columns, false, Fp8Sum::kOverColumns, sums_over_ranks),
-          OfTokens(x, columns, false, Fp8Sum::kOverRows)};
+  return {OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverColumns, sums_over_ranks),
+          OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverRows)};
 }
 
 Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum,

@@ -31,6 +31,8 @@ namespace windtunnel {
 
 // What a product sums over: the factor's columns, as it lies, or its rows, for which it is transposed.
 enum class Fp8Sum : uint8_t { kOverColumns, kOverRows };
+// Whether the rank's own tokens become all, where tokens are split: for the products that come next alone, or for others later, too.
+enum class Gathering : uint8_t { kNone, kForProducts, kKept };
 
 class Fp8Factors {
  public:
@@ -38,9 +40,10 @@ class Fp8Factors {
   Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false)
       : c_(c), name_(std::move(name)), knows_scale_(knows_scale) {}
 
-  // Of x[tokens,columns], which may be a factor over columns already. With `gathers` x has the rank's own tokens where tokens are split,
-  // and the factor all. `sums_over_ranks`: the product's sum goes over tensor ranks, too, each of which has some of what it sums over.
-  Slice OfTokens(Slice x, int64_t columns, bool gathers, Fp8Sum sum, bool sums_over_ranks = false) const;
+  // Of x[tokens,columns], which may be a factor over columns already. What is gathered has the rank's own tokens where tokens are
+  // split, and the factor all. `sums_over_ranks`: the product's sum goes over tensor ranks, too, each of which has some of what it sums over.
+  Slice OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum sum,
+                 bool sums_over_ranks = false) const;
   // Both, of one x; `sums_over_ranks` is of the sum over columns (that over rows is of all tokens). That over rows is no slice where
   // the other will come in parts: OfTokens makes it of that one, behind the products that take them.
   struct Both {

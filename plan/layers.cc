@@ -312,7 +312,8 @@ LayerContext::Product Linear::ProductOf(const LayerContext& c, Slice x, int64_t 
     gemm.dtype = DType::kFloat8;
     gemm.is_forward = true;
     gemm.fast_accumulation = fp8.forward_accumulates_fast();
-    reads = {fp8.OfTokens(x, in, gathers(), Fp8Sum::kOverColumns, sums_over_ranks),
+    reads = {fp8.OfTokens(x, in, gathers() ? Gathering::kForProducts : Gathering::kNone, Fp8Sum::kOverColumns,
+                          sums_over_ranks),
              fp8.OfWeight(weight, out, in, Fp8Sum::kOverColumns, sums_over_ranks)};
   } else {
     if (gathers()) x = c.GatherForProducts(x, name, /*is_kept=*/false);
@@ -396,7 +397,8 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   }
   const auto input = [*this, x](const LayerContext& c) {
     if (is_fp8)
-      return Fp8Factors(c, name + ".x", /*knows_scale=*/true).OfTokens(x, in, gathers(), Fp8Sum::kOverRows);
+      return Fp8Factors(c, name + ".x", /*knows_scale=*/true)
+          .OfTokens(x, in, gathers() ? Gathering::kKept : Gathering::kNone, Fp8Sum::kOverRows);
     return gathers() ? c.GatherTokens(x, name + ".x", LayerContext::Neighbor::kProduct) : x;
   };
   const Slice known_input = gathers_input_later ? kNoSlice : input(c);
@@ -409,7 +411,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
     if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx", MakerOfInputGradient(c));
   }
   if (dy_by_rows.buffer < 0)
-    dy_by_rows = Fp8Factors(c, name + ".dy").OfTokens(dy, out, /*gathers=*/false, Fp8Sum::kOverRows);
+    dy_by_rows = Fp8Factors(c, name + ".dy").OfTokens(dy, out, Gathering::kNone, Fp8Sum::kOverRows);
   c.AddOrDefer([*this, dy_by_rows, input, known_input, rows, weight_ready](const LayerContext& c) {
     AddWeightGradient(c, dy_by_rows, known_input.buffer < 0 ? input(c) : known_input, rows);
     if (weight_ready) c.hooks.Ready(weight);

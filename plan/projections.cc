@@ -11,7 +11,7 @@ Slice Projections::Enter(const LayerContext& c, Slice x) const {
   if (style == Style::kStacked || !c.tensor.splits_tokens()) return x;
   const Linear& first = layers[0];
   const bool in_fp8 = first.is_fp8 && c.types.scales_whole_tensors();
-  return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, /*gathers=*/true, Fp8Sum::kOverColumns)
+  return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, Gathering::kKept, Fp8Sum::kOverColumns)
          : first.is_fp8 ? c.GatherTokens(x, first.name, Neighbor::kElementwise)
                         : c.GatherForProducts(x, first.name, /*is_kept=*/true);
 }
@@ -19,7 +19,9 @@ Slice Projections::Enter(const LayerContext& c, Slice x) const {
 // torch.compile makes one conversion of what several layers convert alike.
 Slice Projections::InputOf(const LayerContext& c, Slice input) const {
   const Linear& first = layers[0];
-  return is_fp8() ? Fp8Factors(c, first.name).OfTokens(input, first.in, false, Fp8Sum::kOverColumns) : input;
+  return is_fp8()
+             ? Fp8Factors(c, first.name).OfTokens(input, first.in, Gathering::kNone, Fp8Sum::kOverColumns)
+             : input;
 }
 
 Slice Projections::Forward(const LayerContext& c, Slice input, int64_t rows) const {
@@ -94,7 +96,7 @@ Slice Projections::Backward(const LayerContext& c, const std::vector<Slice>& dys
     return layers[0].Backward(c, dys[0], input, rows, /*needs_dx=*/true, weight_ready);
   const Linear& first = layers[0];
   const Slice x = is_fp8() ? Fp8Factors(c, first.name + ".x", /*knows_scale=*/true)
-                                 .OfTokens(input, first.in, false, Fp8Sum::kOverRows)
+                                 .OfTokens(input, first.in, Gathering::kNone, Fp8Sum::kOverRows)
                            : input;
   Slice dx = kNoSlice;
   for (size_t i = 0; i < layers.size(); ++i) {

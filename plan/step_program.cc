@@ -17,11 +17,13 @@ std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, c
   const Buffer& buffer = buffers[slice.buffer];
   if (!alive[slice.buffer]) return fmt::format("uses '{}', which is not allocated", buffer.name);
   const int64_t capacity = buffer.bytes.count() / SizeOf(buffer.dtype).count();
-  // Where ranks' slices are equally far apart, those of the first and the last say it for all.
+  // Where ranks' slices are equally far apart, those of the first and the last say it for all; in a cycle they are the same, turned.
   const int last = slice.per_rank == 0 && slice.shard == 0 ? 0 : axes[slice.axis].size() - 1;
-  const int step = slice.shard == 0 && slice.cycle == 0 ? std::max(last, 1) : 1;
+  const int step = slice.shard == 0 ? std::max(last, 1) : 1;
+  Slice straight = slice;
+  straight.turn = straight.cycle = 0;
   for (int rank = 0; rank <= last; rank += step) {
-    const auto [first, elements] = Locate(slice, rank);
+    const auto [first, elements] = Locate(straight, rank);
     if (first < 0 || elements < 0 || first + elements > capacity) {
       return fmt::format("uses elements {}+{} of '{}', which has {}", first, elements, buffer.name, capacity);
     }

@@ -22,7 +22,7 @@ Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
 void Transformer::KeepInput(const LayerContext& c, const Linear& layer, Slice& x) const {
   if (!types_.keeps_inputs_in_fp8 || !layer.is_fp8) return;
   x = Fp8Factors(c, layer.name)
-          .OfTokens(x, layer.in, /*gathers=*/false, Fp8Sum::kOverColumns,
+          .OfTokens(x, layer.in, Gathering::kNone, Fp8Sum::kOverColumns,
                     layer.split == LinearSplit::kRowParallel);
 }
 

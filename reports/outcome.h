@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cost_models/cost_drift.h"
 #include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "runtime/measurement.h"
@@ -22,8 +23,7 @@ struct Outcome {
   Profile profile;  // where the costs came from; of a run alone: this machine's, without costs
   std::optional<Prediction> prediction;
   std::optional<Measurement> measurement;
-  std::optional<double>
-      cost_drift;  // CostDrift (cost_models/cost_drift.h) before the prediction, where it was measured
+  std::optional<CostCheck> cost_check = {};    // of costs that had been kept, before the prediction
   Duration prediction_wall, measurement_wall;  // how long it took to predict and to measure
 };
 

@@ -88,7 +88,7 @@ Json PredictedJson(const Outcome& outcome) {
     json["device_memory_bytes"] = prediction.device_memory.count();
     json["fits"] = *fits;
   }
-  if (outcome.cost_drift) json["cost_drift"] = *outcome.cost_drift;
+  if (outcome.cost_check) json["cost_drift"] = outcome.cost_check->drift;
   json["cost_sources"] = {{"measured", prediction.measured_share},
                           {"interpolated", prediction.interpolated_share},
                           {"modelled", prediction.modelled_share}};

@@ -96,7 +96,8 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
-  if (s.parallel.tensor.overlap) return Unsupported("tokens that go around in parts");
+  if (s.parallel.tensor.overlap && s.parallel.tensor.size > 1)
+    return Unsupported("tokens that go around in parts");
   if (s.parallel.data.overlap_param_gather) return Unsupported("parameters that come with the next forward");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");

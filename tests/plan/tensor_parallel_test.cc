@@ -242,6 +242,25 @@ TEST(TensorParallel, ModulesTakeEachPartTogether) {
   EXPECT_LT(order[4], order[1]) << "all of the first part, then all of the second";
 }
 
+// The rank's own part is put beside the others only where all of them are used later: output gradients, by those of weights.
+TEST(TensorParallel, OwnPartsAreCopiedForLaterUsesOnly) {
+  for (const Precision compute : {Precision::kBf16, Precision::kFp8}) {
+    Scenario s = Tensor(TinyLlama(), 2, true);
+    s.framework = Framework::kMegatronCore;
+    s.precision.param = Precision::kBf16;
+    s.precision.compute = compute;
+    s.precision.fp8_recipe = compute == Precision::kFp8 ? Fp8Recipe::kDelayed : Fp8Recipe::kNone;
+    s.parallel.tensor.overlap = true;
+    const auto plan = CompilePlan(s);
+    ASSERT_TRUE(plan) << plan.error().message;
+    std::map<Phase, int> copies;
+    for (const Op& op : plan->roles[0].steady.ops)
+      copies[op.phase] += op.layer == 0 && op.name.ends_with(".own");
+    EXPECT_EQ(copies[Phase::kForward], 0);
+    EXPECT_EQ(copies[Phase::kBackward], 2);
+  }
+}
+
 TEST(TensorParallel, ProductsInPartsAreTheSameWork) {
   for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatronCore}) {
     const auto flops = [&](bool overlap) {
