@@ -1,6 +1,8 @@
 #include "reports/memory_peak.h"
 
 #include <algorithm>
+#include <utility>
+#include <variant>
 
 #include "plan/buffer_pool.h"
 
@@ -15,17 +17,17 @@ class Replay {
   // What is alive before `program` begins a new account.
   void Restart(const Program& program, ProgramPeaks& peaks) {
     pool_.ResetPeak();
-    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
-      Note(program, -1, space, MomentOf(space, peaks));
+    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost}) Note(program, -1, space, peaks);
   }
 
   Status Run(const Program& program, ProgramPeaks& peaks) {
     for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
+      if (std::holds_alternative<Free>(program.ops[i].kind)) ListLargest(peaks);
       WT_RETURN_IF_ERROR(pool_.Execute(program, i));
       for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
-        if (Allocated(space) > MomentOf(space, peaks).allocated)
-          Note(program, i, space, MomentOf(space, peaks));
+        if (Allocated(space) > MomentOf(space, peaks).allocated) Note(program, i, space, peaks);
     }
+    ListLargest(peaks);
     pool_.FinishProgram();
     peaks.memory = pool_.peak();
     return Ok();
@@ -41,19 +43,26 @@ class Replay {
   }
 
   // REQUIRES: the allocated peak of `space` is now.
-  void Note(const Program& program, OpIndex op, MemorySpace space, PeakMoment& moment) {
-    moment = {.allocated = Allocated(space),
-              .by_category = {},
-              .program = program.name,
-              .op = op,
-              .largest = pool_.Largest(largest_buffers_, space)};
+  void Note(const Program& program, OpIndex op, MemorySpace space, ProgramPeaks& peaks) {
+    PeakMoment& moment = MomentOf(space, peaks);
+    moment = {
+        .allocated = Allocated(space), .by_category = {}, .program = program.name, .op = op, .largest = {}};
     const MemoryPeak& peak = pool_.peak();
     const Bytes* categories = space == MemorySpace::kDevice ? peak.by_category : peak.host_by_category;
     std::copy(categories, categories + kCategories, moment.by_category);
+    is_unlisted_[static_cast<int>(space)] = true;
+  }
+
+  // Of peaks that are still now: nothing has been freed since. Looks at every buffer, so peaks that grow on are not listed.
+  void ListLargest(ProgramPeaks& peaks) {
+    for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
+      if (std::exchange(is_unlisted_[static_cast<int>(space)], false))
+        MomentOf(space, peaks).largest = pool_.Largest(largest_buffers_, space);
   }
 
   BufferPool pool_;
   int largest_buffers_;
+  bool is_unlisted_[2] = {};  // by space
 };
 
 }  // namespace

@@ -67,9 +67,13 @@ Bytes LargestPeak(const Prediction& prediction) {
   return peak;
 }
 
+bool HasRoom(const Prediction& prediction, const Capacity& capacity) {
+  return prediction.peak_reserved + prediction.outside_allocator <= capacity.bytes;
+}
+
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
-  const bool fits = needed <= capacity.bytes;
+  const bool fits = HasRoom(prediction, capacity);
   const std::string retries = DescribeRetries(prediction);
   const std::string room =
       fits && !retries.empty()
@@ -84,8 +88,8 @@ std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) 
 
 std::string DescribeLargest(const Scenario& scenario, const Prediction& prediction, const Capacity& capacity,
                             const CompileScenario& compile) {
-  const auto largest =
-      LargestMicroBatch(scenario, compile, capacity.bytes, prediction.outside_allocator, kMostSequences);
+  const auto largest = LargestMicroBatch(scenario, compile, capacity.bytes, prediction.outside_allocator,
+                                         kMostSequences, HasRoom(prediction, capacity));
   std::string text = "  the largest micro-batch that fits:  ";
   if (!largest) return text + largest.error().message + "\n";
   if (*largest == 0) return text + "none, not even 1\n";
@@ -116,8 +120,9 @@ std::string DescribeResharding(const Scenario& scenario, const CompileScenario& 
 }  // namespace
 
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
-                                  Bytes outside, int64_t most) {
-  const auto fits_with = [&](const Scenario& of, int64_t micro) {
+                                  Bytes outside, int64_t most, std::optional<bool> fits_now) {
+  const auto fits_with = [&](const Scenario& of, int64_t micro) -> Result<bool> {
+    if (fits_now && of.batch == scenario.batch && micro == scenario.batch.micro) return *fits_now;
     return Fits(of, compile, micro, capacity, outside);
   };
   const auto search = [&](const Scenario& of, Interval known) {

@@ -23,9 +23,10 @@ struct Capacity {
 using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 
 // A batch.micro with which the scenario's steps fit `capacity` (what the allocator reserves, beside `outside` the allocator) and one more
-// does not; 0 when not even 1 does. Searched up to `most` sequences, and found to fit there when nothing smaller fails.
+// does not; 0 when not even 1 does. Searched up to `most` sequences, and found to fit there when nothing smaller fails. `fits_now`: whether
+// the scenario as it is fits, where that is known.
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
-                                  Bytes outside, int64_t most);
+                                  Bytes outside, int64_t most, std::optional<bool> fits_now = {});
 
 // What changes when parameters are kept between forward and backward (reshard_after_forward: false): the plan's peak, and the step.
 struct ReshardingEffect {

@@ -42,6 +42,29 @@ TEST(CommunicationUses, HidesWhatComputationOverlaps) {
   EXPECT_EQ(uses[0].hidden, Milliseconds(2));  // the last gemm; then the optimizer waits from 8 to 10 ms
 }
 
+// A collective of 4 ms between computations that it meets halfway, in part and wholly; and one that nothing runs beside.
+TEST(CommunicationUses, AreHiddenByEachComputationAsFarAsBothRun) {
+  Role role = SampleRole();
+  const Op gemm = role.steady.ops[SampleTimelines()[0].spans[0].op];
+  const auto uses = CommunicationUses(role, SampleTimelines()[0]);
+  const OpIndex collective = uses[0].op;
+  role.steady.ops.assign(6, gemm);
+  role.steady.ops[4] = role.steady.ops[5] = SampleRole().steady.ops[collective];
+  for (Op& op : role.steady.ops) op.dependencies.clear();
+  const auto at = [](OpIndex op, StreamId stream, double from, double to) {
+    return Span{op, stream, Microseconds(from), Microseconds(to)};
+  };
+  const StreamId other = role.steady.ops[4].stream;
+  const Timeline timeline{
+      .end = Microseconds(20),
+      .spans = {at(0, kComputeStream, 0, 3), at(1, kComputeStream, 4, 5), at(2, kComputeStream, 5, 9),
+                at(3, kComputeStream, 12, 13), at(4, other, 2, 6), at(5, other, 9, 12)}};
+  const auto both = CommunicationUses(role, timeline);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].hidden, Microseconds(3));  // of 2 to 3, 4 to 5 and 5 to 6
+  EXPECT_EQ(both[1].hidden, Duration());
+}
+
 TEST(ReplayMemory, FindsThePeakAndWhatIsAliveThen) {
   auto memory = ReplayMemory(SampleRole(), 2);
   ASSERT_TRUE(memory) << memory.error().message;

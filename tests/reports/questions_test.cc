@@ -61,6 +61,16 @@ TEST(LargestMicroBatch, IsOfWhatWouldBePredicted) {
   EXPECT_EQ(*LargestMicroBatch(Sharded(), odd, ReservedWith(20), Bytes(0), 1000), 7);
 }
 
+TEST(LargestMicroBatch, DoesNotCompileWhatIsKnown) {
+  Scenario s = Sharded();
+  s.batch.micro = 13;
+  const CompileScenario compile = [](const Scenario& scenario) {
+    EXPECT_NE(scenario.batch.micro, 13);
+    return CompilePlan(scenario);
+  };
+  EXPECT_GE(*LargestMicroBatch(s, compile, ReservedWith(13), Bytes(0), 1000, /*fits_now=*/true), 13);
+}
+
 // 1F1B holds no more with more micro-batches than fill it; GPipe holds all of them.
 TEST(LargestMicroBatch, IsOfAllMicroBatchesWhateverTheScheduleHolds) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
