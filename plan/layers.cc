@@ -28,6 +28,23 @@ DType TypeOf(Precision precision) {
 
 namespace {
 
+// Two of PyTorch's, which take turns (torch/distributed/_symmetric_memory); at most three of Transformer Engine's
+// (NVTE_COMM_OVERLAP_MAX_STREAMS); the one on which our runtime computes.
+int StreamsOfParts(Framework framework) {
+  switch (framework) {
+    case Framework::kWindtunnel:
+      return 1;
+    case Framework::kPytorch:
+    case Framework::kPytorchCompile:
+      return 2;
+    case Framework::kMegatron:
+    case Framework::kMegatronCore:
+    case Framework::kDeepspeed:
+      return 3;
+  }
+  return 1;
+}
+
 // torch.autocast runs embeddings, norms and additions to the residual stream in fp32.
 DType StreamOf(DType storage, DType activations) {
   return activations == storage ? activations : DType::kFloat32;
@@ -176,6 +193,15 @@ Slice LayerContext::SumOverRanks(Slice partial, const std::string& name, Neighbo
                                 Category::kActivations, TypeOf(partial));
   b.WaitBeforeUse(own, tensor.stream->ReduceScatter(b, partial, own, name, b.BeforeNextCompute()));
   return own;
+}
+
+TensorParallel TensorParallelOf(const Scenario& scenario, CollectiveStream* stream) {
+  const TensorParallelSpec& spec = scenario.parallel.tensor;
+  return {.stream = stream,
+          .sequence = spec.sequence,
+          .overlap = spec.overlap,
+          .by_copy_engine = scenario.framework != Framework::kWindtunnel,
+          .streams = StreamsOfParts(scenario.framework)};
 }
 
 Slice TensorParallel::PartOf(Slice whole, int turn) const {

@@ -50,6 +50,8 @@ struct TensorParallel {
     return reorder == Reorder::kByCopy || (reorder == Reorder::kByCopyOrNeighbor && !by_neighbor);
   }
 };
+// As `scenario` has it and its framework does it, on the stream of the tensor axis.
+TensorParallel TensorParallelOf(const Scenario& scenario, CollectiveStream* stream);
 // Unsupported or InvalidInput, with the key, for a model that `parallel.tensor` cannot split.
 Status CheckTensorParallel(const Scenario& scenario);
 

@@ -86,34 +86,10 @@ void RoleCompiler::AddStreams() {
   embedding_ = has_embedding ? add(axes_.embedding, "embedding", true) : alone_.get();
 }
 
-namespace {
-
-// Two of PyTorch's, which take turns (torch/distributed/_symmetric_memory); at most three of Transformer Engine's
-// (NVTE_COMM_OVERLAP_MAX_STREAMS); the one on which our runtime computes.
-int StreamsOfParts(Framework framework) {
-  switch (framework) {
-    case Framework::kWindtunnel:
-      return 1;
-    case Framework::kPytorch:
-    case Framework::kPytorchCompile:
-      return 2;
-    case Framework::kMegatron:
-    case Framework::kMegatronCore:
-    case Framework::kDeepspeed:
-      return 3;
-  }
-  return 1;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void RoleCompiler::AddStages() {
-  const TensorParallelSpec& tensor = scenario_.parallel.tensor;
-  const ModelParallel parallel{.tensor = {.stream = tensor_,
-                                          .sequence = tensor.sequence,
-                                          .overlap = tensor.overlap,
-                                          .by_copy_engine = scenario_.framework != Framework::kWindtunnel,
-                                          .streams = StreamsOfParts(scenario_.framework)},
+  const ModelParallel parallel{.tensor = TensorParallelOf(scenario_, tensor_),
                                .context = {context_, scenario_.parallel.context.kind},
                                .expert = {expert_}};
   for (int index = 0; index < schedule_.stages(); ++index) {

@@ -332,6 +332,7 @@ void Describe(V& v, SearchSpec& search) {
   v.Integers("devices", search.devices, kRanks, "of the whole cluster, in nodes of cluster.devices_per_node");
   v.Flags("overlap", search.overlap, "parallel.data.overlap");
   v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
+  v.Flags("tensor_overlap", search.tensor_overlap, "parallel.tensor.overlap, where sequence is true");
 }
 
 template <typename V>

@@ -55,18 +55,22 @@ struct StageActions {
 std::string ClusterKey(const Scenario& s) {
   return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
 }
+// How tensor ranks split tokens.
+const char* SplitKey(const Scenario& s) {
+  const TensorParallelSpec& tensor = s.parallel.tensor;
+  return tensor.overlap ? "o" : tensor.sequence ? "s" : "";
+}
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8;
-  return fmt::format("{} t{}{} m{} r{} z{} w{} {}{}", ClusterKey(s), s.parallel.tensor.size,
-                     s.parallel.tensor.sequence ? "s" : "", s.batch.micro, static_cast<int>(s.recompute),
+  return fmt::format("{} t{}{} m{} r{} z{} w{} {}{}", ClusterKey(s), s.parallel.tensor.size, SplitKey(s),
+                     s.batch.micro, static_cast<int>(s.recompute),
                      s.parallel.data.kind == DataParallelKind::kZero1, shares ? s.batch.accumulate : 1,
                      kind.is_first, kind.is_last);
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} t{}{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size,
-                     s.parallel.tensor.sequence ? "s" : "", s.parallel.data.kind == DataParallelKind::kZero1,
-                     kind.is_first, kind.is_last);
+  return fmt::format("{} t{}{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size, SplitKey(s),
+                     s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
 }
 std::string MeshKey(const Scenario& s) {
   return fmt::format("{} t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.data.size,
@@ -74,7 +78,7 @@ std::string MeshKey(const Scenario& s) {
 }
 std::string StrategyKey(const Scenario& s, const RankShape& shape, int64_t layers) {
   return fmt::format("{} t{}{} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), s.parallel.tensor.size,
-                     s.parallel.tensor.sequence ? "s" : "", s.parallel.data.size, s.parallel.pipeline.size,
+                     SplitKey(s), s.parallel.data.size, s.parallel.pipeline.size,
                      static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap, layers, shape.has_first,
                      shape.has_last, s.batch.accumulate == 1);
 }
@@ -96,8 +100,6 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
-  if (s.parallel.tensor.overlap && s.parallel.tensor.size > 1)
-    return Unsupported("tokens that go around in parts");
   if (s.parallel.data.overlap_param_gather) return Unsupported("parameters that come with the next forward");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");

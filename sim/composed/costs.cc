@@ -20,7 +20,9 @@ Result<int64_t> Costs::Kernel(const Op& op) const {
 Result<int64_t> Costs::Host(const Op& op) const { return Constant(model_.DispatchOf(op).time); }
 
 Result<TransferCost> Costs::Communication(const Op& op, AxisId axis, const Group& group) {
-  auto [entry, is_new] = transfers_.try_emplace({axis, CostKey(op.kind)});
+  const auto* collective = std::get_if<Collective>(&op.kind);
+  const int distance = collective == nullptr ? 0 : collective->distance;
+  auto [entry, is_new] = transfers_.try_emplace({axis, CostKey(op.kind), distance});
   if (!is_new) return entry->second;
   auto cost = model_.Communication(op, group);
   if (!cost) {

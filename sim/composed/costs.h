@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/result.h"
@@ -33,7 +34,7 @@ class Costs {
 
  private:
   const CostModel& model_;
-  std::map<std::pair<AxisId, std::string>, TransferCost> transfers_;
+  std::map<std::tuple<AxisId, std::string, int>, TransferCost> transfers_;  // and by a shift's distance
 };
 
 }  // namespace windtunnel::composed

@@ -70,7 +70,6 @@ class RankWalk {
   void RunCopies(int32_t begin, int32_t end);
   void RunAlone(int32_t begin, int32_t end);
 
-  static constexpr int kHistory = 8;
   int64_t host_ = 0;
   std::array<int64_t, kLocalStreams> ends_{};
   std::array<std::array<int64_t, kHistory>, 2>

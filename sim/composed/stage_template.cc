@@ -67,7 +67,7 @@ class SmallStage {
     const TensorParallelSpec& spec = scenario_.parallel.tensor;
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
     tensor_ = std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.size), "tensor");
-    model_ = MakeModel(scenario_, range_, {.tensor = {tensor_.get(), spec.sequence}});
+    model_ = MakeModel(scenario_, range_, {.tensor = TensorParallelOf(scenario_, tensor_.get())});
     model_->Register(role_);
     parameters_ = role_.parameters;
     const StrategyContext context{.scenario = scenario_,
@@ -256,14 +256,19 @@ class Dissection {
     return Ok();
   }
 
+  // Of each queue the last: what was issued there before is done by then.
   Status AddDependencies(const Op& op, TimedOp& timed) {
+    int32_t last[2] = {-1, -1};  // in its queue
     for (OpIndex dependency : op.dependencies) {
       const Op& other = program_.ops[dependency];
       if (IsMessage(other.kind)) continue;
-      const uint8_t stream = other.stream == kComputeStream ? kCompute : kTensor;
-      const int32_t back = issued_[stream] - 1 - ordinal_[dependency];
-      if (back > 7 || timed.dependency_count == timed.dependencies.size())
-        return Unsupported("an operator that waits for what was issued long before it");
+      int32_t& known = last[other.stream == kComputeStream ? kCompute : kTensor];
+      known = std::max(known, ordinal_[dependency]);
+    }
+    for (const uint8_t stream : {kCompute, kTensor}) {
+      if (last[stream] < 0) continue;
+      const int32_t back = issued_[stream] - 1 - last[stream];
+      if (back >= kHistory) return Unsupported("an operator that waits for what was issued long before it");
       timed.dependencies[timed.dependency_count++] = {stream, static_cast<uint8_t>(back)};
     }
     return Ok();

@@ -20,6 +20,8 @@ namespace windtunnel::composed {
 // The queues of a rank's device, beside those of messages.
 enum LocalStream : uint8_t { kCompute, kTensor, kData, kCopies, kPipeline, kEmbedding, kWorld };
 inline constexpr int kLocalStreams = 7;
+// How many operators of a queue, counted from the last that was issued there, others may wait for.
+inline constexpr int kHistory = 32;
 
 // An operator of a queue, without names and buffers.
 struct TimedOp {
@@ -35,7 +37,7 @@ struct TimedOp {
     uint8_t stream;
     uint8_t back;
   };
-  std::array<Dependency, 3> dependencies{};
+  std::array<Dependency, 2> dependencies{};
   uint8_t dependency_count = 0;
 };
 

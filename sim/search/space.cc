@@ -45,16 +45,18 @@ class Enumeration {
         for (int64_t context : RangeOr(ranges_.context, own.context.size))
           for (int64_t expert : RangeOr(ranges_.expert, own.expert.size))
             for (int64_t virtual_stages : RangeOr(ranges_.virtual_stages, own.pipeline.virtual_stages))
-              for (bool sequence : RangeOr(ranges_.sequence, own.tensor.sequence)) {
-                Configuration c;
-                c.tensor = tensor;
-                c.pipeline = pipeline;
-                c.context = context;
-                c.expert = expert;
-                c.virtual_stages = virtual_stages;
-                c.sequence = sequence;
-                AddSchedules(c);
-              }
+              for (bool sequence : RangeOr(ranges_.sequence, own.tensor.sequence))
+                for (bool tensor_overlap : RangeOr(ranges_.tensor_overlap, own.tensor.overlap)) {
+                  Configuration c;
+                  c.tensor = tensor;
+                  c.pipeline = pipeline;
+                  c.context = context;
+                  c.expert = expert;
+                  c.virtual_stages = virtual_stages;
+                  c.sequence = sequence;
+                  c.tensor_overlap = tensor_overlap;
+                  AddSchedules(c);
+                }
     return std::move(space_);
   }
 
@@ -175,7 +177,10 @@ class Enumeration {
       return "context x tensor does not divide kv_heads";
     if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))
       return "expert does not divide the experts";
-    if (c.sequence && !Divides(c.tensor, model.seq_len)) return "tensor does not divide the sequence";
+    if (c.sequence && !Divides(c.tensor, c.micro * model.seq_len / c.context))
+      return "sequence: tensor does not divide a rank's tokens";
+    if (c.overlaps_tensor() && !CheckTensorParallel(ScenarioOf(base_, c)))
+      return "tensor_overlap with so many tensor ranks";
     return nullptr;
   }
 
@@ -205,6 +210,9 @@ class Enumeration {
       return "sharding has no effect: counted once";
     if (c.tensor == 1 && IsRepeated(ranges_.sequence, c.sequence, base_.parallel.tensor.sequence))
       return "sequence has no effect: counted once";
+    const bool has_parts = c.tensor > 1 && c.sequence;
+    if (!has_parts && IsRepeated(ranges_.tensor_overlap, c.tensor_overlap, base_.parallel.tensor.overlap))
+      return "tensor_overlap has no effect: counted once";
     return nullptr;
   }
 
@@ -292,7 +300,7 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   CompleteSharding(base.parallel.data, c, parallel.data);
   parallel.tensor.size = c.tensor;
   parallel.tensor.sequence = c.sequence;
-  parallel.tensor.overlap = base.parallel.tensor.overlap && c.sequence;
+  parallel.tensor.overlap = c.overlaps_tensor();
   parallel.context.size = c.context;
   parallel.expert.size = c.expert;
   parallel.pipeline.size = c.pipeline;
@@ -311,7 +319,7 @@ std::string Describe(const Configuration& c) {
   if (c.pipeline > 1 && c.schedule != "1f1b" && c.schedule != "interleaved") text += ", " + c.schedule;
   text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
   if (c.kind == DataParallelKind::kFsdp) text += fmt::format(" {}", WordOf(c.sharding));
-  if (c.sequence) text += ", sequence";
+  if (c.sequence) text += c.overlaps_tensor() ? ", sequence in parts" : ", sequence";
   if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));
   return text;

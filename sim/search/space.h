@@ -33,8 +33,10 @@ struct Configuration {
   std::string schedule;
   Recompute recompute = Recompute::kNone;
   bool overlap = true, sequence = false;
+  bool tensor_overlap = false;  // where tensor ranks split tokens
 
   int64_t devices() const { return data * tensor * pipeline * context; }
+  bool overlaps_tensor() const { return tensor_overlap && sequence && tensor > 1; }
   bool operator==(const Configuration&) const = default;
 };
 

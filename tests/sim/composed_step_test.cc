@@ -118,6 +118,24 @@ TEST(ComposedStep, IsPredictWithTensorParallelism) {
   }
 }
 
+TEST(ComposedStep, IsPredictWhereTokensGoAroundInParts) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatronCore}) {
+    for (bool wide : {false, true}) {
+      Scenario s = Base(wide);
+      s.model.heads = s.model.kv_heads = 8;
+      s.framework = framework;
+      s.parallel.tensor.overlap = true;
+      s.search.emplace();
+      s.search->tensor = {2, 8};
+      s.search->sequence = {true};
+      s.search->pipeline = {1, 2};
+      s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+      s.search->recompute = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -195,6 +213,7 @@ Scenario AnyScenario() {
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
   ParallelSpec& parallel = s.parallel;
   parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
+  parallel.tensor.overlap = parallel.tensor.sequence && Any({true, false});
   parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
   parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
   parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1

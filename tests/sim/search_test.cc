@@ -66,6 +66,37 @@ TEST(SearchSpace, WhatHasNoEffectCountsOnce) {
   EXPECT_EQ(EnumerateSpace(s).value().legal.size(), 3u);  // one device has nothing to overlap
 }
 
+// With one rank, or without sequence, there is nothing to overlap: of 2 x 2 x 2 combinations, four are left.
+TEST(SearchSpace, TensorOverlapIsARange) {
+  Scenario s = OnEightDevices();
+  s.search->tensor = {1, 2};
+  s.search->sequence = {false, true};
+  s.search->tensor_overlap = {false, true};
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_EQ(space.legal.size(), 4u);
+  int overlapped = 0;
+  for (const Configuration& c : space.legal) {
+    EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
+    overlapped += ScenarioOf(s, c).parallel.tensor.overlap;
+    EXPECT_EQ(Describe(c).find("in parts") != std::string::npos, ScenarioOf(s, c).parallel.tensor.overlap);
+  }
+  EXPECT_EQ(overlapped, 1);
+}
+
+TEST(SearchSpace, SequenceNeedsTokensForEveryTensorRank) {
+  Scenario s = OnEightDevices();
+  s.model.heads = s.model.kv_heads = 8;
+  s.model.seq_len = 12;
+  s.search->tensor = {8};
+  s.search->micro = {1, 2};
+  s.search->sequence = {true};
+  s.search->data = {1};
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) EXPECT_TRUE(CompilePlan(ScenarioOf(s, c))) << Describe(c);
+  EXPECT_EQ(space.illegal.at("sequence: tensor does not divide a rank's tokens"), 1);
+  EXPECT_EQ(space.legal.size(), 1u);  // two sequences of 12 tokens
+}
+
 // What is not split by tokens has nothing that goes around.
 TEST(SearchSpace, TensorRanksOverlapWhereTheySplitTokens) {
   Scenario s = OnEightDevices();
