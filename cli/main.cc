@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
@@ -17,5 +18,6 @@ void OpenStandardDescriptors() {
 
 int main(int argc, char** argv) {
   OpenStandardDescriptors();
+  signal(SIGXFSZ, SIG_IGN);  // a file too large is an error that can be told (EFBIG), here and in the ranks
   return windtunnel::RunCommandLine(argc, argv);
 }

@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// While it lives, Ctrl-C and a polite end are noted instead of obeyed; a second one is obeyed.
+// While it lives, Ctrl-C, a polite end and a terminal that goes away are noted instead of obeyed; a second one is obeyed. As `nohup`
+// leaves it, the last is ignored.
 class InterruptGuard {
  public:
   InterruptGuard() {
@@ -37,16 +38,19 @@ class InterruptGuard {
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     sigaction(SIGINT, &action, &old_interrupt_);
     sigaction(SIGTERM, &action, &old_terminate_);
+    sigaction(SIGHUP, nullptr, &old_hang_up_);
+    if (old_hang_up_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
   }
   ~InterruptGuard() {
     sigaction(SIGINT, &old_interrupt_, nullptr);
     sigaction(SIGTERM, &old_terminate_, nullptr);
+    sigaction(SIGHUP, &old_hang_up_, nullptr);
   }
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction old_interrupt_ = {}, old_terminate_ = {};
+  struct sigaction old_interrupt_ = {}, old_terminate_ = {}, old_hang_up_ = {};
 };
 
 double SecondsSince(Clock::time_point begin) {

@@ -7,24 +7,32 @@
 namespace windtunnel {
 namespace {
 
-using Timelines = std::vector<Timeline> RankRun::*;
+using Steps = TimedSteps RankRun::*;
 
 // A step takes as long as its slowest rank.
-std::vector<Duration> StepTimes(const std::vector<RankRun>& runs, Timelines timelines) {
-  std::vector<Duration> times((runs[0].*timelines).size());
+std::vector<Duration> StepTimes(const std::vector<RankRun>& runs, Steps steps) {
+  std::vector<Duration> times((runs[0].*steps).times.size());
   for (const RankRun& run : runs) {
     for (size_t step = 0; step < times.size(); ++step)
-      times[step] = std::max(times[step], (run.*timelines)[step].end);
+      times[step] = std::max(times[step], (run.*steps).times[step]);
   }
   return times;
 }
 
-// Steps in order of their time.
-std::vector<size_t> Ranking(const std::vector<Duration>& times) {
-  std::vector<size_t> steps(times.size());
-  std::iota(steps.begin(), steps.end(), 0);
-  std::stable_sort(steps.begin(), steps.end(), [&](size_t a, size_t b) { return times[a] < times[b]; });
-  return steps;
+// The timelines that were kept, in order of their steps' times.
+std::vector<size_t> Ranking(const std::vector<RankRun>& runs, Steps steps) {
+  const std::vector<Duration> times = StepTimes(runs, steps);
+  const size_t stride = static_cast<size_t>((runs[0].*steps).stride);
+  std::vector<size_t> timelines((runs[0].*steps).timelines.size());
+  std::iota(timelines.begin(), timelines.end(), 0);
+  std::stable_sort(timelines.begin(), timelines.end(),
+                   [&](size_t a, size_t b) { return times[a * stride] < times[b * stride]; });
+  return timelines;
+}
+
+// Whether ranks timed the same steps, and kept the timelines of the same of them.
+bool Agree(const TimedSteps& a, const TimedSteps& b) {
+  return a.times.size() == b.times.size() && a.stride == b.stride && a.timelines.size() == b.timelines.size();
 }
 
 // Over the ranks that have them: losses are the last stage's.
@@ -41,14 +49,14 @@ std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<
   return mean;
 }
 
-// Mean over ranks and over the steps between the quartiles of step time.
-std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs,
-                                           Timelines timelines, const std::vector<size_t>& ranking) {
+// Mean over ranks and over the kept steps between the quartiles of step time.
+std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
+                                           const std::vector<size_t>& ranking) {
   const size_t from = ranking.size() / 4, to = std::max(from + 1, ranking.size() - ranking.size() / 4);
   std::map<std::string, Duration> sum;
   for (const RankRun& run : runs) {
     for (size_t i = from; i < to; ++i) {
-      const Timeline& timeline = (run.*timelines)[ranking[i]];
+      const Timeline& timeline = (run.*steps).timelines[ranking[i]];
       const Role& role = plan.RoleOf(timeline.rank);
       for (const auto& [name, time] : AttributeTime(timeline, role, role.steady)) sum[name] += time;
     }
@@ -89,9 +97,9 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
 
 Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   for (const RankRun& run : runs) {
-    if (run.timelines.size() != runs[0].timelines.size() || run.traced.size() != runs[0].traced.size()) {
-      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].timelines.size(),
-                    run.timelines.size());
+    if (!Agree(run.measured, runs[0].measured) || !Agree(run.traced, runs[0].traced)) {
+      return Failed("ranks disagree on the number of steps: {} and {}", runs[0].measured.times.size(),
+                    run.measured.times.size());
     }
   }
   if (runs.empty()) return Failed("no step was measured");
@@ -100,24 +108,24 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.saves = SavesOf(runs);
   result.steps_after_saves = runs[0].steps_after_saves;
   result.evaluation = EvaluationOf(plan, runs);
-  if (runs[0].timelines.empty()) {
+  if (runs[0].measured.times.empty()) {
     if (result.first_step > 0) return result;  // all of them had been done before
     return Failed("no step was measured");
   }
-  result.step_times = StepTimes(runs, &RankRun::timelines);
-  const Timelines timelines = runs[0].traced.empty() ? &RankRun::timelines : &RankRun::traced;
-  const std::vector<size_t> ranking = Ranking(StepTimes(runs, timelines));
+  result.step_times = StepTimes(runs, &RankRun::measured);
+  const Steps steps = runs[0].traced.times.empty() ? &RankRun::measured : &RankRun::traced;
+  const std::vector<size_t> ranking = Ranking(runs, steps);
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
   result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them
   result.skipped_steps = runs[0].skipped_steps;
-  result.by_operator = ByOperator(plan, runs, timelines, ranking);
+  result.by_operator = ByOperator(plan, runs, steps, ranking);
   BreakdownMean breakdown;
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
                                            run.resident_growth, run.outside_allocator});
-    Timeline& median = (run.*timelines)[ranking[(ranking.size() - 1) / 2]];
+    Timeline& median = (run.*steps).timelines[ranking[(ranking.size() - 1) / 2]];
     const Role& role = plan.RoleOf(static_cast<int>(rank));
     breakdown.Add(BreakDown(median, role, role.steady));
     result.timelines.push_back(std::move(median));

@@ -23,9 +23,12 @@ Result<FlightRecorder> FlightRecorder::Map(const std::string& path, int fd, int 
 Result<FlightRecorder> FlightRecorder::Create(const std::string& path, int ranks) {
   WT_CHECK_GT(ranks, 0);
   FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid() ||
-      ftruncate(file.get(), static_cast<off_t>(sizeof(Slot) * static_cast<size_t>(ranks))) != 0)
-    return Failed("cannot make the flight recorder '{}': {}", path, strerror(errno));
+  // Allocated: a page of a file with holes that finds no room when it is written to kills the rank (SIGBUS).
+  const int error =
+      file.valid()
+          ? posix_fallocate(file.get(), 0, static_cast<off_t>(sizeof(Slot) * static_cast<size_t>(ranks)))
+          : errno;
+  if (error != 0) return Failed("cannot make the flight recorder '{}': {}", path, strerror(error));
   return Map(path, file.get(), ranks, 0);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/job.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -61,6 +62,22 @@ Timeline ToTimeline(const Json& json) {
                                            Bytes(memory[i + 2]), Bytes(memory[i + 3])});
   }
   return timeline;
+}
+
+Json ToJson(const TimedSteps& steps) {
+  Json timelines = Json::array();
+  for (const Timeline& timeline : steps.timelines) timelines.push_back(ToJson(timeline));
+  return Json{{"times", ToJson(steps.times)}, {"stride", steps.stride}, {"timelines", timelines}};
+}
+TimedSteps ToTimedSteps(const Json& json) {
+  TimedSteps steps{ToDurations(json.at("times")), WholeNumber<int64_t>(json.at("stride")), {}};
+  for (const Json& timeline : json.at("timelines")) steps.timelines.push_back(ToTimeline(timeline));
+  const auto all = static_cast<int64_t>(steps.times.size());
+  const auto kept = static_cast<int64_t>(steps.timelines.size());
+  const bool is_stride = steps.stride >= 1 && steps.stride <= std::max<int64_t>(all, 1);
+  if (!is_stride || kept != (all + steps.stride - 1) / steps.stride)
+    throw Json::type_error::create(302, "timelines must be those of every stride-th step", &json);
+  return steps;
 }
 
 Json ToJson(const MemoryPeak& peak) {
@@ -240,9 +257,6 @@ Status WriteJob(const Job& job, const std::string& path) {
 }
 
 std::string Serialize(const RankRun& run) {
-  Json timelines = Json::array(), traced = Json::array();
-  for (const Timeline& timeline : run.timelines) timelines.push_back(ToJson(timeline));
-  for (const Timeline& timeline : run.traced) traced.push_back(ToJson(timeline));
   Json saves = Json::array();
   for (const RankRun::Save& save : run.saves)
     saves.push_back({save.step, save.time.picoseconds(), save.bytes.count()});
@@ -255,8 +269,8 @@ std::string Serialize(const RankRun& run) {
                      {"gradient_norms", run.gradient_norms},
                      {"loss_scales", run.loss_scales},
                      {"skipped_steps", run.skipped_steps},
-                     {"timelines", timelines},
-                     {"traced", traced},
+                     {"measured", ToJson(run.measured)},
+                     {"traced", ToJson(run.traced)},
                      {"initial", ToJson(run.initial)},
                      {"steady", ToJson(run.steady)},
                      {"resident_growth", run.resident_growth.count()},
@@ -278,8 +292,8 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
     run.loss_scales = json.at("loss_scales").get<std::vector<double>>();
     run.skipped_steps = WholeNumbers<int64_t>(json.at("skipped_steps"));
-    for (const Json& timeline : json.at("timelines")) run.timelines.push_back(ToTimeline(timeline));
-    for (const Json& timeline : json.at("traced")) run.traced.push_back(ToTimeline(timeline));
+    run.measured = ToTimedSteps(json.at("measured"));
+    run.traced = ToTimedSteps(json.at("traced"));
     run.initial = ToPeak(json.at("initial"));
     run.steady = ToPeak(json.at("steady"));
     run.resident_growth = Bytes(WholeNumber<int64_t>(json.at("resident_growth")));

@@ -6,8 +6,8 @@
 
 #include "base/result.h"
 #include "cost_models/fit.h"
-#include "plan/timeline.h"
 #include "runtime/run_options.h"
+#include "runtime/timed_steps.h"
 
 namespace windtunnel {
 
@@ -47,8 +47,8 @@ struct RankRun {
   std::vector<double> losses, gradient_norms;  // of every step
   std::vector<double> loss_scales;             // after every step, where the rank scales its loss
   std::vector<int64_t> skipped_steps;          // which; those are not among the measured ones
-  std::vector<Timeline> timelines;             // of the measured steps; without spans where `traced` has some
-  std::vector<Timeline> traced;                // of further steps, whose operators were timed one by one
+  TimedSteps measured;                         // timelines are without spans where `traced` has some
+  TimedSteps traced;                           // further steps, whose operators were timed one by one
   MemoryPeak initial, steady;
   Bytes resident_growth, outside_allocator;
 };

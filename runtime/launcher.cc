@@ -181,9 +181,10 @@ class Job {
   ~Job() { EndAll(); }
 
   Status Run() {
-    for (int rank = 0; rank < options_.ranks; ++rank) {
+    for (int rank = 0; rank < options_.ranks && interrupt_ == 0; ++rank) {
       WT_ASSIGN_OR_RETURN(RankProcess process, Start(options_, rank));
       ranks_.push_back(std::move(process));
+      interrupt_ = signals_.Next();
     }
     while (AnyRunning() && first_ < 0 && interrupt_ == 0 && reason_to_end_.empty())
       Watch(Clock::now() + kTick);

@@ -163,6 +163,8 @@ class Launch {
   std::unique_ptr<StoreServer> store_;
 };
 
+constexpr int64_t kMostRanksOfACore = 64;  // more would end in memory or processes running out
+
 Result<Job> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
   Job job;
   job.mode = mode;
@@ -170,6 +172,12 @@ Result<Job> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory)
   job.world_size = plan_.world_size;
   job.local_ranks = options_.nodes == nullptr ? plan_.world_size : options_.nodes->ranks_per_node();
   job.cores = UsableCores();
+  if (job.local_ranks > kMostRanksOfACore * job.cores) {
+    return Unsupported(
+        "{} ranks would share this machine's cores ({}), expected at most {} on each; `windtunnel predict` "
+        "needs none",
+        job.local_ranks, job.cores, kMostRanksOfACore);
+  }
   if (options_.nodes != nullptr) {
     job.host = options_.nodes->master_addr();
     job.interface = options_.nodes->interface();
@@ -466,7 +474,7 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
 std::string DescribeForPeers(const RunOptions& run) {
   const auto given = [](const std::string& value) { return value.empty() ? "no" : "yes"; };
   return fmt::format(
-      "--checkpoint-dir: {}\n--checkpoint-every: {}\n--resume: {}\n--import: {}\n--eval: {}\n"
+      "--checkpoint-dir or --export: {}\n--checkpoint-every: {}\n--resume: {}\n--import: {}\n--eval: {}\n"
       "steps are reported (no -q, or --tensorboard): {}\n--log-every: {}\n",
       given(run.checkpoints), run.checkpoint_every, given(run.resume_from), given(run.import_weights),
       run.evaluates ? "yes" : "no", run.reporting.any() ? "yes" : "no", run.reporting.every);

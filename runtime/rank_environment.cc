@@ -160,7 +160,11 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
   const std::string job = reader.Text("SLURM_JOB_ID"), step = reader.Text("SLURM_STEP_ID");
   WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, step, kNoJobPort)));
   const char* nodes = reader.FirstOf("SLURM_STEP_NODELIST", "SLURM_NODELIST");
-  if (const std::string first = FirstHostOf(reader.Text(nodes)); !first.empty()) result.master_addr = first;
+  const std::string list = reader.Text(nodes);
+  const size_t bracket = list.find('[');
+  if (bracket != std::string::npos && list.find(']', bracket) == std::string::npos)
+    return InvalidInput("{} is '{}', expected hosts such as node[01-04]", nodes, list);
+  if (const std::string first = FirstHostOf(list); !first.empty()) result.master_addr = first;
   result.token = step.empty() ? job : job + "." + step;
   if (step.empty())
     result.advice = fmt::format(

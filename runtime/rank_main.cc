@@ -139,10 +139,10 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   RunCheckpoints checkpoints(session, options, steps);
   RankRun run;
   WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
-  run.timelines.reserve(spec.steps);
+  const int64_t most = KeptTimelines(session.plan());
   int64_t skipped_steps = session.executor().SkippedSteps();
-  std::vector<Timeline> after_saves;  // caches are cold and the disk is busy
-  std::vector<Timeline> skipped;      // without the optimizer's work
+  TimedSteps after_saves;  // caches are cold and the disk is busy
+  TimedSteps skipped;      // without the optimizer's work
   const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
     const bool follows_save = checkpoints.HasJustSaved();
@@ -154,19 +154,19 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
     const bool is_skipped = NoteLossScale(session, step, skipped_steps, run);
     WT_RETURN_IF_ERROR(reporter.Report(timeline));
     if (step >= warmup)
-      (is_skipped ? skipped : follows_save ? after_saves : run.timelines).push_back(std::move(timeline));
+      (is_skipped ? skipped : follows_save ? after_saves : run.measured).Add(std::move(timeline), most);
     WT_RETURN_IF_ERROR(checkpoints.AfterStep());
   }
-  run.steps_after_saves = static_cast<int64_t>(after_saves.size());
-  if (run.timelines.empty()) {  // every step follows a save
-    run.timelines = std::move(after_saves);
+  run.steps_after_saves = static_cast<int64_t>(after_saves.times.size());
+  if (run.measured.times.empty()) {  // every step follows a save
+    run.measured = std::move(after_saves);
     run.steps_after_saves = 0;
   }
-  if (run.timelines.empty()) run.timelines = std::move(skipped);
+  if (run.measured.times.empty()) run.measured = std::move(skipped);
   run.saves = checkpoints.saves();
-  for (int64_t step = 0; !spans && !run.timelines.empty() && step < kTracedSteps; ++step) {
+  for (int64_t step = 0; !spans && !run.measured.times.empty() && step < kTracedSteps; ++step) {
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
-    run.traced.push_back(std::move(timeline));
+    run.traced.Add(std::move(timeline), kTracedSteps);
   }
   run.initial = session.initial_peak();
   run.steady = session.steady_peak();

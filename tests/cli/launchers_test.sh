@@ -169,7 +169,7 @@ RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" 2> "$work/err1" &
 RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --checkpoint-dir "$work/saved" 2> "$work/err0"
 status=$?
 wait
-expect 1 "rank 1 (.*) has another scenario or command line than rank 0: '--checkpoint-dir: no' instead of '--checkpoint-dir: yes'" "$work/err0"
+expect 1 "rank 1 (.*) has another scenario or command line than rank 0: '--checkpoint-dir or --export: no' instead of '--checkpoint-dir or --export: yes'" "$work/err0"
 
 # A rank that never comes, and the deadline.
 next_port

@@ -68,7 +68,15 @@ printf 'kept' > kept.json
 expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
 [ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }
 
+# A file that may not grow is an error, and not the end by a signal.
+mkdir small
+output=$(TMPDIR=$work/small bash -c "ulimit -f 0; exec '$windtunnel' run cpu.yaml -q" 2>&1)
+found=$?
+[ $found = 1 ] && echo "$output" | grep -q 'cannot be written' || { echo "FAILED: ulimit -f 0: exit status $found: $output"; failures=$((failures + 1)); }
+[ -z "$(ls small)" ] || { echo "FAILED: ulimit -f 0 leaves $(ls small)"; failures=$((failures + 1)); }
+
 # Inputs of a run: no rank dies of them.
+expect_line 2 '100000 ranks would share this machine.s cores ([0-9]*), expected at most 64 on each' run cpu.yaml --set parallel.data.size=100000
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
 expect_line 2 '^windtunnel: --set data=/dev/zero: data: /dev/zero: is a character device, expected a text file' run cpu.yaml --set data=/dev/zero
 mkfifo pipe

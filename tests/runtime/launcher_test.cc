@@ -184,6 +184,17 @@ TEST_F(LauncherTest, PassesSignalsOnAndLeavesNoRankBehind) {
   }
 }
 
+TEST_F(LauncherTest, AnInterruptEndsItWhileRanksAreStartedStill) {
+  const pid_t launcher = ForkLauncher(Options(1000, "exec sleep 60"));
+  const std::vector<pid_t> first = PidsOf(1);
+  kill(launcher, SIGINT);
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+  EXPECT_EQ(Read("pid999"), "");
+  ExpectGone(first);
+}
+
 TEST_F(LauncherTest, AHangUpThatWasIgnoredAtTheStartStaysSo) {
   signal(SIGHUP, SIG_IGN);  // as nohup does
   const pid_t launcher = ForkLauncher(Options(1, "until [ -e $DIR/end ]; do sleep 0.01; done"));

@@ -195,6 +195,13 @@ TEST(RankEnvironment, UnderSlurmAPortOfOnesOwnGoesFirstAndThereIsOneWithoutAJob)
   EXPECT_EQ((*Read(variables))->master_port, 20000);
 }
 
+TEST(RankEnvironment, AListOfNodesThatDoesNotEndIsNamed) {
+  const auto read = Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_NODELIST", "n[1-"}});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_EQ(read.error().message, "SLURM_NODELIST is 'n[1-', expected hosts such as node[01-04]");
+}
+
 TEST(RankEnvironment, AShellOfSlurmsOrASingleTaskIsNoRank) {
   EXPECT_FALSE(*Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NAME", "bash"}}));
   EXPECT_FALSE(*Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NAME", "interactive"}}));

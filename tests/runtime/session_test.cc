@@ -93,11 +93,11 @@ TEST(CheckRunsHere, SaysWhichDeviceIsMissing) {
   EXPECT_EQ(CheckRunsHere(*CompilePlan(s)).error().message, "cluster.device: no CUDA device was found");
 }
 
-RankRun RunOf(int rank, const std::vector<double>& ends_ms, double loss) {
+RankRun RunOf(int rank, const std::vector<double>& ends_ms, double loss, int64_t most = 100) {
   RankRun run;
   run.losses = {loss};
   for (double end : ends_ms)
-    run.timelines.push_back(Timeline{.rank = rank, .end = Milliseconds(end), .spans = {}, .memory = {}});
+    run.measured.Add(Timeline{.rank = rank, .end = Milliseconds(end), .spans = {}, .memory = {}}, most);
   return run;
 }
 
@@ -112,6 +112,40 @@ TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
   EXPECT_EQ(result->timelines[1].end, Milliseconds(1));
 }
 
+// Of eight steps at most four timelines are kept, of every second step: 8, 6, 4 and 2 ms. All times count.
+TEST(Assemble, ReportsAMedianStepOfThoseThatWereKept) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  const std::vector<double> ends = {8, 7, 6, 5, 4, 3, 2, 1};
+  auto result = Assemble(plan, {RunOf(0, ends, 1.0, 4), RunOf(1, ends, 1.0, 4)});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->step_times.size(), 8u);
+  EXPECT_EQ(result->step_times[7], Milliseconds(1));
+  EXPECT_EQ(result->timelines[0].end, Milliseconds(4));
+}
+
+TEST(TimedSteps, KeepTimelinesOfStepsEquallyFarApart) {
+  TimedSteps steps;
+  for (int i = 0; i < 1000; ++i)
+    steps.Add(Timeline{.rank = i, .end = Milliseconds(i), .spans = {}, .memory = {}}, 6);
+  ASSERT_EQ(steps.times.size(), 1000u);
+  EXPECT_EQ(steps.times[999], Milliseconds(999));
+  EXPECT_GE(steps.timelines.size(), 3u);
+  EXPECT_LE(steps.timelines.size(), 6u);
+  for (size_t i = 0; i < steps.timelines.size(); ++i)
+    EXPECT_EQ(steps.timelines[i].end, steps.times[i * static_cast<size_t>(steps.stride)]) << i;
+}
+
+TEST(TimedSteps, AreTheFewerTheMoreOperatorsAStepHas) {
+  Scenario s = TinyGpt();
+  const int64_t few = KeptTimelines(*CompilePlan(s));
+  s.model.layers *= 4;
+  const int64_t fewer = KeptTimelines(*CompilePlan(s));
+  EXPECT_GT(few, 200);
+  EXPECT_LT(fewer, few);
+  s.batch.accumulate = 1 << 12;
+  EXPECT_EQ(KeptTimelines(*CompilePlan(s)), 32);
+}
+
 TEST(Assemble, RefusesRanksThatDisagree) {
   const Plan plan = *CompilePlan(TinyGpt(2));
   EXPECT_FALSE(Assemble(plan, {RunOf(0, {1}, 1.0), RunOf(1, {1, 2}, 1.0)}));
@@ -119,8 +153,8 @@ TEST(Assemble, RefusesRanksThatDisagree) {
 
 TEST(Job, ResultsSurviveTheStore) {
   RankRun run = RunOf(3, {1, 2}, 0.5);
-  run.timelines[0].spans = {{7, 1, Microseconds(1), Microseconds(2)}};
-  run.timelines[1].memory = {{2, Microseconds(3), Bytes(512), MiB(2)}};
+  run.measured.timelines[0].spans = {{7, 1, Microseconds(1), Microseconds(2)}};
+  run.measured.timelines[1].memory = {{2, Microseconds(3), Bytes(512), MiB(2)}};
   run.steady.allocated = MiB(5);
   run.steady.by_category[1] = MiB(4);
   run.steady.host_allocated = MiB(6);
@@ -129,9 +163,9 @@ TEST(Job, ResultsSurviveTheStore) {
   run.steady.host_by_category[2] = MiB(6);
   run.resident_growth = MiB(9);
   const RankRun copy = *ParseRankRun(Serialize(run));
-  EXPECT_EQ(copy.timelines[0].spans[0].op, 7);
-  EXPECT_EQ(copy.timelines[0].spans[0].end, Microseconds(2));
-  EXPECT_EQ(copy.timelines[1].memory[0].reserved, MiB(2));
+  EXPECT_EQ(copy.measured.timelines[0].spans[0].op, 7);
+  EXPECT_EQ(copy.measured.timelines[0].spans[0].end, Microseconds(2));
+  EXPECT_EQ(copy.measured.timelines[1].memory[0].reserved, MiB(2));
   EXPECT_EQ(copy.steady.by_category[1], MiB(4));
   EXPECT_EQ(copy.steady.host_allocated, MiB(6));
   EXPECT_EQ(copy.steady.allocated_at_reserved, MiB(3));
