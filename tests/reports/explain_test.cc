@@ -58,7 +58,8 @@ TEST(CommunicationUses, AreHiddenByEachComputationAsFarAsBothRun) {
   const Timeline timeline{
       .end = Microseconds(20),
       .spans = {at(0, kComputeStream, 0, 3), at(1, kComputeStream, 4, 5), at(2, kComputeStream, 5, 9),
-                at(3, kComputeStream, 12, 13), at(4, other, 2, 6), at(5, other, 9, 12)}};
+                at(3, kComputeStream, 12, 13), at(4, other, 2, 6), at(5, other, 9, 12)},
+      .memory = {}};
   const auto both = CommunicationUses(role, timeline);
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[0].hidden, Microseconds(3));  // of 2 to 3, 4 to 5 and 5 to 6
