@@ -5,6 +5,23 @@ work=${TEST_TMPDIR:?}
 export XDG_CACHE_HOME=$work/cache TMPDIR=$work
 unset RANK WORLD_SIZE
 
+# Sets $port: one that nobody listens on, below those that the system gives away (32768). Tests beside this one draw others.
+next_port() {
+  port=$(python3 - << 'PYTHON'
+import random, socket
+while True:
+    port = random.randrange(20000, 32000)
+    with socket.socket() as listener:
+        try:
+            listener.bind(("", port))
+        except OSError:
+            continue
+    print(port)
+    break
+PYTHON
+  )
+}
+
 # Fails when one of the processes "$@" is alive (a zombie that init has not reaped yet is not).
 expect_gone() {
   for _ in $(seq 50); do

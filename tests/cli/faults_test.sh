@@ -87,7 +87,7 @@ grep -q "the process of ranks 0 to 1 was killed by signal 9" "$work/err.txt" || 
 grep -qE "of step [0-9]+ \(rank 0\), .* of step [0-9]+ \(rank 1\)" "$work/err.txt" || fail "no last operators: $(cat "$work/err.txt")"
 
 # Another launcher, by torchrun's contract: each rank joins, only rank 0 reports.
-port=$((20000 + $$ % 20000))
+next_port
 for rank in 0 1; do
   RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
     "$windtunnel" run "$work/long.yaml" --set run.steps=5 > "$work/joined$rank.txt" 2>&1 &
@@ -97,7 +97,7 @@ grep -q 'a step' "$work/joined0.txt" || fail "rank 0 reports nothing: $(cat "$wo
 [ -s "$work/joined1.txt" ] && fail "rank 1 reports: $(cat "$work/joined1.txt")"
 
 # A rank's number given to two processes: one of them is told so at once, the others go on.
-port=$((port + 1))
+next_port
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
 copies=()
 for copy in a b; do

@@ -11,10 +11,6 @@ fail() {
   failures=$((failures + 1))
 }
 
-# A port that nobody else is likely to take meanwhile.
-port=$((20000 + $$ % 20000))
-next_port() { port=$((port + 1)); }
-
 cat > "$work/gpt.yaml" << 'SCENARIO'
 name: gpt
 model: {layers: 4, hidden: 64, heads: 4, vocab: 256, seq_len: 64, attention: flash}

@@ -5,7 +5,6 @@
 set -u
 source "$(dirname "$0")/begin.sh"
 cd "$work" || exit 1
-port=$((20000 + $$ % 20000))
 
 fail() {
   echo "FAILED: $*"
@@ -24,7 +23,7 @@ SCENARIO
 
 # start OPTION…: the command of both nodes; their processes are ${launchers[0]} and ${launchers[1]}.
 start() {
-  port=$((port + 1))
+  next_port
   for node in 1 0; do
     "$windtunnel" run gpt.yaml --no-progress --nnodes 2 --node-rank $node --master-addr 127.0.0.1 --master-port $port "$@" \
       > out$node.txt 2> err$node.txt &
@@ -56,7 +55,7 @@ ends_with() {
 }
 
 # A rank dies on either node, one after the other: the end is the undisturbed run's, bit by bit, over both backends.
-steps=(--set run.steps=200 --checkpoint-every 20)
+steps=(--set run.steps=1000 --checkpoint-every 20)  # some two seconds, so that the second kill comes in time
 start "${steps[@]}" --checkpoint-dir undisturbed
 ends_with 0 0 60
 ends_with 1 0 10
@@ -68,7 +67,8 @@ for backend in gloo mpi; do
   wait_for is_restarted 1 0
   grep -qE "node 1: rank 1 was killed by signal 9 .*restart 1 of 2, from .*$backend/step_" err0.txt || fail "the first restart over $backend"
   restarted=$(cat found.txt)
-  tr '\0' '\n' < "/proc/$(rank_on 1)/environ" > environment.txt
+  wait_for rank_on 1
+  tr '\0' '\n' < "/proc/$(cat found.txt)/environ" > environment.txt
   grep -qx 'TORCHELASTIC_RESTART_COUNT=1' environment.txt || fail "node 1's rank does not know of the restart"
   kill -9 "$restarted"
   ends_with 0 0 60

@@ -87,7 +87,7 @@ events "$work/logs/resumed" | grep '"file": 1' > "$work/second.txt"
 grep -q '"step": 6, "session": 1' "$work/second.txt" || fail "no mark of the restart: $(cat "$work/second.txt")"
 
 # Ranks of another launcher: rank 0 writes.
-port=$((20000 + $$ % 20000))
+next_port
 for rank in 0 1; do
   RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
     "$windtunnel" run "$work/tiny.yaml" --tensorboard "$work/logs/joined" > /dev/null 2> "$work/joined$rank.txt" &
