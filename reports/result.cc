@@ -97,7 +97,7 @@ Json PredictedJson(const Outcome& outcome) {
   return json;
 }
 
-// What a run did beside its steps; nothing of what it did not do.
+// What a run did beside its steps, and others beside it; nothing of what it did not do.
 void AddRun(const Measurement& measurement, Json& json) {
   if (measurement.first_step > 0) json["first_step"] = measurement.first_step;
   if (!measurement.restarts.empty()) json["restarts"] = measurement.restarts;
@@ -109,6 +109,8 @@ void AddRun(const Measurement& measurement, Json& json) {
           {{"step", save.step}, {"time_s", ToSeconds(save.time)}, {"bytes", save.bytes.count()}});
     }
   }
+  if (const auto& cores = measurement.cores)
+    json["cores"] = {{"all", std::lround(cores->all)}, {"own", cores->own}, {"others", cores->others}};
   if (const auto& evaluation = measurement.evaluation) {
     json["evaluation"] = {{"loss", evaluation->loss}, {"sequences", evaluation->sequences}};
     if (evaluation->perplexity > 0) json["evaluation"]["perplexity"] = evaluation->perplexity;

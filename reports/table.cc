@@ -411,11 +411,19 @@ std::string DescribeCheck(const std::optional<CostCheck>& check) {
                      check->drift > 0 ? "longer" : "less", check->measured_again ? "than before" : "now");
 }
 
-// What a run did beside its steps.
+// "the machine was busy: this took 1.0 of its 2 cores, others 0.9"; empty where the ranks had what they could use.
+std::string DescribeCrowd(const Measurement& measurement) {
+  if (!measurement.cores || !measurement.cores->is_crowded()) return "";
+  return fmt::format("the machine was busy: this took {:.1f} of its {:.0f} cores, others {:.1f}",
+                     measurement.cores->own, measurement.cores->all, measurement.cores->others);
+}
+
+// What a run did beside its steps, and others beside it.
 void AddRun(Table& table, const Measurement& measurement) {
   if (measurement.first_step > 0) table.Line(fmt::format("went on from step {}", measurement.first_step));
   for (const std::string& reason : measurement.restarts) table.Line("restarted: " + reason);
   if (!measurement.saves.empty()) table.Line(DescribeSaves(measurement));
+  if (const std::string busy = DescribeCrowd(measurement); !busy.empty()) table.Line(busy);
   if (measurement.evaluation) table.Line("evaluation: " + DescribeEvaluation(*measurement.evaluation));
 }
 
@@ -452,7 +460,10 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
 }
 
 std::string VerdictLine(const Outcome& outcome, Ink ink) {
-  return ink.Bold(outcome.plan.scenario.name) + ": " + Verdict(outcome, ink);
+  std::string line = ink.Bold(outcome.plan.scenario.name) + ": " + Verdict(outcome, ink);
+  if (const std::string busy = outcome.measurement ? DescribeCrowd(*outcome.measurement) : ""; !busy.empty())
+    line += "; " + busy;
+  return line;
 }
 
 }  // namespace windtunnel

@@ -93,6 +93,12 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
   return evaluation;
 }
 
+std::vector<std::optional<CoreUse>> CoreUses(const std::vector<RankRun>& runs) {
+  std::vector<std::optional<CoreUse>> uses;
+  for (const RankRun& run : runs) uses.push_back(run.core_use);
+  return uses;
+}
+
 }  // namespace
 
 Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
@@ -117,6 +123,7 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   const std::vector<size_t> ranking = Ranking(runs, steps);
   result.losses = MeanOverRanks(runs, &RankRun::losses);
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
+  result.cores = FullestMachine(CoreUses(runs));
   result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them
   result.skipped_steps = runs[0].skipped_steps;
   result.by_operator = ByOperator(plan, runs, steps, ranking);

@@ -80,6 +80,12 @@ TimedSteps ToTimedSteps(const Json& json) {
   return steps;
 }
 
+Json ToJson(const CoreUse& use) { return {use.machine, use.process, use.cores, use.busy, use.own}; }
+CoreUse ToCoreUse(const Json& json) {
+  return {json.at(0).get<std::string>(), json.at(1).get<std::string>(), json.at(2).get<double>(),
+          json.at(3).get<double>(), json.at(4).get<double>()};
+}
+
 Json ToJson(const MemoryPeak& peak) {
   Json categories = Json::array(), host_categories = Json::array();
   for (Bytes bytes : peak.by_category) categories.push_back(bytes.count());
@@ -274,7 +280,8 @@ std::string Serialize(const RankRun& run) {
                      {"initial", ToJson(run.initial)},
                      {"steady", ToJson(run.steady)},
                      {"resident_growth", run.resident_growth.count()},
-                     {"outside_allocator", run.outside_allocator.count()}});
+                     {"outside_allocator", run.outside_allocator.count()},
+                     {"core_use", run.core_use ? ToJson(*run.core_use) : Json()}});
 }
 
 Result<RankRun> ParseRankRun(const std::string& bytes) {
@@ -298,6 +305,7 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     run.steady = ToPeak(json.at("steady"));
     run.resident_growth = Bytes(WholeNumber<int64_t>(json.at("resident_growth")));
     run.outside_allocator = Bytes(WholeNumber<int64_t>(json.at("outside_allocator")));
+    if (const Json& use = json.at("core_use"); !use.is_null()) run.core_use = ToCoreUse(use);
     return run;
   });
 }

@@ -1,11 +1,13 @@
 // What a launcher tells its ranks, and what they hand back, as files and store values of this binary's own (not a public format).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "cost_models/fit.h"
+#include "runtime/core_use.h"
 #include "runtime/run_options.h"
 #include "runtime/timed_steps.h"
 
@@ -51,6 +53,7 @@ struct RankRun {
   TimedSteps traced;                           // further steps, whose operators were timed one by one
   MemoryPeak initial, steady;
   Bytes resident_growth, outside_allocator;
+  std::optional<CoreUse> core_use;  // over all steps
 };
 
 // CBOR. Parse errors are Failed: a peer of another version.

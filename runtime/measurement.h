@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "plan/timeline.h"
+#include "runtime/core_use.h"
 
 namespace windtunnel {
 
@@ -50,6 +51,7 @@ struct Measurement {
   std::vector<MeasuredSave> saves;
   int64_t steps_after_saves = 0;  // that step_times leaves out
   std::optional<HeldOutLoss> evaluation;
+  std::optional<SharedCores> cores;   // over all steps, where that can be told (runtime/core_use.h)
   std::vector<std::string> restarts;  // why, once for each
 };
 

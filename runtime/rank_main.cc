@@ -5,6 +5,7 @@
 #include "runtime/rank_main.h"
 
 #include "runtime/calibration.h"
+#include "runtime/core_use.h"
 #include "runtime/launcher.h"
 #include "runtime/live.h"
 #include "runtime/mpi.h"
@@ -135,6 +136,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   const int64_t warmup = std::max(spec.warmup, startup), steps = warmup + spec.steps;
   WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
+  const CoreUseMeter cores;
   WT_RETURN_IF_ERROR(session.Initialize());
   RunCheckpoints checkpoints(session, options, steps);
   RankRun run;
@@ -157,6 +159,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
       (is_skipped ? skipped : follows_save ? after_saves : run.measured).Add(std::move(timeline), most);
     WT_RETURN_IF_ERROR(checkpoints.AfterStep());
   }
+  run.core_use = cores.Read();
   run.steps_after_saves = static_cast<int64_t>(after_saves.times.size());
   if (run.measured.times.empty()) {  // every step follows a save
     run.measured = std::move(after_saves);

@@ -62,6 +62,17 @@ TEST(VerdictLine, SaysByHowMuchMemoryIsOff) {
   EXPECT_TRUE(Has(VerdictLine(outcome, Ink(false)), "peak memory off by 7.00 MiB (20.0 %, allowed 0.0 %)"));
 }
 
+TEST(OutcomeTable, SaysWhenOthersTookTheMachine) {
+  Outcome outcome = SampleOutcome();
+  outcome.measurement->cores = SharedCores{2, 1.9, 0.05};
+  EXPECT_FALSE(Has(OutcomeTable(outcome, Ink(false)), "busy"));
+  EXPECT_FALSE(Has(VerdictLine(outcome, Ink(false)), "busy"));
+  outcome.measurement->cores = SharedCores{2, 1.04, 0.91};
+  const std::string said = "the machine was busy: this took 1.0 of its 2 cores, others 0.9";
+  EXPECT_TRUE(Has(OutcomeTable(outcome, Ink(false)), said));
+  EXPECT_TRUE(Has(VerdictLine(outcome, Ink(false)), "; " + said));
+}
+
 TEST(OutcomeTable, ShowsReservedMemoryOfPytorchsAllocator) {
   Outcome outcome = SampleOutcome();
   EXPECT_FALSE(Has(OutcomeTable(outcome, Ink(false)), "(reserved)"));

@@ -170,15 +170,20 @@ pid_t ForkLauncher(const LaunchOptions& options) {
   return launcher;
 }
 
+// A launch that is interrupted fails.
+void ExpectInterrupted(pid_t launcher, int signal) {
+  kill(launcher, signal);
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
+
 TEST_F(LauncherTest, PassesSignalsOnAndLeavesNoRankBehind) {
   signal(SIGHUP, SIG_DFL);  // this test may be run under nohup itself
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t launcher = ForkLauncher(Options(2, "exec sleep 60"));
     const std::vector<pid_t> pids = PidsOf(2);
-    kill(launcher, signal);
-    int status = 0;
-    waitpid(launcher, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    ExpectInterrupted(launcher, signal);
     ExpectGone(pids);
     for (int rank : {0, 1}) std::remove((directory_ + "/pid" + std::to_string(rank)).c_str());
   }
@@ -187,10 +192,7 @@ TEST_F(LauncherTest, PassesSignalsOnAndLeavesNoRankBehind) {
 TEST_F(LauncherTest, AnInterruptEndsItWhileRanksAreStartedStill) {
   const pid_t launcher = ForkLauncher(Options(1000, "exec sleep 60"));
   const std::vector<pid_t> first = PidsOf(1);
-  kill(launcher, SIGINT);
-  int status = 0;
-  waitpid(launcher, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+  ExpectInterrupted(launcher, SIGINT);
   EXPECT_EQ(Read("pid999"), "");
   ExpectGone(first);
 }
