@@ -187,7 +187,7 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   };
   const Bytes memory = model->DeviceMemory();
   const Bytes capacity = memory > Bytes(0) ? memory - model->OutsideAllocator(plan) : Bytes::Max();
-  const auto balance = BalanceByCost(scenario, time, capacity);
+  const auto balance = ChooseBalance(scenario, time, capacity);
   if (balance && all_known) pipeline.balance = *balance;
   return scenario;
 }

@@ -54,6 +54,20 @@ double CostOf(const LayerCosts& costs, int64_t first, int64_t end) {
   return end == static_cast<int64_t>(costs.layers.size()) ? cost + costs.output : cost;
 }
 
+bool IsMegatronOrDeepspeed(Framework framework) {
+  return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
+         framework == Framework::kDeepspeed;
+}
+
+// Of each layer the same. Embedding and head cost nothing where stages divide the layers, else as much as a layer each: Megatron-Core's
+// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split, Megatron-DeepSpeed's partition methods
+// "type:transformer" and "type:transformer|embedding".
+LayerCosts CountedLayers(const ModelSpec& model, int stages) {
+  const int64_t layers = LayerCount(model);
+  const double ends = layers % stages == 0 ? 0 : 1;
+  return {std::vector<double>(static_cast<size_t>(layers), 1.0), ends, ends};
+}
+
 // Bytes that a rank keeps for a parameter between steps and in the backward.
 double StateBytes(const Scenario& scenario, bool of_experts) {
   const double gradients = 4, values = 4, moments = scenario.optimizer.kind == OptimizerKind::kSgd ? 0 : 8;
@@ -162,10 +176,8 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
     return LoadScheduleCsv(pipeline.schedule, ranks, micro_batches);
   }
   // Megatron runs 1F1B with any number of micro-batches, and DeepSpeed likewise; torch's schedules refuse fewer than stages.
-  const bool is_megatron = scenario.framework == Framework::kMegatron ||
-                           scenario.framework == Framework::kMegatronCore ||
-                           scenario.framework == Framework::kDeepspeed;
-  if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks && is_megatron)
+  if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks &&
+      IsMegatronOrDeepspeed(scenario.framework))
     return schedules::OneForwardOneBackward(ranks, micro_batches);
   auto schedule =
       MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
@@ -176,7 +188,22 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   return schedule;
 }
 
-Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const OperatorTime& time,
+bool HostAwaitsMessages(const Scenario& scenario) {
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  const bool is_megatron =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore;
+  return is_megatron && pipeline.size > 1 && pipeline.virtual_stages == 1;
+}
+
+int MessageParts(const Scenario& scenario, int64_t elements) {
+  const TensorParallelSpec& tensor = scenario.parallel.tensor;
+  const bool scatters = scenario.framework == Framework::kMegatron && HostAwaitsMessages(scenario) &&
+                        scenario.model.kind == ModelKind::kTransformer && !tensor.sequence &&
+                        elements % tensor.size == 0;
+  return scatters ? static_cast<int>(tensor.size) : 1;
+}
+
+Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,
                                            Bytes capacity) {
   WT_RETURN_IF_ERROR(CheckTensorParallel(scenario));
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
@@ -186,6 +213,8 @@ Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const Opera
         "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
         scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
   }
+  if (IsMegatronOrDeepspeed(scenario.framework))
+    return BalanceStages(CountedLayers(scenario.model, stages), stages);
   const Parts parts = PartsOfModel(scenario, time).Measure();
   if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);

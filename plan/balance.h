@@ -1,4 +1,5 @@
-// Which layers are in which stage of a pipeline, by what layers cost.
+// What the scenario or its framework says of a pipeline: its schedule, how hosts handle messages, and which layers are in which stage where the
+// scenario does not say, by what layers cost or as the framework counts them.
 #pragma once
 
 #include <functional>
@@ -22,11 +23,21 @@ double RoughTime(const Op& op);
 // Errors: InvalidInput for a number of micro-batches or virtual stages that it does not run with, or a faulty file.
 Result<Schedule> ScheduleOf(const Scenario& scenario);
 
+// Whether the host waits for all that it has issued after each batch of messages between stages: Megatron does, to protect itself from a race
+// in torch.distributed.batch_isend_irecv (megatron/p2p_communication.py; Megatron-Core's batch_p2p_sync). Not where stages are virtual:
+// Megatron-Core's messages are not batched then (overlap_p2p_comm), and those of 2021 are after pairs of passes, which schedules here do not say.
+bool HostAwaitsMessages(const Scenario& scenario);
+
+// Among how many tensor ranks a message of so many elements is scattered: what they have alike, each sends a part of, which those that
+// receive it gather (scatter_gather_tensors_in_pipeline of Megatron of 2021, where its host waits for messages). 1: it is sent whole.
+int MessageParts(const Scenario& scenario, int64_t elements);
+
 // Layers for each stage, by the time of a micro-batch's forward and backward in them (BalanceStages): embedding and head count where they are.
 // Where `capacity`, of a device, is known and each rank has one stage, no stage is given more than fits, as far as states of
-// parameters and activations in flight tell, and as long as anything fits at all.
+// parameters and activations in flight tell, and as long as anything fits at all. Megatron and DeepSpeed know no costs: each stage has as
+// many layers as the next; where that does not come out, embedding and head count as a layer each.
 // Errors: those of ScheduleOf and CheckTensorParallel; InvalidInput for more stages than layers.
-Result<std::vector<int64_t>> BalanceByCost(const Scenario& scenario, const OperatorTime& time,
+Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,
                                            Bytes capacity = Bytes::Max());
 
 }  // namespace windtunnel

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace windtunnel {
 
 CollectiveStream::CollectiveStream(Role& role, AxisId axis, int ranks, std::string name, bool between_stages)
@@ -45,6 +47,21 @@ OpIndex CollectiveStream::AllGather(ProgramBuilder& b, Slice shard, Slice whole,
                                     std::vector<OpIndex> after) {
   const Collective op{CollectiveKind::kAllGather, role_.buffers[whole.buffer].dtype, whole.elements};
   return Add(b, op, std::move(name), {shard}, {whole}, std::move(after));
+}
+
+Slice CollectiveStream::AllGatherForCompute(ProgramBuilder& b, Slice shard, std::string name) {
+  const Buffer& buffer = role_.buffers[shard.buffer];
+  const Slice whole = b.Temporary(name, shard.elements * ranks_, buffer.category, buffer.dtype);
+  b.WaitBeforeNextCompute(AllGather(b, shard, whole, std::move(name), b.BeforeNextCompute()));
+  return whole;
+}
+
+Slice CollectiveStream::OwnPart(Slice whole) const {
+  WT_CHECK(whole.per_rank == 0 && whole.shard == 0 && whole.elements % ranks_ == 0);
+  whole.elements /= ranks_;
+  whole.per_rank = whole.elements;
+  whole.axis = axis_;
+  return whole;
 }
 
 OpIndex CollectiveStream::ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,

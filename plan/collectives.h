@@ -23,12 +23,16 @@ class CollectiveStream {
   int ranks() const { return ranks_; }
   AxisId axis() const { return axis_; }
   StreamId stream() const { return stream_; }
+  // The rank's own of equal parts. REQUIRES: they are equal, and `whole` is the same elements on every rank.
+  Slice OwnPart(Slice whole) const;
 
   // Each starts after `after` (operators of any stream; -1 is ignored) and the stream's earlier ones. Types are the buffers'.
   OpIndex AllReduce(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after,
                     Reduction reduction = Reduction::kSum);
   OpIndex AllGather(ProgramBuilder& b, Slice shard, Slice whole, std::string name,
                     std::vector<OpIndex> after);
+  // Into a temporary `name`, which the next computation waits for.
+  Slice AllGatherForCompute(ProgramBuilder& b, Slice shard, std::string name);
   OpIndex ReduceScatter(ProgramBuilder& b, Slice whole, Slice shard, std::string name,
                         std::vector<OpIndex> after);
   // `in` and `out` have a part for each rank; x goes to the rank that is `distance` ahead around the ring, y comes from the one as far before.

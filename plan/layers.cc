@@ -205,13 +205,10 @@ TensorParallel TensorParallelOf(const Scenario& scenario, CollectiveStream* stre
 }
 
 Slice TensorParallel::PartOf(Slice whole, int turn) const {
-  WT_CHECK(whole.per_rank == 0 && whole.shard == 0 && whole.elements % ranks() == 0);
-  whole.elements /= ranks();
-  whole.per_rank = whole.elements;
-  whole.axis = stream->axis();
-  whole.cycle = static_cast<int16_t>(ranks());
-  whole.turn = static_cast<int16_t>((turn % ranks() + ranks()) % ranks());
-  return whole;
+  Slice part = stream->OwnPart(whole);
+  part.cycle = static_cast<int16_t>(ranks());
+  part.turn = static_cast<int16_t>((turn % ranks() + ranks()) % ranks());
+  return part;
 }
 
 Gemm TensorParallel::OfPart(Gemm whole) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -75,6 +76,7 @@ class PipelineRank::Walk {
   void Send(const Action& action);
   void Receive(const Action& action);
   Slice TakeInput(const Key& key, int from_stage, std::map<Key, Slice>& local);
+  void AwaitMessages();
   void EndBackward();
   struct Part {  // a stage, with its hooks, which operators that are deferred refer to
     const Stage& stage;
@@ -93,13 +95,14 @@ class PipelineRank::Walk {
   std::map<int, Part> parts_;  // by stage
   std::map<Key, Slice> outputs_, input_gradients_;
   bool in_backward_ = false;
+  bool has_exchanged_ = false;                         // messages since the last computation
   std::map<std::pair<bool, Key>, Received> received_;  // forward; for which stage
   std::vector<Sent> sent_;
 };
 
 PipelineRank::PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
-                           const PlanAxes& axes, DType type)
-    : role_(role), schedule_(schedule), rank_(rank), stages_(stages), type_(type) {
+                           const PlanAxes& axes, DType type, const MessageHandling& how)
+    : role_(role), schedule_(schedule), rank_(rank), stages_(stages), type_(type), how_(how) {
   for (const auto& [pair, axis] : axes.messages) {
     if (pair.first != rank && pair.second != rank) continue;
     messages_.emplace(pair,
@@ -135,8 +138,18 @@ void PipelineRank::Walk::Run(bool forward_only) {
     Add(action);
   }
   b_.SetStage(-1);
+  AwaitMessages();
   EndBackward();
   for (const Sent& sent : sent_) b_.WaitBeforeNextCompute(sent.op);
+}
+
+// And whatever else is under way.
+void PipelineRank::Walk::AwaitMessages() {
+  if (!std::exchange(has_exchanged_, false) || rank_.how_.host < 0) return;
+  std::vector<OpIndex> under_way;
+  for (StreamId stream = 0; stream < static_cast<StreamId>(rank_.role_.streams.size()); ++stream)
+    if (stream != rank_.how_.host && b_.LastOn(stream) >= 0) under_way.push_back(b_.LastOn(stream));
+  b_.Add(HostWait{}, "messages", {}, {}, std::move(under_way), rank_.how_.host);
 }
 
 // Only when the next computation begins: what the strategy waits for then must not hold up the message that comes first.
@@ -146,7 +159,12 @@ void PipelineRank::Walk::EndBackward() {
 }
 
 void PipelineRank::Walk::Add(const Action& action) {
-  if (!IsCommunication(action.kind)) EndBackward();
+  if (IsCommunication(action.kind)) {
+    has_exchanged_ = true;
+  } else {
+    AwaitMessages();
+    EndBackward();
+  }
   switch (action.kind) {
     case ActionKind::kForward:
       return Forward(action);
@@ -208,7 +226,12 @@ Slice PipelineRank::Walk::TakeInput(const Key& key, int from_stage, std::map<Key
     if (has_arrived) b_.WaitBeforeNextCompute(sent.op);
     return has_arrived;
   });
-  return received.data;
+  if (rank_.how_.tensor == nullptr) return received.data;
+  b_.SetPhase(from_stage < key.first ? Phase::kForward : Phase::kBackward);
+  b_.SetMicroBatch(static_cast<int>(key.second));
+  const Slice whole = rank_.how_.tensor->AllGatherForCompute(b_, received.data, "message");
+  b_.SetMicroBatch(-1);
+  return whole;
 }
 
 void PipelineRank::Walk::Forward(const Action& action) {
@@ -246,9 +269,10 @@ void PipelineRank::Walk::Send(const Action& action) {
   const Slice data = (forward ? outputs_ : input_gradients_).at(key);
   b_.SetPhase(forward ? Phase::kForward : Phase::kBackward);
   b_.SetMicroBatch(static_cast<int>(action.micro_batch));
-  const OpIndex op =
-      rank_.messages_.at({rank_.rank_, to})
-          .Send(b_, data, forward ? "activations" : "gradients", {b_.LastWriterOf(data.buffer)});
+  const CollectiveStream* tensor = rank_.how_.tensor;
+  const OpIndex op = rank_.messages_.at({rank_.rank_, to})
+                         .Send(b_, tensor == nullptr ? data : tensor->OwnPart(data),
+                               forward ? "activations" : "gradients", {b_.LastWriterOf(data.buffer)});
   b_.SetMicroBatch(-1);
   sent_.push_back({op, to, PositionIn(forward, receive.stage, action.micro_batch)});
   if (!forward) input_gradients_.erase(key);
@@ -259,7 +283,8 @@ void PipelineRank::Walk::Receive(const Action& action) {
   const Action send = Counterpart(action);
   const int from = rank_.schedule_.rank_of_stage[send.stage];
   const Model& model = *PartAt(action.stage).stage.model;
-  const int64_t elements = forward ? model.InputElements() : model.OutputElements();
+  const int64_t parts = rank_.how_.tensor == nullptr ? 1 : rank_.how_.tensor->ranks();
+  const int64_t elements = (forward ? model.InputElements() : model.OutputElements()) / parts;
   b_.SetPhase(forward ? Phase::kForward : Phase::kBackward);
   b_.SetMicroBatch(static_cast<int>(action.micro_batch));
   const char* name = forward ? "activations" : "gradients";

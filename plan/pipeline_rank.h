@@ -24,12 +24,19 @@ struct Stage {
   ModuleId first_module = 0;  // of its modules, among those of all stages of the rank
 };
 
+// What frameworks do about messages beside sending them.
+struct MessageHandling {
+  StreamId host = -1;  // on which the host waits for all that was issued after each batch; -1: it does not
+  CollectiveStream* tensor =
+      nullptr;  // of the ranks among which each is scattered, and gathered; null: they are sent whole
+};
+
 class PipelineRank {
  public:
-  // `schedule` has communication; `type` is that of what stages hand to each other. Stages, schedule and role outlive it. Adds the streams of
-  // messages to the role.
+  // `schedule` has communication; `type` is that of what stages hand to each other. Stages, schedule, role and what `how` names outlive
+  // it. Adds the streams of messages to the role.
   PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
-               const PlanAxes& axes, DType type);
+               const PlanAxes& axes, DType type, const MessageHandling& how = {});
 
   // All micro-batches. `losses` of the last stage, else empty. `forward_only`: no backwards; the rest in the same order.
   void AddMicroBatches(ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses,
@@ -43,6 +50,7 @@ class PipelineRank {
   const int rank_;
   const std::vector<Stage>& stages_;
   const DType type_;
+  const MessageHandling how_;
   std::map<std::pair<int, int>, MessageStream> messages_;  // from rank to rank
   std::map<Action, size_t> positions_;                     // of all ranks' computations in their lists
 };

@@ -69,7 +69,8 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
                             {},
                             stage_});
   program_.ops.back().on_host = IsOnHost(program_.ops.back());
-  if (stream == kComputeStream) last_compute_ = index;
+  if (last_on_.size() <= static_cast<size_t>(stream)) last_on_.resize(static_cast<size_t>(stream) + 1, -1);
+  last_on_[stream] = index;
   return index;
 }
 
@@ -99,7 +100,7 @@ std::vector<ProgramBuilder::Arrival> ProgramBuilder::TakeParts(const Slice& whol
 
 std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
   std::vector<OpIndex> before = awaited_;
-  if (last_compute_ >= 0) before.push_back(last_compute_);
+  if (LastCompute() >= 0) before.push_back(LastCompute());
   return before;
 }
 
@@ -115,11 +116,7 @@ void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {
-  for (OpIndex index = static_cast<OpIndex>(program_.ops.size()) - 1; index >= 0; --index) {
-    const Op& op = program_.ops[index];
-    if (op.stream == stream && !IsMemory(op.kind)) return index;
-  }
-  return -1;
+  return static_cast<size_t>(stream) < last_on_.size() ? last_on_[stream] : -1;
 }
 
 OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
@@ -151,19 +148,19 @@ OpIndex ProgramBuilder::WaitedForBy(OpIndex op) const {
 }
 
 std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() const {
-  std::vector<int32_t> position(role_.buffers.size(), -1);  // by buffer; -1: it is no temporary
-  for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = static_cast<int32_t>(i);
+  std::unordered_map<BufferId, size_t> position;
+  for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = i;
   std::vector<Lifetime> lifetimes(temporaries_.size());
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     const Op& op = program_.ops[index];
-    const bool elsewhere = op.stream != kComputeStream;
-    OpIndex last = elsewhere ? -1 : index;  // -1: not known yet
     for (const auto* slices : {&op.reads, &op.writes}) {
       for (const Slice& slice : *slices) {
-        if (position[slice.buffer] < 0) continue;
-        Lifetime& lifetime = lifetimes[position[slice.buffer]];
+        auto found = position.find(slice.buffer);
+        if (found == position.end()) continue;
+        Lifetime& lifetime = lifetimes[found->second];
         if (lifetime.first < 0) lifetime.first = index;
-        if (last < 0) last = WaitedForBy(index);
+        const bool elsewhere = op.stream != kComputeStream;
+        const OpIndex last = elsewhere ? WaitedForBy(index) : index;
         if (last < lifetime.last || (last == lifetime.last && elsewhere)) continue;
         lifetime.last = last;
         lifetime.ends_before = elsewhere && last != index && program_.ops[last].stream == kComputeStream;
@@ -171,7 +168,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
     }
   }
   for (const auto& [buffer, until] : kept_) {
-    Lifetime& lifetime = lifetimes[position[buffer]];
+    Lifetime& lifetime = lifetimes[position.at(buffer)];
     if (until < lifetime.last) continue;
     lifetime.last = until;
     lifetime.ends_before = false;
@@ -181,57 +178,53 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
 
 Program ProgramBuilder::Finish() {
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
-  // Temporaries by the operator that they are allocated or freed beside; of one operator, as they were made.
-  struct Beside {
-    OpIndex op;
-    size_t temporary;
-  };
-  std::vector<Beside> born, dead, dying;
+  std::vector<std::vector<BufferId>> born(program_.ops.size()), dead(program_.ops.size()),
+      dying(program_.ops.size());
   for (size_t i = 0; i < temporaries_.size(); ++i) {
     WT_CHECK_GE(lifetimes[i].first, 0);
-    born.push_back({lifetimes[i].first, i});
-    (lifetimes[i].ends_before ? dead : dying).push_back({lifetimes[i].last, i});
+    born[lifetimes[i].first].push_back(temporaries_[i]);
+    (lifetimes[i].ends_before ? dead : dying)[lifetimes[i].last].push_back(temporaries_[i]);
   }
-  for (auto* all : {&born, &dead, &dying})
-    std::stable_sort(all->begin(), all->end(), [](const Beside& a, const Beside& b) { return a.op < b.op; });
-
   Program result{program_.name, {}};
   result.ops.reserve(program_.ops.size() + 2 * temporaries_.size());
   std::vector<OpIndex> moved(program_.ops.size());
+  auto memory_op = [&](OpKind kind, BufferId id, StreamId owner, const Op& beside) {
+    result.ops.push_back(Op{std::move(kind),
+                            owner,
+                            {},
+                            {Slice{id, 0, 0}},
+                            {},
+                            beside.phase,
+                            beside.layer,
+                            beside.micro_batch,
+                            role_.buffers[id].name,
+                            {}});
+  };
+  std::unordered_map<BufferId, StreamId> owner;
+  for (size_t i = 0; i < temporaries_.size(); ++i)
+    owner[temporaries_[i]] = belong_to_compute_ ? kComputeStream : program_.ops[lifetimes[i].first].stream;
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
-  const auto owner = [&](size_t temporary) {
-    return belong_to_compute_ ? kComputeStream : program_.ops[lifetimes[temporary].first].stream;
+  auto free = [&](BufferId id, const Op& beside) {
+    const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;
+    memory_op(windtunnel::Free{is_recorded ? kComputeStream : -1}, id, owner[id], beside);
   };
-  const auto add = [&](OpKind kind, size_t temporary, const Op& beside) {
-    const BufferId id = temporaries_[temporary];
-    result.ops.push_back(Op{.kind = std::move(kind),
-                            .stream = owner(temporary),
-                            .reads = {},
-                            .writes = {Slice{id, 0, 0}},
-                            .dependencies = {},
-                            .phase = beside.phase,
-                            .layer = beside.layer,
-                            .micro_batch = beside.micro_batch,
-                            .name = role_.buffers[id].name});
-  };
-  const auto free = [&](size_t temporary, const Op& beside) {
-    const bool is_recorded = recorded.contains(temporaries_[temporary]) && owner(temporary) != kComputeStream;
-    add(windtunnel::Free{is_recorded ? kComputeStream : -1}, temporary, beside);
-  };
-  size_t next_born = 0, next_dead = 0, next_dying = 0;
   for (size_t index = 0; index < program_.ops.size(); ++index) {
-    Op& op = program_.ops[index];  // its numbers stay when its contents are moved away
-    const auto each = [&](const std::vector<Beside>& all, size_t& next, const auto& act) {
-      for (; next < all.size() && all[next].op == static_cast<OpIndex>(index); ++next)
-        act(all[next].temporary, op);
-    };
-    each(dead, next_dead, free);
-    each(born, next_born,
-         [&](size_t temporary, const Op& beside) { add(windtunnel::Alloc{}, temporary, beside); });
+    const Op beside{windtunnel::Alloc{},
+                    kComputeStream,
+                    {},
+                    {},
+                    {},
+                    program_.ops[index].phase,
+                    program_.ops[index].layer,
+                    program_.ops[index].micro_batch,
+                    "",
+                    {}};
+    for (BufferId id : dead[index]) free(id, beside);
+    for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, owner[id], beside);
     moved[index] = static_cast<OpIndex>(result.ops.size());
-    result.ops.push_back(std::move(op));
+    result.ops.push_back(std::move(program_.ops[index]));
     for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
-    each(dying, next_dying, free);
+    for (BufferId id : dying[index]) free(id, beside);
   }
   return result;
 }

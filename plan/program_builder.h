@@ -38,7 +38,7 @@ class ProgramBuilder {
   void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
 
   // The temporary lives, beside its uses, until the last operator of the compute stream so far.
-  void KeepUntilHere(Slice temporary) { kept_.emplace_back(temporary.buffer, last_compute_); }
+  void KeepUntilHere(Slice temporary) { kept_.emplace_back(temporary.buffer, LastCompute()); }
 
   // All temporaries belong to the compute stream, whichever stream uses them first: where, in what is modelled, communication is
   // enqueued on the stream that computes.
@@ -77,7 +77,7 @@ class ProgramBuilder {
   // What the next operator on the compute stream comes after: the last one there, and what it will wait for.
   std::vector<OpIndex> BeforeNextCompute() const;
   // The last operator added on the compute stream; -1: none yet.
-  OpIndex LastCompute() const { return last_compute_; }
+  OpIndex LastCompute() const { return LastOn(kComputeStream); }
   OpIndex LastOn(StreamId stream) const;
   // The last operator that writes the buffer. REQUIRES: there is one.
   OpIndex LastWriterOf(BufferId buffer) const;
@@ -108,7 +108,7 @@ class ProgramBuilder {
   int layer_ = -1;
   int stage_ = -1;
   int micro_batch_ = -1;
-  OpIndex last_compute_ = -1;
+  std::vector<OpIndex> last_on_;  // by stream
   std::vector<OpIndex> awaited_;  // by the next operator on the compute stream
   std::unordered_map<BufferId, OpIndex> awaited_by_use_;
   std::unordered_map<BufferId, std::function<std::vector<Arrival>()>> coming_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/balance.h"
 #include "plan/loss_scaling.h"
 
 namespace windtunnel {
@@ -39,13 +40,22 @@ RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_
   AddStreams();
   AddStages();
   role_.name = RoleName(plan, stages_);
-  work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes,
-                                         stages_.front().model->BoundaryType());
+  const Model& model = *stages_.front().model;
+  const MessageHandling how{
+      .host = HostAwaitsMessages(scenario_) && !host_computes() ? HostStream() : -1,
+      .tensor = MessageParts(scenario_, model.OutputElements()) > 1 ? tensor_ : nullptr};
+  work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes, model.BoundaryType(),
+                                         how);
 }
 
 StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {
   role_.streams.push_back(Stream{kind, name, -1});
   return static_cast<StreamId>(role_.streams.size()) - 1;
+}
+
+StreamId RoleCompiler::HostStream() {
+  if (host_ < 0) host_ = AddStream(StreamKind::kHost, "host");
+  return host_;
 }
 
 CollectiveStream* RoleCompiler::AddCollectives(AxisId axis, const char* name, bool between_stages) {
@@ -125,7 +135,7 @@ Status RoleCompiler::MakeStrategy() {
                           .splits_backward = SplitsBackward(schedule_)};
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
-    context.host = AddStream(StreamKind::kHost, "host");
+    context.host = HostStream();
   }
   if (!is_sharded) {
     strategy_ = MakeReplicated(context);

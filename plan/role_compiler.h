@@ -23,6 +23,7 @@ class RoleCompiler {
   bool host_computes() const { return scenario_.cluster.device == "cpu"; }
   StreamId AddStream(StreamKind kind, const char* name);
   CollectiveStream* AddCollectives(AxisId axis, const char* name, bool between_stages);
+  StreamId HostStream();  // for HostWait
   void AddStreams();
   void AddStages();
   Status MakeStrategy();
@@ -48,6 +49,7 @@ class RoleCompiler {
                    *expert_replicate_ = nullptr;
   std::unique_ptr<CollectiveStream> alone_;  // for the axes of one rank
   std::unique_ptr<PipelineRank> work_;
+  StreamId host_ = -1;
   std::unique_ptr<DataParallel> strategy_;
 };
 

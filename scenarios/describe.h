@@ -175,7 +175,9 @@ void Describe(V& v, PipelineSpec& pipeline) {
          "a known schedule (default 1f1b) or a CSV file of actions");
   v.Integer("virtual_stages", pipeline.virtual_stages, kRanks,
             "stages per rank (default 1; zb_v, dualpipe_v: 2)");
-  v.Integers("balance", pipeline.balance, kSize, "layers of each stage; [] (default): chosen by cost");
+  v.Integers(
+      "balance", pipeline.balance, kSize,
+      "layers of each stage; [] (default): by cost, or as many in each where the framework counts layers");
 }
 
 template <typename V>

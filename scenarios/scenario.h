@@ -139,7 +139,7 @@ struct PipelineSpec {
   std::string schedule =
       "1f1b";  // none | gpipe | 1f1b | interleaved | looped_bfs | zb_h1 | zb_v | dualpipe_v | a CSV file
   int64_t virtual_stages = 1;
-  std::vector<int64_t> balance = {};  // layers of each stage; empty: chosen by cost
+  std::vector<int64_t> balance = {};  // layers of each stage; empty: by cost, or as the framework counts
   bool operator==(const PipelineSpec&) const = default;
 };
 

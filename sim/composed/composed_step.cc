@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "plan/balance.h"
 #include "plan/memory_blocks.h"
 #include "plan/model.h"
 #include "sim/composed/pipeline_walk.h"
@@ -135,10 +136,12 @@ struct ComposedSteps::Step::Content {
   std::array<std::shared_ptr<const StageActions>, 3> actions;
   std::array<std::shared_ptr<const RankStrategy>, 3> strategies;
   std::array<int64_t, 3> resident{};
-  int64_t message = 0;  // bytes
+  int64_t message = 0,
+          received = 0;  // bytes: what stages hand to each other, and what of it is sent to a rank
   int64_t message_time = 0,
           message_between = 0;  // picoseconds: to the next rank, and from the last to the first
   int64_t send_host = 0, receive_host = 0;
+  bool host_awaits_messages = false;
   int64_t peak = 0;
 
   int stages() const { return walk->ranks * walk->stages_per_rank; }
@@ -200,7 +203,7 @@ void ComposedSteps::Step::Content::FindPeak() {
   };
   for (const PipelineEvent& event : walk->events) {
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      held[event.receiver].Add({message, message});
+      held[event.receiver].Add({received, received});
       continue;
     }
     const ActionMemory& memory = memory_of(event);
@@ -287,7 +290,8 @@ Duration ComposedSteps::Step::Time() const {
     strategies.push_back(c.strategies[c.KindOfRank(rank)].get());
     ranks[rank].Reset(strategies.back(), &known);
   }
-  std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks);
+  std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks),
+      exchanged(walk.ranks);  // by rank: when its last message ended, either way
   std::vector<size_t> next_first(walk.ranks), next_last(walk.ranks);  // groups
   for (const PipelineEvent& event : walk.events) {
     RankWalk& rank = ranks[event.rank];
@@ -300,8 +304,10 @@ Duration ComposedSteps::Step::Time() const {
       const int64_t end = start + (is_next ? c.message_time : c.message_between);
       arrived[event.out] = lane_end[event.lane] = end;
       sent[event.rank] = std::max(sent[event.rank], end);
+      for (int16_t other : {event.rank, event.receiver}) exchanged[other] = std::max(exchanged[other], end);
       continue;
     }
+    if (c.host_awaits_messages && event.follows_messages) rank.AwaitAll(exchanged[event.rank]);
     const StageActions& of = c.ActionsOf(event);
     const int64_t arrival = event.in >= 0 ? arrived[event.in] : 0;
     int64_t end = 0;
@@ -318,6 +324,8 @@ Duration ComposedSteps::Step::Time() const {
     }
     if (event.out >= 0) made[event.out] = end;
   }
+  for (int rank = 0; rank < walk.ranks; ++rank)
+    if (c.host_awaits_messages && walk.ends_with_messages[rank]) ranks[rank].AwaitAll(exchanged[rank]);
   Tails(ranks, sent, strategies).Run();
   int64_t end = 0;
   for (const RankWalk& rank : ranks) end = std::max(end, rank.End());
@@ -354,7 +362,11 @@ class ComposedSteps::Parts {
     WT_ASSIGN_OR_RETURN(content->walk,
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
     AddOtherMemory(scenario, layers, *content);
-    if (ranks > 1) content->message = content->actions[0]->stage->message;
+    if (ranks > 1) {
+      content->message = content->actions[0]->stage->message;
+      content->received = content->actions[0]->stage->message_part;
+    }
+    content->host_awaits_messages = HostAwaitsMessages(scenario);
     content->FindPeak();
     if (content->peak > capacity.count()) return Step(std::move(content));
     WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
@@ -368,10 +380,18 @@ class ComposedSteps::Parts {
     const std::string key = StageKey(scenario, kind);
     WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
                         stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
-    return actions_.Find(fmt::format("{} l{}", key, layers), [&]() -> Result<StageActions> {
-      return StageActions{stage, MakeForward(*stage, layers), MakeBackward(stage->first_backward, layers),
-                          MakeBackward(stage->backward, layers)};
-    });
+    const bool from_idle = HostAwaitsMessages(scenario);
+    if (const int parts = MessageParts(scenario, stage->message_elements); parts > 1) {
+      WT_ASSIGN_OR_RETURN(stage, scattered_.Find(key, [&] {
+        return WithScatteredMessages(*stage, parts, scenario, groups, costs);
+      }));
+    }
+    return actions_.Find(fmt::format("{} l{}{}", key, layers, from_idle ? " i" : ""),
+                         [&]() -> Result<StageActions> {
+                           return StageActions{stage, MakeForward(*stage, layers, from_idle),
+                                               MakeBackward(stage->first_backward, layers, from_idle),
+                                               MakeBackward(stage->backward, layers, from_idle)};
+                         });
   }
 
   // What parameters and gradients a stage has is the same for every micro-batch and recomputation: any such template will do.
@@ -436,8 +456,9 @@ class ComposedSteps::Parts {
     const StageTemplate& stage = *content.actions[0]->stage;
     const DType type = TypesOf(scenario.precision).storage;
     Op send, receive;
-    send.kind = Send{type, stage.message_elements, 1};
-    receive.kind = Receive{type, stage.message_elements, 0};
+    const int64_t elements = stage.message_elements / stage.message_parts;
+    send.kind = Send{type, elements, 1};
+    receive.kind = Receive{type, elements, 0};
     WT_ASSIGN_OR_RETURN(content.send_host, costs.Host(send));
     WT_ASSIGN_OR_RETURN(content.receive_host, costs.Host(receive));
     WT_ASSIGN_OR_RETURN(const TransferCost next, costs.Communication(send, kMessageAxis, groups.message));
@@ -452,7 +473,7 @@ class ComposedSteps::Parts {
 
   Shelf<MeshGroups> groups_;
   Shelf<PipelineWalk> walks_;
-  Shelf<StageTemplate> stages_, shapes_;
+  Shelf<StageTemplate> stages_, scattered_, shapes_;
   Shelf<StageActions> actions_;
   Shelf<RankStrategy> strategies_;
 };

@@ -20,6 +20,7 @@ PipelineWalk OnePiece(int64_t micro_batches) {
     walk.events.push_back(backward);
   }
   walk.unreleased = {0};
+  walk.ends_with_messages = {false};
   return walk;
 }
 
@@ -35,7 +36,8 @@ class Walker {
         position_of_(slot_of_.size(), 0),
         next_(ranks_, 0),
         backwards_(stages_, 0),
-        sent_(ranks_) {
+        sent_(ranks_),
+        has_exchanged_(ranks_, false) {
     walk_.ranks = ranks_;
     walk_.stages_per_rank = stages_ / ranks_;
     lane_of_.assign(static_cast<size_t>(ranks_) * ranks_, -1);
@@ -58,6 +60,7 @@ class Walker {
       WT_CHECK_EQ(next_[rank], schedule_.ranks[rank].size());
       walk_.unreleased.push_back(static_cast<int32_t>(sent_[rank].size()));
     }
+    walk_.ends_with_messages = has_exchanged_;
     return std::move(walk_);
   }
 
@@ -102,8 +105,10 @@ class Walker {
     walk_.events.push_back(event);
     sent_[event.rank].push_back(
         {event.receiver, position_of_[Index(forward, receive.stage, send.micro_batch)]});
-    ++next_[rank];
-    ++next_[peer];
+    for (int end : {rank, peer}) {
+      ++next_[end];
+      has_exchanged_[end] = true;
+    }
     return true;
   }
 
@@ -120,6 +125,8 @@ class Walker {
     event.kind = forward ? PipelineEvent::Kind::kForward : PipelineEvent::Kind::kBackward;
     event.rank = static_cast<int16_t>(rank);
     event.chunk = static_cast<int16_t>(action.stage / ranks_);
+    event.follows_messages = has_exchanged_[rank];
+    has_exchanged_[rank] = false;
     if (!forward) {
       event.is_first = backwards_[action.stage]++ == 0;
       event.is_last = backwards_[action.stage] == micro_batches_;
@@ -147,6 +154,7 @@ class Walker {
   std::vector<size_t> next_;
   std::vector<int64_t> backwards_;  // by stage
   std::vector<std::vector<Sent>> sent_;
+  std::vector<bool> has_exchanged_;  // by rank: since its last computation
 };
 
 }  // namespace

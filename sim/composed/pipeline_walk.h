@@ -14,6 +14,7 @@ struct PipelineEvent {
   enum class Kind : uint8_t { kForward, kBackward, kMessage };
   Kind kind = Kind::kForward;
   bool is_first = false, is_last = false;  // backward: of its stage in the step
+  bool follows_messages = false;           // an action that the rank sent or received right before
   int16_t rank = 0;                        // message: the sender
   int16_t receiver = 0;
   int16_t chunk = 0;     // which of the rank's stages
@@ -27,7 +28,8 @@ struct PipelineWalk {
   int ranks = 1, stages_per_rank = 1;
   int32_t messages = 0, lanes = 0;
   std::vector<PipelineEvent> events;
-  std::vector<int32_t> unreleased;  // by rank: sent messages that no action releases
+  std::vector<int32_t> unreleased;       // by rank: sent messages that no action releases
+  std::vector<bool> ends_with_messages;  // by rank
 };
 
 // Of one rank without a pipeline, too. Errors: those of ScheduleOf; Unsupported for schedules that split backwards or hand over within a rank.

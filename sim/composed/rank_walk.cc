@@ -24,6 +24,13 @@ void RankWalk::Reset(const RankStrategy* strategy, KnownEnds* known) {
   strategy_ends_.assign(strategy == nullptr ? 0 : strategy->ops.size(), 0);
   tail_ = -1;
   ignores_host_ = false;
+  is_idle_ = false;
+}
+
+void RankWalk::AwaitAll(int64_t arrived) {
+  host_ = std::max(End(), arrived);
+  for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) Clear(__builtin_ctz(lanes));
+  is_idle_ = true;
 }
 
 void RankWalk::Clear(int stream) {
@@ -45,6 +52,12 @@ bool RankWalk::IsQuiet(int64_t begin) {
 }
 
 int64_t RankWalk::Do(const StageAction& action, int64_t arrived) {
+  if (std::exchange(is_idle_, false) && action.is_regular_from_idle) {
+    const int64_t begin = std::exchange(host_, host_ + action.host);
+    ends_[kCompute] = begin + action.duration_from_idle;
+    history_[kCompute][(issued_[kCompute] - 1) % kHistory] = ends_[kCompute];
+    return begin + action.made_from_idle;
+  }
   const int64_t begin = std::max(ends_[kCompute], arrived);
   if (!action.is_regular || host_ - begin > action.slack || !IsQuiet(begin)) return Walk(action, arrived);
   host_ += action.host;
@@ -62,6 +75,7 @@ int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
       for (const TimedOp& op : run.part->ops) {
         const int64_t end = Issue(op, arrived);
         if (op.stream == kCompute) arrived = 0;  // what comes up to the first computation waits for messages
+        else if (op.gathers_message) arrived = end;
         if (!op.is_strategy && number++ == action.made_at) made = end;
       }
     }
@@ -72,6 +86,7 @@ int64_t RankWalk::Walk(const StageAction& action, int64_t arrived) {
 // With those of the rank's strategy instead.
 int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
                                const std::vector<RankStrategy::Group>& groups, size_t& group) {
+  is_idle_ = false;
   int64_t made = 0;
   int32_t number = 0;
   for (const PartRun& run : action.runs) {
@@ -83,6 +98,7 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
           Issue(s, std::exchange(arrived, 0));
         const int64_t end = Issue(op, arrived);
         if (op.stream == kCompute) arrived = 0;
+        else if (op.gathers_message) arrived = end;
         if (number++ == action.made_at) made = end;
         if (around == nullptr) continue;
         strategy_ends_[around->marker] = end;
@@ -93,9 +109,9 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
   return made;
 }
 
-RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action) {
+RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action, bool ignores_host) {
   RankWalk walk;
-  walk.ignores_host_ = true;
+  walk.ignores_host_ = ignores_host;
   walk.slack_ = kNever;
   const int64_t made = walk.Walk(action, 0);
   return {walk.ends_[kCompute], walk.ends_[kTensor], made, walk.slack_};

@@ -34,6 +34,8 @@ class RankWalk {
 
   int64_t host() const { return host_; }
   void AddHost(int64_t time) { host_ += time; }
+  // The host waits for all that the rank has issued, and until `arrived`.
+  void AwaitAll(int64_t arrived);
 
   // Begins when all that it waits for has arrived (`arrived`); returns when its message is made.
   int64_t Do(const StageAction& action, int64_t arrived);
@@ -55,7 +57,8 @@ class RankWalk {
     int64_t slack =
         0;  // the least, over operators, of when one begins less the action's host time until it is issued
   };
-  static Rehearsed Rehearse(const StageAction& action);
+  // Or else (`ignores_host` false) as its host comes to it then.
+  static Rehearsed Rehearse(const StageAction& action, bool ignores_host = true);
 
  private:
   void Clear(int stream);
@@ -82,6 +85,7 @@ class RankWalk {
   std::vector<int64_t> strategy_ends_;
   int32_t tail_ = -1;
   bool ignores_host_ = false;  // rehearses
+  bool is_idle_ = false;       // since AwaitAll
   int64_t slack_ = 0;
 };
 

@@ -71,7 +71,7 @@ class Rehearsal {
   int64_t shift_ = 0, host_ = 0;  // of what was left out
 };
 
-StageAction MakeAction(const PartRuns& runs, int32_t made_by) {
+StageAction MakeAction(const PartRuns& runs, int32_t made_by, bool from_idle) {
   StageAction action;
   action.runs = runs;
   int64_t ops = 0;
@@ -82,20 +82,26 @@ StageAction MakeAction(const PartRuns& runs, int32_t made_by) {
   action.made_at = made_by < 0 ? -1 : static_cast<int32_t>(ops) - 1 - made_by;
   action.memory = MemoryOf(runs);
   Rehearsal(action).Run(made_by);
+  if (from_idle) {
+    const RankWalk::Rehearsed all = RankWalk::Rehearse(action, /*ignores_host=*/false);
+    action.duration_from_idle = all.compute;
+    action.made_from_idle = all.made;
+    action.is_regular_from_idle = all.tensor <= all.compute;
+  }
   return action;
 }
 
 }  // namespace
 
-StageAction MakeForward(const StageTemplate& stage, int64_t layers) {
+StageAction MakeForward(const StageTemplate& stage, int64_t layers, bool from_idle) {
   const StagePass& pass = stage.forward;
   return MakeAction({{{&pass.before, 1}, {&pass.first, 1}, {&pass.next, layers - 1}, {&pass.after, 1}}},
-                    stage.is_last ? -1 : pass.made_by);
+                    stage.is_last ? -1 : pass.made_by, from_idle);
 }
 
-StageAction MakeBackward(const StagePass& pass, int64_t layers) {
+StageAction MakeBackward(const StagePass& pass, int64_t layers, bool from_idle) {
   return MakeAction({{{&pass.before, 1}, {&pass.next, layers - 1}, {&pass.first, 1}, {&pass.after, 1}}},
-                    pass.made_by);
+                    pass.made_by, from_idle);
 }
 
 }  // namespace windtunnel::composed

@@ -16,11 +16,15 @@ struct StageAction {
   // most that), nothing else is in flight and the tensor queue is idle. Else it has to be walked. `made`: when its message is.
   bool is_regular = false;
   int64_t duration = 0, made = 0, slack = 0;
+  // The same of one that begins when the host has waited for the device, and so with the host's work: whenever that is. False where it is
+  // not asked for.
+  bool is_regular_from_idle = false;
+  int64_t duration_from_idle = 0, made_from_idle = 0;
   ActionMemory memory;
 };
 
-// Of a stage of so many layers. The stage or pass must outlive the action.
-StageAction MakeForward(const StageTemplate& stage, int64_t layers);
-StageAction MakeBackward(const StagePass& pass, int64_t layers);
+// Of a stage of so many layers. `from_idle`: hosts wait for messages. The stage or pass must outlive the action.
+StageAction MakeForward(const StageTemplate& stage, int64_t layers, bool from_idle);
+StageAction MakeBackward(const StagePass& pass, int64_t layers, bool from_idle);
 
 }  // namespace windtunnel::composed

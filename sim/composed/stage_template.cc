@@ -408,11 +408,40 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   WT_RETURN_IF_ERROR(dissection.Run(stage));
   stage.kept_of_layer = small.KeptOfLayer();
   stage.message_elements = small.message_elements();
-  stage.message =
+  stage.message = stage.message_part =
       RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();
   for (const Buffer& buffer : small.role().buffers) {
     if (buffer.name == "collective scratch (tensor)") stage.tensor_scratch = buffer.bytes.count();
   }
+  return stage;
+}
+
+Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int parts, const Scenario& scenario,
+                                            const MeshGroups& groups, Costs& costs) {
+  const DType type = TypesOf(scenario.precision).storage;
+  Op op;
+  op.kind = Collective{CollectiveKind::kAllGather, type, whole.message_elements};
+  TimedOp gather;
+  gather.stream = kTensor;
+  gather.gathers_message = true;
+  WT_ASSIGN_OR_RETURN(gather.host, costs.Host(op));
+  WT_ASSIGN_OR_RETURN(const TransferCost cost, costs.Communication(op, kTensorAxis, groups.tensor));
+  gather.work = cost.time;
+  gather.efficiency = cost.efficiency;
+
+  StageTemplate stage = whole;
+  stage.message_parts = parts;
+  stage.message_part = RoundedRequest(SizeOf(type) * (whole.message_elements / parts)).count();
+  // What is gathered is there before the gather, and the part that came is gone when the pass's first computation begins.
+  const auto gather_in = [&](Part& before) {
+    for (MemoryChange& change : before.memory) ++change.op;
+    before.memory.insert(before.memory.begin(), {MemoryChange{0, false, stage.message},
+                                                 MemoryChange{1, false, -stage.message_part}});
+    before.ops.insert(before.ops.begin(), gather);
+  };
+  if (!stage.is_first) gather_in(stage.forward.before);
+  for (StagePass* backward : {&stage.first_backward, &stage.backward})
+    if (!stage.is_last) gather_in(backward->before);
   return stage;
 }
 

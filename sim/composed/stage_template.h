@@ -32,6 +32,7 @@ struct TimedOp {
   bool is_strategy = false;
   bool has_gradients =
       false;  // it writes gradients: the strategy is called before and after (GradientCalls, in order)
+  bool gathers_message = false;  // the pass's first computation waits for it
   // Of other queues: the operator so many before the last issued there (0: the last).
   struct Dependency {
     uint8_t stream;
@@ -79,10 +80,11 @@ struct StageTemplate {
   // Parameters: `head` before the layers (embeddings), `layer`, `tail` (norm, head). Indices in GradientCalls: of the layer within it;
   // of others i, or head.size() + i for the tail.
   std::vector<Parameter> head, layer, tail;
-  int64_t message = 0;  // bytes, rounded
-  int64_t message_elements = 0;
-  int64_t tensor_scratch = 0;  // bytes, of the tensor axis's collectives
-  int64_t kept_of_layer = 0;   // bytes, of what the model keeps beside its parameters (Model::kept_buffers)
+  int64_t message_elements = 0;           // that stages hand to each other
+  int message_parts = 1;                  // of which a rank sends one
+  int64_t message = 0, message_part = 0;  // bytes, rounded: of all, and of what is sent
+  int64_t tensor_scratch = 0;             // bytes, of the tensor axis's collectives
+  int64_t kept_of_layer = 0;  // bytes, of what the model keeps beside its parameters (Model::kept_buffers)
 };
 
 struct StageKind {
@@ -93,5 +95,9 @@ struct StageKind {
 // Errors: the cost model's, Unsupported where the stage is not made of such parts.
 Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
                                         const MeshGroups& groups, Costs& costs);
+
+// The same with messages in so many parts, which passes gather first (MessageParts, plan/balance.h). Errors: the cost model's.
+Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int parts, const Scenario& scenario,
+                                            const MeshGroups& groups, Costs& costs);
 
 }  // namespace windtunnel::composed

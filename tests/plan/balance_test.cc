@@ -35,38 +35,56 @@ TEST(BalanceStages, TakesNoDivisionThatDoesNotFit) {
 
 // Under 1F1B the first of four stages holds four micro-batches' activations and the last one, so with little memory the first gets
 // fewer layers than time alone would give it.
-TEST(BalanceByCost, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
+TEST(ChooseBalance, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
   Scenario s = TinyGpt();
   s.model.layers = 16;
   s.model.seq_len = 64;
   s.batch = {4, 8};
   s.parallel.pipeline.size = 4;
-  const std::vector<int64_t> by_time = *BalanceByCost(s, RoughTime);
+  const std::vector<int64_t> by_time = *ChooseBalance(s, RoughTime);
   EXPECT_EQ(by_time, (std::vector<int64_t>{4, 4, 4, 4}));
   std::vector<int64_t> tight = by_time;
   for (int64_t kib = 20'000; kib > 500 && tight == by_time; kib -= 100)
-    tight = *BalanceByCost(s, RoughTime, KiB(kib));
+    tight = *ChooseBalance(s, RoughTime, KiB(kib));
   EXPECT_LT(tight.front(), 4);
   EXPECT_EQ(std::accumulate(tight.begin(), tight.end(), int64_t{0}), 16);
   // Where nothing fits, time decides.
-  EXPECT_EQ(*BalanceByCost(s, RoughTime, KiB(1)), by_time);
+  EXPECT_EQ(*ChooseBalance(s, RoughTime, KiB(1)), by_time);
 }
 
 // Autocast's copies of weights are not weights: they take no optimizer's states.
-TEST(BalanceByCost, CountsStatesOfParametersOnly) {
+TEST(ChooseBalance, CountsStatesOfParametersOnly) {
   Scenario s = TinyGpt();
   s.model.layers = 16;
   s.batch = {4, 8};
   s.parallel.pipeline.size = 4;
   const auto fits = [&](Precision compute) {
     s.precision.compute = compute;
-    const std::vector<int64_t> by_time = *BalanceByCost(s, RoughTime);
+    const std::vector<int64_t> by_time = *ChooseBalance(s, RoughTime);
     int64_t kib = 20'000;
-    while (kib > 100 && *BalanceByCost(s, RoughTime, KiB(kib)) == by_time) kib -= 100;
+    while (kib > 100 && *ChooseBalance(s, RoughTime, KiB(kib)) == by_time) kib -= 100;
     return kib;
   };
   // Activations are smaller by half of them, states are the same.
   EXPECT_LT(fits(Precision::kBf16), fits(Precision::kFp32));
+}
+
+// Megatron 2021: num_layers must be divisible by the pipeline's size; BLOOM's 70 layers over 12 stages had embedding and head as layers.
+TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.model.vocab = 100'000;  // its head is many layers' worth
+  s.batch = {4, 12};
+  s.parallel.pipeline.size = 4;
+  EXPECT_LT(ChooseBalance(s, RoughTime)->back(), 4);
+  for (Framework framework : {Framework::kMegatron, Framework::kMegatronCore, Framework::kDeepspeed}) {
+    s.framework = framework;
+    s.model.layers = 16;
+    EXPECT_EQ(*ChooseBalance(s, RoughTime), (std::vector<int64_t>{4, 4, 4, 4}));
+    EXPECT_EQ(*ChooseBalance(s, RoughTime, KiB(1)), (std::vector<int64_t>{4, 4, 4, 4}));
+    s.model.layers = 14;
+    EXPECT_EQ(*ChooseBalance(s, RoughTime), (std::vector<int64_t>{3, 4, 4, 3}));
+  }
 }
 
 double DearestOf(const LayerCosts& costs, const std::vector<int64_t>& balance) {

@@ -93,6 +93,71 @@ TEST(Pipeline, TheLastGradientIsSentBeforeAnyoneWaitsForDdp) {
   }
 }
 
+// Megatron's torch.cuda.synchronize(): when a pass begins, the host knows that every message before it has arrived.
+TEST(Pipeline, MegatronsHostWaitsForMessages) {
+  Scenario s = Pipelined("1f1b", 3, 1, 6);
+  s.cluster.device = "a100-sxm-80g";
+  for (const Framework framework : {Framework::kMegatron, Framework::kMegatronCore}) {
+    s.framework = framework;
+    const Plan plan = *CompilePlan(s);
+    for (const Role& role : plan.roles) {
+      std::map<StreamId, OpIndex> under_way;
+      for (OpIndex i = 0; i < static_cast<OpIndex>(role.steady.ops.size()); ++i) {
+        const Op& op = role.steady.ops[i];
+        if (std::holds_alternative<Send>(op.kind) || std::holds_alternative<Receive>(op.kind)) {
+          under_way[op.stream] = i;
+        } else if (std::holds_alternative<HostWait>(op.kind)) {
+          for (OpIndex dependency : op.dependencies)
+            if (const auto found = under_way.find(role.steady.ops[dependency].stream);
+                found != under_way.end() && found->second <= dependency)
+              under_way.erase(found);
+        } else if (op.stream == kComputeStream && !IsMemory(op.kind)) {
+          EXPECT_TRUE(under_way.empty()) << role.name << ": " << op.name;
+        }
+      }
+      EXPECT_TRUE(under_way.empty()) << role.name;
+      // Between passes that hand over to each other on the last stage nothing is exchanged.
+      EXPECT_GE(Count<HostWait>(role), 6) << role.name;
+    }
+  }
+}
+
+TEST(Pipeline, OtherHostsDoNotWaitForMessages) {
+  const auto waits = [](Framework framework, const char* device, int64_t virtual_stages) {
+    Scenario s = Pipelined(virtual_stages == 1 ? "1f1b" : "interleaved", 2, virtual_stages);
+    s.framework = framework;
+    s.cluster.device = device;
+    return Count<HostWait>(CompilePlan(s)->roles[0]);
+  };
+  EXPECT_GT(waits(Framework::kMegatronCore, "a100-sxm-80g", 1), 0);
+  EXPECT_EQ(waits(Framework::kMegatronCore, "a100-sxm-80g", 2), 0);
+  EXPECT_EQ(waits(Framework::kMegatronCore, "cpu", 1), 0);  // which computes itself
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kDeepspeed})
+    EXPECT_EQ(waits(framework, "a100-sxm-80g", 1), 0);
+}
+
+// What tensor ranks have alike each sends a part of, and those who receive it gather it. With sequence parallelism they have parts already.
+TEST(Pipeline, MegatronScattersMessagesOverTensorRanks) {
+  const auto messages = [](Framework framework, bool sequence) {
+    Scenario s = Pipelined("1f1b");
+    s.framework = framework;
+    s.parallel.tensor = {.size = 2, .sequence = sequence};
+    s.cluster.devices_per_node = 4;
+    const Plan plan = *CompilePlan(s);
+    int64_t sent = 0, gathered = 0;
+    for (const Op& op : plan.roles[1].steady.ops) {
+      if (const auto* send = std::get_if<Send>(&op.kind)) sent = send->elements;
+      if (std::holds_alternative<Collective>(op.kind) && op.name == "message") ++gathered;
+    }
+    return std::pair(sent, gathered);
+  };
+  const auto [whole, none] = messages(Framework::kMegatronCore, false);
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(messages(Framework::kMegatron, false),
+            std::pair(whole / 2, int64_t{4}));  // an input for each micro-batch
+  EXPECT_EQ(messages(Framework::kMegatron, true), messages(Framework::kMegatronCore, true));
+}
+
 TEST(Pipeline, ASplitBackwardHasAsManyOperatorsAsAWholeOne) {
   const Plan whole = *CompilePlan(Pipelined("1f1b")), split = *CompilePlan(Pipelined("zb_h1"));
   for (int rank : {0, 1}) {

@@ -267,8 +267,9 @@ TEST(TensorParallel, ProductsInPartsAreTheSameWork) {
       Scenario s = Tensor(TinyLlama(), 2, true);
       s.framework = framework;
       s.parallel.tensor.overlap = overlap;
+      const Plan plan = *CompilePlan(s);
       double sum = 0;
-      for (const Op& op : CompilePlan(s)->roles[0].steady.ops)
+      for (const Op& op : plan.roles[0].steady.ops)
         if (const auto* gemm = std::get_if<Gemm>(&op.kind)) sum += 2.0 * gemm->m * gemm->n * gemm->k;
       return sum;
     };
@@ -464,7 +465,7 @@ TEST(TensorParallel, RefusesTokensThatDoNotDivideWithSequenceOnly) {
   ExpectRefused(s, "parallel.tensor.sequence");
   s.parallel.tensor.sequence = false;
   EXPECT_TRUE(CompilePlan(s));
-  // 24 tokens, of which context ranks have 6 each.
+  // 12 tokens, of which context ranks have 6 each.
   s = Tensor(TinyLlama(), 4, true);
   s.model.heads = s.model.kv_heads = 4;
   s.model.attention = AttentionKind::kFlash;

@@ -43,6 +43,11 @@ Scenario OfPyTorch(Scenario s) {
   s.framework = Framework::kPytorch;
   return s;
 }
+// Whose messages between stages are scattered over tensor ranks.
+Scenario OfMegatron(Scenario s) {
+  s.framework = Framework::kMegatron;
+  return s;
+}
 Scenario With(Scenario s, DataParallelKind kind, int version = 2) {
   s.parallel.data.kind = kind;
   s.parallel.data.version = version;
@@ -187,6 +192,10 @@ INSTANTIATE_TEST_SUITE_P(
     WithStages, TensorParity,
     testing::Values(
         ParityCase{"OneForwardOneBackward", Clipped(Staged(Tensor(TiedGpt(), 2, false), "1f1b", 4))},
+        ParityCase{"OneForwardOneBackwardOfMegatron",
+                   OfMegatron(Clipped(Staged(Tensor(TiedGpt(), 2, false), "1f1b", 4)))},
+        ParityCase{"ZeroBubbleOfMegatron",
+                   OfMegatron(Staged(FourHeads(Tensor(TiedGpt(), 4, false)), "zb_h1", 4))},
         ParityCase{"OneForwardOneBackwardSequence", Clipped(Staged(Tensor(TiedGpt(), 2, true), "1f1b", 4))},
         ParityCase{"ZeroBubbleSequence", Staged(Tensor(TinyLlama(), 2, true), "zb_h1", 4)},
         ParityCase{"ZeroBubble", Staged(Tensor(TiedGpt(), 2, false), "zb_h1", 4)},

@@ -148,6 +148,24 @@ TEST(ComposedStep, IsPredictInPipelines) {
   }
 }
 
+// Narrow: every pass begins with the host's work. Wide: the host gets ahead of the device within a pass.
+TEST(ComposedStep, IsPredictWhereTheHostAwaitsMessages) {
+  for (const Framework framework : {Framework::kMegatron, Framework::kMegatronCore}) {
+    for (bool wide : {false, true}) {
+      Scenario s = Base(wide);
+      s.framework = framework;
+      s.search.emplace();
+      s.search->tensor = {1, 2};
+      s.search->pipeline = {2, 4, 8};  // of four layers, two, and one
+      s.search->virtual_stages = {1, 2};
+      s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+      s.search->overlap = {true, false};
+      s.search->recompute = {Recompute::kNone, Recompute::kFull};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictInFp8) {
   for (const Framework framework : {Framework::kPytorch, Framework::kMegatronCore}) {
     for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock}) {

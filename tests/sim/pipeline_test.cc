@@ -39,6 +39,13 @@ class EqualStages : public CostModel {
   bool host_computes_;
 };
 
+// Kernels take no time, but the host takes a while for each.
+class SlowHost : public EqualStages {
+ public:
+  SlowHost() : EqualStages({}, /*host_computes=*/false) {}
+  Distribution Dispatch() const override { return Distribution::Constant(Microseconds(10)); }
+};
+
 Scenario OneBlockAStage(const ScheduleRequest& request) {
   Scenario s = TinyGpt();
   s.model.layers = int64_t{request.ranks} * request.virtual_stages;
@@ -147,6 +154,29 @@ TEST(SimulatedPipeline, OneRankOfEachStageStandsForItsReplicas) {
   EXPECT_EQ(folded->p50, unfolded->p50);
   EXPECT_EQ(folded->breakdown.bubble, unfolded->breakdown.bubble);
   EXPECT_EQ(folded->breakdown.exposed_communication, unfolded->breakdown.exposed_communication);
+}
+
+// A host that runs ahead of messages has issued what they wait for by the time that they come; one that waits for them begins then, so that
+// filling and draining the pipeline takes whole passes of its own.
+TEST(Pipeline, FillsWithTheTimeOfHostsThatAwaitMessages) {
+  const auto fill = [](Framework framework) {  // what comes on top of m micro-batches, in micro-batches
+    const auto step = [&](int64_t micro_batches) {
+      Scenario s = TinyGpt();
+      s.model.layers = 32;
+      s.batch = {1, micro_batches};
+      s.parallel.pipeline = {4, "1f1b", 1, {8, 8, 8, 8}};
+      s.cluster.device = "a100-sxm-80g";
+      s.cluster.devices_per_node = 4;
+      s.framework = framework;
+      const Plan plan = CompilePlan(s).value();
+      return ToSeconds(Predict(plan, SlowHost(), {}).value().p50);
+    };
+    const double micro_batch = (step(16) - step(8)) / 8;
+    return step(16) / micro_batch - 16;
+  };
+  EXPECT_GT(fill(Framework::kMegatron), 2.5);
+  EXPECT_LT(fill(Framework::kMegatron), 3.5);
+  EXPECT_LT(fill(Framework::kDeepspeed), 1);
 }
 
 }  // namespace
