@@ -34,7 +34,7 @@ struct RowOutcome {
 
 class RowPredictor {
  public:
-  // `options` must outlive it.
+  // `options` must outlive it. Errors: of the profiles that they name, which all rows need.
   static Result<RowPredictor> Make(const Options& options);
 
   // Errors: what the scenario cannot be predicted for. With `residuals`, instead of those of the framework's profile.

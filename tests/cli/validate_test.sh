@@ -63,6 +63,14 @@ median() { "$windtunnel" predict "$@" | grep 'time (median)'; }
 "$windtunnel" predict mine.yaml --set cluster.device=cpu > /dev/null 2> err.txt
 [ $? = 2 ] || fail "a framework's file on a device with measured costs must be refused"
 grep -q 'framework: .*/mine.json is for devices that are not at hand' err.txt || fail "the message: $(cat err.txt)"
+
+# A profile that cannot be read is an error of the command, not of each row.
+echo '{"schema": "windtunnel/framework/1", "name": "x", "base": "pytorch", "residuals": {"gem": 2}, "sources": {}}' > faulty.json
+for option in '--framework-profile faulty.json' '--framework-profile none.json' '--profile faulty.json' '--profile none.json'; do
+  "$windtunnel" validate rows.jsonl $option > out.txt 2> err.txt
+  [ $? = 2 ] || fail "validate $option: exit status $?, expected 2"
+  [ "$(wc -l < err.txt)" = 1 ] && grep -q "${option##* }" err.txt && [ ! -s out.txt ] || fail "validate $option: $(cat err.txt out.txt)"
+done
 sed 's/micro 1/row/; s/"framework": "pytorch"/"framework": "mine.json"/' rows.jsonl > named.jsonl
 "$windtunnel" validate named.jsonl --json - | python3 -c '
 import json, sys
