@@ -19,8 +19,7 @@ namespace {
 
 class DeviceCostModel : public CostModel {
  public:
-  DeviceCostModel(const DeviceSpec& device, const Plan& plan,
-                  const std::optional<FrameworkProfile>& framework)
+  DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework)
       : device_(device),
         cluster_(plan.scenario.cluster),
         framework_(framework ? *framework : FrameworkOf(plan.scenario)),
@@ -80,7 +79,7 @@ class DeviceCostModel : public CostModel {
 
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
-  const FrameworkProfile framework_;
+  const FrameworkProfile& framework_;
   const ArithmeticContext arithmetic_;
   Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
   std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
@@ -275,7 +274,7 @@ Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, 
 }  // namespace
 
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
-                                               const std::optional<FrameworkProfile>& framework) {
+                                               const FrameworkProfile* framework) {
   return std::make_unique<DeviceCostModel>(device, plan, framework);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
@@ -11,9 +10,9 @@
 
 namespace windtunnel {
 
-// `device` must outlive the model, which with cluster.topology serves one thread. Without `framework`: what is known of the scenario's.
-std::unique_ptr<CostModel> MakeDeviceCostModel(
-    const DeviceSpec& device, const Plan& plan,
-    const std::optional<FrameworkProfile>& framework = std::nullopt);
+// `device` and `framework` must outlive the model, which with cluster.topology serves one thread. Without `framework`: what is known of the
+// scenario's.
+std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
+                                               const FrameworkProfile* framework = nullptr);
 
 }  // namespace windtunnel

@@ -1,6 +1,9 @@
 #include "cost_models/framework_kernels.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
+#include <variant>
 
 #include "cost_models/kernel_roofline.h"
 #include "scenarios/words.h"
@@ -11,6 +14,16 @@ namespace {
 using Work = FrameworkKernel::Work;
 
 double Product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
+
+// The first word of the operator's cost key. All operators of a kind have the same, but for collectives, which are no kernels of a framework's.
+std::string_view KeyWordOf(const OpKind& kind) {
+  static const auto words = []<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    const auto first_word = [](const std::string& key) { return key.substr(0, key.find(' ')); };
+    return std::array{first_word(CostKey(OpKind(std::in_place_index<kIndex>)))...};
+  }
+  (std::make_index_sequence<std::variant_size_v<OpKind>>());
+  return words[kind.index()];
+}
 
 // One overload a kind that profiles speak about; the others have their traffic only.
 class Shaper {
@@ -36,7 +49,7 @@ class Shaper {
   void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
   void operator()(const ColumnSum& c) {
     Main("input", Product(c.rows, c.columns), c.dtype);
-    shape.tensors["bias"] = static_cast<double>(c.columns);
+    Tensor("bias", static_cast<double>(c.columns));
     Says("accumulate", c.accumulate);
     Issued(/*is_backward=*/true);
   }
@@ -95,10 +108,10 @@ class Shaper {
 
  private:
   void Main(const char* name, double elements, DType dtype) {
-    shape.main = name;
-    shape.tensors[name] = elements;
+    Tensor(name, elements);
     shape.dtype = dtype;
   }
+  void Tensor(const char* name, double elements) { shape.tensors.emplace_back(name, elements); }
   void Issued(bool is_backward, bool is_in_block = true) {
     shape.issuer = is_backward ? OperatorShape::Issuer::kEngine : OperatorShape::Issuer::kModel;
     shape.is_in_block = is_in_block;
@@ -118,8 +131,8 @@ class Shaper {
   template <typename Attention>
   void OfAttention(const Attention& a, bool is_backward) {
     Main("output", Product(a.batch * a.seq, a.heads * a.head_dim), a.dtype);
-    shape.tensors["scores"] = Product(a.batch * a.heads, a.seq * a.seq);
-    shape.tensors["qkv"] = Product(a.batch * a.seq, (a.heads + 2 * a.kv_heads) * a.head_dim);
+    Tensor("scores", Product(a.batch * a.heads, a.seq * a.seq));
+    Tensor("qkv", Product(a.batch * a.seq, (a.heads + 2 * a.kv_heads) * a.head_dim));
     Says(WordOf(a.kind));
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
@@ -134,7 +147,7 @@ class Shaper {
   template <typename Embedding>
   void OfEmbedding(const Embedding& e, bool is_backward) {
     Main("output", Product(e.tokens, e.hidden), e.dtype);
-    shape.tensors["table"] = Product(e.vocab, e.hidden);
+    Tensor("table", Product(e.vocab, e.hidden));
     Says("positions", e.learned_positions);
     Says("vocab_parallel", e.vocab_parallel);
     Issued(is_backward, /*is_in_block=*/false);
@@ -143,7 +156,7 @@ class Shaper {
   void OfLogits(const Loss& l) {
     Main("logits", Product(l.rows, l.vocab), l.dtype);
     Issued(/*is_backward=*/false, /*is_in_block=*/false);
-    shape.tensors["rows"] = static_cast<double>(l.rows);
+    Tensor("rows", static_cast<double>(l.rows));
   }
 
   DType parameters_;
@@ -152,7 +165,7 @@ class Shaper {
 bool Holds(const FrameworkKernel& kernel, const OperatorShape& shape) {
   return std::all_of(kernel.when.begin(), kernel.when.end(), [&](const std::string& what) {
     const bool wanted = !what.starts_with('!');
-    const std::string name = wanted ? what : what.substr(1);
+    const std::string_view name = std::string_view(what).substr(wanted ? 0 : 1);
     return (std::find(shape.holds.begin(), shape.holds.end(), name) != shape.holds.end()) == wanted;
   });
 }
@@ -186,11 +199,12 @@ Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpe
 
 Result<Duration> MovingTime(const FrameworkKernel& kernel, const OperatorShape& shape,
                             const DeviceSpec& device) {
-  const std::string& of = kernel.of.empty() ? shape.main : kernel.of;
-  const auto tensor = shape.tensors.find(of);
+  const auto tensor = std::find_if(shape.tensors.begin(), shape.tensors.end(), [&](const auto& of) {
+    return kernel.of.empty() || of.first == kernel.of;
+  });
   if (tensor == shape.tensors.end())
     return InvalidInput("the kernel {} of {} moves '{}', which the operator has not", kernel.name, shape.key,
-                        of);
+                        kernel.of);
   const double an_element =
       kernel.values * static_cast<double>(SizeOf(shape.dtype).count()) + 4 * kernel.fp32 + kernel.bytes;
   return MemoryTime(Bytes(static_cast<int64_t>(tensor->second * an_element)), device);
@@ -247,8 +261,7 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
 OperatorShape ShapeOf(const OpKind& kind, DType parameters) {
   Shaper shaper(parameters);
   std::visit(shaper, kind);
-  const std::string key = CostKey(kind);
-  shaper.shape.key = key.substr(0, key.find(' '));
+  shaper.shape.key = KeyWordOf(kind);
   return std::move(shaper.shape);
 }
 
@@ -287,15 +300,6 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
 Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework) {
   if (graph <= 0) return Duration();
   return Microseconds(framework.residuals.host * (framework.graph_us + graph * framework.graph_kernel_us));
-}
-
-double LaunchesOf(const OpKind& kind, const FrameworkProfile& framework, DType parameters) {
-  const OperatorShape shape = ShapeOf(kind, parameters);
-  double launches = 0;
-  for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
-    if (Holds(kernel, shape)) launches += LaunchesOf(kernel, shape);
-  }
-  return launches;
 }
 
 }  // namespace windtunnel

@@ -8,8 +8,8 @@
 //   moves 3 x 16.8 MB, 28.1 us, the norm 2 x 16.8 MB, 18.7 us: 46.8 + 2 x 3 us.
 #pragma once
 
-#include <map>
-#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -21,10 +21,9 @@ namespace windtunnel {
 
 // What a framework profile can say about an operator.
 struct OperatorShape {
-  std::string key;                        // first word of its cost key
-  std::map<std::string, double> tensors;  // elements, by name
-  std::string main;                       // the one that kernels are of when they name none
-  std::vector<std::string> holds;         // "residual", "layernorm", …
+  std::string_view key;                                      // first word of its cost key
+  std::vector<std::pair<std::string_view, double>> tensors;  // elements, by name; the first is the main one
+  std::vector<std::string_view> holds;                       // "residual", "layernorm", …
   DType dtype = DType::kFloat32;
   enum class Issuer { kModel, kEngine, kLoop } issuer = Issuer::kLoop;  // FrameworkProfile::forward_us, …
   bool is_in_block = false;  // run twice where blocks are recomputed
@@ -32,6 +31,7 @@ struct OperatorShape {
   double share = 1;          // of its launches, that this one of several operators bears
 };
 // `parameters`: the type that a model's parameters are held in beside the optimizer's.
+// REQUIRES: no communication.
 OperatorShape ShapeOf(const OpKind& kind, DType parameters);
 
 // How a scenario computes.
@@ -55,8 +55,5 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
 
 // Of the operator that a graph begins with (Op::graph), for all of it; of those that follow in it, nothing.
 Duration GraphLaunchTime(int32_t graph, const FrameworkProfile& framework);
-
-// Kernels that the framework launches for the operator.
-double LaunchesOf(const OpKind& kind, const FrameworkProfile& framework, DType parameters);
 
 }  // namespace windtunnel

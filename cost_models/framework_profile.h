@@ -62,7 +62,7 @@ std::optional<double> LeastResidual(std::string_view name);
 struct FrameworkProfile {
   std::string name, description;
   // By the first word of the operator's cost key ("norm_forward"); an operator that is not here is one kernel.
-  std::map<std::string, std::vector<FrameworkKernel>> operators;
+  std::map<std::string, std::vector<FrameworkKernel>, std::less<>> operators;
   // Of the host, for each kernel beyond its launch: issued by the model's code, by the framework's backward engine, or by a loop over
   // tensors that needs no gradients (optimizers, copies).
   double forward_us = 0, backward_us = 0, plain_us = 0;

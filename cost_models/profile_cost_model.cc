@@ -191,7 +191,8 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 }  // namespace
 
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan) {
-  if (profile.hardware) return MakeDeviceCostModel(*profile.hardware, plan, profile.framework);
+  if (profile.hardware)
+    return MakeDeviceCostModel(*profile.hardware, plan, profile.framework ? &*profile.framework : nullptr);
   return std::make_unique<ProfileCostModel>(profile, plan);
 }
 

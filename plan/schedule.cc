@@ -1,77 +1,9 @@
 #include "plan/schedule.h"
 
-#include <algorithm>
-#include <tuple>
-
 #include "base/check.h"
-#include "plan/schedule_times.h"
+#include "plan/schedule_order.h"
 
 namespace windtunnel {
-namespace {
-
-// What happens at one moment: a rank begins a computation, or a message goes from one rank to another.
-struct Event {
-  Duration at;  // in units of a computation's time
-  // A message goes first: it was made by what ended at this moment, for what begins at it.
-  bool is_computation = false;
-  Action action;  // the computation, or the send
-  int rank = 0;   // that does it
-};
-
-bool operator<(const Event& a, const Event& b) {
-  return std::tie(a.at, a.is_computation, a.action) < std::tie(b.at, b.is_computation, b.action);
-}
-
-// The send after `action`, if its result goes to another rank.
-bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
-  const bool is_forward = action.kind == ActionKind::kForward;
-  if (action.kind == ActionKind::kWeightGradient) return false;
-  const int consumer = is_forward ? action.stage + 1 : action.stage - 1;
-  if (consumer < 0 || consumer >= schedule.stages()) return false;
-  if (schedule.rank_of_stage[consumer] == schedule.rank_of_stage[action.stage]) return false;
-  send = {is_forward ? ActionKind::kSendActivation : ActionKind::kSendGradient, action.stage,
-          action.micro_batch};
-  return true;
-}
-
-// Sorted. Moments are few, and little happens at each: they are counted first.
-std::vector<Event> InOrder(std::vector<Event> events) {
-  const auto moment = [](const Event& event) {
-    return static_cast<size_t>(2 * event.at.picoseconds() + (event.is_computation ? 1 : 0));
-  };
-  std::vector<size_t> begin(1);
-  for (const Event& event : events) {
-    if (begin.size() < moment(event) + 2) begin.resize(moment(event) + 2);
-    ++begin[moment(event) + 1];
-  }
-  for (size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
-  std::vector<Event> sorted(events.size());
-  std::vector<size_t> next = begin;
-  for (const Event& event : events) sorted[next[moment(event)]++] = event;
-  for (size_t i = 0; i + 1 < begin.size(); ++i)
-    std::sort(sorted.begin() + static_cast<ptrdiff_t>(begin[i]),
-              sorted.begin() + static_cast<ptrdiff_t>(begin[i + 1]));
-  return sorted;
-}
-
-std::vector<Event> EventsOf(const Schedule& schedule, const StageTimes& unit) {
-  const ScheduleTimes times = RunSchedule(schedule, unit);
-  std::vector<Event> events;
-  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
-    for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
-      const Action& action = schedule.ranks[rank][i];
-      const Duration start = times.starts[rank][i];
-      events.push_back({start, true, action, rank});
-      if (Action send; NeedsSend(schedule, action, send)) {
-        events.push_back({start + unit.Of(action.kind), false, send, rank});
-      }
-    }
-  }
-  return InOrder(std::move(events));
-}
-
-}  // namespace
-
 std::vector<int> LoopPlacement(int ranks, int virtual_stages) {
   std::vector<int> rank_of_stage(static_cast<size_t>(ranks) * virtual_stages);
   for (size_t stage = 0; stage < rank_of_stage.size(); ++stage)
@@ -169,12 +101,11 @@ Action Counterpart(const Action& action) {
 }
 
 Schedule AddCommunication(const Schedule& schedule) {
-  const Duration unit = Picoseconds(1);  // any length will do: only the order of the events is used
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
   lowered.ranks.resize(schedule.ranks.size());
-  for (const Event& event : EventsOf(schedule, {unit, unit, unit})) {
+  for (const ScheduleEvent& event : InOneOrder(schedule)) {
     lowered.ranks[event.rank].push_back(event.action);
-    if (event.is_computation) continue;
+    if (!IsSend(event.action.kind)) continue;
     const Action receive = Counterpart(event.action);
     lowered.ranks[schedule.rank_of_stage[receive.stage]].push_back(receive);
   }

@@ -154,7 +154,8 @@ struct ComposedSteps::Step::Content {
   size_t FirstGroup(int rank, int chunk) const;
   size_t GroupsOf(const StageAction& action) const;
 
-  void FindPeak();
+  // As far as to where it is above `capacity`.
+  void FindPeak(int64_t capacity);
 };
 
 size_t ComposedSteps::Step::Content::GroupsOf(const StageAction& action) const {
@@ -174,7 +175,7 @@ size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk) const {
 }
 
 // Rank by rank in one pass: what each holds, from message to message and action to action.
-void ComposedSteps::Step::Content::FindPeak() {
+void ComposedSteps::Step::Content::FindPeak(int64_t capacity) {
   const int ranks = walk->ranks;
   struct Held {
     int64_t now = 0, peak = 0;
@@ -211,6 +212,9 @@ void ComposedSteps::Step::Content::FindPeak() {
     rank.Add(memory.lead);
     rank.now -= event.released * message;
     rank.Add(memory.rest);
+    if (rank.peak <= capacity) continue;
+    peak = rank.peak;
+    return;
   }
   peak = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -284,11 +288,10 @@ Duration ComposedSteps::Step::Time() const {
   const Content& c = *content_;
   const PipelineWalk& walk = *c.walk;
   std::vector<const RankStrategy*> strategies;
-  KnownEnds known;
   std::vector<RankWalk> ranks(walk.ranks);
   for (int rank = 0; rank < walk.ranks; ++rank) {
     strategies.push_back(c.strategies[c.KindOfRank(rank)].get());
-    ranks[rank].Reset(strategies.back(), &known);
+    ranks[rank].Reset(strategies.back());
   }
   std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks),
       exchanged(walk.ranks);  // by rank: when its last message ended, either way
@@ -367,7 +370,7 @@ class ComposedSteps::Parts {
       content->received = content->actions[0]->stage->message_part;
     }
     content->host_awaits_messages = HostAwaitsMessages(scenario);
-    content->FindPeak();
+    content->FindPeak(capacity.count());
     if (content->peak > capacity.count()) return Step(std::move(content));
     WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
     return Step(std::move(content));
@@ -423,7 +426,10 @@ class ComposedSteps::Parts {
             of_stages.push_back(std::move(found));
             shape.stages.push_back(of_stages.back().get());
           }
-          return MakeRankStrategy(scenario, shape, groups, costs, capacity.count());
+          WT_ASSIGN_OR_RETURN(RankStrategy strategy,
+                              MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
+          RunCopiesAhead(strategy);
+          return strategy;
         }));
     content.resident[kind] = content.strategies[kind]->resident;
     return Ok();

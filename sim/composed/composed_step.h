@@ -27,7 +27,7 @@ class ComposedSteps {
   // What the scenario is made of, shared with others. From any thread.
   class Step;
   // `capacity`, in bytes, of a device's allocator: memory beyond it may be said to be less than it is, but not to be within it.
-  // `world`: a model of the same costs for every scenario of one cluster. Errors: Unsupported; the model's.
+  // `model`: one of the same costs for every scenario of one cluster. Errors: Unsupported; the model's.
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity);
 
  private:

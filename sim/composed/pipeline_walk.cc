@@ -1,10 +1,9 @@
 #include "sim/composed/pipeline_walk.h"
 
-#include <algorithm>
-#include <map>
+#include <vector>
 
-#include "base/check.h"
 #include "plan/balance.h"
+#include "plan/schedule_order.h"
 
 namespace windtunnel::composed {
 namespace {
@@ -24,7 +23,7 @@ PipelineWalk OnePiece(int64_t micro_batches) {
   return walk;
 }
 
-// Walks the ranks' lists together: a computation once its input is there, a message once both ends have come to it.
+// Goes through all that happens in its order, and notes who waits for what.
 class Walker {
  public:
   explicit Walker(const Schedule& schedule)
@@ -34,32 +33,28 @@ class Walker {
         micro_batches_(schedule.micro_batches),
         slot_of_(static_cast<size_t>(2 * stages_ * micro_batches_), -1),
         position_of_(slot_of_.size(), 0),
-        next_(ranks_, 0),
+        lane_of_(static_cast<size_t>(ranks_) * ranks_, -1),
         backwards_(stages_, 0),
         sent_(ranks_),
         has_exchanged_(ranks_, false) {
     walk_.ranks = ranks_;
     walk_.stages_per_rank = stages_ / ranks_;
-    lane_of_.assign(static_cast<size_t>(ranks_) * ranks_, -1);
     for (const std::vector<Action>& actions : schedule.ranks) {
       for (size_t i = 0; i < actions.size(); ++i) {
-        if (!IsCommunication(actions[i].kind))
-          position_of_[Index(actions[i].kind == ActionKind::kForward, actions[i].stage,
-                             actions[i].micro_batch)] = static_cast<int32_t>(i);
+        const bool forward = actions[i].kind == ActionKind::kForward;
+        position_of_[Index(forward, actions[i].stage, actions[i].micro_batch)] = static_cast<int32_t>(i);
       }
     }
   }
 
   PipelineWalk Run() {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (int rank = 0; rank < ranks_; ++rank)
-        while (Step(rank)) progress = true;
+    const std::vector<ScheduleEvent> events = InOneOrder(schedule_);
+    walk_.events.reserve(events.size());
+    for (const ScheduleEvent& event : events) {
+      if (IsSend(event.action.kind)) Exchange(event.rank, event.action);
+      else Compute(event.rank, event.action);
     }
-    for (int rank = 0; rank < ranks_; ++rank) {
-      WT_CHECK_EQ(next_[rank], schedule_.ranks[rank].size());
-      walk_.unreleased.push_back(static_cast<int32_t>(sent_[rank].size()));
-    }
+    for (const std::vector<Sent>& sent : sent_) walk_.unreleased.push_back(static_cast<int32_t>(sent.size()));
     walk_.ends_with_messages = has_exchanged_;
     return std::move(walk_);
   }
@@ -68,7 +63,7 @@ class Walker {
   // A message that its sender does not know to have arrived.
   struct Sent {
     int to;
-    int32_t needed;  // position, in the receiver's list, of the computation that needs it
+    int32_t needed;  // position, among the receiver's computations, of the one that needs it
   };
 
   // Of what a stage makes in its forward or backward of a micro-batch.
@@ -76,40 +71,20 @@ class Walker {
     return static_cast<size_t>((forward ? 0 : stages_) + stage) * micro_batches_ + micro_batch;
   }
 
-  bool Step(int rank) {
-    const std::vector<Action>& actions = schedule_.ranks[rank];
-    if (next_[rank] == actions.size()) return false;
-    const Action& action = actions[next_[rank]];
-    if (IsCommunication(action.kind)) return Exchange(rank, action);
-    Compute(rank, action);
-    ++next_[rank];
-    return true;
-  }
-
-  bool Exchange(int rank, const Action& action) {
-    const Action other = Counterpart(action);
-    const int peer = schedule_.rank_of_stage[other.stage];
-    if (next_[peer] == schedule_.ranks[peer].size() || schedule_.ranks[peer][next_[peer]] != other)
-      return false;
-    const Action& send = IsSend(action.kind) ? action : other;
-    const Action& receive = IsSend(action.kind) ? other : action;
+  void Exchange(int rank, const Action& send) {
     const bool forward = send.kind == ActionKind::kSendActivation;
+    const int to = Counterpart(send).stage, receiver = schedule_.rank_of_stage[to];
     PipelineEvent event;
     event.kind = PipelineEvent::Kind::kMessage;
-    event.rank = static_cast<int16_t>(schedule_.rank_of_stage[send.stage]);
-    event.receiver = static_cast<int16_t>(schedule_.rank_of_stage[receive.stage]);
+    event.rank = static_cast<int16_t>(rank);
+    event.receiver = static_cast<int16_t>(receiver);
     event.out = SlotOf(Index(forward, send.stage, send.micro_batch));
-    int32_t& lane = lane_of_[static_cast<size_t>(event.rank) * ranks_ + event.receiver];
+    int32_t& lane = lane_of_[static_cast<size_t>(rank) * ranks_ + receiver];
     if (lane < 0) lane = walk_.lanes++;
     event.lane = lane;
     walk_.events.push_back(event);
-    sent_[event.rank].push_back(
-        {event.receiver, position_of_[Index(forward, receive.stage, send.micro_batch)]});
-    for (int end : {rank, peer}) {
-      ++next_[end];
-      has_exchanged_[end] = true;
-    }
-    return true;
+    sent_[rank].push_back({receiver, position_of_[Index(forward, to, send.micro_batch)]});
+    has_exchanged_[rank] = has_exchanged_[receiver] = true;
   }
 
   int32_t SlotOf(size_t index) {
@@ -151,7 +126,6 @@ class Walker {
   const int64_t micro_batches_;
   PipelineWalk walk_;
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
-  std::vector<size_t> next_;
   std::vector<int64_t> backwards_;  // by stage
   std::vector<std::vector<Sent>> sent_;
   std::vector<bool> has_exchanged_;  // by rank: since its last computation
@@ -161,17 +135,16 @@ class Walker {
 
 Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario) {
   if (scenario.parallel.pipeline.size == 1) return OnePiece(scenario.batch.accumulate);
-  WT_ASSIGN_OR_RETURN(const Schedule computations, ScheduleOf(scenario));
-  const int ranks = static_cast<int>(computations.ranks.size());
-  if (computations.rank_of_stage != LoopPlacement(ranks, computations.stages() / ranks))
+  WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  if (schedule.rank_of_stage != LoopPlacement(ranks, schedule.stages() / ranks))
     return Unsupported("stages that hand over within a rank");
-  for (const std::vector<Action>& actions : computations.ranks) {
+  for (const std::vector<Action>& actions : schedule.ranks) {
     for (const Action& action : actions) {
       if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward)
         return Unsupported("a schedule that splits backwards");
     }
   }
-  const Schedule schedule = AddCommunication(computations);
   return Walker(schedule).Run();
 }
 

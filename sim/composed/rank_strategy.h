@@ -3,6 +3,7 @@
 // rank's parameters but none of the model's operators.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -43,6 +44,15 @@ struct RankStrategy {
   int32_t after_backwards = 0;  // the first operator behind them
   // Operators [sends_from, sends_awaited] wait for all that the rank has sent; the last of them is the first of the compute stream.
   int32_t sends_from = 0, sends_awaited = 0;
+
+  // Operators of the tail that another rank takes no part in, from one on the queue for copies on: how they go on from the moment on when
+  // the last kernel before them ends, if by then the host has issued them all and the rest of the device is idle.
+  struct Stretch {
+    int32_t begin = 0, end = 0;
+    std::vector<int64_t> op_ends;                     // picoseconds since that moment
+    std::array<int64_t, kLocalStreams> queue_ends{};  // 0: nothing on it
+  };
+  std::vector<Stretch> copies;  // without those that could begin earlier
 
   // Bytes, rounded: allocated when the step begins, and what zero_grad frees then.
   // Without the losses, and without the scratch of the tensor axis's collectives, which models use, too: `tensor_scratch`, of so many

@@ -11,10 +11,52 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+int32_t EndOfStretch(const RankStrategy& strategy, int32_t begin) {
+  const auto meets = std::find_if(strategy.ops.begin() + begin, strategy.ops.end(),
+                                  [](const StrategyOp& op) { return op.meets_ranks; });
+  return static_cast<int32_t>(meets - strategy.ops.begin());
+}
+
+// Whether all operators [begin, end) wait for the last kernel before them, one of the tail, if only because those do that they wait for.
+bool FollowsKernels(const RankStrategy& strategy, int32_t begin, int32_t end) {
+  int32_t last = begin - 1;
+  while (last >= strategy.after_backwards && strategy.ops[last].stream != kCompute) --last;
+  if (last < strategy.after_backwards) return false;
+  std::array<bool, kLocalStreams> has_begun{};
+  has_begun[kCompute] = true;
+  for (int32_t i = begin; i < end; ++i) {
+    const StrategyOp& op = strategy.ops[i];
+    const int32_t* dependencies = strategy.dependencies.data() + op.first_dependency;
+    const bool waits = std::any_of(dependencies, dependencies + op.dependencies,
+                                   [&](int32_t on) { return on == last || on >= begin; });
+    if (!waits && !has_begun[op.stream]) return false;
+    has_begun[op.stream] = true;
+  }
+  return true;
+}
+
 }  // namespace
 
-void RankWalk::Reset(const RankStrategy* strategy, KnownEnds* known) {
-  known_ = known;
+void RunCopiesAhead(RankStrategy& strategy) {
+  const auto size = static_cast<int32_t>(strategy.ops.size());
+  for (int32_t begin = strategy.after_backwards; begin < size; ++begin) {
+    if (strategy.ops[begin].stream != kCopies || strategy.ops[begin].meets_ranks) continue;
+    RankStrategy::Stretch stretch;
+    stretch.begin = begin;
+    stretch.end = EndOfStretch(strategy, begin);
+    if (FollowsKernels(strategy, begin, stretch.end)) {
+      int64_t host = 0;
+      for (int32_t i = begin; i < stretch.end; ++i) host -= strategy.ops[i].host;
+      std::vector<int64_t> op_ends(strategy.ops.size());
+      SharedDevice(strategy, begin, stretch.end, host, Lanes(), stretch.queue_ends, op_ends).Run();
+      stretch.op_ends.assign(op_ends.begin() + begin, op_ends.begin() + stretch.end);
+      strategy.copies.push_back(std::move(stretch));
+    }
+    begin = stretch.end - 1;
+  }
+}
+
+void RankWalk::Reset(const RankStrategy* strategy) {
   host_ = 0;
   ends_ = {};
   history_ = {};
@@ -212,10 +254,7 @@ int32_t RankWalk::RunTail(int64_t sends_arrived, int64_t& arrival) {
       return tail_;
     }
     if (op.stream == kCopies) {
-      int32_t end = tail_;
-      while (end < size && !strategy_->ops[end].meets_ranks) ++end;
-      RunCopies(tail_, end);
-      tail_ = end - 1;
+      tail_ = RunCopies(tail_) - 1;
       continue;
     }
     Issue(tail_, waits ? sends_arrived : 0);
@@ -229,34 +268,25 @@ void RankWalk::Met(int32_t op, int64_t start) {
   tail_ = op + 1;
 }
 
-// Operators [begin, end), the first of them on the queue for copies: from what is known, where the rank is in the state that it is known for.
-void RankWalk::RunCopies(int32_t begin, int32_t end) {
-  const int64_t base = ends_[kCompute];
-  int64_t host = host_;
-  for (int32_t i = begin; i < end; ++i) host += strategy_->ops[i].host;
-  const bool is_idle = host <= base && *std::max_element(ends_.begin(), ends_.end()) <= base && IsQuiet(base);
-  if (known_ == nullptr || !is_idle) return RunAlone(begin, end);
-  for (const KnownEnds::Ends& known : known_->ends) {
-    if (known.strategy != strategy_ || known.begin != begin) continue;
-    host_ = host;
-    for (int32_t i = begin; i < end; ++i)
-      strategy_ends_[i] = base + known.of_ops[static_cast<size_t>(i - begin)];
-    for (size_t i = 0; i < ends_.size(); ++i)
-      if (known.of_streams[i] > 0) ends_[i] = base + known.of_streams[i];
-    return;
-  }
-  RunAlone(begin, end);
-  KnownEnds::Ends& known = known_->ends.emplace_back();
-  known.strategy = strategy_;
-  known.begin = begin;
-  for (int32_t i = begin; i < end; ++i) known.of_ops.push_back(strategy_ends_[i] - base);
-  for (int64_t at : ends_) known.of_streams.push_back(std::max<int64_t>(at - base, 0));
-}
-
-// Operators [begin, end), with kernels on two queues.
-void RankWalk::RunAlone(int32_t begin, int32_t end) {
-  SharedDevice(*strategy_, begin, end, host_, lanes_, ends_, strategy_ends_).Run();
+// From `begin`, which is on the queue for copies, to where ranks meet: returns that. From what is known, where the rank is in the state that
+// it is known for.
+int32_t RankWalk::RunCopies(int32_t begin) {
+  const int32_t end = EndOfStretch(*strategy_, begin);
+  const int64_t base = ends_[kCompute], from = host_;
   for (int32_t i = begin; i < end; ++i) host_ += strategy_->ops[i].host;
+  const auto known = std::find_if(strategy_->copies.begin(), strategy_->copies.end(),
+                                  [&](const RankStrategy::Stretch& of) { return of.begin == begin; });
+  const bool is_idle =
+      host_ <= base && *std::max_element(ends_.begin(), ends_.end()) <= base && IsQuiet(base);
+  if (known == strategy_->copies.end() || !is_idle) {
+    SharedDevice(*strategy_, begin, end, from, lanes_, ends_, strategy_ends_).Run();
+    return end;
+  }
+  for (int32_t i = begin; i < end; ++i)
+    strategy_ends_[i] = base + known->op_ends[static_cast<size_t>(i - begin)];
+  for (size_t i = 0; i < ends_.size(); ++i)
+    if (known->queue_ends[i] > 0) ends_[i] = base + known->queue_ends[i];
+  return end;
 }
 
 }  // namespace windtunnel::composed

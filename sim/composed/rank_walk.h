@@ -17,20 +17,12 @@
 
 namespace windtunnel::composed {
 
-// How the end of the step went on a rank, from the moment on when its device was idle and all had been issued: on every rank of the same
-// strategy it goes the same way.
-struct KnownEnds {
-  struct Ends {
-    const RankStrategy* strategy = nullptr;
-    int32_t begin = 0;                        // operator
-    std::vector<int64_t> of_ops, of_streams;  // since that moment
-  };
-  std::vector<Ends> ends;
-};
+// Fills in `copies`: on all ranks, and in all steps, that have the strategy they go the same way.
+void RunCopiesAhead(RankStrategy& strategy);
 
 class RankWalk {
  public:
-  void Reset(const RankStrategy* strategy, KnownEnds* known = nullptr);
+  void Reset(const RankStrategy* strategy);
 
   int64_t host() const { return host_; }
   void AddHost(int64_t time) { host_ += time; }
@@ -70,8 +62,7 @@ class RankWalk {
   int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
   int64_t KernelEnd(int64_t start, int64_t work);
   double SpeedAt(int64_t now, int64_t& change);
-  void RunCopies(int32_t begin, int32_t end);
-  void RunAlone(int32_t begin, int32_t end);
+  int32_t RunCopies(int32_t begin);
 
   int64_t host_ = 0;
   std::array<int64_t, kLocalStreams> ends_{};
@@ -81,7 +72,6 @@ class RankWalk {
   Lanes lanes_;
   uint32_t busy_lanes_ = 0;  // bits
   const RankStrategy* strategy_ = nullptr;
-  KnownEnds* known_ = nullptr;
   std::vector<int64_t> strategy_ends_;
   int32_t tail_ = -1;
   bool ignores_host_ = false;  // rehearses

@@ -278,7 +278,7 @@ TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
   const DeviceSpec device = A100();
   FrameworkProfile blocking = FrameworkOf(plan.scenario);
   blocking.residuals.launch = 2;
-  const auto ahead = MakeDeviceCostModel(device, plan), waits = MakeDeviceCostModel(device, plan, blocking);
+  const auto ahead = MakeDeviceCostModel(device, plan), waits = MakeDeviceCostModel(device, plan, &blocking);
   Op product, sum;
   product.kind = Gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
   sum.kind = Collective{CollectiveKind::kAllReduce, DType::kFloat32, 1'000'000};
@@ -295,7 +295,7 @@ TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
 TEST(DeviceCostModel, AGraphIsLaunchedOnce) {
   const Plan plan = TwoNodePlan();
   const DeviceSpec device = A100();
-  const auto model = MakeDeviceCostModel(device, plan, *EmbeddedFramework("windtunnel"));
+  const auto model = MakeDeviceCostModel(device, plan, EmbeddedFramework("windtunnel"));
   Op op;
   op.kind = Gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
   const KernelCost alone = *model->Kernel(op);

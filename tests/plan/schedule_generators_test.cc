@@ -1,9 +1,13 @@
 // What the generated schedules look like, what they refuse, and the communication that is derived from them.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <vector>
+
 #include "plan/schedule.h"
 #include "plan/schedule_check.h"
 #include "plan/schedule_csv.h"
+#include "plan/schedule_order.h"
 #include "plan/schedules/generators.h"
 
 namespace windtunnel {
@@ -128,6 +132,48 @@ TEST(AddCommunication, CannotDeadlockEvenWhenSendsBlock) {
         const Status status = CheckSchedule(AddCommunication(*schedule));
         ASSERT_TRUE(status) << status.error().message;
       }
+    }
+  }
+}
+
+// Whether what it sends is made, or its input has come from another rank.
+bool IsReady(const Schedule& schedule, const std::set<Action>& done, const Action& action) {
+  const auto has = [&](ActionKind kind, int stage) {
+    return done.contains({kind, stage, action.micro_batch});
+  };
+  const auto has_come = [&](ActionKind message, int from) {
+    const bool crosses = from >= 0 && from < schedule.stages() &&
+                         schedule.rank_of_stage[from] != schedule.rank_of_stage[action.stage];
+    return !crosses || has(message, from);
+  };
+  switch (action.kind) {
+    case ActionKind::kSendActivation:
+      return has(ActionKind::kForward, action.stage);
+    case ActionKind::kSendGradient:
+      return has(ActionKind::kBackward, action.stage) || has(ActionKind::kInputGradient, action.stage);
+    case ActionKind::kForward:
+      return has_come(ActionKind::kSendActivation, action.stage - 1);
+    case ActionKind::kBackward:
+    case ActionKind::kInputGradient:
+      return has_come(ActionKind::kSendGradient, action.stage + 1);
+    default:
+      return true;
+  }
+}
+
+TEST(InOneOrder, PutsFirstWhatIsNeededFirst) {
+  for (const std::string& name : ScheduleNames()) {
+    for (int virtual_stages : {1, 2}) {
+      const auto schedule = MakeSchedule(name, 3, virtual_stages, 6);
+      if (!schedule) continue;
+      std::set<Action> done;
+      std::vector<std::vector<Action>> of_ranks(3);
+      for (const ScheduleEvent& event : InOneOrder(*schedule)) {
+        EXPECT_TRUE(IsReady(*schedule, done, event.action)) << name << ": " << FormatAction(event.action);
+        EXPECT_TRUE(done.insert(event.action).second) << name << ": twice " << FormatAction(event.action);
+        if (!IsSend(event.action.kind)) of_ranks[event.rank].push_back(event.action);
+      }
+      EXPECT_EQ(of_ranks, schedule->ranks) << name;
     }
   }
 }

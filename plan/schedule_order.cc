@@ -1,0 +1,78 @@
+#include "plan/schedule_order.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+
+#include "plan/schedule_times.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr Duration kUnit = Picoseconds(1);  // any length will do: only the order is used
+
+// Nothing where the result stays on its rank.
+bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
+  const bool is_forward = action.kind == ActionKind::kForward;
+  if (action.kind == ActionKind::kWeightGradient) return false;
+  const int consumer = is_forward ? action.stage + 1 : action.stage - 1;
+  if (consumer < 0 || consumer >= schedule.stages()) return false;
+  if (schedule.rank_of_stage[consumer] == schedule.rank_of_stage[action.stage]) return false;
+  send = {is_forward ? ActionKind::kSendActivation : ActionKind::kSendGradient, action.stage,
+          action.micro_batch};
+  return true;
+}
+
+struct Moment {
+  size_t number = 0;
+  ScheduleEvent event;
+};
+
+// At one time messages go first: they were made by what ended then, for what begins then.
+std::vector<Moment> MomentsOf(const Schedule& schedule, size_t& count) {
+  const StageTimes unit{kUnit, kUnit, kUnit};
+  const ScheduleTimes times = RunSchedule(schedule, unit);
+  std::vector<Moment> moments;
+  size_t computations = 0;
+  for (const std::vector<Action>& actions : schedule.ranks) computations += actions.size();
+  moments.reserve(2 * computations);
+  count = 0;
+  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+      const Action& action = schedule.ranks[rank][i];
+      const auto start = static_cast<size_t>(times.starts[rank][i].picoseconds());
+      moments.push_back({2 * start + 1, {action, rank}});
+      Action send;
+      if (NeedsSend(schedule, action, send)) {
+        const auto end = start + static_cast<size_t>(unit.Of(action.kind).picoseconds());
+        moments.push_back({2 * end, {send, rank}});
+        count = std::max(count, 2 * end + 1);
+      }
+      count = std::max(count, 2 * start + 2);
+    }
+  }
+  return moments;
+}
+
+}  // namespace
+
+// Little happens at each moment: a counting sort of them, and a small one of each.
+std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
+  size_t count = 0;
+  const std::vector<Moment> moments = MomentsOf(schedule, count);
+  std::vector<size_t> next(count + 1);
+  for (const Moment& moment : moments) ++next[moment.number + 1];
+  for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
+  std::vector<ScheduleEvent> events(moments.size());
+  for (const Moment& moment : moments) events[next[moment.number]++] = moment.event;
+  size_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {  // each `next` is where its moment ends now
+    std::sort(events.begin() + static_cast<ptrdiff_t>(begin),
+              events.begin() + static_cast<ptrdiff_t>(next[i]),
+              [](const ScheduleEvent& a, const ScheduleEvent& b) { return a.action < b.action; });
+    begin = next[i];
+  }
+  return events;
+}
+
+}  // namespace windtunnel
