@@ -189,15 +189,16 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
 }
 
 bool HostAwaitsMessages(const Scenario& scenario) {
-  const PipelineSpec& pipeline = scenario.parallel.pipeline;
-  const bool is_megatron =
-      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore;
-  return is_megatron && pipeline.size > 1 && pipeline.virtual_stages == 1;
+  const ParallelSpec& parallel = scenario.parallel;
+  const bool waits =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore ||
+      (scenario.framework == Framework::kDeepspeed && parallel.tensor.size > 1 && !parallel.tensor.sequence);
+  return waits && parallel.pipeline.size > 1 && parallel.pipeline.virtual_stages == 1;
 }
 
 int MessageParts(const Scenario& scenario, int64_t elements) {
   const TensorParallelSpec& tensor = scenario.parallel.tensor;
-  const bool scatters = scenario.framework == Framework::kMegatron && HostAwaitsMessages(scenario) &&
+  const bool scatters = scenario.framework != Framework::kMegatronCore && HostAwaitsMessages(scenario) &&
                         scenario.model.kind == ModelKind::kTransformer && !tensor.sequence &&
                         elements % tensor.size == 0;
   return scatters ? static_cast<int>(tensor.size) : 1;

@@ -26,10 +26,13 @@ Result<Schedule> ScheduleOf(const Scenario& scenario);
 // Whether the host waits for all that it has issued after each batch of messages between stages: Megatron does, to protect itself from a race
 // in torch.distributed.batch_isend_irecv (megatron/p2p_communication.py; Megatron-Core's batch_p2p_sync). Not where stages are virtual:
 // Megatron-Core's messages are not batched then (overlap_p2p_comm), and those of 2021 are after pairs of passes, which schedules here do not say.
+// DeepSpeed does where it scatters messages: their shapes come with them, and are read by the host (deepspeed/runtime/pipe/engine.py,
+// PartitionedTensor.from_meta; before it was cached).
 bool HostAwaitsMessages(const Scenario& scenario);
 
 // Among how many tensor ranks a message of so many elements is scattered: what they have alike, each sends a part of, which those that
-// receive it gather (scatter_gather_tensors_in_pipeline of Megatron of 2021, where its host waits for messages). 1: it is sent whole.
+// receive it gather (scatter_gather_tensors_in_pipeline of Megatron of 2021, where its host waits for messages; DeepSpeed's
+// is_pipe_partitioned and is_grad_partitioned). 1: it is sent whole.
 int MessageParts(const Scenario& scenario, int64_t elements);
 
 // Layers for each stage, by the time of a micro-batch's forward and backward in them (BalanceStages): embedding and head count where they are.

@@ -136,8 +136,20 @@ TEST(Pipeline, OtherHostsDoNotWaitForMessages) {
     EXPECT_EQ(waits(framework, "a100-sxm-80g", 1), 0);
 }
 
+// Whose shapes come with them.
+TEST(Pipeline, DeepspeedsHostWaitsForMessagesThatAreScattered) {
+  Scenario s = Pipelined("1f1b");
+  s.framework = Framework::kDeepspeed;
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.devices_per_node = 4;
+  s.parallel.tensor = {.size = 2, .sequence = false};
+  EXPECT_GT(Count<HostWait>(CompilePlan(s)->roles[0]), 0);
+  s.parallel.tensor.sequence = true;
+  EXPECT_EQ(Count<HostWait>(CompilePlan(s)->roles[0]), 0);
+}
+
 // What tensor ranks have alike each sends a part of, and those who receive it gather it. With sequence parallelism they have parts already.
-TEST(Pipeline, MegatronScattersMessagesOverTensorRanks) {
+TEST(Pipeline, MegatronAndDeepspeedScatterMessagesOverTensorRanks) {
   const auto messages = [](Framework framework, bool sequence) {
     Scenario s = Pipelined("1f1b");
     s.framework = framework;
@@ -156,6 +168,7 @@ TEST(Pipeline, MegatronScattersMessagesOverTensorRanks) {
   EXPECT_EQ(messages(Framework::kMegatron, false),
             std::pair(whole / 2, int64_t{4}));  // an input for each micro-batch
   EXPECT_EQ(messages(Framework::kMegatron, true), messages(Framework::kMegatronCore, true));
+  EXPECT_EQ(messages(Framework::kDeepspeed, false), messages(Framework::kMegatron, false));
 }
 
 TEST(Pipeline, ASplitBackwardHasAsManyOperatorsAsAWholeOne) {

@@ -150,7 +150,7 @@ TEST(ComposedStep, IsPredictInPipelines) {
 
 // Narrow: every pass begins with the host's work. Wide: the host gets ahead of the device within a pass.
 TEST(ComposedStep, IsPredictWhereTheHostAwaitsMessages) {
-  for (const Framework framework : {Framework::kMegatron, Framework::kMegatronCore}) {
+  for (const Framework framework : {Framework::kMegatron, Framework::kMegatronCore, Framework::kDeepspeed}) {
     for (bool wide : {false, true}) {
       Scenario s = Base(wide);
       s.framework = framework;
