@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -15,13 +16,15 @@ using Work = FrameworkKernel::Work;
 
 double Product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
-// The first word of the operator's cost key. All operators of a kind have the same, but for collectives, which are no kernels of a framework's.
+template <size_t... kIndex>
+std::array<std::string, sizeof...(kIndex)> KeyWords(std::index_sequence<kIndex...>) {
+  const auto first_word = [](const std::string& key) { return key.substr(0, key.find(' ')); };
+  return {first_word(CostKey(OpKind(std::in_place_index<kIndex>)))...};
+}
+
+// The first word of the operator's cost key: the same for all operators of a kind, but for collectives, which no framework's profile has.
 std::string_view KeyWordOf(const OpKind& kind) {
-  static const auto words = []<size_t... kIndex>(std::index_sequence<kIndex...>) {
-    const auto first_word = [](const std::string& key) { return key.substr(0, key.find(' ')); };
-    return std::array{first_word(CostKey(OpKind(std::in_place_index<kIndex>)))...};
-  }
-  (std::make_index_sequence<std::variant_size_v<OpKind>>());
+  static const auto words = KeyWords(std::make_index_sequence<std::variant_size_v<OpKind>>());
   return words[kind.index()];
 }
 

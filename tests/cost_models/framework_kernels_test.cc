@@ -35,6 +35,22 @@ TEST(FrameworkKernels, EagerPytorchMovesTheResidualSumAndTheNormApart) {
   EXPECT_NEAR(DeviceMicroseconds(kNorm, "windtunnel"), 4 * 9.35 + 3, 0.1);
 }
 
+// A profile's word for an operator is that of its cost key, whatever the operator's sizes and flags are.
+TEST(FrameworkKernels, OperatorsGoByTheFirstWordOfTheirKeys) {
+  const OpKind examples[] = {
+      kNorm,
+      Gemm{.m = 2, .n = 3, .k = 4, .transpose_b = true, .bias = true, .dtype = DType::kBFloat16},
+      Rope{.batch = 1, .seq = 2, .heads = 3, .kv_heads = 3, .head_dim = 4, .backward = true},
+      Copy{.elements = 7, .from = DType::kFloat32, .to = DType::kBFloat16},
+      VocabParallelSums{.rows = 2, .vocab = 3},
+      OptimizerUpdate{.elements = 5, .tensors = 2},
+  };
+  for (const OpKind& kind : examples) {
+    const std::string key = CostKey(kind);
+    EXPECT_EQ(ShapeOf(kind, DType::kBFloat16).key, key.substr(0, key.find(' ')));
+  }
+}
+
 TEST(FrameworkKernels, TheHostPaysForEveryKernel) {
   EXPECT_NEAR(HostMicroseconds(kNorm, "windtunnel"), 3, 1e-9);
   EXPECT_NEAR(HostMicroseconds(kNorm, "pytorch"), 2 * (3 + 26), 1e-9);
