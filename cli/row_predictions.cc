@@ -87,6 +87,7 @@ Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) 
 
 Result<RowPredictor> RowPredictor::Make(const Options& options) {
   WT_ASSIGN_OR_RETURN(std::vector<Override> overrides, OverridesOf(options));
+  // Read here so that a fault in them is the command's, and not every row's.
   if (!options.profile.empty()) WT_RETURN_IF_ERROR(LoadNamedCosts(options.profile));
   if (!options.framework_profile.empty()) WT_RETURN_IF_ERROR(LoadFrameworkProfile(options.framework_profile));
   return RowPredictor(options, std::move(overrides));

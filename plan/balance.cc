@@ -161,6 +161,14 @@ class PartsOfModel {
   Parts parts_;
 };
 
+// Whether stages send parts of what tensor ranks have alike.
+bool ScattersMessages(const Scenario& scenario) {
+  const ParallelSpec& parallel = scenario.parallel;
+  const bool does = scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
+  return does && parallel.pipeline.size > 1 && parallel.pipeline.virtual_stages == 1 &&
+         parallel.tensor.size > 1 && !parallel.tensor.sequence;
+}
+
 }  // namespace
 
 double RoughTime(const Op& op) {
@@ -189,19 +197,16 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
 }
 
 bool HostAwaitsMessages(const Scenario& scenario) {
-  const ParallelSpec& parallel = scenario.parallel;
-  const bool waits =
-      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore ||
-      (scenario.framework == Framework::kDeepspeed && parallel.tensor.size > 1 && !parallel.tensor.sequence);
-  return waits && parallel.pipeline.size > 1 && parallel.pipeline.virtual_stages == 1;
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  const bool is_megatron =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore;
+  return (is_megatron && pipeline.size > 1 && pipeline.virtual_stages == 1) || ScattersMessages(scenario);
 }
 
 int MessageParts(const Scenario& scenario, int64_t elements) {
-  const TensorParallelSpec& tensor = scenario.parallel.tensor;
-  const bool scatters = scenario.framework != Framework::kMegatronCore && HostAwaitsMessages(scenario) &&
-                        scenario.model.kind == ModelKind::kTransformer && !tensor.sequence &&
-                        elements % tensor.size == 0;
-  return scatters ? static_cast<int>(tensor.size) : 1;
+  const int64_t ranks = scenario.parallel.tensor.size;
+  const bool splits = ScattersMessages(scenario) && scenario.model.kind == ModelKind::kTransformer;
+  return splits && elements % ranks == 0 ? static_cast<int>(ranks) : 1;
 }
 
 Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <tuple>
 
 #include "plan/schedule_times.h"
 
@@ -29,14 +28,13 @@ struct Moment {
 };
 
 // At one time messages go first: they were made by what ended then, for what begins then.
-std::vector<Moment> MomentsOf(const Schedule& schedule, size_t& count) {
+std::vector<Moment> MomentsOf(const Schedule& schedule) {
   const StageTimes unit{kUnit, kUnit, kUnit};
   const ScheduleTimes times = RunSchedule(schedule, unit);
   std::vector<Moment> moments;
   size_t computations = 0;
   for (const std::vector<Action>& actions : schedule.ranks) computations += actions.size();
   moments.reserve(2 * computations);
-  count = 0;
   for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Action& action = schedule.ranks[rank][i];
@@ -46,9 +44,7 @@ std::vector<Moment> MomentsOf(const Schedule& schedule, size_t& count) {
       if (NeedsSend(schedule, action, send)) {
         const auto end = start + static_cast<size_t>(unit.Of(action.kind).picoseconds());
         moments.push_back({2 * end, {send, rank}});
-        count = std::max(count, 2 * end + 1);
       }
-      count = std::max(count, 2 * start + 2);
     }
   }
   return moments;
@@ -58,8 +54,9 @@ std::vector<Moment> MomentsOf(const Schedule& schedule, size_t& count) {
 
 // Little happens at each moment: a counting sort of them, and a small one of each.
 std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
+  const std::vector<Moment> moments = MomentsOf(schedule);
   size_t count = 0;
-  const std::vector<Moment> moments = MomentsOf(schedule, count);
+  for (const Moment& moment : moments) count = std::max(count, moment.number + 1);
   std::vector<size_t> next(count + 1);
   for (const Moment& moment : moments) ++next[moment.number + 1];
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];

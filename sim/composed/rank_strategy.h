@@ -48,7 +48,7 @@ struct RankStrategy {
   // Operators of the tail that another rank takes no part in, from one on the queue for copies on: how they go on from the moment on when
   // the last kernel before them ends, if by then the host has issued them all and the rest of the device is idle.
   struct Stretch {
-    int32_t begin = 0, end = 0;
+    int32_t begin = 0;
     std::vector<int64_t> op_ends;                     // picoseconds since that moment
     std::array<int64_t, kLocalStreams> queue_ends{};  // 0: nothing on it
   };

@@ -41,18 +41,18 @@ void RunCopiesAhead(RankStrategy& strategy) {
   const auto size = static_cast<int32_t>(strategy.ops.size());
   for (int32_t begin = strategy.after_backwards; begin < size; ++begin) {
     if (strategy.ops[begin].stream != kCopies || strategy.ops[begin].meets_ranks) continue;
+    const int32_t end = EndOfStretch(strategy, begin);
     RankStrategy::Stretch stretch;
     stretch.begin = begin;
-    stretch.end = EndOfStretch(strategy, begin);
-    if (FollowsKernels(strategy, begin, stretch.end)) {
+    if (FollowsKernels(strategy, begin, end)) {
       int64_t host = 0;
-      for (int32_t i = begin; i < stretch.end; ++i) host -= strategy.ops[i].host;
+      for (int32_t i = begin; i < end; ++i) host -= strategy.ops[i].host;
       std::vector<int64_t> op_ends(strategy.ops.size());
-      SharedDevice(strategy, begin, stretch.end, host, Lanes(), stretch.queue_ends, op_ends).Run();
-      stretch.op_ends.assign(op_ends.begin() + begin, op_ends.begin() + stretch.end);
+      SharedDevice(strategy, begin, end, host, Lanes(), stretch.queue_ends, op_ends).Run();
+      stretch.op_ends.assign(op_ends.begin() + begin, op_ends.begin() + end);
       strategy.copies.push_back(std::move(stretch));
     }
-    begin = stretch.end - 1;
+    begin = end - 1;
   }
 }
 
