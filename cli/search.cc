@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <ctime>
 #include <map>
@@ -67,18 +68,22 @@ int ThreadsFor(const Options& options) {
 template <typename Work, typename Idle>
 void RunOnThreads(int threads, size_t count, Work work, Idle idle) {
   std::atomic<size_t> next = 0;
-  std::atomic<int> running = threads;
+  std::mutex mutex;
+  std::condition_variable ends;
+  int running = threads;
   auto loop = [&] {
     for (size_t i = next++; i < count && interrupted == 0; i = next++) work(i);
-    --running;
+    std::lock_guard lock(mutex);
+    if (--running == 0) ends.notify_one();
   };
-  std::vector<std::thread> pool;
+  std::vector<std::jthread> pool;
   for (int i = 0; i < threads; ++i) pool.emplace_back(loop);
-  for (int round = 0; running > 0; ++round) {
-    if (round % 20 == 0) idle();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  for (std::thread& thread : pool) thread.join();
+  std::unique_lock lock(mutex);
+  do {
+    lock.unlock();
+    idle();
+    lock.lock();
+  } while (!ends.wait_for(lock, std::chrono::milliseconds(20), [&] { return running == 0; }));
 }
 
 // The processes of one search, each with a share of it, and the files in which they meet: the state file for the first, with the number

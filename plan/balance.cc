@@ -90,14 +90,14 @@ class PartsOfModel {
   Parts Measure() {
     Role role;
     role.streams = {Stream{StreamKind::kCompute, "compute", -1}};
-    const TensorParallelSpec& spec = scenario_.parallel.tensor;
-    CollectiveStream tensor(role, 0, static_cast<int>(spec.size), "tensor");
+    CollectiveStream tensor(role, 0, static_cast<int>(scenario_.parallel.tensor.size), "tensor");
     const ContextParallelSpec& context_spec = scenario_.parallel.context;
     CollectiveStream context(role, 0, static_cast<int>(context_spec.size), "context");
     CollectiveStream expert(role, 0, static_cast<int>(scenario_.parallel.expert.size), "expert");
-    const std::unique_ptr<Model> model = MakeModel(
-        scenario_, WholeModel(scenario_.model),
-        {.tensor = {&tensor, spec.sequence}, .context = {&context, context_spec.kind}, .expert = {&expert}});
+    const std::unique_ptr<Model> model = MakeModel(scenario_, WholeModel(scenario_.model),
+                                                   {.tensor = TensorParallelOf(scenario_, &tensor),
+                                                    .context = {&context, context_spec.kind},
+                                                    .expert = {&expert}});
     model->Register(role);
     BareHooks hooks(role);
     const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);

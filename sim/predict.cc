@@ -184,6 +184,11 @@ Bytes RoomForAllocator(Bytes device, Bytes outside) {
   return device > outside ? device - outside : Bytes(0);
 }
 
+Status CheckReplicates(const PredictOptions& options) {
+  if (options.replicates >= 1) return Ok();
+  return InvalidInput("{} replicates, expected at least 1", options.replicates);
+}
+
 void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
   for (size_t role = 0; role < plan.roles.size(); ++role) {
     prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady, memory[role].initial_peak,
@@ -196,7 +201,7 @@ void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Predict
 }  // namespace
 
 Result<Prediction> Predict(const Plan& plan, const CostModel& model, const PredictOptions& options) {
-  if (options.replicates < 1) return InvalidInput("{} replicates, expected at least 1", options.replicates);
+  WT_RETURN_IF_ERROR(CheckReplicates(options));
   Prediction prediction;
 
   // Memory: once per role.
@@ -233,6 +238,15 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   prediction.step_times = std::move(replicates.times);
   if (work.is_constant) prediction.step_times.resize(options.replicates, prediction.p50);
   return prediction;
+}
+
+Result<Duration> PredictStepTime(const Plan& plan, const CostModel& model, const PredictOptions& options) {
+  WT_RETURN_IF_ERROR(CheckReplicates(options));
+  WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
+  MonteCarlo monte_carlo(work.schedule, work.costs, work.flows, CoresOf(plan, model), options.seed);
+  WT_ASSIGN_OR_RETURN(const Replicates replicates,
+                      RunReplicates(monte_carlo, RunsOf(work, options.replicates)));
+  return replicates.times[NearestRank(50, static_cast<int>(replicates.times.size()))];
 }
 
 }  // namespace windtunnel

@@ -48,4 +48,7 @@ struct Prediction {
 
 Result<Prediction> Predict(const Plan& plan, const CostModel& costs, const PredictOptions& options);
 
+// Prediction::p50 alone.
+Result<Duration> PredictStepTime(const Plan& plan, const CostModel& costs, const PredictOptions& options);
+
 }  // namespace windtunnel

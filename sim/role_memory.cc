@@ -1,5 +1,7 @@
 #include "sim/role_memory.h"
 
+#include <algorithm>
+
 #include "plan/buffer_pool.h"
 
 namespace windtunnel {
@@ -14,6 +16,39 @@ Status RunMemoryOps(const Program& program, BufferPool& pool, std::vector<Memory
   pool.FinishProgram();
   return Ok();
 }
+
+// Requests of device memory that have not been freed, and the most that there have been at once.
+class Requests {
+ public:
+  Requests(const std::vector<Buffer>& buffers, AllocatorKind allocator)
+      : buffers_(buffers), allocator_(allocator) {}
+
+  void Run(const Program& program) {
+    for (const Op& op : program.ops) {
+      if (!IsMemory(op.kind)) continue;
+      const Buffer& buffer = buffers_[op.writes.at(0).buffer];
+      if (buffer.space != MemorySpace::kDevice) continue;
+      const Bytes bytes = RequestFor(buffer.bytes);
+      if (std::holds_alternative<Alloc>(op.kind)) alive_ += bytes;
+      else alive_ -= bytes;
+      peak_ = std::max(peak_, alive_);
+    }
+  }
+
+  void ResetPeak() { peak_ = alive_; }
+  Bytes peak() const { return peak_; }
+
+ private:
+  // PyTorch's has nothing for no bytes.
+  Bytes RequestFor(Bytes bytes) const {
+    const bool is_nothing = bytes == Bytes(0) && allocator_ != AllocatorKind::kWindtunnel;
+    return is_nothing ? bytes : RoundedRequest(bytes);
+  }
+
+  const std::vector<Buffer>& buffers_;
+  const AllocatorKind allocator_;
+  Bytes alive_, peak_;
+};
 
 }  // namespace
 
@@ -31,6 +66,15 @@ Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& opt
   memory.reserved = pool.reserved();
   memory.host_reserved = pool.host_reserved();
   return memory;
+}
+
+Bytes RequestedPeak(const Role& role, AllocatorKind allocator) {
+  Requests requests(role.buffers, allocator);
+  requests.Run(role.initialize);
+  for (const Program& step : role.startup) requests.Run(step);
+  requests.ResetPeak();
+  requests.Run(role.steady);
+  return requests.peak();
 }
 
 Result<RoleMemory> SimulateMemoryWithin(Bytes room, const Role& role, AllocatorKind allocator) {

@@ -26,7 +26,10 @@ struct RoleMemoryOptions {
 // Runs initialisation, the start-up steps and one steady step. Errors: Failed (out of memory: of which, for what).
 Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& options = {});
 
-// The same on a device that has `room` for the allocator. Where PyTorch's would reserve more than that, it gives back what it has cached
+// RoleMemory's steady.requested alone.
+Bytes RequestedPeak(const Role& role, AllocatorKind allocator);
+
+// SimulateMemory on a device that has `room` for the allocator. Where PyTorch's would reserve more than that, it gives back what it has cached
 // first (MemoryPeak::retries). Where even so it runs out, what it would reserve without a limit, which is more than `room`.
 Result<RoleMemory> SimulateMemoryWithin(Bytes room, const Role& role, AllocatorKind allocator);
 

@@ -23,13 +23,10 @@ bool Fits(Bytes memory, const CostModel& model) {
   return model.DeviceMemory() == Bytes(0) || memory <= model.DeviceMemory();
 }
 
-Result<Bytes> LargestPeak(const Plan& plan) {
+Bytes LargestPeak(const Plan& plan) {
   Bytes largest;
-  for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(const RoleMemory memory,
-                        SimulateMemory(role, {.allocator = plan.scenario.allocator}));
-    largest = std::max(largest, memory.steady.requested);
-  }
+  for (const Role& role : plan.roles)
+    largest = std::max(largest, RequestedPeak(role, plan.scenario.allocator));
   return largest;
 }
 
@@ -37,11 +34,10 @@ Result<Bytes> LargestPeak(const Plan& plan) {
 Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile) {
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan);
-  WT_ASSIGN_OR_RETURN(const Bytes peak, LargestPeak(plan));
-  const Bytes memory = peak + model->OutsideAllocator(plan);
+  const Bytes memory = LargestPeak(plan) + model->OutsideAllocator(plan);
   if (!Fits(memory, *model)) return Infeasible(memory);
-  WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {.seed = scenario.run.seed}));
-  return Evaluation{Evaluation::Outcome::kFeasible, prediction.p50, memory, {}};
+  WT_ASSIGN_OR_RETURN(const Duration time, PredictStepTime(plan, *model, {.seed = scenario.run.seed}));
+  return Evaluation{Evaluation::Outcome::kFeasible, time, memory, {}};
 }
 
 }  // namespace

@@ -87,6 +87,23 @@ TEST(RoleMemory, PytorchGivesBackWhatItHasCachedBeforeItFails) {
   EXPECT_EQ(within(MiB(150), AllocatorKind::kWindtunnel).reserved, MiB(220)) << "keeps its segments for ever";
 }
 
+// What is asked for is the same whatever an allocator makes of it, but that Windtunnel's gives a block for no bytes. The first bucket is
+// not of the steady step, the host's memory not the device's.
+TEST(RoleMemory, RequestsAreKnownWithoutAnAllocator) {
+  Role role = MakeRole();
+  role.buffers.push_back({.name = "empty shard", .bytes = Bytes(0), .category = Category::kParameters});
+  role.buffers.push_back({.name = "offloaded", .bytes = MiB(50), .space = MemorySpace::kHost});
+  role.initialize.ops.push_back(MemoryOp(Alloc{}, 3));
+  role.initialize.ops.push_back(MemoryOp(Alloc{}, 4));
+  for (AllocatorKind allocator :
+       {AllocatorKind::kWindtunnel, AllocatorKind::kPytorch, AllocatorKind::kPytorchExpandable}) {
+    const Bytes for_nothing = allocator == AllocatorKind::kWindtunnel ? Bytes(512) : Bytes(0);
+    EXPECT_EQ(RequestedPeak(role, allocator), MiB(12) + Bytes(1024) + for_nothing);
+    EXPECT_EQ(RequestedPeak(role, allocator),
+              SimulateMemory(role, {.allocator = allocator}).value().steady.requested);
+  }
+}
+
 TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   ASSERT_EQ(memory.samples.size(), 2u);
