@@ -12,6 +12,7 @@
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
 #include "plan/balance.h"
+#include "plan/outline.h"
 #include "runtime/live.h"
 #include "scenarios/suggest.h"
 
@@ -139,9 +140,9 @@ Status SaveSnapshot(const Costs& costs, const Plan& plan) {
 
 namespace {
 
-Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
+Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   const Scenario& scenario = plan.scenario;
-  if (!options.profile.empty()) return LoadNamedCosts(options.profile);
+  if (named.profile) return *named.profile;
   const std::string& device = scenario.cluster.device;
   if (device == "cpu" || (device == "cuda" && RunsHere(device))) return CachedCosts(plan);
   std::string looked;
@@ -155,15 +156,35 @@ Result<Costs> FindDeviceCosts(const Options& options, const Plan& plan) {
 
 }  // namespace
 
+Result<NamedCosts> LoadNamedCosts(const Options& options) {
+  NamedCosts named;
+  named.framework_file = options.framework_profile;
+  if (!options.profile.empty()) {
+    WT_ASSIGN_OR_RETURN(named.profile, LoadNamedCosts(options.profile));
+  }
+  if (!named.framework_file.empty()) {
+    WT_ASSIGN_OR_RETURN(named.framework, LoadFrameworkProfile(named.framework_file));
+  }
+  return named;
+}
+
 Result<Costs> FindCosts(const Options& options, const Plan& plan) {
-  WT_ASSIGN_OR_RETURN(Costs costs, FindDeviceCosts(options, plan));
-  const bool is_named = !options.framework_profile.empty();
-  const std::string& file = is_named ? options.framework_profile : plan.scenario.framework_file;
+  WT_ASSIGN_OR_RETURN(const NamedCosts named, LoadNamedCosts(options));
+  return FindCosts(named, plan);
+}
+
+Result<Costs> FindCosts(const NamedCosts& named, const Plan& plan) {
+  WT_ASSIGN_OR_RETURN(Costs costs, FindDeviceCosts(named, plan));
+  const bool is_named = named.framework.has_value();
+  const std::string& file = is_named ? named.framework_file : plan.scenario.framework_file;
   if (file.empty()) return costs;
   if (!costs.profile.hardware)
     return InvalidInput("{} is for devices that are not at hand: {} has measured costs of its own",
                         is_named ? "--framework-profile" : "framework: " + file, costs.profile.name);
-  WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(file));
+  costs.profile.framework = named.framework;
+  if (!is_named) {
+    WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(file));
+  }
   return costs;
 }
 
@@ -174,10 +195,7 @@ Status MakeCostsDirectory(const Costs& costs) {
 Scenario WithBalance(Scenario scenario, const Costs& costs) {
   PipelineSpec& pipeline = scenario.parallel.pipeline;
   if (pipeline.size == 1 || !pipeline.balance.empty()) return scenario;
-  Plan plan;  // as far as costs depend on it
-  plan.scenario = scenario;
-  plan.mesh = DeviceMesh(scenario.parallel);
-  plan.world_size = plan.mesh.world_size();
+  const Plan plan = OutlineOf(scenario);
   const auto model = MakeProfileCostModel(costs.profile, plan);
   bool all_known = true;
   const OperatorTime time = [&](const Op& op) {

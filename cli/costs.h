@@ -28,7 +28,17 @@ struct Costs {
   std::optional<CostCheck> check = {};  // where they, or those that they took the place of, were checked
 };
 
-// Errors: InvalidInput when a named profile is missing or malformed.
+// The files that options name, read: once, since a pipe can be read only once.
+struct NamedCosts {
+  std::optional<Costs> profile;               // --profile
+  std::optional<FrameworkProfile> framework;  // --framework-profile
+  std::string framework_file;
+};
+// Errors: InvalidInput when one is missing or malformed.
+Result<NamedCosts> LoadNamedCosts(const Options& options);
+
+// Errors: InvalidInput when the device's profile, or what the scenario names, is missing or malformed.
+Result<Costs> FindCosts(const NamedCosts& named, const Plan& plan);
 Result<Costs> FindCosts(const Options& options, const Plan& plan);
 
 // A profile by file or by name (a file NAME.json of cost_models/profiles or of the cache, else one that is built in).

@@ -7,8 +7,11 @@
 #include <thread>
 
 #include "cli/session.h"
+#include "cost_models/cost_model.h"
+#include "plan/outline.h"
 #include "reports/outcome.h"
 #include "scenarios/load.h"
+#include "sim/composed/composed_step.h"
 
 namespace windtunnel {
 namespace {
@@ -53,13 +56,37 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   const ToleranceSpec& tolerance = plan.scenario.tolerance;
   std::optional<double> step;
   if (auto time = StepTimeOf(measured, plan, DensePeak(plan, profile))) step = ToSeconds(*time);
-  const Bytes used = prediction.peak_reserved + prediction.outside_allocator;
   add(kStepTime, ToSeconds(prediction.p50), step, tolerance.step_time);
+  if (prediction.memory.empty()) return values;
+  const Bytes used = prediction.peak_reserved + prediction.outside_allocator;
   add(kPeakMemory, static_cast<double>(LargestPeak(prediction).count()), measured.peak_memory_bytes,
       tolerance.peak_memory);
   add(kDeviceMemory, static_cast<double>(used.count()), measured.device_memory_used_bytes,
       tolerance.peak_memory);
   return values;
+}
+
+// What Predict says, or of rows whose steps are composed, in a hundredth of the time, the median step alone, and memory where it
+// was measured and `with_memory`.
+Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& measured, bool with_memory,
+                              Plan& plan) {
+  const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
+  ComposedSteps steps;
+  const auto step = steps.Compose(plan.scenario, *model, Bytes::Max());
+  if (!step && step.error().kind != ErrorKind::kUnsupported) return tl::unexpected(step.error());
+  const bool has_memory = measured.peak_memory_bytes || measured.device_memory_used_bytes;
+  if (!step || (has_memory && with_memory)) {
+    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario));
+  } else {
+    plan.model = StatisticsOf(plan.scenario);
+  }
+  if (!step) return PredictFrom(costs, plan);
+  Prediction prediction;
+  if (!plan.roles.empty()) {
+    WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
+  }
+  prediction.p50 = step->Time();
+  return prediction;
 }
 
 // The row's scenario is one line of its own, whose columns are not those of the file: "rows.jsonl:2:1:1:17: …" would name no place.
@@ -87,21 +114,19 @@ Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) 
 
 Result<RowPredictor> RowPredictor::Make(const Options& options) {
   WT_ASSIGN_OR_RETURN(std::vector<Override> overrides, OverridesOf(options));
-  // Read here so that a fault in them is the command's, and not every row's.
-  if (!options.profile.empty()) WT_RETURN_IF_ERROR(LoadNamedCosts(options.profile));
-  if (!options.framework_profile.empty()) WT_RETURN_IF_ERROR(LoadFrameworkProfile(options.framework_profile));
-  return RowPredictor(options, std::move(overrides));
+  WT_ASSIGN_OR_RETURN(NamedCosts named, LoadNamedCosts(options));
+  return RowPredictor(options, std::move(overrides), std::move(named));
 }
 
 Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
   std::lock_guard lock(shelf_->mutex);
   const std::string& device = plan.scenario.cluster.device;
   // A machine's own costs depend on the scenario.
-  const bool has_own = options_.profile.empty() && device == "cpu";
+  const bool has_own = !named_.profile && device == "cpu";
   const std::string key = (has_own ? plan.scenario.name : device) + "\n" + plan.scenario.framework_file;
   auto found = shelf_->costs.find(key);
   if (found == shelf_->costs.end()) {
-    WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options_, plan));
+    WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(named_, plan));
     found = shelf_->costs.emplace(key, std::move(costs)).first;
   }
   return &found->second;
@@ -109,18 +134,14 @@ Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
 
 Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
-  Plan uncompiled;
-  uncompiled.scenario = scenario;
-  WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(uncompiled));
+  WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(OutlineOf(scenario)));
   return costs->profile.framework ? *costs->profile.framework : FrameworkOf(scenario);
 }
 
 Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     const SourcedRow& row, const std::optional<ResidualFactors>& residuals) const {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ScenarioOf(row.row, overrides_));
-  Plan uncompiled;
-  uncompiled.scenario = scenario;
-  WT_ASSIGN_OR_RETURN(const Costs* shelved, CostsOf(uncompiled));
+  WT_ASSIGN_OR_RETURN(const Costs* shelved, CostsOf(OutlineOf(scenario)));
   std::optional<Costs> tuned;
   if (residuals) {
     tuned = *shelved;
@@ -128,8 +149,9 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     tuned->profile.framework->residuals = *residuals;
   }
   const Costs& costs = tuned ? *tuned : *shelved;
-  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(WithBalance(std::move(scenario), costs)));
-  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictFrom(costs, plan));
+  Plan plan = OutlineOf(WithBalance(std::move(scenario), costs));
+  WT_ASSIGN_OR_RETURN(const Prediction prediction,
+                      PredictRow(costs, row.row.measured, /*with_memory=*/!residuals, plan));
   std::vector<ValidatedValue> values = ValuesOf(row, plan, costs.profile, prediction);
   if (values.empty()) return InvalidInput("nothing that was measured can be predicted");
   return values;

@@ -37,7 +37,8 @@ class RowPredictor {
   // `options` must outlive it. Errors: of the profiles that they name, which all rows need.
   static Result<RowPredictor> Make(const Options& options);
 
-  // Errors: what the scenario cannot be predicted for. With `residuals`, instead of those of the framework's profile.
+  // Errors: what the scenario cannot be predicted for. With `residuals`, instead of those of the framework's profile, memory may be
+  // left out, which they do not change.
   Result<std::vector<ValidatedValue>> Predict(
       const SourcedRow& row, const std::optional<ResidualFactors>& residuals = std::nullopt) const;
   // On all cores; outcomes are by row, whichever came first. `label` is shown with the progress.
@@ -47,8 +48,11 @@ class RowPredictor {
   Result<FrameworkProfile> FrameworkFor(const SourcedRow& row) const;
 
  private:
-  RowPredictor(const Options& options, std::vector<Override> overrides)
-      : options_(options), overrides_(std::move(overrides)), shelf_(std::make_unique<Shelf>()) {}
+  RowPredictor(const Options& options, std::vector<Override> overrides, NamedCosts named)
+      : options_(options),
+        overrides_(std::move(overrides)),
+        named_(std::move(named)),
+        shelf_(std::make_unique<Shelf>()) {}
 
   // Profiles by name: rows by the hundred share a few.
   struct Shelf {
@@ -59,6 +63,7 @@ class RowPredictor {
 
   const Options& options_;
   std::vector<Override> overrides_;
+  NamedCosts named_;
   std::unique_ptr<Shelf> shelf_;
 };
 

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/paths.h"
 #include "cli/session.h"
+#include "plan/outline.h"
 #include "plan/plan.h"
 #include "reports/html/html_report.h"
 #include "reports/search_report.h"
@@ -279,7 +280,6 @@ class Selection {
     Duration step_time;
     Bytes memory;
     bool fits = true;
-    ModelStatistics model;
   };
 
   // Whether anything turned out otherwise.
@@ -345,7 +345,6 @@ class Selection {
     verified.memory += outcome.prediction->outside_allocator;
     verified.fits = FitsInDevice(*outcome.prediction).value_or(true);
     verified.predicted = PredictedBlock(outcome);
-    verified.model = outcome.plan.model;
     return verified;
   }
 
@@ -355,10 +354,8 @@ class Selection {
     if (const auto verified = verified_.find(choice.id); verified != verified_.end()) {
       found.predicted = verified->second.predicted;
     } else if (!verified_.empty()) {
-      Plan plan;  // as far as throughput depends on it; the model and the batch are everywhere the same
-      plan.scenario = found.scenario;
-      plan.world_size = static_cast<int>(choice.devices);
-      plan.model = verified_.begin()->second.model;
+      Plan plan = OutlineOf(found.scenario);
+      plan.model = StatisticsOf(found.scenario);
       found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
     }
     return found;
@@ -434,9 +431,7 @@ Result<int> SearchCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario));
-  Plan uncompiled;
-  uncompiled.scenario = scenario;
-  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, uncompiled));
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
   WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front()));
   SearchReport report;
   report.scenario = scenario.name;

@@ -8,6 +8,7 @@
 #include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cost_models/device_spec.h"
+#include "plan/outline.h"
 #include "reports/html/html_report.h"
 #include "reports/result.h"
 #include "reports/scaling.h"
@@ -54,11 +55,9 @@ Result<Scenario> LoadWithOverrides(const Options& options, const std::string& fi
 }
 
 Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
-  Plan uncompiled;
-  uncompiled.scenario = scenario;
   // Ranks that others start must agree without having the same costs at hand.
   if (scenario.parallel.pipeline.size > 1 && !IsRankOfJob()) {
-    if (const auto costs = FindCosts(options, uncompiled))
+    if (const auto costs = FindCosts(options, OutlineOf(scenario)))
       scenario = WithBalance(std::move(scenario), *costs);
   }
   return CompilePlan(scenario, {.evaluates = options.evaluate});

@@ -22,8 +22,11 @@ std::array<std::string, sizeof...(kIndex)> KeyWords(std::index_sequence<kIndex..
   return {first_word(CostKey(OpKind(std::in_place_index<kIndex>)))...};
 }
 
-// The first word of the operator's cost key: the same for all operators of a kind, but for collectives, which no framework's profile has.
+// The first word of the operator's cost key: the same for all operators of a kind, but for columns, which are split and joined, and for
+// collectives, which no framework's profile has.
 std::string_view KeyWordOf(const OpKind& kind) {
+  if (const auto* columns = std::get_if<SplitColumns>(&kind); columns != nullptr && columns->join)
+    return "join_columns";
   static const auto words = KeyWords(std::make_index_sequence<std::variant_size_v<OpKind>>());
   return words[kind.index()];
 }

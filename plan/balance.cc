@@ -161,14 +161,6 @@ class PartsOfModel {
   Parts parts_;
 };
 
-// Whether stages send parts of what tensor ranks have alike.
-bool ScattersMessages(const Scenario& scenario) {
-  const ParallelSpec& parallel = scenario.parallel;
-  const bool does = scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
-  return does && parallel.pipeline.size > 1 && parallel.pipeline.virtual_stages == 1 &&
-         parallel.tensor.size > 1 && !parallel.tensor.sequence;
-}
-
 }  // namespace
 
 double RoughTime(const Op& op) {
@@ -194,19 +186,6 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
                                 fmt::format("parallel.pipeline.schedule: {}", schedule.error().message)});
   }
   return schedule;
-}
-
-bool HostAwaitsMessages(const Scenario& scenario) {
-  const PipelineSpec& pipeline = scenario.parallel.pipeline;
-  const bool is_megatron =
-      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore;
-  return (is_megatron && pipeline.size > 1 && pipeline.virtual_stages == 1) || ScattersMessages(scenario);
-}
-
-int MessageParts(const Scenario& scenario, int64_t elements) {
-  const int64_t ranks = scenario.parallel.tensor.size;
-  const bool splits = ScattersMessages(scenario) && scenario.model.kind == ModelKind::kTransformer;
-  return splits && elements % ranks == 0 ? static_cast<int>(ranks) : 1;
 }
 
 Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,

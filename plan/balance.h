@@ -1,5 +1,5 @@
-// What the scenario or its framework says of a pipeline: its schedule, how hosts handle messages, and which layers are in which stage where the
-// scenario does not say, by what layers cost or as the framework counts them.
+// What the scenario or its framework says of a pipeline: its schedule, and which layers are in which stage where the scenario does
+// not say, by what layers cost or as the framework counts them.
 #pragma once
 
 #include <functional>
@@ -22,18 +22,6 @@ double RoughTime(const Op& op);
 // The schedule that the scenario names, made or read, without communication. REQUIRES: parallel.pipeline.size > 1.
 // Errors: InvalidInput for a number of micro-batches or virtual stages that it does not run with, or a faulty file.
 Result<Schedule> ScheduleOf(const Scenario& scenario);
-
-// Whether the host waits for all that it has issued after each batch of messages between stages: Megatron does, to protect itself from a race
-// in torch.distributed.batch_isend_irecv (megatron/p2p_communication.py; Megatron-Core's batch_p2p_sync). Not where stages are virtual:
-// Megatron-Core's messages are not batched then (overlap_p2p_comm), and those of 2021 are after pairs of passes, which schedules here do not say.
-// DeepSpeed does where it scatters messages: their shapes come with them, and are read by the host (deepspeed/runtime/pipe/engine.py,
-// PartitionedTensor.from_meta; before it was cached).
-bool HostAwaitsMessages(const Scenario& scenario);
-
-// Among how many tensor ranks a message of so many elements is scattered: what they have alike, each sends a part of, which those that
-// receive it gather (scatter_gather_tensors_in_pipeline of Megatron of 2021, where its host waits for messages; DeepSpeed's
-// is_pipe_partitioned and is_grad_partitioned). 1: it is sent whole.
-int MessageParts(const Scenario& scenario, int64_t elements);
 
 // Layers for each stage, by the time of a micro-batch's forward and backward in them (BalanceStages): embedding and head count where they are.
 // Where `capacity`, of a device, is known and each rank has one stage, no stage is given more than fits, as far as states of

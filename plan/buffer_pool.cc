@@ -33,6 +33,11 @@ OpIndex LastIssued(const Program& program, OpIndex index, StreamId stream) {
 
 }  // namespace
 
+Bytes RequestedBytes(Bytes bytes, AllocatorKind allocator) {
+  const bool is_nothing = bytes == Bytes(0) && allocator != AllocatorKind::kWindtunnel;
+  return is_nothing ? bytes : RoundedRequest(bytes);
+}
+
 BufferPool::BufferPool(const std::vector<Buffer>& buffers, const MemorySetup& setup)
     : buffers_(buffers), allocations_(buffers.size()) {
   WT_CHECK(setup.device != nullptr && setup.host != nullptr);

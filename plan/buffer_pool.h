@@ -18,6 +18,10 @@
 
 namespace windtunnel {
 
+// What a buffer of so many bytes asks of the device's allocator: rounded; nothing for none, but of Windtunnel's, with which every buffer has
+// an address.
+Bytes RequestedBytes(Bytes bytes, AllocatorKind allocator);
+
 struct MemorySetup {
   SegmentSource* device = nullptr;
   SegmentSource* host = nullptr;  // may be the device's; its policy is always Windtunnel's

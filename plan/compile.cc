@@ -7,6 +7,7 @@
 #include "plan/device_replicas.h"
 #include "plan/fsdp_units.h"
 #include "plan/graphs.h"
+#include "plan/outline.h"
 #include "plan/role_compiler.h"
 #include "scenarios/words.h"
 
@@ -124,16 +125,11 @@ Status CheckWrapNames(const Scenario& scenario) {
 
 Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options) {
   plan.role_of_rank.assign(plan.world_size, 0);
-  int64_t parameters = 0;
   for (int rank = 0; rank < plan.mesh.pipeline(); ++rank) {
     RoleCompiler compiler(plan, axes, rank);
     WT_ASSIGN_OR_RETURN(Role role, compiler.Compile(options));
     for (int member : role.ranks) plan.role_of_rank[member] = rank;
-    for (const Parameter& parameter : role.parameters) {
-      if (!parameter.is_copy) parameters += WholeElements(parameter);
-    }
     plan.roles.push_back(std::move(role));
-    if (rank + 1 == plan.mesh.pipeline()) plan.model = compiler.model().Statistics(parameters);
   }
   return Ok();
 }
@@ -144,19 +140,12 @@ void FormGraphsOfSteps(Role& role) {
   FormGraphs(role.steady);
 }
 
-int64_t TokensPerStep(const Scenario& s) {
-  const int64_t samples = s.batch.micro * s.batch.accumulate * s.parallel.data.size;
-  return samples * (s.model.kind == ModelKind::kTransformer ? s.model.seq_len : 1);
-}
-
 }  // namespace
 
 Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options) {
   WT_RETURN_IF_ERROR(CheckSupported(scenario));
-  Plan plan;
-  plan.scenario = scenario;
-  plan.mesh = DeviceMesh(scenario.parallel);
-  plan.world_size = plan.mesh.world_size();
+  Plan plan = OutlineOf(scenario);
+  plan.model = StatisticsOf(scenario);
   if (scenario.parallel.pipeline.size > 1) {
     WT_RETURN_IF_ERROR(CheckWrapNames(scenario));
     WT_ASSIGN_OR_RETURN(plan.pipeline, PlanPipeline(scenario));
@@ -167,7 +156,6 @@ Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options
   } else {
     WT_RETURN_IF_ERROR(AddRoles(plan, axes, options));
   }
-  plan.model.tokens_per_step = TokensPerStep(scenario);
   if (scenario.run.cuda_graphs)
     for (Role& role : plan.roles) FormGraphsOfSteps(role);
   for (const Role& role : plan.roles) CheckPrograms(role, plan.axes);

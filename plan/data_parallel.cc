@@ -11,7 +11,7 @@ NormRanks NormRanksOf(const StrategyContext& context) {
   return ranks;
 }
 
-Slice OwnPart(const CollectiveStream& shard, Slice whole, int64_t elements) {
+Slice OwnShard(const CollectiveStream& shard, Slice whole, int64_t elements) {
   if (shard.ranks() == 1) return Slice{whole.buffer, 0, elements};
   return Slice{whole.buffer, 0, elements, elements, shard.axis()};
 }

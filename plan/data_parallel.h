@@ -82,7 +82,7 @@ std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context);
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context);
 
 // This rank's part, of `elements` elements, of a buffer that `shard`'s ranks divide among them; all of it with one rank.
-Slice OwnPart(const CollectiveStream& shard, Slice whole, int64_t elements);
+Slice OwnShard(const CollectiveStream& shard, Slice whole, int64_t elements);
 
 // A copy on the stream for copies, which is the compute stream where the host computes: then what comes before on it needs no waiting.
 OpIndex AddCopy(ProgramBuilder& b, StreamId stream, Copy copy, std::string name, Slice from, Slice to,

@@ -36,7 +36,6 @@ class DeviceRole : public ModelHooks {
  public:
   DeviceRole(const Plan& plan, bool is_main);
   Role Compile(const CompileOptions& options);
-  const Model& model() const { return *model_; }
 
   Slice Values(int index) override { return values_[index]; }
   Slice Gradient(int index) override { return gradients_->Gradient(index); }
@@ -351,9 +350,6 @@ void CompileDeviceReplicas(Plan& plan, const CompileOptions& options) {
   for (bool is_main : {true, false}) {
     DeviceRole role(plan, is_main);
     plan.roles.push_back(role.Compile(options));
-    int64_t parameters = 0;
-    for (const Parameter& parameter : plan.roles.back().parameters) parameters += parameter.elements;
-    if (is_main) plan.model = role.model().Statistics(parameters);
   }
 }
 

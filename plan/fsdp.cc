@@ -92,7 +92,7 @@ void Fsdp::Initialize(ProgramBuilder& b) {
 // A unit at a time, whole on every rank, which then keeps its part: no more than one unit is ever whole.
 void Fsdp::InitializeUnit(ProgramBuilder& b, UnitState& unit) {
   const Slice whole = WholeFirstValues(b, unit);
-  const Slice part = OwnPart(*unit.shard_axis, whole, unit.layout.shard);
+  const Slice part = OwnShard(*unit.shard_axis, whole, unit.layout.shard);
   const auto to_host = Copy::Crosses::kToHost;
   b.Alloc(unit.values.buffer);
   b.Add(Copy{.elements = part.elements, .crosses = offloads_parameters() ? to_host : Copy::Crosses::kNothing},

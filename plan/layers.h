@@ -63,6 +63,8 @@ struct LayerContext {
   void AddWeightGradient(Product product, const std::string& name, int64_t elements, Slice dy, Slice x,
                          int parameter) const {
     if (!types.autocasts()) {
+      // What still comes is no part of the strategy's work on the gradient.
+      for (const Slice& factor : {dy, x}) b.StartParts(factor);
       product.accumulate = hooks.HoldsValue(parameter);
       b.Add(product, name, {dy, x}, {hooks.Gradient(parameter)});
       return;

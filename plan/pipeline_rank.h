@@ -3,7 +3,8 @@
 //
 // Messages from one rank to another have a stream of their own, in each direction. A receive is issued where the schedule has it
 // (as early as its message is made), and waited for by the operators that need it. The memory of what is sent lives until what
-// came back shows that it has arrived, or until all backwards are done: nothing waits for a send before that.
+// came back shows that it has arrived, or until all backwards are done. Computation waits for no send before that; the host does where the
+// framework's does (MessageHandling), and keeps what it has sent all the same, as Megatron and DeepSpeed keep outputs for their backwards.
 #pragma once
 
 #include <map>

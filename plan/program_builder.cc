@@ -38,9 +38,7 @@ bool ProgramBuilder::IsOnHost(const Op& op) const {
 OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> reads,
                             std::vector<Slice> writes, std::vector<OpIndex> dependencies, StreamId stream) {
   for (const auto* slices : {&reads, &writes}) {
-    for (const Slice& slice : *slices) {
-      if (const auto parts = TakeParts(slice); !parts.empty()) WaitBeforeUse(slice, parts.back().op);
-    }
+    for (const Slice& slice : *slices) StartParts(slice);
   }
   if (stream == kComputeStream) {
     dependencies.insert(dependencies.end(), awaited_.begin(), awaited_.end());
@@ -88,6 +86,10 @@ void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
 
 void ProgramBuilder::ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start) {
   coming_[whole.buffer] = std::move(start);
+}
+
+void ProgramBuilder::StartParts(const Slice& whole) {
+  if (const auto parts = TakeParts(whole); !parts.empty()) WaitBeforeUse(whole, parts.back().op);
 }
 
 std::vector<ProgramBuilder::Arrival> ProgramBuilder::TakeParts(const Slice& whole) {
@@ -148,19 +150,19 @@ OpIndex ProgramBuilder::WaitedForBy(OpIndex op) const {
 }
 
 std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() const {
-  std::unordered_map<BufferId, size_t> position;
-  for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = i;
+  std::vector<int32_t> position(role_.buffers.size(), -1);  // by buffer; -1: it is no temporary
+  for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = static_cast<int32_t>(i);
   std::vector<Lifetime> lifetimes(temporaries_.size());
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     const Op& op = program_.ops[index];
+    const bool elsewhere = op.stream != kComputeStream;
+    OpIndex last = elsewhere ? -1 : index;  // -1: not known yet
     for (const auto* slices : {&op.reads, &op.writes}) {
       for (const Slice& slice : *slices) {
-        auto found = position.find(slice.buffer);
-        if (found == position.end()) continue;
-        Lifetime& lifetime = lifetimes[found->second];
+        if (position[slice.buffer] < 0) continue;
+        Lifetime& lifetime = lifetimes[position[slice.buffer]];
         if (lifetime.first < 0) lifetime.first = index;
-        const bool elsewhere = op.stream != kComputeStream;
-        const OpIndex last = elsewhere ? WaitedForBy(index) : index;
+        if (last < 0) last = WaitedForBy(index);
         if (last < lifetime.last || (last == lifetime.last && elsewhere)) continue;
         lifetime.last = last;
         lifetime.ends_before = elsewhere && last != index && program_.ops[last].stream == kComputeStream;
@@ -168,7 +170,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
     }
   }
   for (const auto& [buffer, until] : kept_) {
-    Lifetime& lifetime = lifetimes[position.at(buffer)];
+    Lifetime& lifetime = lifetimes[position[buffer]];
     if (until < lifetime.last) continue;
     lifetime.last = until;
     lifetime.ends_before = false;
@@ -178,53 +180,57 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
 
 Program ProgramBuilder::Finish() {
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
-  std::vector<std::vector<BufferId>> born(program_.ops.size()), dead(program_.ops.size()),
-      dying(program_.ops.size());
+  // Temporaries by the operator that they are allocated or freed beside; of one operator, as they were made.
+  struct Beside {
+    OpIndex op;
+    size_t temporary;
+  };
+  std::vector<Beside> born, dead, dying;
   for (size_t i = 0; i < temporaries_.size(); ++i) {
     WT_CHECK_GE(lifetimes[i].first, 0);
-    born[lifetimes[i].first].push_back(temporaries_[i]);
-    (lifetimes[i].ends_before ? dead : dying)[lifetimes[i].last].push_back(temporaries_[i]);
+    born.push_back({lifetimes[i].first, i});
+    (lifetimes[i].ends_before ? dead : dying).push_back({lifetimes[i].last, i});
   }
+  for (auto* all : {&born, &dead, &dying})
+    std::stable_sort(all->begin(), all->end(), [](const Beside& a, const Beside& b) { return a.op < b.op; });
+
   Program result{program_.name, {}};
   result.ops.reserve(program_.ops.size() + 2 * temporaries_.size());
   std::vector<OpIndex> moved(program_.ops.size());
-  auto memory_op = [&](OpKind kind, BufferId id, StreamId owner, const Op& beside) {
-    result.ops.push_back(Op{std::move(kind),
-                            owner,
-                            {},
-                            {Slice{id, 0, 0}},
-                            {},
-                            beside.phase,
-                            beside.layer,
-                            beside.micro_batch,
-                            role_.buffers[id].name,
-                            {}});
-  };
-  std::unordered_map<BufferId, StreamId> owner;
-  for (size_t i = 0; i < temporaries_.size(); ++i)
-    owner[temporaries_[i]] = belong_to_compute_ ? kComputeStream : program_.ops[lifetimes[i].first].stream;
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
-  auto free = [&](BufferId id, const Op& beside) {
-    const bool is_recorded = recorded.contains(id) && owner[id] != kComputeStream;
-    memory_op(windtunnel::Free{is_recorded ? kComputeStream : -1}, id, owner[id], beside);
+  const auto owner = [&](size_t temporary) {
+    return belong_to_compute_ ? kComputeStream : program_.ops[lifetimes[temporary].first].stream;
   };
+  const auto add = [&](OpKind kind, size_t temporary, const Op& beside) {
+    const BufferId id = temporaries_[temporary];
+    result.ops.push_back(Op{.kind = std::move(kind),
+                            .stream = owner(temporary),
+                            .reads = {},
+                            .writes = {Slice{id, 0, 0}},
+                            .dependencies = {},
+                            .phase = beside.phase,
+                            .layer = beside.layer,
+                            .micro_batch = beside.micro_batch,
+                            .name = role_.buffers[id].name});
+  };
+  const auto free = [&](size_t temporary, const Op& beside) {
+    const bool is_recorded = recorded.contains(temporaries_[temporary]) && owner(temporary) != kComputeStream;
+    add(windtunnel::Free{is_recorded ? kComputeStream : -1}, temporary, beside);
+  };
+  size_t next_born = 0, next_dead = 0, next_dying = 0;
   for (size_t index = 0; index < program_.ops.size(); ++index) {
-    const Op beside{windtunnel::Alloc{},
-                    kComputeStream,
-                    {},
-                    {},
-                    {},
-                    program_.ops[index].phase,
-                    program_.ops[index].layer,
-                    program_.ops[index].micro_batch,
-                    "",
-                    {}};
-    for (BufferId id : dead[index]) free(id, beside);
-    for (BufferId id : born[index]) memory_op(windtunnel::Alloc{}, id, owner[id], beside);
+    Op& op = program_.ops[index];  // its numbers stay when its contents are moved away
+    const auto each = [&](const std::vector<Beside>& all, size_t& next, const auto& act) {
+      for (; next < all.size() && all[next].op == static_cast<OpIndex>(index); ++next)
+        act(all[next].temporary, op);
+    };
+    each(dead, next_dead, free);
+    each(born, next_born,
+         [&](size_t temporary, const Op& beside) { add(windtunnel::Alloc{}, temporary, beside); });
     moved[index] = static_cast<OpIndex>(result.ops.size());
-    result.ops.push_back(std::move(program_.ops[index]));
+    result.ops.push_back(std::move(op));
     for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
-    for (BufferId id : dying[index]) free(id, beside);
+    each(dying, next_dying, free);
   }
   return result;
 }

@@ -67,6 +67,8 @@ class ProgramBuilder {
   // `whole` without asking for its parts waits for the last.
   void ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start);
   bool WillComeInParts(const Slice& whole) const { return coming_.contains(whole.buffer); }
+  // Starts them where they have not been: what uses `whole` next waits for the last.
+  void StartParts(const Slice& whole);
   // Starts them; from now on it is the caller who waits for each. Empty: it is there, or comes at once.
   std::vector<Arrival> TakeParts(const Slice& whole);
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "plan/balance.h"
 #include "plan/loss_scaling.h"
+#include "plan/message_protocol.h"
 
 namespace windtunnel {
 namespace {
@@ -41,9 +41,9 @@ RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_
   AddStages();
   role_.name = RoleName(plan, stages_);
   const Model& model = *stages_.front().model;
-  const MessageHandling how{
-      .host = HostAwaitsMessages(scenario_) && !host_computes() ? HostStream() : -1,
-      .tensor = MessageParts(scenario_, model.OutputElements()) > 1 ? tensor_ : nullptr};
+  const MessageProtocol protocol = MessageProtocolOf(scenario_, schedule_.stages(), model.OutputElements());
+  const MessageHandling how{.host = protocol.host_waits && !host_computes() ? HostStream() : -1,
+                            .tensor = protocol.parts > 1 ? tensor_ : nullptr};
   work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes, model.BoundaryType(),
                                          how);
 }
@@ -95,8 +95,6 @@ void RoleCompiler::AddStreams() {
       axes_.embedding >= 0 && plan_.axes[axes_.embedding].Contains(role_.ranks.front());
   embedding_ = has_embedding ? add(axes_.embedding, "embedding", true) : alone_.get();
 }
-
-namespace {}  // namespace
 
 void RoleCompiler::AddStages() {
   const ModelParallel parallel{.tensor = TensorParallelOf(scenario_, tensor_),

@@ -16,7 +16,6 @@ class RoleCompiler {
   RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank);
   // Once. Errors: those of the strategy.
   Result<Role> Compile(const CompileOptions& options);
-  const Model& model() const { return *stages_.front().model; }
 
  private:
   // Devices with streams of their own: the host only issues operators.

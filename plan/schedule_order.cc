@@ -8,7 +8,8 @@
 namespace windtunnel {
 namespace {
 
-constexpr Duration kUnit = Picoseconds(1);  // any length will do: only the order is used
+constexpr Duration kUnit =
+    Picoseconds(1);  // times are counted by their picoseconds (MomentsOf), so the shortest
 
 // Nothing where the result stays on its rank.
 bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {

@@ -180,14 +180,14 @@ void Zero::MakeBuckets(const StrategyContext& context) {
 void Zero::MakeBuffers(Bucket& bucket, const std::string& name) {
   const int64_t padded = bucket.shard * bucket.shard_axis->ranks();
   bucket.values = NewBuffer(role_, name + " parameters", padded, Category::kParameters, type_);
-  bucket.own_values = OwnPart(*bucket.shard_axis, bucket.values, bucket.shard);
+  bucket.own_values = OwnShard(*bucket.shard_axis, bucket.values, bucket.shard);
   if (offloads_ || type_ != DType::kFloat32) {
     bucket.master =
         NewBuffer(role_, name + " masters", bucket.shard, Category::kOptimizer, DType::kFloat32, space_);
   }
   if (keeps_whole_) {
     bucket.whole_gradient = NewBuffer(role_, name + " gradients", padded, Category::kGradients, reduce_);
-    bucket.own_gradient = OwnPart(*bucket.shard_axis, bucket.whole_gradient, bucket.shard);
+    bucket.own_gradient = OwnShard(*bucket.shard_axis, bucket.whole_gradient, bucket.shard);
   } else {
     bucket.own_gradient = NewBuffer(role_, name + " gradients (shard)", bucket.shard, Category::kGradients);
   }
@@ -224,7 +224,7 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
     b.Alloc(bucket.master.buffer);
     b.Add(Copy{.elements = bucket.shard,
                .crosses = offloads_ ? Copy::Crosses::kToHost : Copy::Crosses::kNothing},
-          name, {OwnPart(*bucket.shard_axis, first, bucket.shard)}, {bucket.master});
+          name, {OwnShard(*bucket.shard_axis, first, bucket.shard)}, {bucket.master});
   }
   if (type_ != DType::kFloat32)
     b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});

@@ -189,31 +189,33 @@ Status CheckReplicates(const PredictOptions& options) {
   return InvalidInput("{} replicates, expected at least 1", options.replicates);
 }
 
-void FillMemory(const Plan& plan, const std::vector<RoleMemory>& memory, Prediction& prediction) {
-  for (size_t role = 0; role < plan.roles.size(); ++role) {
-    prediction.memory.push_back({plan.roles[role].ranks, memory[role].steady, memory[role].initial_peak,
-                                 memory[role].reserved, memory[role].host_reserved});
-    prediction.initial_peak = std::max(prediction.initial_peak, memory[role].initial_peak);
-    prediction.peak_reserved = std::max(prediction.peak_reserved, memory[role].steady.reserved);
+// What PredictMemory says; `memory` is each role's.
+Result<Prediction> MemoryOf(const Plan& plan, const CostModel& model, std::vector<RoleMemory>& memory) {
+  Prediction prediction;
+  prediction.outside_allocator = model.OutsideAllocator(plan);
+  prediction.device_memory = model.DeviceMemory();
+  const Bytes room = RoomForAllocator(prediction.device_memory, prediction.outside_allocator);
+  for (const Role& role : plan.roles) {
+    WT_ASSIGN_OR_RETURN(RoleMemory own, SimulateMemoryWithin(room, role, plan.scenario.allocator));
+    prediction.memory.push_back({role.ranks, own.steady, own.initial_peak, own.reserved, own.host_reserved});
+    prediction.initial_peak = std::max(prediction.initial_peak, own.initial_peak);
+    prediction.peak_reserved = std::max(prediction.peak_reserved, own.steady.reserved);
+    memory.push_back(std::move(own));
   }
+  return prediction;
 }
 
 }  // namespace
 
+Result<Prediction> PredictMemory(const Plan& plan, const CostModel& model) {
+  std::vector<RoleMemory> memory;
+  return MemoryOf(plan, model, memory);
+}
+
 Result<Prediction> Predict(const Plan& plan, const CostModel& model, const PredictOptions& options) {
   WT_RETURN_IF_ERROR(CheckReplicates(options));
-  Prediction prediction;
-
-  // Memory: once per role.
-  prediction.outside_allocator = model.OutsideAllocator(plan);
-  prediction.device_memory = model.DeviceMemory();
-  const Bytes room = RoomForAllocator(prediction.device_memory, prediction.outside_allocator);
   std::vector<RoleMemory> memory;
-  for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RoleMemory of_role, SimulateMemoryWithin(room, role, plan.scenario.allocator));
-    memory.push_back(std::move(of_role));
-  }
-  FillMemory(plan, memory, prediction);
+  WT_ASSIGN_OR_RETURN(Prediction prediction, MemoryOf(plan, model, memory));
 
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));

@@ -48,6 +48,9 @@ struct Prediction {
 
 Result<Prediction> Predict(const Plan& plan, const CostModel& costs, const PredictOptions& options);
 
+// Its memory alone: memory, initial_peak, peak_reserved, outside_allocator and device_memory.
+Result<Prediction> PredictMemory(const Plan& plan, const CostModel& costs);
+
 // Prediction::p50 alone.
 Result<Duration> PredictStepTime(const Plan& plan, const CostModel& costs, const PredictOptions& options);
 

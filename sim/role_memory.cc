@@ -28,7 +28,7 @@ class Requests {
       if (!IsMemory(op.kind)) continue;
       const Buffer& buffer = buffers_[op.writes.at(0).buffer];
       if (buffer.space != MemorySpace::kDevice) continue;
-      const Bytes bytes = RequestFor(buffer.bytes);
+      const Bytes bytes = RequestedBytes(buffer.bytes, allocator_);
       if (std::holds_alternative<Alloc>(op.kind)) alive_ += bytes;
       else alive_ -= bytes;
       peak_ = std::max(peak_, alive_);
@@ -39,12 +39,6 @@ class Requests {
   Bytes peak() const { return peak_; }
 
  private:
-  // PyTorch's has nothing for no bytes.
-  Bytes RequestFor(Bytes bytes) const {
-    const bool is_nothing = bytes == Bytes(0) && allocator_ != AllocatorKind::kWindtunnel;
-    return is_nothing ? bytes : RoundedRequest(bytes);
-  }
-
   const std::vector<Buffer>& buffers_;
   const AllocatorKind allocator_;
   Bytes alive_, peak_;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "plan/balance.h"
-#include "plan/memory_blocks.h"
+#include "plan/buffer_pool.h"
+#include "plan/message_protocol.h"
 #include "plan/model.h"
 #include "sim/composed/pipeline_walk.h"
 #include "sim/composed/rank_strategy.h"
@@ -121,11 +121,6 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
     if (layers != balance.front()) return Unsupported("stages that are not equal");
   if (s.parallel.pipeline.size > 1 && balance.empty()) return Unsupported("stages that are not known");
   return Ok();
-}
-
-int64_t Rounded(Bytes bytes, AllocatorKind allocator) {
-  if (bytes == Bytes(0) && allocator != AllocatorKind::kWindtunnel) return 0;
-  return RoundedRequest(bytes).count();
 }
 
 }  // namespace
@@ -360,16 +355,18 @@ class ComposedSteps::Parts {
     for (int kind = 0; kind < 3; ++kind) {
       if (kind > 0 && (stages == 1 || (kind == 1 && stages == 2))) continue;
       const StageKind of_stage{kind == 0, stages == 1 || kind == 2};
-      WT_ASSIGN_OR_RETURN(content->actions[kind], FindActions(scenario, of_stage, layers, *groups, costs));
+      WT_ASSIGN_OR_RETURN(content->actions[kind], FindActions(scenario, of_stage, stages, *groups, costs));
     }
     WT_ASSIGN_OR_RETURN(content->walk,
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
+    if (content->stages() != stages) return Unsupported("a balance of other stages");
     AddOtherMemory(scenario, layers, *content);
     if (ranks > 1) {
       content->message = content->actions[0]->stage->message;
       content->received = content->actions[0]->stage->message_part;
     }
-    content->host_awaits_messages = HostAwaitsMessages(scenario);
+    const int64_t elements = content->actions[0]->stage->message_elements;
+    content->host_awaits_messages = MessageProtocolOf(scenario, stages, elements).host_waits;
     content->FindPeak(capacity.count());
     if (content->peak > capacity.count()) return Step(std::move(content));
     WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
@@ -378,15 +375,17 @@ class ComposedSteps::Parts {
 
  private:
   Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const StageKind& kind,
-                                                          int64_t layers, const MeshGroups& groups,
+                                                          int stages, const MeshGroups& groups,
                                                           composed::Costs& costs) {
+    const int64_t layers = scenario.model.layers / stages;
     const std::string key = StageKey(scenario, kind);
     WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
                         stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
-    const bool from_idle = HostAwaitsMessages(scenario);
-    if (const int parts = MessageParts(scenario, stage->message_elements); parts > 1) {
+    const MessageProtocol protocol = MessageProtocolOf(scenario, stages, stage->message_elements);
+    const bool from_idle = protocol.host_waits;
+    if (protocol.parts > 1) {
       WT_ASSIGN_OR_RETURN(stage, scattered_.Find(key, [&] {
-        return WithScatteredMessages(*stage, parts, scenario, groups, costs);
+        return WithScatteredMessages(*stage, protocol.parts, scenario, groups, costs);
       }));
     }
     return actions_.Find(fmt::format("{} l{}{}", key, layers, from_idle ? " i" : ""),
@@ -446,13 +445,13 @@ class ComposedSteps::Parts {
         const StageActions& of = *content.actions[Step::Content::KindOf(stage, content.stages())];
         tensor_scratch = std::max(tensor_scratch, of.stage->tensor_scratch);
         if (const int64_t kept = layers * of.stage->kept_of_layer; kept > 0)
-          content.resident[kind] += Rounded(Bytes(kept), scenario.allocator);
+          content.resident[kind] += RequestedBytes(Bytes(kept), scenario.allocator).count();
       }
       if (scenario.parallel.tensor.size > 1)
-        content.resident[kind] += Rounded(Bytes(tensor_scratch), scenario.allocator);
+        content.resident[kind] += RequestedBytes(Bytes(tensor_scratch), scenario.allocator).count();
       if (kind == 2 || ranks == 1)
         content.resident[kind] +=
-            Rounded(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator);
+            RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator).count();
     }
   }
 

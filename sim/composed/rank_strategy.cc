@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/buffer_pool.h"
 #include "plan/collectives.h"
 #include "plan/data_parallel.h"
 #include "plan/loss_scaling.h"
-#include "plan/memory_blocks.h"
 #include "plan/model.h"
 
 namespace windtunnel::composed {
@@ -46,7 +46,7 @@ class Driver {
   int64_t ResidentSoFar() const {
     int64_t bytes = 0;
     for (size_t i = 0; i < built_; ++i)
-      bytes += IsFirstBucket(role_.buffers[i]) ? 0 : Rounded(role_.buffers[i]);
+      bytes += IsFirstBucket(role_.buffers[i]) ? 0 : RequestedBy(role_.buffers[i]);
     return bytes;
   }
 
@@ -272,10 +272,9 @@ class Driver {
 
   static bool IsFirstBucket(const Buffer& buffer) { return buffer.name.starts_with("first bucket "); }
 
-  int64_t Rounded(const Buffer& buffer) const {
+  int64_t RequestedBy(const Buffer& buffer) const {
     if (buffer.space != MemorySpace::kDevice) return 0;
-    if (buffer.bytes == Bytes(0) && scenario_.allocator != AllocatorKind::kWindtunnel) return 0;
-    return RoundedRequest(buffer.bytes).count();
+    return RequestedBytes(buffer.bytes, scenario_.allocator).count();
   }
 
   void AddMemory() {
@@ -315,7 +314,7 @@ class Driver {
     const Op& op = step_.ops[i];
     const BufferId id = op.writes[0].buffer;
     const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
-    const int64_t bytes = Rounded(role_.buffers[id]);
+    const int64_t bytes = RequestedBy(role_.buffers[id]);
     if (!is_temporary_[id] && !is_alloc) {
       result_.freed += bytes;
       return;
@@ -371,7 +370,7 @@ class Driver {
         result_.tensor_scratch = buffer.bytes.count();
         continue;
       }
-      if (stays) result_.resident += Rounded(buffer);
+      if (stays) result_.resident += RequestedBy(buffer);
     }
   }
 

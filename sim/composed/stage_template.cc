@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "plan/buffer_pool.h"
 #include "plan/collectives.h"
 #include "plan/data_parallel.h"
 #include "plan/memory_blocks.h"
@@ -199,7 +200,8 @@ class Dissection {
     passes_[1][0] = &stage.forward;
     passes_[1][1] = &stage.backward;
     for (OpIndex i = 0; i < static_cast<OpIndex>(program_.ops.size()); ++i) WT_RETURN_IF_ERROR(Add(i));
-    for (int micro_batch : {0, 1}) AddCalls(*passes_[micro_batch][1], stage_.calls(micro_batch));
+    for (int micro_batch : {0, 1})
+      WT_RETURN_IF_ERROR(AddCalls(*passes_[micro_batch][1], stage_.calls(micro_batch)));
     return Ok();
   }
 
@@ -302,13 +304,8 @@ class Dissection {
     Part* part = is_after ? previous_part_ : PartOf(*pass, op);
     if (part == nullptr) return;
     const int32_t ops = static_cast<int32_t>(part->ops.size());
-    const int64_t bytes = Rounded(stage_.role().buffers[id].bytes);
+    const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();
     part->memory.push_back({is_after ? ops - 1 : ops, is_after, is_alloc ? bytes : -bytes});
-  }
-
-  int64_t Rounded(Bytes bytes) const {
-    if (bytes == Bytes(0) && allocator_ != AllocatorKind::kWindtunnel) return 0;
-    return RoundedRequest(bytes).count();
   }
 
   static bool Uses(const Op& op, BufferId id) {
@@ -329,16 +326,17 @@ class Dissection {
   }
 
   // In the order of the operators that they are around.
-  void AddCalls(StagePass& pass, const std::vector<GradientCalls>& calls) {
+  Status AddCalls(StagePass& pass, const std::vector<GradientCalls>& calls) {
     size_t next = 0;
+    const auto several = Unsupported("gradients that several operators make");
     for (Part* part : {&pass.before, &pass.next, &pass.first, &pass.after}) {
       for (const TimedOp& op : part->ops) {
         if (!op.has_gradients) continue;
-        WT_CHECK_LT(next, calls.size());
+        if (next == calls.size()) return several;
         part->gradients.push_back(Local(calls[next++], part == &pass.next || part == &pass.first));
       }
     }
-    WT_CHECK_EQ(next, calls.size());
+    return next == calls.size() ? Ok() : several;
   }
 
   GradientCalls Local(GradientCalls calls, bool in_layer) const {
@@ -424,6 +422,8 @@ Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int part
   TimedOp gather;
   gather.stream = kTensor;
   gather.gathers_message = true;
+  gather.dependencies[0] = {kCompute, 0};  // what came before the pass
+  gather.dependency_count = 1;
   WT_ASSIGN_OR_RETURN(gather.host, costs.Host(op));
   WT_ASSIGN_OR_RETURN(const TransferCost cost, costs.Communication(op, kTensorAxis, groups.tensor));
   gather.work = cost.time;

@@ -96,7 +96,7 @@ struct StageKind {
 Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
                                         const MeshGroups& groups, Costs& costs);
 
-// The same with messages in so many parts, which passes gather first (MessageParts, plan/balance.h). Errors: the cost model's.
+// The same with messages in so many parts, which passes gather first (plan/message_protocol.h). Errors: the cost model's.
 Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int parts, const Scenario& scenario,
                                             const MeshGroups& groups, Costs& costs);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cost_models/cost_model.h"
+#include "plan/outline.h"
 #include "plan/plan.h"
 #include "sim/composed/composed_step.h"
 #include "sim/predict.h"
@@ -61,10 +62,7 @@ class Evaluator::State {
 
  private:
   Result<Evaluation> Composed(const Scenario& scenario) {
-    Plan plan;  // as far as costs depend on it
-    plan.scenario = scenario;
-    plan.mesh = DeviceMesh(scenario.parallel);
-    plan.world_size = plan.mesh.world_size();
+    const Plan plan = OutlineOf(scenario);
     const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan);
     const Bytes outside = model->OutsideAllocator(plan), device = model->DeviceMemory();
     const Bytes capacity = device > Bytes(0) ? device - outside : Bytes::Max();

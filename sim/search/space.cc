@@ -239,7 +239,9 @@ class Enumeration {
     auto [entry, is_new] = runs_.try_emplace(key, false);
     if (is_new) {
       const bool is_file = c.schedule.ends_with(".csv");
-      entry->second = ScheduleOf(ScenarioOf(base_, is_file ? c : shorter)).has_value();
+      const Configuration& tried = is_file ? c : shorter;
+      const auto schedule = ScheduleOf(ScenarioOf(base_, tried));
+      entry->second = schedule && schedule->stages() == tried.pipeline * tried.virtual_stages;
     }
     return entry->second ? nullptr : "the schedule does not run with so many micro-batches and stages";
   }

@@ -20,7 +20,7 @@ row() {
 }
 { row 1 0.020 && row 2 0.034 && row 4 0.060 && row 8 0.115; } > rows.jsonl
 
-# A dot for each row, within the picture, and what is dotted is said.
+# Two dots for each row, its time and its error, within the picture; and what is dotted is said.
 "$windtunnel" validate rows.jsonl --svg picture.svg > table.txt || fail "validate: exit status $?"
 [ "$(grep -c '^micro' table.txt)" = 4 ] || fail "expected four rows: $(cat table.txt)"
 python3 - << 'CHECKS' || fail "the picture"
@@ -29,9 +29,10 @@ svg = xml.dom.minidom.parse("picture.svg").documentElement
 _, _, width, height = map(float, svg.getAttribute("viewBox").split())
 dots = svg.getElementsByTagName("circle")
 rows = [dot for dot in dots if 0 < float(dot.getAttribute("cx")) < width and 0 < float(dot.getAttribute("cy")) < height]
-assert len(rows) >= 4, f"{len(rows)} dots in the picture"
+assert len(rows) >= 2 * 4, f"{len(rows)} dots in the picture"
 texts = [text.firstChild.data for text in svg.getElementsByTagName("text")]
 assert any("predicted over measured" in text for text in texts) and any("4 rows" in text for text in texts), texts
+assert "error of the prediction" in texts, texts
 CHECKS
 "$windtunnel" validate rows.jsonl --svg /dev/null/x.svg > /dev/null 2> err.txt && fail "a picture that cannot be written must be an error"
 grep -q -e '--svg: /dev/null/x.svg: cannot be written' err.txt || fail "the message: $(cat err.txt)"
@@ -71,9 +72,40 @@ for option in '--framework-profile faulty.json' '--framework-profile none.json' 
   [ $? = 2 ] || fail "validate $option: exit status $?, expected 2"
   [ "$(wc -l < err.txt)" = 1 ] && grep -q "${option##* }" err.txt && [ ! -s out.txt ] || fail "validate $option: $(cat err.txt out.txt)"
 done
+# A pipe is read once.
+"$windtunnel" validate rows.jsonl --framework-profile mine.json > file.txt || fail "validate --framework-profile FILE"
+"$windtunnel" validate rows.jsonl --framework-profile <(cat mine.json) > pipe.txt || fail "validate --framework-profile PIPE"
+diff file.txt pipe.txt || fail "a framework profile from a pipe is another one"
 sed 's/micro 1/row/; s/"framework": "pytorch"/"framework": "mine.json"/' rows.jsonl > named.jsonl
 "$windtunnel" validate named.jsonl --json - | python3 -c '
 import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]
 assert after < 0.15, after' || fail "rows that name the file themselves"
+
+# Steps that are composed of what repeats in them are those that predict simulates operator by operator.
+cat > composed.yaml << 'YAML'
+name: composed
+model: {layers: 8, hidden: 1024, heads: 16, vocab: 51200, seq_len: 1024}
+batch: {micro: 2, accumulate: 8}
+precision: {param: fp16}
+parallel: {data: {kind: zero1, size: 2}, tensor: {size: 2}, pipeline: {size: 2}}
+cluster: {device: a100-sxm-80g, devices_per_node: 8, network: {intra_node: nvlink3}}
+framework: megatron
+YAML
+python3 - << 'ROWS' > composed.jsonl
+import json, yaml
+scenario = yaml.safe_load(open("composed.yaml"))
+for measured in ({"step_time_s": 0.1}, {"step_time_s": 0.1, "device_memory_used_bytes": 1e10}):
+    print(json.dumps({"id": f"{len(measured)} quantities", "scenario": scenario, "measured": measured}))
+ROWS
+"$windtunnel" predict composed.yaml --json predicted.json -q > /dev/null || fail "predict composed.yaml"
+"$windtunnel" validate composed.jsonl --json validated.json -q > /dev/null
+python3 - << 'CHECKS' || fail "validate and predict differ"
+import json
+predicted = json.load(open("predicted.json"))["predicted"]
+rows = json.load(open("validated.json"))["rows"]
+times = [row["predicted"] for row in rows if row["quantity"] == "step_time_s"]
+assert times == 2 * [predicted["step_time_s"]["p50"]], (times, predicted)
+assert sum(row["quantity"] == "device_memory_used_bytes" for row in rows) == 1, rows
+CHECKS
 echo "all claims hold"

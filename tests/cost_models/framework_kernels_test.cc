@@ -44,6 +44,8 @@ TEST(FrameworkKernels, OperatorsGoByTheFirstWordOfTheirKeys) {
       Copy{.elements = 7, .from = DType::kFloat32, .to = DType::kBFloat16},
       VocabParallelSums{.rows = 2, .vocab = 3},
       OptimizerUpdate{.elements = 5, .tensors = 2},
+      SplitColumns{.ranks = 2, .rows = 2},
+      SplitColumns{.ranks = 2, .rows = 2, .columns = {}, .join = true},
   };
   for (const OpKind& kind : examples) {
     const std::string key = CostKey(kind);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <fstream>
+
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
 #include "cost_models/profile.h"
@@ -136,6 +138,21 @@ TEST(ComposedStep, IsPredictWhereTokensGoAroundInParts) {
   }
 }
 
+// PyTorch keeps what its one product up made, and gathers its tokens again for the gradient of its weight alone.
+TEST(ComposedStep, IsPredictWhereTokensComeForAGradient) {
+  for (const ActivationKind activation : {ActivationKind::kGelu, ActivationKind::kSwiglu}) {
+    Scenario s = Base(true);
+    s.model.activation = activation;
+    s.framework = Framework::kPytorch;
+    s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
+    s.recompute = Recompute::kSelectiveOp;
+    s.search.emplace();
+    s.search->pipeline = {1, 2};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    ExpectSameInSpace(s);
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -164,6 +181,73 @@ TEST(ComposedStep, IsPredictWhereTheHostAwaitsMessages) {
       ExpectSameInSpace(s);
     }
   }
+}
+
+// Down to one micro-batch a step, which only these frameworks run through more stages; with what meets behind the last wait.
+TEST(ComposedStep, IsPredictWhereTheHostAwaitsFewMessages) {
+  for (const Framework framework : {Framework::kMegatron, Framework::kMegatronCore, Framework::kDeepspeed}) {
+    for (bool wide : {false, true}) {
+      Scenario s = Base(wide);
+      s.framework = framework;
+      s.batch = {.micro = 2, .accumulate = 1};
+      s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 8};  // 16 sequences a step
+      s.optimizer.clip_norm = 1;
+      s.model.tie_embeddings = true;
+      s.search.emplace();
+      s.search->tensor = {1, 2};
+      s.search->pipeline = {2, 4};
+      s.search->schedule = {"1f1b", "gpipe", "none"};
+      s.search->micro = {1, 2, 4, 8};
+      s.search->recompute = {Recompute::kNone, Recompute::kSelective};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
+std::string WriteSchedule(const std::string& name, const std::string& rows) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path) << rows;
+  return path;
+}
+
+// Rank 1 begins 1F0 without an exchange since 1F1: the message was there before, and is gathered behind it.
+TEST(ComposedStep, IsPredictWhereAGatheredMessageWasEarly) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.framework = Framework::kMegatron;
+    s.batch = {.micro = 2, .accumulate = 2};
+    ParallelSpec& parallel = s.parallel;
+    parallel.data.size = 1;
+    parallel.tensor.size = 2;
+    parallel.pipeline = {.size = 2,
+                         .schedule = WriteSchedule("early.csv", "0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n")};
+    parallel.pipeline.balance = {4, 4};
+    ComposedSteps steps;
+    ExpectSame(steps, s, "early message");
+  }
+}
+
+// Two stages a rank by the file, without virtual_stages: the framework treats its messages as of such a pipeline.
+TEST(ComposedStep, IsPredictOfAFileOfSeveralStagesARank) {
+  const std::string rows =
+      "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n"
+      "1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n";
+  Scenario s = Base(true);
+  s.framework = Framework::kMegatronCore;
+  s.batch = {.micro = 2, .accumulate = 2};
+  s.parallel.data.size = 1;
+  s.parallel.pipeline = {.size = 2, .schedule = WriteSchedule("four_stages.csv", rows)};
+  s.parallel.pipeline.balance = {2, 2, 2, 2};
+  ComposedSteps steps;
+  ExpectSame(steps, s, "four stages");
+  const Plan plan = CompilePlan(s).value();
+  for (const Role& role : plan.roles)
+    for (const Op& op : role.steady.ops) EXPECT_FALSE(std::holds_alternative<HostWait>(op.kind)) << role.name;
+  s.parallel.pipeline.balance = {4, 4};
+  const auto model = MakeProfileCostModel(A100(), plan);
+  const auto composed = steps.Compose(s, *model, Bytes::Max());
+  ASSERT_FALSE(composed);
+  EXPECT_EQ(composed.error().kind, ErrorKind::kUnsupported);
 }
 
 TEST(ComposedStep, IsPredictInFp8) {
@@ -224,8 +308,8 @@ Scenario AnyScenario() {
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
-  s.framework =
-      Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore, Framework::kPytorch});
+  s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
+                     Framework::kDeepspeed, Framework::kPytorch});
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};

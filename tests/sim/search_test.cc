@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 #include <tuple>
 
@@ -81,6 +82,21 @@ TEST(SearchSpace, TensorOverlapIsARange) {
     EXPECT_EQ(Describe(c).find("in parts") != std::string::npos, ScenarioOf(s, c).parallel.tensor.overlap);
   }
   EXPECT_EQ(overlapped, 1);
+}
+
+// A file says itself how many stages there are.
+TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
+  const std::string path = testing::TempDir() + "two_stages_a_rank.csv";
+  std::ofstream(path) << "0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n";
+  Scenario s = OnEightDevices();
+  s.batch = {.micro = 16, .accumulate = 1};
+  s.parallel.data.size = 4;
+  s.parallel.pipeline = {.size = 2, .schedule = path};
+  s.search->virtual_stages = {1, 2};
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_EQ(space.legal.size(), 1u);
+  EXPECT_EQ(space.legal[0].virtual_stages, 2);
+  EXPECT_EQ(space.illegal.at("the schedule does not run with so many micro-batches and stages"), 1);
 }
 
 TEST(SearchSpace, SequenceNeedsTokensForEveryTensorRank) {

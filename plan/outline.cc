@@ -1,0 +1,30 @@
+#include "plan/outline.h"
+
+#include "plan/model.h"
+
+namespace windtunnel {
+
+Plan OutlineOf(const Scenario& scenario) {
+  Plan plan;
+  plan.scenario = scenario;
+  plan.mesh = DeviceMesh(scenario.parallel);
+  plan.world_size = plan.mesh.world_size();
+  return plan;
+}
+
+// Of the whole model on one rank.
+ModelStatistics StatisticsOf(const Scenario& scenario) {
+  Role role;
+  const std::unique_ptr<Model> model = MakeModel(scenario, WholeModel(scenario.model));
+  model->Register(role);
+  int64_t parameters = 0;
+  for (const Parameter& parameter : role.parameters) parameters += parameter.elements;
+  ModelStatistics statistics = model->Statistics(parameters);
+  const BatchSpec& batch = scenario.batch;
+  const int64_t samples = batch.micro * batch.accumulate * scenario.parallel.data.size;
+  const bool has_tokens = scenario.model.kind == ModelKind::kTransformer;
+  statistics.tokens_per_step = samples * (has_tokens ? scenario.model.seq_len : 1);
+  return statistics;
+}
+
+}  // namespace windtunnel
