@@ -194,7 +194,7 @@ Status MakeCostsDirectory(const Costs& costs) {
 
 Scenario WithBalance(Scenario scenario, const Costs& costs) {
   PipelineSpec& pipeline = scenario.parallel.pipeline;
-  if (pipeline.size == 1 || !pipeline.balance.empty()) return scenario;
+  if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
   const Plan plan = OutlineOf(scenario);
   const auto model = MakeProfileCostModel(costs.profile, plan);
   bool all_known = true;

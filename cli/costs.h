@@ -28,7 +28,7 @@ struct Costs {
   std::optional<CostCheck> check = {};  // where they, or those that they took the place of, were checked
 };
 
-// The files that options name, read: once, since a pipe can be read only once.
+// The files that options name, read: for commands that ask for many costs once, since a pipe can be read only once.
 struct NamedCosts {
   std::optional<Costs> profile;               // --profile
   std::optional<FrameworkProfile> framework;  // --framework-profile
@@ -62,7 +62,7 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine);
 Status MakeCostsDirectory(const Costs& costs);
 
 // The scenario with the pipeline's layers balanced by these costs, and by the device's memory where that is known. As it is: without a
-// pipeline, with a balance of its own, or where costs of its operators are missing.
+// pipeline, with a balance of its own, where costs of its operators are missing, or where it cannot be compiled.
 Scenario WithBalance(Scenario scenario, const Costs& costs);
 
 // Predict, with an error that says how to come by the costs that are missing.

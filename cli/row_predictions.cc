@@ -31,6 +31,11 @@ std::string ComparableTo(const Plan& plan) {
                      m.vocab, m.seq_len, plan.world_size, s.cluster.device, plan.model.tokens_per_step);
 }
 
+bool HasStepTime(const PublishedMeasurement& measured) {
+  return measured.step_time_s || measured.tokens_per_s_per_device || measured.tflops_per_device ||
+         measured.mfu;
+}
+
 Bytes LargestPeak(const Prediction& prediction) {
   Bytes largest;
   for (const PredictedMemory& memory : prediction.memory)
@@ -70,10 +75,10 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
 // was measured and `with_memory`.
 Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& measured, bool with_memory,
                               Plan& plan) {
+  WT_RETURN_IF_ERROR(CheckSupported(plan.scenario));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
   ComposedSteps steps;
   const auto step = steps.Compose(plan.scenario, *model, Bytes::Max());
-  if (!step && step.error().kind != ErrorKind::kUnsupported) return tl::unexpected(step.error());
   const bool has_memory = measured.peak_memory_bytes || measured.device_memory_used_bytes;
   if (!step || (has_memory && with_memory)) {
     WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario));
@@ -149,9 +154,10 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     tuned->profile.framework->residuals = *residuals;
   }
   const Costs& costs = tuned ? *tuned : *shelved;
+  // Residuals do not change it.
+  const bool with_memory = !residuals || !HasStepTime(row.row.measured);
   Plan plan = OutlineOf(WithBalance(std::move(scenario), costs));
-  WT_ASSIGN_OR_RETURN(const Prediction prediction,
-                      PredictRow(costs, row.row.measured, /*with_memory=*/!residuals, plan));
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictRow(costs, row.row.measured, with_memory, plan));
   std::vector<ValidatedValue> values = ValuesOf(row, plan, costs.profile, prediction);
   if (values.empty()) return InvalidInput("nothing that was measured can be predicted");
   return values;

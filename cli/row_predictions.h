@@ -37,8 +37,8 @@ class RowPredictor {
   // `options` must outlive it. Errors: of the profiles that they name, which all rows need.
   static Result<RowPredictor> Make(const Options& options);
 
-  // Errors: what the scenario cannot be predicted for. With `residuals`, instead of those of the framework's profile, memory may be
-  // left out, which they do not change.
+  // Errors: what the scenario cannot be predicted for. With `residuals`, instead of those of the framework's profile, memory is
+  // left out, which they do not change, where a step time was measured too.
   Result<std::vector<ValidatedValue>> Predict(
       const SourcedRow& row, const std::optional<ResidualFactors>& residuals = std::nullopt) const;
   // On all cores; outcomes are by row, whichever came first. `label` is shown with the progress.

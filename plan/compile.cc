@@ -64,15 +64,6 @@ Status CheckSharedExperts(const Scenario& s) {
 }
 
 // What the step programs do not cover yet, by the scenario's key.
-Status CheckSupported(const Scenario& s) {
-  WT_RETURN_IF_ERROR(CheckSize(s));
-  WT_RETURN_IF_ERROR(CheckTensorParallel(s));
-  WT_RETURN_IF_ERROR(CheckContextParallel(s));
-  WT_RETURN_IF_ERROR(CheckExperts(s));
-  WT_RETURN_IF_ERROR(CheckSharedExperts(s));
-  return CheckPrecision(s.precision);
-}
-
 void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   std::vector<bool> alive;
   std::vector<const Program*> programs = {&role.initialize, &role.restore};
@@ -141,6 +132,15 @@ void FormGraphsOfSteps(Role& role) {
 }
 
 }  // namespace
+
+Status CheckSupported(const Scenario& s) {
+  WT_RETURN_IF_ERROR(CheckSize(s));
+  WT_RETURN_IF_ERROR(CheckTensorParallel(s));
+  WT_RETURN_IF_ERROR(CheckContextParallel(s));
+  WT_RETURN_IF_ERROR(CheckExperts(s));
+  WT_RETURN_IF_ERROR(CheckSharedExperts(s));
+  return CheckPrecision(s.precision);
+}
 
 Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options) {
   WT_RETURN_IF_ERROR(CheckSupported(scenario));

@@ -119,7 +119,9 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   for (int64_t layers : balance)
     if (layers != balance.front()) return Unsupported("stages that are not equal");
-  if (s.parallel.pipeline.size > 1 && balance.empty()) return Unsupported("stages that are not known");
+  const int64_t ranks = s.parallel.pipeline.size;
+  if (ranks > 1 && (balance.empty() || static_cast<int64_t>(balance.size()) % ranks != 0))
+    return Unsupported("stages that are not known");
   return Ok();
 }
 

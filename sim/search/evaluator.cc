@@ -52,6 +52,7 @@ class Evaluator::State {
 
   Evaluation Evaluate(const Configuration& configuration) {
     const Scenario scenario = ScenarioOf(base_, configuration);
+    if (const Status status = CheckSupported(scenario); !status) return Refused(status.error());
     if (options_.composes) {
       if (auto composed = Composed(scenario)) return *composed;
       else if (composed.error().kind != ErrorKind::kUnsupported) return Refused(composed.error());

@@ -201,7 +201,7 @@ class Enumeration {
     }
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
-    const bool same_overlap = HasOverlapKey(c.kind) && c.data > 1;
+    const bool same_overlap = HasOverlapKey(c.kind) && copies > 1;
     if (!same_overlap && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
       return "overlap has no effect: counted once";
     if (!sharded && IsRepeated(ranges_.shard_size, c.shard_size, own.shard_size))
@@ -232,14 +232,14 @@ class Enumeration {
     }
     const bool single = c.schedule == "none" || c.schedule == "gpipe" || c.schedule == "1f1b";
     if (single && c.virtual_stages > 1) return "the schedule has one stage a rank";
-    // What a schedule runs with does not depend on how many stages a rank has, from two on.
+    // What these run with does not depend on how many stages a rank has, from two on; others have as many as they have.
     Configuration shorter = c;
     shorter.virtual_stages = std::min<int64_t>(c.virtual_stages, 2);
-    const auto key = std::tuple(c.schedule, c.pipeline, shorter.virtual_stages, c.accumulate);
+    const bool takes_any = c.schedule == "interleaved" || c.schedule == "looped_bfs";
+    const Configuration& tried = takes_any ? shorter : c;
+    const auto key = std::tuple(c.schedule, c.pipeline, tried.virtual_stages, c.accumulate);
     auto [entry, is_new] = runs_.try_emplace(key, false);
     if (is_new) {
-      const bool is_file = c.schedule.ends_with(".csv");
-      const Configuration& tried = is_file ? c : shorter;
       const auto schedule = ScheduleOf(ScenarioOf(base_, tried));
       entry->second = schedule && schedule->stages() == tried.pipeline * tried.virtual_stages;
     }

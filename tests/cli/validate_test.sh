@@ -106,6 +106,23 @@ predicted = json.load(open("predicted.json"))["predicted"]
 rows = json.load(open("validated.json"))["rows"]
 times = [row["predicted"] for row in rows if row["quantity"] == "step_time_s"]
 assert times == 2 * [predicted["step_time_s"]["p50"]], (times, predicted)
-assert sum(row["quantity"] == "device_memory_used_bytes" for row in rows) == 1, rows
+used = [row["predicted"] for row in rows if row["quantity"] == "device_memory_used_bytes"]
+assert used == [max(m["peak_reserved_bytes"] for m in predicted["memory"]) + predicted["outside_allocator_bytes"]], used
 CHECKS
+
+# A row that predict refuses is refused, in the same words, beside others that are not.
+cat > refused.py << 'ROWS'
+import json, yaml
+scenario = yaml.safe_load(open("composed.yaml"))
+def row(name, **changes):
+    print(json.dumps({"id": name, "scenario": {**scenario, **changes}, "measured": {"step_time_s": 0.1}}))
+row("vocabulary", model={**scenario["model"], "vocab": 51201})
+row("blocks", batch={"micro": 1, "accumulate": 1000000000})
+row("good")
+ROWS
+python3 refused.py > refused.jsonl
+"$windtunnel" validate refused.jsonl > refused.txt 2>&1
+grep -q 'vocab is 51201' refused.txt || fail "the vocabulary's message: $(cat refused.txt)"
+grep -q 'blocks.*refused' refused.txt || fail "the blocks' message: $(cat refused.txt)"
+grep -q '^good .* step time .*ms .*ms .* %' refused.txt || fail "the good row: $(cat refused.txt)"
 echo "all claims hold"

@@ -243,11 +243,13 @@ TEST(ComposedStep, IsPredictOfAFileOfSeveralStagesARank) {
   const Plan plan = CompilePlan(s).value();
   for (const Role& role : plan.roles)
     for (const Op& op : role.steady.ops) EXPECT_FALSE(std::holds_alternative<HostWait>(op.kind)) << role.name;
-  s.parallel.pipeline.balance = {4, 4};
   const auto model = MakeProfileCostModel(A100(), plan);
-  const auto composed = steps.Compose(s, *model, Bytes::Max());
-  ASSERT_FALSE(composed);
-  EXPECT_EQ(composed.error().kind, ErrorKind::kUnsupported);
+  for (const std::vector<int64_t>& balance : {std::vector<int64_t>{4, 4}, {8}, {2, 2, 2}}) {
+    s.parallel.pipeline.balance = balance;
+    const auto composed = steps.Compose(s, *model, Bytes::Max());
+    ASSERT_FALSE(composed);
+    EXPECT_EQ(composed.error().kind, ErrorKind::kUnsupported);
+  }
 }
 
 TEST(ComposedStep, IsPredictInFp8) {

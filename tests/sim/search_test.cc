@@ -92,11 +92,35 @@ TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
   s.batch = {.micro = 16, .accumulate = 1};
   s.parallel.data.size = 4;
   s.parallel.pipeline = {.size = 2, .schedule = path};
-  s.search->virtual_stages = {1, 2};
+  for (const std::vector<int64_t>& ranges : {std::vector<int64_t>{1, 2, 4}, {4, 2, 1}}) {
+    s.search->virtual_stages = ranges;
+    const SearchSpace space = EnumerateSpace(s).value();
+    ASSERT_EQ(space.legal.size(), 1u);
+    EXPECT_EQ(space.legal[0].virtual_stages, 2);
+    EXPECT_EQ(space.illegal.at("the schedule does not run with so many micro-batches and stages"), 2);
+  }
+}
+
+// Gradients are reduced over context ranks, too.
+TEST(SearchSpace, OverlapIsARangeWithContextRanksAlone) {
+  Scenario s = OnEightDevices();
+  s.model.attention = AttentionKind::kFlash;
+  s.parallel.data = {.kind = DataParallelKind::kDdp, .size = 8};
+  s.search->context = {8};
+  s.search->overlap = {true, false};
+  EXPECT_EQ(EnumerateSpace(s).value().legal.size(), 2u);
+}
+
+// ZB-V has two stages a rank, and no other number.
+TEST(SearchSpace, SchedulesHaveTheStagesThatTheyHave) {
+  Scenario s = OnEightDevices();
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.search->pipeline = {2};
+  s.search->schedule = {"zb_v"};
+  s.search->virtual_stages = {2, 4};
   const SearchSpace space = EnumerateSpace(s).value();
   ASSERT_EQ(space.legal.size(), 1u);
   EXPECT_EQ(space.legal[0].virtual_stages, 2);
-  EXPECT_EQ(space.illegal.at("the schedule does not run with so many micro-batches and stages"), 1);
 }
 
 TEST(SearchSpace, SequenceNeedsTokensForEveryTensorRank) {
