@@ -20,6 +20,8 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
+  const bool is_in_pipeline = context.scenario.parallel.pipeline.size > 1;
+  reshards_without_sync_ = reshards_after_forward_ || (spec_.version == 2 && !is_in_pipeline);
   splits_backward_ = context.splits_backward;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);

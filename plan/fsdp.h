@@ -135,7 +135,9 @@ class Fsdp : public DataParallel {
   CollectiveStream &data_, &tensor_;
   NormRanks norm_ranks_;
   StreamId copies_, host_;
-  bool reshards_after_forward_, splits_backward_;
+  // Under no_sync version 1 keeps after backward, too, what it has kept after forward. Version 2 reshards (post_backward of
+  // _fsdp_param_group.py), but in pipelines, whose schedules tell it not to before the last backward.
+  bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;

@@ -119,8 +119,7 @@ void Fsdp::PrefetchBackward(int unit) {
 void Fsdp::AfterBackward(ModuleId module) {
   const int unit = UnitOf(module);
   if (unit == kNoUnit) return;
-  // Under no_sync, what was kept after forward is kept after backward too.
-  if (is_last_backward_ || syncs_ || reshards_after_forward_) Reshard(units_[unit]);
+  if (is_last_backward_ || syncs_ || reshards_without_sync_) Reshard(units_[unit]);
   if (spec_.prefetch == Prefetch::kBackwardPost) PrefetchBackward(unit);
   if (splits_backward_ ? units_[unit].incomplete == 0 : syncs_) ReduceNext(unit);
 }

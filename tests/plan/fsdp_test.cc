@@ -90,6 +90,29 @@ TEST(Fsdp, NoSyncReducesInTheLastMicroBatchOnly) {
             "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
 }
 
+// Version 1 keeps what it has kept after forward; version 2 gathers again, but in pipelines.
+TEST(Fsdp, NoSyncReshardsInVersion2) {
+  const auto gathers = [](int version, int64_t stages) {
+    Scenario s = TwoBlocks(version);
+    s.parallel.data.sharding = Sharding::kShardGradOp;
+    s.parallel.data.reshard_after_forward = false;
+    s.parallel.data.sync = GradientSync::kLastMicroBatch;
+    s.parallel.pipeline.size = stages;
+    s.batch.accumulate = 4;
+    const Plan plan = CompilePlan(s).value();
+    int count = 0;
+    for (const Op& op : Steady(plan).ops) {
+      const auto* collective = std::get_if<Collective>(&op.kind);
+      count += collective != nullptr && collective->kind == CollectiveKind::kAllGather;
+    }
+    return count;
+  };
+  EXPECT_EQ(gathers(1, 1), 3);
+  EXPECT_EQ(gathers(2, 1), 4 * 3);
+  EXPECT_EQ(gathers(1, 2), 2) << "the first stage: its root and a block";
+  EXPECT_EQ(gathers(2, 2), 2);
+}
+
 TEST(Fsdp, HybridSumsShardsOverTheirReplicasBehindTheReduceScatter) {
   Scenario s = TwoBlocks(1);
   s.parallel.data.size = s.cluster.devices_per_node = 4;
