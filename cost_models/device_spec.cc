@@ -41,6 +41,10 @@ GemmSpec ReadGemm(Fields& fields) {
   spec.fp8_precise_share = fields.Has("fp8_precise_share")
                                ? fields.Number("fp8_precise_share", 1e-3, spec.fp8_share)
                                : spec.fp8_share;
+  constexpr double kMostSlower = 100;
+  if (fields.Has("rows_of_16")) spec.rows_of_16 = fields.Number("rows_of_16", 1, kMostSlower);
+  if (fields.Has("rows_of_4")) spec.rows_of_4 = fields.Number("rows_of_4", 1, kMostSlower);
+  if (fields.Has("rows_of_2")) spec.rows_of_2 = fields.Number("rows_of_2", 1, kMostSlower);
   return spec;
 }
 

@@ -192,10 +192,10 @@ double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
 Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device,
                                   const ArithmeticContext& context) {
   const auto product = [&](const auto& a) -> Result<Duration> {
-    const BatchedGemm scores{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
-    const BatchedGemm values{a.batch * a.heads, a.seq, a.head_dim, a.seq, a.dtype};
-    WT_ASSIGN_OR_RETURN(const Duration one,
-                        GemmTime(work == Work::kScores ? scores : values, device, context.tf32));
+    BatchedGemm one_pass{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
+    if (work == Work::kContext) std::swap(one_pass.n, one_pass.k);
+    one_pass.row_divisor = CommonPowerOfTwo(a.seq, a.head_dim);
+    WT_ASSIGN_OR_RETURN(const Duration one, GemmTime(one_pass, device, context.tf32));
     return one.Scaled(device.gemm.batched_factor * context.slowest);
   };
   if (const auto* a = std::get_if<AttentionForward>(&kind)) return product(*a);
@@ -254,7 +254,10 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
       return MovingTime(kernel, shape, device);
     case Work::kOwn:
       return KernelWork(kind, device,
-                        {.tf32 = context.tf32, .flash = framework.flash, .slowest = context.slowest});
+                        {.tf32 = context.tf32,
+                         .flash = framework.flash,
+                         .slowest = context.slowest,
+                         .pads_products = framework.pads_products});
     case Work::kScores:
     case Work::kContext:
       return AttentionProduct(kind, kernel.work, device, context);

@@ -114,6 +114,12 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   profile.no_grad_us = fields.NumberOr("no_grad_us", profile.no_grad_us, 0, kMostMicroseconds);
   profile.checkpoint_us = fields.NumberOr("checkpoint_us", profile.checkpoint_us, 0, kMostMicroseconds);
   ReadFlash(fields, profile.flash);
+  if (fields.Has("unaligned")) {
+    const std::string word = fields.StringOr("unaligned", "");
+    profile.pads_products = word == "padded";
+    if (word != "padded" && word != "slow")
+      fields.Fail("$.unaligned", fmt::format("is \"{}\", expected slow or padded", word));
+  }
   if (fields.Has("operators")) {
     fields.Object("operators", [&](Fields& operators) {
       for (const std::string& key : operators.AllKeys()) {

@@ -73,6 +73,8 @@ struct FrameworkProfile {
   // Activations recomputed in full: a kernel of the first forward, which records no gradients, and what is around each block.
   double no_grad_us = 0, checkpoint_us = 0;
   FlashKernels flash = FlashKernels::kFlashAttention2;
+  bool pads_products =
+      false;  // so that rows of their matrices begin where products are fast (GemmSpec::rows_of_16)
   ResidualFactors residuals;
   std::map<std::string, std::string> sources;
 };

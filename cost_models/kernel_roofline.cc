@@ -37,11 +37,18 @@ double ShareOfPeak(const Tile& tile, const GemmSpec& spec) {
          (1 + spec.edge_overhead * Edges(tile.m, tile.n));
 }
 
+// How much longer a step of k takes for the places at which rows begin.
+double RowFactor(const BatchedGemm& g, const GemmSpec& spec) {
+  if (g.row_divisor == 0 || SizeOf(g.dtype) != Bytes(2)) return 1;
+  const int64_t bytes = 2 * g.row_divisor;
+  return bytes >= 32 ? 1 : bytes == 16 ? spec.rows_of_16 : bytes >= 4 ? spec.rows_of_4 : spec.rows_of_2;
+}
+
 Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRate peak,
                    const DeviceSpec& device) {
   const int64_t tiles = g.batch * split * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   const double waves = static_cast<double>(CeilDiv(tiles, device.multiprocessors));
-  const double k = static_cast<double>(g.k) / static_cast<double>(split);
+  const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k) / static_cast<double>(split);
   const Flops of_tile(2.0 * static_cast<double>(tile.m * tile.n) *
                       (k + static_cast<double>(device.gemm.k_overhead)));
   const double of_one = ShareOfPeak(tile, device.gemm) / static_cast<double>(device.multiprocessors);
@@ -119,9 +126,11 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (const auto* g = std::get_if<Gemm>(&kind)) {
     // Those that run at once share waves.
-    WT_ASSIGN_OR_RETURN(
-        const Duration all,
-        GemmTime({g->streams, g->m, g->n, g->k, g->dtype, g->fast_accumulation}, device, options.tf32));
+    const int64_t rows =
+        CommonPowerOfTwo(CommonPowerOfTwo(g->transpose_a ? g->m : g->k, g->transpose_b ? g->k : g->n), g->n);
+    WT_ASSIGN_OR_RETURN(const Duration all, GemmTime({g->streams, g->m, g->n, g->k, g->dtype,
+                                                      g->fast_accumulation, options.pads_products ? 0 : rows},
+                                                     device, options.tf32));
     return all / g->streams;
   }
   // Tiles of all groups fill the multiprocessors together.
@@ -150,6 +159,11 @@ bool CrossesToHost(const OpKind& kind) {
 }
 
 }  // namespace
+
+int64_t CommonPowerOfTwo(int64_t a, int64_t b) {
+  const auto both = static_cast<uint64_t>(a | b);
+  return static_cast<int64_t>(both & (~both + 1));
+}
 
 Duration MemoryTime(Bytes traffic, const DeviceSpec& device) {
   return traffic / (device.hbm * device.hbm_efficiency);

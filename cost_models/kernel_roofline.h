@@ -9,7 +9,8 @@
 //   share(M, N) = ceiling x (1 + e (1/M0 + 1/N0)) / (1 + e (1/M + 1/N))
 //
 // Of cuBLAS's tile sizes (64 to 256 a side) and p = 1, 2, 4, 8 parts of k, whose sums are written and read once more, it is the fastest that
-// counts: small products fill the device with small tiles, which reach less of the peak.
+// counts: small products fill the device with small tiles, which reach less of the peak. Where rows of A, B or C begin at multiples of fewer
+// than 32 bytes, cuBLAS has slower kernels: k counts `rows_of_16`, `rows_of_4` or `rows_of_2` times (GemmSpec).
 //
 //   A100 (S = 108, 312 TFLOP/s, ceiling 0.836 at 256 x 128, e = 40, k0 = 128), m = n = k = 4096 in bf16: 16 x 32 = 512 tiles, 5 waves of
 //   2 x 256 x 128 x 4224 / (0.836 x 312e12 / 108) s = 114.6 us: 573.1 us, and 3 us of start: 76 % of the peak.
@@ -32,7 +33,10 @@ struct BatchedGemm {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   DType dtype = DType::kFloat32;
   bool fast_accumulation = false;  // as Gemm's
+  int64_t row_divisor = 0;  // elements: the largest power of two that divides all rows; 0: it does not matter
 };
+// The largest power of two that divides both. REQUIRES: one of them is not 0.
+int64_t CommonPowerOfTwo(int64_t a, int64_t b);
 // Without the kernel's start. Errors: InvalidInput where the device has no arithmetic of the type.
 Result<Duration> GemmTime(const BatchedGemm& gemm, const DeviceSpec& device, bool tf32);
 
@@ -41,7 +45,8 @@ Duration MemoryTime(Bytes traffic, const DeviceSpec& device);
 struct KernelOptions {
   bool tf32 = false;  // fp32 products run on tensor cores
   FlashKernels flash = FlashKernels::kFlashAttention2;
-  double slowest = 1;  // how much longer products and attention take on the slowest device
+  double slowest = 1;          // how much longer products and attention take on the slowest device
+  bool pads_products = false;  // rows of products' matrices are padded until it does not matter
 };
 // Device time of a computation or a copy as one kernel. KernelWork: without its start.
 // Errors: InvalidInput where the device has no arithmetic of the operator's type. REQUIRES: no communication, memory or HostWait.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cmath>
+
 #include "cost_models/kernel_roofline.h"
 
 namespace windtunnel {
@@ -35,6 +37,32 @@ TEST(KernelRoofline, OneTileTooManyTakesMore) {
   EXPECT_NEAR(fits, 225.7 + 3, 0.1);
   EXPECT_GT(too_many, fits * 1.1);
   EXPECT_LE(too_many, 451.5 + 3.1);
+}
+
+// The head's product over vocabularies, in fp16 on an A100 (EleutherAI/cookbook, vocab_v_sweep.out): medians of 253, 227, 139 and 74 TFLOP/s.
+TEST(KernelRoofline, RowsThatBeginAnywhereMakeProductsSlow) {
+  const auto rate = [](int64_t vocabulary, bool pads = false) {
+    const Gemm head{.m = 8192, .n = vocabulary, .k = 14336, .transpose_b = true, .dtype = DType::kFloat16};
+    const Duration time = KernelTime(head, A100(), {.pads_products = pads}).value();
+    return FlopsOf(head).count() / ToSeconds(time) / 1e12;
+  };
+  EXPECT_NEAR(rate(51200), 253, 5);
+  EXPECT_EQ(std::lround(rate(51152)), std::lround(rate(51200)));
+  EXPECT_NEAR(rate(51144), 227, 5);
+  EXPECT_NEAR(rate(51140), 139, 3);
+  EXPECT_NEAR(rate(51142), 139, 3);
+  EXPECT_NEAR(rate(51141), 74, 2);
+  EXPECT_NEAR(rate(51141, /*pads=*/true), 253, 5);
+  // Rows of the other factor, and in 32 bits none.
+  const Gemm inner{.m = 4096, .n = 4096, .k = 4095, .transpose_b = true, .dtype = DType::kBFloat16};
+  EXPECT_GT(MicrosecondsOf(inner), 2.5 * MicrosecondsOf(SquareGemm(4096)));
+  Gemm by_columns = inner;  // A and B begin rows at 4,096
+  by_columns.transpose_a = true;
+  by_columns.transpose_b = false;
+  EXPECT_LT(MicrosecondsOf(by_columns), 1.01 * MicrosecondsOf(SquareGemm(4096)));
+  Gemm in_fp32 = inner;
+  in_fp32.dtype = DType::kFloat32;
+  EXPECT_LT(MicrosecondsOf(in_fp32), 1.01 * MicrosecondsOf(SquareGemm(4096, DType::kFloat32)));
 }
 
 // Four products of 13 x 9 tiles at once are 468 of them in five waves instead of twice four; products that fill their waves gain nothing.

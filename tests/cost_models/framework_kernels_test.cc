@@ -59,6 +59,22 @@ TEST(FrameworkKernels, TheHostPaysForEveryKernel) {
   EXPECT_NEAR(HostMicroseconds(kNorm, "pytorch_compile"), 6.8, 1e-9);
 }
 
+// Megatron pads the vocabulary, not heads; eager PyTorch neither. 108 is a multiple of 4.
+TEST(FrameworkKernels, WhoPadsProductsPaysNothingForOddRows) {
+  const auto head = [](int64_t vocabulary) {
+    return Gemm{.m = 8192, .n = vocabulary, .k = 768, .transpose_b = true, .dtype = DType::kBFloat16};
+  };
+  for (const char* pads : {"megatron", "megatron_core", "deepspeed", "pytorch_compile"})
+    EXPECT_LT(DeviceMicroseconds(head(50257), pads), 1.01 * DeviceMicroseconds(head(50304), pads)) << pads;
+  for (const char* slow : {"pytorch", "pytorch_fsdp1", "windtunnel"})
+    EXPECT_GT(DeviceMicroseconds(head(50257), slow), 2 * DeviceMicroseconds(head(50304), slow)) << slow;
+  const auto attention = [](int64_t head_dim) {
+    return AttentionForward{1, 2048, 16, 16, head_dim, AttentionKind::kEager, DType::kFloat16};
+  };
+  EXPECT_GT(DeviceMicroseconds(attention(108), "megatron"),
+            1.05 * DeviceMicroseconds(attention(112), "megatron"));
+}
+
 // Megatron adds a row-parallel layer's bias with the residual stream: the operator of its own is nothing.
 TEST(FrameworkKernels, AnOperatorThatTheFrameworkFusesElsewhereCostsNothing) {
   const AddBias bias{.rows = 2048, .columns = 4096, .dtype = DType::kFloat16};

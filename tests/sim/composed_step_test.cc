@@ -190,7 +190,8 @@ TEST(ComposedStep, IsPredictWhereTheHostAwaitsFewMessages) {
       Scenario s = Base(wide);
       s.framework = framework;
       s.batch = {.micro = 2, .accumulate = 1};
-      s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 8};  // 16 sequences a step
+      s.parallel.data.kind = DataParallelKind::kZero1;
+      s.parallel.data.size = 8;  // 16 sequences a step
       s.optimizer.clip_norm = 1;
       s.model.tie_embeddings = true;
       s.search.emplace();

@@ -105,7 +105,8 @@ TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
 TEST(SearchSpace, OverlapIsARangeWithContextRanksAlone) {
   Scenario s = OnEightDevices();
   s.model.attention = AttentionKind::kFlash;
-  s.parallel.data = {.kind = DataParallelKind::kDdp, .size = 8};
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.parallel.data.size = 8;
   s.search->context = {8};
   s.search->overlap = {true, false};
   EXPECT_EQ(EnumerateSpace(s).value().legal.size(), 2u);
