@@ -128,13 +128,13 @@ class Enumeration {
 
   void Add(Configuration c, const char* illegal) {
     ++space_.combinations;
+    c.devices_per_node = std::min(base_.cluster.devices_per_node, c.devices());
+    c.nodes = c.devices() / c.devices_per_node;
     if (illegal == nullptr) illegal = WhyIllegal(c);
     if (illegal != nullptr) {
       ++space_.illegal[illegal];
       return;
     }
-    c.devices_per_node = std::min(base_.cluster.devices_per_node, c.devices());
-    c.nodes = c.devices() / c.devices_per_node;
     space_.legal.push_back(std::move(c));
   }
 

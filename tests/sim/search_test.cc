@@ -101,6 +101,19 @@ TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
   }
 }
 
+// One process with a thread for each device is of one node.
+TEST(SearchSpace, DataParallelIsOfOneNode) {
+  Scenario s = OnEightDevices();
+  s.parallel.data.kind = DataParallelKind::kDp;
+  s.parallel.data.size = 8;
+  s.cluster.devices_per_node = 8;
+  s.search->devices = {8, 16};
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_EQ(space.legal.size(), 1u);
+  EXPECT_EQ(space.legal[0].devices(), 8);
+  EXPECT_EQ(space.illegal.at("kind: dp goes with nothing else"), 1);
+}
+
 // Gradients are reduced over context ranks, too.
 TEST(SearchSpace, OverlapIsARangeWithContextRanksAlone) {
   Scenario s = OnEightDevices();
