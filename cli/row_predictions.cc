@@ -36,6 +36,10 @@ bool HasStepTime(const PublishedMeasurement& measured) {
          measured.mfu;
 }
 
+bool HasMemory(const PublishedMeasurement& measured) {
+  return measured.peak_memory_bytes || measured.device_memory_used_bytes;
+}
+
 Bytes LargestPeak(const Prediction& prediction) {
   Bytes largest;
   for (const PredictedMemory& memory : prediction.memory)
@@ -71,23 +75,20 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   return values;
 }
 
-// What Predict says, or of rows whose steps are composed, in a hundredth of the time, the median step alone, and memory where it
-// was measured and `with_memory`.
+// What Predict says; of rows whose steps are composed the median step alone, which is much sooner known, and memory where it was measured
+// and `with_memory`. `plan` is an outline, and then what was needed of it.
 Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& measured, bool with_memory,
                               Plan& plan) {
   WT_RETURN_IF_ERROR(CheckSupported(plan.scenario));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
   ComposedSteps steps;
   const auto step = steps.Compose(plan.scenario, *model, Bytes::Max());
-  const bool has_memory = measured.peak_memory_bytes || measured.device_memory_used_bytes;
-  if (!step || (has_memory && with_memory)) {
-    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario));
-  } else {
-    plan.model = StatisticsOf(plan.scenario);
-  }
-  if (!step) return PredictFrom(costs, plan);
   Prediction prediction;
-  if (!plan.roles.empty()) {
+  if (step && !(with_memory && HasMemory(measured))) {
+    plan.model = StatisticsOf(plan.scenario);
+  } else {
+    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario));
+    if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
   }
   prediction.p50 = step->Time();

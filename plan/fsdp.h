@@ -136,7 +136,7 @@ class Fsdp : public DataParallel {
   NormRanks norm_ranks_;
   StreamId copies_, host_;
   // Under no_sync version 1 keeps after backward, too, what it has kept after forward. Version 2 reshards (post_backward of
-  // _fsdp_param_group.py), but in pipelines, whose schedules tell it not to before the last backward.
+  // _fsdp_param_group.py), but in pipelines, whose schedules tell it not to before the last backward: there it keeps as version 1.
   bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module

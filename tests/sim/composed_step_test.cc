@@ -211,7 +211,8 @@ std::string WriteSchedule(const std::string& name, const std::string& rows) {
   return path;
 }
 
-// Rank 1 begins 1F0 without an exchange since 1F1: the message was there before, and is gathered behind it.
+// Rank 0 begins 0B1 without an exchange since 0B0: the message was there before, and is gathered behind what 0B0 ends with, the embedding's
+// gradient, for which no tensor rank is needed.
 TEST(ComposedStep, IsPredictWhereAGatheredMessageWasEarly) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -221,7 +222,7 @@ TEST(ComposedStep, IsPredictWhereAGatheredMessageWasEarly) {
     parallel.data.size = 1;
     parallel.tensor.size = 2;
     parallel.pipeline = {.size = 2,
-                         .schedule = WriteSchedule("early.csv", "0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n")};
+                         .schedule = WriteSchedule("early.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1B1,1B0\n")};
     parallel.pipeline.balance = {4, 4};
     ComposedSteps steps;
     ExpectSame(steps, s, "early message");
