@@ -9,7 +9,9 @@
 #include <optional>
 #include <thread>
 
+#include "base/digest.h"
 #include "base/format.h"
+#include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/paths.h"
 #include "cli/session.h"
@@ -18,6 +20,7 @@
 #include "reports/html/html_report.h"
 #include "reports/search_report.h"
 #include "reports/version.h"
+#include "scenarios/difference.h"
 #include "scenarios/load.h"
 #include "sim/search/evaluator.h"
 #include "sim/search/state_file.h"
@@ -242,12 +245,13 @@ class SearchRun {
 };
 
 // The configurations that the report names. The best one (with --full the whole Pareto front) is predicted in full: what the evaluator
-// said is held against it, and what its allocator's fragments do not let into the device is struck off.
+// said is held against it, and what its allocator's fragments do not let into the device, or cannot be predicted so, is struck off.
+// `given` are the command line's overrides.
 class Selection {
  public:
   Selection(const Options& options, const Scenario& scenario, const SearchSpace& space, const Costs& costs,
-            const std::vector<Evaluation>& evaluations)
-      : options_(options), scenario_(scenario), space_(space), costs_(costs) {
+            std::vector<Override> given, const std::vector<Evaluation>& evaluations)
+      : options_(options), scenario_(scenario), space_(space), costs_(costs), given_(std::move(given)) {
     for (size_t i = 0; i < evaluations.size(); ++i) {
       const Evaluation& evaluation = evaluations[i];
       if (evaluation.outcome != Evaluation::Outcome::kFeasible) continue;
@@ -256,7 +260,7 @@ class Selection {
     }
   }
 
-  // Errors: of the predictions; Failed when interrupted.
+  // Errors: Failed when interrupted.
   Status Select(SearchReport& report) {
     std::vector<Choice> front = ParetoFront(choices_);
     for (bool changes = !options_.quick; changes && !front.empty();) {
@@ -271,6 +275,10 @@ class Selection {
     for (const Choice& choice : front) report.pareto.push_back(Found(choice));
     for (const Choice& choice : top) report.top.push_back(Found(choice));
     report.fragmented = fragmented_;
+    for (const auto& [reason, count] : refused_) {
+      report.refused[reason] += count;
+      report.evaluated -= count;
+    }
     return Ok();
   }
 
@@ -305,21 +313,33 @@ class Selection {
     bool changes = false;
     for (size_t i = 0; i < open.size(); ++i) {
       if (!results[i]) return Failed("interrupted while predicting the best configurations");
-      WT_ASSIGN_OR_RETURN(Verified verified, *results[i]);
-      changes |= Apply(open[i], verified);
-      verified_[open[i]] = std::move(verified);
+      Result<Verified>& verified = *results[i];
+      if (!verified) {
+        ++refused_[verified.error().message];
+        Strike(open[i]);
+        changes = true;
+        continue;
+      }
+      changes |= Apply(open[i], *verified);
+      verified_[open[i]] = std::move(*verified);
     }
     return changes;
   }
 
+  std::vector<Choice>::iterator ChoiceOf(int64_t id) {
+    return std::find_if(choices_.begin(), choices_.end(), [&](const Choice& c) { return c.id == id; });
+  }
+
+  void Strike(int64_t id) { choices_.erase(ChoiceOf(id)); }
+
+  // Whether it changes what is known.
   bool Apply(int64_t id, const Verified& verified) {
-    const auto choice =
-        std::find_if(choices_.begin(), choices_.end(), [&](const Choice& c) { return c.id == id; });
     if (!verified.fits) {
       ++fragmented_;
-      choices_.erase(choice);
+      Strike(id);
       return true;
     }
+    const auto choice = ChoiceOf(id);
     if (choice->step_time == verified.step_time && choice->memory == verified.memory) return false;
     Note(options_, fmt::format("{}: predicted in full it takes {} and {}, not {} and {}",
                                Describe(space_.legal[static_cast<size_t>(id)]),
@@ -350,10 +370,14 @@ class Selection {
 
   FoundConfiguration Found(const Choice& choice) const {
     const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-    FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), ""};
+    FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, ""};
+    for (Override& made : OverridesThatMake(found.scenario, scenario_)) {
+      std::erase_if(found.overrides, [&](const Override& given) { return given.key == made.key; });
+      found.overrides.push_back(std::move(made));
+    }
     if (const auto verified = verified_.find(choice.id); verified != verified_.end()) {
       found.predicted = verified->second.predicted;
-    } else if (!verified_.empty()) {
+    } else {
       Plan plan = OutlineOf(found.scenario);
       plan.model = StatisticsOf(found.scenario);
       found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
@@ -366,7 +390,9 @@ class Selection {
   const SearchSpace& space_;
   const Costs& costs_;
   std::vector<Choice> choices_;
+  const std::vector<Override> given_;
   std::map<int64_t, Verified> verified_;
+  std::map<std::string, int64_t> refused_;  // by reason
   int64_t fragmented_ = 0;
 };
 
@@ -412,6 +438,34 @@ std::string MainReason(const SearchReport& report) {
   return fmt::format("{} cannot be predicted: {}", most->second, most->first);
 }
 
+// What a state file is of: the scenario and its ranges, what the loader made of them, the costs, and the files behind both.
+Result<std::string> StateKey(const SearchReport& report, const Scenario& scenario, const Profile& profile) {
+  const DerivedKeys& derived = scenario.derived;
+  std::string behind;
+  for (bool is_derived : {derived.kind, derived.sync, derived.reshard_after_forward, derived.shard_size,
+                          derived.virtual_stages})
+    behind += is_derived ? '1' : '0';
+  if (profile.framework) behind += " " + profile.framework->digest;
+  std::vector<std::string> files = scenario.search->schedule;
+  files.push_back(scenario.parallel.pipeline.schedule);
+  std::erase_if(files, [](const std::string& schedule) { return !schedule.ends_with(".csv"); });
+  for (const std::string& file : files) {
+    WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, "a file that the scenario names"));
+    behind += " " + Sha256Hex(text);
+  }
+  return fmt::format("{} {} {} {}", report.scenario_digest, report.profile_digest, kVersion,
+                     Sha256Hex(behind));
+}
+
+// The overrides of the command line, but for those of the ranges.
+Result<std::vector<Override>> GivenOverrides(const Options& options) {
+  WT_ASSIGN_OR_RETURN(std::vector<Override> given, OverridesOf(options));
+  std::erase_if(given, [](const Override& override) {
+    return override.key == "search" || override.key.starts_with("search.");
+  });
+  return given;
+}
+
 // With the best configuration's whole report, unless nothing was to be predicted in full.
 Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
   std::vector<Outcome> best;
@@ -439,9 +493,8 @@ Result<int> SearchCommand(const Options& options) {
   report.profile = costs.profile.name;
   report.profile_digest = ProfileDigest(costs.profile);
 
-  WT_ASSIGN_OR_RETURN(SharedState state,
-                      SharedState::Open(options, fmt::format("{} {} {}", report.scenario_digest,
-                                                             report.profile_digest, kVersion)));
+  WT_ASSIGN_OR_RETURN(const std::string key, StateKey(report, scenario, costs.profile));
+  WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options, key));
   InterruptGuard guard;
   SearchRun run(options, scenario, space, costs.profile);
   WT_RETURN_IF_ERROR(run.Run(state));
@@ -452,7 +505,9 @@ Result<int> SearchCommand(const Options& options) {
   report.configurations_per_s = run.configurations_per_s();
   report.configurations_per_cpu_s = run.configurations_per_cpu_s();
   report.wall_s = SecondsSince(begin);
-  WT_RETURN_IF_ERROR(Selection(options, scenario, space, costs, run.evaluations()).Select(report));
+  WT_ASSIGN_OR_RETURN(std::vector<Override> given, GivenOverrides(options));
+  Selection selection(options, scenario, space, costs, std::move(given), run.evaluations());
+  WT_RETURN_IF_ERROR(selection.Select(report));
   report.full_s = SecondsSince(begin) - report.wall_s;
   if (options.json != "-" && options.html != "-") {
     const Ink ink = StandardInk();

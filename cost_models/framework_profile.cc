@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/read_file.h"
 #include "cost_models/json_fields.h"
 
@@ -102,6 +103,7 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   if (error.empty() && schema != kFrameworkSchema)
     return InvalidInput("{}: schema is \"{}\", expected \"{}\"", name, schema, kFrameworkSchema);
   WT_ASSIGN_OR_RETURN(FrameworkProfile profile, BaseOf(fields, name));
+  profile.digest = "sha256:" + Sha256Hex(json);
   profile.name = fields.String("name");
   profile.description = fields.StringOr("description", profile.description);
   profile.forward_us = fields.NumberOr("forward_us", profile.forward_us, 0, kMostMicroseconds);

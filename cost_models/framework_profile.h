@@ -77,6 +77,7 @@ struct FrameworkProfile {
       false;  // so that rows of their matrices begin where products are fast (GemmSpec::rows_of_16)
   ResidualFactors residuals;
   std::map<std::string, std::string> sources;
+  std::string digest;  // "sha256:…" of the text that it was read from
 };
 
 // `name` stands for the file in errors. Errors: InvalidInput, naming a field that is missing or wrong.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
@@ -21,7 +24,11 @@ Json ParallelJson(const ParallelSpec& parallel) {
   json["data"] = {{"kind", WordOf(data.kind)}, {"size", data.size}};
   const bool replicated = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDp;
   if (!replicated && data.kind != DataParallelKind::kFsdp) json["data"]["overlap"] = data.overlap;
-  if (data.kind == DataParallelKind::kFsdp) json["data"]["sharding"] = WordOf(data.sharding);
+  if (data.kind == DataParallelKind::kFsdp) {
+    json["data"]["sharding"] = WordOf(data.sharding);
+    json["data"]["reshard_after_forward"] = data.reshard_after_forward;
+  }
+  if (!replicated) json["data"]["sync"] = WordOf(data.sync);
   if (data.shard_size > 0) json["data"]["shard_size"] = data.shard_size;
   json["pipeline"] = {{"size", parallel.pipeline.size}};
   if (parallel.pipeline.size > 1) {
@@ -38,15 +45,6 @@ Json ParallelJson(const ParallelSpec& parallel) {
   return json;
 }
 
-// `json` as overrides on the command line: {"size": 2} under "parallel.tensor" is parallel.tensor.size=2.
-void AddOverrides(const std::string& key, const Json& json, std::vector<std::string>& overrides) {
-  if (json.is_object()) {
-    for (const auto& [name, value] : json.items()) AddOverrides(key + "." + name, value, overrides);
-    return;
-  }
-  overrides.push_back(key + "=" + (json.is_string() ? json.get<std::string>() : json.dump()));
-}
-
 Json FoundJson(const FoundConfiguration& found) {
   const Scenario& scenario = found.scenario;
   Json json;
@@ -57,13 +55,11 @@ Json FoundJson(const FoundConfiguration& found) {
   json["recompute"] = WordOf(scenario.recompute);
   json["cluster"] = {{"nodes", scenario.cluster.nodes},
                      {"devices_per_node", scenario.cluster.devices_per_node}};
-  std::vector<std::string> overrides;
-  for (const char* key : {"parallel", "batch", "recompute", "cluster"})
-    AddOverrides(key, json[key], overrides);
-  json["set"] = overrides;
+  json["set"] = Json::array();
+  for (const Override& override : found.overrides) json["set"].push_back(override.key + "=" + override.value);
   json["step_time_s"] = ToSeconds(found.choice.step_time);
   json["memory_bytes"] = found.choice.memory.count();
-  if (!found.predicted.empty()) json["predicted"] = Json::parse(found.predicted);
+  json["predicted"] = Json::parse(found.predicted);
   return json;
 }
 
@@ -84,11 +80,22 @@ std::string RowOf(const FoundConfiguration& found) {
                      FormatBytes(found.choice.memory), found.choice.devices, Describe(found.configuration));
 }
 
+// In single quotes where a shell would take some of it for something else.
+std::string ShellWord(const std::string& text) {
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-+=.,:/@%", c) != nullptr;
+  };
+  if (std::all_of(text.begin(), text.end(), is_plain)) return text;
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 // " --set parallel.data.size=2 …"
 std::string OverridesOf(const FoundConfiguration& found) {
   std::string text;
-  const Json json = FoundJson(found);
-  for (const Json& override : json["set"]) text += " --set " + override.get<std::string>();
+  for (const Override& override : found.overrides)
+    text += " --set " + ShellWord(override.key + "=" + override.value);
   return text;
 }
 
@@ -175,8 +182,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   } else {
     text += "\n" + RowsOf("the fastest", report.top, ink);
     text += "\n" + RowsOf("none is better in time, memory and devices", report.pareto, ink);
-    text += "\n" + ink.Bold("the fastest again: windtunnel predict SCENARIO") +
-            OverridesOf(report.pareto.front()) + "\n";
+    const FoundConfiguration& best = report.pareto.front();
+    text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
+            OverridesOf(best) + "\n";
   }
   if (verbose || report.pareto.empty()) {
     text += ReasonsOf("not legal", report.illegal, ink);

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "reports/ink.h"
 #include "reports/outcome.h"
+#include "scenarios/overrides.h"
 #include "sim/search/evaluator.h"
 #include "sim/search/pareto.h"
 #include "sim/search/space.h"
@@ -19,8 +20,9 @@ namespace windtunnel {
 struct FoundConfiguration {
   Choice choice;
   Configuration configuration;
-  Scenario scenario;      // with the configuration in it
-  std::string predicted;  // the result's `predicted` block, as JSON text; empty: not predicted in full
+  Scenario scenario;                // with the configuration in it
+  std::vector<Override> overrides;  // with which the loader makes it of the scenario's file
+  std::string predicted;            // the result's `predicted` block, or what is known of it, as JSON text
 };
 
 struct SearchReport {

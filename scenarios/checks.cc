@@ -6,6 +6,7 @@
 #include <set>
 
 #include "scenarios/defaults.h"
+#include "scenarios/derived.h"
 #include "scenarios/describe.h"
 
 namespace windtunnel {
@@ -16,31 +17,32 @@ class Checker {
  public:
   Checker(const YamlNode& root, Problems& problems) : root_(root), problems_(problems) {}
 
+  using Paths = std::initializer_list<std::string_view>;
+
   bool Gives(std::string_view path) const { return root_.FindPath(path) != nullptr; }
 
   // Unless `holds`: a problem at the first of `paths` that is given, an override before the file.
   template <typename... Args>
-  void Expect(bool holds, const std::vector<std::string>& paths, fmt::format_string<Args...> message,
-              Args&&... args) {
+  void Expect(bool holds, Paths paths, fmt::format_string<Args...> message, Args&&... args) {
     if (!holds) problems_.Add(PlaceOf(paths), fmt::format(message, std::forward<Args>(args)...));
   }
 
  private:
-  Place PlaceOf(const std::vector<std::string>& paths) const {
+  Place PlaceOf(Paths paths) const {
     const YamlNode* best = nullptr;
-    for (const std::string& path : paths) {
+    for (std::string_view path : paths) {
       const YamlNode* node = root_.FindPath(path);
       if (node == nullptr) continue;
       bool overrides_best = best != nullptr && best->place.source == 0 && node->place.source > 0;
       if (best == nullptr || overrides_best) best = node;
     }
-    return best == nullptr ? Enclosing(paths.front()) : best->place;
+    return best == nullptr ? Enclosing(*paths.begin()) : best->place;
   }
 
   // The innermost block on the way to `path`: "model" of "model.layers".
-  Place Enclosing(std::string path) const {
+  Place Enclosing(std::string_view path) const {
     for (size_t dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.')) {
-      path.resize(dot);
+      path = path.substr(0, dot);
       if (const YamlNode* node = root_.FindPath(path)) return node->place;
     }
     return root_.place;
@@ -182,15 +184,13 @@ void CheckData(const ParallelSpec& parallel, Checker& check) {
       "parallel.data.overlap_param_gather is true, expected false unless kind is zero1 or zero2 with "
       "overlap: true");
   if (data.kind != DataParallelKind::kFsdp) return;
-  bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
+  check.Expect(!IsHybrid(data.sharding) || Divides(data.shard_size, copies),
+               {"parallel.data.shard_size", "parallel.data.size"},
+               "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies,
+               copies);
   check.Expect(
-      !hybrid || Divides(data.shard_size, copies), {"parallel.data.shard_size", "parallel.data.size"},
-      "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies, copies);
-  bool keeps_parameters =
-      data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
-  check.Expect(!keeps_parameters || !data.reshard_after_forward, {"parallel.data.reshard_after_forward"},
-               "parallel.data.reshard_after_forward is true, expected false for sharding: {}",
-               WordOf(data.sharding));
+      !KeepsParameters(data.sharding) || !data.reshard_after_forward, {"parallel.data.reshard_after_forward"},
+      "parallel.data.reshard_after_forward is true, expected false for sharding: {}", WordOf(data.sharding));
 }
 
 // DataParallel is threads of one process around one model; nothing is sharded.
@@ -297,9 +297,12 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
                tensor, model.kv_heads);
-  check.Expect(!parallel.tensor.sequence || Divides(tensor, model.seq_len), {"parallel.tensor.sequence"},
-               "parallel.tensor.sequence is true, expected tensor.size ({}) to divide model.seq_len ({})",
-               tensor, model.seq_len);
+  const int64_t tokens = scenario.batch.micro * model.seq_len / context;  // of a rank's micro-batch
+  check.Expect(
+      !parallel.tensor.sequence || Divides(tensor, tokens), {"parallel.tensor.sequence"},
+      "parallel.tensor.sequence is true, expected tensor.size ({}) to divide the {} tokens that a rank "
+      "has of a micro-batch (batch.micro {} x model.seq_len {} / context.size {})",
+      tensor, tokens, scenario.batch.micro, model.seq_len, context);
   check.Expect(
       !parallel.tensor.overlap || parallel.tensor.sequence, {"parallel.tensor.overlap"},
       "parallel.tensor.overlap is true, expected false without parallel.tensor.sequence: sums of whole "
@@ -462,6 +465,14 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckGraphs(scenario, check);
   CheckDeterminism(scenario, check);
   CheckWorld(scenario, check);
+}
+
+Status CheckScenario(const Scenario& scenario) {
+  static const YamlNode nothing;
+  Problems problems;
+  CheckScenario(scenario, nothing, problems);
+  if (problems.empty()) return Ok();
+  return InvalidInput("{}", problems.First().message);
 }
 
 }  // namespace windtunnel

@@ -1,6 +1,7 @@
 // What must hold between the keys of a scenario: divisibility, the world size, keys of another kind of model.
 #pragma once
 
+#include "base/result.h"
 #include "scenarios/reader.h"
 #include "scenarios/scenario.h"
 #include "scenarios/yaml_tree.h"
@@ -9,5 +10,8 @@ namespace windtunnel {
 
 // Checks a scenario whose defaults are filled in. Places come from `root`, from which it was read.
 void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& problems);
+
+// The same for one that was made of another, and has no places. Errors: InvalidInput, one thing that does not hold.
+Status CheckScenario(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -1,8 +1,9 @@
 #include "scenarios/defaults.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <utility>
 
+#include "scenarios/derived.h"
 #include "scenarios/rules.h"
 
 namespace windtunnel {
@@ -65,21 +66,6 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
   if (fp16 && !given("precision.loss_scale")) precision.loss_scale = LossScale::kDynamic;
 }
 
-void CompleteParallel(const Given& given, ParallelSpec& parallel) {
-  DataParallelSpec& data = parallel.data;
-  if (!given("parallel.data.kind"))
-    data.kind = data.size * parallel.context.size == 1 ? DataParallelKind::kNone : DataParallelKind::kDdp;
-  bool keeps_parameters =
-      data.sharding == Sharding::kShardGradOp || data.sharding == Sharding::kHybridShardZero2;
-  // FSDP users accumulate in shards: whole gradients of all units are what sharding is there to avoid.
-  // Plain FSDP reduces in every backward; in a pipeline its users turn that off until the last (as torch.distributed.pipelining).
-  if (!given("parallel.data.sync") && data.kind == DataParallelKind::kFsdp && parallel.pipeline.size == 1)
-    data.sync = GradientSync::kEveryMicroBatch;
-  if (!given("parallel.data.reshard_after_forward")) data.reshard_after_forward = !keeps_parameters;
-  bool is_v = IsVSchedule(parallel.pipeline.schedule);
-  if (is_v && !given("parallel.pipeline.virtual_stages")) parallel.pipeline.virtual_stages = 2;
-}
-
 void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSpec& cluster) {
   double world = UncheckedWorldSize(parallel);
   bool has_shape = given("cluster.nodes") || given("cluster.devices_per_node");
@@ -88,11 +74,12 @@ void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSp
   if (cluster.device == "cpu" && !has_link) cluster.network.intra_node.kind = "loopback";
 }
 
-void CompleteShards(const ClusterSpec& cluster, ParallelSpec& parallel) {
-  DataParallelSpec& data = parallel.data;
-  bool hybrid = data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2;
-  if (hybrid && data.shard_size == 0)
-    data.shard_size = std::min(cluster.devices_per_node, data.size * parallel.context.size);
+DerivedKeys NotGiven(const Given& given, const ParallelSpec& parallel) {
+  return {.kind = !given("parallel.data.kind"),
+          .sync = !given("parallel.data.sync"),
+          .reshard_after_forward = !given("parallel.data.reshard_after_forward"),
+          .shard_size = parallel.data.shard_size == 0,
+          .virtual_stages = !given("parallel.pipeline.virtual_stages")};
 }
 
 }  // namespace
@@ -102,8 +89,6 @@ double UncheckedWorldSize(const ParallelSpec& parallel) {
          static_cast<double>(parallel.tensor.size) * static_cast<double>(parallel.context.size);
 }
 
-bool IsVSchedule(const std::string& schedule) { return schedule == "zb_v" || schedule == "dualpipe_v"; }
-
 void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& scenario) {
   Given given(root);
   if (scenario.name.empty()) scenario.name = std::filesystem::path(name).stem().string();
@@ -112,9 +97,11 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   // torch.optim's defaults: AdamW decays by 0.01, Adam and SGD do not.
   bool adamw = scenario.optimizer.kind == OptimizerKind::kAdamW;
   if (adamw && !given("optimizer.weight_decay")) scenario.optimizer.weight_decay = 0.01;
-  CompleteParallel(given, scenario.parallel);
   CompleteCluster(given, scenario.parallel, scenario.cluster);
-  CompleteShards(scenario.cluster, scenario.parallel);
+  scenario.derived = NotGiven(given, scenario.parallel);
+  DataParallelSpec& data = scenario.parallel.data;
+  if (scenario.derived.kind) data.kind = DerivedKind(data.size * scenario.parallel.context.size);
+  scenario.parallel = WithDerivedKeys(scenario.derived, scenario.cluster, std::move(scenario.parallel));
   bool on_cpu = scenario.cluster.device == "cpu";
   if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
   std::optional<double>& cap = scenario.parallel.data.bucket_cap_mb;

@@ -13,7 +13,4 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
 // bits.
 double UncheckedWorldSize(const ParallelSpec& parallel);
 
-// Whether the schedule folds the pipeline into a V, two stages on each rank.
-bool IsVSchedule(const std::string& schedule);
-
 }  // namespace windtunnel

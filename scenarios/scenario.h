@@ -274,6 +274,12 @@ struct ToleranceSpec {
   bool operator==(const ToleranceSpec&) const = default;
 };
 
+// Keys of `parallel` that the loader made of others, because nobody gave them (scenarios/derived.h). No part of what a scenario says.
+struct DerivedKeys {
+  bool kind = false, sync = false, reshard_after_forward = false, shard_size = false, virtual_stages = false;
+  bool operator==(const DerivedKeys&) const { return true; }
+};
+
 struct Scenario {
   std::string name;
   std::string description;
@@ -293,6 +299,7 @@ struct Scenario {
   ToleranceSpec tolerance;
 
   std::string source_file;  // where it was loaded from; empty for scenarios made by code
+  DerivedKeys derived;      // none of a scenario made by code
 
   // Ranks: data x pipeline x tensor x context (expert divides data x context).
   int64_t WorldSize() const {

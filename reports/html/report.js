@@ -425,12 +425,11 @@ function search(main, data) {
   }
   if (data.top.length) {
     heading(section, 'The fastest', columns.length ? '' : 'In nothing that was searched do they differ.');
-    const isPredicted = data.top.some((one) => one.predicted);  // not where the search was quick
-    const head = element('tr', {}, ...columns.map(([name]) => element('th', {}, name)), ...['step', 'memory', ...(isPredicted ? ['throughput', 'MFU'] : [])].map((name) => element('th', {class: 'number'}, name)));
+    const head = element('tr', {}, ...columns.map(([name]) => element('th', {}, name)), ...['step', 'memory', 'throughput', 'MFU'].map((name) => element('th', {class: 'number'}, name)));
     const rows = data.top.map((one) => {
-      const known = one.predicted || {};
-      const throughput = [known.tokens_per_s ? rate(known, 'tokens') : '', known.mfu ? percent(known.mfu) : ''];
-      const numbers = [seconds(one.step_time_s), bytes(one.memory_bytes), ...(isPredicted ? throughput : [])];
+      const {predicted} = one;
+      const throughput = [predicted.tokens_per_s ? rate(predicted, 'tokens') : '', predicted.mfu ? percent(predicted.mfu) : ''];
+      const numbers = [seconds(one.step_time_s), bytes(one.memory_bytes), ...throughput];
       return element('tr', {}, ...columns.map(([, read]) => element('td', {}, `${read(one) ?? '–'}`)), ...numbers.map((text) => element('td', {class: 'number'}, text)));
     });
     section.append(element('table', {}, head, ...rows));

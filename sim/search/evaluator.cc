@@ -46,9 +46,7 @@ Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profi
 class Evaluator::State {
  public:
   State(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)
-      : base_(base), profile_(profile), options_(options) {
-    base_.search.reset();
-  }
+      : base_(base), profile_(profile), options_(options) {}
 
   Evaluation Evaluate(const Configuration& configuration) {
     const Scenario scenario = ScenarioOf(base_, configuration);
@@ -73,7 +71,7 @@ class Evaluator::State {
     return Evaluation{Evaluation::Outcome::kFeasible, step.Time(), memory, {}};
   }
 
-  Scenario base_;  // without the ranges
+  const Scenario& base_;
   const Profile& profile_;
   const EvaluatorOptions options_;
   ComposedSteps steps_;

@@ -3,12 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/model.h"
 #include "plan/stages.h"
+#include "scenarios/checks.h"
+#include "scenarios/derived.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -29,6 +32,12 @@ bool IsSharded(DataParallelKind kind) {
 bool HasOverlapKey(DataParallelKind kind) {
   return kind == DataParallelKind::kDdp || kind == DataParallelKind::kZero1 ||
          kind == DataParallelKind::kZero2;
+}
+
+// The scenario's own balance stands where a configuration has as many stages.
+bool KeepsBalance(const Scenario& base, const Configuration& c) {
+  const auto stages = static_cast<size_t>(c.pipeline * c.virtual_stages);
+  return stages > 1 && base.parallel.pipeline.balance.size() == stages;
 }
 
 class Enumeration {
@@ -68,8 +77,10 @@ class Enumeration {
       const bool is_1f1b = own.schedule == "1f1b" || own.schedule == "interleaved";
       schedules = {!is_1f1b ? own.schedule : c.virtual_stages > 1 ? "interleaved" : "1f1b"};
     }
+    const bool derives_stages = base_.derived.virtual_stages && ranges_.virtual_stages.empty();
     for (const std::string& schedule : schedules) {
       c.schedule = schedule;
+      if (derives_stages) c.virtual_stages = c.pipeline > 1 ? DerivedVirtualStages(schedule) : 1;
       AddDevices(c);
     }
   }
@@ -126,27 +137,38 @@ class Enumeration {
             }
   }
 
-  void Add(Configuration c, const char* illegal) {
+  void Add(Configuration c, const char* given_reason) {
     ++space_.combinations;
     c.devices_per_node = std::min(base_.cluster.devices_per_node, c.devices());
     c.nodes = c.devices() / c.devices_per_node;
-    if (illegal == nullptr) illegal = WhyIllegal(c);
-    if (illegal != nullptr) {
-      ++space_.illegal[illegal];
+    Derive(c);
+    const auto illegal = given_reason != nullptr ? std::optional<std::string>(given_reason) : WhyIllegal(c);
+    if (illegal) {
+      ++space_.illegal[*illegal];
       return;
     }
     space_.legal.push_back(std::move(c));
   }
 
-  // Nothing where it is legal.
-  const char* WhyIllegal(const Configuration& c) {
-    if (const char* why = WhyIllegalCluster(c)) return why;
-    if (const char* why = WhyIllegalModel(c)) return why;
-    if (const char* why = WhyIllegalData(c)) return why;
-    return WhyIllegalPipeline(c);
+  void Derive(Configuration& c) const {
+    const int64_t copies = c.data * c.context;
+    if (base_.derived.kind && ranges_.kind.empty()) c.kind = DerivedKind(copies);
+    const bool has_size = !ranges_.shard_size.empty() && c.shard_size > 0;
+    if (base_.derived.shard_size && !has_size)
+      c.shard_size = DerivedShardSize(c.kind, c.sharding, c.devices_per_node, copies);
   }
 
-  const char* WhyIllegalCluster(const Configuration& c) const {
+  // Nothing where it is legal. What search knows of comes first: its reasons are the same for many configurations.
+  std::optional<std::string> WhyIllegal(const Configuration& c) {
+    for (const auto why : {&Enumeration::WhyIllegalCluster, &Enumeration::WhyIllegalModel,
+                           &Enumeration::WhyIllegalData, &Enumeration::WhyIllegalPipeline}) {
+      if (const char* reason = (this->*why)(c)) return reason;
+    }
+    const Status status = CheckScenario(ScenarioOf(base_, c));
+    return status ? std::nullopt : std::optional(status.error().message);
+  }
+
+  const char* WhyIllegalCluster(const Configuration& c) {
     const int64_t per_node = base_.cluster.devices_per_node;
     if (c.devices() > per_node && !Divides(per_node, c.devices()))
       return "the devices do not fill their nodes";
@@ -155,9 +177,10 @@ class Enumeration {
     return nullptr;
   }
 
-  const char* WhyIllegalModel(const Configuration& c) const {
+  const char* WhyIllegalModel(const Configuration& c) {
     const ModelSpec& model = base_.model;
-    if (!Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
+    const bool is_balanced = KeepsBalance(base_, c);
+    if (!is_balanced && !Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
       return "the pipeline's stages do not divide the layers";
     if (model.kind != ModelKind::kTransformer) {
       if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is no transformer";
@@ -185,14 +208,16 @@ class Enumeration {
   }
 
   // Where a key has no effect, the scenario's own value stands for all.
-  const char* WhyIllegalData(const Configuration& c) const {
+  const char* WhyIllegalData(const Configuration& c) {
     const DataParallelSpec& own = base_.parallel.data;
     const bool sharded = IsSharded(c.kind);
     const int64_t copies = c.data * c.context;
     if (c.kind == DataParallelKind::kNone && copies > 1) return "kind: none with several replicas";
-    if (c.kind == DataParallelKind::kDp && (c.pipeline * c.tensor * c.context > 1 || c.nodes > 1))
+    const int64_t others = c.pipeline * c.tensor * c.context * c.expert;
+    if (c.kind == DataParallelKind::kDp && (others > 1 || c.nodes > 1))
       return "kind: dp goes with nothing else";
-    if (c.shard_size > 0 && sharded && !Divides(c.shard_size, copies))
+    const bool in_groups = c.kind == DataParallelKind::kFsdp ? IsHybrid(c.sharding) : sharded;
+    if (in_groups && c.shard_size > 0 && !Divides(c.shard_size, copies))
       return "shard_size does not divide data x context";
     if (sharded && c.expert > 1) {
       const int64_t shard = ShardRanks(ScenarioOf(base_, c));
@@ -269,23 +294,6 @@ Result<SearchSpace> EnumerateSpace(const Scenario& scenario) {
                       fmt::join(reasons, ", "));
 }
 
-namespace {
-
-// What the loader makes of keys that a scenario leaves out follows the kind and the sharding.
-void CompleteSharding(const DataParallelSpec& own, const Configuration& c, DataParallelSpec& data) {
-  const bool fsdp = c.kind == DataParallelKind::kFsdp;
-  const bool keeps_parameters =
-      c.sharding == Sharding::kShardGradOp || c.sharding == Sharding::kHybridShardZero2;
-  const bool hybrid = c.sharding == Sharding::kHybridShard || c.sharding == Sharding::kHybridShardZero2;
-  if (c.sharding != own.sharding) data.reshard_after_forward = !keeps_parameters;
-  if (fsdp && hybrid && c.shard_size == 0) data.shard_size = std::min(c.devices_per_node, c.data * c.context);
-  const bool every = fsdp && c.pipeline == 1;
-  if (c.kind != own.kind || c.pipeline > 1)
-    data.sync = every ? GradientSync::kEveryMicroBatch : GradientSync::kLastMicroBatch;
-}
-
-}  // namespace
-
 Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   Scenario s = base;
   s.search.reset();
@@ -293,24 +301,25 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   s.recompute = c.recompute;
   s.cluster.nodes = c.nodes;
   s.cluster.devices_per_node = c.devices_per_node;
-  ParallelSpec& parallel = s.parallel;
-  parallel.data.kind = c.kind;
-  parallel.data.size = c.data;
-  parallel.data.sharding = c.sharding;
-  parallel.data.shard_size = c.shard_size;
-  parallel.data.overlap = c.overlap;
-  CompleteSharding(base.parallel.data, c, parallel.data);
-  parallel.tensor.size = c.tensor;
-  parallel.tensor.sequence = c.sequence;
-  parallel.tensor.overlap = c.overlaps_tensor();
-  parallel.context.size = c.context;
-  parallel.expert.size = c.expert;
-  parallel.pipeline.size = c.pipeline;
-  parallel.pipeline.schedule = c.schedule;
-  parallel.pipeline.virtual_stages = c.virtual_stages;
+  DataParallelSpec& data = s.parallel.data;
+  data.kind = c.kind;
+  data.size = c.data;
+  data.sharding = c.sharding;
+  data.shard_size = c.shard_size;
+  data.overlap = c.overlap;
+  if (base.derived.sync) data.sync = DerivedSync(c.kind, c.pipeline);
+  if (base.derived.reshard_after_forward) data.reshard_after_forward = DerivedReshardAfterForward(c.sharding);
+  s.parallel.tensor = {.size = c.tensor, .sequence = c.sequence, .overlap = c.overlaps_tensor()};
+  s.parallel.context.size = c.context;
+  s.parallel.expert.size = c.expert;
+  PipelineSpec& pipeline = s.parallel.pipeline;
+  pipeline.size = c.pipeline;
+  pipeline.schedule = c.pipeline > 1 ? c.schedule : PipelineSpec{}.schedule;
+  pipeline.virtual_stages = c.virtual_stages;
+  if (KeepsBalance(base, c)) return s;
   const int64_t stages = c.pipeline * c.virtual_stages;
-  parallel.pipeline.balance.clear();
-  if (stages > 1) parallel.pipeline.balance.assign(static_cast<size_t>(stages), LayerCount(s.model) / stages);
+  pipeline.balance.clear();
+  if (stages > 1) pipeline.balance.assign(static_cast<size_t>(stages), LayerCount(s.model) / stages);
   return s;
 }
 

@@ -7,7 +7,9 @@
 //   global batch  always the scenario's (micro x accumulate x data); accumulate follows, unless it is a range
 //   schedule      the scenario's; where that is 1f1b or interleaved and `schedule` is no range: interleaved with several stages a
 //                 rank, else 1f1b
-//   balance       stages are equal: their number divides the layers
+//   balance       the scenario's for as many stages as it gives, else stages are equal: their number divides the layers
+//   what nobody gave (scenarios/derived.h) follows the configuration, as it would if its values stood in the file
+// Legal is what the loader accepts of a file, and where all of these come out whole.
 //
 //   WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario));
 //   for (const Configuration& configuration : space.legal) Predict(ScenarioOf(scenario, configuration));
@@ -49,7 +51,7 @@ struct SearchSpace {
 // Errors: InvalidInput for a scenario without `search:`, or where no combination is legal (with the reasons).
 Result<SearchSpace> EnumerateSpace(const Scenario& scenario);
 
-// The scenario with the configuration in place of its own; its stages are equal.
+// The scenario with the configuration in place of its own, as the loader makes it of the same values; without `search`.
 Scenario ScenarioOf(const Scenario& base, const Configuration& configuration);
 
 // "tensor 8 x pipeline 16 x data 8, 2 virtual stages, micro 1 x 64, zero1, full recomputation"

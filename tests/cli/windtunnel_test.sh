@@ -104,7 +104,9 @@ cluster: {device: a100-sxm-80g, devices_per_node: 4, network: {intra_node: nvlin
 search: {tensor: [1, 2], pipeline: [1, 2, 4], recompute: [none, full], kind: [ddp, zero1]}
 SCENARIO
 expect 0 'the fastest' search "$work/search.yaml" --top 3 --quick
-expect 0 'the fastest again: windtunnel predict SCENARIO --set parallel.data.kind=' search "$work/search.yaml" --top 3 --quick
+set_of_best='--set model.layers=8 --set batch.accumulate=4 --set parallel.data.size=4 --set parallel.tensor.size=1'
+expect 0 "the fastest again: windtunnel predict $work/search.yaml $set_of_best$" search "$work/search.yaml" --quick \
+  --set model.layers=8 --set parallel.tensor.size=2 --set parallel.data.size=2 --set batch.accumulate=8
 # The best one again, by the overrides that it is given with.
 missed=0
 "$windtunnel" search "$work/search.yaml" -q --json "$work/found.json" > /dev/null
@@ -116,6 +118,8 @@ words = [word for override in best["set"] for word in ("--set", override)]
 subprocess.run([windtunnel, "predict", work + "/search.yaml", "-q", "--json", work + "/again.json"] + words, check=True)
 again = json.load(open(work + "/again.json"))["predicted"]
 assert again["step_time_s"]["p50"] == best["step_time_s"], (again["step_time_s"], best["step_time_s"])
+quick = subprocess.run([windtunnel, "search", work + "/search.yaml", "-q", "--quick", "--json", "-"], check=True, capture_output=True)
+assert all(one["predicted"]["tokens_per_s"] > 0 for one in json.loads(quick.stdout)["top"])
 PYTHON
 [ "$missed" = 0 ] || { echo 'FAILED: the best of a search is not its own prediction'; failures=$((failures + 1)); }
 expect 1 'none of 20 legal configurations can be trained: 20 need more memory' search "$work/search.yaml" -q \
@@ -140,6 +144,13 @@ printf 'not a state' > "$work/other"
 expect_line 2 "$work/other:1:1: is the state of another search" search "$work/search.yaml" -q --state "$work/other"
 expect_line 2 "$work/state:1:1: is the state of another search" search "$work/search.yaml" -q \
   --state "$work/state" --set model.layers=8
+# Nor does a file go on under other costs of the framework.
+framework() { printf '{"schema": "windtunnel/framework/1", "name": "mine", "base": "windtunnel", "residuals": {"gemm": %s}, "sources": {}}' "$1"; }
+framework 1.1 > "$work/framework.json"
+expect 0 . search "$work/search.yaml" -q --state "$work/costed" --framework-profile "$work/framework.json"
+framework 1.2 > "$work/framework.json"
+expect_line 2 "$work/costed:1:1: is the state of another search" search "$work/search.yaml" -q --state "$work/costed" \
+  --framework-profile "$work/framework.json"
 
 row() {
   printf '{"id": "%s", "source": "x", "scenario": {"name": "%s", "model": {"kind": "mlp", "widths": [10, 100, 10]}, "batch": {"micro": 8}, ' "$1" "$1"

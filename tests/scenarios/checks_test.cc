@@ -103,6 +103,11 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{Gpt("parallel: {data: {kind: dp, size: 2}, context: {size: 2}}\n"),
                  "s.yaml:2:55: parallel.context.size is 2, expected 1 for parallel.data.kind: dp, which goes "
                  "with nothing else"},
+        Conflict{
+            "model: {layers: 2, hidden: 64, heads: 2, vocab: 64, seq_len: 9}\nbatch: {micro: 3}\n"
+            "parallel: {tensor: {size: 2, sequence: true}}\n",
+            "s.yaml:3:40: parallel.tensor.sequence is true, expected tensor.size (2) to divide the 27 tokens "
+            "that a rank has of a micro-batch (batch.micro 3 x model.seq_len 9 / context.size 1)"},
         Conflict{Gpt("parallel: {data: {kind: dp, size: 2, shard_size: 2}}\n"),
                  "s.yaml:2:50: parallel.data.shard_size is 2, expected none for kind: dp, which shards "
                  "nothing"},

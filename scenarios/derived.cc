@@ -1,0 +1,49 @@
+#include "scenarios/derived.h"
+
+#include <algorithm>
+
+namespace windtunnel {
+
+DataParallelKind DerivedKind(int64_t copies) {
+  return copies == 1 ? DataParallelKind::kNone : DataParallelKind::kDdp;
+}
+
+GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline) {
+  const bool every = kind == DataParallelKind::kFsdp && pipeline == 1;
+  return every ? GradientSync::kEveryMicroBatch : GradientSync::kLastMicroBatch;
+}
+
+bool DerivedReshardAfterForward(Sharding sharding) { return !KeepsParameters(sharding); }
+
+int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t copies) {
+  const bool in_groups = kind == DataParallelKind::kFsdp && IsHybrid(sharding);
+  return in_groups ? std::min(devices_per_node, copies) : 0;
+}
+
+int64_t DerivedVirtualStages(const std::string& schedule) { return IsVSchedule(schedule) ? 2 : 1; }
+
+bool IsHybrid(Sharding sharding) {
+  return sharding == Sharding::kHybridShard || sharding == Sharding::kHybridShardZero2;
+}
+
+bool KeepsParameters(Sharding sharding) {
+  return sharding == Sharding::kShardGradOp || sharding == Sharding::kHybridShardZero2;
+}
+
+bool IsVSchedule(const std::string& schedule) { return schedule == "zb_v" || schedule == "dualpipe_v"; }
+
+ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& cluster, ParallelSpec parallel) {
+  DataParallelSpec& data = parallel.data;
+  PipelineSpec& pipeline = parallel.pipeline;
+  const int64_t copies = data.size * parallel.context.size;
+  const DataParallelKind kind = data.kind;
+  if (derived.kind) data.kind = DerivedKind(copies);
+  if (derived.sync) data.sync = DerivedSync(kind, pipeline.size);
+  if (derived.reshard_after_forward) data.reshard_after_forward = DerivedReshardAfterForward(data.sharding);
+  if (derived.shard_size)
+    data.shard_size = DerivedShardSize(kind, data.sharding, cluster.devices_per_node, copies);
+  if (derived.virtual_stages) pipeline.virtual_stages = DerivedVirtualStages(pipeline.schedule);
+  return parallel;
+}
+
+}  // namespace windtunnel

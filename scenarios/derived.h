@@ -1,0 +1,37 @@
+// What the loader makes of keys of `parallel` that nobody gives, since other keys say what they mean. A search, which changes those
+// others, asks again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// `copies` of the weights, data x context.
+DataParallelKind DerivedKind(int64_t copies);
+
+// FSDP users accumulate in shards: whole gradients of all units are what sharding is there to avoid. Plain FSDP reduces in every backward;
+// in a pipeline of several stages its users turn that off until the last (as torch.distributed.pipelining).
+GradientSync DerivedSync(DataParallelKind kind, int64_t pipeline);
+
+bool DerivedReshardAfterForward(Sharding sharding);
+
+// Hybrid sharding is within a node. 0: among all copies.
+int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devices_per_node, int64_t copies);
+
+// Two for schedules that fold the pipeline into a V.
+int64_t DerivedVirtualStages(const std::string& schedule);
+
+// Whether FSDP shards within groups of shard_size ranks.
+bool IsHybrid(Sharding sharding);
+// Whether parameters stay gathered between forward and backward, whatever reshard_after_forward says.
+bool KeepsParameters(Sharding sharding);
+// Whether the schedule folds the pipeline into a V, two stages on each rank.
+bool IsVSchedule(const std::string& schedule);
+
+// `parallel` with each of the `derived` keys as its other keys demand.
+ParallelSpec WithDerivedKeys(const DerivedKeys& derived, const ClusterSpec& cluster, ParallelSpec parallel);
+
+}  // namespace windtunnel

@@ -1,0 +1,15 @@
+// What makes one scenario of another.
+#pragma once
+
+#include <vector>
+
+#include "scenarios/overrides.h"
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// The overrides with which the loader makes `made` of the file of `base`, in the order of describe.h: every key that has another value
+// in `made`, or would have without one, but for those of `search`.
+std::vector<Override> OverridesThatMake(const Scenario& made, const Scenario& base);
+
+}  // namespace windtunnel

@@ -1,0 +1,143 @@
+// A configuration of a search is what the loader makes of the same values, and legal where the loader takes them.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "plan/plan.h"
+#include "scenarios/difference.h"
+#include "scenarios/load.h"
+#include "sim/search/space.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr char kModel[] =
+    "model: {layers: 8, hidden: 64, heads: 4, vocab: 128, seq_len: 32, tie_embeddings: false}\n"
+    "precision: {param: bf16, reduce: fp32}\n";
+constexpr char kEight[] =
+    "cluster: {device: a100-sxm-80g, devices_per_node: 8, network: {intra_node: nvlink3}}\n";
+
+Scenario Loaded(const std::string& text, const std::vector<Override>& overrides = {}) {
+  auto scenario = ParseScenario(text, "s.yaml", "/", overrides);
+  if (!scenario) ADD_FAILURE() << scenario.error().message << "\nin\n" << text;
+  return scenario.value_or(Scenario{});
+}
+
+// Of which every configuration can be loaded and compiled.
+SearchSpace SpaceOf(const std::string& text) {
+  const Scenario base = Loaded(text);
+  auto found = EnumerateSpace(base);
+  if (!found) ADD_FAILURE() << found.error().message;
+  SearchSpace space = found.value_or(SearchSpace{});
+  for (const Configuration& c : space.legal) {
+    const Scenario made = ScenarioOf(base, c);
+    Scenario loaded = Loaded(text, OverridesThatMake(made, base));
+    loaded.search.reset();
+    EXPECT_EQ(ResolvedYaml(loaded), ResolvedYaml(made)) << Describe(c);
+    const auto plan = CompilePlan(made);
+    EXPECT_TRUE(plan) << Describe(c) << ": " << plan.error().message;
+  }
+  return space;
+}
+
+int64_t Illegal(const SearchSpace& space, const std::string& part) {
+  int64_t sum = 0;
+  for (const auto& [reason, count] : space.illegal)
+    if (reason.find(part) != std::string::npos) sum += count;
+  return sum;
+}
+
+TEST(SearchLoading, ManyConfigurationsAreWhatTheLoaderMakesOfThem) {
+  const std::string batch = "batch: {micro: 2, accumulate: 4}\n";
+  const std::string own[] = {
+      "parallel: {data: {size: 8}}\n",
+      "parallel: {data: {size: 8, kind: fsdp, sharding: hybrid_shard, shard_size: 4, version: 1}}\n",
+      "parallel: {data: {size: 8, kind: fsdp, sharding: shard_grad_op}}\n",
+      "parallel: {data: {size: 4, kind: zero1}, pipeline: {size: 2, virtual_stages: 2, schedule: "
+      "interleaved, "
+      "balance: [1, 3, 3, 1]}}\n",
+      "parallel: {data: {size: 4, kind: ddp}, pipeline: {size: 2, schedule: zb_v}}\n",
+      "parallel: {data: {size: 4, kind: ddp, sync: every_micro_batch}, tensor: {size: 2, sequence: true}}\n"};
+  const std::string ranges[] = {
+      "search: {kind: [none, ddp, zero1, zero2, fsdp], sharding: [full_shard, shard_grad_op, hybrid_shard, "
+      "hybrid_shard_zero2, no_shard], pipeline: [1, 2, 4]}\n",
+      "search: {pipeline: [1, 2], virtual_stages: [1, 2], schedule: [gpipe, 1f1b, interleaved, zb_v], "
+      "tensor: [1, 2, 4], sequence: [false, true], micro: [1, 2, 4]}\n",
+      "search: {tensor: [1, 2, 4, 8], pipeline: [1, 2, 8], schedule: [1f1b, zb_v, dualpipe_v]}\n",
+      "search: {devices: [1, 2, 4, 8, 16], overlap: [true, false], recompute: [none, full]}\n",
+      "search: {shard_size: [2, 4, 8], sharding: [full_shard, hybrid_shard], kind: [zero1, fsdp, dp]}\n"};
+  size_t legal = 0;
+  for (const std::string& parallel : own)
+    for (const std::string& range : ranges)
+      legal += SpaceOf(kModel + batch + parallel + kEight + range).legal.size();
+  EXPECT_GT(legal, 400u);
+}
+
+// Nobody said that two ranks do not reduce.
+TEST(SearchLoading, AKindThatNobodyGaveFollowsTheReplicas) {
+  const std::string one = std::string(kModel) + "batch: {micro: 8}\ncluster: {device: a100-sxm-80g}\n";
+  const SearchSpace space = SpaceOf(one + "search: {data: [1, 2], micro: [4, 8]}\n");
+  std::set<std::pair<int64_t, DataParallelKind>> found;
+  for (const Configuration& c : space.legal) found.insert({c.data, c.kind});
+  EXPECT_EQ(found, (std::set<std::pair<int64_t, DataParallelKind>>{{1, DataParallelKind::kNone},
+                                                                   {2, DataParallelKind::kDdp}}));
+  const std::string none = one + "parallel: {data: {kind: none}}\n";
+  EXPECT_EQ(Illegal(SpaceOf(none + "search: {data: [1, 2], micro: [4, 8]}\n"), "kind: none"), 1);
+}
+
+// Sharding hybridly within nodes is no value that stays when the nodes change.
+TEST(SearchLoading, AShardSizeThatNobodyGaveFollowsTheNodes) {
+  const std::string text = std::string(kModel) + "batch: {micro: 1, accumulate: 2}\n" +
+                           "parallel: {data: {size: 16, kind: fsdp, sharding: hybrid_shard}}\n" +
+                           "cluster: {device: a100-sxm-80g, nodes: 2, devices_per_node: 8}\n";
+  std::set<std::pair<int64_t, int64_t>> found;
+  for (const Configuration& c : SpaceOf(text + "search: {devices: [4, 16]}\n").legal)
+    found.insert({c.devices(), c.shard_size});
+  EXPECT_EQ(found, (std::set<std::pair<int64_t, int64_t>>{{4, 4}, {16, 8}}));
+}
+
+// As many stages as the scenario balances are balanced so.
+TEST(SearchLoading, ABalanceStandsForItsStages) {
+  const std::string text = std::string(kModel) + "batch: {micro: 2, accumulate: 4}\n" +
+                           "parallel: {data: {size: 4}, pipeline: {size: 2, balance: [3, 5]}}\n" + kEight;
+  const Scenario base = Loaded(text + "search: {pipeline: [1, 2, 4]}\n");
+  for (const Configuration& c : SpaceOf(text + "search: {pipeline: [1, 2, 4]}\n").legal) {
+    const std::vector<int64_t> balance = ScenarioOf(base, c).parallel.pipeline.balance;
+    if (c.pipeline == 1) EXPECT_TRUE(balance.empty());
+    if (c.pipeline == 2) EXPECT_EQ(balance, (std::vector<int64_t>{3, 5}));
+    if (c.pipeline == 4) EXPECT_EQ(balance, (std::vector<int64_t>{2, 2, 2, 2}));
+  }
+}
+
+TEST(SearchLoading, WhatTheLoaderRefusesIsNotLegal) {
+  const std::string batch = "batch: {micro: 2, accumulate: 4}\n";
+  const auto data = [&](const std::string& keys, const std::string& ranges) {
+    return SpaceOf(kModel + batch + "parallel: {data: {size: 8, " + keys + "}}\n" + kEight + "search: {" +
+                   ranges + "}\n");
+  };
+  // Gradients of 16 bits that share buckets of 32; ZeRO has no such views.
+  const SearchSpace views = data("kind: zero1, gradient_as_bucket_view: true", "kind: [ddp, zero1]");
+  EXPECT_EQ(Illegal(views, "gradient_as_bucket_view"), 1);
+  EXPECT_EQ(views.legal.size(), 1u);
+  EXPECT_EQ(Illegal(data("kind: fsdp, offload: param", "kind: [zero1, fsdp]"), "offload is 'param'"), 1);
+  EXPECT_EQ(Illegal(data("kind: zero1, overlap_param_gather: true", "overlap: [true, false]"),
+                    "overlap_param_gather"),
+            1);
+  EXPECT_EQ(Illegal(data("kind: fsdp, sync: every_micro_batch", "pipeline: [1, 2]"), "in a pipeline"), 1);
+  const std::string slow =
+      std::string(kModel) + batch + "parallel: {data: {size: 8}}\n" +
+      "cluster: {device: a100-sxm-80g, devices_per_node: 8, straggler: {rank: 5, slowdown: 2}}\n";
+  EXPECT_EQ(Illegal(SpaceOf(slow + "search: {devices: [4, 8]}\n"), "straggler.rank is 5"), 1);
+}
+
+TEST(SearchLoading, DataParallelHasNoExperts) {
+  const std::string text =
+      "model: {layers: 2, hidden: 64, heads: 4, vocab: 128, seq_len: 32, experts: {count: 4, top_k: 2}}\n"
+      "batch: {micro: 2}\nparallel: {data: {size: 4, kind: dp}}\n"
+      "cluster: {device: a100-sxm-80g, devices_per_node: 4}\n";
+  EXPECT_EQ(Illegal(SpaceOf(text + "search: {expert: [1, 2]}\n"), "kind: dp goes with nothing else"), 1);
+}
+
+}  // namespace
+}  // namespace windtunnel
