@@ -21,7 +21,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
   const bool is_in_pipeline = context.scenario.parallel.pipeline.size > 1;
-  reshards_without_sync_ = reshards_after_forward_ || (spec_.version == 2 && !is_in_pipeline);
+  reshards_without_sync_ = spec_.version == 2 ? !is_in_pipeline : reshards_after_forward_;
   splits_backward_ = context.splits_backward;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);
@@ -135,7 +135,8 @@ void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
 }
 
 void Fsdp::ForgetProgram() {
-  last_unpacked_ = last_gather_ = last_scatter_ = last_sum_ = -1;
+  gathers_after_ = forward_unpacked_ = last_gather_ = last_scatter_ = last_sum_ = -1;
+  forward_whole_ = {};
   released_.clear();
 }
 

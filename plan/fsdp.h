@@ -18,7 +18,11 @@
 //
 // Version 1 gathers into a flat parameter that the unit's tensors are parts of, and gradients are written into a flat gradient. Version 2
 // gathers parts of single tensors, copies them out into whole tensors (twice the unit for a moment), and packs gradients for
-// the reduction; an all-gather begins after the copying-out before it.
+// the reduction; an all-gather begins after the copying-out before it, in forward after the one before that, until which what was gathered
+// is kept (wait_for_unshard of _fsdp_param_group.py).
+//
+// Gradients that a backward does not reduce stay whole: in version 1 in the parameters' type, in version 2 in the reduction's
+// (to_accumulated_grad_if_needed), into which each backward's are converted and added one by one.
 //
 // Where ranks share experts, those of a layer are a unit of their own, in shards over the ranks that have the same ones (torchtitan's
 // mesh dp_mod_ep); their gradients are shares of the same mean over all data ranks. Units of either kind are gathered, and reduced, one after
@@ -60,6 +64,7 @@ struct UnitState {
   // Gradients before the reduction; empty: none yet.
   Slice flat_gradient;
   std::vector<Slice> tensor_gradients;
+  std::vector<Slice> accumulated;  // version 2: of earlier micro-batches, whole, in the reduction's type
 
   // The reduction under way; buffer -1: none.
   Slice arriving;
@@ -112,11 +117,13 @@ class Fsdp : public DataParallel {
   Slice GatherSource(UnitState& unit, OpIndex& ready);
   void LimitAllGathers();
   void FinishGather(UnitState& unit);
+  void DropForwardWhole();
   void Reshard(UnitState& unit);
   void PrefetchBackward(int unit);
 
   std::vector<Slice> TensorsIn(const UnitState& unit, Slice flat) const;
   Slice FlatGradient(UnitState& unit);
+  void Accumulate(UnitState& unit);
   void ReduceNext(int unit);
   void Reduce(UnitState& unit);
   Slice ReductionInput(const UnitState& unit, OpIndex& ready);
@@ -136,7 +143,7 @@ class Fsdp : public DataParallel {
   NormRanks norm_ranks_;
   StreamId copies_, host_;
   // Under no_sync version 1 keeps after backward, too, what it has kept after forward. Version 2 reshards (post_backward of
-  // _fsdp_param_group.py), but in pipelines, whose schedules tell it not to before the last backward: there it keeps as version 1.
+  // _fsdp_param_group.py), but in pipelines, whose stages tell it not to before the last backward (set_reshard_after_backward).
   bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
@@ -148,7 +155,9 @@ class Fsdp : public DataParallel {
   ProgramBuilder* b_ = nullptr;
   bool syncs_ = false, is_last_backward_ = false, in_backward_ = false, in_weights_ = false;
   int last_reduced_ = kNoUnit;  // whose reduce-scatter may be under way
-  OpIndex last_unpacked_ = -1;  // version 2
+  // Version 2: what the next all-gather comes after, and forward's last copying-out with what it read.
+  OpIndex gathers_after_ = -1, forward_unpacked_ = -1;
+  Slice forward_whole_;
   OpIndex last_gather_ = -1, last_scatter_ = -1, last_sum_ = -1;
   std::deque<OpIndex> released_;  // version 1: the last uses of units that were dropped, for the limiter
 };

@@ -59,8 +59,9 @@ Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
                 name, unit.flat_gradient, input, {b_->LastCompute()});
     return input;
   }
-  ready = b_->Add(PackShards{unit.ranks(), unit.layout.shard_elements, type_, reduce_, share}, name,
-                  unit.tensor_gradients, {input});
+  const bool adds = !unit.accumulated.empty();
+  ready = b_->Add(PackShards{unit.ranks(), unit.layout.shard_elements, adds ? reduce_ : type_, reduce_, share},
+                  name, adds ? unit.accumulated : unit.tensor_gradients, {input});
   return input;
 }
 
@@ -75,6 +76,25 @@ Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   return unit.gradient;
 }
 
+// Those that are there, and not yet in the reduction's type.
+void Fsdp::Accumulate(UnitState& unit) {
+  if (spec_.version == 1 || type_ == reduce_) return;
+  unit.accumulated.resize(unit.parameters.size());
+  for (size_t i = 0; i < unit.tensor_gradients.size(); ++i) {
+    Slice& gradient = unit.tensor_gradients[i];
+    if (gradient.buffer < 0) continue;
+    const Parameter& parameter = role_.parameters[unit.parameters[i]];
+    Slice& sum = unit.accumulated[i];
+    const bool adds = sum.buffer >= 0;
+    const std::string name = parameter.name + ".grad (accumulated)";
+    if (!adds) sum = b_->Temporary(name, parameter.elements, Category::kGradients, reduce_);
+    b_->Add(Copy{.elements = parameter.elements, .from = type_, .to = reduce_, .accumulate = adds}, name,
+            {gradient}, {sum});
+    gradient = {};
+    holds_[unit.parameters[i]] = false;
+  }
+}
+
 void Fsdp::Ready(int index, bool is_last) {
   holds_[index] = true;
   if (!is_last || !splits_backward_) return;
@@ -84,6 +104,7 @@ void Fsdp::Ready(int index, bool is_last) {
 }
 
 void Fsdp::ReduceNext(int unit) {
+  if (!units_[unit].accumulated.empty()) Accumulate(units_[unit]);
   if (last_reduced_ != kNoUnit) AwaitScatter(units_[last_reduced_]);
   Reduce(units_[unit]);
   last_reduced_ = unit;
@@ -105,6 +126,7 @@ void Fsdp::Reduce(UnitState& unit) {
   if (unit.reduced < 0) unit.reduced = after;
   unit.flat_gradient = {};
   unit.tensor_gradients.clear();
+  unit.accumulated.clear();
   for (int index : unit.parameters) holds_[index] = false;
 }
 

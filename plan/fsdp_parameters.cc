@@ -46,7 +46,7 @@ void Fsdp::Gather(UnitState& unit) {
   unit.whole = b_->Temporary(unit.name, unit.padded(), category, type_);
   if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
   unit.gather =
-      unit.shard_axis->AllGather(*b_, source, unit.whole, unit.name, {ready, last_unpacked_, last_gather_});
+      unit.shard_axis->AllGather(*b_, source, unit.whole, unit.name, {ready, gathers_after_, last_gather_});
   last_gather_ = unit.gather;
   b_->Carries(unit.gather, unit.parameters);
 }
@@ -64,8 +64,23 @@ void Fsdp::FinishGather(UnitState& unit) {
     const Parameter& parameter = role_.parameters[index];
     unit.tensors.push_back(b_->Temporary(parameter.name, parameter.elements, Category::kParameters, type_));
   }
-  last_unpacked_ = b_->Add(UnpackShards{unit.ranks(), unit.layout.shard_elements, type_}, unit.name,
-                           {unit.whole}, unit.tensors);
+  DropForwardWhole();
+  const OpIndex unpacked = b_->Add(UnpackShards{unit.ranks(), unit.layout.shard_elements, type_}, unit.name,
+                                   {unit.whole}, unit.tensors);
+  if (in_backward_) {
+    gathers_after_ = unpacked;
+  } else {
+    forward_unpacked_ = unpacked;
+    forward_whole_ = unit.whole;
+  }
+}
+
+// What forward copied out last is dropped only before the next is, or when forward ends.
+void Fsdp::DropForwardWhole() {
+  if (forward_whole_.buffer < 0) return;
+  b_->KeepUntilHere(forward_whole_);
+  gathers_after_ = forward_unpacked_;
+  forward_whole_ = {};
 }
 
 // The memory lives until its last use, which has been added.
@@ -95,6 +110,7 @@ void Fsdp::BeforeForward(ModuleId module) {
 
 // The root stays: backward begins with it.
 void Fsdp::AfterForward(ModuleId module) {
+  if (is_root_[module]) DropForwardWhole();
   if (UnitOf(module) != kNoUnit && !is_root_[module] && reshards_after_forward_)
     Reshard(units_[UnitOf(module)]);
 }
@@ -121,7 +137,9 @@ void Fsdp::AfterBackward(ModuleId module) {
   if (unit == kNoUnit) return;
   if (is_last_backward_ || syncs_ || reshards_without_sync_) Reshard(units_[unit]);
   if (spec_.prefetch == Prefetch::kBackwardPost) PrefetchBackward(unit);
-  if (splits_backward_ ? units_[unit].incomplete == 0 : syncs_) ReduceNext(unit);
+  const bool reduces = splits_backward_ ? units_[unit].incomplete == 0 : syncs_;
+  if (reduces) ReduceNext(unit);
+  else Accumulate(units_[unit]);
 }
 
 }  // namespace windtunnel

@@ -1,6 +1,7 @@
 // What FSDP's programs do when: gathers, reductions, and the memory that follows from them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -111,6 +112,70 @@ TEST(Fsdp, NoSyncReshardsInVersion2) {
   EXPECT_EQ(gathers(2, 1), 4 * 3);
   EXPECT_EQ(gathers(1, 2), 2) << "the first stage: its root and a block";
   EXPECT_EQ(gathers(2, 2), 2);
+}
+
+// The backward of stages, whose forwards reshard, keeps what it has gathered until the last one.
+TEST(Fsdp, StagesOfVersion2ReshardAfterForwardAndTheLastBackward) {
+  const auto script = [](int version) {
+    Scenario s = TwoBlocks(version);
+    s.parallel.data.sync = GradientSync::kLastMicroBatch;
+    s.parallel.pipeline = {.size = 2, .schedule = "gpipe"};
+    s.batch.accumulate = 2;
+    return Script(Steady(*CompilePlan(s)));
+  };
+  EXPECT_EQ(script(1), "+r +0 F0 +0 F0 +0 B0 +r +0 B0 -0 -r");
+  EXPECT_EQ(script(2), "+r +0 F0 +0 F0 +0 B0 -0 -r");
+}
+
+// What several backwards make before a reduction in another type is summed in that type.
+TEST(Fsdp, Version2AccumulatesWholeGradientsInTheReductionsType) {
+  const auto sums = [](int version, int64_t micro_batches, Precision reduce) {
+    Scenario s = TwoBlocks(version);
+    s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = reduce};
+    s.parallel.data.sync = GradientSync::kLastMicroBatch;
+    s.batch.accumulate = micro_batches;
+    const Plan plan = CompilePlan(s).value();
+    std::pair<int, int> converted_and_added;
+    for (const Op& op : Steady(plan).ops) {
+      const auto* copy = std::get_if<Copy>(&op.kind);
+      if (copy == nullptr || op.name.find("(accumulated)") == std::string::npos) continue;
+      EXPECT_EQ(copy->from, DType::kBFloat16);
+      EXPECT_EQ(plan.roles[0].buffers[op.writes[0].buffer].dtype, DType::kFloat32);
+      ++(copy->accumulate ? converted_and_added.second : converted_and_added.first);
+    }
+    for (const Op& op : Steady(plan).ops) {
+      const auto* pack = std::get_if<PackShards>(&op.kind);
+      if (pack != nullptr)
+        EXPECT_EQ(pack->from, converted_and_added.first > 0 ? DType::kFloat32 : DType::kBFloat16);
+    }
+    return converted_and_added;
+  };
+  const int tensors = static_cast<int>(CompilePlan(TwoBlocks(2)).value().roles[0].parameters.size());
+  EXPECT_EQ(sums(2, 1, Precision::kFp32), std::pair(0, 0));
+  EXPECT_EQ(sums(2, 3, Precision::kFp32), std::pair(tensors, 2 * tensors));
+  EXPECT_EQ(sums(2, 3, Precision::kBf16), std::pair(0, 0));
+  EXPECT_EQ(sums(1, 3, Precision::kFp32), std::pair(0, 0));
+}
+
+// In forward a gather begins while the unit before it is still copied out; in backward after that.
+TEST(Fsdp, ForwardsGathersComeBesideTheCopyingOutBeforeThem) {
+  Scenario s = TwoBlocks(2);
+  s.model.layers = 4;
+  const Plan plan = CompilePlan(s).value();
+  const std::vector<Op>& ops = Steady(plan).ops;
+  std::vector<OpIndex> unpacked;
+  std::map<std::string, int> behind;  // "F": forward's gathers by how many copyings-out are not waited for
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const auto* collective = std::get_if<Collective>(&ops[i].kind);
+    if (std::holds_alternative<UnpackShards>(ops[i].kind)) unpacked.push_back(static_cast<OpIndex>(i));
+    if (collective == nullptr || collective->kind != CollectiveKind::kAllGather || unpacked.size() < 2) continue;
+    int not_awaited = 0;
+    for (size_t j = unpacked.size(); j-- > 0; ++not_awaited)
+      if (std::count(ops[i].dependencies.begin(), ops[i].dependencies.end(), unpacked[j]) > 0) break;
+    behind[ops[i].phase == Phase::kForward ? "F" + std::to_string(not_awaited)
+                                           : "B" + std::to_string(not_awaited)]++;
+  }
+  EXPECT_EQ(behind, (std::map<std::string, int>{{"F1", 3}, {"B0", 4}}));
 }
 
 TEST(Fsdp, HybridSumsShardsOverTheirReplicasBehindTheReduceScatter) {
