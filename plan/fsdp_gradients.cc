@@ -60,8 +60,9 @@ Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
     return input;
   }
   const bool adds = !unit.accumulated.empty();
-  ready = b_->Add(PackShards{unit.ranks(), unit.layout.shard_elements, adds ? reduce_ : type_, reduce_, share},
-                  name, adds ? unit.accumulated : unit.tensor_gradients, {input});
+  ready =
+      b_->Add(PackShards{unit.ranks(), unit.layout.shard_elements, adds ? reduce_ : type_, reduce_, share},
+              name, adds ? unit.accumulated : unit.tensor_gradients, {input});
   return input;
 }
 

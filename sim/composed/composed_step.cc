@@ -1,12 +1,14 @@
 #include "sim/composed/composed_step.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -77,11 +79,11 @@ std::string MeshKey(const Scenario& s) {
   return fmt::format("{} t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.data.size,
                      s.parallel.pipeline.size);
 }
-std::string StrategyKey(const Scenario& s, const RankShape& shape, int64_t layers) {
+std::string StrategyKey(const Scenario& s, const RankShape& shape) {
   return fmt::format("{} t{}{} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), s.parallel.tensor.size,
                      SplitKey(s), s.parallel.data.size, s.parallel.pipeline.size,
-                     static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap, layers, shape.has_first,
-                     shape.has_last, s.batch.accumulate == 1);
+                     static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap,
+                     fmt::join(shape.layers, "+"), shape.has_first, shape.has_last, s.batch.accumulate == 1);
 }
 std::string WalkKey(const Scenario& s) {
   const PipelineSpec& p = s.parallel.pipeline;
@@ -118,7 +120,7 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
     return Unsupported("hosts that compute");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   for (int64_t layers : balance)
-    if (layers != balance.front()) return Unsupported("stages that are not equal");
+    if (layers < 1) return Unsupported("stages without layers");
   const int64_t ranks = s.parallel.pipeline.size;
   if (ranks > 1 && (balance.empty() || static_cast<int64_t>(balance.size()) % ranks != 0))
     return Unsupported("stages that are not known");
@@ -129,10 +131,16 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
 
 struct ComposedSteps::Step::Content {
   std::shared_ptr<const PipelineWalk> walk;
-  // By kind of stage: first, middle, last; of one stage, the only.
-  std::array<std::shared_ptr<const StageActions>, 3> actions;
-  std::array<std::shared_ptr<const RankStrategy>, 3> strategies;
-  std::array<int64_t, 3> resident{};
+  std::vector<const StageActions*> actions;  // by stage
+  std::vector<std::shared_ptr<const StageActions>> kept_actions;
+  // Pipeline ranks whose stages have as many layers each, and the same ends of the pipeline.
+  struct RankClass {
+    int rank = 0;  // the first
+    std::shared_ptr<const RankStrategy> strategy;
+    int64_t resident = 0;
+  };
+  std::vector<RankClass> classes;
+  std::vector<int> class_of;  // by rank
   int64_t message = 0,
           received = 0;  // bytes: what stages hand to each other, and what of it is sent to a rank
   int64_t message_time = 0,
@@ -141,11 +149,10 @@ struct ComposedSteps::Step::Content {
   bool host_awaits_messages = false;
   int64_t peak = 0;
 
-  int stages() const { return walk->ranks * walk->stages_per_rank; }
-  static int KindOf(int index, int count) { return index == 0 ? 0 : index + 1 == count ? 2 : 1; }
-  int KindOfRank(int rank) const { return KindOf(rank, walk->ranks); }
+  int stages() const { return static_cast<int>(actions.size()); }
+  const RankClass& ClassOf(int rank) const { return classes[static_cast<size_t>(class_of[rank])]; }
   const StageActions& ActionsOf(const PipelineEvent& event) const {
-    return *actions[KindOf(event.chunk * walk->ranks + event.rank, stages())];
+    return *actions[static_cast<size_t>(event.chunk * walk->ranks + event.rank)];
   }
   // Groups before those of a chunk's first backward: chunks come from the last to the first.
   size_t FirstGroup(int rank, int chunk) const;
@@ -165,8 +172,7 @@ size_t ComposedSteps::Step::Content::GroupsOf(const StageAction& action) const {
 size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk) const {
   size_t group = 0;
   for (int other = walk->stages_per_rank; --other > chunk;) {
-    const StageActions& of = *actions[KindOf(other * walk->ranks + rank, stages())];
-    group += GroupsOf(of.first_backward);
+    group += GroupsOf(actions[static_cast<size_t>(other * walk->ranks + rank)]->first_backward);
   }
   return group;
 }
@@ -183,20 +189,22 @@ void ComposedSteps::Step::Content::FindPeak(int64_t capacity) {
   };
   std::vector<Held> held(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    const int kind = KindOfRank(rank);
-    held[rank].peak = resident[kind];
-    held[rank].now = resident[kind] - strategies[kind]->freed;
+    const RankClass& of = ClassOf(rank);
+    held[rank].peak = of.resident;
+    held[rank].now = of.resident - of.strategy->freed;
   }
-  // First backwards, by kind of rank and chunk.
-  std::vector<std::optional<ActionMemory>> firsts(static_cast<size_t>(3 * walk->stages_per_rank));
+  // First backwards, by class of rank and chunk.
+  const auto chunks = static_cast<size_t>(walk->stages_per_rank);
+  std::vector<std::optional<ActionMemory>> firsts(classes.size() * chunks);
   const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
     const StageActions& of = ActionsOf(event);
     if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
     if (!event.is_first) return of.backward.memory;
-    const int kind = KindOfRank(event.rank);
-    auto& first = firsts[static_cast<size_t>(kind * walk->stages_per_rank + event.chunk)];
+    auto& first =
+        firsts[static_cast<size_t>(class_of[event.rank]) * chunks + static_cast<size_t>(event.chunk)];
     if (!first)
-      first = MemoryOfFirst(of.first_backward.runs, *strategies[kind], FirstGroup(event.rank, event.chunk));
+      first = MemoryOfFirst(of.first_backward.runs, *ClassOf(event.rank).strategy,
+                            FirstGroup(event.rank, event.chunk));
     return *first;
   };
   for (const PipelineEvent& event : walk->events) {
@@ -215,7 +223,7 @@ void ComposedSteps::Step::Content::FindPeak(int64_t capacity) {
   }
   peak = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const RankStrategy& strategy = *strategies[KindOfRank(rank)];
+    const RankStrategy& strategy = *ClassOf(rank).strategy;
     held[rank].Add({strategy.net_before, strategy.peak_before});
     held[rank].now -= walk->unreleased[rank] * message;
     held[rank].Add({0, strategy.peak_after});
@@ -287,7 +295,7 @@ Duration ComposedSteps::Step::Time() const {
   std::vector<const RankStrategy*> strategies;
   std::vector<RankWalk> ranks(walk.ranks);
   for (int rank = 0; rank < walk.ranks; ++rank) {
-    strategies.push_back(c.strategies[c.KindOfRank(rank)].get());
+    strategies.push_back(c.ClassOf(rank).strategy.get());
     ranks[rank].Reset(strategies.back());
   }
   std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks),
@@ -344,31 +352,30 @@ class ComposedSteps::Parts {
     auto content = std::make_unique<Step::Content>();
     const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
     const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
-    const int stages = ranks * chunks;
-    const int64_t layers = scenario.model.layers / stages;
+    const size_t stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
+    const std::vector<int64_t> layers =
+        ranks == 1 ? std::vector<int64_t>{scenario.model.layers} : scenario.parallel.pipeline.balance;
     // Memory that stays comes first: most configurations have too much of it.
-    for (int kind = 0; kind < 3; ++kind) {
-      if (kind > 0 && (ranks == 1 || (kind == 1 && ranks == 2))) continue;
-      WT_RETURN_IF_ERROR(AddStrategy(scenario, kind, chunks, layers, *groups, costs, capacity, *content));
-      if (content->resident[kind] <= capacity.count()) continue;
-      content->peak = content->resident[kind];
+    AddClasses(ranks, layers, *content);
+    for (Step::Content::RankClass& of : content->classes) {
+      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of.rank, layers, *groups, costs, capacity));
+      of.resident = of.strategy->resident;
+      if (of.resident <= capacity.count()) continue;
+      content->peak = of.resident;
       return Step(std::move(content));
     }
-    for (int kind = 0; kind < 3; ++kind) {
-      if (kind > 0 && (stages == 1 || (kind == 1 && stages == 2))) continue;
-      const StageKind of_stage{kind == 0, stages == 1 || kind == 2};
-      WT_ASSIGN_OR_RETURN(content->actions[kind], FindActions(scenario, of_stage, stages, *groups, costs));
-    }
+    WT_RETURN_IF_ERROR(AddActions(scenario, layers, *groups, costs, *content));
     WT_ASSIGN_OR_RETURN(content->walk,
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
-    if (content->stages() != stages) return Unsupported("a balance of other stages");
+    if (static_cast<size_t>(content->walk->ranks * content->walk->stages_per_rank) != stages)
+      return Unsupported("a balance of other stages");
     AddOtherMemory(scenario, layers, *content);
     if (ranks > 1) {
       content->message = content->actions[0]->stage->message;
       content->received = content->actions[0]->stage->message_part;
     }
     const int64_t elements = content->actions[0]->stage->message_elements;
-    content->host_awaits_messages = MessageProtocolOf(scenario, stages, elements).host_waits;
+    content->host_awaits_messages = MessageProtocolOf(scenario, content->stages(), elements).host_waits;
     content->FindPeak(capacity.count());
     if (content->peak > capacity.count()) return Step(std::move(content));
     WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
@@ -376,10 +383,41 @@ class ComposedSteps::Parts {
   }
 
  private:
+  static void AddClasses(int ranks, const std::vector<int64_t>& layers, Step::Content& content) {
+    std::map<std::vector<int64_t>, int> known;  // ends of the pipeline, layers of the stages
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<int64_t> key = {rank == 0, rank + 1 == ranks};
+      for (size_t stage = static_cast<size_t>(rank); stage < layers.size();
+           stage += static_cast<size_t>(ranks))
+        key.push_back(layers[stage]);
+      const auto [found, is_new] =
+          known.try_emplace(std::move(key), static_cast<int>(content.classes.size()));
+      if (is_new) content.classes.push_back({rank, nullptr, 0});
+      content.class_of.push_back(found->second);
+    }
+  }
+
+  Status AddActions(const Scenario& scenario, const std::vector<int64_t>& layers, const MeshGroups& groups,
+                    composed::Costs& costs, Step::Content& content) {
+    const size_t stages = layers.size();
+    std::map<std::tuple<bool, bool, int64_t>, const StageActions*> known;
+    for (size_t stage = 0; stage < stages; ++stage) {
+      const StageKind kind{stage == 0, stage + 1 == stages};
+      const StageActions*& found = known[{kind.is_first, kind.is_last, layers[stage]}];
+      if (found == nullptr) {
+        WT_ASSIGN_OR_RETURN(auto actions, FindActions(scenario, kind, layers[stage], static_cast<int>(stages),
+                                                      groups, costs));
+        found = actions.get();
+        content.kept_actions.push_back(std::move(actions));
+      }
+      content.actions.push_back(found);
+    }
+    return Ok();
+  }
+
   Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const StageKind& kind,
-                                                          int stages, const MeshGroups& groups,
-                                                          composed::Costs& costs) {
-    const int64_t layers = scenario.model.layers / stages;
+                                                          int64_t layers, int stages,
+                                                          const MeshGroups& groups, composed::Costs& costs) {
     const std::string key = StageKey(scenario, kind);
     WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
                         stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
@@ -409,50 +447,49 @@ class ComposedSteps::Parts {
     });
   }
 
-  Status AddStrategy(const Scenario& scenario, int kind, int chunks, int64_t layers, const MeshGroups& groups,
-                     composed::Costs& costs, Bytes capacity, Step::Content& content) {
-    const int ranks = static_cast<int>(scenario.parallel.pipeline.size), stages = ranks * chunks;
+  Result<std::shared_ptr<const RankStrategy>> FindStrategy(const Scenario& scenario, int rank,
+                                                           const std::vector<int64_t>& layers,
+                                                           const MeshGroups& groups, composed::Costs& costs,
+                                                           Bytes capacity) {
+    const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
+    const size_t stages = layers.size();
     RankShape shape;
-    shape.layers = layers;
-    shape.has_first = kind == 0;
-    shape.has_last = kind == 2 || ranks == 1;
-    WT_ASSIGN_OR_RETURN(
-        content.strategies[kind],
-        strategies_.Find(StrategyKey(scenario, shape, layers * chunks), [&]() -> Result<RankStrategy> {
-          std::vector<std::shared_ptr<const StageTemplate>> of_stages;
-          const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
-          for (int stage = rank; stage < stages; stage += ranks) {
-            const StageKind of_stage{stage == 0, stage + 1 == stages};
-            WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, of_stage, groups, costs));
-            of_stages.push_back(std::move(found));
-            shape.stages.push_back(of_stages.back().get());
-          }
-          WT_ASSIGN_OR_RETURN(RankStrategy strategy,
-                              MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
-          RunCopiesAhead(strategy);
-          return strategy;
-        }));
-    content.resident[kind] = content.strategies[kind]->resident;
-    return Ok();
+    shape.has_first = rank == 0;
+    shape.has_last = rank + 1 == ranks;
+    for (size_t stage = static_cast<size_t>(rank); stage < stages; stage += static_cast<size_t>(ranks))
+      shape.layers.push_back(layers[stage]);
+    return strategies_.Find(StrategyKey(scenario, shape), [&]() -> Result<RankStrategy> {
+      std::vector<std::shared_ptr<const StageTemplate>> of_stages;
+      for (size_t stage = static_cast<size_t>(rank); stage < stages; stage += static_cast<size_t>(ranks)) {
+        const StageKind of_stage{stage == 0, stage + 1 == stages};
+        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, of_stage, groups, costs));
+        of_stages.push_back(std::move(found));
+        shape.stages.push_back(of_stages.back().get());
+      }
+      WT_ASSIGN_OR_RETURN(RankStrategy strategy,
+                          MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
+      RunCopiesAhead(strategy);
+      return strategy;
+    });
   }
 
   // What models keep, the scratch of the tensor axis's collectives, and the losses.
-  static void AddOtherMemory(const Scenario& scenario, int64_t layers, Step::Content& content) {
-    const int ranks = content.walk->ranks;
-    for (int kind = 0; kind < 3; ++kind) {
-      if (content.strategies[kind] == nullptr) continue;
-      int64_t tensor_scratch = content.strategies[kind]->tensor_scratch;
-      const int rank = kind == 0 ? 0 : kind == 2 ? ranks - 1 : 1;
-      for (int stage = rank; stage < content.stages(); stage += ranks) {
-        const StageActions& of = *content.actions[Step::Content::KindOf(stage, content.stages())];
-        tensor_scratch = std::max(tensor_scratch, of.stage->tensor_scratch);
-        if (const int64_t kept = layers * of.stage->kept_of_layer; kept > 0)
-          content.resident[kind] += RequestedBytes(Bytes(kept), scenario.allocator).count();
+  static void AddOtherMemory(const Scenario& scenario, const std::vector<int64_t>& layers,
+                             Step::Content& content) {
+    const auto ranks = static_cast<size_t>(content.walk->ranks);
+    for (Step::Content::RankClass& of : content.classes) {
+      const auto first = static_cast<size_t>(of.rank);
+      int64_t tensor_scratch = of.strategy->tensor_scratch;
+      for (size_t stage = first; stage < layers.size(); stage += ranks) {
+        const StageTemplate& made_of = *content.actions[stage]->stage;
+        tensor_scratch = std::max(tensor_scratch, made_of.tensor_scratch);
+        if (const int64_t kept = layers[stage] * made_of.kept_of_layer; kept > 0)
+          of.resident += RequestedBytes(Bytes(kept), scenario.allocator).count();
       }
       if (scenario.parallel.tensor.size > 1)
-        content.resident[kind] += RequestedBytes(Bytes(tensor_scratch), scenario.allocator).count();
-      if (kind == 2 || ranks == 1)
-        content.resident[kind] +=
+        of.resident += RequestedBytes(Bytes(tensor_scratch), scenario.allocator).count();
+      if (first + 1 == ranks)
+        of.resident +=
             RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator).count();
     }
   }

@@ -5,7 +5,7 @@
 //   auto memory = steps.Memory(scenario, model);             // Unsupported: Predict it
 //   auto time = steps.Time(scenario, model);
 //
-// For devices that run kernels in queues of their own, with costs that are constants: transformers in stages of equally many layers, under
+// For devices that run kernels in queues of their own, with costs that are constants: transformers in stages of at least a layer, under
 // schedules of whole backwards on loop placements; tensor parallelism; data.kind none, ddp or zero1; one type throughout, but for fp8
 // products by a recipe that leaves gradients to one operator each, and for reductions in fp32. What else there is, is Unsupported.
 #pragma once

@@ -62,13 +62,14 @@ class Driver {
   // ---- what is driven -----------------------------------------------------------------------------------------------
 
   void AddParameters() {
-    for (const StageTemplate* stage : shape_.stages) {
+    for (size_t i = 0; i < shape_.stages.size(); ++i) {
+      const StageTemplate* stage = shape_.stages[i];
       first_parameter_.push_back(static_cast<int>(role_.parameters.size()));
       auto add = [&](const std::vector<Parameter>& parameters) {
         role_.parameters.insert(role_.parameters.end(), parameters.begin(), parameters.end());
       };
       add(stage->head);
-      for (int64_t i = 0; i < shape_.layers; ++i) add(stage->layer);
+      for (int64_t layer = 0; layer < shape_.layers[i]; ++layer) add(stage->layer);
       add(stage->tail);
     }
   }
@@ -120,7 +121,7 @@ class Driver {
       const StagePass& pass = is_first ? stage.first_backward : stage.backward;
       const int base = first_parameter_[i], head = static_cast<int>(stage.head.size());
       const int of_layer = static_cast<int>(stage.layer.size());
-      const int layers = static_cast<int>(shape_.layers);
+      const int layers = static_cast<int>(shape_.layers[i]);
       const auto outside = [&](int local) {
         return base + (local < head ? local : local + layers * of_layer);
       };

@@ -66,7 +66,7 @@ struct RankStrategy {
 // A rank that holds stages, each so many layers of its template.
 struct RankShape {
   std::vector<const StageTemplate*> stages;  // in the model's order
-  int64_t layers = 0;
+  std::vector<int64_t> layers;               // of each
   bool has_first = false, has_last = false;  // of the pipeline's stages
 };
 

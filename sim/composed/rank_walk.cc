@@ -48,7 +48,7 @@ void RunCopiesAhead(RankStrategy& strategy) {
       int64_t host = 0;
       for (int32_t i = begin; i < end; ++i) host -= strategy.ops[i].host;
       std::vector<int64_t> op_ends(strategy.ops.size());
-      SharedDevice(strategy, begin, end, host, Lanes(), stretch.queue_ends, op_ends).Run();
+      SharedDevice(strategy, begin, end, host, 0, Lanes(), stretch.queue_ends, op_ends).Run();
       stretch.op_ends.assign(op_ends.begin() + begin, op_ends.begin() + end);
       strategy.copies.push_back(std::move(stretch));
     }
@@ -254,7 +254,7 @@ int32_t RankWalk::RunTail(int64_t sends_arrived, int64_t& arrival) {
       return tail_;
     }
     if (op.stream == kCopies) {
-      tail_ = RunCopies(tail_) - 1;
+      tail_ = RunCopies(tail_, sends_arrived) - 1;
       continue;
     }
     Issue(tail_, waits ? sends_arrived : 0);
@@ -270,16 +270,17 @@ void RankWalk::Met(int32_t op, int64_t start) {
 
 // From `begin`, which is on the queue for copies, to where ranks meet: returns that. From what is known, where the rank is in the state that
 // it is known for.
-int32_t RankWalk::RunCopies(int32_t begin) {
+int32_t RankWalk::RunCopies(int32_t begin, int64_t sends_arrived) {
   const int32_t end = EndOfStretch(*strategy_, begin);
   const int64_t base = ends_[kCompute], from = host_;
   for (int32_t i = begin; i < end; ++i) host_ += strategy_->ops[i].host;
   const auto known = std::find_if(strategy_->copies.begin(), strategy_->copies.end(),
                                   [&](const RankStrategy::Stretch& of) { return of.begin == begin; });
+  const bool waits = begin <= strategy_->sends_awaited && end > strategy_->sends_from && sends_arrived > base;
   const bool is_idle =
-      host_ <= base && *std::max_element(ends_.begin(), ends_.end()) <= base && IsQuiet(base);
+      !waits && host_ <= base && *std::max_element(ends_.begin(), ends_.end()) <= base && IsQuiet(base);
   if (known == strategy_->copies.end() || !is_idle) {
-    SharedDevice(*strategy_, begin, end, from, lanes_, ends_, strategy_ends_).Run();
+    SharedDevice(*strategy_, begin, end, from, sends_arrived, lanes_, ends_, strategy_ends_).Run();
     return end;
   }
   for (int32_t i = begin; i < end; ++i)

@@ -62,7 +62,7 @@ class RankWalk {
   int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
   int64_t KernelEnd(int64_t start, int64_t work);
   double SpeedAt(int64_t now, int64_t& change);
-  int32_t RunCopies(int32_t begin);
+  int32_t RunCopies(int32_t begin, int64_t sends_arrived);
 
   int64_t host_ = 0;
   std::array<int64_t, kLocalStreams> ends_{};

@@ -14,8 +14,8 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 }  // namespace
 
 SharedDevice::SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t end, int64_t host,
-                           const Lanes& lanes, std::array<int64_t, kLocalStreams>& queue_ends,
-                           std::vector<int64_t>& op_ends)
+                           int64_t sends_arrived, const Lanes& lanes,
+                           std::array<int64_t, kLocalStreams>& queue_ends, std::vector<int64_t>& op_ends)
     : strategy_(strategy),
       begin_(begin),
       lanes_(lanes),
@@ -24,7 +24,8 @@ SharedDevice::SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t 
       is_done_(static_cast<size_t>(end - begin)) {
   for (int32_t op = begin; op < end; ++op) {
     host += strategy.ops[op].host;
-    issued_.push_back(host);
+    const bool waits = op >= strategy.sends_from && op <= strategy.sends_awaited;
+    issued_.push_back(waits ? std::max(host, sends_arrived) : host);
     queues_[strategy.ops[op].stream].ops.push_back(op);
   }
 }

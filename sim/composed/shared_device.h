@@ -24,10 +24,12 @@ using Lanes = std::array<Lane, kLocalStreams>;
 // A stretch of operators that no other rank takes part in.
 class SharedDevice {
  public:
-  // Operators [begin, end) of the strategy; `host` when the host begins to issue them; what is in flight already; when each queue has
-  // done what came before, and each operator ended, which are both brought up to date. All outlive it.
-  SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t end, int64_t host, const Lanes& lanes,
-               std::array<int64_t, kLocalStreams>& queue_ends, std::vector<int64_t>& op_ends);
+  // Operators [begin, end) of the strategy; `host` when the host begins to issue them; when all that the rank has sent has arrived; what
+  // is in flight already; when each queue has done what came before, and each operator ended, which are both brought up to date. All
+  // outlive it.
+  SharedDevice(const RankStrategy& strategy, int32_t begin, int32_t end, int64_t host, int64_t sends_arrived,
+               const Lanes& lanes, std::array<int64_t, kLocalStreams>& queue_ends,
+               std::vector<int64_t>& op_ends);
   void Run();
 
  private:
@@ -53,7 +55,8 @@ class SharedDevice {
   std::array<int64_t, kLocalStreams>& queue_ends_;
   std::vector<int64_t>& op_ends_;
   std::array<Queue, kLocalStreams> queues_;
-  std::vector<int64_t> issued_;  // by operator
+  std::vector<int64_t>
+      issued_;  // by operator; of those that wait for what was sent: when that has arrived, too
   std::vector<bool> is_done_;
   int64_t now_ = 0;
 };

@@ -48,8 +48,13 @@ class FirstBackward {
       const bool begins = op < ops && part.ops[op].stream == kCompute;
       if (op < ops && part.ops[op].is_strategy) AddLate();
       if (op < ops && part.ops[op].has_gradients) BeginGroup();
+      if (begins) AddDelayed();
       for (; change < part.memory.size() && part.memory[change].op == op; ++change) {
         const MemoryChange& next = part.memory[change];
+        if (op == ops && !has_begun_ && next.bytes < 0) {
+          delayed_ += next.bytes;
+          continue;
+        }
         has_begun_ |= begins && (next.is_after || next.bytes > 0);
         Add(next.bytes);
       }
@@ -74,6 +79,12 @@ class FirstBackward {
     ++conversions_;
   }
 
+  // What the action's first computation frees, which is in a later part: after what the strategy allocates for it.
+  void AddDelayed() {
+    Add(delayed_);
+    delayed_ = 0;
+  }
+
   void Add(int64_t bytes) { (has_begun_ ? memory_.rest : memory_.lead).Add(bytes); }
 
   const RankStrategy& strategy_;
@@ -81,6 +92,7 @@ class FirstBackward {
   const RankStrategy::Group* around_ = nullptr;
   int32_t conversions_ = 0, lates_ = 0;
   bool has_begun_ = false;
+  int64_t delayed_ = 0;
   ActionMemory memory_;
 };
 

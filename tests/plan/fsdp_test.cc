@@ -168,7 +168,8 @@ TEST(Fsdp, ForwardsGathersComeBesideTheCopyingOutBeforeThem) {
   for (size_t i = 0; i < ops.size(); ++i) {
     const auto* collective = std::get_if<Collective>(&ops[i].kind);
     if (std::holds_alternative<UnpackShards>(ops[i].kind)) unpacked.push_back(static_cast<OpIndex>(i));
-    if (collective == nullptr || collective->kind != CollectiveKind::kAllGather || unpacked.size() < 2) continue;
+    if (collective == nullptr || collective->kind != CollectiveKind::kAllGather || unpacked.size() < 2)
+      continue;
     int not_awaited = 0;
     for (size_t j = unpacked.size(); j-- > 0; ++not_awaited)
       if (std::count(ops[i].dependencies.begin(), ops[i].dependencies.end(), unpacked[j]) > 0) break;

@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <fstream>
+#include <numeric>
 
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
@@ -162,6 +163,60 @@ TEST(ComposedStep, IsPredictInPipelines) {
     s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
     s.search->overlap = {true, false};
     ExpectSameInSpace(s);
+  }
+}
+
+TEST(ComposedStep, IsPredictWhereStagesHaveMoreLayersThanOthers) {
+  for (bool wide : {false, true}) {
+    for (const std::vector<int64_t>& balance :
+         {std::vector<int64_t>{3, 5}, {5, 1, 1, 1}, {1, 3, 3, 1}, {2, 1, 1, 1, 1, 1, 1}, {1, 2, 1, 4}}) {
+      for (DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kZero1}) {
+        Scenario s = Base(wide);
+        s.model.layers = 8;
+        s.model.tie_embeddings = kind == DataParallelKind::kDdp;
+        s.optimizer.clip_norm = 1;
+        const auto stages = static_cast<int64_t>(balance.size());
+        s.batch.accumulate = 8;
+        s.parallel.data = {.kind = kind, .size = 2};
+        s.parallel.pipeline = {.size = stages, .balance = balance};
+        if (stages == 4) s.parallel.pipeline = {2, "interleaved", 2, balance};
+        s.cluster.devices_per_node = 2 * s.parallel.pipeline.size;
+        ComposedSteps steps;
+        ExpectSame(steps, s, fmt::format("{} stages", stages));
+      }
+    }
+  }
+}
+
+// One rank's shards are copied, not gathered, and the first copy waits for the gradients that the rank has sent, which the last rank does last.
+TEST(ComposedStep, IsPredictWhereCopiesWaitForWhatWasSent) {
+  Scenario s = Base(false);
+  s.model.layers = 6;
+  s.model.hidden = 1024;
+  s.model.ffn = 2048;
+  s.model.seq_len = 16;
+  s.precision.reduce = s.precision.param;
+  s.optimizer.kind = OptimizerKind::kSgd;
+  s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 1};
+  s.parallel.pipeline = {.size = 3, .balance = {1, 1, 4}};
+  s.cluster.devices_per_node = 3;
+  ComposedSteps steps;
+  ExpectSame(steps, s, "sent last");
+}
+
+// The first stage, which is the fullest, gathers the gradient that comes in parts, and drops its part when the first gradient is allocated.
+TEST(ComposedStep, IsPredictWhereAPartOfAMessageLivesBesideTheFirstGradient) {
+  for (DataParallelKind kind : {DataParallelKind::kDdp, DataParallelKind::kZero1}) {
+    Scenario s = Base(false);
+    s.model.seq_len = 1024;
+    s.model.attention = AttentionKind::kEager;
+    s.model.bias = true;
+    s.framework = Framework::kMegatron;
+    s.parallel.data = {.kind = kind, .size = 2};
+    s.parallel.tensor.size = 2;
+    s.parallel.pipeline = {.size = 2, .schedule = "gpipe", .balance = {6, 2}};
+    ComposedSteps steps;
+    ExpectSame(steps, s, "in parts");
   }
 }
 
@@ -326,9 +381,11 @@ Scenario AnyScenario() {
                                    ? Any<std::string>({"1f1b", "gpipe", "none"})
                                    : Any<std::string>({"interleaved", "looped_bfs"});
   const int64_t stages = parallel.pipeline.size * parallel.pipeline.virtual_stages;
-  const int64_t layers = Any<int64_t>({1, 2, 3, 5});
-  model.layers = stages * layers;
-  if (stages > 1) parallel.pipeline.balance.assign(static_cast<size_t>(stages), layers);
+  std::vector<int64_t> layers(static_cast<size_t>(stages), Any<int64_t>({1, 2, 3, 5}));
+  if (Any({true, false}))
+    for (int64_t& of_stage : layers) of_stage = Any<int64_t>({1, 2, 3, 5});
+  model.layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
+  if (stages > 1) parallel.pipeline.balance = layers;
   DataParallelSpec& data = parallel.data;
   data.size = Any<int64_t>({1, 2, 3});
   data.kind = data.size == 1
