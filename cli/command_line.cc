@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "reports/version.h"
@@ -10,6 +12,15 @@
 
 namespace windtunnel {
 namespace {
+
+// "nan" is within every range.
+CLI::Validator IsFinite() {
+  const auto complaint = [](const std::string& text) {
+    return std::isfinite(std::strtod(text.c_str(), nullptr)) ? std::string()
+                                                             : text + " is not a finite number";
+  };
+  return CLI::Validator(complaint, "");
+}
 
 // What may be typed; the hidden "rank" beside them is not offered.
 const std::vector<std::string>& Commands() {
@@ -253,7 +264,8 @@ class Parser {
         .add_option("--rendezvous-timeout", options_.rendezvous_timeout_s,
                     "For all nodes, or ranks of another launcher's, to come (default 60)")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.1, 86'400.0));
+        ->check(CLI::Range(0.1, 86'400.0))
+        ->check(IsFinite());
   }
 
   // What a live run does beside its steps.
@@ -291,7 +303,8 @@ class Parser {
     run.add_option("--collective-timeout", options_.collective_timeout_s,
                    "Deadline of every collective (default 60)")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.1, 86'400.0));
+        ->check(CLI::Range(0.1, 86'400.0))
+        ->check(IsFinite());
     run.add_option("--flight-record", options_.flight_record,
                    "Where the last operators of all ranks are written when one fails")
         ->type_name("FILE");

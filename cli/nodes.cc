@@ -26,10 +26,6 @@ Result<std::string> ScenarioText(const Options& options) {
 
 }  // namespace
 
-bool NamesNodes(const Options& options) {
-  return options.nnodes || options.node_rank || !options.master_addr.empty();
-}
-
 bool IsOfThisMachine(const Options& options, const Plan& plan) {
   return plan.scenario.cluster.nodes == 1 || NamesNodes(options);
 }

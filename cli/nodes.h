@@ -10,9 +10,6 @@
 
 namespace windtunnel {
 
-// Whether the options say which node of a job this is.
-bool NamesNodes(const Options& options);
-
 // Whether the plan's ranks are on this machine as far as the options say; if not, nothing can be run here alone.
 bool IsOfThisMachine(const Options& options, const Plan& plan);
 

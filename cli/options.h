@@ -68,4 +68,9 @@ struct Options {
   bool quiet = false, verbose = false, progress = true;
 };
 
+// Whether the options say which node of a job this is.
+inline bool NamesNodes(const Options& options) {
+  return options.nnodes || options.node_rank || !options.master_addr.empty();
+}
+
 }  // namespace windtunnel

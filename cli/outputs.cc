@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +32,8 @@ std::vector<NamedPath> OutputsOf(const Options& options) {
 std::vector<NamedPath> InputsOf(const Options& options) {
   std::vector<NamedPath> inputs = {{"--profile", options.profile},
                                    {"--framework-profile", options.framework_profile},
-                                   {"--import", options.import_weights}};
+                                   {"--import", options.import_weights},
+                                   {"--resume-from", options.resume_from}};
   for (const std::string& file : options.files) inputs.push_back({"the command", file});
   return inputs;
 }
@@ -44,6 +46,28 @@ bool IsOneFile(const std::string& a, const std::string& b) {
 
 tl::unexpected<Error> CannotWrite(const NamedPath& output, int error) {
   return InvalidInput("{}: {}: cannot be written ({})", output.option, output.path, std::strerror(error));
+}
+
+std::vector<NamedPath> FilesOf(const Scenario& scenario) {
+  std::vector<NamedPath> files = {{"model.config", scenario.model_config.path},
+                                  {"framework", scenario.framework_file}};
+  if (scenario.data != "synthetic") files.push_back({"data", scenario.data});
+  const auto add_schedule = [&](const std::string& schedule) {
+    if (schedule.ends_with(".csv")) files.push_back({"schedule", schedule});
+  };
+  add_schedule(scenario.parallel.pipeline.schedule);
+  if (scenario.search)
+    std::for_each(scenario.search->schedule.begin(), scenario.search->schedule.end(), add_schedule);
+  return files;
+}
+
+Status CheckApart(const NamedPath& output, const std::vector<NamedPath>& inputs) {
+  for (const NamedPath& input : inputs) {
+    if (!input.path.empty() && IsOneFile(output.path, input.path))
+      return InvalidInput("{} is {}, which {} reads, expected another file", output.option, output.path,
+                          input.option);
+  }
+  return Ok();
 }
 
 // Pipes and devices are not touched: whoever reads them would see an end.
@@ -73,13 +97,15 @@ Status CheckOutputFiles(const Options& options) {
         return InvalidInput("{} and {} are both {}, expected different files", outputs[j].option,
                             outputs[i].option, outputs[i].path);
     }
-    for (const NamedPath& input : inputs) {
-      if (!input.path.empty() && IsOneFile(outputs[i].path, input.path))
-        return InvalidInput("{} is {}, which {} reads, expected another file", outputs[i].option,
-                            outputs[i].path, input.option);
-    }
+    WT_RETURN_IF_ERROR(CheckApart(outputs[i], inputs));
     WT_RETURN_IF_ERROR(CheckWritable(outputs[i]));
   }
+  return Ok();
+}
+
+Status CheckOutputsAgainst(const Scenario& scenario, const Options& options) {
+  const std::vector<NamedPath> files = FilesOf(scenario);
+  for (const NamedPath& output : OutputsOf(options)) WT_RETURN_IF_ERROR(CheckApart(output, files));
   return Ok();
 }
 

@@ -5,12 +5,16 @@
 
 #include "base/result.h"
 #include "cli/options.h"
+#include "scenarios/scenario.h"
 
 namespace windtunnel {
 
 // Errors: InvalidInput, naming the options, where two of them are one file, or one is a file that is read; where one could not be
 // written. Files that are not there yet are made and removed again; what is written anew is left as it is.
 Status CheckOutputFiles(const Options& options);
+
+// Errors: InvalidInput, where an output is a file that the scenario names (data, model.config, a schedule, a framework profile).
+Status CheckOutputsAgainst(const Scenario& scenario, const Options& options);
 
 // Makes the directory at `path`; nothing where that is empty. Errors: InvalidInput, naming the option, where it cannot be made or written
 // in.

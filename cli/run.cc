@@ -17,19 +17,18 @@
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "runtime/data.h"
 #include "runtime/live.h"
+#include "scenarios/characters.h"
 
 namespace windtunnel {
 namespace {
 
 // Of a job that something else launched, in which the first rank speaks for all.
-bool IsSilentRank(const Options& options) {
-  return !NamesNodes(options) && IsRankOfJob() && !IsFirstRankOfJob();
-}
+bool IsSilentRank(const Options& options) { return JoinsJob(options) && !IsFirstRankOfJob(); }
 
 // torchrun launches a job again with the same command line.
-bool IsRestart() {
+bool IsRestart(const Options& options) {
   const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return IsRankOfJob() && count && std::atoi(count) > 0;
+  return JoinsJob(options) && count && std::atoi(count) > 0;
 }
 
 // Where the weights to export come from, where no checkpoints are asked for: a checkpoint that goes away again.
@@ -39,13 +38,24 @@ std::string Absolute(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
 }
 
-Status CheckNothingIsOverwritten(const CheckpointDirectory& directory) {
-  const auto latest = directory.Latest();
-  if (!latest) return Ok();
-  return InvalidInput(
-      "--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on from them, or "
-      "an empty directory",
-      directory.path(), std::filesystem::path(*latest).filename().string());
+bool IsSame(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return !a.empty() && !b.empty() && std::filesystem::equivalent(a, b, error) && !error;
+}
+
+Error WouldOverwrite(const CheckpointDirectory& directory, const std::string& latest) {
+  return {
+      ErrorKind::kInvalidInput,
+      fmt::format("--checkpoint-dir: {} has checkpoints of a run already ({}), expected --resume to go on "
+                  "from them, or an empty directory",
+                  directory.path(), std::filesystem::path(latest).filename().string())};
+}
+
+// Job files and checkpoints are JSON, which has no other text.
+Status CheckIsText(const char* option, const std::string& path) {
+  if (Utf8Prefix(path) == path.size()) return Ok();
+  return InvalidInput("{}: the path {} is not UTF-8", option,
+                      Printable(path.substr(0, Utf8Prefix(path))) + "…");
 }
 
 // The error with the option whose value it is about.
@@ -68,7 +78,19 @@ Status CheckInputs(const Options& options, const Plan& plan) {
   return weights ? Ok() : OfOption("--import", weights.error());
 }
 
-Status CheckOutputDirectories(const Options& options) {
+Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
+  const std::pair<const char*, const std::string&> paths[] = {{"--checkpoint-dir", options.checkpoint_dir},
+                                                              {"--export", options.export_weights},
+                                                              {"--tensorboard", options.tensorboard},
+                                                              {"--resume-from", options.resume_from},
+                                                              {"--import", options.import_weights}};
+  for (const auto& [option, path] : paths) WT_RETURN_IF_ERROR(CheckIsText(option, Absolute(path)));
+  if (!options.export_weights.empty()) {
+    if (const Status named = CheckHuggingFaceNames(model); !named) return OfOption("--export", named.error());
+    if (IsSame(options.export_weights, options.import_weights))
+      return InvalidInput("--export and --import are both {}, expected different directories",
+                          options.export_weights);
+  }
   WT_RETURN_IF_ERROR(CheckOutputDirectory("--checkpoint-dir", options.checkpoint_dir));
   if (options.node_rank.value_or(0) > 0) return Ok();  // the first node writes the others
   WT_RETURN_IF_ERROR(CheckOutputDirectory("--export", options.export_weights));
@@ -91,13 +113,14 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
   }
   run.checkpoints = Absolute(options.checkpoint_dir);
   const CheckpointDirectory directory(run.checkpoints);
-  const bool resumes = options.resume || (IsRestart() && run.resume_from.empty());
-  if (!resumes) {
-    if (!IsRestart()) WT_RETURN_IF_ERROR(CheckNothingIsOverwritten(directory));
+  const auto latest = directory.Latest();
+  if (!options.resume && !IsRestart(options)) {
+    if (latest && !IsSame(run.resume_from, *latest) && !IsSame(run.resume_from, directory.path()))
+      return tl::unexpected(WouldOverwrite(directory, *latest));
     return run;
   }
-  if (const auto latest = directory.Latest()) run.resume_from = *latest;
-  else if (!silent)
+  if (latest) run.resume_from = *latest;
+  else if (!silent && run.resume_from.empty())
     Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
   return run;
 }
@@ -116,13 +139,30 @@ Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bo
   return live;
 }
 
-Status Export(const Options& options, const RunOptions& run) {
+// Removes the checkpoint that is there for --export alone, but while `keep` is set.
+struct ExportCleaner {
+  const Options& options;
+  const RunOptions& run;
+  bool keep = false;
+  ~ExportCleaner() {
+    std::error_code ignored;
+    const bool is_for_export = !options.export_weights.empty() && options.checkpoint_dir.empty();
+    if (is_for_export && !keep) std::filesystem::remove_all(run.checkpoints, ignored);
+  }
+};
+
+// Of a run that had no step left: of what it would have gone on from.
+Status Export(const Options& options, const RunOptions& run, ExportCleaner& cleaner) {
   if (options.export_weights.empty()) return Ok();
-  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(run.checkpoints));
+  const bool has_saved = CheckpointDirectory(run.checkpoints).Latest().has_value();
+  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                      Checkpoint::Open(has_saved ? run.checkpoints : run.resume_from));
   const Status exported = ExportHuggingFace(checkpoint, options.export_weights);
-  std::error_code ignored;
-  if (options.checkpoint_dir.empty()) std::filesystem::remove_all(run.checkpoints, ignored);
-  return exported;
+  if (exported) return Ok();
+  cleaner.keep = has_saved;
+  return tl::unexpected(
+      Error{exported.error().kind, fmt::format("{}; `windtunnel checkpoint export {}` has the weights",
+                                               exported.error().message, checkpoint.path())});
 }
 
 // Of a run that had all its steps before, and may have evaluated.
@@ -146,14 +186,16 @@ Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
 Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
-  const bool joins = !NamesNodes(options) && IsRankOfJob();
+  const bool joins = JoinsJob(options);
   const bool silent = IsSilentRank(options);
   WT_RETURN_IF_ERROR(CheckInputs(options, plan));
-  if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options));
+  if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options, plan.scenario.model));
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
+  ExportCleaner cleaner{options, live.run, silent || options.node_rank.value_or(0) > 0};
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
-                        DensePeak(plan, MachineProfile(KindOfDevice(plan.scenario.cluster.device)))};
+                        DensePeak(plan, MachineProfile(KindOfDevice(plan.scenario.cluster.device))),
+                        IsRestart(options)};
   std::unique_ptr<NodeGroup> nodes;
   if (!joins) {
     WT_ASSIGN_OR_RETURN(nodes, MeetNodes(options, plan));
@@ -168,7 +210,7 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(Measurement measurement, joins ? JoinLive(plan, live) : RunLive(plan, live));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   if (silent) return 0;
-  WT_RETURN_IF_ERROR(Export(options, live.run));
+  WT_RETURN_IF_ERROR(Export(options, live.run, cleaner));
   std::vector<Outcome> outcomes(1);
   outcomes[0].plan = std::move(plan);
   outcomes[0].profile = MachineProfile(KindOfDevice(outcomes[0].plan.scenario.cluster.device));

@@ -1,5 +1,6 @@
 #include <cctype>
 #include <cstdio>
+#include <exception>
 #include <new>
 #include <string_view>
 
@@ -8,6 +9,7 @@
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "runtime/live.h"
+#include "scenarios/characters.h"
 
 namespace windtunnel {
 namespace {
@@ -75,7 +77,9 @@ int RunCommandLine(int argc, char** argv) {
   auto run = [&]() -> Result<int> {
     WT_RETURN_IF_ERROR(EnterUserDirectory());
     WT_ASSIGN_OR_RETURN(Options options, ParseCommandLine({argv + std::min(argc, 1), argv + argc}));
-    const Result<int> status = RunCommand(options);
+    Result<int> status = RunCommand(options);
+    if (status && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+      status = Failed("cannot write to standard output");
     if (status || !TakesScenario(options.command) || options.files.size() != 1) return status;
     return tl::unexpected(Placed(options, options.files.front(), status.error()));
   };
@@ -84,6 +88,8 @@ int RunCommandLine(int argc, char** argv) {
       return run();
     } catch (const std::bad_alloc&) {
       return Failed("this machine's memory is exhausted");
+    } catch (const std::exception& error) {  // no threads left, standard output that takes nothing, …
+      return Failed("{}", Printable(error.what()));
     }
   }();
   if (status) return *status;

@@ -370,8 +370,15 @@ class Selection {
 
   FoundConfiguration Found(const Choice& choice) const {
     const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-    FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, ""};
-    for (Override& made : OverridesThatMake(found.scenario, scenario_)) {
+    FoundConfiguration found{choice, configuration,    ScenarioOf(scenario_, configuration),
+                             given_, options_.profile, options_.framework_profile,
+                             ""};
+    auto made_of = OverridesThatMake(found.scenario, scenario_);
+    if (!made_of) {
+      Note(options_, fmt::format("no overrides say what was found: {}", made_of.error().message));
+      made_of.emplace();
+    }
+    for (Override& made : *made_of) {
       std::erase_if(found.overrides, [&](const Override& given) { return given.key == made.key; });
       found.overrides.push_back(std::move(made));
     }
@@ -439,7 +446,7 @@ std::string MainReason(const SearchReport& report) {
 }
 
 // What a state file is of: the scenario and its ranges, what the loader made of them, the costs, and the files behind both.
-Result<std::string> StateKey(const SearchReport& report, const Scenario& scenario, const Profile& profile) {
+std::string StateKey(const SearchReport& report, const Scenario& scenario, const Profile& profile) {
   const DerivedKeys& derived = scenario.derived;
   std::string behind;
   for (bool is_derived : {derived.kind, derived.sync, derived.reshard_after_forward, derived.shard_size,
@@ -450,8 +457,8 @@ Result<std::string> StateKey(const SearchReport& report, const Scenario& scenari
   files.push_back(scenario.parallel.pipeline.schedule);
   std::erase_if(files, [](const std::string& schedule) { return !schedule.ends_with(".csv"); });
   for (const std::string& file : files) {
-    WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, "a file that the scenario names"));
-    behind += " " + Sha256Hex(text);
+    const auto text = ReadFile(file, "a schedule");
+    behind += " " + (text ? Sha256Hex(*text) : "missing");
   }
   return fmt::format("{} {} {} {}", report.scenario_digest, report.profile_digest, kVersion,
                      Sha256Hex(behind));
@@ -493,7 +500,7 @@ Result<int> SearchCommand(const Options& options) {
   report.profile = costs.profile.name;
   report.profile_digest = ProfileDigest(costs.profile);
 
-  WT_ASSIGN_OR_RETURN(const std::string key, StateKey(report, scenario, costs.profile));
+  const std::string key = options.state.empty() ? "" : StateKey(report, scenario, costs.profile);
   WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options, key));
   InterruptGuard guard;
   SearchRun run(options, scenario, space, costs.profile);

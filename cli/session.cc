@@ -21,8 +21,13 @@
 namespace windtunnel {
 namespace {
 
+// Of the outputs, one that goes to standard output.
+bool PrintsAnOutput(const Options& options) {
+  return options.json == "-" || options.html == "-" || options.trace == "-" || options.svg == "-";
+}
+
 Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes) {
-  if (options.json == "-" || options.html == "-") return Ok();
+  if (PrintsAnOutput(options)) return Ok();
   Ink ink = StandardInk();
   if (!options.quiet)
     for (size_t i = 0; i < outcomes.size(); ++i)
@@ -38,6 +43,10 @@ Status PrintTables(const Options& options, const std::vector<Outcome>& outcomes)
 
 }  // namespace
 
+bool JoinsJob(const Options& options) {
+  return options.command == Command::kRun && !NamesNodes(options) && IsRankOfJob();
+}
+
 Result<std::vector<Override>> OverridesOf(const Options& options) {
   std::vector<Override> overrides;
   for (const std::string& set : options.sets) {
@@ -51,12 +60,15 @@ Result<std::vector<Override>> OverridesOf(const Options& options) {
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file) {
   WT_ASSIGN_OR_RETURN(const std::vector<Override> overrides, OverridesOf(options));
   // With the costs of another device, a scenario of this machine is one of that device.
-  return LoadScenario(file, overrides, EmbeddedProfile(options.profile) ? options.profile : "");
+  WT_ASSIGN_OR_RETURN(Scenario scenario,
+                      LoadScenario(file, overrides, EmbeddedProfile(options.profile) ? options.profile : ""));
+  WT_RETURN_IF_ERROR(CheckOutputsAgainst(scenario, options));
+  return scenario;
 }
 
 Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
   // Ranks that others start must agree without having the same costs at hand.
-  if (scenario.parallel.pipeline.size > 1 && !IsRankOfJob()) {
+  if (scenario.parallel.pipeline.size > 1 && !JoinsJob(options)) {
     if (const auto costs = FindCosts(options, OutlineOf(scenario)))
       scenario = WithBalance(std::move(scenario), *costs);
   }
@@ -86,7 +98,7 @@ Status CheckReports(const Options& options) {
   if (to_stdout > 1)
     return InvalidInput("only one of --json, --html, --trace and --svg can go to standard output");
   // Of a job on several nodes, or that something else launched, the first one writes them.
-  const bool is_first = options.node_rank.value_or(0) == 0 && (!IsRankOfJob() || IsFirstRankOfJob());
+  const bool is_first = options.node_rank.value_or(0) == 0 && (!JoinsJob(options) || IsFirstRankOfJob());
   return is_first ? CheckOutputFiles(options) : Ok();
 }
 

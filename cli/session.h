@@ -18,6 +18,9 @@
 
 namespace windtunnel {
 
+// Whether this process is a rank of a job that something else launched: only `run` joins one, whatever the environment of others says.
+bool JoinsJob(const Options& options);
+
 // --set and --seed.
 Result<std::vector<Override>> OverridesOf(const Options& options);
 // The scenario of `file` with --set and --seed applied; and compiled.

@@ -5,6 +5,14 @@
 
 namespace windtunnel {
 
+namespace {
+
+// Of a rank, stages that torch.distributed.pipelining keeps the parameters of: the next ones to be used (max_active_stages of
+// _add_unshard_reshard).
+constexpr int kActiveStages = 3;
+
+}  // namespace
+
 Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     : role_(context.role),
       spec_(context.scenario.parallel.data),
@@ -21,7 +29,12 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
   reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
   const bool is_in_pipeline = context.scenario.parallel.pipeline.size > 1;
-  reshards_without_sync_ = spec_.version == 2 ? !is_in_pipeline : reshards_after_forward_;
+  const auto stages = std::count_if(context.modules.begin(), context.modules.end(),
+                                    [](const Module& module) { return module.is_root(); });
+  const bool keeps_stages = is_in_pipeline && stages <= kActiveStages;
+  reshards_without_sync_ = spec_.version == 2 && !is_in_pipeline
+                               ? true
+                               : reshards_after_forward_ && !(spec_.version == 2 && keeps_stages);
   splits_backward_ = context.splits_backward;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);

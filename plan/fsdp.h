@@ -143,7 +143,8 @@ class Fsdp : public DataParallel {
   NormRanks norm_ranks_;
   StreamId copies_, host_;
   // Under no_sync version 1 keeps after backward, too, what it has kept after forward. Version 2 reshards (post_backward of
-  // _fsdp_param_group.py), but in pipelines, whose stages tell it not to before the last backward (set_reshard_after_backward).
+  // _fsdp_param_group.py), but in pipelines, whose stages tell it not to (set_reshard_after_backward); where a rank has more stages than PyTorch's schedules
+  // keep, it reshards as version 1.
   bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module

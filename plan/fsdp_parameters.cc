@@ -103,9 +103,9 @@ void Fsdp::BeforeForward(ModuleId module) {
   const int unit = UnitOf(module);
   if (unit == kNoUnit) return;
   Gather(units_[unit]);
+  FinishGather(units_[unit]);
   const size_t ahead = in_backward_ ? 0 : static_cast<size_t>(spec_.forward_prefetch);
   for (size_t next = unit + 1; next <= unit + ahead && next < units_.size(); ++next) Gather(units_[next]);
-  FinishGather(units_[unit]);
 }
 
 // The root stays: backward begins with it.

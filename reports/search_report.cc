@@ -91,9 +91,11 @@ std::string ShellWord(const std::string& text) {
   return quoted + "'";
 }
 
-// " --set parallel.data.size=2 …"
+// " --profile a100-sxm-80g --set parallel.data.size=2 …"
 std::string OverridesOf(const FoundConfiguration& found) {
   std::string text;
+  if (!found.profile.empty()) text += " --profile " + ShellWord(found.profile);
+  if (!found.framework_profile.empty()) text += " --framework-profile " + ShellWord(found.framework_profile);
   for (const Override& override : found.overrides)
     text += " --set " + ShellWord(override.key + "=" + override.value);
   return text;

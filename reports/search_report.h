@@ -20,9 +20,10 @@ namespace windtunnel {
 struct FoundConfiguration {
   Choice choice;
   Configuration configuration;
-  Scenario scenario;                // with the configuration in it
-  std::vector<Override> overrides;  // with which the loader makes it of the scenario's file
-  std::string predicted;            // the result's `predicted` block, or what is known of it, as JSON text
+  Scenario scenario;                       // with the configuration in it
+  std::vector<Override> overrides;         // with which the loader makes it of the scenario's file
+  std::string profile, framework_profile;  // the command line's; empty: none
+  std::string predicted;  // the result's `predicted` block, or what is known of it, as JSON text
 };
 
 struct SearchReport {

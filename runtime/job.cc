@@ -124,7 +124,8 @@ Json ToJson(const RunOptions& run) {
                {{"every", run.reporting.every},
                 {"lines", run.reporting.lines},
                 {"tensorboard", run.reporting.tensorboard},
-                {"peak", run.reporting.peak.flops_per_second()}}}};
+                {"peak", run.reporting.peak.flops_per_second()},
+                {"is_restart", run.reporting.is_restart}}}};
 }
 
 RunOptions ToRunOptions(const Json& json) {
@@ -139,6 +140,7 @@ RunOptions ToRunOptions(const Json& json) {
   run.reporting.every = WholeNumber<int64_t>(reporting.at("every"));
   run.reporting.lines = reporting.at("lines").get<bool>();
   run.reporting.tensorboard = reporting.at("tensorboard").get<std::string>();
+  run.reporting.is_restart = reporting.at("is_restart").get<bool>();
   run.reporting.peak = FlopRate::FromFlopsPerSecond(reporting.at("peak").get<double>());
   return run;
 }

@@ -346,7 +346,7 @@ Status FollowJob(Job job, NodeGroup& nodes, Followed& followed) {
     followed.interrupted = true;
   };
   const Status launched = LaunchRanks(launch);
-  if (launched || job.mode != Job::Mode::kRun) return launched;
+  if (launched || followed.input_wrong || job.mode != Job::Mode::kRun) return launched;
   std::vector<int> ranks(static_cast<size_t>(plan.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   std::string suffix = fmt::format("-node-{}", nodes.node());
@@ -372,6 +372,7 @@ Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
       return tl::unexpected(results.error());
     restarts.push_back(results.error().message);
     if (const auto latest = NewestCheckpoint(options.run)) attempt.run.resume_from = *latest;
+    attempt.run.reporting.is_restart = true;
     if (options.note) {
       options.note(fmt::format("{}; restart {} of {}, from {}", results.error().message, restarts.size(),
                                options.max_restarts,
@@ -392,7 +393,7 @@ Status FollowNode(NodeGroup& nodes) {
     const std::string own = last.error().message;
     if (followed.interrupted) return last;
     nodes.Fail(own, followed.input_wrong);
-    last = Failed("{}", nodes.Failure(own));
+    last = followed.input_wrong ? Status(InvalidInput("{}", own)) : Status(Failed("{}", nodes.Failure(own)));
   }
 }
 

@@ -154,7 +154,7 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
   WT_ASSIGN_OR_RETURN(const int node, reader.Number("SLURM_NODEID", 0, INT_MAX, "a node's number", 0));
   const char* tasks = reader.FirstOf("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   WT_ASSIGN_OR_RETURN(RankEnvironment result,
-                      reader.Ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+                      reader.Ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", /*local_size=*/""},
                                    {TasksOfNode(reader.Text(tasks), node), tasks}));
   // An allocation may have several steps at once, each a job of ours.
   const std::string job = reader.Text("SLURM_JOB_ID"), step = reader.Text("SLURM_STEP_ID");

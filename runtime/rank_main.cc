@@ -4,6 +4,8 @@
 
 #include "runtime/rank_main.h"
 
+#include <signal.h>
+
 #include "runtime/calibration.h"
 #include "runtime/core_use.h"
 #include "runtime/launcher.h"
@@ -138,7 +140,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
   const CoreUseMeter cores;
   WT_RETURN_IF_ERROR(session.Initialize());
-  RunCheckpoints checkpoints(session, options, steps);
+  RunCheckpoints checkpoints(session, store, options, steps);
   RankRun run;
   WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   const int64_t most = KeptTimelines(session.plan());
@@ -181,6 +183,9 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
 }
 
 int RunRank(const std::string& job_file) {
+  signal(
+      SIGTTOU,
+      SIG_IGN);  // a rank is in a group of its own, and says what it does whether or not the terminal has `stty tostop`
   auto run = [&]() -> Status {
     WT_ASSIGN_OR_RETURN(Job job, ReadJob(job_file));
     WT_ASSIGN_OR_RETURN(auto environment, ReadRankEnvironment());

@@ -79,6 +79,19 @@ Status RunCheckpoints::Import() {
   return session_.GoOn(0, 0, [&] { return Load(*weights, session_, /*with_optimizer=*/false); });
 }
 
+// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here. Whoever dies
+// meanwhile is the launcher's affair.
+Status RunCheckpoints::Meet() {
+  constexpr std::chrono::milliseconds kPatience = std::chrono::hours(2);
+  const int64_t ranks = session_.plan().world_size;
+  if (ranks == 1) return Ok();
+  const std::string key = fmt::format("save/{}/{}", session_.steps_done(), meetings_++);
+  WT_ASSIGN_OR_RETURN(const int64_t here, store_.Add(key, 1));
+  if (here == ranks) return store_.Set(key + "/all", "");
+  const auto all = store_.Get(key + "/all", kPatience);
+  return all ? Ok() : Status(tl::unexpected(all.error()));
+}
+
 Status RunCheckpoints::AfterStep() {
   const int64_t step = session_.steps_done();
   const bool is_due = options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
@@ -94,7 +107,7 @@ Status RunCheckpoints::AfterStep() {
                ResolvedYaml(plan.scenario),
                LossScaleOf(session_.executor())};
   save.keep = options_.keep;
-  save.barrier = [&] { return session_.Barrier(); };
+  save.barrier = [&] { return Meet(); };
   save.values = [&](const Slice& slice) -> Result<std::vector<float>> {
     const std::span<const float> values = session_.executor().Values(slice);
     return std::vector<float>(values.begin(), values.end());

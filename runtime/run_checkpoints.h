@@ -1,6 +1,6 @@
 // The checkpoints of one rank's run, and what it begins with. All ranks call the same functions at the same steps.
 //
-//   RunCheckpoints checkpoints(session, options, /*steps=*/100);
+//   RunCheckpoints checkpoints(session, store, options, /*steps=*/100);
 //   WT_ASSIGN_OR_RETURN(const int64_t first, checkpoints.Begin());  // after Initialize
 //   for (int64_t step = first; step < 100; ++step) {
 //     WT_RETURN_IF_ERROR(session.Step());
@@ -15,14 +15,15 @@
 #include "runtime/job.h"
 #include "runtime/rank_session.h"
 #include "runtime/run_options.h"
+#include "runtime/store.h"
 
 namespace windtunnel {
 
 class RunCheckpoints {
  public:
-  // `steps` of the whole run. The session outlives it.
-  RunCheckpoints(RankSession& session, RunOptions options, int64_t steps)
-      : session_(session), options_(std::move(options)), steps_(steps) {}
+  // `steps` of the whole run. Session and store outlive it.
+  RunCheckpoints(RankSession& session, Store& store, RunOptions options, int64_t steps)
+      : session_(session), store_(store), options_(std::move(options)), steps_(steps) {}
 
   // Loads what the run goes on from, or its first values; its first step. Errors: InvalidInput (a checkpoint that is damaged, of another
   // model, optimizer or seed, or of more steps than the run has), those of the restore program.
@@ -36,9 +37,12 @@ class RunCheckpoints {
 
  private:
   Status Resume();
+  Status Meet();
   Status Import();
 
   RankSession& session_;
+  Store& store_;
+  int64_t meetings_ = 0;
   const RunOptions options_;
   int64_t steps_;
   std::vector<RankRun::Save> saves_;

@@ -1,11 +1,14 @@
 #include "runtime/socket.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,14 +47,6 @@ Result<AddressList> Resolve(const std::string& host, int port, int flags) {
   return AddressList(list, &freeaddrinfo);
 }
 
-int PortOf(int fd) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
-  return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
 FileDescriptor OpenSocket(const addrinfo& address) {
   FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   int on = 1;
@@ -60,6 +55,52 @@ FileDescriptor OpenSocket(const addrinfo& address) {
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
   return socket;
+}
+
+bool IsLoopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
+  return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+}
+
+// Where to listen for those who call this machine `host`.
+Result<AddressList> OwnAddresses(const std::string& host, int port) {
+  auto numeric = Resolve(host, port, AI_PASSIVE | AI_NUMERICHOST);
+  if (numeric && IsLoopback((*numeric)->ai_addr)) return numeric;
+  auto all = Resolve("::", port, AI_PASSIVE | AI_NUMERICHOST);
+  if (all && OpenSocket(**all).valid()) return all;
+  return Resolve("0.0.0.0", port, AI_PASSIVE | AI_NUMERICHOST);
+}
+
+std::string TextOf(const sockaddr* address) {
+  const socklen_t length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+// Of the interface `name`, or of the first that is up and no loopback where that is empty; an IPv4 address before others. Empty: none.
+std::string AddressOfInterface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+      const bool is_it =
+          name.empty() ? (one->ifa_flags & IFF_UP) != 0 && !IsLoopback(one->ifa_addr) : name == one->ifa_name;
+      if (is_it) return TextOf(one->ifa_addr);
+    }
+  }
+  return "";
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+  return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 bool WaitFor(int fd, short events, SocketClock::time_point deadline) {
@@ -85,9 +126,12 @@ int TryConnect(int fd, const addrinfo& address, SocketClock::time_point deadline
 }  // namespace
 
 Result<Listener> ListenOn(const std::string& host, int port) {
-  WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port, AI_PASSIVE));
+  WT_ASSIGN_OR_RETURN(AddressList addresses, OwnAddresses(host, port));
   FileDescriptor socket = OpenSocket(*addresses);
   if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
+  const int off = 0;
+  if (addresses->ai_family == AF_INET6)  // IPv4's, too
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
     if (errno == EADDRINUSE)
       return Failed(
@@ -109,10 +153,15 @@ Result<Listener> ListenOn(const std::string& host, int port) {
 }
 
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline) {
-  WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port, 0));
   for (;;) {
+    auto addresses = Resolve(host, port, 0);
+    if (!addresses) {  // a name may appear later than the process
+      if (SocketClock::now() >= deadline) return tl::unexpected(addresses.error());
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      continue;
+    }
     int error = 0;
-    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    for (const addrinfo* address = addresses->get(); address != nullptr; address = address->ai_next) {
       FileDescriptor socket = OpenSocket(*address);
       if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
       error = TryConnect(socket.get(), *address, deadline);
@@ -136,18 +185,27 @@ void NoticeSilence(int fd) {
 }
 
 Result<std::string> LocalAddressTowards(const std::string& host) {
+  if (const char* name = getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != '\0') {
+    const std::string first = std::string(name).substr(0, std::string(name).find(','));
+    const std::string address = AddressOfInterface(first);
+    if (!address.empty()) return address;
+    return Failed("GLOO_SOCKET_IFNAME is '{}', expected an interface of this machine that has an address",
+                  name);
+  }
   WT_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, /*port=*/9, 0));  // any port will do
   FileDescriptor socket(::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own = {};
   socklen_t length = sizeof own;
-  char text[NI_MAXHOST];
-  const bool known =
-      socket.valid() && connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) == 0 &&
-      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) ==
-          0;
+  const bool known = socket.valid() &&
+                     connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) == 0 &&
+                     getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0;
   if (!known) return Failed("no way leads to the host '{}': {}", host, strerror(errno));
-  return std::string(text);
+  const auto* address = reinterpret_cast<const sockaddr*>(&own);
+  const bool names_itself = host != "localhost" && !Resolve(host, 9, AI_NUMERICHOST);
+  if (IsLoopback(address) && names_itself) {
+    if (std::string other = AddressOfInterface(""); !other.empty()) return other;
+  }
+  return TextOf(address);
 }
 
 Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,

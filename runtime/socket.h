@@ -42,17 +42,19 @@ struct Listener {
   FileDescriptor socket;  // non-blocking
   int port = 0;
 };
-// Port 0 takes a free one. Failed when the port is taken or the host has no address here: the message names
-// both.
+// Port 0 takes a free one. `host` is how others call this machine, which may be by an address that it does not know of (a service's, a
+// translated one), so it listens on all of its own; on 127.0.0.1 alone where that is the host. Failed when the port is taken: the message
+// names both.
 Result<Listener> ListenOn(const std::string& host, int port);
 
-// Tries again until `deadline` while nobody listens. The socket is non-blocking, without Nagle's delay.
+// Tries again until `deadline` while nobody listens, or the host has no address yet. The socket is non-blocking, without Nagle's delay.
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline);
 
 // From now on a peer whose host does not answer for half a minute counts as gone: the connection breaks.
 void NoticeSilence(int fd);
 
-// This machine's address on the way to `host`. Nothing is sent.
+// This machine's address for others: on the way to `host`, or of the interface in GLOO_SOCKET_IFNAME. Where `host` is a name of this machine's
+// for itself (Debian's 127.0.1.1), that of its first other interface. Nothing is sent. Failed: there is none.
 Result<std::string> LocalAddressTowards(const std::string& host);
 
 // All of the bytes or an error; `what` names the peer in the message.

@@ -50,7 +50,8 @@ Status StepReporter::Write(const std::vector<StepOfRank>& ranks) {
   // Whoever reads standard error may have gone: training goes on.
   if (reporting_.lines) (void)std::fprintf(stderr, "%s\n", StepLine(summary).c_str());
   if (!events_) return Ok();
-  if (reports_ == 1 && summary.step > 1) WT_RETURN_IF_ERROR(events_->WriteRestart(summary.step));
+  const bool goes_on = summary.step > 1 || reporting_.is_restart;
+  if (reports_ == 1 && goes_on) WT_RETURN_IF_ERROR(events_->WriteRestart(summary.step));
   return events_->Write(summary.step, StepScalars(summary));
 }
 

@@ -13,6 +13,7 @@ struct StepReporting {
   bool lines = false;            // on standard error
   std::string tensorboard = {};  // a directory for event files; empty: none
   FlopRate peak = {};            // a device's dense peak, for MFU; 0: not known
+  bool is_restart = false;  // of a job that has failed before: what that wrote of these steps counts no more
 
   bool any() const { return lines || !tensorboard.empty(); }
 };

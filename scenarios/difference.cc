@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 
 #include "scenarios/derived.h"
@@ -44,18 +45,44 @@ void Compare(const std::string& path, const YamlNode& made, const YamlNode& base
   }
 }
 
-YamlNode TreeOf(Scenario scenario) {
+// Without what is long, or may not be text, and the same in both.
+Result<YamlNode> TreeOf(Scenario scenario, const Scenario& other) {
   scenario.search.reset();
-  return ParseYaml(ResolvedYaml(scenario), "the resolved scenario").value();
+  scenario.name.clear();
+  scenario.description.clear();
+  if (scenario.cluster.topology == other.cluster.topology) scenario.cluster.topology = {};
+  if (scenario.framework_file == other.framework_file) scenario.framework_file.clear();
+  if (scenario.data == other.data) scenario.data.clear();
+  if (scenario.parallel.pipeline.schedule == other.parallel.pipeline.schedule)
+    scenario.parallel.pipeline.schedule = PipelineSpec{}.schedule;
+  return ParseYaml(ResolvedYaml(scenario), "the resolved scenario");
+}
+
+// Of nodes and devices_per_node, one that is given makes the other 1.
+void GiveWholeShape(const ClusterSpec& cluster, std::vector<Override>& overrides) {
+  const auto gives_shape = [](const Override& item) {
+    return item.key == "cluster.nodes" || item.key == "cluster.devices_per_node";
+  };
+  const auto first = std::find_if(overrides.begin(), overrides.end(), gives_shape);
+  if (first == overrides.end()) return;
+  const auto at = first - overrides.begin();
+  std::erase_if(overrides, gives_shape);
+  overrides.insert(overrides.begin() + at,
+                   {{"cluster.nodes", fmt::format("{}", cluster.nodes)},
+                    {"cluster.devices_per_node", fmt::format("{}", cluster.devices_per_node)}});
 }
 
 }  // namespace
 
-std::vector<Override> OverridesThatMake(const Scenario& made, const Scenario& base) {
+Result<std::vector<Override>> OverridesThatMake(const Scenario& made, const Scenario& base) {
   Scenario loaded = made;
   loaded.parallel = WithDerivedKeys(base.derived, made.cluster, made.parallel);
+  WT_ASSIGN_OR_RETURN(const YamlNode made_tree, TreeOf(made, base));
+  WT_ASSIGN_OR_RETURN(const YamlNode base_tree, TreeOf(base, made));
+  WT_ASSIGN_OR_RETURN(const YamlNode loaded_tree, TreeOf(loaded, base));
   std::vector<Override> overrides;
-  Compare("", TreeOf(made), TreeOf(base), TreeOf(loaded), overrides);
+  Compare("", made_tree, base_tree, loaded_tree, overrides);
+  GiveWholeShape(made.cluster, overrides);
   return overrides;
 }
 

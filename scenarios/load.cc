@@ -119,6 +119,8 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   Scenario scenario;
   Problems problems;
   WT_ASSIGN_OR_RETURN(scenario.model, BaseModel(root, directory, sources));
+  if (const YamlNode* config = root.FindPath("model.config"); config != nullptr && config->is_scalar())
+    scenario.model_config.path = ResolvedPath(config->text, directory, config->place);
   Reader(root, "", directory, problems).Read(scenario);
   if (!problems.empty()) return sources.FirstOf(problems);
   WT_RETURN_IF_ERROR(CompleteFramework(root, sources, scenario));

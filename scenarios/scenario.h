@@ -280,6 +280,12 @@ struct DerivedKeys {
   bool operator==(const DerivedKeys&) const { return true; }
 };
 
+// A file that the loader read and that the scenario does not name any more. No part of what a scenario says.
+struct ReadFileName {
+  std::string path;
+  bool operator==(const ReadFileName&) const { return true; }
+};
+
 struct Scenario {
   std::string name;
   std::string description;
@@ -298,8 +304,9 @@ struct Scenario {
   std::optional<SearchSpec> search;
   ToleranceSpec tolerance;
 
-  std::string source_file;  // where it was loaded from; empty for scenarios made by code
-  DerivedKeys derived;      // none of a scenario made by code
+  std::string source_file;    // where it was loaded from; empty for scenarios made by code
+  ReadFileName model_config;  // model.config's; empty: there was none
+  DerivedKeys derived;        // none of a scenario made by code
 
   // Ranks: data x pipeline x tensor x context (expert divides data x context).
   int64_t WorldSize() const {

@@ -408,11 +408,18 @@ Result<int64_t> SaveCheckpoint(const CheckpointDirectory& directory, const Plan&
   return bytes;
 }
 
+constexpr char kMomentum[] = "optimizer.momentum.";
+
 Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool with_optimizer,
                   const std::function<void(const Slice&, std::span<const float>)>& put) {
   std::vector<float> part;
   for (const TensorPiece& piece : PiecesOf(plan, rank, with_optimizer)) {
     const auto shape = source.ShapeOf(piece.tensor);
+    if (!shape && piece.tensor.starts_with(kMomentum)) {  // saved without: it begins with the first gradient, as in PyTorch
+      part.assign(static_cast<size_t>(piece.elements()), 0.0f);
+      put(piece.local, part);
+      continue;
+    }
     if (!shape) return InvalidInput("{}: has no tensor '{}'", source.path(), piece.tensor);
     if (*shape != piece.shape) {
       return InvalidInput("{}: tensor '{}' is {}, expected {}, as in the scenario's model", source.path(),

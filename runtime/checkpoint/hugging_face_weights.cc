@@ -429,6 +429,11 @@ Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& 
   return std::unique_ptr<TensorSource>(std::move(source));
 }
 
+Status CheckHuggingFaceNames(const ModelSpec& model) {
+  const auto mappings = Mappings(model).Make();
+  return mappings ? Ok() : Status(tl::unexpected(mappings.error()));
+}
+
 Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& directory) {
   WT_ASSIGN_OR_RETURN(const Scenario scenario,
                       ParseScenario(checkpoint.info().scenario, checkpoint.path(), "/", {}));

@@ -27,6 +27,9 @@ namespace windtunnel {
 // epsilon of norms), InvalidInput (no such file; a tensor that is missing, has another shape or has no place in the model).
 Result<std::unique_ptr<TensorSource>> OpenHuggingFaceWeights(const std::string& path, const ModelSpec& model);
 
+// Unsupported, as above, for a model that has no names there: what could be neither read nor written.
+Status CheckHuggingFaceNames(const ModelSpec& model);
+
 // Writes the weights of a checkpoint to DIRECTORY/model.safetensors, fp32, and DIRECTORY/config.json, which model.config reads. Errors:
 // as above, Failed (names the file).
 Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& directory);

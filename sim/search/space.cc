@@ -150,7 +150,10 @@ class Enumeration {
     space_.legal.push_back(std::move(c));
   }
 
-  void Derive(Configuration& c) const {
+  void Derive(Configuration& c) {
+    if (c.pipeline > 1 && c.schedule.ends_with(".csv") && base_.derived.virtual_stages &&
+        ranges_.virtual_stages.empty())
+      c.virtual_stages = std::max<int64_t>(StagesOfFile(c) / c.pipeline, 1);
     const int64_t copies = c.data * c.context;
     if (base_.derived.kind && ranges_.kind.empty()) c.kind = DerivedKind(copies);
     const bool has_size = !ranges_.shard_size.empty() && c.shard_size > 0;
@@ -158,12 +161,22 @@ class Enumeration {
       c.shard_size = DerivedShardSize(c.kind, c.sharding, c.devices_per_node, copies);
   }
 
+  // 0 where it cannot be read, or is of other micro-batches.
+  int64_t StagesOfFile(const Configuration& c) {
+    auto [entry, is_new] = stages_of_file_.try_emplace(std::tuple(c.schedule, c.pipeline, c.accumulate), 0);
+    if (!is_new) return entry->second;
+    if (const auto schedule = ScheduleOf(ScenarioOf(base_, c))) entry->second = schedule->stages();
+    return entry->second;
+  }
+
   // Nothing where it is legal. What search knows of comes first: its reasons are the same for many configurations.
-  std::optional<std::string> WhyIllegal(const Configuration& c) {
+  std::optional<std::string> WhyIllegal(Configuration& c) {
     for (const auto why : {&Enumeration::WhyIllegalCluster, &Enumeration::WhyIllegalModel,
                            &Enumeration::WhyIllegalData, &Enumeration::WhyIllegalPipeline}) {
       if (const char* reason = (this->*why)(c)) return reason;
     }
+    if (c.kind == DataParallelKind::kDp && !ranges_.shard_size.empty())
+      c.shard_size = 0;  // which it has none of
     const Status status = CheckScenario(ScenarioOf(base_, c));
     return status ? std::nullopt : std::optional(status.error().message);
   }
@@ -229,7 +242,7 @@ class Enumeration {
     const bool same_overlap = HasOverlapKey(c.kind) && copies > 1;
     if (!same_overlap && IsRepeated(ranges_.overlap, c.overlap, own.overlap))
       return "overlap has no effect: counted once";
-    if (!sharded && IsRepeated(ranges_.shard_size, c.shard_size, own.shard_size))
+    if (!in_groups && IsRepeated(ranges_.shard_size, c.shard_size, own.shard_size))
       return "shard_size has no effect: counted once";
     if (c.kind != DataParallelKind::kFsdp && IsRepeated(ranges_.sharding, c.sharding, own.sharding))
       return "sharding has no effect: counted once";
@@ -276,6 +289,7 @@ class Enumeration {
   const int64_t global_batch_;
   SearchSpace space_;
   std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, bool> runs_;
+  std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> stages_of_file_;
 };
 
 }  // namespace

@@ -98,6 +98,45 @@ cmp mixtral/config.json again/config.json || fail "another configuration"
 run "${mixtral[@]}" --set "model.experts={count: 4, top_k: 1}" --export refused && fail "Mixtral with one expert a token"
 grep -q 'model.experts.top_k is 1, expected at least 2' err.txt || fail "the message"
 
+# What has no names there is said before the run. A run without a step left exports what it went on from.
+cat > mlp.yaml << 'SCENARIO'
+model: {kind: mlp, widths: [8, 16, 8]}
+batch: {micro: 4}
+optimizer: {kind: sgd, lr: 1e-2}
+run: {warmup: 0, steps: 3}
+SCENARIO
+"$windtunnel" run mlp.yaml --no-progress --export refused2 > out.txt 2> err.txt
+[ $? = 2 ] && grep -q -e '--export: .*not of an MLP' err.txt || fail "export of an MLP"
+grep -q 'step' err.txt && fail "an MLP was trained before its export was refused"
+run --resume-from whole --export late || fail "export without a step left"
+cmp late/model.safetensors exported/model.safetensors || fail "another export"
+[ -e late/.checkpoint ] && fail "the checkpoint behind the export is left"
+run --import out --export out && fail "weights were exported over those that were read"
+grep -q -e '--export and --import are both out' err.txt || fail "the message"
+
+# Momentum may be new. The newest checkpoint may be named beside the directory that it is in.
+"$windtunnel" run mlp.yaml --no-progress --checkpoint-dir plain > out.txt 2> err.txt || fail "sgd"
+"$windtunnel" run mlp.yaml --no-progress --resume-from plain --set run.steps=5 --set optimizer.momentum=0.9 > out.txt 2> err.txt || fail "momentum"
+"$windtunnel" run mlp.yaml --no-progress --resume-from plain --checkpoint-dir plain --set run.steps=5 > out.txt 2> err.txt || fail "its own directory"
+
+# A save may take longer than a collective. (Barriers of saves are no collectives: the shortest deadline holds for none of them.)
+run --checkpoint-dir slow --set model.hidden=256 --set model.vocab=16384 --collective-timeout 0.3 || fail "a slow save"
+
+# Outputs are nothing that is read.
+echo 'a text to learn from, long enough for a few sequences of thirty-two bytes, and read by every run below' > book.txt
+cp book.txt kept.txt
+run --set data=book.txt --json book.txt && fail "the data were overwritten"
+grep -q -e '--json is .*book.txt, which data reads' err.txt && cmp book.txt kept.txt || fail "the data"
+cp out/config.json config.json
+"$windtunnel" predict imported.yaml --set model.config=config.json --json config.json > out.txt 2> err.txt
+[ $? = 2 ] && grep -q 'which model.config reads' err.txt && cmp out/config.json config.json || fail "the configuration"
+for variables in "RANK=1 WORLD_SIZE=2" "RANK=0"; do
+  env $variables "$windtunnel" predict gpt.yaml --json gpt.yaml > out.txt 2> err.txt
+  [ $? = 2 ] && grep -q 'which the command reads' err.txt || fail "predict as $variables"
+done
+run --checkpoint-dir "$(printf 'ck\xe9')" && fail "a path that is no text"
+grep -q -e '--checkpoint-dir: the path .* is not UTF-8' err.txt || fail "the message"
+
 # Evaluation on the last tenth of a text: what is learned helps there.
 for i in $(seq 300); do echo "line $i of a text that repeats itself"; done > text.txt
 run --set data=text.txt --eval --json early.json || fail "eval"

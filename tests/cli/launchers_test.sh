@@ -90,6 +90,24 @@ by_hand SLURM_PROCID=0,SLURM_LOCALID=0,SLURM_NTASKS=2,SLURM_NODELIST=localhost,S
   SLURM_PROCID=1,SLURM_LOCALID=1,SLURM_NTASKS=2,SLURM_NODELIST=localhost,SLURM_JOB_ID=8$$ --
 expect_losses "Slurm's variables"
 
+# --ntasks-per-node of the job is a step's most. Rank 0 calls itself otherwise than others call it.
+slurm=SLURM_NTASKS=2,SLURM_NTASKS_PER_NODE=4,SLURM_STEP_TASKS_PER_NODE=2,SLURM_NODELIST=localhost,SLURM_JOB_ID=7$$
+by_hand SLURM_PROCID=0,SLURM_LOCALID=0,$slurm SLURM_PROCID=1,SLURM_LOCALID=1,$slurm --
+expect_losses "Slurm's --ntasks-per-node"
+next_port
+by_hand RANK=0,WORLD_SIZE=2,MASTER_ADDR=localhost,MASTER_PORT=$port RANK=1,WORLD_SIZE=2,MASTER_ADDR=127.0.0.2,MASTER_PORT=$port --
+expect_losses "two names of one machine"
+
+# torchrun begins a job again: it goes on from its own newest checkpoint, not from the one that it began with.
+"${run[@]}" "${set[@]}" --checkpoint-dir "$work/begun" > /dev/null 2> "$work/err" || fail "the checkpoint to begin with"
+next_port
+by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port -- --resume-from "$work/begun" --checkpoint-dir "$work/goes_on" --set run.steps=6
+next_port
+by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,TORCHELASTIC_RESTART_COUNT=1 -- --resume-from "$work/begun" \
+  --checkpoint-dir "$work/goes_on" --set run.steps=8
+python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["measured"]["first_step"] == 8' "$work/out" ||
+  fail "a job that is begun again: $(cat "$work/err")"
+
 # Two nodes, each with a launcher of its own; a rank on either; over both backends.
 on_nodes() {
   next_port

@@ -131,6 +131,13 @@ expect_line 2 'search: none of 1 combinations is legal: .* (1)$' search gpt.yaml
   --set cluster.devices_per_node=3 --set parallel.data.size=3
 expect_line 2 "cluster.device is 'cpu', whose profile .* can predict neither" search cpu.yaml --set 'search={recompute: [none, full]}'
 
+# Standard output that takes nothing.
+for command in "completion bash" "--help" "explain gpt.yaml --resolved" "profile show a100-sxm-80g"; do
+  "$windtunnel" $command > /dev/full 2> err.txt
+  [ $? = 1 ] && [ "$(wc -l < err.txt)" = 1 ] || { echo "FAILED: $command > /dev/full: $(cat err.txt)"; failures=$((failures + 1)); }
+done
+expect_line 2 'nan is not a finite number' run gpt.yaml --collective-timeout nan
+
 # Numbers and help.
 expect_line 2 "'-1' is no whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1
 expect_line 2 "'abc' is no whole number" predict gpt.yaml --seed abc

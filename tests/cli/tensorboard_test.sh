@@ -86,6 +86,18 @@ events "$work/logs/resumed" | grep '"file": 1' > "$work/second.txt"
 [ "$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$work/second.txt" | tr '\n' ' ')" = "0 6 6 7 " ] || fail "steps of the run that goes on: $(cat "$work/second.txt")"
 grep -q '"step": 6, "session": 1' "$work/second.txt" || fail "no mark of the restart: $(cat "$work/second.txt")"
 
+# An attempt that begins again at the first step voids what the one before has written.
+"$windtunnel" run "$work/tiny.yaml" --set run.steps=2000 --max-restarts 1 --log-every 50 --tensorboard "$work/logs/again" > /dev/null 2> "$work/err.txt" &
+launcher=$!
+for _ in $(seq 200); do
+  grep -q '^step: *100 ' "$work/err.txt" && break
+  sleep 0.05
+done
+kill -9 "$(pgrep -P $launcher -f 'rank .*job.json' | tail -1)"
+wait $launcher || fail "a restart: $(cat "$work/err.txt")"
+grep -q 'restart 1 of 1, from the beginning' "$work/err.txt" || fail "no restart: $(cat "$work/err.txt")"
+events "$work/logs/again" | grep -q '"step": 1, "session": 1' || fail "no mark of the attempt that begins again"
+
 # Ranks of another launcher: rank 0 writes.
 next_port
 for rank in 0 1; do

@@ -127,6 +127,27 @@ TEST(Fsdp, StagesOfVersion2ReshardAfterForwardAndTheLastBackward) {
   EXPECT_EQ(script(2), "+r +0 F0 +0 F0 +0 B0 -0 -r");
 }
 
+// PyTorch's schedules keep three.
+TEST(Fsdp, StagesBeyondThoseThatAreKeptReshard) {
+  const auto gathers = [](int64_t stages_a_rank) {
+    Scenario s = TwoBlocks(2);
+    s.model.layers = 2 * stages_a_rank;
+    s.parallel.data.sync = GradientSync::kLastMicroBatch;
+    s.parallel.pipeline = {.size = 2, .schedule = "looped_bfs", .virtual_stages = stages_a_rank};
+    s.batch.accumulate = 2;
+    const Plan plan = CompilePlan(s).value();
+    int64_t count = 0;
+    for (const Op& op : Steady(plan).ops) {
+      const auto* collective = std::get_if<Collective>(&op.kind);
+      count += collective != nullptr && collective->kind == CollectiveKind::kAllGather &&
+               op.name.starts_with("blocks");
+    }
+    return count / stages_a_rank;  // of each block
+  };
+  EXPECT_EQ(gathers(2), 3);  // two forwards, the first backward
+  EXPECT_EQ(gathers(4), 4);
+}
+
 // What several backwards make before a reduction in another type is summed in that type.
 TEST(Fsdp, Version2AccumulatesWholeGradientsInTheReductionsType) {
   const auto sums = [](int version, int64_t micro_batches, Precision reduce) {

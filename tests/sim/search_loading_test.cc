@@ -1,6 +1,8 @@
 // A configuration of a search is what the loader makes of the same values, and legal where the loader takes them.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
 #include <set>
 #include <string>
 
@@ -32,7 +34,7 @@ SearchSpace SpaceOf(const std::string& text) {
   SearchSpace space = found.value_or(SearchSpace{});
   for (const Configuration& c : space.legal) {
     const Scenario made = ScenarioOf(base, c);
-    Scenario loaded = Loaded(text, OverridesThatMake(made, base));
+    Scenario loaded = Loaded(text, OverridesThatMake(made, base).value());
     loaded.search.reset();
     EXPECT_EQ(ResolvedYaml(loaded), ResolvedYaml(made)) << Describe(c);
     const auto plan = CompilePlan(made);
@@ -129,6 +131,54 @@ TEST(SearchLoading, WhatTheLoaderRefusesIsNotLegal) {
       std::string(kModel) + batch + "parallel: {data: {size: 8}}\n" +
       "cluster: {device: a100-sxm-80g, devices_per_node: 8, straggler: {rank: 5, slowdown: 2}}\n";
   EXPECT_EQ(Illegal(SpaceOf(slow + "search: {devices: [4, 8]}\n"), "straggler.rank is 5"), 1);
+}
+
+// One that leaves the cluster's shape to the mesh, which may need another node.
+TEST(SearchLoading, AClusterWithoutAShapeGrows) {
+  const std::string text = std::string(kModel) +
+                           "batch: {micro: 1, accumulate: 4}\nparallel: {data: {size: 2}}\n" +
+                           "cluster: {device: a100-sxm-80g}\nsearch: {data: [2, 4]}\n";
+  std::set<std::pair<int64_t, int64_t>> found;
+  for (const Configuration& c : SpaceOf(text).legal) found.insert({c.nodes, c.devices_per_node});
+  EXPECT_EQ(found, (std::set<std::pair<int64_t, int64_t>>{{1, 2}, {2, 2}}));
+}
+
+// Full shards have no size, and DataParallel takes none.
+TEST(SearchLoading, AShardSizeWithoutEffectCountsOnce) {
+  const std::string text = std::string(kModel) + "batch: {micro: 2, accumulate: 1}\n" +
+                           "parallel: {data: {size: 8, kind: fsdp}}\n" + kEight +
+                           "search: {kind: [dp, ddp, zero1, fsdp], shard_size: [2, 4, 3]}\n";
+  std::map<DataParallelKind, int> found;
+  for (const Configuration& c : SpaceOf(text).legal) ++found[c.kind];
+  EXPECT_EQ(found, (std::map<DataParallelKind, int>{{DataParallelKind::kDp, 1},
+                                                    {DataParallelKind::kDdp, 1},
+                                                    {DataParallelKind::kZero1, 2},
+                                                    {DataParallelKind::kFsdp, 1}}));
+}
+
+// Two stages a rank by the file, which the loader takes without virtual_stages.
+TEST(SearchLoading, AFilesStagesAreFoundInIt) {
+  const std::string path = testing::TempDir() + "loading_two_stages.csv";
+  std::ofstream(path) << "0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n";
+  const std::string text = std::string(kModel) + "batch: {micro: 2, accumulate: 1}\n" +
+                           "parallel: {data: {size: 4}, pipeline: {size: 2, schedule: " + path +
+                           ", balance: [1, 2, 2, 3]}}\n" + kEight + "search: {kind: [ddp, zero1]}\n";
+  const SearchSpace space = SpaceOf(text);
+  ASSERT_EQ(space.legal.size(), 2u);
+  EXPECT_EQ(ScenarioOf(Loaded(text), space.legal[0]).parallel.pipeline.balance,
+            (std::vector<int64_t>{1, 2, 2, 3}));
+}
+
+TEST(SearchLoading, APathThatIsNotTextIsNoCrash) {
+  Scenario base = Loaded(std::string(kModel) + kEight + "parallel: {data: {size: 8}}\n");
+  base.name = "b\xff";
+  Scenario made = base;
+  made.batch.micro = 7;
+  const auto same = OverridesThatMake(made, base);
+  ASSERT_TRUE(same);
+  EXPECT_EQ(same->size(), 1u);
+  made.parallel.pipeline.schedule = "/jos\xe9/a.csv";
+  EXPECT_FALSE(OverridesThatMake(made, base));
 }
 
 TEST(SearchLoading, DataParallelHasNoExperts) {

@@ -142,8 +142,8 @@ TEST_P(EveryLayout, EvaluatesLikeOneDevice) {
     std::vector<double> sums(static_cast<size_t>(plan.world_size));
     int64_t ranks = 0;
     std::mutex mutex;
-    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-      RunCheckpoints loading(session, {.resume_from = saved}, 1'000);
+    WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
+      RunCheckpoints loading(session, store, {.resume_from = saved}, 1'000);
       WT_RETURN_IF_ERROR(loading.Begin());
       const int64_t batches = 48 / session.loader().batch_samples();
       bool has_loss = false;
@@ -316,8 +316,8 @@ TEST(RunCheckpoints, RefuseAnotherModelSeedOptimizerOrAShorterRun) {
   const auto error = [&](const Scenario& s, int64_t steps) {
     std::string message;
     const Plan plan = *CompilePlan(s);
-    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-      const auto begun = RunCheckpoints(session, {.resume_from = path}, steps).Begin();
+    WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
+      const auto begun = RunCheckpoints(session, store, {.resume_from = path}, steps).Begin();
       message = begun ? "no error" : begun.error().message;
       return Ok();
     });

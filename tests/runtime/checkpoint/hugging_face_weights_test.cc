@@ -50,11 +50,11 @@ TEST_P(EveryArchitecture, ComesBackBitByBitInAnyLayout) {
   sharded.parallel.data.kind = DataParallelKind::kFsdp;
   const Plan plan = *CompilePlan(sharded);
   const std::string again = EmptyDirectory(name + "_again");
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+  WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
     RunOptions options{.import_weights = exported};
-    WT_RETURN_IF_ERROR(RunCheckpoints(session, options, 10).Begin());
+    WT_RETURN_IF_ERROR(RunCheckpoints(session, store, options, 10).Begin());
     options.checkpoints = again;
-    return RunCheckpoints(session, options, /*steps=*/0).AfterStep();
+    return RunCheckpoints(session, store, options, /*steps=*/0).AfterStep();
   });
   const auto imported = Checkpoint::Open(again);
   ASSERT_TRUE(imported) << imported.error().message;

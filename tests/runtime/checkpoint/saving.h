@@ -23,8 +23,8 @@ inline std::string EmptyDirectory(const std::string& name) {
 
 // Runs the steps up to `steps` that `options` leave to do, as windtunnel run does.
 inline void RunSteps(const Plan& plan, const RunOptions& options, int64_t steps) {
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
-    RunCheckpoints checkpoints(session, options, steps);
+  WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
+    RunCheckpoints checkpoints(session, store, options, steps);
     WT_ASSIGN_OR_RETURN(const int64_t first, checkpoints.Begin());
     for (int64_t step = first; step < steps; ++step) {
       WT_RETURN_IF_ERROR(session.Step());
@@ -36,13 +36,13 @@ inline void RunSteps(const Plan& plan, const RunOptions& options, int64_t steps)
 
 // Saves what a session of `plan` has right after loading `from`.
 inline void SaveWhatIsLoaded(const Plan& plan, const std::string& from, const std::string& to) {
-  WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+  WithRanks(plan, [&](RankSession& session, Store& store) -> Status {
     RunOptions options;
     options.resume_from = from;
-    RunCheckpoints loading(session, options, /*steps=*/1'000);
+    RunCheckpoints loading(session, store, options, /*steps=*/1'000);
     WT_ASSIGN_OR_RETURN(const int64_t step, loading.Begin());
     options.checkpoints = to;
-    return RunCheckpoints(session, options, /*steps=*/step).AfterStep();
+    return RunCheckpoints(session, store, options, /*steps=*/step).AfterStep();
   });
 }
 
