@@ -62,7 +62,10 @@ Result<int> CalibrateCommand(const Options& options) {
   // A profile is written beside the old one, whose place it then takes.
   WT_RETURN_IF_ERROR(
       CheckOutputDirectory("--out", std::filesystem::path(options.out).parent_path().string()));
-  if (!options.steps.empty()) return CalibrateSteps(options);
+  if (!options.steps.empty()) {
+    WT_RETURN_IF_ERROR(CheckOutputFiles(options));
+    return CalibrateSteps(options);
+  }
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
   const std::string& device = plans.front().scenario.cluster.device;
   for (const Plan& plan : plans) {

@@ -26,6 +26,8 @@ std::vector<NamedPath> OutputsOf(const Options& options) {
   std::vector<NamedPath> outputs;
   for (const NamedPath& output : all)
     if (!output.path.empty() && output.path != "-") outputs.push_back(output);
+  const bool writes_anew = !options.steps.empty();  // without, calibrate adds to what is there
+  if (writes_anew && !options.out.empty() && options.out != "-") outputs.push_back({"--out", options.out});
   return outputs;
 }
 
@@ -35,6 +37,7 @@ std::vector<NamedPath> InputsOf(const Options& options) {
                                    {"--import", options.import_weights},
                                    {"--resume-from", options.resume_from}};
   for (const std::string& file : options.files) inputs.push_back({"the command", file});
+  for (const std::string& file : options.steps) inputs.push_back({"--steps", file});
   return inputs;
 }
 

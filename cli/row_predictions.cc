@@ -1,5 +1,7 @@
 #include "cli/row_predictions.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +13,7 @@
 #include "plan/outline.h"
 #include "reports/outcome.h"
 #include "scenarios/load.h"
+#include "scenarios/words.h"
 #include "sim/composed/composed_step.h"
 
 namespace windtunnel {
@@ -27,8 +30,11 @@ std::string SourceOf(const std::string& file, const std::vector<std::string>& fi
 std::string ComparableTo(const Plan& plan) {
   const Scenario& s = plan.scenario;
   const ModelSpec& m = s.model;
-  return fmt::format("{} {} {} {} {} {} {} | {} x {} | {}", m.layers, m.hidden, m.heads, m.kv_heads, m.ffn,
-                     m.vocab, m.seq_len, plan.world_size, s.cluster.device, plan.model.tokens_per_step);
+  const int64_t experts = m.experts ? m.experts->count : 0, top_k = m.experts ? m.experts->top_k : 0;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} | {} x {} | {}", m.layers, m.hidden, m.heads,
+                     m.kv_heads, m.ffn, m.vocab, m.seq_len, WordOf(m.activation), m.tie_embeddings, experts,
+                     top_k, fmt::join(m.widths, "-"), plan.world_size, s.cluster.device,
+                     plan.model.tokens_per_step);
 }
 
 bool HasStepTime(const PublishedMeasurement& measured) {
@@ -97,7 +103,9 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
 
 // The row's scenario is one line of its own, whose columns are not those of the file: "rows.jsonl:2:1:1:17: …" would name no place.
 Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override>& overrides) {
-  Result<Scenario> scenario = ParseScenario(row.scenario, row.place, ".", overrides);
+  const std::string file = row.place.substr(0, row.place.find_last_of(':', row.place.find_last_of(':') - 1));
+  Result<Scenario> scenario =
+      ParseScenario(row.scenario, row.place, std::filesystem::path(file).parent_path().string(), overrides);
   if (scenario) return scenario;
   Error error = scenario.error();
   const std::string begin = row.place + ":1:";
@@ -142,6 +150,11 @@ Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
   WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(OutlineOf(scenario)));
   return costs->profile.framework ? *costs->profile.framework : FrameworkOf(scenario);
+}
+
+Result<std::string> RowPredictor::FrameworkFileFor(const SourcedRow& row) const {
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
+  return scenario.framework_file;
 }
 
 Result<std::vector<ValidatedValue>> RowPredictor::Predict(

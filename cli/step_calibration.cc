@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/random.h"
+#include "base/read_file.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/residual_fit.h"
@@ -26,9 +27,16 @@ Result<std::vector<double>> Measured(const std::vector<SourcedRow>& rows,
   return measured;
 }
 
+double MeanError(const std::vector<RowOutcome>& outcomes) {
+  double sum = 0;
+  for (const RowOutcome& outcome : outcomes)
+    sum += std::fabs(outcome.values.front().predicted / outcome.values.front().measured - 1);
+  return sum / static_cast<double>(outcomes.size());
+}
+
 Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<SourcedRow>& rows) {
-  WT_ASSIGN_OR_RETURN(const std::vector<double> measured,
-                      Measured(rows, predictor.PredictAll(rows, "fitting")));
+  const std::vector<RowOutcome> before = predictor.PredictAll(rows, "fitting");
+  WT_ASSIGN_OR_RETURN(const std::vector<double> measured, Measured(rows, before));
   const auto predict = [&](const ResidualFactors& factors) -> Result<std::vector<double>> {
     const std::vector<RowOutcome> outcomes = predictor.PredictAll(rows, "fitting", factors);
     std::vector<double> times;
@@ -38,12 +46,18 @@ Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<Sourced
     }
     return times;
   };
-  return FitResiduals(measured, predict);
+  WT_ASSIGN_OR_RETURN(ResidualFit fit, FitResiduals(measured, predict));
+  fit.before = MeanError(before);  // with what a framework profile says already, which is fitted anew
+  return fit;
 }
 
 std::string EstimateText(const ResidualEstimate& estimate) {
   if (!estimate.is_identified) return "1 (these rows do not tell)";
   return fmt::format("{:.3f} ({:.3f} to {:.3f})", estimate.value, estimate.low, estimate.high);
+}
+
+std::string PairOrderText(const std::optional<double>& order) {
+  return order ? fmt::format("{:.1f} %", 100 * *order) : "-";
 }
 
 // The rows' framework. Errors: InvalidInput where they have several.
@@ -87,6 +101,10 @@ Result<CrossFitResult> FitAndHoldOut(const RowPredictor& predictor, const std::v
   const std::vector<size_t> drawn =
       Draw(rows.size(), std::min(std::max(wanted, kFewestRows), rows.size()), seed);
   std::vector<SourcedRow> fitted, others;
+  if (drawn.size() == rows.size())
+    return InvalidInput(
+        "{}: {} of {} rows are fitted to, expected fewer, so that there are others to predict",
+        rows.front().source, drawn.size(), rows.size());
   for (size_t i = 0; i < rows.size(); ++i)
     (std::binary_search(drawn.begin(), drawn.end(), i) ? fitted : others).push_back(rows[i]);
   CrossFitResult result;
@@ -101,6 +119,21 @@ Result<CrossFitResult> FitAndHoldOut(const RowPredictor& predictor, const std::v
 
 }  // namespace
 
+// Of a framework that is known: that with residuals. Of a file's: all that the file says, with these residuals.
+Result<std::string> CalibratedText(const Options& options, const RowPredictor& predictor,
+                                   const SourcedRow& row, const ResidualFactors& factors,
+                                   const std::map<std::string, std::string>& sources) {
+  WT_ASSIGN_OR_RETURN(const FrameworkProfile framework, predictor.FrameworkFor(row));
+  const std::string name = framework.name + (framework.name.ends_with("-calibrated") ? "" : "-calibrated");
+  std::string file = options.framework_profile;
+  if (file.empty()) {
+    WT_ASSIGN_OR_RETURN(file, predictor.FrameworkFileFor(row));
+  }
+  if (file.empty()) return CalibratedFrameworkJson(name, framework.name, factors, sources);
+  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, "a framework profile"));
+  return CalibratedFrameworkJson(text, file, name, factors, sources);
+}
+
 Result<int> CalibrateSteps(const Options& options) {
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.steps));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
@@ -110,10 +143,12 @@ Result<int> CalibrateSteps(const Options& options) {
   for (const auto& [name, estimate] : fit.estimates)
     sources["residuals." + name] =
         fmt::format("{}; fitted to {} measured steps", EstimateText(estimate), rows.size());
-  if (!options.out.empty())
-    WT_RETURN_IF_ERROR(
-        WriteText(options.out, CalibratedFrameworkJson(base + "-calibrated", base, fit.factors, sources)));
-  if (options.quiet) return 0;
+  if (!options.out.empty()) {
+    WT_ASSIGN_OR_RETURN(const std::string text,
+                        CalibratedText(options, predictor, rows.front(), fit.factors, sources));
+    WT_RETURN_IF_ERROR(WriteText(options.out, text));
+  }
+  if (options.quiet || options.out == "-") return 0;
   fmt::print("{} rows of {}: mean error {:.1f} % before, {:.1f} % after\n\n", rows.size(), base,
              100 * fit.before, 100 * fit.after);
   for (const char* name : kResidualNames)
@@ -133,25 +168,27 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
     std::vector<SourcedRow> own;
     for (const SourcedRow& row : rows)
       if (row.source == source) own.push_back(row);
-    double sum = 0, order = 0;
+    double sum = 0;
+    std::optional<double> order;  // rows without pairs have none, whichever are drawn
     for (int64_t seed = 0; seed < options.seeds; ++seed) {
       WT_ASSIGN_OR_RETURN(const CrossFitResult result,
                           FitAndHoldOut(predictor, own, *options.cross_fit, static_cast<uint64_t>(seed)));
       const size_t fitted =
           std::max(static_cast<size_t>(std::llround(*options.cross_fit * static_cast<double>(own.size()))),
                    kFewestRows);
-      fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>9.1f} %", source, seed, fitted, own.size() - fitted,
-                 100 * result.mape, 100 * result.pair_order.value_or(1));
+      fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}", source, seed, fitted, own.size() - fitted,
+                 100 * result.mape, PairOrderText(result.pair_order));
       ResidualFactors factors = result.fit.factors;
       for (const char* name : kResidualNames) fmt::print("  {} {:.2f}", name, Residual(factors, name));
       fmt::print("\n");
       if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
       sum += result.mape;
-      order += result.pair_order.value_or(1);
+      if (result.pair_order)
+        order = order.value_or(0) + *result.pair_order / static_cast<double>(options.seeds);
     }
     const double seeds = static_cast<double>(options.seeds);
-    fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>9.1f} %\n", source, "mean", "", "", 100 * sum / seeds,
-               100 * order / seeds);
+    fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}\n", source, "mean", "", "", 100 * sum / seeds,
+               PairOrderText(order));
   }
   return 0;
 }

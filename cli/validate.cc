@@ -10,11 +10,15 @@ namespace windtunnel {
 
 Result<int> ValidateCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckOutputFiles(options));
+  if (options.json == "-" && options.svg == "-")
+    return InvalidInput("only one of --json and --svg can go to standard output");
+  if (options.cross_fit && !(options.json.empty() && options.svg.empty()))
+    return InvalidInput("--cross-fit prints a table of its own, expected it without --json and --svg");
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.files));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   if (options.cross_fit) return CrossFit(options, predictor, rows);
   const Validation validation = Collect(rows, predictor.PredictAll(rows, "predicting rows"));
-  if (options.json != "-") {
+  if (options.json != "-" && options.svg != "-") {
     Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? ValidationSummary(validation, ink) : ValidationTable(validation, ink));
     if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");

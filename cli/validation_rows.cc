@@ -80,7 +80,8 @@ double LayerWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
   const double keys_and_values = 2.0 * static_cast<double>(model.kv_heads * model.head_dim());
   const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
-  return h * (h + keys_and_values) + h * h + matrices * h * ffn;
+  const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
+  return h * (h + keys_and_values) + h * h + matrices * h * ffn * experts;
 }
 
 // Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.

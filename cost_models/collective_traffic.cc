@@ -142,7 +142,8 @@ Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages) {
       load.bytes += hop.share * message.bytes;
       load.leaves_node = load.leaves_node || leaves;
     }
-    if (leaves) traffic.latency = std::max(traffic.latency, route.latency);
+    Duration& longest = leaves ? traffic.latency : traffic.latency_within;
+    longest = std::max(longest, route.latency);
   }
   LinkDemands demands;
   for (const auto& [link, load] : loads) {
@@ -189,6 +190,8 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
     layout.link.nominal = Bandwidth::FromBytesPerSecond(part / ring->within);
     layout.link.ring = layout.link.nominal * traffic.shares().within;
   }
+  if (!cluster.topology.links.empty())
+    layout.link.latency = std::max(layout.link.latency, ring->latency_within);
   if (layout.nodes == 1) return layout;
   layout.cards_nominal = Bandwidth::FromBytesPerSecond(1 / (ring->cards > 0 ? ring->cards : ring->beyond));
   layout.cards_achieved = Bandwidth::FromBytesPerSecond(1 / ring->beyond) * traffic.shares().beyond;

@@ -39,8 +39,9 @@ struct Traffic {
   // The times that the busiest links need for a byte, in seconds: of those within nodes; of network cards and devices; of all between
   // nodes. At nominal bandwidths.
   double within = 0, cards = 0, beyond = 0;
-  double achieved = 0;  // of all links, at what collectives achieve of them
-  Duration latency;     // of the longest way to another node
+  double achieved = 0;      // of all links, at what collectives achieve of them
+  Duration latency;         // of the longest way to another node
+  Duration latency_within;  // and within one
   // By link: the share of what is achieved of it that is in use when the busiest is used up. Ascending.
   std::shared_ptr<const LinkDemands> demands;
 };

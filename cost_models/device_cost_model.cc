@@ -126,6 +126,13 @@ const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& la
   return nullptr;
 }
 
+// Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or
+// spells out links of other bandwidths.
+bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
+  const auto own = IntraNodeRates({}, device.intra_node);
+  return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
+}
+
 // Linear between two measured sizes; beyond the largest at its bandwidth; below the smallest what the model says, but no more than that
 // took.
 CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Duration modelled) {
@@ -243,7 +250,9 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   WT_ASSIGN_OR_RETURN(const Alone alone, AloneOnLinks(op, group));
   CommunicationCost cost{.time = Distribution::Constant(alone.model.time), .source = CostSource::kModelled};
   const bool is_given = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
-                        cluster_.network.protocol != CollectiveProtocol::kAuto || cluster_.slow_link;
+                        cluster_.network.protocol != CollectiveProtocol::kAuto ||
+                        (cluster_.slow_link && cluster_.slow_link->factor != 1) ||
+                        !IsOwnLink(alone.layout.link, device_);
   const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, device_);
   if (measured) cost = CostAt(MessageBytes(op.kind), *measured, alone.model.time);
   const ResidualFactors& residuals = framework_.residuals;

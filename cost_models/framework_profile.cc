@@ -182,6 +182,18 @@ const FrameworkProfile& FrameworkOf(const Scenario& scenario) {
   return *profile;
 }
 
+Result<std::string> CalibratedFrameworkJson(const std::string& text, const std::string& file,
+                                            const std::string& name, const ResidualFactors& factors,
+                                            const std::map<std::string, std::string>& sources) {
+  WT_RETURN_IF_ERROR(ParseFrameworkProfile(text, file));
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
+  json["name"] = name;
+  ResidualFactors copy = factors;
+  for (const char* residual : kResidualNames) json["residuals"][residual] = Residual(copy, residual);
+  for (const auto& [key, source] : sources) json["sources"][key] = source;
+  return json.dump(2) + "\n";
+}
+
 std::string CalibratedFrameworkJson(const std::string& name, const std::string& base,
                                     const ResidualFactors& factors,
                                     const std::map<std::string, std::string>& sources) {

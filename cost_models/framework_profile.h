@@ -89,6 +89,12 @@ const FrameworkProfile* EmbeddedFramework(std::string_view name);
 // The scenario's. FSDP 1 stands for the PyTorch of its time.
 const FrameworkProfile& FrameworkOf(const Scenario& scenario);
 
+// The framework profile `text`, read from `file`, under another name and with the residuals of `factors`; `sources` beside its own. Errors:
+// ParseFrameworkProfile's.
+Result<std::string> CalibratedFrameworkJson(const std::string& text, const std::string& file,
+                                            const std::string& name, const ResidualFactors& factors,
+                                            const std::map<std::string, std::string>& sources);
+
 // The JSON that parses to the residuals of `factors` on top of the known framework `base`. `intervals`: by name, for people.
 std::string CalibratedFrameworkJson(const std::string& name, const std::string& base,
                                     const ResidualFactors& factors,

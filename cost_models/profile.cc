@@ -77,6 +77,9 @@ Status SaveProfile(const Profile& profile, const std::string& path) {
   return Ok();
 }
 
-std::string ProfileDigest(const Profile& profile) { return "sha256:" + Sha256Hex(ProfileJson(profile)); }
+std::string ProfileDigest(const Profile& profile) {
+  const std::string framework = profile.framework ? profile.framework->digest : "";  // of a file
+  return "sha256:" + Sha256Hex(ProfileJson(profile) + framework);
+}
 
 }  // namespace windtunnel

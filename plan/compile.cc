@@ -39,22 +39,25 @@ Status CheckPrecision(const PrecisionSpec& p) {
 
 // A step's operators are made one by one, about 50 for a block's forward and backward.
 Status CheckSize(const Scenario& s) {
-  constexpr double kMostBlocks = 100'000;  // some 10 GiB of operators
+  constexpr double kMostBlocks = 100'000;    // of a rank: some 10 GiB of operators
+  constexpr double kMostOfStages = 200'000;  // of all stages, of each of which one rank is made
   const bool is_mlp = s.model.kind == ModelKind::kMlp;
   const double layers =
       is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
-  const double blocks =
-      layers / static_cast<double>(s.parallel.pipeline.size) * static_cast<double>(s.batch.accumulate);
-  if (blocks <= kMostBlocks) return Ok();
+  const double of_stages = layers * static_cast<double>(s.batch.accumulate);
+  const double of_rank = of_stages / static_cast<double>(s.parallel.pipeline.size);
+  if (of_rank <= kMostBlocks && of_stages <= kMostOfStages) return Ok();
+  const bool is_of_rank = of_rank > kMostBlocks;
   const bool by_layers = layers > static_cast<double>(s.batch.accumulate);
   return Unsupported(
-      "{} is {:.0f}: a rank would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
+      "{} is {:.0f}: {} would go through {:.0f} {} in a step, expected at most {:.0f}, since every "
       "operator of them is simulated",
       !by_layers ? "batch.accumulate"
       : is_mlp   ? "model.widths"
                  : "model.layers",
-      by_layers ? layers : static_cast<double>(s.batch.accumulate), blocks, is_mlp ? "layers" : "blocks",
-      kMostBlocks);
+      by_layers ? layers : static_cast<double>(s.batch.accumulate), is_of_rank ? "a rank" : "the stages",
+      is_of_rank ? of_rank : of_stages, is_mlp ? "layers" : "blocks",
+      is_of_rank ? kMostBlocks : kMostOfStages);
 }
 
 // Where ranks hold different experts.

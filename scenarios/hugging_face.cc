@@ -108,7 +108,7 @@ Result<ModelSpec> ReadLlama(const Config& config) {
                                                            {"swish", ActivationKind::kSwiglu}}));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", false));
-  WT_ASSIGN_OR_RETURN(bool mlp_bias, config.Flag("mlp_bias", model.bias));
+  WT_ASSIGN_OR_RETURN(bool mlp_bias, config.Flag("mlp_bias", false));
   WT_ASSIGN_OR_RETURN(int64_t head_dim, config.Size("head_dim", model.hidden / model.heads));
   if (mlp_bias != model.bias) return Unsupported("attention_bias and mlp_bias differ, expected the same");
   if (head_dim * model.heads != model.hidden) {

@@ -1,4 +1,5 @@
 #include "base/digest.h"
+#include "base/read_file.h"
 #include "scenarios/load.h"
 #include "scenarios/printer.h"
 
@@ -20,7 +21,10 @@ std::string ScenarioDigest(const Scenario& scenario) {
   copy.run.warmup = RunSpec{}.warmup;
   copy.run.steps = RunSpec{}.steps;
   copy.tolerance = ToleranceSpec{};
-  return "sha256:" + Sha256Hex(ResolvedYaml(copy));
+  std::string text = ResolvedYaml(copy);
+  if (const std::string& schedule = scenario.parallel.pipeline.schedule; schedule.ends_with(".csv"))
+    if (const auto rows = ReadFile(schedule, "a pipeline schedule")) text += *rows;
+  return "sha256:" + Sha256Hex(text);
 }
 
 }  // namespace windtunnel

@@ -42,7 +42,7 @@ grep -q -e '--svg: /dev/null/x.svg: cannot be written' err.txt || fail "the mess
 [ "$(grep -c '^rows  *[01]  *3  *1 ' fits.txt)" = 2 ] || fail "expected two draws of three rows: $(cat fits.txt)"
 grep -q '^rows  *mean  *[0-9.]* %' fits.txt || fail "no mean over the draws: $(cat fits.txt)"
 head -2 rows.jsonl > two.jsonl
-for wrong in 'rows.jsonl --cross-fit 2' 'rows.jsonl --seeds 0' 'two.jsonl --cross-fit 0.5'; do
+for wrong in 'rows.jsonl --cross-fit 1' 'rows.jsonl --cross-fit 0.5 --json fits.json' 'rows.jsonl --json - --svg -' 'rows.jsonl --cross-fit 2' 'rows.jsonl --seeds 0' 'two.jsonl --cross-fit 0.5'; do
   "$windtunnel" validate $wrong > /dev/null 2> err.txt
   [ $? = 2 ] || fail "validate $wrong: exit status $?, expected 2"
   [ "$(wc -l < err.txt)" = 1 ] || fail "validate $wrong: $(cat err.txt)"
@@ -55,6 +55,20 @@ grep -q '^4 rows of pytorch: mean error [0-9.]* % before, [0-9.]* % after' fit.t
 import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]
 assert after < 0.15, after' || fail "the rows that it was fitted to"
+# What is fitted to is not written over. A profile of one's own is fitted again, with all that it says.
+cp rows.jsonl kept.jsonl
+"$windtunnel" calibrate --steps rows.jsonl --out rows.jsonl > /dev/null 2> err.txt
+[ $? = 2 ] && cmp rows.jsonl kept.jsonl || fail "measurements were overwritten: $(cat err.txt)"
+sed 's/"base": "pytorch",/"base": "pytorch", "forward_us": 60,/; s/"sources": {/"sources": {"forward_us": "a guess",/' mine.json > own.json
+"$windtunnel" calibrate --steps rows.jsonl --framework-profile own.json --out again.json > again.txt || fail "fitted again: $(cat again.txt)"
+grep -q '"forward_us": 60' again.json && grep -q '"base": "pytorch"' again.json || fail "$(cat again.json)"
+"$windtunnel" validate rows.jsonl --framework-profile own.json -q > own.txt
+before=$(sed -n 's/.*mean error \([0-9.]*\) % before.*/\1/p' again.txt)
+grep -q "^rows .* $before %" own.txt || fail "the error before, $before %, is not that of $(cat own.txt)"
+"$windtunnel" validate rows.jsonl --framework-profile again.json --json - | python3 -c '
+import json, sys
+after = json.load(sys.stdin)["overall"]["mape"]
+assert after < 0.15, after' || fail "a profile that was fitted twice"
 printf 'name: g\nmodel: {preset: gpt2-124m}\nbatch: {micro: 4}\nprecision: {param: bf16}\ncluster: {device: a100-sxm-80g}\n' > known.yaml
 { cat known.yaml && echo 'framework: mine.json'; } > mine.yaml
 median() { "$windtunnel" predict "$@" | grep 'time (median)'; }
@@ -108,6 +122,37 @@ times = [row["predicted"] for row in rows if row["quantity"] == "step_time_s"]
 assert times == 2 * [predicted["step_time_s"]["p50"]], (times, predicted)
 used = [row["predicted"] for row in rows if row["quantity"] == "device_memory_used_bytes"]
 assert used == [max(m["peak_reserved_bytes"] for m in predicted["memory"]) + predicted["outside_allocator_bytes"]], used
+CHECKS
+
+# Files that a row names are beside the rows.
+mkdir -p sub && printf '0F0,0B0\n1F0,1B0\n' > sub/one.csv
+cat > named.py << 'ROWS'
+import json, yaml
+scenario = yaml.safe_load(open("composed.yaml"))
+scenario.update(model={"preset": "gpt2-124m"}, batch={"micro": 1}, parallel={"pipeline": {"size": 2, "schedule": "one.csv"}},
+                cluster={"device": "a100-sxm-80g", "devices_per_node": 2, "network": {"intra_node": "nvlink3"}})
+print(json.dumps({"id": "a", "scenario": scenario, "measured": {"step_time_s": 0.03}}))
+ROWS
+python3 named.py > sub/rows.jsonl
+"$windtunnel" validate sub/rows.jsonl > named.txt 2>&1
+grep -q refused named.txt && grep -q one.csv named.txt && fail "a file beside the rows: $(cat named.txt)"
+
+# A mixture's FLOPs are those of the experts that a token goes to; models of other experts are no pair.
+cat > experts.py << 'ROWS'
+import json
+for name, experts in (("dense", None), ("mixture", {"count": 8, "top_k": 2, "capacity_factor": 0})):
+    model = {"layers": 2, "hidden": 1024, "heads": 8, "vocab": 512, "seq_len": 512, "experts": experts}
+    scenario = {"model": model, "batch": {"micro": 8}, "precision": {"param": "bf16"}, "cluster": {"device": "h100-sxm-80g"}}
+    print(json.dumps({"id": name, "scenario": scenario, "measured": {"tflops_per_device": 100, "flops_convention": "megatron"}}))
+ROWS
+python3 experts.py > experts.jsonl
+"$windtunnel" validate experts.jsonl --json experts.json > experts.txt
+python3 - << 'CHECKS' || fail "rows of experts: $(cat experts.txt)"
+import json
+result = json.load(open("experts.json"))
+dense, mixture = (row["measured"] for row in result["rows"])
+assert 1.3 < mixture / dense < 2, (dense, mixture)
+assert result["overall"]["pair_order"] is None, result["overall"]
 CHECKS
 
 # A row that predict refuses is refused, in the same words, beside others that are not.

@@ -94,6 +94,29 @@ expect 0 '1 entries are of .*new.json' profile merge "$work/new.json" "$work/old
 expect 3 'merged.json: well formed, 2 kernels' profile check "$work/merged.json"
 expect 0 '20.0 us' profile show "$work/merged.json"
 expect_line 2 'built in are a100-sxm-40g' predict "$work/mlp.yaml" --profile a100-sxm-8g
+# An A100's measured all-reduces are of its own links.
+step_on() {
+  "$windtunnel" predict "$work/links.yaml" --json - "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["predicted"]["step_time_s"]["p50"])'
+}
+cat > "$work/links.yaml" << 'SCENARIO'
+model: {layers: 2, hidden: 1024, heads: 8, vocab: 512, seq_len: 512}
+precision: {param: bf16}
+parallel: {data: {kind: ddp, size: 8, overlap: false}}
+cluster: {device: a100-sxm-80g, devices_per_node: 8}
+SCENARIO
+own=$(step_on)
+[ "$own" = "$(step_on --set cluster.network.intra_node=nvlink3)" ] || { echo "FAILED: nvlink3 is an A100's own link"; failures=$((failures + 1)); }
+python3 -c "import sys; own, slow, slower = map(float, sys.argv[1:]); assert own < slow < slower, (own, slow, slower)" "$own" \
+  "$(step_on --set cluster.network.intra_node=pcie4)" "$(step_on --set 'cluster.network.intra_node={gbytes_per_s: 1}')" ||
+  { echo "FAILED: slower links do not slow an A100's all-reduces"; failures=$((failures + 1)); }
+link='cluster.topology={nodes: [{name: a, kind: device}, {name: b, kind: device}], links: [{from: a, to: b, gbytes_per_s: 100, latency_us: %s}]}'
+two='--set parallel.data.size=2 --set cluster.devices_per_node=2'
+python3 -c "import sys; short, long = map(float, sys.argv[1:]); assert short < long, (short, long)" \
+  "$(step_on $two --set "$(printf "$link" 0)")" "$(step_on $two --set "$(printf "$link" 1000)")" ||
+  { echo "FAILED: a topology's latency within a node has no effect"; failures=$((failures + 1)); }
+expect_line 2 'the stages would go through 400000 blocks' predict "$work/links.yaml" --set parallel.data.size=1 --set parallel.pipeline.size=8 \
+  --set batch.accumulate=50000 --set model.layers=8
+
 # A search: what can be trained, the same after an interruption as without one, and nothing where nothing can be.
 cat > "$work/search.yaml" << 'SCENARIO'
 model: {layers: 4, hidden: 64, heads: 4, vocab: 128, seq_len: 32}

@@ -68,6 +68,14 @@ ModelSpec PresetModel(const std::string& name) {
 
 TEST(HuggingFace, Gpt2IsThePreset) { EXPECT_EQ(ModelOf(kGpt2Config), PresetModel("gpt2-124m")); }
 
+// transformers' LlamaConfig has no biases in its MLPs unless told so.
+TEST(HuggingFace, BiasesOfAttentionAloneAreUnsupported) {
+  const std::string path = Write(Replaced(kLlamaConfig, "\"attention_bias\": false", "\"attention_bias\": true"));
+  const auto model = ReadHuggingFaceConfig(path);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().kind, ErrorKind::kUnsupported);
+}
+
 TEST(HuggingFace, LlamaIsThePreset) { EXPECT_EQ(ModelOf(kLlamaConfig), PresetModel("llama3-8b")); }
 
 TEST(HuggingFace, SingleKeysOverrideTheConfiguration) {

@@ -177,7 +177,8 @@ TEST(ComposedStep, IsPredictWhereStagesHaveMoreLayersThanOthers) {
         s.optimizer.clip_norm = 1;
         const auto stages = static_cast<int64_t>(balance.size());
         s.batch.accumulate = 8;
-        s.parallel.data = {.kind = kind, .size = 2};
+        s.parallel.data.kind = kind;
+        s.parallel.data.size = 2;
         s.parallel.pipeline = {.size = stages, .balance = balance};
         if (stages == 4) s.parallel.pipeline = {2, "interleaved", 2, balance};
         s.cluster.devices_per_node = 2 * s.parallel.pipeline.size;
@@ -197,7 +198,8 @@ TEST(ComposedStep, IsPredictWhereCopiesWaitForWhatWasSent) {
   s.model.seq_len = 16;
   s.precision.reduce = s.precision.param;
   s.optimizer.kind = OptimizerKind::kSgd;
-  s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 1};
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.parallel.data.size = 1;
   s.parallel.pipeline = {.size = 3, .balance = {1, 1, 4}};
   s.cluster.devices_per_node = 3;
   ComposedSteps steps;
@@ -212,7 +214,8 @@ TEST(ComposedStep, IsPredictWhereAPartOfAMessageLivesBesideTheFirstGradient) {
     s.model.attention = AttentionKind::kEager;
     s.model.bias = true;
     s.framework = Framework::kMegatron;
-    s.parallel.data = {.kind = kind, .size = 2};
+    s.parallel.data.kind = kind;
+    s.parallel.data.size = 2;
     s.parallel.tensor.size = 2;
     s.parallel.pipeline = {.size = 2, .schedule = "gpipe", .balance = {6, 2}};
     ComposedSteps steps;
