@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include "base/read_file.h"
 
 #include "base/digest.h"
 #include "cli/outputs.h"
@@ -163,7 +164,8 @@ Result<NamedCosts> LoadNamedCosts(const Options& options) {
     WT_ASSIGN_OR_RETURN(named.profile, LoadNamedCosts(options.profile));
   }
   if (!named.framework_file.empty()) {
-    WT_ASSIGN_OR_RETURN(named.framework, LoadFrameworkProfile(named.framework_file));
+    WT_ASSIGN_OR_RETURN(named.framework_text, ReadFile(named.framework_file, "a framework profile"));
+    WT_ASSIGN_OR_RETURN(named.framework, ParseFrameworkProfile(named.framework_text, named.framework_file));
   }
   return named;
 }

@@ -32,7 +32,7 @@ struct Costs {
 struct NamedCosts {
   std::optional<Costs> profile;               // --profile
   std::optional<FrameworkProfile> framework;  // --framework-profile
-  std::string framework_file;
+  std::string framework_file, framework_text;
 };
 // Errors: InvalidInput when one is missing or malformed.
 Result<NamedCosts> LoadNamedCosts(const Options& options);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/read_file.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
 #include "plan/outline.h"
@@ -152,9 +153,11 @@ Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const
   return costs->profile.framework ? *costs->profile.framework : FrameworkOf(scenario);
 }
 
-Result<std::string> RowPredictor::FrameworkFileFor(const SourcedRow& row) const {
+Result<std::string> RowPredictor::FrameworkTextFor(const SourcedRow& row) const {
+  if (named_.framework) return named_.framework_text;  // of a pipe, which is read once
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
-  return scenario.framework_file;
+  if (scenario.framework_file.empty()) return std::string();
+  return ReadFile(scenario.framework_file, "a framework profile");
 }
 
 Result<std::vector<ValidatedValue>> RowPredictor::Predict(

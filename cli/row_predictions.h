@@ -46,8 +46,8 @@ class RowPredictor {
                                      const std::optional<ResidualFactors>& residuals = std::nullopt) const;
   // The framework that the row's costs are of: the one named, or the scenario's.
   Result<FrameworkProfile> FrameworkFor(const SourcedRow& row) const;
-  // The file that the row's `framework` is; empty: a known one's name.
-  Result<std::string> FrameworkFileFor(const SourcedRow& row) const;
+  // The JSON that it was read from; empty: it is a known one.
+  Result<std::string> FrameworkTextFor(const SourcedRow& row) const;
 
  private:
   RowPredictor(const Options& options, std::vector<Override> overrides, NamedCosts named)

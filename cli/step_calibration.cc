@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/random.h"
-#include "base/read_file.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/residual_fit.h"
@@ -120,18 +119,14 @@ Result<CrossFitResult> FitAndHoldOut(const RowPredictor& predictor, const std::v
 }  // namespace
 
 // Of a framework that is known: that with residuals. Of a file's: all that the file says, with these residuals.
-Result<std::string> CalibratedText(const Options& options, const RowPredictor& predictor,
-                                   const SourcedRow& row, const ResidualFactors& factors,
+Result<std::string> CalibratedText(const RowPredictor& predictor, const SourcedRow& row,
+                                   const ResidualFactors& factors,
                                    const std::map<std::string, std::string>& sources) {
   WT_ASSIGN_OR_RETURN(const FrameworkProfile framework, predictor.FrameworkFor(row));
   const std::string name = framework.name + (framework.name.ends_with("-calibrated") ? "" : "-calibrated");
-  std::string file = options.framework_profile;
-  if (file.empty()) {
-    WT_ASSIGN_OR_RETURN(file, predictor.FrameworkFileFor(row));
-  }
-  if (file.empty()) return CalibratedFrameworkJson(name, framework.name, factors, sources);
-  WT_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, "a framework profile"));
-  return CalibratedFrameworkJson(text, file, name, factors, sources);
+  WT_ASSIGN_OR_RETURN(const std::string text, predictor.FrameworkTextFor(row));
+  if (text.empty()) return CalibratedFrameworkJson(name, framework.name, factors, sources);
+  return CalibratedFrameworkJson(text, framework.name, name, factors, sources);
 }
 
 Result<int> CalibrateSteps(const Options& options) {
@@ -145,7 +140,7 @@ Result<int> CalibrateSteps(const Options& options) {
         fmt::format("{}; fitted to {} measured steps", EstimateText(estimate), rows.size());
   if (!options.out.empty()) {
     WT_ASSIGN_OR_RETURN(const std::string text,
-                        CalibratedText(options, predictor, rows.front(), fit.factors, sources));
+                        CalibratedText(predictor, rows.front(), fit.factors, sources));
     WT_RETURN_IF_ERROR(WriteText(options.out, text));
   }
   if (options.quiet || options.out == "-") return 0;
@@ -169,7 +164,7 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
     for (const SourcedRow& row : rows)
       if (row.source == source) own.push_back(row);
     double sum = 0;
-    std::optional<double> order;  // rows without pairs have none, whichever are drawn
+    std::vector<double> orders;  // of the draws that leave pairs
     for (int64_t seed = 0; seed < options.seeds; ++seed) {
       WT_ASSIGN_OR_RETURN(const CrossFitResult result,
                           FitAndHoldOut(predictor, own, *options.cross_fit, static_cast<uint64_t>(seed)));
@@ -183,10 +178,12 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
       fmt::print("\n");
       if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
       sum += result.mape;
-      if (result.pair_order)
-        order = order.value_or(0) + *result.pair_order / static_cast<double>(options.seeds);
+      if (result.pair_order) orders.push_back(*result.pair_order);
     }
     const double seeds = static_cast<double>(options.seeds);
+    std::optional<double> order;
+    if (!orders.empty())
+      order = std::accumulate(orders.begin(), orders.end(), 0.0) / static_cast<double>(orders.size());
     fmt::print("{:<18} {:>5} {:>7} {:>6} {:>6.1f} % {:>11}\n", source, "mean", "", "", 100 * sum / seeds,
                PairOrderText(order));
   }

@@ -61,6 +61,8 @@ cp rows.jsonl kept.jsonl
 [ $? = 2 ] && cmp rows.jsonl kept.jsonl || fail "measurements were overwritten: $(cat err.txt)"
 sed 's/"base": "pytorch",/"base": "pytorch", "forward_us": 60,/; s/"sources": {/"sources": {"forward_us": "a guess",/' mine.json > own.json
 "$windtunnel" calibrate --steps rows.jsonl --framework-profile own.json --out again.json > again.txt || fail "fitted again: $(cat again.txt)"
+"$windtunnel" calibrate --steps rows.jsonl --framework-profile <(cat own.json) --out piped.json > /dev/null && cmp again.json piped.json ||
+  fail "fitted again from a pipe"
 grep -q '"forward_us": 60' again.json && grep -q '"base": "pytorch"' again.json || fail "$(cat again.json)"
 "$windtunnel" validate rows.jsonl --framework-profile own.json -q > own.txt
 before=$(sed -n 's/.*mean error \([0-9.]*\) % before.*/\1/p' again.txt)
