@@ -129,6 +129,7 @@ const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& la
 // Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or
 // spells out links of other bandwidths.
 bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
+  if (device.measured_collectives.empty()) return false;
   const auto own = IntraNodeRates({}, device.intra_node);
   return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
 }

@@ -1,11 +1,10 @@
 #include "sim/composed/composed_step.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -79,11 +78,13 @@ std::string MeshKey(const Scenario& s) {
   return fmt::format("{} t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.data.size,
                      s.parallel.pipeline.size);
 }
+// How a rank's layers are spread over its stages makes no difference: gradients come in the same order.
 std::string StrategyKey(const Scenario& s, const RankShape& shape) {
   return fmt::format("{} t{}{} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), s.parallel.tensor.size,
                      SplitKey(s), s.parallel.data.size, s.parallel.pipeline.size,
                      static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap,
-                     fmt::join(shape.layers, "+"), shape.has_first, shape.has_last, s.batch.accumulate == 1);
+                     std::accumulate(shape.layers.begin(), shape.layers.end(), int64_t{0}), shape.has_first,
+                     shape.has_last, s.batch.accumulate == 1);
 }
 std::string WalkKey(const Scenario& s) {
   const PipelineSpec& p = s.parallel.pipeline;
