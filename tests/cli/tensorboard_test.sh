@@ -49,6 +49,7 @@ allocated = max(rank["peak_allocated_bytes"] for rank in run["memory"])
 assert abs(steps[-1]["scalars"]["memory/max_active(GiB)"] * 2**30 - allocated) < 1, allocated
 CHECKS
 
+sleep 1.1  # files are named by the second
 # Another run adds a file. Every third step, and the first; nothing on standard error when quiet.
 "$windtunnel" run "$work/tiny.yaml" -q --log-every 3 --set run.steps=6 --set optimizer.clip_norm=0 --tensorboard "$work/logs/new" \
   > /dev/null 2> "$work/err.txt" || fail "a second run"
@@ -79,6 +80,7 @@ grep -q '"step": 20,' "$work/events.txt" || fail "steps are missing after a kill
 
 # A run that goes on from a checkpoint counts on in a file of its own, which voids what others have of these steps.
 "$windtunnel" run "$work/tiny.yaml" -q --checkpoint-dir "$work/saved" --tensorboard "$work/logs/resumed" > /dev/null || fail "a run with checkpoints"
+sleep 1.1
 "$windtunnel" run "$work/tiny.yaml" --set run.steps=5 --checkpoint-dir "$work/saved" --resume --tensorboard "$work/logs/resumed" \
   > /dev/null 2> "$work/err.txt" || fail "a run that goes on: $(cat "$work/err.txt")"
 grep -q '^step:  6 ' "$work/err.txt" || fail "steps do not count on: $(cat "$work/err.txt")"
