@@ -104,9 +104,8 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
 
 // The row's scenario is one line of its own, whose columns are not those of the file: "rows.jsonl:2:1:1:17: …" would name no place.
 Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override>& overrides) {
-  const std::string file = row.place.substr(0, row.place.find_last_of(':', row.place.find_last_of(':') - 1));
-  Result<Scenario> scenario =
-      ParseScenario(row.scenario, row.place, std::filesystem::path(file).parent_path().string(), overrides);
+  const std::string directory = std::filesystem::path(row.file).parent_path().string();
+  Result<Scenario> scenario = ParseScenario(row.scenario, row.place, directory, overrides);
   if (scenario) return scenario;
   Error error = scenario.error();
   const std::string begin = row.place + ":1:";

@@ -370,9 +370,7 @@ class Selection {
 
   FoundConfiguration Found(const Choice& choice) const {
     const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-    FoundConfiguration found{choice, configuration,    ScenarioOf(scenario_, configuration),
-                             given_, options_.profile, options_.framework_profile,
-                             ""};
+    FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, ""};
     auto made_of = OverridesThatMake(found.scenario, scenario_);
     if (!made_of) {
       Note(options_, fmt::format("no overrides say what was found: {}", made_of.error().message));
@@ -499,6 +497,8 @@ Result<int> SearchCommand(const Options& options) {
   report.scenario_digest = ScenarioDigest(scenario);
   report.profile = costs.profile.name;
   report.profile_digest = ProfileDigest(costs.profile);
+  report.profile_option = options.profile;
+  report.framework_option = options.framework_profile;
 
   const std::string key = options.state.empty() ? "" : StateKey(report, scenario, costs.profile);
   WT_ASSIGN_OR_RETURN(SharedState state, SharedState::Open(options, key));

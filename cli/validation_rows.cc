@@ -58,7 +58,8 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
 }
 
 // Other keys of a row (source, notes, labels of its origin) are for people.
-Result<ValidationRow> ReadRow(const std::string& line, const std::string& place) {
+Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, int number) {
+  const std::string place = fmt::format("{}:{}:1", file, number);
   const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!row.is_object()) return InvalidInput("{}: is not a JSON object, expected a validation row", place);
   for (const char* key : {"scenario", "measured"}) {
@@ -70,6 +71,7 @@ Result<ValidationRow> ReadRow(const std::string& line, const std::string& place)
   ValidationRow result;
   result.id = row["id"].get<std::string>();
   result.scenario = row["scenario"].dump();
+  result.file = file;
   result.place = place;
   WT_ASSIGN_OR_RETURN(result.measured, ReadMeasured(row["measured"], place));
   return result;
@@ -104,7 +106,7 @@ Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, 
   for (std::string line; std::getline(stream, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    WT_ASSIGN_OR_RETURN(ValidationRow row, ReadRow(line, fmt::format("{}:{}:1", path, number)));
+    WT_ASSIGN_OR_RETURN(ValidationRow row, ReadRow(line, path, number));
     rows.push_back(std::move(row));
   }
   if (rows.empty())

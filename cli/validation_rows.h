@@ -28,7 +28,8 @@ struct PublishedMeasurement {
 struct ValidationRow {
   std::string id;
   std::string scenario;  // JSON, which is YAML too
-  std::string place;     // "rows.jsonl:12"
+  std::string file;      // "rows.jsonl"
+  std::string place;     // "rows.jsonl:12:1"
   PublishedMeasurement measured;
 };
 

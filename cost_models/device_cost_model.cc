@@ -113,6 +113,13 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   return KernelCost{Distribution::Constant(time + WaitForLaunch(op.kind)), CostSource::kModelled};
 }
 
+// Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or
+// spells out links of other bandwidths.
+bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
+  const auto own = IntraNodeRates({}, device.intra_node);
+  return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
+}
+
 // nccl-tests' output for the collective in a group that lies as measured; nothing where there is none.
 const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& layout,
                                        const DeviceSpec& device) {
@@ -120,18 +127,10 @@ const MeasuredCollective* FindMeasured(const OpKind& kind, const GroupLayout& la
   if (collective == nullptr || collective->kind == CollectiveKind::kBarrier) return nullptr;
   for (const MeasuredCollective& measured : device.measured_collectives) {
     if (measured.op == Name(collective->kind) && measured.ranks == layout.ranks &&
-        measured.nodes == layout.nodes)
+        measured.nodes == layout.nodes && IsOwnLink(layout.link, device))
       return &measured;
   }
   return nullptr;
-}
-
-// Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or
-// spells out links of other bandwidths.
-bool IsOwnLink(const LinkRates& link, const DeviceSpec& device) {
-  if (device.measured_collectives.empty()) return false;
-  const auto own = IntraNodeRates({}, device.intra_node);
-  return own && std::fabs(link.nominal / own->nominal - 1) < 0.01 && link.latency == own->latency;
 }
 
 // Linear between two measured sizes; beyond the largest at its bandwidth; below the smallest what the model says, but no more than that
@@ -252,8 +251,7 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   CommunicationCost cost{.time = Distribution::Constant(alone.model.time), .source = CostSource::kModelled};
   const bool is_given = cluster_.network.algorithm != CollectiveAlgorithm::kAuto ||
                         cluster_.network.protocol != CollectiveProtocol::kAuto ||
-                        (cluster_.slow_link && cluster_.slow_link->factor != 1) ||
-                        !IsOwnLink(alone.layout.link, device_);
+                        (cluster_.slow_link && cluster_.slow_link->factor != 1);
   const MeasuredCollective* measured = is_given ? nullptr : FindMeasured(op.kind, alone.layout, device_);
   if (measured) cost = CostAt(MessageBytes(op.kind), *measured, alone.model.time);
   const ResidualFactors& residuals = framework_.residuals;

@@ -182,16 +182,24 @@ const FrameworkProfile& FrameworkOf(const Scenario& scenario) {
   return *profile;
 }
 
+namespace {
+
+std::string WithResiduals(nlohmann::ordered_json json, ResidualFactors factors,
+                          const std::map<std::string, std::string>& sources) {
+  for (const char* residual : kResidualNames) json["residuals"][residual] = Residual(factors, residual);
+  for (const auto& [key, source] : sources) json["sources"][key] = source;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
 Result<std::string> CalibratedFrameworkJson(const std::string& text, const std::string& file,
                                             const std::string& name, const ResidualFactors& factors,
                                             const std::map<std::string, std::string>& sources) {
   WT_RETURN_IF_ERROR(ParseFrameworkProfile(text, file));
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
   json["name"] = name;
-  ResidualFactors copy = factors;
-  for (const char* residual : kResidualNames) json["residuals"][residual] = Residual(copy, residual);
-  for (const auto& [key, source] : sources) json["sources"][key] = source;
-  return json.dump(2) + "\n";
+  return WithResiduals(std::move(json), factors, sources);
 }
 
 std::string CalibratedFrameworkJson(const std::string& name, const std::string& base,
@@ -201,11 +209,8 @@ std::string CalibratedFrameworkJson(const std::string& name, const std::string& 
   json["schema"] = kFrameworkSchema;
   json["name"] = name;
   json["base"] = base;
-  ResidualFactors copy = factors;
-  for (const char* residual : kResidualNames) json["residuals"][residual] = Residual(copy, residual);
-  json["sources"] = nlohmann::ordered_json::object();
-  for (const auto& [key, source] : sources) json["sources"][key] = source;
-  return json.dump(2) + "\n";
+  json["residuals"] = json["sources"] = nlohmann::ordered_json::object();
+  return WithResiduals(std::move(json), factors, sources);
 }
 
 }  // namespace windtunnel

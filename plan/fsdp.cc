@@ -31,10 +31,9 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
   const bool is_in_pipeline = context.scenario.parallel.pipeline.size > 1;
   const auto stages = std::count_if(context.modules.begin(), context.modules.end(),
                                     [](const Module& module) { return module.is_root(); });
-  const bool keeps_stages = is_in_pipeline && stages <= kActiveStages;
-  reshards_without_sync_ = spec_.version == 2 && !is_in_pipeline
-                               ? true
-                               : reshards_after_forward_ && !(spec_.version == 2 && keeps_stages);
+  reshards_without_sync_ = spec_.version == 1
+                               ? reshards_after_forward_
+                               : !is_in_pipeline || (reshards_after_forward_ && stages > kActiveStages);
   splits_backward_ = context.splits_backward;
   for (const Module& module : context.modules) is_root_.push_back(module.is_root());
   unit_of_module_.assign(context.modules.size(), kNoUnit);

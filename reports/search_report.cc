@@ -92,10 +92,10 @@ std::string ShellWord(const std::string& text) {
 }
 
 // " --profile a100-sxm-80g --set parallel.data.size=2 …"
-std::string OverridesOf(const FoundConfiguration& found) {
+std::string OptionsOf(const SearchReport& report, const FoundConfiguration& found) {
   std::string text;
-  if (!found.profile.empty()) text += " --profile " + ShellWord(found.profile);
-  if (!found.framework_profile.empty()) text += " --framework-profile " + ShellWord(found.framework_profile);
+  if (!report.profile_option.empty()) text += " --profile " + ShellWord(report.profile_option);
+  if (!report.framework_option.empty()) text += " --framework-profile " + ShellWord(report.framework_option);
   for (const Override& override : found.overrides)
     text += " --set " + ShellWord(override.key + "=" + override.value);
   return text;
@@ -186,7 +186,7 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     text += "\n" + RowsOf("none is better in time, memory and devices", report.pareto, ink);
     const FoundConfiguration& best = report.pareto.front();
     text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
-            OverridesOf(best) + "\n";
+            OptionsOf(report, best) + "\n";
   }
   if (verbose || report.pareto.empty()) {
     text += ReasonsOf("not legal", report.illegal, ink);

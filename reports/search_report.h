@@ -20,14 +20,14 @@ namespace windtunnel {
 struct FoundConfiguration {
   Choice choice;
   Configuration configuration;
-  Scenario scenario;                       // with the configuration in it
-  std::vector<Override> overrides;         // with which the loader makes it of the scenario's file
-  std::string profile, framework_profile;  // the command line's; empty: none
-  std::string predicted;  // the result's `predicted` block, or what is known of it, as JSON text
+  Scenario scenario;                // with the configuration in it
+  std::vector<Override> overrides;  // with which the loader makes it of the scenario's file
+  std::string predicted;            // the result's `predicted` block, or what is known of it, as JSON text
 };
 
 struct SearchReport {
   std::string scenario, scenario_digest, profile, profile_digest;
+  std::string profile_option, framework_option;  // --profile and --framework-profile; empty: not given
   int64_t combinations = 0, legal = 0;
   std::map<std::string, int64_t> illegal, refused;  // by reason
   int64_t evaluated = 0, infeasible = 0;

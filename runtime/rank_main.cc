@@ -183,9 +183,8 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
 }
 
 int RunRank(const std::string& job_file) {
-  signal(
-      SIGTTOU,
-      SIG_IGN);  // a rank is in a group of its own, and says what it does whether or not the terminal has `stty tostop`
+  // A rank is in a group of its own, and says what it does whether or not the terminal has `stty tostop`.
+  signal(SIGTTOU, SIG_IGN);
   auto run = [&]() -> Status {
     WT_ASSIGN_OR_RETURN(Job job, ReadJob(job_file));
     WT_ASSIGN_OR_RETURN(auto environment, ReadRankEnvironment());

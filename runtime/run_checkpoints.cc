@@ -79,17 +79,24 @@ Status RunCheckpoints::Import() {
   return session_.GoOn(0, 0, [&] { return Load(*weights, session_, /*with_optimizer=*/false); });
 }
 
-// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here. Whoever dies
-// meanwhile is the launcher's affair.
+// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here.
 Status RunCheckpoints::Meet() {
-  constexpr std::chrono::milliseconds kPatience = std::chrono::hours(2);
+  constexpr char kGone[] = "save/gone";
   const int64_t ranks = session_.plan().world_size;
   if (ranks == 1) return Ok();
+  // Of the process that serves the store nothing has to be left: the store ends with it.
+  if (meetings_ == 0) (void)store_.Bequeath(kGone, fmt::format("rank {}", session_.rank()));
   const std::string key = fmt::format("save/{}/{}", session_.steps_done(), meetings_++);
   WT_ASSIGN_OR_RETURN(const int64_t here, store_.Add(key, 1));
   if (here == ranks) return store_.Set(key + "/all", "");
-  const auto all = store_.Get(key + "/all", kPatience);
-  return all ? Ok() : Status(tl::unexpected(all.error()));
+  while (!store_.Get(key + "/all", std::chrono::seconds(1))) {
+    WT_ASSIGN_OR_RETURN(const bool is_one_gone, store_.Has(kGone));
+    WT_ASSIGN_OR_RETURN(const bool are_all_here, store_.Has(key + "/all"));
+    if (!is_one_gone || are_all_here) continue;
+    WT_ASSIGN_OR_RETURN(const std::string who, store_.Get(kGone, std::chrono::milliseconds(0)));
+    return Failed("{} has ended while step {} was saved", who, session_.steps_done());
+  }
+  return Ok();
 }
 
 Status RunCheckpoints::AfterStep() {

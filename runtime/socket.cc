@@ -153,13 +153,13 @@ Result<Listener> ListenOn(const std::string& host, int port) {
 }
 
 Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock::time_point deadline) {
+  auto addresses = Resolve(host, port, 0);
+  while (!addresses) {  // a name may appear later than the process
+    if (SocketClock::now() >= deadline) return tl::unexpected(addresses.error());
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    addresses = Resolve(host, port, 0);
+  }
   for (;;) {
-    auto addresses = Resolve(host, port, 0);
-    if (!addresses) {  // a name may appear later than the process
-      if (SocketClock::now() >= deadline) return tl::unexpected(addresses.error());
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      continue;
-    }
     int error = 0;
     for (const addrinfo* address = addresses->get(); address != nullptr; address = address->ai_next) {
       FileDescriptor socket = OpenSocket(*address);

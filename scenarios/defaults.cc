@@ -100,6 +100,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   CompleteCluster(given, scenario.parallel, scenario.cluster);
   scenario.derived = NotGiven(given, scenario.parallel);
   DataParallelSpec& data = scenario.parallel.data;
+  // The others follow it.
   if (scenario.derived.kind) data.kind = DerivedKind(data.size * scenario.parallel.context.size);
   scenario.parallel = WithDerivedKeys(scenario.derived, scenario.cluster, std::move(scenario.parallel));
   bool on_cpu = scenario.cluster.device == "cpu";

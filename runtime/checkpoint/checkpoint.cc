@@ -383,6 +383,8 @@ Status WriteMetadata(const std::string& path, const Plan& plan, const Checkpoint
   return Ok();
 }
 
+constexpr char kMomentum[] = "optimizer.momentum.";  // begins the names of SGD's buffers
+
 std::string ShapeText(const std::vector<int64_t>& shape) {
   std::string text;
   for (int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
@@ -407,8 +409,6 @@ Result<int64_t> SaveCheckpoint(const CheckpointDirectory& directory, const Plan&
   WT_RETURN_IF_ERROR(options.barrier());
   return bytes;
 }
-
-constexpr char kMomentum[] = "optimizer.momentum.";
 
 Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool with_optimizer,
                   const std::function<void(const Slice&, std::span<const float>)>& put) {

@@ -142,7 +142,9 @@ class Enumeration {
     c.devices_per_node = std::min(base_.cluster.devices_per_node, c.devices());
     c.nodes = c.devices() / c.devices_per_node;
     Derive(c);
-    const auto illegal = given_reason != nullptr ? std::optional<std::string>(given_reason) : WhyIllegal(c);
+    const char* own_reason = given_reason != nullptr ? given_reason : WhyIllegal(c);
+    if (c.kind == DataParallelKind::kDp && !ranges_.shard_size.empty()) c.shard_size = 0;  // it takes none
+    const auto illegal = own_reason != nullptr ? std::optional<std::string>(own_reason) : WhyRefused(c);
     if (illegal) {
       ++space_.illegal[*illegal];
       return;
@@ -169,19 +171,21 @@ class Enumeration {
     return entry->second;
   }
 
-  // Nothing where it is legal. What search knows of comes first: its reasons are the same for many configurations.
-  std::optional<std::string> WhyIllegal(Configuration& c) {
-    for (const auto why : {&Enumeration::WhyIllegalCluster, &Enumeration::WhyIllegalModel,
-                           &Enumeration::WhyIllegalData, &Enumeration::WhyIllegalPipeline}) {
-      if (const char* reason = (this->*why)(c)) return reason;
-    }
-    if (c.kind == DataParallelKind::kDp && !ranges_.shard_size.empty())
-      c.shard_size = 0;  // which it has none of
+  // Nothing where search itself has no objection; its reasons are the same for many configurations.
+  const char* WhyIllegal(const Configuration& c) {
+    if (const char* why = WhyIllegalCluster(c)) return why;
+    if (const char* why = WhyIllegalModel(c)) return why;
+    if (const char* why = WhyIllegalData(c)) return why;
+    return WhyIllegalPipeline(c);
+  }
+
+  // Nothing where the loader would take it.
+  std::optional<std::string> WhyRefused(const Configuration& c) const {
     const Status status = CheckScenario(ScenarioOf(base_, c));
     return status ? std::nullopt : std::optional(status.error().message);
   }
 
-  const char* WhyIllegalCluster(const Configuration& c) {
+  const char* WhyIllegalCluster(const Configuration& c) const {
     const int64_t per_node = base_.cluster.devices_per_node;
     if (c.devices() > per_node && !Divides(per_node, c.devices()))
       return "the devices do not fill their nodes";
@@ -190,7 +194,7 @@ class Enumeration {
     return nullptr;
   }
 
-  const char* WhyIllegalModel(const Configuration& c) {
+  const char* WhyIllegalModel(const Configuration& c) const {
     const ModelSpec& model = base_.model;
     const bool is_balanced = KeepsBalance(base_, c);
     if (!is_balanced && !Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
@@ -221,7 +225,7 @@ class Enumeration {
   }
 
   // Where a key has no effect, the scenario's own value stands for all.
-  const char* WhyIllegalData(const Configuration& c) {
+  const char* WhyIllegalData(const Configuration& c) const {
     const DataParallelSpec& own = base_.parallel.data;
     const bool sharded = IsSharded(c.kind);
     const int64_t copies = c.data * c.context;

@@ -119,8 +119,19 @@ grep -q -e '--export and --import are both out' err.txt || fail "the message"
 "$windtunnel" run mlp.yaml --no-progress --resume-from plain --set run.steps=5 --set optimizer.momentum=0.9 > out.txt 2> err.txt || fail "momentum"
 "$windtunnel" run mlp.yaml --no-progress --resume-from plain --checkpoint-dir plain --set run.steps=5 > out.txt 2> err.txt || fail "its own directory"
 
-# A save may take longer than a collective. (Barriers of saves are no collectives: the shortest deadline holds for none of them.)
-run --checkpoint-dir slow --set model.hidden=256 --set model.vocab=16384 --collective-timeout 0.3 || fail "a slow save"
+# What cannot be written ends the run: also where the other ranks are threads, or nobody kills them.
+sed 's/hidden: 32/hidden: 256/; s/vocab: 256/vocab: 16384/; s/warmup: 4, steps: 16/warmup: 0, steps: 2/' gpt.yaml > large.yaml  # 69 MB
+unwritable() { (trap '' XFSZ; ulimit -f 20000; timeout 60 "$windtunnel" run large.yaml --no-progress -q "$@" > out.txt 2>> err.txt); }
+: > err.txt
+unwritable --checkpoint-dir full --set parallel.data.kind=dp
+[ $? = 1 ] && grep -q 'full/' err.txt || fail "threads whose first one cannot save"
+next_port
+export WORLD_SIZE=2 MASTER_PORT=$port
+RANK=1 unwritable --checkpoint-dir full2 --set parallel.data.kind=fsdp &
+RANK=0 timeout 60 "$windtunnel" run large.yaml --no-progress -q --checkpoint-dir full2 --set parallel.data.kind=fsdp > out.txt 2> first.txt
+[ $? = 1 ] && grep -q 'rank 1 has ended while step' first.txt || fail "a rank whose other one cannot save: $(cat first.txt)"
+wait
+unset WORLD_SIZE MASTER_PORT
 
 # Outputs are nothing that is read.
 echo 'a text to learn from, long enough for a few sequences of thirty-two bytes, and read by every run below' > book.txt

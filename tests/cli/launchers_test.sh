@@ -98,6 +98,11 @@ next_port
 by_hand RANK=0,WORLD_SIZE=2,MASTER_ADDR=localhost,MASTER_PORT=$port RANK=1,WORLD_SIZE=2,MASTER_ADDR=127.0.0.2,MASTER_PORT=$port --
 expect_losses "two names of one machine"
 
+by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,GLOO_SOCKET_IFNAME=lo --
+expect_losses "an interface by its name"
+by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,GLOO_SOCKET_IFNAME=nowhere0 --
+grep -q "GLOO_SOCKET_IFNAME is 'nowhere0', expected an interface" "$work/err" || fail "an interface that is not there: $(cat "$work/err")"
+
 # torchrun begins a job again: it goes on from its own newest checkpoint, not from the one that it began with.
 "${run[@]}" "${set[@]}" --checkpoint-dir "$work/begun" > /dev/null 2> "$work/err" || fail "the checkpoint to begin with"
 next_port

@@ -1,6 +1,8 @@
 #include "runtime/checkpoint/checkpoint.h"
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/checkpoint/saving.h"
@@ -307,6 +309,32 @@ TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {
     names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"latest", "step_00000004", "step_00000005"}));
+}
+
+// One rank may write gigabytes while the others wait.
+TEST(RunCheckpoints, ASaveMayTakeLongerThanACollective) {
+  constexpr std::chrono::milliseconds kDeadline{1'000};
+  const Plan plan = *CompilePlan(Changed(TinyGpt(2), [](Scenario&) {}));
+  const std::string path = EmptyDirectory("slow");
+  auto server = ServeStore("127.0.0.1", 0, "test").value();
+  const auto run = [&](int rank) -> Status {
+    WT_ASSIGN_OR_RETURN(auto store,
+                        ConnectStore("127.0.0.1", server->port(), "test", std::chrono::seconds(20)));
+    FlightRecorder recorder = FlightRecorder::Private();
+    RankOptions options{.rank = rank};
+    options.collective_timeout = kDeadline;
+    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, options));
+    WT_RETURN_IF_ERROR(session->Initialize());
+    if (rank == 0) std::this_thread::sleep_for(2 * kDeadline);
+    return RunCheckpoints(*session, *store, {.checkpoints = path}, /*steps=*/0).AfterStep();
+  };
+  Status waited;
+  std::thread other([&] { waited = run(1); });
+  const Status slow = run(0);
+  other.join();
+  EXPECT_TRUE(slow) << slow.error().message;
+  EXPECT_TRUE(waited) << waited.error().message;
+  EXPECT_TRUE(Checkpoint::Open(path));
 }
 
 TEST(RunCheckpoints, RefuseAnotherModelSeedOptimizerOrAShorterRun) {
