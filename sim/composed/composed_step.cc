@@ -57,32 +57,36 @@ struct StageActions {
 std::string ClusterKey(const Scenario& s) {
   return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
 }
-// How tensor ranks split tokens.
-const char* SplitKey(const Scenario& s) {
+// Tensor ranks and how they split tokens; context ranks, and how they bring them together.
+std::string ModelAxesKey(const Scenario& s) {
   const TensorParallelSpec& tensor = s.parallel.tensor;
-  return tensor.overlap ? "o" : tensor.sequence ? "s" : "";
+  const ContextParallelSpec& context = s.parallel.context;
+  return fmt::format("t{}{} c{}k{}", tensor.size,
+                     tensor.overlap    ? "o"
+                     : tensor.sequence ? "s"
+                                       : "",
+                     context.size, static_cast<int>(context.kind));
 }
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8;
-  return fmt::format("{} t{}{} m{} r{} z{} w{} {}{}", ClusterKey(s), s.parallel.tensor.size, SplitKey(s),
-                     s.batch.micro, static_cast<int>(s.recompute),
-                     s.parallel.data.kind == DataParallelKind::kZero1, shares ? s.batch.accumulate : 1,
-                     kind.is_first, kind.is_last);
+  return fmt::format("{} {} m{} r{} z{} w{} {}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
+                     static_cast<int>(s.recompute), s.parallel.data.kind == DataParallelKind::kZero1,
+                     shares ? s.batch.accumulate : 1, kind.is_first, kind.is_last);
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} t{}{} z{} {}{}", ClusterKey(s), s.parallel.tensor.size, SplitKey(s),
+  return fmt::format("{} {} z{} {}{}", ClusterKey(s), ModelAxesKey(s),
                      s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
 }
 std::string MeshKey(const Scenario& s) {
-  return fmt::format("{} t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.data.size,
-                     s.parallel.pipeline.size);
+  return fmt::format("{} t{} c{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.context.size,
+                     s.parallel.data.size, s.parallel.pipeline.size);
 }
 // How a rank's layers are spread over its stages makes no difference: gradients come in the same order.
 std::string StrategyKey(const Scenario& s, const RankShape& shape) {
-  return fmt::format("{} t{}{} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), s.parallel.tensor.size,
-                     SplitKey(s), s.parallel.data.size, s.parallel.pipeline.size,
-                     static_cast<int>(s.parallel.data.kind), s.parallel.data.overlap,
+  return fmt::format("{} {} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s), s.parallel.data.size,
+                     s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
+                     s.parallel.data.overlap,
                      std::accumulate(shape.layers.begin(), shape.layers.end(), int64_t{0}), shape.has_first,
                      shape.has_last, s.batch.accumulate == 1);
 }
@@ -96,8 +100,8 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
                      s.parallel.data.kind == DataParallelKind::kDdp ||
                      s.parallel.data.kind == DataParallelKind::kZero1;
   const bool is_zero = s.parallel.data.kind == DataParallelKind::kZero1;
-  const bool whole_shards =
-      s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == s.parallel.data.size;
+  const int64_t copies = s.parallel.data.size * s.parallel.context.size;
+  const bool whole_shards = s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == copies;
   if (s.model.kind != ModelKind::kTransformer || s.model.experts || s.model.dropout != 0)
     return Unsupported("another model");
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
@@ -111,7 +115,7 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
   const bool reduces_as_is =
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
-  if (s.parallel.context.size > 1 || s.parallel.expert.size > 1) return Unsupported("another dimension");
+  if (s.parallel.expert.size > 1) return Unsupported("another dimension");
   const ClusterSpec& cluster = s.cluster;
   const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
   if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || has_topology)
@@ -480,15 +484,18 @@ class ComposedSteps::Parts {
     const auto ranks = static_cast<size_t>(content.walk->ranks);
     for (Step::Content::RankClass& of : content.classes) {
       const auto first = static_cast<size_t>(of.rank);
-      int64_t tensor_scratch = of.strategy->tensor_scratch;
+      int64_t tensor_scratch = of.strategy->tensor_scratch, context_scratch = 0;
       for (size_t stage = first; stage < layers.size(); stage += ranks) {
         const StageTemplate& made_of = *content.actions[stage]->stage;
         tensor_scratch = std::max(tensor_scratch, made_of.tensor_scratch);
+        context_scratch = std::max(context_scratch, made_of.context_scratch);
         if (const int64_t kept = layers[stage] * made_of.kept_of_layer; kept > 0)
           of.resident += RequestedBytes(Bytes(kept), scenario.allocator).count();
       }
       if (scenario.parallel.tensor.size > 1)
         of.resident += RequestedBytes(Bytes(tensor_scratch), scenario.allocator).count();
+      if (scenario.parallel.context.size > 1)
+        of.resident += RequestedBytes(Bytes(context_scratch), scenario.allocator).count();
       if (first + 1 == ranks)
         of.resident +=
             RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator).count();

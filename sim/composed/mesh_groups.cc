@@ -21,6 +21,8 @@ const Group& MeshGroups::Of(AxisId axis) const {
       return data;
     case kTensorAxis:
       return tensor;
+    case kContextAxis:
+      return context;
     case kPipelineAxis:
       return pipeline;
     case kEmbeddingAxis:
@@ -33,17 +35,20 @@ const Group& MeshGroups::Of(AxisId axis) const {
 
 Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
-  const int64_t tensor = parallel.tensor.size, data = parallel.data.size, pipeline = parallel.pipeline.size;
-  const int64_t stage = tensor * data, world = stage * pipeline;
+  const int64_t tensor = parallel.tensor.size, context = parallel.context.size;
+  const int64_t copies = context * parallel.data.size, pipeline = parallel.pipeline.size;
+  const int64_t stage = tensor * copies, world = stage * pipeline;
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
-  // All on one node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups.
+  // All on one node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups, and context groups likewise.
   const bool is_one_node = world <= node;
-  const bool is_regular = stage % node == 0 && (node % tensor == 0 || tensor % node == 0);
+  const auto divides = [node](int64_t ranks) { return node % ranks == 0 || ranks % node == 0; };
+  const bool is_regular = stage % node == 0 && divides(tensor) && divides(tensor * context);
   if (!is_one_node && !is_regular) return Unsupported("groups that do not lie alike");
   MeshGroups groups;
   groups.world = Ranks("world", world, 1);
-  groups.data = Ranks("data", data, tensor);
+  groups.data = Ranks("data", copies, tensor);
   groups.tensor = Ranks("tensor", tensor, 1);
+  groups.context = Ranks("context", context, tensor);
   groups.pipeline = Ranks("pipeline", pipeline, stage);
   groups.embedding = Ranks("embedding", 2, stage * (pipeline - 1));
   groups.message = Ranks("message", 2, stage);

@@ -8,11 +8,12 @@
 namespace windtunnel::composed {
 
 // The axes that the composed evaluator knows, numbered in a way of its own.
-inline constexpr AxisId kWorldAxis = 0, kDataAxis = 1, kTensorAxis = 2, kPipelineAxis = 3, kEmbeddingAxis = 4,
-                        kMessageAxis = 5;
+inline constexpr AxisId kWorldAxis = 0, kDataAxis = 1, kTensorAxis = 2, kContextAxis = 3, kPipelineAxis = 4,
+                        kEmbeddingAxis = 5, kMessageAxis = 6;
 
 struct MeshGroups {
-  Group world, data, tensor, pipeline, embedding;
+  Group world, data, tensor, context, pipeline,
+      embedding;  // data: of all with the same weights, contexts and replicas
   Group
       message;  // from a pipeline rank to the next one; each two neighbours lie alike, the last and the first do, too
 

@@ -99,7 +99,7 @@ class Driver {
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
     data_ = AddCollectives(kDataAxis, kData, "data");
     tensor_ = AddCollectives(kTensorAxis, kTensor, "tensor");
-    world_ = parallel.data.size == world     ? data_
+    world_ = data_->ranks() == world         ? data_
              : parallel.tensor.size == world ? tensor_
                                              : AddCollectives(kWorldAxis, kWorld, "world");
     const bool has_pipeline = parallel.pipeline.size > 1;

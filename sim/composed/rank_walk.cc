@@ -83,7 +83,8 @@ void RankWalk::Clear(int stream) {
 
 // Whether what was issued is done by `begin`, as far as computation could feel it.
 bool RankWalk::IsQuiet(int64_t begin) {
-  if (ends_[kTensor] > begin) return false;
+  for (int stream = kTensor; stream < kModelStreams; ++stream)
+    if (ends_[stream] > begin) return false;
   for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) {
     const int stream = __builtin_ctz(lanes);
     Lane& lane = lanes_[stream];
@@ -156,7 +157,12 @@ RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action, bool ignores_h
   walk.ignores_host_ = ignores_host;
   walk.slack_ = kNever;
   const int64_t made = walk.Walk(action, 0);
-  return {walk.ends_[kCompute], walk.ends_[kTensor], made, walk.slack_};
+  Rehearsed rehearsed{.made = made, .slack = walk.slack_};
+  for (int stream = 0; stream < kModelStreams; ++stream) {
+    rehearsed.ends[stream] = walk.ends_[stream];
+    rehearsed.is_used[stream] = walk.issued_[stream] > 0;
+  }
+  return rehearsed;
 }
 
 int64_t RankWalk::Issue(const TimedOp& op, int64_t arrived) {
@@ -191,7 +197,7 @@ void RankWalk::Issue(int32_t index, int64_t arrived) {
 int64_t RankWalk::Begin(uint8_t stream, int64_t work, double efficiency, int64_t start) {
   const int64_t end = stream == kCompute ? KernelEnd(start, work) : start + work;
   ends_[stream] = end;
-  if (stream <= kTensor) history_[stream][issued_[stream]++ % kHistory] = end;
+  if (stream < kModelStreams) history_[stream][issued_[stream]++ % kHistory] = end;
   if (stream != kCompute && efficiency < 1 && work > 0) {
     Lane& lane = lanes_[stream];
     busy_lanes_ |= 1u << stream;

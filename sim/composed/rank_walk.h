@@ -7,6 +7,7 @@
 //   while ((op = rank.RunTail(sent, arrival)) >= 0) rank.Met(op, latest arrival of all ranks);
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -44,10 +45,22 @@ class RankWalk {
 
   // An action on an idle device, as if its host had issued everything long ago.
   struct Rehearsed {
-    int64_t compute = 0, tensor = 0;  // when the queues have done
+    std::array<int64_t, kModelStreams> ends{};  // when the queues have done
+    std::array<bool, kModelStreams> is_used{};
     int64_t made = 0;
-    int64_t slack =
-        0;  // the least, over operators, of when one begins less the action's host time until it is issued
+    // The least, over operators, of when one begins less the action's host time until it is issued.
+    int64_t slack = 0;
+
+    int64_t duration() const { return ends[kCompute]; }
+    // Whether communication has ended, too.
+    bool is_done() const { return *std::max_element(ends.begin(), ends.end()) == ends[kCompute]; }
+    // How far the queues that are used are ahead of computation.
+    std::array<int64_t, kModelStreams> Leads() const {
+      std::array<int64_t, kModelStreams> leads{};
+      for (size_t i = 0; i < ends.size(); ++i)
+        if (is_used[i]) leads[i] = ends[i] - ends[kCompute];
+      return leads;
+    }
   };
   // Or else (`ignores_host` false) as its host comes to it then.
   static Rehearsed Rehearse(const StageAction& action, bool ignores_host = true);
@@ -66,9 +79,8 @@ class RankWalk {
 
   int64_t host_ = 0;
   std::array<int64_t, kLocalStreams> ends_{};
-  std::array<std::array<int64_t, kHistory>, 2>
-      history_{};  // of compute and tensor: ends of the last operators
-  std::array<uint32_t, 2> issued_{};
+  std::array<std::array<int64_t, kHistory>, kModelStreams> history_{};  // ends of the last operators
+  std::array<uint32_t, kModelStreams> issued_{};
   Lanes lanes_;
   uint32_t busy_lanes_ = 0;  // bits
   const RankStrategy* strategy_ = nullptr;

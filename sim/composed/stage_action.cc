@@ -18,7 +18,7 @@ int64_t HostOf(const Part& part) {
 }
 
 // Finds how long an action takes, of whose layers in the middle only a few are walked: each takes as long as the one before once two
-// in a row did, and left the tensor queue in the same state.
+// in a row did, and left communication in the same state.
 class Rehearsal {
  public:
   explicit Rehearsal(StageAction& action) : action_(action), shortened_(action) {}
@@ -34,11 +34,11 @@ class Rehearsal {
       behind += ModelOps(*run.part) * run.count;
     }
     const RankWalk::Rehearsed all = RankWalk::Rehearse(shortened_);
-    action_.duration = all.compute + shift_;
+    action_.duration = all.duration() + shift_;
     action_.made = all.made + shift_;
     // In what was left out, and behind it, the host gains or loses evenly.
     action_.slack = all.slack + std::min<int64_t>(shift_ - host_, 0);
-    action_.is_regular = all.tensor <= all.compute;
+    action_.is_regular = all.is_done();
   }
 
  private:
@@ -55,9 +55,10 @@ class Rehearsal {
       for (size_t i = run + 1; i < prefix.runs.size(); ++i) prefix.runs[i].count = 0;
       after[count] = RankWalk::Rehearse(prefix);
     }
-    const auto lag = [&](int64_t count) { return after[count].tensor - after[count].compute; };
-    const int64_t period = after[3].compute - after[2].compute;
-    if (period != after[2].compute - after[1].compute || lag(3) != lag(2) || lag(2) != lag(1)) return false;
+    const auto leads = [&](int64_t count) { return after[count].Leads(); };
+    const int64_t period = after[3].duration() - after[2].duration();
+    if (period != after[2].duration() - after[1].duration() || leads(3) != leads(2) || leads(2) != leads(1))
+      return false;
     shortened_.runs[run].count = kWalked;
     const Part& part = *action_.runs[run].part;
     if (shortened_.made_at >= 0) shortened_.made_at -= static_cast<int32_t>(ModelOps(part) * left_out);
@@ -84,9 +85,9 @@ StageAction MakeAction(const PartRuns& runs, int32_t made_by, bool from_idle) {
   Rehearsal(action).Run(made_by);
   if (from_idle) {
     const RankWalk::Rehearsed all = RankWalk::Rehearse(action, /*ignores_host=*/false);
-    action.duration_from_idle = all.compute;
+    action.duration_from_idle = all.duration();
     action.made_from_idle = all.made;
-    action.is_regular_from_idle = all.tensor <= all.compute;
+    action.is_regular_from_idle = all.is_done();
   }
   return action;
 }

@@ -65,10 +65,15 @@ class SmallStage {
   SmallStage(const Scenario& scenario, const StageKind& kind)
       : scenario_(Small(scenario, kind)), kind_(kind), range_(RangeOf(scenario_, kind)) {
     role_.streams.push_back(Stream{StreamKind::kCompute, "compute", -1});
-    const TensorParallelSpec& spec = scenario_.parallel.tensor;
+    const ParallelSpec& spec = scenario_.parallel;
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
-    tensor_ = std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.size), "tensor");
-    model_ = MakeModel(scenario_, range_, {.tensor = TensorParallelOf(scenario_, tensor_.get())});
+    tensor_ =
+        std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.tensor.size), "tensor");
+    context_ = std::make_unique<CollectiveStream>(role_, kContextAxis, static_cast<int>(spec.context.size),
+                                                  "context");
+    model_ = MakeModel(scenario_, range_,
+                       {.tensor = TensorParallelOf(scenario_, tensor_.get()),
+                        .context = {context_.get(), spec.context.kind}});
     model_->Register(role_);
     parameters_ = role_.parameters;
     const StrategyContext context{.scenario = scenario_,
@@ -94,7 +99,8 @@ class SmallStage {
     const Slice end = NewBuffer(role_, "end", 1, Category::kActivations);
     b.Add(SquareRoot{}, "end", {end}, {end});
     Program program = b.Finish();
-    if (tensor_->ranks() > 1) tensor_->SizeScratch();
+    for (CollectiveStream* collectives : {tensor_.get(), context_.get()})
+      if (collectives->ranks() > 1) collectives->SizeScratch();
     return program;
   }
 
@@ -102,7 +108,13 @@ class SmallStage {
   // As the model registered them.
   const std::vector<Parameter>& parameters() const { return parameters_; }
   int first_layer() const { return static_cast<int>(range_.first); }
-  StreamId tensor_stream() const { return tensor_->stream(); }
+  // Of an operator that is no message.
+  LocalStream LocalOf(const Op& op) const {
+    if (op.stream == kComputeStream) return kCompute;
+    const bool is_tensor = tensor_->ranks() > 1 && op.stream == tensor_->stream();
+    WT_CHECK(is_tensor || op.stream == context_->stream());
+    return is_tensor ? kTensor : kContext;
+  }
   int64_t message_elements() const { return model_->OutputElements(); }
   int64_t KeptOfLayer() const {
     Bytes kept;
@@ -165,7 +177,7 @@ class SmallStage {
   Role role_;
   std::vector<Module> modules_;
   std::vector<Parameter> parameters_;
-  std::unique_ptr<CollectiveStream> alone_, tensor_;
+  std::unique_ptr<CollectiveStream> alone_, tensor_, context_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> strategy_;
   Slice loss_;
@@ -222,8 +234,7 @@ class Dissection {
       return Ok();
     }
     previous_ = index;
-    const uint8_t stream = op.stream == kComputeStream ? kCompute : kTensor;
-    WT_CHECK(stream == kCompute || op.stream == stage_.tensor_stream());
+    const LocalStream stream = stage_.LocalOf(op);
     ordinal_[index] = issued_[stream]++;
     StagePass* pass = PassOf(op);
     previous_part_ = nullptr;
@@ -245,13 +256,14 @@ class Dissection {
     return Ok();
   }
 
-  Status Cost(const Op& op, uint8_t stream, TimedOp& timed) {
+  Status Cost(const Op& op, LocalStream stream, TimedOp& timed) {
     timed.stream = stream;
     WT_ASSIGN_OR_RETURN(timed.host, costs_.Host(op));
     if (stream == kCompute) {
       WT_ASSIGN_OR_RETURN(timed.work, costs_.Kernel(op));
     } else {
-      WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, kTensorAxis, groups_.tensor));
+      const AxisId axis = stream == kTensor ? kTensorAxis : kContextAxis;
+      WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
       timed.work = cost.time;
       timed.efficiency = cost.efficiency;
     }
@@ -260,14 +272,15 @@ class Dissection {
 
   // Of each queue the last: what was issued there before is done by then.
   Status AddDependencies(const Op& op, TimedOp& timed) {
-    int32_t last[2] = {-1, -1};  // in its queue
+    int32_t last[kModelStreams];  // in its queue
+    std::fill(std::begin(last), std::end(last), -1);
     for (OpIndex dependency : op.dependencies) {
       const Op& other = program_.ops[dependency];
       if (IsMessage(other.kind)) continue;
-      int32_t& known = last[other.stream == kComputeStream ? kCompute : kTensor];
+      int32_t& known = last[stage_.LocalOf(other)];
       known = std::max(known, ordinal_[dependency]);
     }
-    for (const uint8_t stream : {kCompute, kTensor}) {
+    for (uint8_t stream = 0; stream < kModelStreams; ++stream) {
       if (last[stream] < 0) continue;
       const int32_t back = issued_[stream] - 1 - last[stream];
       if (back >= kHistory) return Unsupported("an operator that waits for what was issued long before it");
@@ -367,7 +380,7 @@ class Dissection {
   int head_ = 0, of_layer_ = 1;
   std::vector<bool> is_temporary_;
   StagePass* passes_[2][2] = {};  // by micro-batch; forward, backward
-  int32_t issued_[2] = {};
+  int32_t issued_[kModelStreams] = {};
   std::vector<int32_t> ordinal_;  // in its queue
   std::unordered_map<OpIndex, Seen> seen_;
   std::unordered_map<const StagePass*, int32_t> sizes_;
@@ -410,6 +423,7 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
       RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();
   for (const Buffer& buffer : small.role().buffers) {
     if (buffer.name == "collective scratch (tensor)") stage.tensor_scratch = buffer.bytes.count();
+    if (buffer.name == "collective scratch (context)") stage.context_scratch = buffer.bytes.count();
   }
   return stage;
 }

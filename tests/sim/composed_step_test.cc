@@ -155,6 +155,24 @@ TEST(ComposedStep, IsPredictWhereTokensComeForAGradient) {
   }
 }
 
+TEST(ComposedStep, IsPredictWithContextParallelism) {
+  for (const ContextKind kind : {ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses}) {
+    for (bool wide : {false, true}) {
+      Scenario s = Base(wide);
+      s.model.heads = s.model.kv_heads = 8;
+      s.model.attention = AttentionKind::kFlash;
+      s.parallel.context.kind = kind;
+      s.search.emplace();
+      s.search->tensor = {1, 2};
+      s.search->context = {2, 4};
+      s.search->pipeline = {1, 2};
+      s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+      s.search->recompute = {Recompute::kNone, Recompute::kFull};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -385,6 +403,10 @@ Scenario AnyScenario() {
   ParallelSpec& parallel = s.parallel;
   parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
   parallel.tensor.overlap = parallel.tensor.sequence && Any({true, false});
+  parallel.context = {Any<int64_t>({1, 1, 2, 4}),
+                      Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
+  if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses)
+    model.attention = AttentionKind::kFlash;
   parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
   parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
   parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1
@@ -408,7 +430,8 @@ Scenario AnyScenario() {
   data.find_unused_parameters = Any({true, false, false});
   // All on one node, or a node for each stage.
   const bool one_node = Any({true, false});
-  s.cluster.devices_per_node = parallel.tensor.size * data.size * (one_node ? parallel.pipeline.size : 1);
+  s.cluster.devices_per_node =
+      parallel.tensor.size * parallel.context.size * data.size * (one_node ? parallel.pipeline.size : 1);
   s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
   return s;
 }
