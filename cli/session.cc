@@ -1,9 +1,11 @@
 #include "cli/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <thread>
 
 #include "cli/outputs.h"
 #include "cli/paths.h"
@@ -72,7 +74,8 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
     if (const auto costs = FindCosts(options, OutlineOf(scenario)))
       scenario = WithBalance(std::move(scenario), *costs);
   }
-  return CompilePlan(scenario, {.evaluates = options.evaluate});
+  const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  return CompilePlan(scenario, {.evaluates = options.evaluate, .threads = cores});
 }
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {

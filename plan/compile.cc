@@ -1,5 +1,9 @@
 // From a scenario to the programs of its roles.
+#include <algorithm>
+#include <atomic>
 #include <memory>
+#include <optional>
+#include <thread>
 
 #include "base/check.h"
 #include "plan/axes.h"
@@ -117,21 +121,45 @@ Status CheckWrapNames(const Scenario& scenario) {
   return Ok();
 }
 
-Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options) {
-  plan.role_of_rank.assign(plan.world_size, 0);
-  for (int rank = 0; rank < plan.mesh.pipeline(); ++rank) {
-    RoleCompiler compiler(plan, axes, rank);
-    WT_ASSIGN_OR_RETURN(Role role, compiler.Compile(options));
-    for (int member : role.ranks) plan.role_of_rank[member] = rank;
-    plan.roles.push_back(std::move(role));
-  }
-  return Ok();
-}
-
 // Steps only: everything else runs once.
 void FormGraphsOfSteps(Role& role) {
   for (Program& step : role.startup) FormGraphs(step);
   FormGraphs(role.steady);
+}
+
+void Complete(Role& role, const Plan& plan, const CompileOptions& options) {
+  if (plan.scenario.run.cuda_graphs) FormGraphsOfSteps(role);
+  if (options.checks) CheckPrograms(role, plan.axes);
+}
+
+// Of a pipeline rank's stages. Uses nothing of `plan` that has to do with roles.
+Result<Role> MakeRole(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
+                      const CompileOptions& options) {
+  WT_ASSIGN_OR_RETURN(Role role, RoleCompiler(plan, axes, pipeline_rank).Compile(options));
+  Complete(role, plan, options);
+  return role;
+}
+
+Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options) {
+  const int count = plan.mesh.pipeline();
+  std::vector<std::optional<Result<Role>>> roles(static_cast<size_t>(count));
+  std::atomic<int> next = 0;
+  const auto make = [&] {
+    for (int rank = next++; rank < count; rank = next++)
+      roles[static_cast<size_t>(rank)] = MakeRole(plan, axes, rank, options);
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int i = 1; i < std::min(options.threads, count); ++i) others.emplace_back(make);
+    make();
+  }
+  plan.role_of_rank.assign(plan.world_size, 0);
+  for (int rank = 0; rank < count; ++rank) {
+    WT_ASSIGN_OR_RETURN(Role role, std::move(*roles[static_cast<size_t>(rank)]));
+    for (int member : role.ranks) plan.role_of_rank[member] = rank;
+    plan.roles.push_back(std::move(role));
+  }
+  return Ok();
 }
 
 }  // namespace
@@ -156,12 +184,10 @@ Result<Plan> CompilePlan(const Scenario& scenario, const CompileOptions& options
   WT_ASSIGN_OR_RETURN(const PlanAxes axes, AddAxes(plan));
   if (scenario.parallel.data.kind == DataParallelKind::kDp && plan.world_size > 1) {
     CompileDeviceReplicas(plan, options);
+    for (Role& role : plan.roles) Complete(role, plan, options);
   } else {
     WT_RETURN_IF_ERROR(AddRoles(plan, axes, options));
   }
-  if (scenario.run.cuda_graphs)
-    for (Role& role : plan.roles) FormGraphsOfSteps(role);
-  for (const Role& role : plan.roles) CheckPrograms(role, plan.axes);
   return plan;
 }
 

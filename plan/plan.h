@@ -153,6 +153,8 @@ struct Plan {
 
 struct CompileOptions {
   bool evaluates = false;  // make Role::evaluate
+  int threads = 1;         // at most, on which the roles of a pipeline's stages are made
+  bool checks = true;      // the programs made, by FindProgramError: not for those of thousands of plans that are evaluated once
 };
 
 // A pipeline without parallel.pipeline.balance is balanced by a rough estimate (plan/balance.h can do better where costs are known).

@@ -47,15 +47,15 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   for (const auto* slices : {&reads, &writes}) {
     for (const Slice& slice : *slices) {
       const auto awaited = awaited_by_use_.find(slice.buffer);
-      if (awaited == awaited_by_use_.end() || program_.ops[awaited->second].stream == stream) continue;
+      if (awaited == awaited_by_use_.end() || ops_[awaited->second].stream == stream) continue;
       dependencies.push_back(awaited->second);
       if (stream == kComputeStream) awaited_by_use_.erase(awaited);
     }
   }
   std::sort(dependencies.begin(), dependencies.end());
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
-  const OpIndex index = static_cast<OpIndex>(program_.ops.size());
-  program_.ops.push_back(Op{std::move(kind),
+  const OpIndex index = static_cast<OpIndex>(ops_.size());
+  ops_.push_back(Op{std::move(kind),
                             stream,
                             std::move(reads),
                             std::move(writes),
@@ -66,22 +66,22 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
                             std::move(name),
                             {},
                             stage_});
-  program_.ops.back().on_host = IsOnHost(program_.ops.back());
+  ops_.back().on_host = IsOnHost(ops_.back());
   if (last_on_.size() <= static_cast<size_t>(stream)) last_on_.resize(static_cast<size_t>(stream) + 1, -1);
   last_on_[stream] = index;
   return index;
 }
 
 void ProgramBuilder::Carries(OpIndex op, const std::vector<int>& parameters) {
-  if (op >= 0) program_.ops[op].parameters.assign(parameters.begin(), parameters.end());
+  if (op >= 0) ops_[op].parameters.assign(parameters.begin(), parameters.end());
 }
 
 void ProgramBuilder::WaitBeforeNextCompute(OpIndex op) {
-  if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_.push_back(op);
+  if (op >= 0 && ops_[op].stream != kComputeStream) awaited_.push_back(op);
 }
 
 void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
-  if (op >= 0 && program_.ops[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
+  if (op >= 0 && ops_[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
 }
 
 void ProgramBuilder::ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start) {
@@ -107,7 +107,7 @@ std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
 }
 
 void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
-  program_.ops.push_back(Op{.kind = std::move(kind),
+  ops_.push_back(Op{.kind = std::move(kind),
                             .reads = {},
                             .writes = {Slice{id, 0, 0}},
                             .dependencies = {},
@@ -122,39 +122,39 @@ OpIndex ProgramBuilder::LastOn(StreamId stream) const {
 }
 
 OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
-  OpIndex index = static_cast<OpIndex>(program_.ops.size()) - 1;
+  OpIndex index = static_cast<OpIndex>(ops_.size()) - 1;
   auto writes = [&](const Op& op) {
     return !IsMemory(op.kind) && std::any_of(op.writes.begin(), op.writes.end(),
                                              [&](const Slice& slice) { return slice.buffer == buffer; });
   };
-  while (index >= 0 && !writes(program_.ops[index])) --index;
+  while (index >= 0 && !writes(ops_[index])) --index;
   WT_CHECK_GE(index, 0);
   return index;
 }
 
 OpIndex ProgramBuilder::WaitedForBy(OpIndex op) const {
   // By stream: the first operator from which on all of the stream comes after `op`; the stream's operators run in order.
-  std::unordered_map<StreamId, OpIndex> after = {{program_.ops[op].stream, op}};
-  for (OpIndex index = op + 1; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
-    const Op& later = program_.ops[index];
+  std::unordered_map<StreamId, OpIndex> after = {{ops_[op].stream, op}};
+  for (OpIndex index = op + 1; index < static_cast<OpIndex>(ops_.size()); ++index) {
+    const Op& later = ops_[index];
     if (after.contains(later.stream)) continue;
     for (OpIndex dependency : later.dependencies) {
-      auto known = after.find(program_.ops[dependency].stream);
+      auto known = after.find(ops_[dependency].stream);
       if (known == after.end() || dependency < known->second) continue;
       if (later.stream == kComputeStream) return index;
       after.emplace(later.stream, index);
       break;
     }
   }
-  return static_cast<OpIndex>(program_.ops.size()) - 1;
+  return static_cast<OpIndex>(ops_.size()) - 1;
 }
 
 std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() const {
   std::vector<int32_t> position(role_.buffers.size(), -1);  // by buffer; -1: it is no temporary
   for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = static_cast<int32_t>(i);
   std::vector<Lifetime> lifetimes(temporaries_.size());
-  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
-    const Op& op = program_.ops[index];
+  for (OpIndex index = 0; index < static_cast<OpIndex>(ops_.size()); ++index) {
+    const Op& op = ops_[index];
     const bool elsewhere = op.stream != kComputeStream;
     OpIndex last = elsewhere ? -1 : index;  // -1: not known yet
     for (const auto* slices : {&op.reads, &op.writes}) {
@@ -165,7 +165,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
         if (last < 0) last = WaitedForBy(index);
         if (last < lifetime.last || (last == lifetime.last && elsewhere)) continue;
         lifetime.last = last;
-        lifetime.ends_before = elsewhere && last != index && program_.ops[last].stream == kComputeStream;
+        lifetime.ends_before = elsewhere && last != index && ops_[last].stream == kComputeStream;
       }
     }
   }
@@ -194,12 +194,16 @@ Program ProgramBuilder::Finish() {
   for (auto* all : {&born, &dead, &dying})
     std::stable_sort(all->begin(), all->end(), [](const Beside& a, const Beside& b) { return a.op < b.op; });
 
-  Program result{program_.name, {}};
-  result.ops.reserve(program_.ops.size() + 2 * temporaries_.size());
-  std::vector<OpIndex> moved(program_.ops.size());
+  const size_t size = ops_.size();
+  std::vector<StreamId> streams;
+  streams.reserve(size);
+  for (const Op& op : ops_) streams.push_back(op.stream);
+  Program result{std::move(name_), {}};
+  result.ops.reserve(size + 2 * temporaries_.size());
+  std::vector<OpIndex> moved(size);
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
   const auto owner = [&](size_t temporary) {
-    return belong_to_compute_ ? kComputeStream : program_.ops[lifetimes[temporary].first].stream;
+    return belong_to_compute_ ? kComputeStream : streams[lifetimes[temporary].first];
   };
   const auto add = [&](OpKind kind, size_t temporary, const Op& beside) {
     const BufferId id = temporaries_[temporary];
@@ -218,8 +222,8 @@ Program ProgramBuilder::Finish() {
     add(windtunnel::Free{is_recorded ? kComputeStream : -1}, temporary, beside);
   };
   size_t next_born = 0, next_dead = 0, next_dying = 0;
-  for (size_t index = 0; index < program_.ops.size(); ++index) {
-    Op& op = program_.ops[index];  // its numbers stay when its contents are moved away
+  for (size_t index = 0; index < size; ++index) {
+    Op& op = ops_.front();  // its numbers stay when its contents are moved away
     const auto each = [&](const std::vector<Beside>& all, size_t& next, const auto& act) {
       for (; next < all.size() && all[next].op == static_cast<OpIndex>(index); ++next)
         act(all[next].temporary, op);
@@ -231,6 +235,7 @@ Program ProgramBuilder::Finish() {
     result.ops.push_back(std::move(op));
     for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
     each(dying, next_dying, free);
+    ops_.pop_front();
   }
   return result;
 }

@@ -7,6 +7,7 @@
 //   role.steady = b.Finish();
 #pragma once
 
+#include <boost/container/deque.hpp>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -19,7 +20,7 @@ namespace windtunnel {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(Role& role, std::string name) : role_(role) { program_.name = std::move(name); }
+  ProgramBuilder(Role& role, std::string name) : role_(role), name_(std::move(name)) {}
 
   void SetPhase(Phase phase) { phase_ = phase; }
   Phase phase() const { return phase_; }
@@ -83,7 +84,7 @@ class ProgramBuilder {
   OpIndex LastOn(StreamId stream) const;
   // The last operator that writes the buffer. REQUIRES: there is one.
   OpIndex LastWriterOf(BufferId buffer) const;
-  StreamId StreamOf(OpIndex op) const { return program_.ops[op].stream; }
+  StreamId StreamOf(OpIndex op) const { return ops_[op].stream; }
 
   // Places the temporaries' Alloc and Free operators. The builder is spent.
   Program Finish();
@@ -104,8 +105,11 @@ class ProgramBuilder {
 
   bool IsOnHost(const Op& op) const;
 
+  // In blocks: operators are large and many, and do not move until they have their places.
+  using BlockOptions = boost::container::deque_options<boost::container::block_size<1024>>;
   Role& role_;
-  Program program_;
+  std::string name_;
+  boost::container::deque<Op, void, BlockOptions::type> ops_;
   Phase phase_ = Phase::kForward;
   int layer_ = -1;
   int stage_ = -1;

@@ -33,7 +33,7 @@ Bytes LargestPeak(const Plan& plan) {
 
 // Operator by operator; memory first.
 Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile) {
-  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.checks = false}));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan);
   const Bytes memory = LargestPeak(plan) + model->OutsideAllocator(plan);
   if (!Fits(memory, *model)) return Infeasible(memory);
