@@ -389,13 +389,4 @@ std::string CostKey(const OpKind& kind) {
   return std::visit([](const auto& op) { return KeyOf(op); }, kind);
 }
 
-bool IsCommunication(const OpKind& kind) {
-  return std::holds_alternative<Collective>(kind) || std::holds_alternative<Send>(kind) ||
-         std::holds_alternative<Receive>(kind);
-}
-
-bool IsMemory(const OpKind& kind) {
-  return std::holds_alternative<Alloc>(kind) || std::holds_alternative<Free>(kind);
-}
-
 }  // namespace windtunnel

@@ -553,8 +553,13 @@ std::string CostKey(const OpKind& kind);
 Flops FlopsOf(const OpKind& kind);
 Bytes TrafficOf(const OpKind& kind);
 
-bool IsCommunication(const OpKind& kind);
-bool IsMemory(const OpKind& kind);
+inline bool IsCommunication(const OpKind& kind) {
+  return std::holds_alternative<Collective>(kind) || std::holds_alternative<Send>(kind) ||
+         std::holds_alternative<Receive>(kind);
+}
+inline bool IsMemory(const OpKind& kind) {
+  return std::holds_alternative<Alloc>(kind) || std::holds_alternative<Free>(kind);
+}
 
 // Elements of scratch that `collective` needs on each of `group_size` ranks (plan/scratch.cc says what for).
 int64_t CollectiveScratchElements(const Collective& collective, int group_size);

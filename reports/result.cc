@@ -201,8 +201,10 @@ std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error
 
 }  // namespace
 
+std::string ResultJsonOf(const Outcome& outcome) { return Text(OutcomeJson(outcome)); }
+
 std::string ResultJson(const std::vector<Outcome>& outcomes) {
-  if (outcomes.size() == 1) return Text(OutcomeJson(outcomes.front()));
+  if (outcomes.size() == 1) return ResultJsonOf(outcomes.front());
   Json array = Json::array();
   for (const Outcome& outcome : outcomes) array.push_back(OutcomeJson(outcome));
   return Text(array);

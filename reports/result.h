@@ -15,5 +15,7 @@ inline constexpr char kResultSchema[] = "windtunnel/result/1";
 
 // One outcome as an object, several as an array; indented, with a line feed at the end.
 std::string ResultJson(const std::vector<Outcome>& outcomes);
+// Of one, which a list would copy, plan and all.
+std::string ResultJsonOf(const Outcome& outcome);
 
 }  // namespace windtunnel

@@ -118,7 +118,7 @@ std::string ReasonsOf(const char* title, const std::map<std::string, int64_t>& c
 }  // namespace
 
 std::string PredictedBlock(const Outcome& outcome) {
-  return Json::parse(ResultJson({outcome})).at("predicted").dump();
+  return Json::parse(ResultJsonOf(outcome)).at("predicted").dump();
 }
 
 std::string ComposedBlock(const Plan& plan, const Profile& profile, Duration step) {

@@ -234,7 +234,7 @@ nlohmann::ordered_json HtmlData(const Outcome& outcome, const Scaling& scaling) 
   Json json = {{"title", scenario.name}, {"description", scenario.description}, {"facts", FactsOf(outcome)}};
   json["version"] = kVersion;
   json["unit"] = TokenWord(scenario);
-  json["result"] = Json::parse(ResultJson({outcome}));
+  json["result"] = Json::parse(ResultJsonOf(outcome));
   for (const char* key : {"breakdown", "roles", "groups", "timelines", "actions", "memory"})
     json[key] = Json::array();
   json["samples"] = Json::object();
