@@ -56,16 +56,16 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   const OpIndex index = static_cast<OpIndex>(ops_.size());
   ops_.push_back(Op{std::move(kind),
-                            stream,
-                            std::move(reads),
-                            std::move(writes),
-                            std::move(dependencies),
-                            phase_,
-                            layer_,
-                            micro_batch_,
-                            std::move(name),
-                            {},
-                            stage_});
+                    stream,
+                    std::move(reads),
+                    std::move(writes),
+                    std::move(dependencies),
+                    phase_,
+                    layer_,
+                    micro_batch_,
+                    std::move(name),
+                    {},
+                    stage_});
   ops_.back().on_host = IsOnHost(ops_.back());
   if (last_on_.size() <= static_cast<size_t>(stream)) last_on_.resize(static_cast<size_t>(stream) + 1, -1);
   last_on_[stream] = index;
@@ -108,13 +108,13 @@ std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
 
 void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
   ops_.push_back(Op{.kind = std::move(kind),
-                            .reads = {},
-                            .writes = {Slice{id, 0, 0}},
-                            .dependencies = {},
-                            .phase = phase_,
-                            .layer = layer_,
-                            .micro_batch = micro_batch_,
-                            .name = role_.buffers[id].name});
+                    .reads = {},
+                    .writes = {Slice{id, 0, 0}},
+                    .dependencies = {},
+                    .phase = phase_,
+                    .layer = layer_,
+                    .micro_batch = micro_batch_,
+                    .name = role_.buffers[id].name});
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {

@@ -111,7 +111,6 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
   if (s.parallel.data.overlap_param_gather) return Unsupported("parameters that come with the next forward");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");
-  if (TypesOf(s.precision).autocasts()) return Unsupported("weights that are converted in each forward");
   const bool reduces_as_is =
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");

@@ -72,7 +72,7 @@ class Rehearsal {
   int64_t shift_ = 0, host_ = 0;  // of what was left out
 };
 
-StageAction MakeAction(const PartRuns& runs, int32_t made_by, bool from_idle) {
+StageAction MakeAction(const PartRuns& runs, int64_t layers, int32_t made_by, bool from_idle) {
   StageAction action;
   action.runs = runs;
   int64_t ops = 0;
@@ -81,7 +81,7 @@ StageAction MakeAction(const PartRuns& runs, int32_t made_by, bool from_idle) {
     action.host += HostOf(*run.part) * run.count;
   }
   action.made_at = made_by < 0 ? -1 : static_cast<int32_t>(ops) - 1 - made_by;
-  action.memory = MemoryOf(runs);
+  action.memory = MemoryOf(runs, layers - 1);
   Rehearsal(action).Run(made_by);
   if (from_idle) {
     const RankWalk::Rehearsed all = RankWalk::Rehearse(action, /*ignores_host=*/false);
@@ -97,12 +97,12 @@ StageAction MakeAction(const PartRuns& runs, int32_t made_by, bool from_idle) {
 StageAction MakeForward(const StageTemplate& stage, int64_t layers, bool from_idle) {
   const StagePass& pass = stage.forward;
   return MakeAction({{{&pass.before, 1}, {&pass.first, 1}, {&pass.next, layers - 1}, {&pass.after, 1}}},
-                    stage.is_last ? -1 : pass.made_by, from_idle);
+                    layers, stage.is_last ? -1 : pass.made_by, from_idle);
 }
 
 StageAction MakeBackward(const StagePass& pass, int64_t layers, bool from_idle) {
   return MakeAction({{{&pass.before, 1}, {&pass.next, layers - 1}, {&pass.first, 1}, {&pass.after, 1}}},
-                    pass.made_by, from_idle);
+                    layers, pass.made_by, from_idle);
 }
 
 }  // namespace windtunnel::composed

@@ -3,9 +3,10 @@
 namespace windtunnel::composed {
 namespace {
 
-MemoryPass MemoryOf(const Part& part) {
+MemoryPass MemoryOf(const Part& part, int64_t next_layers) {
   MemoryPass pass;
-  for (const MemoryChange& change : part.memory) pass.Add(change.bytes);
+  for (const MemoryChange& change : part.memory)
+    pass.Add(change.of_next_layers ? change.bytes * next_layers : change.bytes);
   return pass;
 }
 
@@ -98,19 +99,19 @@ class FirstBackward {
 
 }  // namespace
 
-ActionMemory MemoryOf(const PartRuns& runs) {
+ActionMemory MemoryOf(const PartRuns& runs, int64_t next_layers) {
   ActionMemory memory;
   bool has_begun = false;
   for (const PartRun& run : runs) {
     if (run.count == 0) continue;
     if (has_begun || run.part->ops.empty()) {
-      memory.rest = memory.rest.Then(MemoryOf(*run.part).Times(run.count));
+      memory.rest = memory.rest.Then(MemoryOf(*run.part, next_layers).Times(run.count));
       continue;
     }
     has_begun = true;
     const ActionMemory first = Split(*run.part);
     memory.lead = first.lead;
-    memory.rest = first.rest.Then(MemoryOf(*run.part).Times(run.count - 1));
+    memory.rest = first.rest.Then(MemoryOf(*run.part, next_layers).Times(run.count - 1));
   }
   return memory;
 }

@@ -38,7 +38,8 @@ struct ActionMemory {
   MemoryPass lead, rest;
 };
 
-ActionMemory MemoryOf(const PartRuns& runs);
+// Of a stage with so many layers behind its first.
+ActionMemory MemoryOf(const PartRuns& runs, int64_t next_layers);
 // Of a step's first backward, with what the strategy allocates for gradients: its groups from number `group` on.
 ActionMemory MemoryOfFirst(const PartRuns& runs, const RankStrategy& strategy, size_t group);
 

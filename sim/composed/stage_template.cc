@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "plan/buffer_pool.h"
@@ -311,13 +312,22 @@ class Dissection {
     const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
     if (pass == nullptr || !is_temporary_[id]) return;
     if ((is_alloc && stage_.IsReceived(id)) || (!is_alloc && stage_.IsSent(id))) return;
+    const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();
+    if (is_alloc && PartOf(*pass, op) == &pass->next) of_next_layer_.insert(id);
+    // Weights that autocast has converted live to the end of the forward, wherever that is, or into backward.
+    const bool is_weight = stage_.role().buffers[id].category == Category::kParameters;
+    if (!is_alloc && is_weight && !IsBackward(op.phase)) {
+      Part& after = pass->after;
+      after.memory.push_back(
+          {static_cast<int32_t>(after.ops.size()), false, -bytes, of_next_layer_.contains(id)});
+      return;
+    }
     // Freed right after its last use on the compute stream; else before what waits for its use elsewhere.
     const Op& previous = program_.ops[previous_];
     const bool is_after = !is_alloc && previous.stream == kComputeStream && Uses(previous, id);
     Part* part = is_after ? previous_part_ : PartOf(*pass, op);
     if (part == nullptr) return;
     const int32_t ops = static_cast<int32_t>(part->ops.size());
-    const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();
     part->memory.push_back({is_after ? ops - 1 : ops, is_after, is_alloc ? bytes : -bytes});
   }
 
@@ -379,7 +389,8 @@ class Dissection {
   const AllocatorKind allocator_;
   int head_ = 0, of_layer_ = 1;
   std::vector<bool> is_temporary_;
-  StagePass* passes_[2][2] = {};  // by micro-batch; forward, backward
+  std::unordered_set<BufferId> of_next_layer_;  // allocated there
+  StagePass* passes_[2][2] = {};                // by micro-batch; forward, backward
   int32_t issued_[kModelStreams] = {};
   std::vector<int32_t> ordinal_;  // in its queue
   std::unordered_map<OpIndex, Seen> seen_;

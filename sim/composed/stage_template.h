@@ -47,6 +47,8 @@ struct MemoryChange {
   int32_t op = 0;
   bool is_after = false;
   int64_t bytes = 0;  // negative: freed
+  bool of_next_layers =
+      false;  // once for each layer of the stage but the first: what they leave until the forward ends
 };
 
 // What a module asks of the strategy around one operator, by parameters of the part (StageTemplate says which those are).

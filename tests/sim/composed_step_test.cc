@@ -369,7 +369,7 @@ T Any(std::initializer_list<T> values) {
   return *rc::gen::elementOf(std::vector<T>(values));
 }
 
-// Anything that is composed: models, batches, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
+// Anything that is composed: models, batches, autocast, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
 // padding, one micro-batch or many.
 Scenario AnyScenario() {
   Scenario s = Base(false);
@@ -391,6 +391,8 @@ Scenario AnyScenario() {
     s.precision.compute = Precision::kFp8;
     s.precision.fp8_recipe = Any({Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock});
   }
+  if (s.precision.param == Precision::kFp32 && Any({true, false}))
+    s.precision.compute = Precision::kBf16;  // autocast
   s.precision.reduce = Any({Precision::kFp32, s.precision.param});
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
