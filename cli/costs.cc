@@ -212,9 +212,9 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   return scenario;
 }
 
-Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold) {
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold, int threads) {
   auto model = MakeProfileCostModel(costs.profile, plan);
-  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed, .fold = fold});
+  auto prediction = Predict(plan, *model, {.seed = plan.scenario.run.seed, .fold = fold, .threads = threads});
   if (prediction || prediction.error().kind != ErrorKind::kInvalidInput) return prediction;
   MissingCosts missing = FindMissingCosts(costs.profile, plan);
   if (missing.empty()) return prediction;

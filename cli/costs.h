@@ -66,6 +66,6 @@ Status MakeCostsDirectory(const Costs& costs);
 Scenario WithBalance(Scenario scenario, const Costs& costs);
 
 // Predict, with an error that says how to come by the costs that are missing.
-Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold = true);
+Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold = true, int threads = 1);
 
 }  // namespace windtunnel

@@ -1,5 +1,6 @@
 #include "reports/explain.h"
 
+#include "base/parallel.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "reports/explain_pipeline.h"
@@ -37,13 +38,15 @@ Result<int> ExplainCommand(const Options& options) {
     return 0;
   }
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
-  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold));
-  const PredictPlan predict = [&](const Plan& variant) { return PredictFrom(costs, variant, options.fold); };
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold, Cores()));
+  const PredictPlan predict = [&](const Plan& variant) {
+    return PredictFrom(costs, variant, options.fold, Cores());
+  };
   if (!options.quiet)
     fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
                ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
   const CompileScenario compile = [&](const Scenario& variant) {
-    return CompilePlan(WithBalance(variant, costs));
+    return CompilePlan(WithBalance(variant, costs), {.threads = Cores()});
   };
   fmt::print("{}", AnswerQuestions(scenario, prediction, CapacityOf(plan, costs, prediction), compile,
                                    predict, ink));

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/parallel.h"
 #include "base/read_file.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
@@ -94,7 +95,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
   if (step && !(with_memory && HasMemory(measured))) {
     plan.model = StatisticsOf(plan.scenario);
   } else {
-    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario));
+    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario, {.checks = false}));
     if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
   }
@@ -194,7 +195,7 @@ std::vector<RowOutcome> RowPredictor::PredictAll(const std::vector<SourcedRow>& 
     }
   };
   std::vector<std::thread> threads;
-  const size_t cores = std::max(std::thread::hardware_concurrency(), 1u);
+  const auto cores = static_cast<size_t>(Cores());
   for (size_t i = 0; i < std::min(cores, rows.size()); ++i) threads.emplace_back(work);
   while (done < rows.size()) {
     progress.Show(label, static_cast<double>(done) / static_cast<double>(rows.size()));

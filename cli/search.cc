@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "base/format.h"
+#include "base/parallel.h"
 #include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/paths.h"
@@ -64,7 +65,7 @@ double SecondsSince(Clock::time_point begin) {
 
 int ThreadsFor(const Options& options) {
   if (options.threads > 0) return options.threads;
-  return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  return Cores();
 }
 
 // Calls work(i) for i in [0, count) on so many threads, in order of i as far as threads go; a call of `idle` between, every now and

@@ -1,12 +1,11 @@
 #include "cli/session.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
-#include <thread>
 
+#include "base/parallel.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cost_models/device_spec.h"
@@ -74,8 +73,7 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
     if (const auto costs = FindCosts(options, OutlineOf(scenario)))
       scenario = WithBalance(std::move(scenario), *costs);
   }
-  const auto cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
-  return CompilePlan(scenario, {.evaluates = options.evaluate, .threads = cores});
+  return CompilePlan(scenario, {.evaluates = options.evaluate, .threads = Cores()});
 }
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {
@@ -108,7 +106,7 @@ Status CheckReports(const Options& options) {
 Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
   auto begin = std::chrono::steady_clock::now();
-  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold));
+  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold, Cores()));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
   Outcome outcome;
   outcome.plan = std::move(plan);

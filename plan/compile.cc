@@ -1,11 +1,10 @@
 // From a scenario to the programs of its roles.
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "plan/axes.h"
 #include "plan/balance.h"
 #include "plan/device_replicas.h"
@@ -141,22 +140,14 @@ Result<Role> MakeRole(const Plan& plan, const PlanAxes& axes, int pipeline_rank,
 }
 
 Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options) {
-  const int count = plan.mesh.pipeline();
-  std::vector<std::optional<Result<Role>>> roles(static_cast<size_t>(count));
-  std::atomic<int> next = 0;
-  const auto make = [&] {
-    for (int rank = next++; rank < count; rank = next++)
-      roles[static_cast<size_t>(rank)] = MakeRole(plan, axes, rank, options);
-  };
-  {
-    std::vector<std::jthread> others;
-    for (int i = 1; i < std::min(options.threads, count); ++i) others.emplace_back(make);
-    make();
-  }
+  std::vector<std::optional<Result<Role>>> roles(static_cast<size_t>(plan.mesh.pipeline()));
+  ForEachInParallel(options.threads, roles.size(), [&](size_t rank) {
+    roles[rank] = MakeRole(plan, axes, static_cast<int>(rank), options);
+  });
   plan.role_of_rank.assign(plan.world_size, 0);
-  for (int rank = 0; rank < count; ++rank) {
-    WT_ASSIGN_OR_RETURN(Role role, std::move(*roles[static_cast<size_t>(rank)]));
-    for (int member : role.ranks) plan.role_of_rank[member] = rank;
+  for (size_t rank = 0; rank < roles.size(); ++rank) {
+    WT_ASSIGN_OR_RETURN(Role role, std::move(*roles[rank]));
+    for (int member : role.ranks) plan.role_of_rank[member] = static_cast<int>(rank);
     plan.roles.push_back(std::move(role));
   }
   return Ok();

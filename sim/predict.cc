@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "sim/executor.h"
 #include "sim/folding.h"
 #include "sim/network_flows.h"
@@ -190,13 +192,19 @@ Status CheckReplicates(const PredictOptions& options) {
 }
 
 // What PredictMemory says; `memory` is each role's.
-Result<Prediction> MemoryOf(const Plan& plan, const CostModel& model, std::vector<RoleMemory>& memory) {
+Result<Prediction> MemoryOf(const Plan& plan, const CostModel& model, int threads,
+                            std::vector<RoleMemory>& memory) {
   Prediction prediction;
   prediction.outside_allocator = model.OutsideAllocator(plan);
   prediction.device_memory = model.DeviceMemory();
   const Bytes room = RoomForAllocator(prediction.device_memory, prediction.outside_allocator);
-  for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RoleMemory own, SimulateMemoryWithin(room, role, plan.scenario.allocator));
+  std::vector<std::optional<Result<RoleMemory>>> simulated(plan.roles.size());
+  ForEachInParallel(threads, plan.roles.size(), [&](size_t i) {
+    simulated[i] = SimulateMemoryWithin(room, plan.roles[i], plan.scenario.allocator);
+  });
+  for (size_t i = 0; i < plan.roles.size(); ++i) {
+    const Role& role = plan.roles[i];
+    WT_ASSIGN_OR_RETURN(RoleMemory own, std::move(*simulated[i]));
     prediction.memory.push_back({role.ranks, own.steady, own.initial_peak, own.reserved, own.host_reserved});
     prediction.initial_peak = std::max(prediction.initial_peak, own.initial_peak);
     prediction.peak_reserved = std::max(prediction.peak_reserved, own.steady.reserved);
@@ -209,13 +217,13 @@ Result<Prediction> MemoryOf(const Plan& plan, const CostModel& model, std::vecto
 
 Result<Prediction> PredictMemory(const Plan& plan, const CostModel& model) {
   std::vector<RoleMemory> memory;
-  return MemoryOf(plan, model, memory);
+  return MemoryOf(plan, model, /*threads=*/1, memory);
 }
 
 Result<Prediction> Predict(const Plan& plan, const CostModel& model, const PredictOptions& options) {
   WT_RETURN_IF_ERROR(CheckReplicates(options));
   std::vector<RoleMemory> memory;
-  WT_ASSIGN_OR_RETURN(Prediction prediction, MemoryOf(plan, model, memory));
+  WT_ASSIGN_OR_RETURN(Prediction prediction, MemoryOf(plan, model, options.threads, memory));
 
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));

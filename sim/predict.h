@@ -20,6 +20,7 @@ struct PredictOptions {
       101;  // Monte Carlo; odd, so that the median is one of them. One run does where no cost has spread, and fewer (at least
             // five) where a step has more than 50,000 operators.
   bool fold = true;  // ranks that cannot be told apart are simulated once (sim/folding.h)
+  int threads = 1;   // at most; no number depends on it
 };
 
 struct PredictedMemory {
