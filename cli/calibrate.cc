@@ -66,6 +66,7 @@ Result<int> CalibrateCommand(const Options& options) {
     WT_RETURN_IF_ERROR(CheckOutputFiles(options));
     return CalibrateSteps(options);
   }
+  if (!NamesNodes(options)) WT_RETURN_IF_ERROR(CheckStartedAlone("calibrate"));
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
   const std::string& device = plans.front().scenario.cluster.device;
   for (const Plan& plan : plans) {

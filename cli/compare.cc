@@ -113,6 +113,7 @@ std::string ObstacleToRunning(const Options& options, const Plan& plan) {
 
 Result<int> CompareCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
+  if (!NamesNodes(options)) WT_RETURN_IF_ERROR(CheckStartedAlone("compare"));
   // Every file is read before the first is run: a mistake in the last one shows at once.
   std::vector<Plan> plans;
   for (const std::string& file : options.files) {

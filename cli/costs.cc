@@ -94,6 +94,11 @@ std::string DescribeMissing(const MissingCosts& missing) {
 
 std::string HowToGetCosts(const Scenario& scenario) {
   if (!RunsHere(scenario.cluster.device)) return "name another profile with --profile";
+  if (scenario.cluster.nodes > 1)
+    return fmt::format(
+        "measure them with `windtunnel compare {} --node-rank N --master-addr HOST`, given on each of the {} "
+        "nodes",
+        scenario.source_file, scenario.cluster.nodes);
   return fmt::format("measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}`",
                      scenario.source_file);
 }

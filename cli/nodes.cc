@@ -37,6 +37,9 @@ Result<std::unique_ptr<NodeGroup>> MeetNodes(const Options& options, const Plan&
   const int64_t local = std::min<int64_t>(cluster.devices_per_node, plan.world_size);
   WT_ASSIGN_OR_RETURN(nodes.ranks_per_node,
                       Agreed(options.nproc_per_node, "--nproc-per-node", local, "cluster.devices_per_node"));
+  if (nodes.nodes == 1 && options.node_rank.value_or(0) > 0)
+    return InvalidInput("--node-rank is {}, expected 0: {} has one node", *options.node_rank,
+                        plan.scenario.name);
   if (nodes.nodes == 1) return nullptr;
   if (plan.world_size != nodes.nodes * nodes.ranks_per_node)
     return InvalidInput("{} nodes of {} devices are not the {} ranks of {}", nodes.nodes,

@@ -26,7 +26,8 @@ std::vector<NamedPath> OutputsOf(const Options& options) {
   std::vector<NamedPath> outputs;
   for (const NamedPath& output : all)
     if (!output.path.empty() && output.path != "-") outputs.push_back(output);
-  const bool writes_anew = !options.steps.empty();  // without, calibrate adds to what is there
+  // Without steps, calibrate adds to what is there.
+  const bool writes_anew = !options.steps.empty() || options.command == Command::kProfileMerge;
   if (writes_anew && !options.out.empty() && options.out != "-") outputs.push_back({"--out", options.out});
   return outputs;
 }
@@ -43,7 +44,13 @@ std::vector<NamedPath> InputsOf(const Options& options) {
 
 bool IsOneFile(const std::string& a, const std::string& b) {
   std::error_code error;
-  const fs::path whole_a = fs::weakly_canonical(a, error), whole_b = fs::weakly_canonical(b, error);
+  // What is not there yet has no canonical path of its own.
+  const auto whole = [&error](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, error), error);
+  };
+  const fs::path whole_a = whole(a), whole_b = whole(b);
+  if (fs::equivalent(whole_a, whole_b, error) && fs::is_regular_file(whole_a, error)) return true;
+  error.clear();
   return !error && whole_a == whole_b && (fs::is_regular_file(whole_a, error) || !fs::exists(whole_a, error));
 }
 
@@ -55,6 +62,8 @@ std::vector<NamedPath> FilesOf(const Scenario& scenario) {
   std::vector<NamedPath> files = {{"model.config", scenario.model_config.path},
                                   {"framework", scenario.framework_file}};
   if (scenario.data != "synthetic") files.push_back({"data", scenario.data});
+  if (fs::path(scenario.cluster.device).has_parent_path() || scenario.cluster.device.ends_with(".json"))
+    files.push_back({"cluster.device", scenario.cluster.device});
   const auto add_schedule = [&](const std::string& schedule) {
     if (schedule.ends_with(".csv")) files.push_back({"schedule", schedule});
   };

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/costs.h"
+#include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cli/session.h"
 #include "reports/profile_table.h"
@@ -30,6 +31,7 @@ Result<int> ProfileShowCommand(const Options& options) {
 }
 
 Result<int> ProfileMergeCommand(const Options& options) {
+  WT_RETURN_IF_ERROR(CheckOutputFiles(options));
   std::vector<NamedProfile> profiles;
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(Costs costs, LoadNamedCosts(file));

@@ -12,6 +12,7 @@
 #include "base/read_file.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
+#include "cost_models/device_spec.h"
 #include "plan/outline.h"
 #include "reports/outcome.h"
 #include "scenarios/load.h"
@@ -104,9 +105,11 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
 }
 
 // The row's scenario is one line of its own, whose columns are not those of the file: "rows.jsonl:2:1:1:17: …" would name no place.
-Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override>& overrides) {
+Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override>& overrides,
+                            const std::string& profile) {
   const std::string directory = std::filesystem::path(row.file).parent_path().string();
-  Result<Scenario> scenario = ParseScenario(row.scenario, row.place, directory, overrides);
+  Result<Scenario> scenario = ParseScenarioFor(EmbeddedProfile(profile) ? profile : "", row.scenario,
+                                               row.place, directory, overrides);
   if (scenario) return scenario;
   Error error = scenario.error();
   const std::string begin = row.place + ":1:";
@@ -148,21 +151,21 @@ Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
 }
 
 Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
-  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
   WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(OutlineOf(scenario)));
   return costs->profile.framework ? *costs->profile.framework : FrameworkOf(scenario);
 }
 
 Result<std::string> RowPredictor::FrameworkTextFor(const SourcedRow& row) const {
   if (named_.framework) return named_.framework_text;  // of a pipe, which is read once
-  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_));
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
   if (scenario.framework_file.empty()) return std::string();
   return ReadFile(scenario.framework_file, "a framework profile");
 }
 
 Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     const SourcedRow& row, const std::optional<ResidualFactors>& residuals) const {
-  WT_ASSIGN_OR_RETURN(Scenario scenario, ScenarioOf(row.row, overrides_));
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
   WT_ASSIGN_OR_RETURN(const Costs* shelved, CostsOf(OutlineOf(scenario)));
   std::optional<Costs> tuned;
   if (residuals) {

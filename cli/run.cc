@@ -87,7 +87,10 @@ Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
   for (const auto& [option, path] : paths) WT_RETURN_IF_ERROR(CheckIsText(option, Absolute(path)));
   if (!options.export_weights.empty()) {
     if (const Status named = CheckHuggingFaceNames(model); !named) return OfOption("--export", named.error());
-    if (IsSame(options.export_weights, options.import_weights))
+    std::error_code error;
+    const std::filesystem::path imported = Absolute(options.import_weights);
+    const bool is_file = std::filesystem::is_regular_file(imported, error);
+    if (IsSame(options.export_weights, is_file ? imported.parent_path().string() : options.import_weights))
       return InvalidInput("--export and --import are both {}, expected different directories",
                           options.export_weights);
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cli/commands.h"
 #include "cli/outputs.h"
 #include "cli/paths.h"
@@ -14,6 +16,11 @@ Result<int> ValidateCommand(const Options& options) {
     return InvalidInput("only one of --json and --svg can go to standard output");
   if (options.cross_fit && !(options.json.empty() && options.svg.empty()))
     return InvalidInput("--cross-fit prints a table of its own, expected it without --json and --svg");
+  for (size_t i = 0; i < options.files.size(); ++i) {
+    const auto known = options.files.begin() + static_cast<ptrdiff_t>(i);
+    if (std::find(options.files.begin(), known, options.files[i]) != known)
+      return InvalidInput("{} is given twice, expected each file of rows once", options.files[i]);
+  }
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.files));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   if (options.cross_fit) return CrossFit(options, predictor, rows);

@@ -1,7 +1,9 @@
 #include "cli/validation_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/read_file.h"
@@ -17,6 +19,10 @@ Result<std::optional<double>> Positive(const Json& measured, const char* key, co
   if (found == measured.end()) return std::nullopt;
   if (!found->is_number() || !(found->get<double>() > 0) || !std::isfinite(found->get<double>()))
     return InvalidInput("{}: measured.{} is {}, expected a positive number", place, key, found->dump());
+  // What no step is: errors of such numbers could not be written down.
+  constexpr double kLeast = 1e-9, kMost = 1e15;
+  if (const double value = found->get<double>(); value < kLeast || value > kMost)
+    return InvalidInput("{}: measured.{} is {}, expected 1e-9 to 1e15", place, key, found->dump());
   return found->get<double>();
 }
 
@@ -31,14 +37,14 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
 
 // A misspelt quantity would else be one that was not measured. Other keys are for people.
 Status CheckSpelling(const Json& measured, const std::string& place) {
-  constexpr int kSlip = 3;  // characters
+  constexpr size_t kSlip = 3;  // characters, of long words
   static const std::vector<std::string> known = {
       "step_time_s",       "tokens_per_s_per_device",  "tflops_per_device", "mfu",
       "peak_memory_bytes", "device_memory_used_bytes", "flops_convention",  "runs", "spread"};
   for (const auto& [key, value] : measured.items()) {
     const std::string meant = Nearest(key, known);
-    if (key == meant || measured.contains(meant) || key.size() <= kSlip) continue;
-    if (EditDistance(key, meant) <= kSlip)
+    if (key == meant || measured.contains(meant)) continue;
+    if (static_cast<size_t>(EditDistance(key, meant)) <= std::min(kSlip, key.size() / 3))
       return InvalidInput("{}: unknown key 'measured.{}', did you mean 'measured.{}'?", place, key, meant);
   }
   return Ok();
@@ -57,10 +63,23 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   return result;
 }
 
+// The first key that an object has twice, of which the parser would keep the last value.
+Json::parser_callback_t NoticeKeysGivenTwice(std::string& twice) {
+  return [&twice, open = std::vector<std::set<std::string>>()](int, Json::parse_event_t event, Json& value) mutable {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second && twice.empty())
+      twice = value.get<std::string>();
+    return true;
+  };
+}
+
 // Other keys of a row (source, notes, labels of its origin) are for people.
 Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, int number) {
   const std::string place = fmt::format("{}:{}:1", file, number);
-  const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  std::string twice;
+  const Json row = Json::parse(line, NoticeKeysGivenTwice(twice), /*allow_exceptions=*/false);
+  if (!twice.empty()) return InvalidInput("{}: duplicate key '{}', expected it once", place, twice);
   if (!row.is_object()) return InvalidInput("{}: is not a JSON object, expected a validation row", place);
   for (const char* key : {"scenario", "measured"}) {
     if (!row.contains(key) || !row[key].is_object())

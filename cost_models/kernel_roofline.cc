@@ -66,7 +66,8 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
     return FlopRate::FromFlopsPerSecond(peak.flops_per_second() * share);
   }
   if (peak > FlopRate()) return peak;
-  return InvalidInput("{} has no arithmetic in {}", device.name, Name(dtype));
+  return InvalidInput("precision.compute is {}, expected another type: {} has no arithmetic in it",
+                      Name(dtype), device.name);
 }
 
 // Rates are of 16 bits. In other types fused attention is arithmetic; eager attention is memory, as long as its products are faster.

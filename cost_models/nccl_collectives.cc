@@ -104,7 +104,8 @@ void SearchNodes(const GroupLayout& layout, NcclCommunicator& c) {
   c.tree = GraphOf(layout.cards, tree, speed, doubled);
   c.has_plain_trees = HasNvls(c.generation) || p == 1;
   if (HasNvls(c.generation) && layout.link.is_nvlink && p > 1) {
-    const double heads = NvlsSpeed(c.generation, p, generation.total);
+    const double scale = layout.link.nominal / GBps(generation.nominal);
+    const double heads = NvlsSpeed(c.generation, p, generation.total) * scale;
     const double inter = speed * cards / p;
     c.nvls = {p, GBps(c.generation == GpuGeneration::kBlackwell ? std::min(heads, inter) : heads),
               GBps(inter)};

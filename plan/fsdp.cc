@@ -17,6 +17,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     : role_(context.role),
       spec_(context.scenario.parallel.data),
       optimizer_spec_(context.scenario.optimizer),
+      framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       micro_batches_(context.scenario.batch.accumulate),
@@ -201,8 +202,8 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets();
   if (!optimizer_) {
-    optimizer_ =
-        std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, norm_ranks_.dense_copies);
+    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, targets, framework_,
+                                                  norm_ranks_.dense_copies);
   }
   optimizer_->SetTargets(targets);
   optimizer_->AddTensorSums(b, copies_);

@@ -137,6 +137,7 @@ class Fsdp : public DataParallel {
   Role& role_;
   DataParallelSpec spec_;
   OptimizerSpec optimizer_spec_;
+  Framework framework_;
   DType type_, reduce_;
   int64_t micro_batches_;
   CollectiveStream &data_, &tensor_;

@@ -83,9 +83,14 @@ void Fsdp::DropForwardWhole() {
   forward_whole_ = {};
 }
 
-// The memory lives until its last use, which has been added.
+// All of it goes at once, whatever of it was used last.
 void Fsdp::Reshard(UnitState& unit) {
   if (unit.is_gathered) released_.push_back(b_->LastCompute());
+  if (unit.is_unpacked && unit.ranks() > 1) {
+    if (spec_.version == 1) b_->KeepUntilHere(unit.whole);
+    else
+      for (const Slice& tensor : unit.tensors) b_->KeepUntilHere(tensor);
+  }
   unit.is_gathered = unit.is_unpacked = false;
   unit.tensors.clear();
 }

@@ -16,7 +16,8 @@ int StatesPerTarget(const OptimizerSpec& spec) {
 }  // namespace
 
 OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                               const std::vector<OptimizerTarget>& targets, int dense_copies)
+                               const std::vector<OptimizerTarget>& targets, Framework framework,
+                               int dense_copies)
     : role_(role),
       spec_(spec),
       tensor_(tensor),
@@ -32,6 +33,8 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
       role.optimizer_states.push_back({name + 1, target.values, states_.back()});
     }
   }
+  const bool is_pytorch = framework == Framework::kPytorch || framework == Framework::kPytorchCompile;
+  is_multi_tensor_ = is_pytorch && spec.kind != OptimizerKind::kSgd;
   if (spec.clip_norm > 0) {
     role.gradient_norm = NewBuffer(role, "gradient norm", 1, Category::kWorkspace).buffer;
   }
@@ -190,7 +193,12 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
       b.Add(Fill{writes[i].elements}, role_.buffers[writes[i].buffer].name, {}, {writes[i]});
     }
   }
-  return b.Add(update, std::move(name), std::move(gradients), std::move(writes));
+  const OpIndex updated = b.Add(update, std::move(name), std::move(gradients), std::move(writes));
+  // On the host tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
+  const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
+  if (is_multi_tensor_ && is_on_device)
+    b.WorkedInBy(updated, b.Temporary("roots of second moments", elements, Category::kWorkspace));
+  return updated;
 }
 
 }  // namespace windtunnel

@@ -20,7 +20,7 @@ class OptimizerSteps {
   // The states lie in the memory of the values that they belong to. `tensor`: the axis whose ranks have parts of the parameters.
   // `dense_copies`: how many of the ranks that the norm is summed over have the same part of what is not of experts.
   OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
-                 const std::vector<OptimizerTarget>& targets, int dense_copies = 1);
+                 const std::vector<OptimizerTarget>& targets, Framework framework, int dense_copies = 1);
 
   // Other gradients than before (buffers of another program); everything else must stay the same.
   void SetTargets(std::vector<OptimizerTarget> targets) { targets_ = std::move(targets); }
@@ -51,6 +51,8 @@ class OptimizerSteps {
   std::vector<OptimizerTarget> targets_;
   int states_per_target_;
   std::vector<Slice> states_;  // first moments of all targets, then second moments
+  bool is_multi_tensor_ =
+      false;  // PyTorch's, of a device, which makes the roots of all second moments at once
 };
 
 }  // namespace windtunnel

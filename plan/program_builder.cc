@@ -153,6 +153,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
   std::vector<int32_t> position(role_.buffers.size(), -1);  // by buffer; -1: it is no temporary
   for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = static_cast<int32_t>(i);
   std::vector<Lifetime> lifetimes(temporaries_.size());
+  for (const auto& [buffer, op] : worked_in_) lifetimes[position[buffer]] = {op, op};
   for (OpIndex index = 0; index < static_cast<OpIndex>(ops_.size()); ++index) {
     const Op& op = ops_[index];
     const bool elsewhere = op.stream != kComputeStream;

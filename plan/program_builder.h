@@ -41,6 +41,9 @@ class ProgramBuilder {
   // The temporary lives, beside its uses, until the last operator of the compute stream so far.
   void KeepUntilHere(Slice temporary) { kept_.emplace_back(temporary.buffer, LastCompute()); }
 
+  // Memory that operator `op` of the compute stream works in, and nothing else, though none of its operands says so.
+  void WorkedInBy(OpIndex op, Slice temporary) { worked_in_.emplace_back(temporary.buffer, op); }
+
   // All temporaries belong to the compute stream, whichever stream uses them first: where, in what is modelled, communication is
   // enqueued on the stream that computes.
   void BelongToCompute() { belong_to_compute_ = true; }
@@ -120,7 +123,7 @@ class ProgramBuilder {
   std::unordered_map<BufferId, std::function<std::vector<Arrival>()>> coming_;
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
-  std::vector<std::pair<BufferId, OpIndex>> kept_;
+  std::vector<std::pair<BufferId, OpIndex>> kept_, worked_in_;
   bool belong_to_compute_ = false;
 };
 

@@ -1,4 +1,5 @@
-// Parameters whole on every rank: one device alone, or DistributedDataParallel (plan/ddp.h).
+// Parameters whole on every rank: one device alone, or DistributedDataParallel (plan/ddp.h). Megatron's keeps gradients in buffers of the
+// type that is reduced, micro-batches add to them, and its optimizer reads them there: as its distributed optimizer, with one shard.
 #include "plan/data_parallel.h"
 #include "plan/ddp.h"
 #include "plan/whole_parameters.h"
@@ -85,9 +86,16 @@ void Replicated::Update(ProgramBuilder& b, bool first) {
   parameters_.Update(b, first, gradients);
 }
 
+// Megatron of 2021 has such buffers by default, too, but of gradients in 16 bits it makes others in fp32 first, parameter by parameter.
+bool HasMegatronsBuffers(const Scenario& scenario) {
+  if (scenario.framework == Framework::kMegatronCore) return true;
+  return scenario.framework == Framework::kMegatron && scenario.precision.reduce == Precision::kFp32;
+}
+
 }  // namespace
 
 std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context) {
+  if (HasMegatronsBuffers(context.scenario)) return MakeZero(context);
   return std::make_unique<Replicated>(context);
 }
 

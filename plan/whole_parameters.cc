@@ -8,6 +8,7 @@ WholeParameters::WholeParameters(Role& role, const Scenario& scenario, Collectiv
                                  int dense_copies, std::vector<CollectiveStream*> model_parts)
     : role_(role),
       spec_(scenario.optimizer),
+      framework_(scenario.framework),
       type_(TypesOf(scenario.precision).storage),
       tensor_(tensor),
       dense_copies_(dense_copies),
@@ -53,7 +54,7 @@ void WholeParameters::Update(ProgramBuilder& b, bool first, const std::vector<Sl
   b.SetPhase(Phase::kOptimizer);
   std::vector<OptimizerTarget> targets = Targets(b, gradients);
   if (!optimizer_)
-    optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets, dense_copies_);
+    optimizer_ = std::make_unique<OptimizerSteps>(role_, spec_, tensor_, targets, framework_, dense_copies_);
   optimizer_->SetTargets(std::move(targets));
   optimizer_->AddTensorSums(b);
   optimizer_->AddUnscaling(b, model_parts_);

@@ -33,6 +33,7 @@ class WholeParameters {
 
   Role& role_;
   OptimizerSpec spec_;
+  Framework framework_;
   DType type_;
   CollectiveStream& tensor_;
   int dense_copies_;

@@ -86,6 +86,7 @@ class Zero : public DataParallel {
 
   Role& role_;
   OptimizerSpec optimizer_spec_;
+  Framework framework_;
   DType type_, reduce_;
   bool keeps_whole_, overlaps_, gathers_late_, offloads_;
   MemorySpace space_;  // of the optimizer's
@@ -107,6 +108,7 @@ class Zero : public DataParallel {
 Zero::Zero(const StrategyContext& context)
     : role_(context.role),
       optimizer_spec_(context.scenario.optimizer),
+      framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       data_(context.dense.all),
@@ -114,7 +116,7 @@ Zero::Zero(const StrategyContext& context)
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
-  keeps_whole_ = spec.kind == DataParallelKind::kZero1 && spec.sync == GradientSync::kLastMicroBatch;
+  keeps_whole_ = spec.kind != DataParallelKind::kZero2 && spec.sync == GradientSync::kLastMicroBatch;
   overlaps_ = spec.overlap;
   gathers_late_ = spec.overlap_param_gather;
   offloads_ = spec.offload != Offload::kNone;
@@ -430,7 +432,7 @@ void Zero::Update(ProgramBuilder& b, bool first) {
                                     [](const Parameter& parameter) { return parameter.is_partial_gradient; });
   if (!offloads_ || has_sums) CopyGradients("fp32", MemorySpace::kDevice);
   if (!optimizer_)
-    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets(),
+    optimizer_ = std::make_unique<OptimizerSteps>(role_, optimizer_spec_, tensor_, Targets(), framework_,
                                                   norm_ranks_.dense_copies);
   optimizer_->SetTargets(Targets());
   optimizer_->AddTensorSums(b);

@@ -43,12 +43,17 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
   const int64_t own = std::max<int64_t>(scenario.parallel.data.size, 1);
   const int64_t per_replica = DeviceMesh(scenario.parallel).world_size() / own;
   int64_t factor = 2;
+  std::vector<int64_t> too_small;
   auto add = [&](int64_t replicas) {
     const auto plan = CompilePlan(WithReplicas(scenario, replicas));
     const auto prediction = plan ? predict(*plan) : Result<Prediction>(tl::unexpected(plan.error()));
     if (!prediction) {
       if (scaling.note.empty())
         scaling.note = fmt::format("{}: {}", Devices(replicas * per_replica), prediction.error().message);
+      return;
+    }
+    if (!FitsInDevice(*prediction).value_or(true)) {
+      too_small.push_back(replicas * per_replica);
       return;
     }
     if (OperatorsIn(*plan) * 10 > kOperators) factor = OperatorsIn(*plan) * 5 > kOperators ? 16 : 4;
@@ -62,6 +67,8 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
     if (replicas != own) add(replicas);
   }
   if (!has_own) add(own);
+  if (scaling.note.empty() && !too_small.empty())
+    scaling.note = fmt::format("{}: does not fit in memory", Devices(too_small.back()));
   if (scaling.note.empty() && scenario.parallel.data.kind == DataParallelKind::kNone)
     scaling.note = "replicas by DDP";
   return scaling;

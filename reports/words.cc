@@ -81,9 +81,12 @@ std::string BatchInWords(const Plan& plan) {
   std::string micro = scenario.model.kind == ModelKind::kMlp
                           ? Counted(scenario.batch.micro, "sample")
                           : fmt::format("{} × {} {}", scenario.batch.micro, scenario.model.seq_len, unit);
-  std::string text = scenario.batch.accumulate == 1 ? micro + " a rank and step"
-                                                    : fmt::format("{} a micro-batch, {} micro-batches a step",
-                                                                  micro, scenario.batch.accumulate);
+  const ParallelSpec& parallel = scenario.parallel;
+  const bool shares = parallel.tensor.size * parallel.context.size * parallel.pipeline.size > 1;
+  std::string text =
+      scenario.batch.accumulate == 1
+          ? fmt::format("{} a {} and step", micro, shares ? "replica" : "rank")
+          : fmt::format("{} a micro-batch, {} micro-batches a step", micro, scenario.batch.accumulate);
   return fmt::format("{}, {} {} over all ranks", text,
                      FormatCount(static_cast<double>(plan.model.tokens_per_step)), unit);
 }

@@ -96,7 +96,9 @@ Json ToJson(const MemoryPeak& peak) {
               {"host_allocated", peak.host_allocated.count()},
               {"host_by_category", host_categories},
               {"allocated_at_reserved", peak.allocated_at_reserved.count()},
-              {"largest_unserved", peak.largest_unserved.count()}};
+              {"largest_unserved", peak.largest_unserved.count()},
+              {"retries", peak.retries},
+              {"requested", peak.requested.count()}};
 }
 
 MemoryPeak ToPeak(const Json& json) {
@@ -106,6 +108,8 @@ MemoryPeak ToPeak(const Json& json) {
   peak.host_allocated = Bytes(WholeNumber<int64_t>(json.at("host_allocated")));
   peak.allocated_at_reserved = Bytes(WholeNumber<int64_t>(json.at("allocated_at_reserved")));
   peak.largest_unserved = Bytes(WholeNumber<int64_t>(json.at("largest_unserved")));
+  peak.retries = WholeNumber<int64_t>(json.at("retries"));
+  peak.requested = Bytes(WholeNumber<int64_t>(json.at("requested")));
   for (int i = 0; i < kCategories; ++i) {
     peak.by_category[i] = Bytes(WholeNumber<int64_t>(json.at("by_category").at(i)));
     peak.host_by_category[i] = Bytes(WholeNumber<int64_t>(json.at("host_by_category").at(i)));

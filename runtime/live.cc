@@ -441,6 +441,18 @@ bool IsRankOfJob() {
   return !environment || environment->has_value();  // what is wrong with it, JoinLive says
 }
 
+Status CheckStartedAlone(std::string_view command) {
+  const auto environment = ReadRankEnvironment();
+  if (!environment || !*environment || (*environment)->world_size == 1) return Ok();
+  // The shell of a batch job has Slurm's variables, too, and is alone.
+  const std::string& launcher = (*environment)->launcher;
+  if (launcher == "srun" && std::getenv("SLURM_STEP_ID") == nullptr) return Ok();
+  return InvalidInput(
+      "{0} has started {1} processes of `windtunnel {2}`, all of which would measure at once: start it once, "
+      "without {0}; it starts its own ranks (of the commands, `run` joins a job)",
+      launcher, (*environment)->world_size, command);
+}
+
 bool IsFirstRankOfJob() {
   const auto environment = ReadRankEnvironment();
   return environment && *environment && (*environment)->rank == 0;

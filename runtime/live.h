@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "cost_models/profile.h"
@@ -46,6 +47,8 @@ Status FollowNode(NodeGroup& nodes);
 
 // True when the environment says that this process is one rank of a job that something else launched (runtime/rank_environment.h).
 bool IsRankOfJob();
+// InvalidInput when a launcher has started this process as one of several, of a command that starts its own ranks.
+Status CheckStartedAlone(std::string_view command);
 // Of those, the first one, which speaks for all.
 bool IsFirstRankOfJob();
 // Runs this process's rank of such a job. The measurement is complete on rank 0 and empty elsewhere.

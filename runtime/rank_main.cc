@@ -99,15 +99,17 @@ std::string ErrorKey(int rank) { return "error/" + std::to_string(rank); }
 
 namespace {
 
+Status CheckHeldOut(const BatchLoader& loader) {
+  if (loader.HeldOutBatches() > 0) return Ok();
+  return InvalidInput(
+      "--eval: data holds out {} sequences, expected {} at least, which all ranks take at once",
+      loader.held_out(), loader.batch_samples());
+}
+
 // Its part of the held-out batches' losses.
 Status EvaluateRank(RankSession& session, RankRun& run) {
   BatchLoader& loader = session.loader();
   const int64_t batches = loader.HeldOutBatches();
-  if (batches == 0) {
-    return InvalidInput(
-        "--eval: data holds out {} sequences, expected {} at least, which all ranks take at once",
-        loader.held_out(), loader.batch_samples());
-  }
   for (int64_t batch = 0; batch < batches; ++batch) {
     WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.Evaluate(batch));
     if (loss) run.held_out_losses.push_back(*loss);
@@ -138,6 +140,7 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   const int64_t warmup = std::max(spec.warmup, startup), steps = warmup + spec.steps;
   WT_ASSIGN_OR_RETURN(StepReporter reporter, StepReporter::Make(options.reporting, session, store));
+  if (options.evaluates) WT_RETURN_IF_ERROR(CheckHeldOut(session.loader()));
   const CoreUseMeter cores;
   WT_RETURN_IF_ERROR(session.Initialize());
   RunCheckpoints checkpoints(session, store, options, steps);

@@ -235,7 +235,10 @@ void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) 
 // What is reduced in every backward does not fit a pipeline, which has several micro-batches' gradients in flight.
 void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
-  if (parallel.pipeline.size == 1 || data.size * parallel.context.size == 1) return;
+  const bool is_sharded = data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2 ||
+                          data.kind == DataParallelKind::kFsdp;
+  const bool reduces = is_sharded || data.size * parallel.context.size > 1;
+  if (parallel.pipeline.size == 1 || !reduces) return;
   check.Expect(data.kind != DataParallelKind::kZero2, {"parallel.data.kind", "parallel.pipeline.size"},
                "parallel.data.kind is zero2, which keeps no gradients between micro-batches, expected zero1, "
                "ddp or fsdp in a "
@@ -373,7 +376,12 @@ void CheckTopology(const TopologySpec& topology, Checker& check) {
   check.Expect(topology.preset.empty() || !is_spelled_out,
                {"cluster.topology.nodes", "cluster.topology.links"},
                "cluster.topology has nodes and links beside preset '{}', expected either", topology.preset);
-  check.Expect(!is_spelled_out || (topology.oversubscription == 1 && topology.nodes_per_leaf == 0),
+  const bool has_preset_keys = topology.oversubscription != 1 || topology.nodes_per_leaf != 0;
+  check.Expect(
+      is_spelled_out || !topology.preset.empty() || !has_preset_keys,
+      {"cluster.topology.oversubscription", "cluster.topology.nodes_per_leaf"},
+      "cluster.topology has oversubscription or nodes_per_leaf alone, expected a preset beside them");
+  check.Expect(!is_spelled_out || !has_preset_keys,
                {"cluster.topology.oversubscription", "cluster.topology.nodes_per_leaf"},
                "cluster.topology.oversubscription and nodes_per_leaf are for presets, expected links' own "
                "gbytes_per_s");

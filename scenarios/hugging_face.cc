@@ -88,6 +88,9 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
                                                            {"gelu_pytorch_tanh", ActivationKind::kGelu},
                                                            {"relu", ActivationKind::kRelu}}));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
+  WT_ASSIGN_OR_RETURN(const bool has_cross_attention, config.Flag("add_cross_attention", false));
+  if (has_cross_attention)
+    return Unsupported("add_cross_attention is true, expected false: there is no encoder");
   return model;
 }
 
@@ -111,6 +114,12 @@ Result<ModelSpec> ReadLlama(const Config& config) {
   WT_ASSIGN_OR_RETURN(bool mlp_bias, config.Flag("mlp_bias", false));
   WT_ASSIGN_OR_RETURN(int64_t head_dim, config.Size("head_dim", model.hidden / model.heads));
   if (mlp_bias != model.bias) return Unsupported("attention_bias and mlp_bias differ, expected the same");
+  if (const YamlNode* share = config.Get("partial_rotary_factor");
+      share && share->text != "1.0" && share->text != "1")
+    return Unsupported("partial_rotary_factor is {}, expected 1.0: all of a head is rotated", share->text);
+  if (model.hidden % model.heads != 0)
+    return InvalidInput("hidden_size is {}, expected a multiple of num_attention_heads ({})", model.hidden,
+                        model.heads);
   if (head_dim * model.heads != model.hidden) {
     return Unsupported("head_dim is {}, expected hidden_size / num_attention_heads = {}", head_dim,
                        model.hidden / model.heads);

@@ -130,18 +130,22 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   return scenario;
 }
 
-Result<Scenario> LoadScenario(const std::string& path, std::vector<Override> overrides,
+Result<Scenario> ParseScenarioFor(const std::string& device, const std::string& text, const std::string& name,
+                                  const std::string& directory, std::vector<Override> overrides) {
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, name, directory, overrides));
+  if (device.empty() || scenario.cluster.device != "cpu") return scenario;
+  overrides.push_back({"cluster.device", device});
+  // A link of processes of one machine is none of that device's.
+  if (scenario.cluster.network.intra_node.kind == "loopback")
+    overrides.push_back({"cluster.network.intra_node", "null"});
+  return ParseScenario(text, name, directory, overrides);
+}
+
+Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides,
                               const std::string& device) {
   WT_ASSIGN_OR_RETURN(std::string text, ReadFile(path, "a scenario file"));
   std::string directory = std::filesystem::path(path).parent_path().string();
-  WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(text, path, directory, overrides));
-  if (!device.empty() && scenario.cluster.device == "cpu") {
-    overrides.push_back({"cluster.device", device});
-    // A link of processes of one machine is none of that device's.
-    if (scenario.cluster.network.intra_node.kind == "loopback")
-      overrides.push_back({"cluster.network.intra_node", "null"});
-    WT_ASSIGN_OR_RETURN(scenario, ParseScenario(text, path, directory, overrides));
-  }
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenarioFor(device, text, path, directory, overrides));
   scenario.source_file = path;
   return scenario;
 }

@@ -15,13 +15,17 @@ namespace windtunnel {
 // Reads `path`, applies the overrides in order, expands presets and checks the whole. A scenario of this machine (cluster.device: cpu) is
 // one of `device` instead, with that device's defaults, unless that is empty. The file is read once, so it may be a pipe.
 // Errors: InvalidInput with the place; for an override the place is "--set KEY=VALUE".
-Result<Scenario> LoadScenario(const std::string& path, std::vector<Override> overrides,
+Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides,
                               const std::string& device = "");
 
 // The same for text (YAML or JSON); `name` stands for the file in messages, and relative paths in it are
 // resolved against `directory`, those in overrides against the current directory.
 Result<Scenario> ParseScenario(const std::string& text, const std::string& name, const std::string& directory,
                                const std::vector<Override>& overrides);
+
+// Likewise; a scenario of this machine is one of `device` instead, as in LoadScenario.
+Result<Scenario> ParseScenarioFor(const std::string& device, const std::string& text, const std::string& name,
+                                  const std::string& directory, std::vector<Override> overrides);
 
 // Every key with its value, defaults included, in a fixed order: what `explain --resolved` prints.
 // ParseScenario of it gives the same scenario.

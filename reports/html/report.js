@@ -327,7 +327,7 @@ function memory(section, outcome) {
 function scaling(section, outcome) {
   const {points, note} = outcome.scaling;
   if (!points.length && !note) return;
-  heading(section, 'Scaling', 'Predicted with more data-parallel replicas, each with the same batch. Efficiency: throughput per device over that of the smallest size.');
+  heading(section, 'Scaling', 'Predicted with more data-parallel replicas, each with the same batch. Efficiency: throughput per device over that of the smallest size that fits.');
   if (points.length > 1) {
     const first = points[0].tokens_per_s / points[0].devices;
     const values = points.map((point) => ({devices: point.devices, efficiency: point.tokens_per_s / point.devices / first, step: seconds(point.step_time_s), throughput: rate(point, outcome.unit)}));

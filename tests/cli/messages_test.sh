@@ -64,6 +64,12 @@ expect_line 2 '^windtunnel: --json and --html are both x, expected different fil
 expect_line 2 '^windtunnel: --json is empty' predict gpt.yaml --json ''
 expect_line 2 '^windtunnel: --svg: /dev/null/x: cannot be written' validate empty.jsonl --svg /dev/null/x
 [ -e x ] && { echo 'FAILED: a file was left behind'; failures=$((failures + 1)); }
+expect_line 2 '^windtunnel: --out: /nonexist/x: cannot be written' profile merge a100-sxm-80g --out /nonexist/x
+expect_line 2 '^windtunnel: empty.jsonl is given twice, expected each file of rows once' validate empty.jsonl empty.jsonl
+for command in compare calibrate; do
+  RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
+  RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
+done
 printf 'kept' > kept.json
 expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
 [ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }

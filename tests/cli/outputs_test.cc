@@ -45,8 +45,15 @@ TEST_F(Outputs, AreNeitherOneFileNorOneThatIsRead) {
   options.svg = options.trace = PathOf("both");
   EXPECT_EQ(ErrorOf(options), "--trace and --svg are both " + options.svg + ", expected different files");
   fs::create_symlink(options.files[0], PathOf("link"));
-  options.svg = PathOf("link");
-  EXPECT_NE(ErrorOf(options).find("which the command reads"), std::string::npos);
+  fs::create_hard_link(options.files[0], PathOf("hard"));
+  for (const char* name : {"link", "hard"}) {
+    options.svg = PathOf(name);
+    EXPECT_NE(ErrorOf(options).find("which the command reads"), std::string::npos) << name;
+  }
+  // Neither is there yet.
+  options.svg = "not there yet";
+  options.trace = "./not there yet";
+  EXPECT_EQ(ErrorOf(options), "--trace and --svg are both not there yet, expected different files");
 }
 
 TEST_F(Outputs, MayBePipesDevicesAndStandardOutput) {

@@ -36,6 +36,16 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
   // What is far from all of them is for people.
   EXPECT_TRUE(ParseValidationRows(
       R"({"id": "a", "scenario": {}, "measured": {"step_time_s": 1, "tokens_per_s": 5, "loss": 2, "runs": 3}})", "rows.jsonl"));
+  EXPECT_TRUE(ParseValidationRows(
+      R"({"id": "a", "scenario": {}, "measured": {"step_time_s": 1, "loss": 2, "gpus": 8, "seed": 1, "unit": "s"}})",
+      "rows.jsonl"));
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {\"batch\": {\"micro\": 1, \"micro\": 2}}, \"measured\": {}}"),
+            "rows.jsonl:1:1: duplicate key 'micro', expected it once");
+  EXPECT_TRUE(ParseValidationRows(
+      R"({"id": "a", "scenario": {"batch": {"micro": 1}, "run": {"seed": 1}}, "measured": {"seed": 1, "mfu": 1}})",
+      "rows.jsonl"));
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"step_time_s\": 1e308}}"),
+            "rows.jsonl:1:1: measured.step_time_s is 1e+308, expected 1e-9 to 1e15");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": -1}}"),
             "rows.jsonl:1:1: measured.mfu is -1, expected a positive number");
   EXPECT_EQ(

@@ -96,7 +96,7 @@ TEST(KernelRoofline, Tf32RunsOnTensorCoresOnlyWhenAskedFor) {
 TEST(KernelRoofline, ArithmeticThatTheDeviceLacksIsAnError) {
   const auto time = KernelTime(SquareGemm(128, DType::kFloat8), A100(), {});
   ASSERT_FALSE(time);
-  EXPECT_EQ(time.error().message, "a100-sxm-80g has no arithmetic in fp8");
+  EXPECT_EQ(time.error().message, "precision.compute is fp8, expected another type: a100-sxm-80g has no arithmetic in it");
 }
 
 // 0.914 of the ceiling instead of 1.047, on the same tiles.

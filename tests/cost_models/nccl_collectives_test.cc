@@ -106,6 +106,20 @@ TEST(NcclCollectives, NcclChoosesTheSwitchesForLargeReductions) {
   EXPECT_EQ(pattern_of(GiB(1), 4), Pattern::kRing);
 }
 
+// Links spelled out with a tenth of NVLink's bandwidth, over one node and over several.
+TEST(NcclCollectives, SwitchesAreAsFastAsTheLinksToThem) {
+  const auto time_of = [](double gbytes, int nodes) {
+    ClusterSpec cluster = Nodes(nodes);
+    cluster.network.intra_node = {.kind = "", .gbytes_per_s = gbytes, .gbits_per_nic = 0, .latency_us = {}};
+    cluster.network.inter_node.gbits_per_nic = 400;
+    const GroupLayout layout =
+        LayOutGroup(MakeAxis("world", 8 * nodes, 8 * nodes, 1).groups[0], cluster, H100()).value();
+    return ToSeconds(
+        CollectiveTimeOf(Of(CollectiveKind::kAllReduce, MiB(256)), layout, H100().collectives)->time);
+  };
+  for (int nodes : {1, 2}) EXPECT_GT(time_of(4.5, nodes), 20 * time_of(450, nodes)) << nodes;
+}
+
 // 25 + 2 us, 1 GiB x 9/8 / 308 GB/s, and 75 us x 64/65 until that rate is reached.
 TEST(NcclCollectives, AReductionInTheSwitchMovesTheMessageAndItsPart) {
   const GroupLayout layout = LayOutGroup(MakeAxis("world", 8, 8, 1).groups[0], Nodes(1), H100()).value();

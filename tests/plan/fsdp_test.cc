@@ -91,6 +91,30 @@ TEST(Fsdp, NoSyncReducesInTheLastMicroBatchOnly) {
             "+r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r +r +0 F0 +1 F1 +1 +0 B1 -1 B0 -0 -r");
 }
 
+// The embedding, which nothing reads after forward, is freed with the other tensors of the root: behind its gradient.
+TEST(Fsdp, AUnitGoesAsAWhole) {
+  for (int version : {1, 2}) {
+    const Plan plan = CompilePlan(TwoBlocks(version)).value();
+    const Program& steady = Steady(plan);
+    const auto last_of = [&](const auto& is_it) {
+      OpIndex last = -1;
+      for (OpIndex i = 0; i < static_cast<OpIndex>(steady.ops.size()); ++i)
+        if (is_it(steady.ops[i])) last = i;
+      return last;
+    };
+    const OpIndex gradient =
+        last_of([](const Op& op) { return std::holds_alternative<EmbeddingBackward>(op.kind); });
+    const std::string name = version == 1 ? "root" : "wte.weight";
+    const OpIndex freed = last_of([&](const Op& op) {
+      if (!std::holds_alternative<Free>(op.kind)) return false;
+      const Buffer& buffer = plan.roles[0].buffers[op.writes[0].buffer];
+      return buffer.name == name && buffer.category == Category::kParameters;
+    });
+    ASSERT_GE(freed, 0) << version;
+    EXPECT_GT(freed, gradient) << version;
+  }
+}
+
 // Version 1 keeps what it has kept after forward; version 2 gathers again, but in pipelines.
 TEST(Fsdp, NoSyncReshardsInVersion2) {
   const auto gathers = [](int version, int64_t stages) {

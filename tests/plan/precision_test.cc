@@ -98,6 +98,53 @@ TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
   EXPECT_EQ(shared(s, true), std::set<int64_t>{1});
 }
 
+// Of fp32: PyTorch's multi-tensor AdamW makes the roots of all second moments at once.
+TEST(Optimizer, PytorchsAdamWTakesAFourthTensorForAWhile) {
+  const auto peak = [](Framework framework, OptimizerKind kind) {
+    Scenario s = TinyGpt();
+    s.model.hidden = 512;  // parameters are most of the memory
+    s.model.ffn = 2048;
+    s.cluster.device = "a100-sxm-80g";
+    s.optimizer.kind = kind;
+    s.framework = framework;
+    return SimulateMemory(CompilePlan(s)->roles[0]).value().steady.requested;
+  };
+  Bytes parameters;
+  Scenario s = TinyGpt();
+  s.model.hidden = 512;
+  s.model.ffn = 2048;
+  for (const Parameter& parameter : CompilePlan(s)->roles[0].parameters)
+    parameters += SizeOf(DType::kFloat32) * parameter.elements;
+  const Bytes more =
+      peak(Framework::kPytorch, OptimizerKind::kAdamW) - peak(Framework::kWindtunnel, OptimizerKind::kAdamW);
+  EXPECT_NEAR(more / parameters, 1, 0.1);
+  EXPECT_EQ(peak(Framework::kPytorch, OptimizerKind::kSgd),
+            peak(Framework::kWindtunnel, OptimizerKind::kSgd));
+}
+
+// Bytes a parameter (Megatron's README, "Distributed Optimizer"): parameters and gradients, the optimizer's copies and moments.
+TEST(Optimizer, MegatronsReplicasHaveOneBufferOfGradients) {
+  const auto bytes_a_parameter = [](DataParallelKind kind, Precision reduce) {
+    Scenario s = TinyGpt(2);
+    s.model.layers = 8;  // so that one parameter's gradient on its way is little
+    s.model.hidden = 512;
+    s.model.ffn = 2048;
+    s.parallel.data.kind = kind;
+    s.cluster.device = "a100-sxm-80g";
+    s.framework = Framework::kMegatronCore;
+    s.precision.param = s.precision.compute = Precision::kBf16;
+    s.precision.reduce = reduce;
+    const Plan plan = CompilePlan(s).value();
+    double parameters = 0;
+    for (const Parameter& parameter : plan.roles[0].parameters)
+      parameters += static_cast<double>(parameter.elements);
+    return static_cast<double>(SimulateMemory(plan.roles[0]).value().steady.requested.count()) / parameters;
+  };
+  EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kDdp, Precision::kFp32), 18, 0.5);
+  EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kDdp, Precision::kBf16), 20, 0.5);
+  EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kZero1, Precision::kFp32), 12, 0.5);
+}
+
 // Transformer Engine keeps what products need of their inputs in fp8, gathers it so, and keeps weights both ways round.
 TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kTensorwise);

@@ -33,6 +33,9 @@ TEST(BatchInWords, CountsAStepOfAllRanks) {
   plan.scenario.batch = {.micro = 4, .accumulate = 2};
   EXPECT_EQ(BatchInWords(plan),
             "4 samples a micro-batch, 2 micro-batches a step, 8.19K samples over all ranks");
+  plan.scenario.batch = {.micro = 1, .accumulate = 1};
+  plan.scenario.parallel.tensor.size = 2;
+  EXPECT_EQ(BatchInWords(plan), "1 sample a replica and step, 8.19K samples over all ranks");
 }
 
 TEST(ParallelismInWords, NamesTheScheduleAndItsVirtualStages) {

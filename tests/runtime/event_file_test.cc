@@ -45,6 +45,16 @@ TEST(EventFile, AStepIsInTheFileAsSoonAsItIsWritten) {
                                                                            22));
 }
 
+// TensorBoard shows nothing of a tag without a value.
+TEST(EventFile, ZeroIsAValue) {
+  auto events = EventFile::Create(testing::TempDir() + "/zero");
+  ASSERT_TRUE(events);
+  const size_t before = Read(events->path()).size();
+  ASSERT_TRUE(events->Write(7, {{"loss", 0.0}}));
+  const std::string record = Read(events->path()).substr(before);
+  EXPECT_NE(record.find(std::string("loss\x15\0\0\0\0", 9)), std::string::npos);
+}
+
 TEST(EventFile, FilesOfOneDirectoryAndSecondHaveNamesOfTheirOwn) {
   const std::string directory = testing::TempDir() + "/several";
   auto first = EventFile::Create(directory);

@@ -73,6 +73,13 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Conflict{Gpt("parallel: {data: {kind: none, size: 2}}\n"),
                  "s.yaml:2:37: parallel.data.size is 2, expected 1 for kind: none"},
+        Conflict{Gpt("parallel: {data: {kind: zero2}, pipeline: {size: 2}}\nbatch: {accumulate: 4}\n"),
+                 "s.yaml:2:25: parallel.data.kind is zero2, which keeps no gradients between micro-batches, "
+                 "expected zero1, ddp or fsdp in a pipeline"},
+        Conflict{
+            Gpt("parallel: {data: {kind: zero1, sync: every_micro_batch}, pipeline: {size: 2}}\n"
+                "batch: {accumulate: 4}\n"),
+            "s.yaml:2:38: parallel.data.sync is every_micro_batch, expected last_micro_batch in a pipeline"},
         Conflict{Gpt("parallel: {data: {kind: fsdp, size: 8, sharding: hybrid_shard, shard_size: 3}}\n"),
                  "s.yaml:2:76: parallel.data.shard_size is 3, expected a divisor of parallel.data.size (8)"},
         Conflict{Gpt("parallel: {data: {kind: zero1, size: 8, shard_size: 3}}\n"),
@@ -184,7 +191,11 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{
             Gpt("cluster: {topology: {oversubscription: 2, nodes: [{name: a, kind: device}]}}\n"),
             "s.yaml:2:40: cluster.topology.oversubscription and nodes_per_leaf are for presets, expected "
-            "links' own gbytes_per_s"}));
+            "links' own gbytes_per_s"},
+        Conflict{
+            Gpt("cluster: {topology: {oversubscription: 2}}\n"),
+            "s.yaml:2:40: cluster.topology has oversubscription or nodes_per_leaf alone, expected a preset "
+            "beside them"}));
 
 TEST(Checks, UnknownDevicesAreLeftToTheProfiles) {
   EXPECT_EQ(Parsed(Gpt("cluster: {device: tpu-v9}\n")).cluster.device, "tpu-v9");
