@@ -150,6 +150,12 @@ Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
   return &found->second;
 }
 
+Status RowPredictor::CheckOverrides(const SourcedRow& row) const {
+  const auto scenario = ScenarioOf(row.row, overrides_, options_.profile);
+  if (scenario || !scenario.error().message.starts_with("--set ")) return Ok();
+  return tl::unexpected(scenario.error());
+}
+
 Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
   WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(OutlineOf(scenario)));

@@ -44,6 +44,8 @@ class RowPredictor {
   // On all cores; outcomes are by row, whichever came first. `label` is shown with the progress.
   std::vector<RowOutcome> PredictAll(const std::vector<SourcedRow>& rows, const std::string& label,
                                      const std::optional<ResidualFactors>& residuals = std::nullopt) const;
+  // An override that no row can take: InvalidInput.
+  Status CheckOverrides(const SourcedRow& row) const;
   // The framework that the row's costs are of: the one named, or the scenario's.
   Result<FrameworkProfile> FrameworkFor(const SourcedRow& row) const;
   // The JSON that it was read from; empty: it is a known one.

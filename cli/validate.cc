@@ -23,6 +23,7 @@ Result<int> ValidateCommand(const Options& options) {
   }
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.files));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
+  WT_RETURN_IF_ERROR(predictor.CheckOverrides(rows.front()));
   if (options.cross_fit) return CrossFit(options, predictor, rows);
   const Validation validation = Collect(rows, predictor.PredictAll(rows, "predicting rows"));
   if (options.json != "-" && options.svg != "-") {

@@ -123,6 +123,10 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
     scenario.model_config.path = ResolvedPath(config->text, directory, config->place);
   Reader(root, "", directory, problems).Read(scenario);
   if (!problems.empty()) return sources.FirstOf(problems);
+  // A profile of one's own, beside the scenario; other devices are names.
+  std::string& device = scenario.cluster.device;
+  if (device.find('/') != std::string::npos || device.ends_with(".json"))
+    device = ResolvedPath(device, directory, root.FindPath("cluster.device")->place);
   WT_RETURN_IF_ERROR(CompleteFramework(root, sources, scenario));
   CompleteDefaults(root, name, scenario);
   CheckScenario(scenario, root, problems);

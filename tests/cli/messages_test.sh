@@ -65,6 +65,11 @@ expect_line 2 '^windtunnel: --json is empty' predict gpt.yaml --json ''
 expect_line 2 '^windtunnel: --svg: /dev/null/x: cannot be written' validate empty.jsonl --svg /dev/null/x
 [ -e x ] && { echo 'FAILED: a file was left behind'; failures=$((failures + 1)); }
 expect_line 2 '^windtunnel: --out: /nonexist/x: cannot be written' profile merge a100-sxm-80g --out /nonexist/x
+printf '{"id": "a", "scenario": {"model": {"preset": "gpt2-124m"}, "cluster": {"device": "a100-sxm-80g"}}, "measured": {"mfu": 0.3}}\n' > row.jsonl
+expect_line 2 "^windtunnel: --set nosuch=3: unknown key 'nosuch'" validate row.jsonl --set nosuch=3 -q
+mkdir beside
+printf '{"model": {"preset": "gpt2-124m"}, "cluster": {"device": "mine.json"}}' > beside/s.yaml
+expect_line 2 "beside/mine.json: cannot be read" predict beside/s.yaml
 expect_line 2 '^windtunnel: empty.jsonl is given twice, expected each file of rows once' validate empty.jsonl empty.jsonl
 for command in compare calibrate; do
   RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
