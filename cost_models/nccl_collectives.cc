@@ -320,9 +320,6 @@ class Model {
 Status CheckNetwork(const ClusterSpec& cluster) {
   if (cluster.slow_link)
     return InvalidInput("cluster.slow_link is given without cluster.topology, which names the links");
-  if (!cluster.network.preset.empty())
-    return Unsupported("cluster.network: no preset '{}' is known yet; give its parts",
-                       cluster.network.preset);
   return Ok();
 }
 

@@ -467,6 +467,17 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   } else {
     CheckMlpSplits(scenario, check);
   }
+  const NetworkSpec& network = scenario.cluster.network;
+  check.Expect(network.preset.empty() || scenario.cluster.device != "cpu",
+               {"cluster.network.preset", "cluster.network"},
+               "cluster.network is '{}', expected a network's parts for cluster.device: cpu", network.preset);
+  const LinkSpec& within = network.intra_node;
+  check.Expect(
+      within.gbits_per_nic == 0 || within.gbytes_per_s > 0 || !within.kind.empty(),
+      {"cluster.network.intra_node.gbits_per_nic"},
+      "cluster.network.intra_node.gbits_per_nic is {}, expected kind or gbytes_per_s: no NICs are within "
+      "a node",
+      within.gbits_per_nic);
   CheckLink(scenario.cluster.network.intra_node, "cluster.network.intra_node", IntraNodeKinds(), check);
   CheckLink(scenario.cluster.network.inter_node, "cluster.network.inter_node", InterNodeKinds(), check);
   CheckTopology(scenario.cluster.topology, check);

@@ -39,6 +39,11 @@ inline TextRule LinkKinds() {
   return rule;
 }
 
+inline TextRule NetworkPresets() {
+  return {.other = TextRule::Other::kNothing,
+          .words = {"dgx-a100", "dgx-h100", "ethernet-4x100g", "omnipath-4x100g"}};
+}
+
 inline TextRule TopologyPresets() {
   return {.other = TextRule::Other::kNothing,
           .words = {"dgx-a100", "dgx-h100", "rail-fat-tree", "ethernet-4x100g", "omnipath-4x100g"}};
@@ -223,7 +228,7 @@ void Describe(V& v, LinkSpec& link) {
 
 template <typename V>
 void Describe(V& v, NetworkSpec& network) {
-  v.Text("preset", network.preset, TextRule{}, "a known network; empty by default");
+  v.Text("preset", network.preset, NetworkPresets(), "a known network; empty by default");
   v.TextOrBlock("intra_node", "kind", network.intra_node.kind, IntraNodeKinds(), network.intra_node,
                 "the link between devices of one node (cpu: default loopback)");
   v.TextOrBlock("inter_node", "kind", network.inter_node.kind, InterNodeKinds(), network.inter_node,
@@ -291,7 +296,7 @@ void Describe(V& v, ClusterSpec& cluster) {
   v.Integer("nodes", cluster.nodes, kRanks, "default 1");
   v.Integer("devices_per_node", cluster.devices_per_node, kRanks,
             "default 1; without nodes and devices_per_node: one node with the whole world");
-  v.TextOrBlock("network", "preset", cluster.network.preset, TextRule{}, cluster.network,
+  v.TextOrBlock("network", "preset", cluster.network.preset, NetworkPresets(), cluster.network,
                 "a known network or its parts");
   v.TextOrBlock("topology", "preset", cluster.topology.preset, TopologyPresets(), cluster.topology,
                 "a known topology, or nodes and links spelled out");

@@ -193,6 +193,13 @@ INSTANTIATE_TEST_SUITE_P(
             "s.yaml:2:40: cluster.topology.oversubscription and nodes_per_leaf are for presets, expected "
             "links' own gbytes_per_s"},
         Conflict{
+            Gpt("cluster: {network: dgx-h100}\n"),
+            "s.yaml:2:20: cluster.network is 'dgx-h100', expected a network's parts for cluster.device: cpu"},
+        Conflict{Gpt("cluster: {network: {intra_node: {gbits_per_nic: 8}}}\n"),
+                 "s.yaml:2:49: cluster.network.intra_node.gbits_per_nic is 8, expected kind or gbytes_per_s: "
+                 "no NICs "
+                 "are within a node"},
+        Conflict{
             Gpt("cluster: {topology: {oversubscription: 2}}\n"),
             "s.yaml:2:40: cluster.topology has oversubscription or nodes_per_leaf alone, expected a preset "
             "beside them"}));

@@ -177,5 +177,19 @@ TEST(FrameworkDefaults, ForeignFrameworksBringPytorchsAllocator) {
 
 TEST(NameDefault, IsTheFilesStem) { EXPECT_EQ(Parsed(kMlp).name, "s"); }
 
+TEST(Defaults, NetworksThatAreKnownAreTheirParts) {
+  const auto network = [](const std::string& text) {
+    return Parsed(std::string(kMlp) + "cluster: {device: h100-sxm-80g, network: " + text + "}\n")
+        .cluster.network;
+  };
+  const NetworkSpec dgx = network("dgx-h100");
+  EXPECT_EQ(dgx.intra_node.kind, "nvlink4");
+  EXPECT_EQ(dgx.inter_node.kind, "infiniband");
+  EXPECT_EQ(dgx.inter_node.gbits_per_nic, 400);
+  EXPECT_EQ(dgx.nics_per_node, 8);
+  EXPECT_EQ(network("{preset: dgx-h100, nics_per_node: 4}").nics_per_node, 4);
+  EXPECT_EQ(network("omnipath-4x100g").intra_node, LinkSpec{}) << "the device's";
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -96,7 +96,8 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   // Beside kEverything, the two presets that exclude what it spells out, and links by kind and part.
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
-      "cluster: {network: {preset: n, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
+      "cluster: {device: h100-sxm-80g,\n"
+      "          network: {preset: dgx-h100, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
       "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
   for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets}) {
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
