@@ -94,7 +94,9 @@ int RunCommandLine(int argc, char** argv) {
   }();
   if (status) return *status;
   const Error& error = status.error();
-  std::fprintf(stderr, "%s%s\n", StartsWithPlace(error.message) ? "" : "windtunnel: ", error.message.c_str());
+  // What is wrong with the input is one line, whatever the input's names have in them; what failed may be a list.
+  const std::string text = error.kind == ErrorKind::kFailed ? error.message : Printable(error.message);
+  std::fprintf(stderr, "%s%s\n", StartsWithPlace(text) ? "" : "windtunnel: ", text.c_str());
   return error.kind == ErrorKind::kFailed ? 1 : 2;
 }
 

@@ -280,7 +280,35 @@ std::string At(std::string_view name, const Place& place) {
   return fmt::format("{}:{}:{}", name, place.line, place.column);
 }
 
-Result<YamlNode> ParseYaml(const std::string& text, const std::string& name, int source) {
+namespace {
+
+// JSON writes what is beyond U+FFFF as two escapes, "\\ud83d\\ude00", which YAML does not know: as UTF-8. Columns behind it are fewer.
+std::string WithoutSurrogates(std::string text) {
+  const auto unit_at = [&](size_t at) -> unsigned {
+    if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return 0;
+    const std::string digits = text.substr(at + 2, 4);
+    const bool is_hex = digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+    return is_hex ? static_cast<unsigned>(std::stoul(digits, nullptr, 16)) : 0;
+  };
+  for (size_t at = text.find("\\u"); at != std::string::npos; at = text.find("\\u", at + 1)) {
+    const size_t run = text.find_last_not_of('\\', at);  // an escaped backslash begins no escape
+    const size_t before = at - (run == std::string::npos ? 0 : run + 1);
+    const unsigned high = unit_at(at), low = unit_at(at + 6);
+    if (before % 2 != 0 || high < 0xD800 || high > 0xDBFF || low < 0xDC00 || low > 0xDFFF) continue;
+    const unsigned code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    const char utf8[] = {static_cast<char>(0xF0 | code >> 18), static_cast<char>(0x80 | (code >> 12 & 0x3F)),
+                         static_cast<char>(0x80 | (code >> 6 & 0x3F)), static_cast<char>(0x80 | (code & 0x3F))};
+    text.replace(at, 12, utf8, 4);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<YamlNode> ParseYaml(const std::string& given, const std::string& name, int source) {
+  const size_t first = given.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  const bool is_json = first != std::string::npos && given[first] == '{';
+  const std::string text = is_json ? WithoutSurrogates(given) : given;
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (const size_t end = Utf8Prefix(text); end < text.size())
     return InvalidInput("{}: not UTF-8, expected text in UTF-8", At(name, PlaceOfByte(text, end, source)));

@@ -67,6 +67,7 @@ expect_line 2 '^windtunnel: --svg: /dev/null/x: cannot be written' validate empt
 expect_line 2 '^windtunnel: --out: /nonexist/x: cannot be written' profile merge a100-sxm-80g --out /nonexist/x
 printf '{"id": "a", "scenario": {"model": {"preset": "gpt2-124m"}, "cluster": {"device": "a100-sxm-80g"}}, "measured": {"mfu": 0.3}}\n' > row.jsonl
 expect_line 2 "^windtunnel: --set nosuch=3: unknown key 'nosuch'" validate row.jsonl --set nosuch=3 -q
+expect_line 2 '^windtunnel: a.nb.yaml: cannot be read' predict "$(printf 'a\nb.yaml')"
 mkdir beside
 printf '{"model": {"preset": "gpt2-124m"}, "cluster": {"device": "mine.json"}}' > beside/s.yaml
 expect_line 2 "beside/mine.json: cannot be read" predict beside/s.yaml

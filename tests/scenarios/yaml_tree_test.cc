@@ -46,6 +46,13 @@ YamlNode Plain(const std::string& text) {
   return node;
 }
 
+TEST(YamlTree, ReadsWhatJsonEscapesInTwo) {
+  const auto name = [](const std::string& text) { return ParseYaml(text, "x")->Find("name")->text; };
+  EXPECT_EQ(name("{\"name\": \"a\\ud83d\\ude00b\"}"), "a\xF0\x9F\x98\x80"
+                                                    "b");
+  EXPECT_EQ(name("{\"name\": \"\\\\ud83d\\\\ude00\"}"), "\\ud83d\\ude00");
+}
+
 TEST(Scalars, NumbersAreDecimalAndExact) {
   EXPECT_EQ(ReadNumber(Plain("3e-4")).value(), 0.0003);
   EXPECT_EQ(ReadNumber(Plain("0.1")).value(), 0.1);
