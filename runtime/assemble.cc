@@ -127,14 +127,21 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them
   result.skipped_steps = runs[0].skipped_steps;
   result.by_operator = ByOperator(plan, runs, steps, ranking);
+  const size_t median_step = ranking[(ranking.size() - 1) / 2];
+  Duration slowest;  // rank's of that step
+  for (const RankRun& run : runs) slowest = std::max(slowest, (run.*steps).timelines[median_step].end);
   BreakdownMean breakdown;
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
                                            run.resident_growth, run.outside_allocator});
-    Timeline& median = (run.*steps).timelines[ranking[(ranking.size() - 1) / 2]];
+    Timeline& median = (run.*steps).timelines[median_step];
     const Role& role = plan.RoleOf(static_cast<int>(rank));
-    breakdown.Add(BreakDown(median, role, role.steady));
+    StepBreakdown of_rank = BreakDown(median, role, role.steady);
+    // A rank that leaves the barrier between steps after others begins its step later: until then it was in the barrier.
+    of_rank.exposed_communication += slowest - median.end;
+    of_rank.step = slowest;
+    breakdown.Add(of_rank);
     result.timelines.push_back(std::move(median));
   }
   result.breakdown = breakdown.Mean();

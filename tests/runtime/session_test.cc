@@ -110,6 +110,9 @@ TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
   // The median step is the first one, 3 ms.
   EXPECT_EQ(result->timelines[0].end, Milliseconds(3));
   EXPECT_EQ(result->timelines[1].end, Milliseconds(1));
+  const StepBreakdown& b = result->breakdown;
+  EXPECT_EQ(b.compute + b.exposed_communication + b.bubble + b.host, Milliseconds(3));
+  EXPECT_EQ(b.exposed_communication, Milliseconds(1)) << "the other rank left the barrier 2 ms later";
 }
 
 // Of eight steps at most four timelines are kept, of every second step: 8, 6, 4 and 2 ms. All times count.
