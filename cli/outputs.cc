@@ -48,10 +48,12 @@ bool IsOneFile(const std::string& a, const std::string& b) {
   const auto whole = [&error](const std::string& path) {
     return fs::weakly_canonical(fs::absolute(path, error), error);
   };
-  const fs::path whole_a = whole(a), whole_b = whole(b);
-  if (fs::equivalent(whole_a, whole_b, error) && fs::is_regular_file(whole_a, error)) return true;
-  error.clear();
-  return !error && whole_a == whole_b && (fs::is_regular_file(whole_a, error) || !fs::exists(whole_a, error));
+  const fs::path whole_a = whole(a);
+  if (error) return false;
+  const fs::path whole_b = whole(b);
+  if (error) return false;
+  if (!fs::exists(whole_a, error)) return !error && whole_a == whole_b;
+  return fs::is_regular_file(whole_a, error) && fs::equivalent(whole_a, whole_b, error) && !error;
 }
 
 tl::unexpected<Error> CannotWrite(const NamedPath& output, int error) {
