@@ -106,9 +106,15 @@ TEST(SearchLoading, ABalanceStandsForItsStages) {
   const Scenario base = Loaded(text + "search: {pipeline: [1, 2, 4]}\n");
   for (const Configuration& c : SpaceOf(text + "search: {pipeline: [1, 2, 4]}\n").legal) {
     const std::vector<int64_t> balance = ScenarioOf(base, c).parallel.pipeline.balance;
-    if (c.pipeline == 1) EXPECT_TRUE(balance.empty());
-    if (c.pipeline == 2) EXPECT_EQ(balance, (std::vector<int64_t>{3, 5}));
-    if (c.pipeline == 4) EXPECT_EQ(balance, (std::vector<int64_t>{2, 2, 2, 2}));
+    if (c.pipeline == 1) {
+      EXPECT_TRUE(balance.empty());
+    }
+    if (c.pipeline == 2) {
+      EXPECT_EQ(balance, (std::vector<int64_t>{3, 5}));
+    }
+    if (c.pipeline == 4) {
+      EXPECT_EQ(balance, (std::vector<int64_t>{2, 2, 2, 2}));
+    }
   }
 }
 
