@@ -154,6 +154,29 @@ TEST(Folding, ChangesNoPredictionOfShardedExperts) {
   }
 }
 
+// Nor do threads, on which roles are made and their memory is simulated.
+TEST(Predict, IsTheSameOnAnyNumberOfThreads) {
+  const auto profile = ParseProfile(*EmbeddedProfile("a100-sxm-80g"), "a100-sxm-80g");
+  ASSERT_TRUE(profile) << profile.error().message;
+  Scenario s = Cluster(TinyLlama(), 2, 4, 4);
+  s.cluster.jitter = 0.05;
+  const Plan alone = Compile(s), together = CompilePlan(s, {.threads = 3}).value();
+  ASSERT_EQ(alone.roles.size(), together.roles.size());
+  for (size_t i = 0; i < alone.roles.size(); ++i) {
+    EXPECT_EQ(alone.roles[i].name, together.roles[i].name);
+    EXPECT_EQ(alone.roles[i].ranks, together.roles[i].ranks);
+    EXPECT_EQ(alone.roles[i].steady.ops.size(), together.roles[i].steady.ops.size());
+  }
+  const auto model = MakeProfileCostModel(*profile, alone);
+  const auto one = Predict(alone, *model, {.seed = 3, .replicates = 11});
+  const auto three = Predict(together, *model, {.seed = 3, .replicates = 11, .threads = 3});
+  ASSERT_TRUE(one && three);
+  EXPECT_EQ(one->step_times, three->step_times);
+  EXPECT_EQ(one->by_operator, three->by_operator);
+  for (size_t i = 0; i < one->memory.size(); ++i)
+    EXPECT_EQ(one->memory[i].steady.reserved, three->memory[i].steady.reserved);
+}
+
 Duration MedianOf(const CostModel& model, const Plan& plan, bool fold) {
   // Of all ranks few, since they take long; a rank's median of few may be below that of none.
   const auto prediction = Predict(plan, model, {.seed = 7, .replicates = fold ? 101 : 5, .fold = fold});
