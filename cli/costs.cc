@@ -15,6 +15,7 @@
 #include "plan/balance.h"
 #include "plan/outline.h"
 #include "runtime/live.h"
+#include "scenarios/known_names.h"
 #include "scenarios/suggest.h"
 
 namespace windtunnel {
@@ -45,10 +46,6 @@ std::string SnapshotFile(const std::string& cache_file, const Plan& plan) {
       operators += CostKey(op) + (op.graph > 0 ? " " + GraphLaunchKey(op.graph) : "") + "\n";
   return cache_file.substr(0, cache_file.size() - std::string(".json").size()) + ".scenario-" +
          Sha256Hex(operators).substr(0, 12) + ".json";
-}
-
-bool LooksLikeFile(const std::string& name) {
-  return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
 // A file of that name; nothing where there is none, with the places looked at in `looked`.
@@ -94,6 +91,8 @@ std::string DescribeMissing(const MissingCosts& missing) {
 
 std::string HowToGetCosts(const Scenario& scenario) {
   if (!RunsHere(scenario.cluster.device)) return "name another profile with --profile";
+  if (scenario.source_file.empty())
+    return "measure them with `windtunnel compare` or `windtunnel calibrate` and a file of such a scenario";
   if (scenario.cluster.nodes > 1)
     return fmt::format(
         "measure them with `windtunnel compare {} --node-rank N --master-addr HOST`, given on each of the {} "
@@ -110,7 +109,7 @@ bool IsOfThisMachine(const Profile& profile, const Profile& machine) {
 }
 
 Result<Costs> LoadNamedCosts(const std::string& name) {
-  if (!LooksLikeFile(name) && !IsFile(name)) return FindByName(name);
+  if (!NamesProfileFile(name) && !IsFile(name)) return FindByName(name);
   WT_ASSIGN_OR_RETURN(Profile profile, LoadProfile(name));
   // A datasheet is of no machine.
   const bool of_this_machine = !profile.hardware && RunsHere(profile.device) &&
@@ -152,7 +151,7 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   const std::string& device = scenario.cluster.device;
   if (device == "cpu" || (device == "cuda" && RunsHere(device))) return CachedCosts(plan);
   std::string looked;
-  const bool is_known = LooksLikeFile(device) || IsFile(device) || device == "cuda" ||
+  const bool is_known = NamesProfileFile(device) || IsFile(device) || device == "cuda" ||
                         EmbeddedProfile(device) || FindFile(device, looked);
   if (!is_known)
     return InvalidInput("cluster.device is '{}', expected cpu, cuda, {} or the name of another profile{}",

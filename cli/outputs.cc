@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "scenarios/known_names.h"
+
 namespace windtunnel {
 namespace {
 
@@ -64,8 +66,7 @@ std::vector<NamedPath> FilesOf(const Scenario& scenario) {
   std::vector<NamedPath> files = {{"model.config", scenario.model_config.path},
                                   {"framework", scenario.framework_file}};
   if (scenario.data != "synthetic") files.push_back({"data", scenario.data});
-  if (fs::path(scenario.cluster.device).has_parent_path() || scenario.cluster.device.ends_with(".json"))
-    files.push_back({"cluster.device", scenario.cluster.device});
+  if (NamesProfileFile(scenario.cluster.device)) files.push_back({"cluster.device", scenario.cluster.device});
   const auto add_schedule = [&](const std::string& schedule) {
     if (schedule.ends_with(".csv")) files.push_back({"schedule", schedule});
   };

@@ -65,11 +65,14 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
 
 // The first key that an object has twice, of which the parser would keep the last value.
 Json::parser_callback_t NoticeKeysGivenTwice(std::string& twice) {
-  return [&twice, open = std::vector<std::set<std::string>>()](int, Json::parse_event_t event, Json& value) mutable {
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second && twice.empty())
-      twice = value.get<std::string>();
+  using Event = Json::parse_event_t;
+  std::vector<std::set<std::string>> open;  // keys of the objects around
+  return [&twice, open](int, Event event, Json& value) mutable {
+    if (event == Event::object_start) open.emplace_back();
+    if (event == Event::object_end) open.pop_back();
+    if (event != Event::key) return true;
+    const bool is_new = open.back().insert(value.get<std::string>()).second;
+    if (!is_new && twice.empty()) twice = value.get<std::string>();
     return true;
   };
 }

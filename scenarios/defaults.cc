@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "scenarios/derived.h"
+#include "scenarios/known_names.h"
 #include "scenarios/rules.h"
 
 namespace windtunnel {
@@ -66,28 +67,16 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
   if (fp16 && !given("precision.loss_scale")) precision.loss_scale = LossScale::kDynamic;
 }
 
-// NVIDIA DGX A100's and DGX H100's datasheets: a card for each device. The others leave the links within a node to the device.
-struct KnownNetwork {
-  std::string_view name, intra, inter;  // kinds of links; empty: the device's
-  double gbits;                         // of a card
-  int64_t cards;                        // of a node
-};
-constexpr KnownNetwork kKnownNetworks[] = {{"dgx-a100", "nvlink3", "infiniband", 200, 8},
-                                           {"dgx-h100", "nvlink4", "infiniband", 400, 8},
-                                           {"ethernet-4x100g", "", "ethernet", 100, 4},
-                                           {"omnipath-4x100g", "", "omnipath", 100, 4}};
-
 // Parts that are given take the place of the preset's.
 void CompleteNetwork(const Given& given, NetworkSpec& network) {
-  for (const KnownNetwork& known : kKnownNetworks) {
-    if (known.name != network.preset) continue;
-    if (!given("cluster.network.intra_node")) network.intra_node.kind = known.intra;
-    if (!given("cluster.network.inter_node")) {
-      network.inter_node.kind = known.inter;
-      network.inter_node.gbits_per_nic = known.gbits;
-    }
-    if (!given("cluster.network.nics_per_node")) network.nics_per_node = known.cards;
+  const KnownNetwork* known = FindKnownNetwork(network.preset);
+  if (known == nullptr) return;
+  if (!given("cluster.network.intra_node")) network.intra_node.kind = known->intra;
+  if (!given("cluster.network.inter_node")) {
+    network.inter_node.kind = known->inter;
+    network.inter_node.gbits_per_nic = known->gbits;
   }
+  if (!given("cluster.network.nics_per_node")) network.nics_per_node = known->cards;
 }
 
 void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSpec& cluster) {

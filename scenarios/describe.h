@@ -18,6 +18,7 @@
 // Every size and count is bounded; checks.cc bounds their products, so that later code stays within 64 bits.
 #pragma once
 
+#include "scenarios/known_names.h"
 #include "scenarios/presets.h"
 #include "scenarios/rules.h"
 #include "scenarios/scenario.h"
@@ -40,8 +41,9 @@ inline TextRule LinkKinds() {
 }
 
 inline TextRule NetworkPresets() {
-  return {.other = TextRule::Other::kNothing,
-          .words = {"dgx-a100", "dgx-h100", "ethernet-4x100g", "omnipath-4x100g"}};
+  TextRule rule{.other = TextRule::Other::kNothing, .words = {}};
+  for (const KnownNetwork& known : kKnownNetworks) rule.words.emplace_back(known.name);
+  return rule;
 }
 
 inline TextRule TopologyPresets() {

@@ -6,6 +6,7 @@
 #include "scenarios/checks.h"
 #include "scenarios/defaults.h"
 #include "scenarios/hugging_face.h"
+#include "scenarios/known_names.h"
 #include "scenarios/overrides.h"
 #include "scenarios/presets.h"
 #include "scenarios/reader.h"
@@ -125,7 +126,7 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   if (!problems.empty()) return sources.FirstOf(problems);
   // A profile of one's own, beside the scenario; other devices are names.
   std::string& device = scenario.cluster.device;
-  if (device.find('/') != std::string::npos || device.ends_with(".json"))
+  if (NamesProfileFile(device))
     device = ResolvedPath(device, directory, root.FindPath("cluster.device")->place);
   WT_RETURN_IF_ERROR(CompleteFramework(root, sources, scenario));
   CompleteDefaults(root, name, scenario);

@@ -297,7 +297,8 @@ std::string WithoutSurrogates(std::string text) {
     if (before % 2 != 0 || high < 0xD800 || high > 0xDBFF || low < 0xDC00 || low > 0xDFFF) continue;
     const unsigned code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     const char utf8[] = {static_cast<char>(0xF0 | code >> 18), static_cast<char>(0x80 | (code >> 12 & 0x3F)),
-                         static_cast<char>(0x80 | (code >> 6 & 0x3F)), static_cast<char>(0x80 | (code & 0x3F))};
+                         static_cast<char>(0x80 | (code >> 6 & 0x3F)),
+                         static_cast<char>(0x80 | (code & 0x3F))};
     text.replace(at, 12, utf8, 4);
   }
   return text;

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "scenarios/known_names.h"
 #include "topology/link_rates.h"
 #include "topology/topology.h"
 
@@ -12,20 +13,17 @@ namespace windtunnel {
 namespace {
 
 struct Preset {
-  std::string_view name;
-  std::string_view intra, inter;  // kinds of links; empty: the scenario's
-  double gbits;                   // of a card
-  int64_t cards;                  // of a node; 0: the scenario's
-  bool has_rails;                 // the nodes' k-th cards share leaf switches; else all cards do
-  int64_t nodes_per_leaf;         // unless the scenario says so
+  std::string_view name;   // of a known network, or: of the scenario's
+  bool has_rails;          // the nodes' k-th cards share leaf switches; else all cards do
+  int64_t nodes_per_leaf;  // unless the scenario says so
 };
-// NVIDIA DGX A100 and DGX H100 datasheets: one card of 200 and 400 Gb/s for each device; a scalable unit of a DGX H100 SuperPOD has 32
-// nodes on 8 leaf switches. Leaf switches of the others are taken to have 32 ports to nodes, too.
-constexpr std::array<Preset, 5> kPresets = {{{"dgx-a100", "nvlink3", "infiniband", 200, 8, true, 32},
-                                             {"dgx-h100", "nvlink4", "infiniband", 400, 8, true, 32},
-                                             {"rail-fat-tree", "", "", 0, 0, true, 32},
-                                             {"ethernet-4x100g", "", "ethernet", 100, 4, false, 8},
-                                             {"omnipath-4x100g", "", "omnipath", 100, 4, false, 8}}};
+// A scalable unit of a DGX H100 SuperPOD has 32 nodes on 8 leaf switches. Leaf switches of the others are taken to have 32 ports to nodes,
+// too.
+constexpr std::array<Preset, 5> kPresets = {{{"dgx-a100", true, 32},
+                                             {"dgx-h100", true, 32},
+                                             {"rail-fat-tree", true, 32},
+                                             {"ethernet-4x100g", false, 8},
+                                             {"omnipath-4x100g", false, 8}}};
 // A device's PCIe x16 over the card that it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4 31.5 and 200, Gen5 63 and 400.
 constexpr double kPcieOverCard = 1.26;
 
@@ -151,13 +149,12 @@ Result<TopologyParts> PartsSpelledOut(const TopologySpec& spec) {
 
 NetworkSpec NetworkOf(const ClusterSpec& cluster) {
   NetworkSpec network = cluster.network;
-  const Preset* preset = FindPreset(cluster.topology.preset);
-  if (preset == nullptr) return network;
-  if (network.intra_node == LinkSpec{}) network.intra_node.kind = preset->intra;
+  const KnownNetwork* known = FindKnownNetwork(cluster.topology.preset);
+  if (known == nullptr) return network;
+  if (network.intra_node == LinkSpec{}) network.intra_node.kind = known->intra;
   if (network.inter_node == LinkSpec{})
-    network.inter_node = {
-        .kind = std::string(preset->inter), .gbits_per_nic = preset->gbits, .latency_us = {}};
-  if (preset->cards > 0) network.nics_per_node = preset->cards;
+    network.inter_node = {.kind = std::string(known->inter), .gbits_per_nic = known->gbits, .latency_us = {}};
+  network.nics_per_node = known->cards;
   return network;
 }
 

@@ -74,8 +74,8 @@ expect_line 2 "beside/mine.json: cannot be read" predict beside/s.yaml
 expect_line 2 '^windtunnel: empty.jsonl is given twice, expected each file of rows once' validate empty.jsonl empty.jsonl
 for command in compare calibrate; do
   RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
-  RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
 done
+RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
 printf 'kept' > kept.json
 expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
 [ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }

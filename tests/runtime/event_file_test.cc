@@ -33,12 +33,18 @@ TEST(EventFile, BeginsWithItsVersion) {
             "brain.Event:2");
 }
 
-TEST(EventFile, AStepIsInTheFileAsSoonAsItIsWritten) {
-  auto events = EventFile::Create(testing::TempDir() + "/step");
-  ASSERT_TRUE(events);
+// What step 7 with one scalar adds to a file.
+std::string RecordOf(const std::string& tag, double value) {
+  auto events = EventFile::Create(testing::TempDir() + "/" + tag);
+  if (!events) return events.error().message;
   const size_t before = Read(events->path()).size();
-  ASSERT_TRUE(events->Write(7, {{"grad_norm", 1.5}}));
-  const std::string record = Read(events->path()).substr(before);
+  EXPECT_TRUE(events->Write(7, {{tag, value}}));
+  return Read(events->path()).substr(before);
+}
+
+TEST(EventFile, AStepIsInTheFileAsSoonAsItIsWritten) {
+  const std::string record = RecordOf("grad_norm", 1.5);
+  ASSERT_GT(record.size(), 12 + 9 + 4u);
   // Data: wall_time (9 bytes), step 7, summary: a value of tag and float (1.5 is 0x3fc00000).
   EXPECT_EQ(record.substr(12 + 9, record.size() - 12 - 9 - 4), std::string("\x10\x07\x2a\x12\x0a\x10\x0a\x09"
                                                                            "grad_norm\x15\0\0\xc0\x3f",
@@ -47,12 +53,7 @@ TEST(EventFile, AStepIsInTheFileAsSoonAsItIsWritten) {
 
 // TensorBoard shows nothing of a tag without a value.
 TEST(EventFile, ZeroIsAValue) {
-  auto events = EventFile::Create(testing::TempDir() + "/zero");
-  ASSERT_TRUE(events);
-  const size_t before = Read(events->path()).size();
-  ASSERT_TRUE(events->Write(7, {{"loss", 0.0}}));
-  const std::string record = Read(events->path()).substr(before);
-  EXPECT_NE(record.find(std::string("loss\x15\0\0\0\0", 9)), std::string::npos);
+  EXPECT_NE(RecordOf("loss", 0).find(std::string("loss\x15\0\0\0\0", 9)), std::string::npos);
 }
 
 TEST(EventFile, FilesOfOneDirectoryAndSecondHaveNamesOfTheirOwn) {

@@ -1,0 +1,35 @@
+// Names in a scenario's `cluster` that stand for more than they say.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace windtunnel {
+
+// Of `cluster.network`, and with switches between (topology/presets.cc) of `cluster.topology`. NVIDIA DGX A100's and DGX H100's datasheets: a
+// card for each device. The others leave the links within a node to the device.
+struct KnownNetwork {
+  std::string_view name, intra, inter;  // kinds of links; empty: the device's
+  double gbits = 0;                     // of a card
+  int64_t cards = 0;                    // of a node
+};
+inline constexpr std::array<KnownNetwork, 4> kKnownNetworks = {{{"dgx-a100", "nvlink3", "infiniband", 200, 8},
+                                                                {"dgx-h100", "nvlink4", "infiniband", 400, 8},
+                                                                {"ethernet-4x100g", "", "ethernet", 100, 4},
+                                                                {"omnipath-4x100g", "", "omnipath", 100, 4}}};
+
+// Null for another name.
+inline const KnownNetwork* FindKnownNetwork(std::string_view name) {
+  const auto* found = std::find_if(kKnownNetworks.begin(), kKnownNetworks.end(),
+                                   [name](const KnownNetwork& known) { return known.name == name; });
+  return found == kKnownNetworks.end() ? nullptr : found;
+}
+
+// Whether `cluster.device`, or what --profile says, is the path of a profile rather than the name of one.
+inline bool NamesProfileFile(std::string_view device) {
+  return device.find('/') != std::string_view::npos || device.ends_with(".json");
+}
+
+}  // namespace windtunnel
