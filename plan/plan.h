@@ -155,6 +155,9 @@ struct CompileOptions {
   bool evaluates = false;  // make Role::evaluate
   int threads = 1;         // at most, on which the roles of a pipeline's stages are made
   bool checks = true;      // the programs made, by FindProgramError: not for those of thousands of plans that are evaluated once
+  // For who puts a steady step together of parts (sim/composed), of strategies that learn nothing from the first steps: without
+  // Role::startup; of all steps what is done once alone, without micro-batches.
+  bool starts_up = true, computes = true;
 };
 
 // A pipeline without parallel.pipeline.balance is balanced by a rough estimate (plan/balance.h can do better where costs are known).

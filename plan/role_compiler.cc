@@ -153,9 +153,9 @@ Result<Role> RoleCompiler::Compile(const CompileOptions& options) {
   }
   role_.initialize = Initialize();
   const int64_t startup = strategy_->startup_steps();
-  for (int64_t step = 0; step < startup; ++step)
-    role_.startup.push_back(Step(step, fmt::format("step {}", step)));
-  role_.steady = Step(startup, "steady");
+  for (int64_t step = 0; options.starts_up && step < startup; ++step)
+    role_.startup.push_back(Step(step, fmt::format("step {}", step), options.computes));
+  role_.steady = Step(startup, "steady", options.computes);
   role_.restore = Restore();
   if (options.evaluates) role_.evaluate = Evaluate();
   for (auto& collectives : collectives_) collectives->SizeScratch();
@@ -175,10 +175,10 @@ Program RoleCompiler::Initialize() {
   return builder.Finish();
 }
 
-Program RoleCompiler::Step(int64_t step, std::string name) {
+Program RoleCompiler::Step(int64_t step, std::string name, bool computes) {
   ProgramBuilder builder(role_, std::move(name));
   strategy_->BeginStep(builder, step);
-  work_->AddMicroBatches(builder, *strategy_, role_.losses);
+  if (computes) work_->AddMicroBatches(builder, *strategy_, role_.losses);
   SumTiedGradient(builder);
   strategy_->Update(builder, /*first=*/step == 0);
   AddLossScaleUpdate(builder);

@@ -27,7 +27,7 @@ class RoleCompiler {
   void AddStages();
   Status MakeStrategy();
   Program Initialize();
-  Program Step(int64_t step, std::string name);
+  Program Step(int64_t step, std::string name, bool computes);
   Program Restore();
   Program Evaluate();
   void SumTiedGradient(ProgramBuilder& builder);

@@ -19,6 +19,7 @@
 #include "sim/composed/rank_strategy.h"
 #include "sim/composed/rank_walk.h"
 #include "sim/composed/stage_template.h"
+#include "sim/composed/stretched_step.h"
 
 namespace windtunnel {
 
@@ -95,7 +96,17 @@ std::string WalkKey(const Scenario& s) {
   return fmt::format("{} {} {} {}", p.schedule, p.size, p.virtual_stages, s.batch.accumulate);
 }
 
-Status CheckComposable(const Scenario& s, const CostModel& model) {
+Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
+  const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
+  if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || has_topology)
+    return Unsupported("ranks that are not alike");
+  if (model.host_computes() || model.cores_per_node() != 0 || model.CommonMode(0) != 1 ||
+      model.CommonMode(1) != 1)
+    return Unsupported("hosts that compute");
+  return Ok();
+}
+
+Status CheckComposable(const Scenario& s) {
   const bool kinds = s.parallel.data.kind == DataParallelKind::kNone ||
                      s.parallel.data.kind == DataParallelKind::kDdp ||
                      s.parallel.data.kind == DataParallelKind::kZero1;
@@ -115,13 +126,6 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
   if (s.parallel.expert.size > 1) return Unsupported("another dimension");
-  const ClusterSpec& cluster = s.cluster;
-  const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
-  if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || has_topology)
-    return Unsupported("ranks that are not alike");
-  if (model.host_computes() || model.cores_per_node() != 0 || model.CommonMode(0) != 1 ||
-      model.CommonMode(1) != 1)
-    return Unsupported("hosts that compute");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   for (int64_t layers : balance)
     if (layers < 1) return Unsupported("stages without layers");
@@ -134,6 +138,7 @@ Status CheckComposable(const Scenario& s, const CostModel& model) {
 }  // namespace
 
 struct ComposedSteps::Step::Content {
+  std::optional<StretchedStep> stretched;  // then there is nothing else
   std::shared_ptr<const PipelineWalk> walk;
   std::vector<const StageActions*> actions;  // by stage
   std::vector<std::shared_ptr<const StageActions>> kept_actions;
@@ -295,6 +300,7 @@ Bytes ComposedSteps::Step::memory() const { return Bytes(content_->peak); }
 
 Duration ComposedSteps::Step::Time() const {
   const Content& c = *content_;
+  if (c.stretched) return c.stretched->time;
   const PipelineWalk& walk = *c.walk;
   std::vector<const RankStrategy*> strategies;
   std::vector<RankWalk> ranks(walk.ranks);
@@ -349,7 +355,10 @@ Duration ComposedSteps::Step::Time() const {
 class ComposedSteps::Parts {
  public:
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity) {
-    WT_RETURN_IF_ERROR(CheckComposable(scenario, model));
+    WT_RETURN_IF_ERROR(CheckAlike(scenario.cluster, model));
+    if (scenario.parallel.data.kind == DataParallelKind::kFsdp)
+      return ComposeStretched(scenario, model, capacity);
+    WT_RETURN_IF_ERROR(CheckComposable(scenario));
     WT_ASSIGN_OR_RETURN(const auto groups,
                         groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
@@ -387,6 +396,16 @@ class ComposedSteps::Parts {
   }
 
  private:
+  Result<Step> ComposeStretched(const Scenario& scenario, const CostModel& model, Bytes capacity) {
+    WT_RETURN_IF_ERROR(CheckStretchable(scenario));
+    WT_ASSIGN_OR_RETURN(const auto once,
+                        once_.Find(OnceKey(scenario), [&] { return OnceOf(scenario, model); }));
+    auto content = std::make_unique<Step::Content>();
+    WT_ASSIGN_OR_RETURN(content->stretched, Stretch(scenario, model, *once, capacity.count()));
+    content->peak = content->stretched->peak;
+    return Step(std::move(content));
+  }
+
   static void AddClasses(int ranks, const std::vector<int64_t>& layers, Step::Content& content) {
     std::map<std::vector<int64_t>, int> known;  // ends of the pipeline, layers of the stages
     for (int rank = 0; rank < ranks; ++rank) {
@@ -527,6 +546,7 @@ class ComposedSteps::Parts {
   Shelf<StageTemplate> stages_, scattered_, shapes_;
   Shelf<StageActions> actions_;
   Shelf<RankStrategy> strategies_;
+  Shelf<OncePerStep> once_;
 };
 
 ComposedSteps::ComposedSteps() : parts_(std::make_unique<Parts>()) {}

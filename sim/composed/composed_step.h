@@ -1,13 +1,14 @@
 // A step's time and memory without its operators one by one: layers, stages and schedules are composed of what repeats. Equal to what
 // Predict says of the scenario, to the picosecond and the byte.
 //
-//   ComposedSteps steps;                                     // keeps what configurations share
-//   auto memory = steps.Memory(scenario, model);             // Unsupported: Predict it
-//   auto time = steps.Time(scenario, model);
+//   ComposedSteps steps;                                                                   // keeps what configurations share
+//   WT_ASSIGN_OR_RETURN(const auto step, steps.Compose(scenario, model, capacity));        // Unsupported: Predict it
+//   if (step.memory() <= capacity) Duration time = step.Time();
 //
 // For devices that run kernels in queues of their own, with costs that are constants: transformers in stages of at least a layer, under
-// schedules of whole backwards on loop placements; tensor parallelism; data.kind none, ddp or zero1; one type throughout, but for fp8
-// products by a recipe that leaves gradients to one operator each, and for reductions in fp32. What else there is, is Unsupported.
+// schedules of whole backwards on loop placements; tensor and context parallelism; data.kind none, ddp or zero1; one type throughout, but for
+// autocast, fp8 products by a recipe that leaves gradients to one operator each, and reductions in fp32. FSDP in one stage is stretched
+// instead (stretched_step.h). What else there is, is Unsupported.
 #pragma once
 
 #include <memory>

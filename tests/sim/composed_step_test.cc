@@ -438,6 +438,85 @@ Scenario AnyScenario() {
   return s;
 }
 
+// What searches over sharded models have.
+TEST(ComposedStep, IsPredictOfShards) {
+  for (const int version : {1, 2}) {
+    for (const GradientSync sync : {GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch}) {
+      Scenario s = Base(true);
+      s.model.layers = 20;
+      s.framework = Framework::kPytorchCompile;
+      s.optimizer.clip_norm = 1;
+      s.parallel.data.kind = DataParallelKind::kFsdp;
+      s.parallel.data.size = 8;
+      s.parallel.data.version = version;
+      s.parallel.data.sync = sync;
+      s.batch = {.micro = 1, .accumulate = 8};
+      s.search.emplace();
+      s.search->tensor = {1, 2};
+      s.search->sequence = {true};
+      s.search->micro = {1, 2, 4};
+      s.search->recompute = {Recompute::kNone, Recompute::kSelectiveOp, Recompute::kFull};
+      s.search->sharding = {Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kHybridShard};
+      s.search->shard_size = {2, 8};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
+// Anything that is stretched: both versions of FSDP, in whatever shards, with tensor and context ranks, experts, rowwise fp8 and offload.
+Scenario AnyShardedScenario() {
+  Scenario s = AnyScenario();
+  ParallelSpec& parallel = s.parallel;
+  parallel.pipeline = {};
+  if (Any({true, false, false})) {
+    s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5};
+    parallel.expert.size = Any<int64_t>({1, 2, 4});
+  }
+  s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});
+  s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
+  s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
+  if (s.precision.compute == Precision::kFp8 && Any({true, false}))
+    s.precision.fp8_recipe = Fp8Recipe::kRowwise;
+  if (s.precision.reduce != Precision::kFp32) s.precision.reduce = s.precision.param;
+  DataParallelSpec data;
+  data.kind = DataParallelKind::kFsdp;
+  data.size = Any<int64_t>({1, 2, 3, 4, 8});
+  data.version = Any<int64_t>({1, 2});
+  data.sharding = Any({Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kHybridShard,
+                       Sharding::kHybridShardZero2, Sharding::kNoShard});
+  if (data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2)
+    data.shard_size = Any<int64_t>({1, 2, 4});
+  data.reshard_after_forward = Any({true, true, false});
+  data.forward_prefetch = data.version == 1 ? Any<int64_t>({0, 0, 1, 2}) : 0;
+  data.prefetch = Any({Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost});
+  data.limit_all_gathers = Any({true, false});
+  data.sync = Any({GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch});
+  data.offload = Any({Offload::kNone, Offload::kNone, Offload::kNone, Offload::kOptimizer, Offload::kParam});
+  parallel.data = data;
+  s.cluster.devices_per_node = Any<int64_t>({1, 2, 4, 8});
+  const int64_t ranks = data.size * parallel.tensor.size * parallel.context.size;
+  s.cluster.nodes = std::max<int64_t>(ranks / s.cluster.devices_per_node, 1);
+  return s;
+}
+
+RC_GTEST_PROP(ComposedStep, IsPredictOfAnyShardedScenario, ()) {
+  const Scenario scenario = AnyShardedScenario();
+  RC_PRE(CompilePlan(scenario).has_value());
+  ComposedSteps steps;
+  const auto both = Compare(steps, scenario);
+  if (!both) {
+    RC_CLASSIFY(true, both.error().message);
+    if (both.error().kind == ErrorKind::kUnsupported) return;
+    RC_FAIL(both.error().message + "\n" + ResolvedYaml(scenario));
+  }
+  RC_CLASSIFY(true, "stretched");
+  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
+    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
+                        both->predicted_time.picoseconds(), both->composed_memory.count(),
+                        both->predicted_memory.count(), ResolvedYaml(scenario)));
+  }
+}
+
 RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
   const Scenario scenario = AnyScenario();
   RC_PRE(CompilePlan(scenario).has_value());

@@ -1,0 +1,408 @@
+#include "sim/composed/stretched_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/buffer_pool.h"
+#include "plan/plan.h"
+
+namespace windtunnel::composed {
+namespace {
+
+// What is compiled of a longer model and a longer step: the one in the middle stands for those that are left out, and is the same as those on
+// both sides of it (of micro-batches: as the one behind it).
+constexpr int64_t kLayers = 7, kMiddleLayer = 3;
+constexpr int64_t kMicroBatches = 5, kMiddleMicroBatch = 2;
+
+bool IsScratch(const Buffer& buffer) { return buffer.name.starts_with("collective scratch"); }
+
+int64_t Requested(const Buffer& buffer, AllocatorKind allocator) {
+  return buffer.space == MemorySpace::kDevice ? RequestedBytes(buffer.bytes, allocator).count() : 0;
+}
+
+// What a program's Alloc and Free come to, of buffers of which `counts` holds.
+template <typename Counts>
+int64_t NetOf(const Program& program, const Role& role, AllocatorKind allocator, Counts counts) {
+  int64_t net = 0;
+  for (const Op& op : program.ops) {
+    if (!IsMemory(op.kind)) continue;
+    const Buffer& buffer = role.buffers[static_cast<size_t>(op.writes[0].buffer)];
+    if (!counts(buffer)) continue;
+    net +=
+        std::holds_alternative<Alloc>(op.kind) ? Requested(buffer, allocator) : -Requested(buffer, allocator);
+  }
+  return net;
+}
+
+std::string NameOf(const Role& role, const TapeItem& item) {
+  if (item.kind != TapeItem::Kind::kIssue) return "";
+  const Op& op = role.steady.ops[static_cast<size_t>(item.op)];
+  return fmt::format("{} {}", OperatorName(op.kind), op.stream);
+}
+
+bool IsIssuedOrHost(const TapeItem& item) {
+  return item.kind == TapeItem::Kind::kIssue || item.kind == TapeItem::Kind::kHost;
+}
+
+// The first item that does not free memory.
+size_t EndOfHead(const StepTape& tape) {
+  const auto end = std::find_if(tape.items.begin(), tape.items.end(), [](const TapeItem& item) {
+    return item.kind != TapeItem::Kind::kMemory || item.amount > 0;
+  });
+  return static_cast<size_t>(end - tape.items.begin());
+}
+
+// Of which micro-batch's pass through which layer an item is. What lies between micro-batches belongs to the one before.
+struct Label {
+  int32_t micro_batch = -1;
+  bool is_backward = false;
+  int32_t layer = -1;  // -1: before, between or behind the layers
+  bool operator==(const Label&) const = default;
+};
+
+// "blocks.3 shard.grad": what a strategy does with a layer's parameters outside the model's passes is named after it. -1: no layer's.
+int32_t LayerNamedIn(std::string_view name) {
+  constexpr std::string_view kPrefix = "blocks.";
+  int32_t layer = -1;
+  if (name.starts_with(kPrefix))
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
+  return layer;
+}
+
+Label LabelOf(const Op& op) {
+  const bool is_forward = op.phase == Phase::kForward || op.phase == Phase::kLoss;
+  return {op.micro_batch, !is_forward, op.layer >= 0 ? op.layer : LayerNamedIn(op.name)};
+}
+
+// Items in a row with the same label.
+struct Part {
+  size_t begin = 0, end = 0;
+  Label label;
+};
+
+class Stretcher {
+ public:
+  Stretcher(const Scenario& scenario, const OncePerStep& once, int64_t capacity)
+      : scenario_(scenario), once_(once), capacity_(capacity) {}
+
+  Result<StretchedStep> Run(const CostModel& model) {
+    if (once_.resident > capacity_) return StretchedStep{once_.resident, {}};
+    Scenario shorter = scenario_;
+    if (scenario_.model.layers > kLayers) shorter.model.layers = kLayers;
+    if (scenario_.batch.accumulate > kMicroBatches) shorter.batch.accumulate = kMicroBatches;
+    WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(shorter, {.checks = false, .starts_up = false}));
+    role_ = &plan.roles.at(0);
+    more_layers_ = scenario_.model.layers - shorter.model.layers;
+    more_micro_batches_ = scenario_.batch.accumulate - shorter.batch.accumulate;
+    WT_ASSIGN_OR_RETURN(TapedPlan taped, TapeOf(plan, model));
+    tape_ = std::move(taped.tape);
+    WT_RETURN_IF_ERROR(FindParts());
+    WT_RETURN_IF_ERROR(TakeOnce());
+    level_ = peak_ = Resident();
+    level_ -= once_.freed;
+    WT_RETURN_IF_ERROR(Emit());
+    if (peak_ > capacity_) return StretchedStep{peak_, {}};
+    WT_ASSIGN_OR_RETURN(const Duration time, RunTape(long_, taped.schedule));
+    return StretchedStep{peak_, time};
+  }
+
+ private:
+  int64_t Resident() const {
+    const AllocatorKind allocator = scenario_.allocator;
+    int64_t resident = once_.resident;
+    for (const Op& op : role_->initialize.ops) {
+      if (!std::holds_alternative<Alloc>(op.kind)) continue;
+      const Buffer& buffer = role_->buffers[static_cast<size_t>(op.writes[0].buffer)];
+      if (!IsScratch(buffer) || buffer.space != MemorySpace::kDevice) continue;
+      const auto other = once_.scratch.find(buffer.name);
+      const Bytes bytes = other == once_.scratch.end() ? buffer.bytes : std::max(buffer.bytes, other->second);
+      resident += RequestedBytes(bytes, allocator).count();
+    }
+    return resident + RequestedBytes(SizeOf(DType::kFloat32) * scenario_.batch.accumulate, allocator).count();
+  }
+
+  // The head, the micro-batches and the tail.
+  Status FindParts() {
+    begin_ = EndOfHead(tape_);
+    end_ = tape_.items.size();
+    for (size_t left = once_.items.size(); left > 0;) {
+      if (end_ == begin_) return Unsupported("operators once a step that cannot be told apart");
+      left -= IsIssuedOrHost(tape_.items[--end_]) ? 1 : 0;
+    }
+    Label last;
+    for (size_t i = begin_; i < end_; ++i) {
+      const TapeItem& item = tape_.items[i];
+      Label label = last;
+      if (item.kind != TapeItem::Kind::kWait) {
+        label = LabelOf(role_->steady.ops[static_cast<size_t>(item.op)]);
+        if (label.micro_batch < 0) label = {last.micro_batch, last.is_backward, label.layer};
+      }
+      if (label.micro_batch < last.micro_batch) return Unsupported("micro-batches beside each other");
+      if (parts_.empty() || label != last) parts_.push_back({i, i, label});
+      parts_.back().end = i + 1;
+      last = label;
+    }
+    return Ok();
+  }
+
+  // The tail does what it does with fewer layers, but for its own sizes.
+  Status TakeOnce() {
+    for (size_t i = begin_; i < tape_.items.size(); ++i)
+      if (tape_.items[i].kind == TapeItem::Kind::kMemory) TakeSize(tape_.items[i]);
+    size_t next = 0;
+    for (size_t i = end_; i < tape_.items.size(); ++i) {
+      TapeItem& item = tape_.items[i];
+      if (!IsIssuedOrHost(item)) continue;
+      const OncePerStep::Item& own = once_.items[next++];
+      if (own.name != NameOf(*role_, item)) return Unsupported("other operators once a step");
+      item.amount = own.amount;
+      item.efficiency = own.efficiency;
+    }
+    return Ok();
+  }
+
+  void TakeSize(TapeItem& item) const {
+    const Op& op = role_->steady.ops[static_cast<size_t>(item.op)];
+    if (op.micro_batch >= 0) return;
+    const auto temporary =
+        once_.temporaries.find(role_->buffers[static_cast<size_t>(op.writes[0].buffer)].name);
+    if (temporary == once_.temporaries.end()) return;
+    item.amount = item.amount > 0 ? temporary->second : -temporary->second;
+  }
+
+  // ---- the longer tape ----------------------------------------------------------------------------------------------
+
+  Status Emit() {
+    long_.queues = tape_.queues;
+    places_.resize(static_cast<size_t>(tape_.queues));
+    issued_.resize(static_cast<size_t>(tape_.queues));
+    CountIssued();
+    // In the longer tape: the micro-batch that is repeated, and that behind it.
+    size_t middle = 0, middle_end = 0, next = 0;
+    for (size_t i = 0; i < parts_.size();) {
+      const int32_t micro_batch = parts_[i].label.micro_batch;
+      const size_t begin = long_.items.size(), first = i;
+      const int64_t level = level_;
+      while (i < parts_.size() && parts_[i].label.micro_batch == micro_batch) {
+        if (const size_t end = EndOfPass(i); end > i) {
+          WT_RETURN_IF_ERROR(EmitPass(i));
+          i = end;
+        } else {
+          EmitPart(i++);
+        }
+        if (peak_ > capacity_) return Ok();
+      }
+      if (more_micro_batches_ > 0 && micro_batch == kMiddleMicroBatch) {
+        if (level_ != level) return Unsupported("micro-batches that keep memory");
+        middle = begin;
+        middle_end = long_.items.size();
+        Repeat(middle, more_micro_batches_, parts_[first].begin, parts_[i - 1].end);
+        next = long_.items.size();
+      } else if (more_micro_batches_ > 0 && micro_batch == kMiddleMicroBatch + 1) {
+        const std::span<const TapeItem> all(long_.items);
+        if (!AreAlike(long_, all.subspan(middle, middle_end - middle), all.subspan(next)))
+          return Unsupported("micro-batches that are not alike");
+      }
+      if (peak_ > capacity_) return Ok();
+    }
+    for (size_t i = end_; i < tape_.items.size(); ++i) EmitItem(i);
+    return Ok();
+  }
+
+  void CountIssued() {
+    std::vector<int32_t> issued(static_cast<size_t>(tape_.queues));
+    issued_before_.reserve((tape_.items.size() + 1) * issued.size());
+    for (const TapeItem& item : tape_.items) {
+      issued_before_.insert(issued_before_.end(), issued.begin(), issued.end());
+      if (item.kind == TapeItem::Kind::kIssue) ++issued[static_cast<size_t>(item.queue)];
+    }
+    issued_before_.insert(issued_before_.end(), issued.begin(), issued.end());
+  }
+  // How many operators of the queue the tape issues before item `i`.
+  int32_t IssuedBefore(size_t i, int32_t queue) const {
+    return issued_before_[i * static_cast<size_t>(tape_.queues) + static_cast<size_t>(queue)];
+  }
+
+  void EmitPart(size_t part) {
+    for (size_t i = parts_[part].begin; i < parts_[part].end; ++i) EmitItem(i);
+  }
+
+  int64_t layers() const { return scenario_.model.layers - more_layers_; }
+
+  // Behind a pass through all layers that begins with a part; that part where none does.
+  size_t EndOfPass(size_t begin) const {
+    const Label first = parts_[begin].label;
+    const auto size = static_cast<size_t>(layers());
+    if (first.layer < 0 || begin + size > parts_.size()) return begin;
+    const int32_t step = first.layer == 0 ? 1 : -1;
+    if (step < 0 && first.layer != static_cast<int32_t>(size) - 1) return begin;
+    for (size_t k = 1; k < size; ++k) {
+      const Label expected{first.micro_batch, first.is_backward,
+                           first.layer + step * static_cast<int32_t>(k)};
+      if (parts_[begin + k].label != expected) return begin;
+    }
+    return begin + size;
+  }
+
+  // With those left out.
+  Status EmitPass(size_t begin) {
+    for (int64_t k = 0; k < layers(); ++k) {
+      const size_t part = begin + static_cast<size_t>(k);
+      EmitPart(part);
+      if (k == kMiddleLayer && more_layers_ > 0) WT_RETURN_IF_ERROR(RepeatLayer(part));
+    }
+    return Ok();
+  }
+
+  std::span<const TapeItem> ItemsOf(size_t part) const {
+    return std::span(tape_.items).subspan(parts_[part].begin, parts_[part].end - parts_[part].begin);
+  }
+
+  Status RepeatLayer(size_t part) {
+    if (!AreAlike(tape_, ItemsOf(part - 1), ItemsOf(part)) ||
+        !AreAlike(tape_, ItemsOf(part), ItemsOf(part + 1)))
+      return Unsupported("layers that are not alike");
+    // What a copy waits for is as far back as for the layer behind the middle one, of which that of two layers ago is on the tape.
+    for (size_t i = parts_[part].begin; i < parts_[part].end; ++i)
+      if (ReachesBack(i, parts_[part - 2].begin))
+        return Unsupported("layers that wait for what was long before");
+    const size_t size = parts_[part].end - parts_[part].begin;
+    Repeat(long_.items.size() - size, more_layers_, parts_[part - 1].begin, parts_[part].end);
+    return Ok();
+  }
+
+  // Whether an item waits for something before another.
+  bool ReachesBack(size_t item, size_t before) const {
+    const auto reaches = [&](int32_t queue, int32_t back) {
+      const int32_t done = IssuedBefore(item, queue) - back;
+      return done > 0 && done <= IssuedBefore(before, queue);
+    };
+    const TapeItem& of = tape_.items[item];
+    if (of.kind == TapeItem::Kind::kWait) return reaches(of.queue, of.back);
+    const std::span<const TapeNeed> needs = tape_.NeedsOf(of);
+    return std::any_of(needs.begin(), needs.end(),
+                       [&](const TapeNeed& need) { return reaches(need.queue, need.back); });
+  }
+
+  void Pass(const TapeItem& item) {
+    if (item.kind == TapeItem::Kind::kIssue) ++issued_[static_cast<size_t>(item.queue)];
+    if (item.kind != TapeItem::Kind::kMemory) return;
+    level_ += item.amount;
+    peak_ = std::max(peak_, level_);
+  }
+
+  // What the longer tape has from item `begin` on, so many times more. For items [tape_begin, tape_end) of the tape, the last of which it came of,
+  // the last copies stand from now on.
+  void Repeat(size_t begin, int64_t copies, size_t tape_begin, size_t tape_end) {
+    const std::vector<int32_t> before = issued_;
+    const size_t end = long_.items.size();
+    for (int64_t copy = 0; copy < copies && peak_ <= capacity_; ++copy) {
+      for (size_t i = begin; i < end; ++i) {
+        const TapeItem item = long_.items[i];
+        long_.items.push_back(item);
+        Pass(item);
+      }
+    }
+    for (int32_t queue = 0; queue < tape_.queues; ++queue) {
+      const auto of = static_cast<size_t>(queue);
+      for (int32_t number = IssuedBefore(tape_begin, queue); number < IssuedBefore(tape_end, queue); ++number)
+        places_[of][static_cast<size_t>(number)] += issued_[of] - before[of];
+    }
+  }
+
+  // Where the operator that was the `number`-th of its queue on the tape is in that queue now.
+  int32_t BackTo(int32_t queue, int32_t done) const {
+    const auto of = static_cast<size_t>(queue);
+    if (done == 0) return issued_[of];
+    return issued_[of] - places_[of][static_cast<size_t>(done) - 1] - 1;
+  }
+
+  void EmitItem(size_t i) {
+    TapeItem item = tape_.items[i];
+    if (item.kind == TapeItem::Kind::kWait) {
+      item.back = BackTo(item.queue, IssuedBefore(i, item.queue) - item.back);
+    } else if (item.kind == TapeItem::Kind::kIssue) {
+      const int32_t first = static_cast<int32_t>(long_.needs.size());
+      for (const TapeNeed& need : tape_.NeedsOf(item))
+        long_.needs.push_back({need.queue, BackTo(need.queue, IssuedBefore(i, need.queue) - need.back)});
+      item.first_need = first;
+      places_[static_cast<size_t>(item.queue)].push_back(issued_[static_cast<size_t>(item.queue)]);
+    }
+    long_.items.push_back(item);
+    Pass(item);
+  }
+
+  const Scenario& scenario_;
+  const OncePerStep& once_;
+  const int64_t capacity_;
+  const Role* role_ = nullptr;
+  int64_t more_layers_ = 0, more_micro_batches_ = 0;
+  StepTape tape_;
+  std::vector<int32_t> issued_before_;  // by item and queue, and behind the last item
+  size_t begin_ = 0, end_ = 0;          // of the micro-batches
+  std::vector<Part> parts_;
+
+  StepTape long_;
+  std::vector<std::vector<int32_t>> places_;  // by queue and number on the tape: number on the longer one
+  std::vector<int32_t> issued_;               // to the queues of the longer one
+  int64_t level_ = 0, peak_ = 0;              // bytes
+};
+
+}  // namespace
+
+std::string OnceKey(const Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  return fmt::format("once {}x{} t{}{}{} c{}k{} e{} d{} v{} s{} n{} a{}", s.cluster.nodes,
+                     s.cluster.devices_per_node, s.parallel.tensor.size, s.parallel.tensor.sequence,
+                     s.parallel.tensor.overlap, s.parallel.context.size,
+                     static_cast<int>(s.parallel.context.kind), s.parallel.expert.size, data.size,
+                     data.version, static_cast<int>(data.sharding), data.shard_size, s.batch.accumulate == 1);
+}
+
+Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
+  Scenario shorter = scenario;
+  shorter.batch.accumulate = std::min<int64_t>(scenario.batch.accumulate, 2);
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(shorter, {.checks = false, .computes = false}));
+  const Role& role = plan.roles.at(0);
+  const AllocatorKind allocator = scenario.allocator;
+  WT_ASSIGN_OR_RETURN(const TapedPlan taped, TapeOf(plan, model));
+  OncePerStep once;
+  for (const TapeItem& item : taped.tape.items)
+    if (IsIssuedOrHost(item)) once.items.push_back({NameOf(role, item), item.amount, item.efficiency});
+  for (size_t i = 0; i < EndOfHead(taped.tape); ++i) once.freed -= taped.tape.items[i].amount;
+  for (const Op& op : role.steady.ops) {
+    if (!std::holds_alternative<Alloc>(op.kind)) continue;
+    const Buffer& buffer = role.buffers[static_cast<size_t>(op.writes[0].buffer)];
+    once.temporaries[buffer.name] = Requested(buffer, allocator);
+  }
+  const auto counts = [](const Buffer& buffer) { return !IsScratch(buffer) && buffer.name != "losses"; };
+  once.resident = once.freed + NetOf(role.initialize, role, allocator, counts);
+  for (const Program& step : role.startup) once.resident += NetOf(step, role, allocator, counts);
+  for (const Buffer& buffer : role.buffers)
+    if (IsScratch(buffer)) once.scratch[buffer.name] = buffer.bytes;
+  return once;
+}
+
+Status CheckStretchable(const Scenario& s) {
+  const DataParallelSpec& data = s.parallel.data;
+  if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
+  if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
+    return Unsupported("another strategy");
+  // A unit is a layer.
+  if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
+  if (s.run.cuda_graphs) return Unsupported("launches of several operators");
+  const bool is_longer = s.model.layers > kLayers + 1 || s.batch.accumulate > kMicroBatches + 1;
+  return is_longer ? Ok() : Unsupported("a step that is as short");
+}
+
+Result<StretchedStep> Stretch(const Scenario& scenario, const CostModel& model, const OncePerStep& once,
+                              int64_t capacity) {
+  return Stretcher(scenario, once, capacity).Run(model);
+}
+
+}  // namespace windtunnel::composed
