@@ -188,22 +188,21 @@ class Job {
     }
     while (AnyRunning() && first_ < 0 && interrupt_ == 0 && reason_to_end_.empty())
       Watch(Clock::now() + kTick);
-    if (interrupt_ != 0) {
-      if (options_.interrupted) options_.interrupted(interrupt_);
-      Signal(interrupt_);
-      EndAll();
-      return Failed("interrupted by signal {} ({}); all ranks have ended", interrupt_, strsignal(interrupt_));
-    }
+    if (interrupt_ != 0) return Interrupted();
     if (!reason_to_end_.empty()) {
       EndAll();
+      if (interrupt_ != 0) return Interrupted();
       return Failed("{}", reason_to_end_);
     }
     if (first_ < 0) return Ok();
     const auto grace_end = Clock::now() + options_.grace;
-    while (AnyRunning() && Clock::now() < grace_end) Watch(grace_end);
+    while (AnyRunning() && Clock::now() < grace_end && interrupt_ == 0) Watch(grace_end);
+    if (interrupt_ != 0) return Interrupted();
     const int culprit = Culprit();
     if (options_.failed) options_.failed(GlobalRank(options_, culprit), *ranks_[culprit].status);
     EndAll();
+    // Whoever wants the job to end does not want it to begin again.
+    if (interrupt_ != 0) return Interrupted();
     return Failed("{}", DescribeDeath(culprit));
   }
 
@@ -253,6 +252,13 @@ class Job {
   void Signal(int signal) {
     for (const RankProcess& rank : ranks_)
       if (rank.running()) kill(-rank.pid, signal);
+  }
+
+  Status Interrupted() {
+    if (options_.interrupted) options_.interrupted(interrupt_);
+    Signal(interrupt_);
+    EndAll();
+    return Failed("interrupted by signal {} ({}); all ranks have ended", interrupt_, strsignal(interrupt_));
   }
 
   void EndAll() {

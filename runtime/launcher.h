@@ -41,9 +41,9 @@ struct LaunchOptions {
   // What errors call a process; "rank 1" when not given.
   std::function<std::string(int rank)> name;
   std::function<std::string(int rank)> last_op;
-  // Told which rank failed first by itself, and its status as waitpid gives it; not on an interrupt. May be empty.
+  // Told which rank failed first by itself, and its status as waitpid gives it; not after an interrupt. May be empty.
   std::function<void(int rank, int status)> failed;
-  // Told which signal interrupted this process. May be empty.
+  // Told which signal interrupted this process, while ranks ran or were being ended. May be empty.
   std::function<void(int signal)> interrupted;
   // Called about ten times a second while ranks run.
   std::function<void()> tick;

@@ -87,6 +87,11 @@ found=$?
 [ $found = 1 ] && echo "$output" | grep -q 'cannot be written' || { echo "FAILED: ulimit -f 0: exit status $found: $output"; failures=$((failures + 1)); }
 [ -z "$(ls small)" ] || { echo "FAILED: ulimit -f 0 leaves $(ls small)"; failures=$((failures + 1)); }
 
+# Nor is memory that is used up. (Sanitizers take more than that to begin with.)
+output=$(bash -c "ulimit -v 1500000; exec '$windtunnel' predict cpu.yaml -q --set model.layers=20000" 2>&1)
+found=$?
+[ $found = 1 ] && echo "$output" | grep -q "^windtunnel: this machine's memory is exhausted" || echo "$output" | grep -q Sanitizer || { echo "FAILED: ulimit -v: exit status $found: $output"; failures=$((failures + 1)); }
+
 # Inputs of a run: no rank dies of them.
 expect_line 2 '100000 ranks would share this machine.s cores ([0-9]*), expected at most 64 on each' run cpu.yaml --set parallel.data.size=100000
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile

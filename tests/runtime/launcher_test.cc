@@ -197,6 +197,26 @@ TEST_F(LauncherTest, AnInterruptEndsItWhileRanksAreStartedStill) {
   ExpectGone(first);
 }
 
+// Who restarts what failed must not restart what was interrupted, even if it had failed just before.
+TEST_F(LauncherTest, AnInterruptWhileRanksAreEndedIsOne) {
+  LaunchOptions options =
+      Options(2,
+              "trap 'touch $DIR/ending' TERM; touch $DIR/ready$RANK; "
+              "if [ $RANK = 1 ]; then while [ ! -e $DIR/ready0 ]; do sleep 0.01; done; exit 1; fi; "
+              "while :; do sleep 0.01; done");
+  options.patience = milliseconds(3'000);
+  bool was_told = false;
+  options.interrupted = [&](int) { was_told = true; };
+  const pid_t launcher = fork();
+  if (launcher == 0) _exit(!LaunchRanks(options) && was_told ? 7 : 8);
+  const std::vector<pid_t> pids = PidsOf(2);
+  const auto deadline = Clock::now() + milliseconds(10'000);
+  while (access((directory_ + "/ending").c_str(), F_OK) != 0 && Clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(5));
+  ExpectInterrupted(launcher, SIGTERM);
+  ExpectGone(pids);
+}
+
 TEST_F(LauncherTest, AHangUpThatWasIgnoredAtTheStartStaysSo) {
   signal(SIGHUP, SIG_IGN);  // as nohup does
   const pid_t launcher = ForkLauncher(Options(1, "until [ -e $DIR/end ]; do sleep 0.01; done"));

@@ -1,0 +1,32 @@
+// operator new that throws std::bad_alloc where there is no memory left. mimalloc's own, made without C++'s handlers as Debian has it, aborts
+// the process instead, without a word.
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+template <typename Allocate>
+void* OrThrow(Allocate allocate) {
+  for (;;) {
+    if (void* memory = allocate()) return memory;
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
+  }
+}
+
+void* Allocate(size_t bytes) {
+  return OrThrow([bytes] { return std::malloc(bytes > 0 ? bytes : 1); });
+}
+
+void* Allocate(size_t bytes, std::align_val_t alignment) {
+  const auto of = static_cast<size_t>(alignment);
+  return OrThrow([bytes, of] { return std::aligned_alloc(of, (bytes + of - 1) / of * of); });
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return Allocate(bytes); }
+void* operator new[](size_t bytes) { return Allocate(bytes); }
+void* operator new(size_t bytes, std::align_val_t alignment) { return Allocate(bytes, alignment); }
+void* operator new[](size_t bytes, std::align_val_t alignment) { return Allocate(bytes, alignment); }
