@@ -2,6 +2,7 @@
 
 #include "base/format.h"
 #include "cli/commands.h"
+#include "cli/outputs.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 
 namespace windtunnel {
@@ -41,6 +42,7 @@ Result<int> CheckpointCheckCommand(const Options& options) {
 
 Result<int> CheckpointExportCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.files.front()));
+  WT_RETURN_IF_ERROR(CheckOutputDirectory("--out", options.out));
   WT_RETURN_IF_ERROR(ExportHuggingFace(checkpoint, options.out));
   return 0;
 }

@@ -1,5 +1,7 @@
 #include "cli/paths.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -68,13 +70,43 @@ std::vector<std::string> InstallDirectories() {
   return directories;
 }
 
-Status WriteText(const std::string& path, const std::string& text) {
-  if (path == "-") return WriteAll(stdout, "standard output", text);
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) return Failed("{}: cannot open for writing: {}", path, std::strerror(errno));
+namespace {
+
+Status WriteAndClose(std::FILE* file, const std::string& path, const std::string& text) {
   Status status = WriteAll(file, path, text);
   if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", path, std::strerror(errno));
   return status;
+}
+
+// The file that a path names, or would: behind links. Empty: a device, a pipe or the like.
+std::string RegularFile(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return fs::is_symlink(fs::symlink_status(path, error)) ? "" : path;
+  if (!fs::is_regular_file(status) || access(path.c_str(), W_OK) != 0) return "";
+  const fs::path file = fs::canonical(path, error);
+  return error ? "" : file.string();
+}
+
+}  // namespace
+
+Status WriteText(const std::string& path, const std::string& text) {
+  if (path == "-") return WriteAll(stdout, "standard output", text);
+  // Beside it first, so that what was there stays where the disk is full; in place where there may be no file beside it.
+  const std::string target = RegularFile(path), beside = fmt::format("{}.{}.tmp", target, getpid());
+  if (std::FILE* file = target.empty() ? nullptr : std::fopen(beside.c_str(), "wx")) {
+    std::error_code ignored;
+    const fs::file_status before = fs::status(target, ignored);
+    if (fs::exists(before)) fs::permissions(beside, before.permissions(), ignored);
+    const Status status = WriteAndClose(file, path, text);
+    if (status && std::rename(beside.c_str(), target.c_str()) == 0) return Ok();
+    const int error = errno;
+    std::remove(beside.c_str());
+    return status ? Failed("{}: cannot write: {}", path, std::strerror(error)) : status;
+  }
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (!file) return Failed("{}: cannot open for writing: {}", path, std::strerror(errno));
+  return WriteAndClose(file, path, text);
 }
 
 }  // namespace windtunnel

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "reports/result.h"
 #include "reports/table.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/files.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "runtime/data.h"
 #include "runtime/live.h"
@@ -193,6 +195,12 @@ Result<int> RunLiveCommand(const Options& options) {
   const bool silent = IsSilentRank(options);
   WT_RETURN_IF_ERROR(CheckInputs(options, plan));
   if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options, plan.scenario.model));
+  std::optional<DirectoryLock> lock;
+  if (!silent && options.node_rank.value_or(0) == 0 && !options.checkpoint_dir.empty()) {
+    auto taken = DirectoryLock::Take(Absolute(options.checkpoint_dir));
+    if (!taken) return Failed("--checkpoint-dir: {}", taken.error().message);
+    lock.emplace(*std::move(taken));
+  }
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   ExportCleaner cleaner{options, live.run, silent || options.node_rank.value_or(0) > 0};

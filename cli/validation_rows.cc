@@ -57,6 +57,8 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   WT_ASSIGN_OR_RETURN(result.tokens_per_s_per_device, Positive(measured, "tokens_per_s_per_device", place));
   WT_ASSIGN_OR_RETURN(result.tflops_per_device, Positive(measured, "tflops_per_device", place));
   WT_ASSIGN_OR_RETURN(result.mfu, Positive(measured, "mfu", place));
+  if (result.mfu && *result.mfu > 1)
+    return InvalidInput("{}: measured.mfu is {}, expected a fraction, at most 1", place, *result.mfu);
   WT_ASSIGN_OR_RETURN(result.peak_memory_bytes, Positive(measured, "peak_memory_bytes", place));
   WT_ASSIGN_OR_RETURN(result.device_memory_used_bytes, Positive(measured, "device_memory_used_bytes", place));
   WT_ASSIGN_OR_RETURN(result.flops_convention, ConventionOf(measured, place));

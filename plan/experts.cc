@@ -43,7 +43,9 @@ ExpertLoad ExpertLoad::Of(const ExpertsSpec& spec, int64_t tokens, int ranks) {
     return load;
   }
   const double busiest = std::min(spec.imbalance * mean, static_cast<double>(tokens));
-  const double all = ranks * (busiest + static_cast<double>(experts - 1) * mean);
+  // What the busiest has, the others have not.
+  const double others = spec.count > 1 ? (chosen - busiest) / (spec.count - 1) : 0;
+  const double all = ranks * (busiest + static_cast<double>(experts - 1) * others);
   load.sent = tokens * spec.top_k;
   load.rows = static_cast<int64_t>(std::ceil(all / static_cast<double>(experts)));
   return load;

@@ -14,6 +14,8 @@ std::vector<std::string> Parts(const std::string& name) {
   return parts;
 }
 
+bool IsNumber(const std::string& part) { return part.find_first_not_of("0123456789") == std::string::npos; }
+
 bool Matches(const std::string& name, const std::string& pattern) {
   const std::vector<std::string> a = Parts(name), b = Parts(pattern);
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
@@ -61,8 +63,7 @@ class Wrapper {
   void WrapBlocks() {
     for (size_t m = 0; m < modules_.size(); ++m) {
       const std::vector<std::string> parts = Parts(modules_[m].name);
-      const bool numbered =
-          parts.size() == 2 && parts[1].find_first_not_of("0123456789") == std::string::npos;
+      const bool numbered = parts.size() == 2 && IsNumber(parts[1]);
       if (modules_[m].parent >= 0 && modules_[modules_[m].parent].is_root() && numbered) wrapped_[m] = true;
     }
   }
@@ -82,14 +83,17 @@ class Wrapper {
   }
 
   std::string KnownNames() const {
-    std::string names;
+    std::string names, last;
     for (size_t m = 0; m < modules_.size(); ++m) {
       if (modules_[m].is_root()) continue;
       const std::vector<std::string> parts = Parts(modules_[m].name);
-      if (parts.size() > 1 && parts[1] != "0") continue;  // the first of each kind says it
+      if (parts.size() > 1 && parts[1] != "0") {
+        if (parts.size() == 2 && IsNumber(parts[1])) last = modules_[m].name;
+        continue;  // the first of each kind says it
+      }
       names += (names.empty() ? "" : ", ") + modules_[m].name;
     }
-    return names;
+    return last.empty() ? names : names + ", and so on up to " + last;
   }
 
   int64_t OwnElements(ModuleId module) const {

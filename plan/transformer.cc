@@ -111,6 +111,7 @@ void Transformer::DropActivations(BlockActivations& saved) const {
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;
+      if (runs_attention_again()) saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;
       return;
     case Recompute::kFull: {
@@ -155,7 +156,7 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
   if (!stops_early() || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
 }
 
-// Kept: qkv, attention and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
+// Kept: qkv, attention (not what eager attention is made of: batched products are not kept) and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
 // projection, whose output nobody needs. Of modules, the second of queries, keys and values and of gate and up are run again, too; keys
 // have kept their place in one buffer.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
@@ -170,6 +171,7 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
       if (!learned_positions())
         c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
     }
+    if (runs_attention_again()) Attend(c, block, saved);
     attention = keeps_sums() ? saved.projected : Project(c, block, saved);
     // (Eager PyTorch makes the partial sums again, though nobody needs them.)
     if (keeps_sums() && framework_ == Framework::kPytorch)

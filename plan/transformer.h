@@ -179,6 +179,8 @@ class Transformer : public Model {
     const bool is_16_bit = SizeOf(types_.activations) == Bytes(2);
     return scenario.cluster.device != "cpu" && spec_.attention == AttentionKind::kFlash && is_16_bit;
   }
+  // Of kSelectiveOp: flash attention keeps but its log-sum-exps.
+  bool runs_attention_again() const { return spec_.attention == AttentionKind::kEager; }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   Rope RopeOp(bool backward) const {

@@ -52,7 +52,7 @@ std::string DescribeMoment(const Role& role, const PeakMoment& moment, Ink ink) 
 
 // Why more is reserved than allocated.
 std::string DescribeFragmentation(const MemoryPeak& memory) {
-  const Bytes unused = memory.reserved - memory.allocated_at_reserved;
+  const Bytes unused = memory.reserved - memory.allocated;
   std::string text = fmt::format("  reserved and never allocated at once: {}\n", FormatBytes(unused));
   if (memory.largest_unserved == Bytes(0)) return text;
   return text + fmt::format("  fragmentation: a request of {} needed more memory although as much was free\n",

@@ -1,5 +1,7 @@
 #include "reports/outcome.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -50,6 +52,28 @@ std::string CostsInWords(const Outcome& outcome) {
   if (!outcome.profile.hardware || scenario.framework == Framework::kWindtunnel) return words;
   return words + " · framework " +
          (outcome.profile.framework ? *outcome.profile.framework : FrameworkOf(scenario)).name;
+}
+
+std::string ClusterInWords(const Outcome& outcome) {
+  const ClusterSpec& cluster = outcome.plan.scenario.cluster;
+  if (!outcome.prediction || !outcome.profile.hardware) return "";
+  std::vector<std::string> parts;
+  if (cluster.nodes > 1) {
+    const NetworkSpec& network = cluster.network;
+    const LinkSpec& between = network.inter_node;
+    parts.push_back(fmt::format("{} nodes of {}", cluster.nodes, cluster.devices_per_node));
+    if (between.gbits_per_nic > 0)
+      parts.push_back(
+          fmt::format("{} x {} Gb/s {} a node", network.nics_per_node, between.gbits_per_nic, between.kind));
+    else if (between.gbytes_per_s > 0)
+      parts.push_back(fmt::format("{} GB/s {} a node", between.gbytes_per_s, between.kind));
+  }
+  if (!cluster.topology.preset.empty()) parts.push_back("topology " + cluster.topology.preset);
+  if (cluster.straggler)
+    parts.push_back(
+        fmt::format("rank {} takes {} x as long", cluster.straggler->rank, cluster.straggler->slowdown));
+  if (cluster.jitter > 0) parts.push_back(fmt::format("{} % jitter", 100 * cluster.jitter));
+  return fmt::format("{}", fmt::join(parts, " · "));
 }
 
 StepTimes StepTimesOf(const Prediction& prediction) {

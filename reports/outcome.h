@@ -30,6 +30,10 @@ struct Outcome {
 // "device h100-sxm-80g · profile h100-sxm-80g · framework pytorch_fsdp1"; the framework where its kernels are what is predicted.
 std::string CostsInWords(const Outcome& outcome);
 
+// "32 nodes of 8 · 8 x 400 Gb/s infiniband a node · rank 3 takes 1.3 x as long": what is not one node of devices that are alike; empty where it
+// is, and where nothing is predicted from a datasheet.
+std::string ClusterInWords(const Outcome& outcome);
+
 // Percentiles of one step (not of the median).
 struct StepTimes {
   Duration p10, p50, p90;

@@ -71,6 +71,8 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
     scaling.note = fmt::format("{}: does not fit in memory", Devices(too_small.back()));
   if (scaling.note.empty() && scenario.parallel.data.kind == DataParallelKind::kNone)
     scaling.note = "replicas by DDP";
+  if (scenario.cluster.straggler)
+    scaling.note += scaling.note.empty() ? "without the straggler" : "; without the straggler";
   return scaling;
 }
 

@@ -111,7 +111,7 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
 std::string ReasonsOf(const char* title, const std::map<std::string, int64_t>& counts, Ink ink) {
   if (counts.empty()) return "";
   std::string text = "\n" + ink.Bold(title) + "\n";
-  for (const auto& [reason, count] : counts) text += fmt::format("{:>10}  {}\n", count, reason);
+  for (const auto& [reason, count] : counts) text += fmt::format("{:>10} x  {}\n", count, reason);
   return text;
 }
 
@@ -188,10 +188,8 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
             OptionsOf(report, best) + "\n";
   }
-  if (verbose || report.pareto.empty()) {
-    text += ReasonsOf("not legal", report.illegal, ink);
-    text += ReasonsOf("cannot be predicted", report.refused, ink);
-  }
+  if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
+  text += ReasonsOf("cannot be predicted", report.refused, ink);
   return text;
 }
 

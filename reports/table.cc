@@ -103,6 +103,7 @@ void AddHeader(Table& table, const Outcome& outcome) {
   if (outcome.measurement)
     device += fmt::format(" · {} measured steps", outcome.measurement->step_times.size());
   table.Line(device);
+  if (const std::string cluster = ClusterInWords(outcome); !cluster.empty()) table.Line("  " + cluster);
 }
 
 void AddStepTime(Table& table, const Outcome& outcome) {

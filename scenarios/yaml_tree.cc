@@ -203,7 +203,10 @@ std::optional<Place> IndentingTab(std::string_view text, const Place& last) {
 // yaml-cpp's own words, with its place; but it has none for tabs.
 Problem SyntaxProblem(std::string_view text, const std::string& words, Place place) {
   if (const auto tab = IndentingTab(text, place)) return {*tab, "a tab indents the line, expected spaces"};
-  return {place, fmt::format("not valid YAML ({}), expected \"key: value\" lines", OneLine(words))};
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = first != std::string_view::npos && text[first] == '{';
+  return {place, fmt::format("not valid {} ({}), expected {}", is_json ? "JSON" : "YAML", OneLine(words),
+                             is_json ? "one object" : "\"key: value\" lines")};
 }
 
 struct Parsed {

@@ -51,6 +51,7 @@ Json FactsOf(const Outcome& outcome) {
   if (plan.pipeline) facts.push_back(PipelineInWords(plan));
   facts.push_back(BatchInWords(plan));
   facts.push_back(CostsInWords(outcome));
+  if (std::string cluster = ClusterInWords(outcome); !cluster.empty()) facts.push_back(std::move(cluster));
   return facts;
 }
 

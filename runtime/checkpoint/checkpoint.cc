@@ -160,6 +160,7 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   }
   const std::string file = checkpoint.path_ + "/" + kMetadataFile;
   WT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, kMaxMetadata));
+  if (!Json::accept(text)) return InvalidInput("{}: is damaged: not JSON", file);
   try {
     const Json json = Json::parse(text);
     if (json.value("schema", "") != kSchema) {

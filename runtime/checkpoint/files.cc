@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -65,6 +67,32 @@ Status WriteFileAtomically(const std::string& path, const std::string& text) {
   if (rename(unfinished.c_str(), path.c_str()) != 0)
     return Failed("{}: cannot be written: {}", path, strerror(errno));
   return SyncDirectory(std::filesystem::absolute(path).parent_path().string());
+}
+
+Result<DirectoryLock> DirectoryLock::Take(const std::string& directory) {
+  const std::string path = directory + "/.lock";
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return Failed("{}: cannot be made: {}", path, strerror(errno));
+  DirectoryLock lock(descriptor);
+  char owner[256] = {};
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (read(descriptor, owner, sizeof owner - 1) <= 0) owner[0] = 0;
+    return Failed("{}: another run saves its checkpoints there{}{}", directory, *owner == 0 ? "" : ": ",
+                  owner);
+  }
+  char host[128] = {};
+  gethostname(host, sizeof host - 1);
+  const int size = snprintf(owner, sizeof owner, "process %d on %s", static_cast<int>(getpid()), host);
+  [[maybe_unused]] const bool is_named =
+      ftruncate(descriptor, 0) == 0 && write(descriptor, owner, size) == size;
+  return lock;
+}
+
+DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+DirectoryLock::~DirectoryLock() {
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 Result<std::string> ReadSmallFile(const std::string& path, int64_t limit) {

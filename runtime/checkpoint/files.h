@@ -15,6 +15,19 @@ Status SyncDirectory(const std::string& path);
 // The text of a file of at most `limit` bytes. InvalidInput: names the file.
 Result<std::string> ReadSmallFile(const std::string& path, int64_t limit);
 
+// Keeps other processes of this kind, also on other machines that see the directory, from writing into it, until it goes or its process ends.
+class DirectoryLock {
+ public:
+  // Of a directory that is there. File systems without locks have none. Failed: another process has it (names it).
+  static Result<DirectoryLock> Take(const std::string& directory);
+  DirectoryLock(DirectoryLock&& other) noexcept;
+  ~DirectoryLock();
+
+ private:
+  explicit DirectoryLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
 // A file that is written from its beginning to its end.
 class NewFile {
  public:

@@ -19,7 +19,11 @@ namespace {
 
 template <typename T>
 std::vector<T> RangeOr(const std::vector<T>& range, T own) {
-  return range.empty() ? std::vector<T>{own} : range;
+  if (range.empty()) return {own};
+  std::vector<T> values;  // each once
+  for (const T& value : range)
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  return values;
 }
 
 bool Divides(int64_t divisor, int64_t n) { return divisor > 0 && n % divisor == 0; }
@@ -344,10 +348,12 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
 std::string Describe(const Configuration& c) {
   std::string text = fmt::format("tensor {} x pipeline {} x data {}", c.tensor, c.pipeline, c.data);
   if (c.context > 1) text += fmt::format(" x context {}", c.context);
+  if (c.expert > 1) text += fmt::format(", experts over {}", c.expert);
   if (c.virtual_stages > 1) text += fmt::format(", {} virtual stages", c.virtual_stages);
   if (c.pipeline > 1 && c.schedule != "1f1b" && c.schedule != "interleaved") text += ", " + c.schedule;
   text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
   if (c.kind == DataParallelKind::kFsdp) text += fmt::format(" {}", WordOf(c.sharding));
+  if (IsSharded(c.kind) && c.shard_size > 0) text += fmt::format(" in groups of {}", c.shard_size);
   if (c.sequence) text += c.overlaps_tensor() ? ", sequence in parts" : ", sequence";
   if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));

@@ -50,6 +50,18 @@ grep -q '"first_step": 20' done.json && grep -q perplexity done.json || fail "th
 run --checkpoint-dir new --resume || fail "a first run with --resume"
 grep -q 'beginning from step 0' err.txt || fail "the message"
 
+# Two runs do not save into one directory; whoever died no longer does.
+"$windtunnel" run gpt.yaml --no-progress -q --checkpoint-dir busy --set run.steps=1000000 > /dev/null 2>&1 &
+first=$!
+for i in $(seq 200); do [ -s busy/.lock ] && break; sleep 0.05; done
+run --checkpoint-dir busy
+[ $? = 1 ] && grep -q -e "--checkpoint-dir: .*busy: another run saves its checkpoints there: process $first on " err.txt || fail "two runs in one directory"
+kill -9 $first
+wait $first 2> /dev/null
+run --checkpoint-dir busy || fail "a directory whose run has died"
+"$windtunnel" checkpoint export whole --out /dev/null/x > out.txt 2> err.txt
+[ $? = 2 ] && grep -q -e '--out: /dev/null/x: cannot be written' err.txt || fail "an export that cannot be written"
+
 # Another number of ranks, another strategy.
 run --resume-from whole/step_00000010 --set parallel.data.size=1 --set parallel.data.kind=none --set batch.micro=4 \
   --set cluster.devices_per_node=1 || fail "two ranks to one"

@@ -80,6 +80,19 @@ printf 'kept' > kept.json
 expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
 [ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }
 
+printf '{"model_type": "gpt2",' > broken.json
+expect_line 2 'broken.json:[0-9:]* not valid JSON (.*), expected one object' predict gpt.yaml --set model='{config: broken.json}'
+printf '{"id": "a", "scenario": {"model": {"preset": "gpt2-124m"}, "cluster": {"device": "a100-sxm-80g"}}, "measured": {"mfu": 44.1}}\n' > percent.jsonl
+expect_line 2 'percent.jsonl:1.*measured.mfu is 44.1, expected a fraction, at most 1' validate percent.jsonl
+
+# A disk that is full leaves what was there, and nothing beside it.
+mkdir results
+printf '{"kept": true}' > results/r.json
+output=$(bash -c "trap '' XFSZ; ulimit -f 1; exec '$windtunnel' predict gpt.yaml -q --json results/r.json" 2>&1)
+found=$?
+[ $found = 1 ] && [ "$(cat results/r.json)" = '{"kept": true}' ] && [ "$(ls -A results)" = r.json ] || {
+  echo "FAILED: a full disk: exit status $found: $output: $(ls -A results)"; failures=$((failures + 1)); }
+
 # A file that may not grow is an error, and not the end by a signal.
 mkdir small
 output=$(TMPDIR=$work/small bash -c "ulimit -f 0; exec '$windtunnel' run cpu.yaml -q" 2>&1)

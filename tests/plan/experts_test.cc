@@ -56,17 +56,33 @@ TEST(Experts, SendTokensThereAndBackForwardAndBackward) {
             0);
 }
 
-// Without a limit nothing is padded; the busiest expert's rank decides: 2 ranks x 16 tokens x (2 + 1) for its two experts.
+// Without a limit nothing is padded; the busiest expert's rank decides: of 64 rows of each of 2 ranks 32 for the busiest expert, and a third of
+// the others for its other one.
 TEST(Experts, WithoutALimitHaveTheBusiestRanksLoad) {
   const ExpertsSpec spec{.count = 4, .top_k = 2, .capacity_factor = 0, .imbalance = 2};
   const Plan plan = *CompilePlan(Experts(TinyLlama(2), 2, spec));
   EXPECT_EQ(Count<GroupedGemm>(plan,
                                [](const Op& op, const GroupedGemm& g) {
-                                 return op.layer == 0 && op.phase == Phase::kForward && g.m == 2 * 16 * 3 / 2;
+                                 return op.layer == 0 && op.phase == Phase::kForward &&
+                                        g.m == (2 * (32 * 3 + 32) / 3 + 1) / 2;
                                }),
             2);
   EXPECT_EQ(Count<DispatchTokens>(plan, [](const Op&, const DispatchTokens& d) { return d.rows == 32 * 2; }),
             2);
+}
+
+// Whoever has all experts has all rows, and no more, however they are spread.
+TEST(Experts, ImbalanceMakesNoRows) {
+  for (const double imbalance : {1.0, 1.5, 2.0}) {
+    const ExpertsSpec spec{.count = 4, .top_k = 2, .capacity_factor = 0, .imbalance = imbalance};
+    const Plan plan = *CompilePlan(Experts(TinyLlama(2), 1, spec));
+    EXPECT_EQ(Count<GroupedGemm>(plan,
+                                 [](const Op& op, const GroupedGemm& g) {
+                                   return op.layer == 0 && op.phase == Phase::kForward &&
+                                          g.m * g.groups == 32 * 2;
+                                 }),
+              2);
+  }
 }
 
 TEST(Experts, GradientsAreAddedUpOverTheRanksThatHaveThem) {
