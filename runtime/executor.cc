@@ -86,8 +86,9 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
     if (auto status = Execute(run, index); !status) {
       const Op& op = program.ops[index];
       return tl::unexpected(
-          Error{status.error().kind, fmt::format("rank {}, step {}, operator '{}' ({}): {}", rank_, step,
-                                                 op.name, OperatorName(op.kind), status.error().message)});
+          Error{status.error().kind,
+                fmt::format("rank {}, {}, operator '{}' ({}): {}", rank_, DescribeStep(noted_step), op.name,
+                            OperatorName(op.kind), status.error().message)});
     }
   }
   WT_RETURN_IF_ERROR(Finish(run));

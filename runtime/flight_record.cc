@@ -85,13 +85,6 @@ const Program& ProgramAt(const Role& role, int64_t step) {
   return role.StepProgram(step);
 }
 
-std::string DescribeStep(int64_t step) {
-  if (step == FlightRecorder::kInitialization) return "initialisation";
-  if (step == FlightRecorder::kRestore) return "restoring a checkpoint";
-  if (step == FlightRecorder::kEvaluation) return "evaluation";
-  return fmt::format("step {}", step);
-}
-
 std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Position& position) {
   if (position.op < 0) return "none yet";
   const Program& program = ProgramAt(plan.RoleOf(rank), position.step);

@@ -14,8 +14,6 @@ inline constexpr size_t kRecordedOperators = 1000;
 
 // The program that a rank's note is about (FlightRecorder::Position::step).
 const Program& ProgramAt(const Role& role, int64_t step);
-// "step 12", "initialisation", …
-std::string DescribeStep(int64_t step);
 // "'blocks.2.mlp.up' (gemm, backward) of step 12"
 std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Position& position);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -73,6 +74,13 @@ std::vector<FlightRecorder::Event> FlightRecorder::Events(int rank) const {
                       entry.time_ns.load(std::memory_order_relaxed)});
   }
   return events;
+}
+
+std::string DescribeStep(int64_t step) {
+  if (step == FlightRecorder::kInitialization) return "initialisation";
+  if (step == FlightRecorder::kRestore) return "restoring a checkpoint";
+  if (step == FlightRecorder::kEvaluation) return "evaluation";
+  return fmt::format("step {}", step + 1);  // as run's lines and checkpoints count
 }
 
 }  // namespace windtunnel

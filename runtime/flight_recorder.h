@@ -103,4 +103,8 @@ class FlightRecorder {
   Slot* mine_;
 };
 
+// What people call the program that the recorder knows by this number: "step 1" is the first, as in the lines of `run` and the names of
+// checkpoints; "initialisation", "evaluation", ….
+std::string DescribeStep(int64_t step);
+
 }  // namespace windtunnel

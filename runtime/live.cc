@@ -290,7 +290,7 @@ void LogLosses(const Measurement& measurement, const LiveOptions& options) {
   if (!options.log || options.run.reporting.lines) return;  // said already
   for (size_t step = 0; step < measurement.losses.size(); ++step) {
     std::string line =
-        fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step),
+        fmt::format("step {}: loss {:.6g}", measurement.first_step + static_cast<int64_t>(step) + 1,
                     UnsignedNan(measurement.losses[step]));
     if (step < measurement.gradient_norms.size()) {
       line += fmt::format(", gradient norm {:.6g}", UnsignedNan(measurement.gradient_norms[step]));

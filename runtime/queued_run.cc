@@ -64,8 +64,9 @@ Result<Timeline> QueuedRun::Run() {
 
 Error QueuedRun::Name(OpIndex index, const Error& error) const {
   const Op& op = program_.ops[index];
-  return Error{error.kind, fmt::format("rank {}, step {}, operator '{}' ({}): {}", executor_.rank_, step_,
-                                       op.name, OperatorName(op.kind), error.message)};
+  return Error{error.kind,
+               fmt::format("rank {}, {}, operator '{}' ({}): {}", executor_.rank_, DescribeStep(noted_step_),
+                           op.name, OperatorName(op.kind), error.message)};
 }
 
 // Steady steps are the same program again and again.
