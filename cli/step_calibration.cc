@@ -148,6 +148,8 @@ Result<int> CalibrateSteps(const Options& options) {
              100 * fit.before, 100 * fit.after);
   for (const char* name : kResidualNames)
     fmt::print("  {:<10} {}\n", name, EstimateText(fit.estimates.at(name)));
+  if (fit.after >= fit.before)
+    fmt::print("\nnothing is gained: these rows do not say what the framework's profile has wrong\n");
   if (!options.out.empty()) fmt::print("\n{}: predict with --framework-profile\n", options.out);
   return 0;
 }
