@@ -75,9 +75,20 @@ int64_t Sum(const std::map<std::string, int64_t>& counts) {
   return sum;
 }
 
+// Of the device, by the allocator and what is outside it; "-" of what was not predicted in full.
+std::string ReservedText(const FoundConfiguration& found) {
+  const Json predicted = Json::parse(found.predicted);
+  if (!predicted.contains("memory")) return "-";
+  int64_t reserved = 0;
+  for (const Json& role : predicted["memory"])
+    reserved = std::max(reserved, role.at("peak_reserved_bytes").get<int64_t>());
+  return FormatBytes(Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>()));
+}
+
 std::string RowOf(const FoundConfiguration& found) {
-  return fmt::format("{:>10}{:>12}{:>9}  {}\n", FormatDuration(found.choice.step_time),
-                     FormatBytes(found.choice.memory), found.choice.devices, Describe(found.configuration));
+  return fmt::format("{:>10}{:>12}{:>12}{:>9}  {}\n", FormatDuration(found.choice.step_time),
+                     FormatBytes(found.choice.memory), ReservedText(found), found.choice.devices,
+                     Describe(found.configuration));
 }
 
 // In single quotes where a shell would take some of it for something else.
@@ -102,8 +113,9 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
 }
 
 std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
-  std::string text =
-      ink.Bold(fmt::format("{:>10}{:>12}{:>9}  {}", "step time", "memory", "devices", title)) + "\n";
+  std::string text = ink.Bold(fmt::format("{:>10}{:>12}{:>12}{:>9}  {}", "step time", "memory", "reserved",
+                                          "devices", title)) +
+                     "\n";
   for (const FoundConfiguration& row : rows) text += RowOf(row);
   return text;
 }

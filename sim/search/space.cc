@@ -354,7 +354,7 @@ std::string Describe(const Configuration& c) {
   text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
   if (c.kind == DataParallelKind::kFsdp) text += fmt::format(" {}", WordOf(c.sharding));
   if (IsSharded(c.kind) && c.shard_size > 0) text += fmt::format(" in groups of {}", c.shard_size);
-  if (c.sequence) text += c.overlaps_tensor() ? ", sequence in parts" : ", sequence";
+  if (c.sequence && c.tensor > 1) text += c.overlaps_tensor() ? ", sequence in parts" : ", sequence";
   if (!c.overlap && HasOverlapKey(c.kind)) text += ", no overlap";
   if (c.recompute != Recompute::kNone) text += fmt::format(", recompute {}", WordOf(c.recompute));
   return text;
