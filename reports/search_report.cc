@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/format.h"
 #include "reports/result.h"
@@ -75,20 +76,14 @@ int64_t Sum(const std::map<std::string, int64_t>& counts) {
   return sum;
 }
 
-// Of the device, by the allocator and what is outside it; "-" of what was not predicted in full.
-std::string ReservedText(const FoundConfiguration& found) {
+// What the allocator and what is outside it take of the device; of what was predicted in full.
+std::optional<Bytes> ReservedBy(const FoundConfiguration& found) {
   const Json predicted = Json::parse(found.predicted);
-  if (!predicted.contains("memory")) return "-";
+  if (!predicted.contains("memory")) return std::nullopt;
   int64_t reserved = 0;
   for (const Json& role : predicted["memory"])
     reserved = std::max(reserved, role.at("peak_reserved_bytes").get<int64_t>());
-  return FormatBytes(Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>()));
-}
-
-std::string RowOf(const FoundConfiguration& found) {
-  return fmt::format("{:>10}{:>12}{:>12}{:>9}  {}\n", FormatDuration(found.choice.step_time),
-                     FormatBytes(found.choice.memory), ReservedText(found), found.choice.devices,
-                     Describe(found.configuration));
+  return Bytes(reserved + predicted.at("outside_allocator_bytes").get<int64_t>());
 }
 
 // In single quotes where a shell would take some of it for something else.
@@ -112,11 +107,25 @@ std::string OptionsOf(const SearchReport& report, const FoundConfiguration& foun
   return text;
 }
 
+// With what is reserved where all were predicted in full.
 std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& rows, Ink ink) {
-  std::string text = ink.Bold(fmt::format("{:>10}{:>12}{:>12}{:>9}  {}", "step time", "memory", "reserved",
-                                          "devices", title)) +
-                     "\n";
-  for (const FoundConfiguration& row : rows) text += RowOf(row);
+  std::vector<std::optional<Bytes>> reserved;
+  for (const FoundConfiguration& row : rows) reserved.push_back(ReservedBy(row));
+  const bool shows =
+      std::all_of(reserved.begin(), reserved.end(), [](const auto& r) { return r.has_value(); });
+  const auto line = [&](const std::string& time, const std::string& memory, const std::string& all,
+                        const std::string& devices, const std::string& what) {
+    return fmt::format("{:>10}{:>12}{}{:>9}  {}", time, memory, shows ? fmt::format("{:>12}", all) : "",
+                       devices, what);
+  };
+  std::string text = ink.Bold(line("step time", "memory", "reserved", "devices", title)) + "\n";
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Choice& choice = rows[i].choice;
+    text += line(FormatDuration(choice.step_time), FormatBytes(choice.memory),
+                 shows ? FormatBytes(*reserved[i]) : "", std::to_string(choice.devices),
+                 Describe(rows[i].configuration)) +
+            "\n";
+  }
   return text;
 }
 
@@ -199,6 +208,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     const FoundConfiguration& best = report.pareto.front();
     text += "\n" + ink.Bold("the fastest again: windtunnel predict " + ShellWord(best.scenario.source_file)) +
             OptionsOf(report, best) + "\n";
+    if (const auto reserved = ReservedBy(best))
+      text += fmt::format("  {} of the device are then reserved (memory is what is asked for)\n",
+                          FormatBytes(*reserved));
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
   text += ReasonsOf("cannot be predicted", report.refused, ink);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "reports/communication.h"
 #include "reports/critical_path.h"
 #include "reports/memory_peak.h"
+#include "sim/role_memory.h"
 #include "tests/reports/sample_outcome.h"
 
 namespace windtunnel {
@@ -126,6 +128,11 @@ TEST(Explain, SaysHowFragmentedMemoryIs) {
   const std::string text = ExplainMemory(plan, Ink(false)).value();
   EXPECT_NE(text.find("  fragmentation: a request of 4.00 MiB needed more memory although as much was free"),
             std::string::npos)
+      << text;
+  const MemoryPeak peak = SimulateMemory(role, {.allocator = AllocatorKind::kPytorch}).value().steady;
+  EXPECT_NE(
+      text.find(fmt::format("never allocated at once: {}", FormatBytes(peak.reserved - peak.allocated))),
+      std::string::npos)
       << text;
 }
 

@@ -111,6 +111,8 @@ TEST(Scaling, FromOneReplicaToAThousandDevices) {
   EXPECT_EQ(scaling.points[2].step_time, outcome.prediction->p50);
   EXPECT_GE(scaling.points.back().step_time, scaling.points.front().step_time);
   EXPECT_EQ(scaling.note, "");
+  s.cluster.straggler = StragglerSpec{1, 2};
+  EXPECT_EQ(PredictScaling(s, FromDatasheet(outcome)).note, "without the straggler");
 }
 
 TEST(Scaling, SaysWhatIsMissing) {

@@ -33,6 +33,23 @@ TEST(Compare, IsWithinToleranceUpToTheToleranceItself) {
   EXPECT_FALSE(Compare(outcome).within_tolerance());
 }
 
+TEST(ClusterInWords, SaysWhatADatasheetDoesNot) {
+  Outcome outcome = SampleOutcome();
+  outcome.profile.hardware.emplace();
+  ClusterSpec& cluster = outcome.plan.scenario.cluster;
+  cluster = {};
+  EXPECT_EQ(ClusterInWords(outcome), "");
+  cluster.nodes = 4;
+  cluster.devices_per_node = 8;
+  cluster.network.inter_node.kind = "infiniband";
+  cluster.network.inter_node.gbits_per_nic = 400;
+  cluster.straggler = StragglerSpec{3, 1.3};
+  EXPECT_EQ(ClusterInWords(outcome),
+            "4 nodes of 8 · 1 x 400 Gb/s infiniband a node · rank 3 takes 1.3 x as long");
+  outcome.prediction.reset();
+  EXPECT_EQ(ClusterInWords(outcome), "");
+}
+
 TEST(OperatorRows, ContributionsAreSharesOfTheMeasuredStepAndAddUpToTheError) {
   std::vector<OperatorRow> rows = OperatorRows(SampleOutcome());
   ASSERT_EQ(rows.size(), 4u);

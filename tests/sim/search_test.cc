@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -163,6 +164,25 @@ TEST(SearchSpace, TensorRanksOverlapWhereTheySplitTokens) {
     EXPECT_EQ(scenario.parallel.tensor.overlap, c.sequence);
     EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
   }
+}
+
+TEST(SearchSpace, TakesEachValueOfARangeOnce) {
+  Scenario s = OnEightDevices();
+  s.search->tensor = {1, 1, 2, 1};
+  EXPECT_EQ(EnumerateSpace(s).value().combinations, 2);
+}
+
+// No two configurations of a search are described alike.
+TEST(SearchSpace, DescribesWhatItChooses) {
+  Scenario s = OnEightDevices();
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.search->shard_size = {1, 2, 4};
+  std::set<std::string> words;
+  for (const Configuration& c : EnumerateSpace(s).value().legal) words.insert(Describe(c));
+  EXPECT_EQ(words.size(), 3u) << fmt::format("{}", fmt::join(words, "\n"));
+  Configuration c;
+  c.expert = 4;
+  EXPECT_NE(Describe(c).find(", experts over 4"), std::string::npos) << Describe(c);
 }
 
 TEST(SearchSpace, AScenarioWithoutRangesIsRefused) {
