@@ -78,14 +78,11 @@ Status WriteAndClose(std::FILE* file, const std::string& path, const std::string
   return status;
 }
 
-// The file that a path names, or would: behind links. Empty: a device, a pipe or the like.
-std::string RegularFile(const std::string& path) {
+// Whether a path names a file that another may take the place of, or none yet: no device, pipe or link (/dev/stdout).
+bool MayBeReplaced(const std::string& path) {
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return fs::is_symlink(fs::symlink_status(path, error)) ? "" : path;
-  if (!fs::is_regular_file(status) || access(path.c_str(), W_OK) != 0) return "";
-  const fs::path file = fs::canonical(path, error);
-  return error ? "" : file.string();
+  const fs::file_status status = fs::symlink_status(path, error);
+  return !fs::exists(status) || (fs::is_regular_file(status) && access(path.c_str(), W_OK) == 0);
 }
 
 }  // namespace
@@ -93,13 +90,13 @@ std::string RegularFile(const std::string& path) {
 Status WriteText(const std::string& path, const std::string& text) {
   if (path == "-") return WriteAll(stdout, "standard output", text);
   // Beside it first, so that what was there stays where the disk is full; in place where there may be no file beside it.
-  const std::string target = RegularFile(path), beside = fmt::format("{}.{}.tmp", target, getpid());
-  if (std::FILE* file = target.empty() ? nullptr : std::fopen(beside.c_str(), "wx")) {
+  const std::string beside = fmt::format("{}.{}.tmp", path, getpid());
+  if (std::FILE* file = MayBeReplaced(path) ? std::fopen(beside.c_str(), "wx") : nullptr) {
     std::error_code ignored;
-    const fs::file_status before = fs::status(target, ignored);
+    const fs::file_status before = fs::status(path, ignored);
     if (fs::exists(before)) fs::permissions(beside, before.permissions(), ignored);
     const Status status = WriteAndClose(file, path, text);
-    if (status && std::rename(beside.c_str(), target.c_str()) == 0) return Ok();
+    if (status && std::rename(beside.c_str(), path.c_str()) == 0) return Ok();
     const int error = errno;
     std::remove(beside.c_str());
     return status ? Failed("{}: cannot write: {}", path, std::strerror(error)) : status;

@@ -93,6 +93,14 @@ found=$?
 [ $found = 1 ] && [ "$(cat results/r.json)" = '{"kept": true}' ] && [ "$(ls -A results)" = r.json ] || {
   echo "FAILED: a full disk: exit status $found: $output: $(ls -A results)"; failures=$((failures + 1)); }
 
+# Links and pipes are written through.
+ln -s r.json results/link.json
+"$windtunnel" predict gpt.yaml -q --json results/link.json 2> /dev/null
+[ -L results/link.json ] && grep -q '"predicted"' results/r.json || { echo 'FAILED: a link was replaced'; failures=$((failures + 1)); }
+"$windtunnel" predict gpt.yaml -q --json /dev/stdout 2> /dev/null | grep -q '"predicted"' || { echo 'FAILED: /dev/stdout'; failures=$((failures + 1)); }
+"$windtunnel" predict gpt.yaml -q --json /dev/stdout > stdout.json 2> /dev/null
+grep -q '"predicted"' stdout.json || { echo 'FAILED: /dev/stdout of a file'; failures=$((failures + 1)); }
+
 # A file that may not grow is an error, and not the end by a signal.
 mkdir small
 output=$(TMPDIR=$work/small bash -c "ulimit -f 0; exec '$windtunnel' run cpu.yaml -q" 2>&1)
