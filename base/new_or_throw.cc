@@ -21,7 +21,7 @@ void* Allocate(size_t bytes) {
 
 void* Allocate(size_t bytes, std::align_val_t alignment) {
   const auto of = static_cast<size_t>(alignment);
-  return OrThrow([bytes, of] { return std::aligned_alloc(of, (bytes + of - 1) / of * of); });
+  return OrThrow([bytes, of] { return std::aligned_alloc(of, bytes > 0 ? bytes : of); });
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
+
+#include "base/write_file.h"
 
 namespace windtunnel {
 namespace {
@@ -22,6 +25,17 @@ Status WriteAll(std::FILE* file, const std::string& path, const std::string& tex
   bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
   if (!written) return Failed("{}: cannot write: {}", path, std::strerror(errno));
   return Ok();
+}
+
+// Whether a path names a file that another may take the place of, or none yet: no device, pipe or link (/dev/stdout), and in a directory that
+// takes one.
+bool MayBeReplaced(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  const bool is_free =
+      !fs::exists(status) || (fs::is_regular_file(status) && access(path.c_str(), W_OK) == 0);
+  const fs::path directory = fs::path(path).parent_path();
+  return is_free && access(directory.empty() ? "." : directory.c_str(), W_OK) == 0;
 }
 
 }  // namespace
@@ -70,40 +84,18 @@ std::vector<std::string> InstallDirectories() {
   return directories;
 }
 
-namespace {
-
-Status WriteAndClose(std::FILE* file, const std::string& path, const std::string& text) {
-  Status status = WriteAll(file, path, text);
-  if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", path, std::strerror(errno));
-  return status;
-}
-
-// Whether a path names a file that another may take the place of, or none yet: no device, pipe or link (/dev/stdout).
-bool MayBeReplaced(const std::string& path) {
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(path, error);
-  return !fs::exists(status) || (fs::is_regular_file(status) && access(path.c_str(), W_OK) == 0);
-}
-
-}  // namespace
-
 Status WriteText(const std::string& path, const std::string& text) {
   if (path == "-") return WriteAll(stdout, "standard output", text);
-  // Beside it first, so that what was there stays where the disk is full; in place where there may be no file beside it.
-  const std::string beside = fmt::format("{}.{}.tmp", path, getpid());
-  if (std::FILE* file = MayBeReplaced(path) ? std::fopen(beside.c_str(), "wx") : nullptr) {
-    std::error_code ignored;
-    const fs::file_status before = fs::status(path, ignored);
-    if (fs::exists(before)) fs::permissions(beside, before.permissions(), ignored);
-    const Status status = WriteAndClose(file, path, text);
-    if (status && std::rename(beside.c_str(), path.c_str()) == 0) return Ok();
-    const int error = errno;
-    std::remove(beside.c_str());
-    return status ? Failed("{}: cannot write: {}", path, std::strerror(error)) : status;
+  if (MayBeReplaced(path)) {
+    if (const std::error_code error = ReplaceFile(path, text))
+      return Failed("{}: cannot write: {}", path, error.message());
+    return Ok();
   }
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) return Failed("{}: cannot open for writing: {}", path, std::strerror(errno));
-  return WriteAndClose(file, path, text);
+  Status status = WriteAll(file, path, text);
+  if (std::fclose(file) != 0 && status) return Failed("{}: cannot write: {}", path, std::strerror(errno));
+  return status;
 }
 
 }  // namespace windtunnel

@@ -1,13 +1,10 @@
 #include "cost_models/profile.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <system_error>
 
 #include "base/digest.h"
 #include "base/read_file.h"
+#include "base/write_file.h"
 
 namespace windtunnel {
 namespace {
@@ -29,14 +26,6 @@ void ReplaceOrAdd(std::vector<Entry>& entries, Entry entry) {
     }
   }
   entries.push_back(std::move(entry));
-}
-
-// Writes and flushes `text`; false leaves errno.
-bool WriteWhole(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return false;
-  bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  return std::fclose(file) == 0 && ok;
 }
 
 }  // namespace
@@ -67,13 +56,8 @@ Result<Profile> LoadProfile(const std::string& path) {
 }
 
 Status SaveProfile(const Profile& profile, const std::string& path) {
-  // Readers see the old file or the new one, never a part; the process id keeps two writers apart.
-  std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  if (!WriteWhole(temporary, ProfileJson(profile)) || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    int error = errno;
-    std::remove(temporary.c_str());
-    return Failed("{}: the profile cannot be written: {}", path, std::strerror(error));
-  }
+  if (const std::error_code error = ReplaceFile(path, ProfileJson(profile)))
+    return Failed("{}: the profile cannot be written: {}", path, error.message());
   return Ok();
 }
 
