@@ -17,7 +17,7 @@ class Taper {
   Taper(const StepSchedule& schedule, const StepWork& work, const std::vector<TransferTraits>& traits)
       : schedule_(schedule),
         role_(schedule.RoleOf(0)),
-        program_(schedule.plan->roles[static_cast<size_t>(schedule.ranks[0].role)]),
+        program_(schedule.plan->roles[schedule.ranks[0].role]),
         work_(work),
         traits_(traits),
         issued_(role_.queues.size()) {}
@@ -35,7 +35,7 @@ class Taper {
         case HostAction::Kind::kWait:
           tape_.items.push_back({.kind = TapeItem::Kind::kWait,
                                  .queue = action.first,
-                                 .back = issued_[static_cast<size_t>(action.first)] - action.second - 1,
+                                 .back = issued_[action.first] - action.second - 1,
                                  .op = last_});
           break;
       }
@@ -45,15 +45,15 @@ class Taper {
 
  private:
   void AddItem(int32_t index) {
-    const WorkItem& item = role_.items[static_cast<size_t>(index)];
+    const WorkItem& item = role_.items[index];
     last_ = item.op;
     if (item.kind == WorkItem::Kind::kDispatch) {
-      const int64_t time = work_.items[static_cast<size_t>(index)].picoseconds();
+      const int64_t time = work_.items[index].picoseconds();
       tape_.items.push_back({.kind = TapeItem::Kind::kHost, .amount = time, .op = item.op});
       return;
     }
-    const Op& op = program_.steady.ops[static_cast<size_t>(item.op)];
-    const Buffer& buffer = program_.buffers[static_cast<size_t>(op.writes[0].buffer)];
+    const Op& op = program_.steady.ops[item.op];
+    const Buffer& buffer = program_.buffers[op.writes[0].buffer];
     if (buffer.space != MemorySpace::kDevice) return;
     const int64_t bytes = RequestedBytes(buffer.bytes, schedule_.plan->scenario.allocator).count();
     const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
@@ -62,21 +62,22 @@ class Taper {
   }
 
   void AddIssue(int32_t queue, int32_t position) {
-    const RoleQueue& of = role_.queues[static_cast<size_t>(queue)];
-    const int32_t index = schedule_.transfer_of_position[static_cast<size_t>(
-        schedule_.queues[static_cast<size_t>(queue)].first_transfer + position)];
+    const RoleQueue& of = role_.queues[queue];
+    const int32_t index =
+        schedule_
+            .transfer_of_position[schedule_.queues[static_cast<size_t>(queue)].first_transfer + position];
     TapeItem& item = tape_.items.emplace_back();
     item.kind = TapeItem::Kind::kIssue;
-    item.engine = schedule_.transfers[static_cast<size_t>(index)].engine;
+    item.engine = schedule_.transfers[index].engine;
     item.queue = queue;
-    item.amount = work_.transfers[static_cast<size_t>(index)].picoseconds();
-    item.efficiency = traits_[static_cast<size_t>(index)].compute_efficiency;
-    item.op = last_ = of.ops[static_cast<size_t>(position)];
+    item.amount = work_.transfers[index].picoseconds();
+    item.efficiency = traits_[index].compute_efficiency;
+    item.op = last_ = of.ops[position];
     item.first_need = static_cast<int32_t>(tape_.needs.size());
     for (const Prerequisite& needed : of.PrerequisitesOf(position))
-      AddNeed(item.first_need, {needed.queue, issued_[static_cast<size_t>(needed.queue)] - needed.done});
+      AddNeed(item.first_need, {needed.queue, issued_[needed.queue] - needed.done});
     item.needs = static_cast<int32_t>(tape_.needs.size()) - item.first_need;
-    ++issued_[static_cast<size_t>(queue)];
+    ++issued_[queue];
   }
 
   // Whoever waits for an operator waits for those before it in its queue.
@@ -108,7 +109,7 @@ class Untaper {
     schedule_.folding = like.folding;
     schedule_.roles.resize(like.roles.size());
     schedule_.ranks = like.ranks;
-    role_ = &schedule_.roles[static_cast<size_t>(schedule_.ranks[0].role)];
+    role_ = &schedule_.roles[schedule_.ranks[0].role];
     for (const RoleQueue& queue : like.RoleOf(0).queues)
       role_->queues.push_back({.stream = queue.stream, .ops = {}, .prerequisites = {}});
     transfers_.resize(role_->queues.size());
@@ -146,21 +147,18 @@ class Untaper {
         return;
       case TapeItem::Kind::kIssue:
         EndWork();
-        RoleQueue& queue = role_->queues[static_cast<size_t>(item.queue)];
+        RoleQueue& queue = role_->queues[item.queue];
         role_->actions.push_back({HostAction::Kind::kIssue, item.queue, IssuedTo(item.queue)});
         for (const TapeNeed& need : tape_.NeedsOf(item))
           queue.prerequisites.push_back({need.queue, IssuedTo(need.queue) - need.back});
         queue.first_prerequisite.push_back(static_cast<int32_t>(queue.prerequisites.size()));
         queue.ops.push_back(item.op);
-        transfers_[static_cast<size_t>(item.queue)].push_back(
-            {item.amount, item.efficiency, item.engine, item.op});
+        transfers_[item.queue].push_back({item.amount, item.efficiency, item.engine, item.op});
         return;
     }
   }
 
-  int32_t IssuedTo(int32_t queue) const {
-    return static_cast<int32_t>(role_->queues[static_cast<size_t>(queue)].ops.size());
-  }
+  int32_t IssuedTo(int32_t queue) const { return static_cast<int32_t>(role_->queues[queue].ops.size()); }
 
   void EndWork() {
     if (op_ < 0) return;

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
 #include "plan/buffer_pool.h"
 #include "plan/plan.h"
 
@@ -31,7 +30,7 @@ int64_t NetOf(const Program& program, const Role& role, AllocatorKind allocator,
   int64_t net = 0;
   for (const Op& op : program.ops) {
     if (!IsMemory(op.kind)) continue;
-    const Buffer& buffer = role.buffers[static_cast<size_t>(op.writes[0].buffer)];
+    const Buffer& buffer = role.buffers[op.writes[0].buffer];
     if (!counts(buffer)) continue;
     net +=
         std::holds_alternative<Alloc>(op.kind) ? Requested(buffer, allocator) : -Requested(buffer, allocator);
@@ -41,7 +40,7 @@ int64_t NetOf(const Program& program, const Role& role, AllocatorKind allocator,
 
 std::string NameOf(const Role& role, const TapeItem& item) {
   if (item.kind != TapeItem::Kind::kIssue) return "";
-  const Op& op = role.steady.ops[static_cast<size_t>(item.op)];
+  const Op& op = role.steady.ops[item.op];
   return fmt::format("{} {}", OperatorName(op.kind), op.stream);
 }
 
@@ -117,7 +116,7 @@ class Stretcher {
     int64_t resident = once_.resident;
     for (const Op& op : role_->initialize.ops) {
       if (!std::holds_alternative<Alloc>(op.kind)) continue;
-      const Buffer& buffer = role_->buffers[static_cast<size_t>(op.writes[0].buffer)];
+      const Buffer& buffer = role_->buffers[op.writes[0].buffer];
       if (!IsScratch(buffer) || buffer.space != MemorySpace::kDevice) continue;
       const auto other = once_.scratch.find(buffer.name);
       const Bytes bytes = other == once_.scratch.end() ? buffer.bytes : std::max(buffer.bytes, other->second);
@@ -139,7 +138,7 @@ class Stretcher {
       const TapeItem& item = tape_.items[i];
       Label label = last;
       if (item.kind != TapeItem::Kind::kWait) {
-        label = LabelOf(role_->steady.ops[static_cast<size_t>(item.op)]);
+        label = LabelOf(role_->steady.ops[item.op]);
         if (label.micro_batch < 0) label = {last.micro_batch, last.is_backward, label.layer};
       }
       if (label.micro_batch < last.micro_batch) return Unsupported("micro-batches beside each other");
@@ -167,10 +166,9 @@ class Stretcher {
   }
 
   void TakeSize(TapeItem& item) const {
-    const Op& op = role_->steady.ops[static_cast<size_t>(item.op)];
+    const Op& op = role_->steady.ops[item.op];
     if (op.micro_batch >= 0) return;
-    const auto temporary =
-        once_.temporaries.find(role_->buffers[static_cast<size_t>(op.writes[0].buffer)].name);
+    const auto temporary = once_.temporaries.find(role_->buffers[op.writes[0].buffer].name);
     if (temporary == once_.temporaries.end()) return;
     item.amount = item.amount > 0 ? temporary->second : -temporary->second;
   }
@@ -219,7 +217,7 @@ class Stretcher {
     issued_before_.reserve((tape_.items.size() + 1) * issued.size());
     for (const TapeItem& item : tape_.items) {
       issued_before_.insert(issued_before_.end(), issued.begin(), issued.end());
-      if (item.kind == TapeItem::Kind::kIssue) ++issued[static_cast<size_t>(item.queue)];
+      if (item.kind == TapeItem::Kind::kIssue) ++issued[item.queue];
     }
     issued_before_.insert(issued_before_.end(), issued.begin(), issued.end());
   }
@@ -290,7 +288,7 @@ class Stretcher {
   }
 
   void Pass(const TapeItem& item) {
-    if (item.kind == TapeItem::Kind::kIssue) ++issued_[static_cast<size_t>(item.queue)];
+    if (item.kind == TapeItem::Kind::kIssue) ++issued_[item.queue];
     if (item.kind != TapeItem::Kind::kMemory) return;
     level_ += item.amount;
     peak_ = std::max(peak_, level_);
@@ -311,7 +309,7 @@ class Stretcher {
     for (int32_t queue = 0; queue < tape_.queues; ++queue) {
       const auto of = static_cast<size_t>(queue);
       for (int32_t number = IssuedBefore(tape_begin, queue); number < IssuedBefore(tape_end, queue); ++number)
-        places_[of][static_cast<size_t>(number)] += issued_[of] - before[of];
+        places_[of][number] += issued_[of] - before[of];
     }
   }
 
@@ -331,7 +329,7 @@ class Stretcher {
       for (const TapeNeed& need : tape_.NeedsOf(item))
         long_.needs.push_back({need.queue, BackTo(need.queue, IssuedBefore(i, need.queue) - need.back)});
       item.first_need = first;
-      places_[static_cast<size_t>(item.queue)].push_back(issued_[static_cast<size_t>(item.queue)]);
+      places_[item.queue].push_back(issued_[item.queue]);
     }
     long_.items.push_back(item);
     Pass(item);
@@ -357,7 +355,7 @@ class Stretcher {
 
 std::string OnceKey(const Scenario& s) {
   const DataParallelSpec& data = s.parallel.data;
-  return fmt::format("once {}x{} t{}{}{} c{}k{} e{} d{} v{} s{} n{} a{}", s.cluster.nodes,
+  return fmt::format("{}x{} t{}{}{} c{}k{} e{} d{} v{} s{} n{} a{}", s.cluster.nodes,
                      s.cluster.devices_per_node, s.parallel.tensor.size, s.parallel.tensor.sequence,
                      s.parallel.tensor.overlap, s.parallel.context.size,
                      static_cast<int>(s.parallel.context.kind), s.parallel.expert.size, data.size,
@@ -377,7 +375,7 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
   for (size_t i = 0; i < EndOfHead(taped.tape); ++i) once.freed -= taped.tape.items[i].amount;
   for (const Op& op : role.steady.ops) {
     if (!std::holds_alternative<Alloc>(op.kind)) continue;
-    const Buffer& buffer = role.buffers[static_cast<size_t>(op.writes[0].buffer)];
+    const Buffer& buffer = role.buffers[op.writes[0].buffer];
     once.temporaries[buffer.name] = Requested(buffer, allocator);
   }
   const auto counts = [](const Buffer& buffer) { return !IsScratch(buffer) && buffer.name != "losses"; };

@@ -46,7 +46,7 @@ struct StretchedStep {
 Result<StretchedStep> Stretch(const Scenario& scenario, const CostModel& model, const OncePerStep& once,
                               int64_t capacity);
 
-// Unsupported: for what Stretch is not made for. Stages, clusters and costs that CheckComposable refuses need not be looked at.
+// Unsupported: for models, strategies and stages that Stretch is not made for. (Clusters and costs are the caller's business.)
 Status CheckStretchable(const Scenario& scenario);
 
 }  // namespace windtunnel::composed
