@@ -9,29 +9,15 @@
 #include <numeric>
 
 #include "cost_models/cost_model.h"
-#include "cost_models/device_spec.h"
-#include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "scenarios/load.h"
 #include "sim/predict.h"
 #include "sim/search/space.h"
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/sim/datasheets.h"
 
 namespace windtunnel {
 namespace {
-
-const Profile& A100() {
-  static const Profile profile =
-      ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
-  return profile;
-}
-
-// Has fp8.
-const Profile& H100() {
-  static const Profile profile =
-      ParseProfile(EmbeddedProfile("h100-sxm-80g").value(), "h100-sxm-80g").value();
-  return profile;
-}
 
 struct Both {
   Duration composed_time, predicted_time;

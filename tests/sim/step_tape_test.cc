@@ -4,20 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "cost_models/cost_model.h"
-#include "cost_models/device_spec.h"
-#include "cost_models/profile.h"
 #include "plan/plan.h"
 #include "sim/predict.h"
 #include "tests/plan/scenarios_for_tests.h"
+#include "tests/sim/datasheets.h"
 
 namespace windtunnel {
 namespace {
-
-const Profile& A100() {
-  static const Profile profile =
-      ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
-  return profile;
-}
 
 Scenario OnA100s(DataParallelKind kind, int64_t ranks) {
   Scenario s = TinyLlama(ranks);
