@@ -490,8 +490,14 @@ Result<int> SearchCommand(const Options& options) {
   const auto begin = Clock::now();
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
-  WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario));
+  WT_RETURN_IF_ERROR(CheckRanges(scenario));
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
+  const ChooseStages choose = [&](const Scenario& unbalanced) -> Result<std::vector<int64_t>> {
+    const Scenario balanced = WithBalance(unbalanced, costs);
+    if (balanced.parallel.pipeline.balance.empty()) return StagesByRoughCosts(unbalanced);
+    return balanced.parallel.pipeline.balance;
+  };
+  WT_ASSIGN_OR_RETURN(const SearchSpace space, EnumerateSpace(scenario, choose));
   WT_RETURN_IF_ERROR(CheckCosts(costs, scenario, space.legal.front()));
   SearchReport report;
   report.scenario = scenario.name;

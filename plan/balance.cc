@@ -161,6 +161,17 @@ class PartsOfModel {
   Parts parts_;
 };
 
+// Layers of a transformer are alike: one is measured.
+Parts MeasureParts(const Scenario& scenario, const OperatorTime& time) {
+  if (scenario.model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, time).Measure();
+  Scenario shorter = scenario;
+  shorter.model.layers = 1;
+  Parts parts = PartsOfModel(shorter, time).Measure();
+  for (LayerCosts* costs : {&parts.time, &parts.states, &parts.activations})
+    costs->layers.assign(static_cast<size_t>(scenario.model.layers), costs->layers.front());
+  return parts;
+}
+
 }  // namespace
 
 double RoughTime(const Op& op) {
@@ -200,7 +211,7 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
   }
   if (IsMegatronOrDeepspeed(scenario.framework))
     return BalanceStages(CountedLayers(scenario.model, stages), stages);
-  const Parts parts = PartsOfModel(scenario, time).Measure();
+  const Parts parts = MeasureParts(scenario, time);
   if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);
     const StageFits fits = [&](int stage, int64_t first, int64_t end) {

@@ -342,6 +342,7 @@ void Describe(V& v, SearchSpec& search) {
   v.Flags("overlap", search.overlap, "parallel.data.overlap");
   v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
   v.Flags("tensor_overlap", search.tensor_overlap, "parallel.tensor.overlap, where sequence is true");
+  v.Flags("uneven", search.uneven, "true: layers go to stages as without parallel.pipeline.balance, and need not divide");
 }
 
 template <typename V>

@@ -263,7 +263,7 @@ struct SearchSpec {
   std::vector<std::string> schedule;
   std::vector<Recompute> recompute;
   std::vector<int64_t> devices;  // data x pipeline x tensor x context
-  std::vector<bool> overlap, sequence, tensor_overlap;
+  std::vector<bool> overlap, sequence, tensor_overlap, uneven;
   bool operator==(const SearchSpec&) const = default;
 };
 

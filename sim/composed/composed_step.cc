@@ -85,9 +85,9 @@ std::string MeshKey(const Scenario& s) {
 }
 // How a rank's layers are spread over its stages makes no difference: gradients come in the same order.
 std::string StrategyKey(const Scenario& s, const RankShape& shape) {
-  return fmt::format("{} {} d{} p{} k{} o{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s), s.parallel.data.size,
-                     s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
-                     s.parallel.data.overlap,
+  return fmt::format("{} {} d{} p{} k{} o{}g{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
+                     s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
+                     s.parallel.data.overlap, s.parallel.data.overlap_param_gather,
                      std::accumulate(shape.layers.begin(), shape.layers.end(), int64_t{0}), shape.has_first,
                      shape.has_last, s.batch.accumulate == 1);
 }
@@ -119,7 +119,6 @@ Status CheckComposable(const Scenario& s) {
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
-  if (s.parallel.data.overlap_param_gather) return Unsupported("parameters that come with the next forward");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");
   const bool reduces_as_is =
@@ -155,7 +154,7 @@ struct ComposedSteps::Step::Content {
   int64_t message_time = 0,
           message_between = 0;  // picoseconds: to the next rank, and from the last to the first
   int64_t send_host = 0, receive_host = 0;
-  bool host_awaits_messages = false;
+  bool host_awaits_messages = false, gathers_with_forward = false;
   int64_t peak = 0;
 
   int stages() const { return static_cast<int>(actions.size()); }
@@ -169,6 +168,11 @@ struct ComposedSteps::Step::Content {
 
   // As far as to where it is above `capacity`.
   void FindPeak(int64_t capacity);
+
+  // Whether when the host issues gathers of values (overlap_param_gather) is known before anything runs, or follows from the action alone.
+  bool GathersAreKnown() const;
+  // Issues them for all ranks, where hosts do not wait for messages.
+  void GatherAhead(std::vector<RankWalk>& ranks) const;
 };
 
 size_t ComposedSteps::Step::Content::GroupsOf(const StageAction& action) const {
@@ -184,6 +188,45 @@ size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk) const {
     group += GroupsOf(actions[static_cast<size_t>(other * walk->ranks + rank)]->first_backward);
   }
   return group;
+}
+
+bool ComposedSteps::Step::Content::GathersAreKnown() const {
+  std::vector<bool> has_begun(static_cast<size_t>(walk->ranks));
+  std::vector<int> forwards(has_begun.size());  // that were the first of their stage
+  for (const PipelineEvent& event : walk->events) {
+    if (event.kind == PipelineEvent::Kind::kMessage) continue;
+    const auto rank = static_cast<size_t>(event.rank);
+    const bool is_backward = event.kind == PipelineEvent::Kind::kBackward;
+    const bool is_first_forward = !is_backward && event.is_first;
+    forwards[rank] += is_first_forward;
+    if (!host_awaits_messages && is_backward && forwards[rank] < walk->stages_per_rank) return false;
+    if (host_awaits_messages && is_first_forward && has_begun[rank] && !event.follows_messages) return false;
+    has_begun[rank] = true;
+  }
+  return true;
+}
+
+void ComposedSteps::Step::Content::GatherAhead(std::vector<RankWalk>& ranks) const {
+  std::vector<int64_t> host;
+  for (const RankWalk& rank : ranks) host.push_back(rank.host());
+  std::vector<size_t> group(ranks.size());
+  std::vector<int> left(ranks.size(), walk->stages_per_rank);
+  int stages = this->stages();
+  for (const PipelineEvent& event : walk->events) {
+    if (stages == 0) return;
+    const auto rank = static_cast<size_t>(event.rank);
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      host[rank] += send_host;
+      host[static_cast<size_t>(event.receiver)] += receive_host;
+    } else if (left[rank] > 0) {
+      const StageAction& forward = ActionsOf(event).forward;
+      host[rank] = event.is_first ? ranks[rank].GatherAhead(forward, host[rank], group[rank])
+                                  : host[rank] + forward.host;
+      if (!event.is_first) continue;
+      --left[rank];
+      --stages;
+    }
+  }
 }
 
 // Rank by rank in one pass: what each holds, from message to message and action to action.
@@ -310,7 +353,8 @@ Duration ComposedSteps::Step::Time() const {
   }
   std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks),
       exchanged(walk.ranks);  // by rank: when its last message ended, either way
-  std::vector<size_t> next_first(walk.ranks), next_last(walk.ranks);  // groups
+  std::vector<size_t> next_use(walk.ranks), next_first(walk.ranks), next_last(walk.ranks);  // groups
+  if (c.gathers_with_forward && !c.host_awaits_messages) c.GatherAhead(ranks);
   for (const PipelineEvent& event : walk.events) {
     RankWalk& rank = ranks[event.rank];
     if (event.kind == PipelineEvent::Kind::kMessage) {
@@ -330,7 +374,11 @@ Duration ComposedSteps::Step::Time() const {
     const int64_t arrival = event.in >= 0 ? arrived[event.in] : 0;
     int64_t end = 0;
     if (event.kind == PipelineEvent::Kind::kForward) {
-      end = rank.Do(of.forward, arrival);
+      const bool gathers = c.gathers_with_forward && event.is_first;
+      if (size_t group = next_use[event.rank]; gathers && c.host_awaits_messages)
+        rank.GatherAhead(of.forward, rank.host(), group);
+      end = gathers ? rank.DoWithValues(of.forward, arrival, next_use[event.rank])
+                    : rank.Do(of.forward, arrival);
     } else if (event.is_last) {
       const StageAction& action = event.is_first ? of.first_backward : of.backward;
       end = rank.DoWithGroups(action, arrival, strategies[event.rank]->last, next_last[event.rank]);
@@ -389,6 +437,9 @@ class ComposedSteps::Parts {
     }
     const int64_t elements = content->actions[0]->stage->message_elements;
     content->host_awaits_messages = MessageProtocolOf(scenario, content->stages(), elements).host_waits;
+    content->gathers_with_forward = scenario.parallel.data.overlap_param_gather;
+    if (content->gathers_with_forward && !content->GathersAreKnown())
+      return Unsupported("values that come with a forward behind backwards, or without a message");
     content->FindPeak(capacity.count());
     if (content->peak > capacity.count()) return Step(std::move(content));
     WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));

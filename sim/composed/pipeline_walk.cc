@@ -12,6 +12,7 @@ PipelineWalk OnePiece(int64_t micro_batches) {
   PipelineWalk walk;
   for (int64_t i = 0; i < micro_batches; ++i) {
     PipelineEvent forward, backward;
+    forward.is_first = i == 0;
     backward.kind = PipelineEvent::Kind::kBackward;
     backward.is_first = i == 0;
     backward.is_last = i + 1 == micro_batches;
@@ -34,6 +35,7 @@ class Walker {
         slot_of_(static_cast<size_t>(2 * stages_ * micro_batches_), -1),
         position_of_(slot_of_.size(), 0),
         lane_of_(static_cast<size_t>(ranks_) * ranks_, -1),
+        forwards_(stages_, 0),
         backwards_(stages_, 0),
         sent_(ranks_),
         has_exchanged_(ranks_, false) {
@@ -102,7 +104,9 @@ class Walker {
     event.chunk = static_cast<int16_t>(action.stage / ranks_);
     event.follows_messages = has_exchanged_[rank];
     has_exchanged_[rank] = false;
-    if (!forward) {
+    if (forward) {
+      event.is_first = forwards_[action.stage]++ == 0;
+    } else {
       event.is_first = backwards_[action.stage]++ == 0;
       event.is_last = backwards_[action.stage] == micro_batches_;
     }
@@ -126,7 +130,7 @@ class Walker {
   const int64_t micro_batches_;
   PipelineWalk walk_;
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
-  std::vector<int64_t> backwards_;  // by stage
+  std::vector<int64_t> forwards_, backwards_;  // by stage
   std::vector<std::vector<Sent>> sent_;
   std::vector<bool> has_exchanged_;  // by rank: since its last computation
 };

@@ -13,7 +13,7 @@ namespace windtunnel::composed {
 struct PipelineEvent {
   enum class Kind : uint8_t { kForward, kBackward, kMessage };
   Kind kind = Kind::kForward;
-  bool is_first = false, is_last = false;  // backward: of its stage in the step
+  bool is_first = false, is_last = false;  // of its stage in the step; the latter of a backward alone
   bool follows_messages = false;           // an action that the rank sent or received right before
   int16_t rank = 0;                        // message: the sender
   int16_t receiver = 0;

@@ -13,7 +13,7 @@ namespace windtunnel::composed {
 namespace {
 
 // Where an operator was added, in Op::stage.
-enum Mark : int { kBefore, kMarker, kAfter, kEndBackward, kAfterSends };
+enum Mark : int { kOpening, kBefore, kMarker, kAfter, kEndBackward, kAfterSends };
 
 class Driver {
  public:
@@ -134,6 +134,29 @@ class Driver {
     }
   }
 
+  // Calls `f(parameters)` for each operator that values are asked for before, in a forward of each stage.
+  template <typename F>
+  void ForEachUse(F f) {
+    for (size_t i = 0; i < shape_.stages.size(); ++i) {
+      const StagePass& pass = shape_.stages[i]->forward;
+      const int base = first_parameter_[i], head = static_cast<int>(shape_.stages[i]->head.size());
+      const int of_layer = static_cast<int>(shape_.stages[i]->layer.size());
+      const int layers = static_cast<int>(shape_.layers[i]);
+      const auto use = [&](const Part& part, int before_head, int behind_head) {
+        for (std::vector<int> parameters : part.values) {
+          for (int& local : parameters) local += base + (local < head ? before_head : behind_head);
+          f(parameters);
+        }
+      };
+      use(pass.before, 0, layers * of_layer);
+      for (int layer = 0; layer < layers; ++layer) {
+        const int offset = head + layer * of_layer;
+        use(layer == 0 ? pass.first : pass.next, offset, offset);
+      }
+      use(pass.after, 0, layers * of_layer);
+    }
+  }
+
   // The steps in which DDP finds its buckets.
   void StartUp() {
     const int64_t steps = strategy_->startup_steps();
@@ -157,7 +180,9 @@ class Driver {
   void Step() {
     ProgramBuilder b(role_, "steady");
     const size_t before = role_.buffers.size();
+    b.SetStage(kOpening);
     strategy_->BeginStep(b, std::max<int64_t>(strategy_->startup_steps(), 1));
+    if (scenario_.parallel.data.overlap_param_gather) ReadValues(b);
     const bool is_single = scenario_.batch.accumulate == 1;
     for (bool is_last : {false, true}) {
       if (is_single && !is_last) continue;
@@ -185,6 +210,17 @@ class Driver {
     step_ = b.Finish();
     created_in_step_ = before;
     for (auto& collectives : collectives_) collectives->SizeScratch();
+  }
+
+  // In the first forwards.
+  void ReadValues(ProgramBuilder& b) {
+    ForEachUse([&](const std::vector<int>& parameters) {
+      b.SetStage(kBefore);
+      for (int parameter : parameters) strategy_->Values(parameter);
+      b.SetStage(kMarker);
+      b.Add(SquareRoot{}, "", {}, {});
+      ++uses_;
+    });
   }
 
   // As RoleCompiler.
@@ -222,6 +258,9 @@ class Driver {
           std::holds_alternative<Fill>(op.kind) && (op.stage == kBefore || op.stage == kAfter);
       if (op.stage != kMarker) WT_RETURN_IF_ERROR(Cost(op, result_.ops.back()));
       switch (op.stage) {
+        case kOpening:
+          result_.opening = begin = number + 1;
+          break;
         case kBefore:
           break;
         case kMarker:
@@ -242,8 +281,10 @@ class Driver {
     const int32_t size = static_cast<int32_t>(result_.ops.size());
     for (int32_t* place : {&result_.after_backwards, &result_.sends_from, &result_.sends_awaited})
       if (*place < 0) *place = size;
-    const auto last = groups.begin() + static_cast<ptrdiff_t>(firsts_);
-    result_.first.assign(groups.begin(), last);
+    const auto first = groups.begin() + static_cast<ptrdiff_t>(uses_);
+    const auto last = first + static_cast<ptrdiff_t>(firsts_);
+    result_.values.assign(groups.begin(), first);
+    result_.first.assign(first, last);
     result_.last.assign(last, groups.end());
     if (result_.first.empty()) result_.first = result_.last;  // one micro-batch
     return Ok();
@@ -303,7 +344,8 @@ class Driver {
 
   void PassOp(size_t i) {
     passed_.number = number_[i];
-    if (result_.ops[passed_.number].is_marker) {
+    const bool reads_values = !result_.values.empty() && passed_.number <= result_.values.back().marker;
+    if (result_.ops[passed_.number].is_marker && !reads_values) {
       ++passed_.groups;
       passed_.conversions = 0;
     } else if (std::holds_alternative<Copy>(step_.ops[i].kind)) {
@@ -394,7 +436,7 @@ class Driver {
   Program step_;
   std::vector<int32_t> number_;     // of the step's operators, without those of memory
   std::vector<bool> is_temporary_;  // by buffer
-  size_t firsts_ = 0;
+  size_t uses_ = 0, firsts_ = 0;    // markers: of values, of first backwards
   // On the way through the step's memory.
   struct Passed {
     int32_t number = -1, conversions = 0;  // the last operator; conversions since the last marker

@@ -1,5 +1,5 @@
-// What a data-parallel strategy adds to a pipeline rank's step: the operators around each gradient of the step's first and last
-// backwards, and those after them. They come from the strategies of plan/, which are called as the model would call them, with all of the
+// What a data-parallel strategy adds to a pipeline rank's step: the operators that it begins with, those before what reads values in its first
+// forwards, those around each gradient of its first and last backwards, and those after them. They come from the strategies of plan/, which are called as the model would call them, with all of the
 // rank's parameters but none of the model's operators.
 #pragma once
 
@@ -38,6 +38,10 @@ struct RankStrategy {
     int64_t bytes = 0;
   };
   std::vector<LateAllocation> late_allocations;
+  int32_t opening = 0;  // operators that the step begins with: gathers of values (overlap_param_gather)
+  // Of the first forwards of each of the rank's stages in turn: gathers before [begin, marker) what reads values, which waits, as does what is
+  // issued up to the next computation, for what its marker depends on. Empty where values are there.
+  std::vector<Group> values;
   // Of the backwards of each of the rank's stages in turn, the last stage first. With one micro-batch both are the same.
   std::vector<Group> first, last;
   bool adds_to_first = false;   // operators that the templates' first backward does not have: padding

@@ -67,6 +67,7 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   tail_ = -1;
   ignores_host_ = false;
   is_idle_ = false;
+  for (int32_t s = 0; strategy != nullptr && s < strategy->opening; ++s) Issue(s, 0);
 }
 
 void RankWalk::AwaitAll(int64_t arrived) {
@@ -152,6 +153,45 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
   return made;
 }
 
+int64_t RankWalk::DoWithValues(const StageAction& action, int64_t arrived, size_t& group) {
+  is_idle_ = false;
+  int64_t made = 0, gathered = 0;
+  int32_t number = 0;
+  for (const PartRun& run : action.runs) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      for (const TimedOp& op : run.part->ops) {
+        if (op.has_values) {
+          const RankStrategy::Group& before = strategy_->values[group++];
+          for (int32_t s = before.begin; s < before.marker; ++s) host_ += strategy_->ops[s].host;
+          gathered = std::max(gathered, EndOfDependencies(strategy_->ops[before.marker]));
+        }
+        const int64_t end = Issue(op, std::max(arrived, gathered));
+        if (op.stream == kCompute) arrived = gathered = 0;
+        else if (op.gathers_message) arrived = end;
+        if (!op.is_strategy && number++ == action.made_at) made = end;
+      }
+    }
+  }
+  return made;
+}
+
+int64_t RankWalk::GatherAhead(const StageAction& action, int64_t host, size_t& group) {
+  std::swap(host_, host);
+  for (const PartRun& run : action.runs) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      for (const TimedOp& op : run.part->ops) {
+        if (op.has_values) {
+          const RankStrategy::Group& before = strategy_->values[group++];
+          for (int32_t s = before.begin; s < before.marker; ++s) Issue(s, 0);
+        }
+        host_ += op.host;
+      }
+    }
+  }
+  std::swap(host_, host);
+  return host;
+}
+
 RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action, bool ignores_host) {
   RankWalk walk;
   walk.ignores_host_ = ignores_host;
@@ -180,10 +220,14 @@ int64_t RankWalk::Issue(const TimedOp& op, int64_t arrived) {
 }
 
 int64_t RankWalk::ArrivalOf(const StrategyOp& op) const {
-  int64_t start = std::max(host_, ends_[op.stream]);
+  return std::max({host_, ends_[op.stream], EndOfDependencies(op)});
+}
+
+int64_t RankWalk::EndOfDependencies(const StrategyOp& op) const {
+  int64_t end = 0;
   for (int32_t i = 0; i < op.dependencies; ++i)
-    start = std::max(start, strategy_ends_[strategy_->dependencies[op.first_dependency + i]]);
-  return start;
+    end = std::max(end, strategy_ends_[strategy_->dependencies[op.first_dependency + i]]);
+  return end;
 }
 
 void RankWalk::Issue(int32_t index, int64_t arrived) {

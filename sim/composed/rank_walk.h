@@ -23,6 +23,7 @@ void RunCopiesAhead(RankStrategy& strategy);
 
 class RankWalk {
  public:
+  // Begins the step.
   void Reset(const RankStrategy* strategy);
 
   int64_t host() const { return host_; }
@@ -35,6 +36,12 @@ class RankWalk {
   // The same operator by operator, with the strategy's beside it: group number `group` is the first, and is moved on.
   int64_t DoWithGroups(const StageAction& action, int64_t arrived,
                        const std::vector<RankStrategy::Group>& groups, size_t& group);
+
+  // A step's first forward of a stage, operator by operator, with the gathers of values that begin with it (RankStrategy::values, from number
+  // `group` on, which is moved on). What runs on the device while the host is ahead feels them: they are issued first, by GatherAhead.
+  int64_t DoWithValues(const StageAction& action, int64_t arrived, size_t& group);
+  // The gathers of a first forward that the host comes to at `host`: returns when it has issued all of the forward.
+  int64_t GatherAhead(const StageAction& action, int64_t host, size_t& group);
 
   // What follows the backwards. Runs until an operator that meets other ranks': returns it, and when this rank has come to it; -1 at
   // the end. Met says when all have, and ends it.
@@ -72,6 +79,7 @@ class RankWalk {
   int64_t Issue(const TimedOp& op, int64_t arrived);
   void Issue(int32_t strategy_op, int64_t arrived);
   int64_t ArrivalOf(const StrategyOp& op) const;
+  int64_t EndOfDependencies(const StrategyOp& op) const;
   int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
   int64_t KernelEnd(int64_t start, int64_t work);
   double SpeedAt(int64_t now, int64_t& change);

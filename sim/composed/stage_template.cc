@@ -1,6 +1,7 @@
 #include "sim/composed/stage_template.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -14,17 +15,36 @@
 namespace windtunnel::composed {
 namespace {
 
-// What an operator is, in Op::stage, which models leave alone.
-enum Mark : int { kOfModel = 0, kOfStrategy = 1, kWritesGradient = 2 };
+// What an operator is, in Op::stage, which models leave alone: in a forward kAfterValues and how often values were asked for before it.
+enum Mark : int { kOfModel = 0, kOfStrategy = 1, kWritesGradient = 2, kAfterValues = 3 };
 
-// Hands a model's calls on to a strategy, marks who adds which operators, and writes down the calls around those of gradients.
+// Hands a model's calls on to a strategy, marks who adds which operators, and writes down the calls around those of gradients, and before
+// those of a forward.
 class RecordingHooks : public ModelHooks {
  public:
   RecordingHooks(ProgramBuilder& b, DataParallel& strategy) : b_(b), strategy_(strategy) {
     b_.SetStage(kOfModel);
   }
 
-  Slice Values(int index) override { return strategy_.Values(index); }
+  void BeginForward() {
+    values_.clear();
+    is_forward_ = true;
+    b_.SetStage(kAfterValues);
+  }
+  void EndForward() {
+    is_forward_ = false;
+    b_.SetStage(kOfModel);
+  }
+  // Asked for in the last forward, in order.
+  const std::vector<int>& values() const { return values_; }
+
+  Slice Values(int index) override {
+    if (is_forward_) {
+      values_.push_back(index);
+      b_.SetStage(kAfterValues + static_cast<int>(values_.size()));
+    }
+    return strategy_.Values(index);
+  }
   bool HoldsValue(int index) const override { return strategy_.HoldsValue(index); }
   Slice Gradient(int index) override {
     if (calls_.empty() || !calls_.back().after.empty()) calls_.emplace_back();
@@ -57,6 +77,8 @@ class RecordingHooks : public ModelHooks {
 
   ProgramBuilder& b_;
   DataParallel& strategy_;
+  bool is_forward_ = false;
+  std::vector<int> values_;
   std::vector<GradientCalls> calls_;
 };
 
@@ -125,6 +147,8 @@ class SmallStage {
   }
   // By micro-batch.
   const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
+  // Values that a forward asks for.
+  const std::vector<int>& values() const { return values_; }
   // Buffers that come from or go to other stages: allocated by a receive, or freed once sent.
   bool IsReceived(BufferId id) const { return Contains(received_, id); }
   bool IsSent(BufferId id) const { return Contains(sent_, id); }
@@ -148,7 +172,10 @@ class SmallStage {
   void RunMicroBatch(ProgramBuilder& b, RecordingHooks& hooks, int micro_batch) {
     Slice input;
     if (!kind_.is_first) input = Receive(b, model_->InputElements());
+    hooks.BeginForward();
     const Slice output = model_->Forward(b, hooks, micro_batch, input, loss_, 1.0);
+    hooks.EndForward();
+    values_ = hooks.values();
     if (!kind_.is_last) Send(b, output);
     const Slice doutput = kind_.is_last ? output : Receive(b, model_->OutputElements());
     const Slice dinput = model_->Backward(b, hooks, micro_batch, doutput);
@@ -184,6 +211,7 @@ class SmallStage {
   Slice loss_;
   std::vector<BufferId> received_, sent_;
   std::vector<std::vector<GradientCalls>> calls_;
+  std::vector<int> values_;
 };
 
 bool IsMessage(const OpKind& kind) {
@@ -250,6 +278,7 @@ class Dissection {
       pass_ = pass;
       number_ = 0;
     }
+    WT_RETURN_IF_ERROR(AddValues(op, timed, part));
     if (!timed.is_strategy) seen_[index] = {pass, number_++};
     sizes_[pass] = number_;
     if (part != nullptr) part->ops.push_back(timed);
@@ -288,6 +317,28 @@ class Dissection {
       timed.dependencies[timed.dependency_count++] = {stream, static_cast<uint8_t>(back)};
     }
     return Ok();
+  }
+
+  // What was asked for since the operator before.
+  Status AddValues(const Op& op, TimedOp& timed, Part* part) {
+    if (op.stage < kAfterValues) return Ok();
+    const std::span<const int> asked =
+        std::span(stage_.values()).subspan(asked_, static_cast<size_t>(op.stage - kAfterValues) - asked_);
+    if (asked.empty() || part == nullptr) return Ok();
+    asked_ += asked.size();
+    timed.has_values = true;
+    std::vector<int>& values = part->values.emplace_back();
+    for (int parameter : asked) {
+      if (LayerOf(parameter) != op.layer) return Unsupported("values that another layer uses");
+      values.push_back(Local(parameter, op.layer >= 0));
+    }
+    return Ok();
+  }
+
+  // -1: of no layer.
+  int LayerOf(int parameter) const {
+    const int of_layers = parameter - head_;
+    return of_layers < 0 || of_layers >= 2 * of_layer_ ? -1 : stage_.first_layer() + of_layers / of_layer_;
   }
 
   StagePass* PassOf(const Op& op) const {
@@ -397,6 +448,7 @@ class Dissection {
   std::unordered_map<const StagePass*, int32_t> sizes_;
   const StagePass* pass_ = nullptr;
   int32_t number_ = 0;
+  size_t asked_ = 0;  // of the stage's values
   const StagePass* layer_pass_ = nullptr;
   bool was_in_layers_ = false;
   OpIndex previous_ = 0;

@@ -32,6 +32,8 @@ struct TimedOp {
   bool is_strategy = false;
   bool has_gradients =
       false;  // it writes gradients: the strategy is called before and after (GradientCalls, in order)
+  bool has_values =
+      false;  // of a forward: values of parameters are asked for before it (Part::values, in order)
   bool gathers_message = false;  // the pass's first computation waits for it
   // Of other queues: the operator so many before the last issued there (0: the last).
   struct Dependency {
@@ -65,6 +67,8 @@ struct Part {
   std::vector<TimedOp> ops;
   std::vector<MemoryChange> memory;
   std::vector<GradientCalls> gradients;  // of the operators with has_gradients
+  std::vector<std::vector<int>>
+      values;  // of the operators with has_values: Values(), by parameters of the part
 };
 
 struct StagePass {
@@ -79,7 +83,7 @@ struct StageTemplate {
   // In backward `next` is a layer's and comes before `first`, that of the stage's first layer.
   StagePass first_backward;  // of a step: gradients do not hold anything yet
   StagePass backward;
-  // Parameters: `head` before the layers (embeddings), `layer`, `tail` (norm, head). Indices in GradientCalls: of the layer within it;
+  // Parameters: `head` before the layers (embeddings), `layer`, `tail` (norm, head). Indices in calls: of the layer within it;
   // of others i, or head.size() + i for the tail.
   std::vector<Parameter> head, layer, tail;
   int64_t message_elements = 0;                     // that stages hand to each other

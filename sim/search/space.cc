@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <tuple>
 
@@ -38,17 +39,21 @@ bool HasOverlapKey(DataParallelKind kind) {
          kind == DataParallelKind::kZero2;
 }
 
-// The scenario's own balance stands where a configuration has as many stages.
-bool KeepsBalance(const Scenario& base, const Configuration& c) {
-  const auto stages = static_cast<size_t>(c.pipeline * c.virtual_stages);
-  return stages > 1 && base.parallel.pipeline.balance.size() == stages;
+// The scenario's own where it has as many stages, else as many layers in each. Empty where that does not come out.
+std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
+  const std::vector<int64_t>& own = base.parallel.pipeline.balance;
+  if (own.size() == static_cast<size_t>(stages)) return own;
+  const int64_t layers = LayerCount(base.model);
+  if (!Divides(stages, layers)) return {};
+  return std::vector<int64_t>(static_cast<size_t>(stages), layers / stages);
 }
 
 class Enumeration {
  public:
-  explicit Enumeration(const Scenario& base)
+  Enumeration(const Scenario& base, const ChooseStages& choose)
       : base_(base),
         ranges_(*base.search),
+        choose_(choose),
         global_batch_(base.batch.micro * base.batch.accumulate * base.parallel.data.size) {}
 
   SearchSpace Run() {
@@ -59,17 +64,19 @@ class Enumeration {
           for (int64_t expert : RangeOr(ranges_.expert, own.expert.size))
             for (int64_t virtual_stages : RangeOr(ranges_.virtual_stages, own.pipeline.virtual_stages))
               for (bool sequence : RangeOr(ranges_.sequence, own.tensor.sequence))
-                for (bool tensor_overlap : RangeOr(ranges_.tensor_overlap, own.tensor.overlap)) {
-                  Configuration c;
-                  c.tensor = tensor;
-                  c.pipeline = pipeline;
-                  c.context = context;
-                  c.expert = expert;
-                  c.virtual_stages = virtual_stages;
-                  c.sequence = sequence;
-                  c.tensor_overlap = tensor_overlap;
-                  AddSchedules(c);
-                }
+                for (bool tensor_overlap : RangeOr(ranges_.tensor_overlap, own.tensor.overlap))
+                  for (bool uneven : RangeOr(ranges_.uneven, false)) {
+                    Configuration c;
+                    c.tensor = tensor;
+                    c.pipeline = pipeline;
+                    c.context = context;
+                    c.expert = expert;
+                    c.virtual_stages = virtual_stages;
+                    c.sequence = sequence;
+                    c.tensor_overlap = tensor_overlap;
+                    c.uneven = uneven;
+                    AddSchedules(c);
+                  }
     return std::move(space_);
   }
 
@@ -147,6 +154,7 @@ class Enumeration {
     c.nodes = c.devices() / c.devices_per_node;
     Derive(c);
     const char* own_reason = given_reason != nullptr ? given_reason : WhyIllegal(c);
+    if (own_reason == nullptr) own_reason = Balance(c);
     if (c.kind == DataParallelKind::kDp && !ranges_.shard_size.empty()) c.shard_size = 0;  // it takes none
     const auto illegal = own_reason != nullptr ? std::optional<std::string>(own_reason) : WhyRefused(c);
     if (illegal) {
@@ -200,9 +208,10 @@ class Enumeration {
 
   const char* WhyIllegalModel(const Configuration& c) const {
     const ModelSpec& model = base_.model;
-    const bool is_balanced = KeepsBalance(base_, c);
-    if (!is_balanced && !Divides(c.pipeline * c.virtual_stages, LayerCount(model)))
-      return "the pipeline's stages do not divide the layers";
+    const int64_t stages = c.pipeline * c.virtual_stages;
+    if (stages > LayerCount(model)) return "the pipeline has more stages than the model layers";
+    if (!c.uneven && EvenBalance(base_, stages).empty())
+      return "the pipeline's stages do not divide the layers, and search.uneven is not true";
     if (model.kind != ModelKind::kTransformer) {
       if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is no transformer";
       return CheckTensorParallel(ScenarioOf(base_, c)) ? nullptr
@@ -292,8 +301,27 @@ class Enumeration {
     return entry->second ? nullptr : "the schedule does not run with so many micro-batches and stages";
   }
 
+  // Gives layers to stages, or says why that counts once or is not possible.
+  const char* Balance(Configuration& c) const {
+    const int64_t stages = c.pipeline * c.virtual_stages;
+    const bool has_effect = stages > 1;
+    if (!has_effect)
+      return IsRepeated(ranges_.uneven, c.uneven, false) ? "uneven has no effect: counted once" : nullptr;
+    const std::vector<int64_t> even = EvenBalance(base_, stages);
+    c.balance = even;
+    if (!c.uneven) return nullptr;
+    c.balance.clear();
+    const auto chosen = choose_(ScenarioOf(base_, c));
+    if (!chosen) return "the layers cannot be given to the stages";
+    c.balance = *chosen;
+    return c.balance == even && IsRepeated(ranges_.uneven, c.uneven, false)
+               ? "uneven has no effect: counted once"
+               : nullptr;
+  }
+
   const Scenario& base_;
   const SearchSpec& ranges_;
+  const ChooseStages& choose_;
   const int64_t global_batch_;
   SearchSpace space_;
   std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, bool> runs_;
@@ -302,13 +330,20 @@ class Enumeration {
 
 }  // namespace
 
-Result<SearchSpace> EnumerateSpace(const Scenario& scenario) {
-  if (!scenario.search) {
-    return InvalidInput(
-        "{}: search is missing, expected a block of ranges such as {{tensor: [1, 2, 4], micro: [1, 2]}}",
-        scenario.source_file.empty() ? scenario.name : scenario.source_file);
-  }
-  SearchSpace space = Enumeration(scenario).Run();
+Result<std::vector<int64_t>> StagesByRoughCosts(const Scenario& scenario) {
+  return ChooseBalance(scenario, RoughTime);
+}
+
+Status CheckRanges(const Scenario& scenario) {
+  if (scenario.search) return Ok();
+  return InvalidInput(
+      "{}: search is missing, expected a block of ranges such as {{tensor: [1, 2, 4], micro: [1, 2]}}",
+      scenario.source_file.empty() ? scenario.name : scenario.source_file);
+}
+
+Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose) {
+  WT_RETURN_IF_ERROR(CheckRanges(scenario));
+  SearchSpace space = Enumeration(scenario, choose).Run();
   if (!space.legal.empty()) return space;
   std::vector<std::string> reasons;
   for (const auto& [reason, count] : space.illegal) reasons.push_back(fmt::format("{} ({})", reason, count));
@@ -338,12 +373,26 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   pipeline.size = c.pipeline;
   pipeline.schedule = c.pipeline > 1 ? c.schedule : PipelineSpec{}.schedule;
   pipeline.virtual_stages = c.virtual_stages;
-  if (KeepsBalance(base, c)) return s;
-  const int64_t stages = c.pipeline * c.virtual_stages;
-  pipeline.balance.clear();
-  if (stages > 1) pipeline.balance.assign(static_cast<size_t>(stages), LayerCount(s.model) / stages);
+  pipeline.balance = c.balance;
   return s;
 }
+
+namespace {
+
+// "7 + 14 x 8 + 7"
+std::string InRuns(const std::vector<int64_t>& values) {
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < values.size();) {
+    size_t end = i;
+    while (end < values.size() && values[end] == values[i]) ++end;
+    const size_t count = end - i;
+    runs.push_back(count > 1 ? fmt::format("{} x {}", count, values[i]) : fmt::format("{}", values[i]));
+    i = end;
+  }
+  return fmt::format("{}", fmt::join(runs, " + "));
+}
+
+}  // namespace
 
 std::string Describe(const Configuration& c) {
   std::string text = fmt::format("tensor {} x pipeline {} x data {}", c.tensor, c.pipeline, c.data);
@@ -351,6 +400,8 @@ std::string Describe(const Configuration& c) {
   if (c.expert > 1) text += fmt::format(", experts over {}", c.expert);
   if (c.virtual_stages > 1) text += fmt::format(", {} virtual stages", c.virtual_stages);
   if (c.pipeline > 1 && c.schedule != "1f1b" && c.schedule != "interleaved") text += ", " + c.schedule;
+  if (std::adjacent_find(c.balance.begin(), c.balance.end(), std::not_equal_to<>()) != c.balance.end())
+    text += fmt::format(", layers {}", InRuns(c.balance));
   text += fmt::format(", micro {} x {}, {}", c.micro, c.accumulate, WordOf(c.kind));
   if (c.kind == DataParallelKind::kFsdp) text += fmt::format(" {}", WordOf(c.sharding));
   if (IsSharded(c.kind) && c.shard_size > 0) text += fmt::format(" in groups of {}", c.shard_size);

@@ -7,7 +7,8 @@
 //   global batch  always the scenario's (micro x accumulate x data); accumulate follows, unless it is a range
 //   schedule      the scenario's; where that is 1f1b or interleaved and `schedule` is no range: interleaved with several stages a
 //                 rank, else 1f1b
-//   balance       the scenario's for as many stages as it gives, else stages are equal: their number divides the layers
+//   balance       the scenario's for as many stages as it gives, else stages are equal: their number divides the layers; where `uneven`
+//                 is true, as if the scenario gave none
 //   what nobody gave (scenarios/derived.h) follows the configuration, as it would if its values stood in the file
 // Legal is what the loader accepts of a file, and where all of these come out whole.
 //
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,6 +38,8 @@ struct Configuration {
   Recompute recompute = Recompute::kNone;
   bool overlap = true, sequence = false;
   bool tensor_overlap = false;  // where tensor ranks split tokens
+  bool uneven = false;
+  std::vector<int64_t> balance;  // layers of each stage; empty where there is one
 
   int64_t devices() const { return data * tensor * pipeline * context; }
   bool overlaps_tensor() const { return tensor_overlap && sequence && tensor > 1; }
@@ -48,8 +52,15 @@ struct SearchSpace {
   std::map<std::string, int64_t> illegal;  // how many, by reason
 };
 
-// Errors: InvalidInput for a scenario without `search:`, or where no combination is legal (with the reasons).
-Result<SearchSpace> EnumerateSpace(const Scenario& scenario);
+// Layers of each stage of a pipeline whose scenario does not say: by default of rough costs, as CompilePlan has them.
+using ChooseStages = std::function<Result<std::vector<int64_t>>(const Scenario&)>;
+Result<std::vector<int64_t>> StagesByRoughCosts(const Scenario& scenario);
+
+// InvalidInput for a scenario without `search:`.
+Status CheckRanges(const Scenario& scenario);
+
+// Errors: those of CheckRanges; InvalidInput where no combination is legal (with the reasons).
+Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages& choose = StagesByRoughCosts);
 
 // The scenario with the configuration in place of its own, as the loader makes it of the same values; without `search`.
 Scenario ScenarioOf(const Scenario& base, const Configuration& configuration);

@@ -171,6 +171,29 @@ TEST(ComposedStep, IsPredictInPipelines) {
   }
 }
 
+// Megatron's --overlap-param-gather: first forwards wait for buckets, of which one may have several layers, or a layer several.
+TEST(ComposedStep, IsPredictWhereValuesComeWithTheForward) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
+    for (bool wide : {false, true}) {
+      for (double bucket : {0.1, 25.0, 500.0}) {
+        Scenario s = Base(wide);
+        s.framework = framework;
+        s.model.tie_embeddings = true;
+        s.parallel.data.kind = DataParallelKind::kZero1;
+        s.parallel.data.overlap_param_gather = true;
+        s.parallel.data.bucket_cap_mb = bucket;
+        s.search.emplace();
+        s.search->tensor = {1, 2};
+        s.search->pipeline = {1, 2, 4};
+        s.search->virtual_stages = {1, 2};
+        s.search->micro = {1, 4, 16};
+        s.search->recompute = {Recompute::kNone, Recompute::kFull};
+        ExpectSameInSpace(s);
+      }
+    }
+  }
+}
+
 // What is kept of one balance serves the others that have as many layers on a rank.
 TEST(ComposedStep, IsPredictWhereStagesHaveMoreLayersThanOthers) {
   for (bool wide : {false, true}) {
@@ -412,6 +435,7 @@ Scenario AnyScenario() {
                   ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
                   : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
   data.overlap = Any({true, false});
+  data.overlap_param_gather = data.kind == DataParallelKind::kZero1 && data.overlap && Any({true, false});
   data.bucket_cap_mb = Any<std::optional<double>>({std::nullopt, 0.05, 1.0, 25.0});
   const bool may_view = s.precision.param == Precision::kFp32;
   data.gradient_as_bucket_view = may_view && Any({true, false});

@@ -118,6 +118,34 @@ TEST(SearchLoading, ABalanceStandsForItsStages) {
   }
 }
 
+// Where `uneven`, layers go to stages as without a balance; once where that comes out even.
+TEST(SearchLoading, UnevenStagesAreBalancedAsWithoutABalance) {
+  const std::string text =
+      "model: {layers: 10, hidden: 64, heads: 4, vocab: 128, seq_len: 32}\n"
+      "batch: {micro: 2, accumulate: 4}\nframework: megatron_core\n"
+      "parallel: {data: {size: 8}}\n" +
+      std::string(kEight) + "search: {pipeline: [1, 2, 4, 8], virtual_stages: [1, 2]";
+  std::map<std::pair<int64_t, bool>, std::vector<int64_t>> balances;  // by stages
+  const SearchSpace space = SpaceOf(text + ", uneven: [false, true]}\n");
+  for (const Configuration& c : space.legal) {
+    const Scenario made = ScenarioOf(Loaded(text + "}\n"), c);
+    balances[{c.pipeline * c.virtual_stages, c.uneven}] = made.parallel.pipeline.balance;
+  }
+  EXPECT_EQ(balances, (std::map<std::pair<int64_t, bool>, std::vector<int64_t>>{
+                          {{1, false}, {}},
+                          {{2, false}, {5, 5}},
+                          {{4, true}, {2, 3, 3, 2}},
+                          {{8, true}, {1, 2, 2, 1, 1, 1, 1, 1}}}));
+  EXPECT_EQ(Illegal(space, "uneven has no effect"), 2);
+  EXPECT_EQ(Illegal(space, "more stages than the model"), 2);
+  EXPECT_EQ(Illegal(space, "search.uneven is not true"), 4);
+  for (const Configuration& c : SpaceOf(text + ", uneven: [true]}\n").legal) {
+    EXPECT_TRUE(c.uneven);
+    EXPECT_EQ(Describe(c).find(", layers 2 + 2 x 3 + 2,") != std::string::npos, c.balance.size() == 4)
+        << Describe(c);
+  }
+}
+
 TEST(SearchLoading, WhatTheLoaderRefusesIsNotLegal) {
   const std::string batch = "batch: {micro: 2, accumulate: 4}\n";
   const auto data = [&](const std::string& keys, const std::string& ranges) {
