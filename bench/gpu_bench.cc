@@ -248,7 +248,7 @@ void RegisterCollectives() {
 Status SetUp(int port) {
   WT_RETURN_IF_ERROR(CheckCudaDevice());
   const int devices = static_cast<int>(CudaDevices().size());
-  if (bench.ranks > devices) ShareDeviceUnderNccl(bench.rank);
+  if (bench.ranks > devices) ShareDeviceUnderNccl(bench.rank, /*one_machine=*/true);
   WT_ASSIGN_OR_RETURN(bench.device, MakeCudaDevice(bench.rank % devices));
   if (bench.ranks == 1) return Ok();
   WT_ASSIGN_OR_RETURN(bench.store, ConnectStore("127.0.0.1", port, "gpu_bench", std::chrono::seconds(60)));
@@ -290,6 +290,9 @@ int Main(int argc, char** argv) {
   // The port is fixed before the ranks part: they find rank 0's store there.
   const int port = 29400 + static_cast<int>(getpid() % 1000);
   const std::vector<pid_t> children = bench.ranks > 1 ? ForkRanks() : std::vector<pid_t>();
+  // One rank reports, to whatever file.
+  if (bench.rank > 0)
+    std::erase_if(rest, [](std::string_view flag) { return flag.starts_with("--benchmark_out"); });
   std::unique_ptr<StoreServer> server;
   if (bench.rank == 0 && bench.ranks > 1) {
     auto served = ServeStore("127.0.0.1", port, "gpu_bench");

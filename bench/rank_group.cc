@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include "runtime/group_operator.h"
@@ -127,16 +128,16 @@ struct RankGroup::Rank {
     return wrong;
   }
 
-  // Microseconds of the slowest rank.
+  // Seconds of the slowest rank, as the bits of a float: of times, larger ones have larger bits.
   Result<int32_t> Measure(const Collective& op, int warmup, int iterations) {
     Prepare(op);
     for (int i = 0; i < warmup; ++i) WT_RETURN_IF_ERROR(RunOnce(op));
     WT_RETURN_IF_ERROR(Run({CollectiveKind::kBarrier, DType::kFloat32, 0, 0}, nullptr, 0, nullptr, 0));
     const auto start = Communicator::Clock::now();
     for (int i = 0; i < iterations; ++i) WT_RETURN_IF_ERROR(RunOnce(op));
-    const std::chrono::duration<float, std::nano> took = Communicator::Clock::now() - start;
+    const std::chrono::duration<float> took = Communicator::Clock::now() - start;
     std::vector<int32_t> all(static_cast<size_t>(size()));
-    int32_t mine = static_cast<int32_t>(std::min(took.count() / static_cast<float>(iterations), 2e9f));
+    auto mine = std::bit_cast<int32_t>(took.count() / static_cast<float>(iterations));
     const Collective gather = {CollectiveKind::kAllGather, DType::kInt32, size(), 0};
     WT_RETURN_IF_ERROR(Run(gather, &mine, 1, all.data(), size()));
     return *std::max_element(all.begin(), all.end());
@@ -245,8 +246,8 @@ std::string VersionOf(Backend backend) {
 
 Result<double> RankGroup::Time(const CollectiveCase& what, int warmup, int iterations) {
   Request request{Command::kTime, static_cast<int32_t>(what.kind), warmup, iterations, what.elements};
-  WT_ASSIGN_OR_RETURN(int32_t nanoseconds, rank_->Obey(request));
-  return nanoseconds * 1e-9;
+  WT_ASSIGN_OR_RETURN(int32_t seconds, rank_->Obey(request));
+  return std::bit_cast<float>(seconds);
 }
 
 Result<int64_t> RankGroup::CountWrong(const CollectiveCase& what) {

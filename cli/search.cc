@@ -31,7 +31,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-volatile std::sig_atomic_t interrupted = 0;
+std::atomic<int> interrupted = 0;  // set by a signal handler, read by all threads
+static_assert(std::atomic<int>::is_always_lock_free);
 
 // While it lives, Ctrl-C, a polite end and a terminal that goes away are noted instead of obeyed; a second one is obeyed. As `nohup`
 // leaves it, the last is ignored.

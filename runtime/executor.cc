@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include "base/check.h"
 #include "runtime/imitation.h"
@@ -214,18 +213,17 @@ Status Executor::Finish(Run_& run) {
   return Ok();
 }
 
-std::span<const float> Executor::Values(const Slice& slice) const {
+Result<std::span<const float>> Executor::Values(const Slice& slice) const {
   const auto* data = reinterpret_cast<const float*>(pool_.address(slice.buffer));
   const auto [first, elements] = Locate(slice, PositionOn(slice.axis));
   if (DeviceQueues* queues = device_.queues(); queues != nullptr) {
     fetched_.resize(static_cast<size_t>(elements));
     const Bytes bytes(elements * static_cast<int64_t>(sizeof(float)));
-    const bool copied = queues->Copy(DeviceQueues::kCompute, fetched_.data(), data + first, bytes) &&
-                        queues->Restart();  // which waits
-    if (!copied) fetched_.assign(fetched_.size(), std::numeric_limits<float>::quiet_NaN());
-    return fetched_;
+    WT_RETURN_IF_ERROR(queues->Copy(DeviceQueues::kCompute, fetched_.data(), data + first, bytes));
+    WT_RETURN_IF_ERROR(queues->Restart());  // which waits
+    return std::span<const float>(fetched_);
   }
-  return {data + first, static_cast<size_t>(elements)};
+  return std::span(data + first, static_cast<size_t>(elements));
 }
 
 Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
@@ -242,20 +240,25 @@ Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
   return queues->Restart();  // which waits
 }
 
-std::optional<double> Executor::Loss() const {
+Result<std::optional<double>> Executor::Loss() const {
   if (role_.losses.empty()) return std::nullopt;
   double sum = 0;
-  for (const Slice& loss : role_.losses) sum += Values(loss)[0];
+  for (const Slice& loss : role_.losses) {
+    WT_ASSIGN_OR_RETURN(const std::span<const float> value, Values(loss));
+    sum += value[0];
+  }
   return sum / static_cast<double>(role_.losses.size());
 }
 
-double Executor::GradientNormValue() const {
-  return role_.gradient_norm < 0 ? 0.0 : Values(Slice{role_.gradient_norm, 0, 1})[0];
+Result<double> Executor::GradientNormValue() const {
+  if (role_.gradient_norm < 0) return 0.0;
+  WT_ASSIGN_OR_RETURN(const std::span<const float> norm, Values(Slice{role_.gradient_norm, 0, 1}));
+  return norm[0];
 }
 
-std::optional<LossScaleState> Executor::LossScale() const {
+Result<std::optional<LossScaleState>> Executor::LossScale() const {
   if (!role_.loss_scaling) return std::nullopt;
-  const std::span<const float> numbers = Values(role_.loss_scaling->numbers);
+  WT_ASSIGN_OR_RETURN(const std::span<const float> numbers, Values(role_.loss_scaling->numbers));
   return LossScaleState{numbers[0], static_cast<int64_t>(numbers[1]), static_cast<int64_t>(numbers[2])};
 }
 
@@ -271,8 +274,8 @@ Status Executor::SetLossScale(const LossScaleState& state) {
   return SetValues(role_.loss_scaling->numbers, numbers);
 }
 
-int64_t Executor::SkippedSteps() const {
-  const std::optional<LossScaleState> state = LossScale();
+Result<int64_t> Executor::SkippedSteps() const {
+  WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> state, LossScale());
   return state ? state->skipped_steps : skipped_before_;
 }
 

@@ -61,20 +61,21 @@ class Executor {
 
   // The mean of the last step's micro-batch losses (nothing in a pipeline before its last stage), and its gradient norm (0 when
   // not clipping).
-  std::optional<double> Loss() const;
-  double GradientNormValue() const;
+  Result<std::optional<double>> Loss() const;
+  Result<double> GradientNormValue() const;
   // As the last step left it, where this rank scales the loss.
-  std::optional<LossScaleState> LossScale() const;
+  Result<std::optional<LossScaleState>> LossScale() const;
   // Goes on from there, where this rank scales the loss (`scale` 0: from the first scale); else steps count as if those had been
   // skipped. Between programs.
   Status SetLossScale(const LossScaleState& state);
   // Steps of which the optimizer has seen nothing.
-  int64_t SkippedSteps() const;
+  Result<int64_t> SkippedSteps() const;
 
   BufferPool& pool() { return pool_; }
   const Role& role() const { return role_; }
-  // The values of a slice of an fp32 buffer; of a device with memory of its own they last until the next call.
-  std::span<const float> Values(const Slice& slice) const;
+  // The values of a slice of an fp32 buffer; of a device with memory of its own they last until the next call. Errors, here and above: the
+  // device's, whose copy failed.
+  Result<std::span<const float>> Values(const Slice& slice) const;
   // Puts values there, between programs. REQUIRES: as many as the slice has elements.
   Status SetValues(const Slice& slice, std::span<const float> values);
   // Data begin again somewhere else: what was loaded ahead of time for the next step is not what comes.

@@ -231,9 +231,15 @@ class Job {
 
   void Reap() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      int status = 0;
-      if (!ranks_[rank].running() || waitpid(ranks_[rank].pid, &status, WNOHANG) != ranks_[rank].pid)
+      const pid_t pid = ranks_[rank].pid;
+      siginfo_t ended = {};
+      if (!ranks_[rank].running() ||
+          waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          ended.si_pid != pid)
         continue;
+      kill(-pid, SIGKILL);  // what it has left running, while its number is still its own
+      int status = 0;
+      waitpid(pid, &status, 0);
       ranks_[rank].status = status;
       if (status != 0 && first_ < 0) first_ = static_cast<int>(rank);
     }

@@ -23,6 +23,7 @@
 #include "runtime/launcher.h"
 #include "runtime/mpi.h"
 #include "runtime/mpi_host.h"
+#include "runtime/neighbors.h"
 #include "runtime/rank_main.h"
 #include "runtime/rank_session.h"
 #include "runtime/rank_threads.h"
@@ -517,8 +518,14 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
   Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
+  const std::string cores = UsableCoresText();
+  WT_ASSIGN_OR_RETURN(
+      const std::vector<std::string> of_neighbors,
+      TellNeighbors(*store,
+                    {environment->local_rank, environment->local_world_size, options.rendezvous_timeout},
+                    "cores", cores));
   RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout,
-                           environment->local_world_size > UsableCores()};
+                           SharesCores(cores, of_neighbors)};
   rank_options.local_rank = environment->local_rank;
   rank_options.local_ranks = environment->local_world_size;
   const bool pins = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);

@@ -129,8 +129,11 @@ Result<RankEnvironment> ReadMpirun(const Reader& reader) {
         "{} of {} ranks are on this node and MASTER_ADDR is not set: name the host of rank 0 with `mpirun -x "
         "MASTER_ADDR=HOST`",
         result.local_world_size, result.world_size);
+  // "1234567", of Open MPI 5 "prterun-node0-4711@1": the process of mpirun, and which of its jobs.
   const std::string job = reader.Text("PMIX_NAMESPACE");
-  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job, "", 29500)));
+  const size_t at = job.rfind('@');
+  const std::string of_jobs = at == std::string::npos ? "" : job.substr(at + 1);
+  WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job.substr(0, at), of_jobs, 29500)));
   result.token = job;
   result.launcher = "mpirun";
   return result;

@@ -122,10 +122,21 @@ Status EvaluateRank(RankSession& session, RankRun& run) {
 
 namespace {
 
+// Loss and gradient norm of the last step.
+Status NoteNumbers(RankSession& session, RankRun& run) {
+  const Executor& executor = session.executor();
+  WT_ASSIGN_OR_RETURN(const std::optional<double> loss, executor.Loss());
+  if (loss) run.losses.push_back(*loss);
+  if (executor.role().gradient_norm < 0) return Ok();
+  WT_ASSIGN_OR_RETURN(const double norm, executor.GradientNormValue());
+  run.gradient_norms.push_back(norm);
+  return Ok();
+}
+
 // Whether step `step`, which the session has just done, is to be left out because it was skipped. Of the ranks of dp the first alone
 // knows, so that there none is left out. `before`: skipped steps before it.
-bool NoteLossScale(RankSession& session, int64_t step, int64_t& before, RankRun& run) {
-  const std::optional<LossScaleState> scale = session.executor().LossScale();
+Result<bool> NoteLossScale(RankSession& session, int64_t step, int64_t& before, RankRun& run) {
+  WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> scale, session.executor().LossScale());
   if (!scale) return false;
   run.loss_scales.push_back(scale->scale);
   if (scale->skipped_steps == std::exchange(before, scale->skipped_steps)) return false;
@@ -147,18 +158,15 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   RankRun run;
   WT_ASSIGN_OR_RETURN(run.first_step, checkpoints.Begin());
   const int64_t most = KeptTimelines(session.plan());
-  int64_t skipped_steps = session.executor().SkippedSteps();
+  WT_ASSIGN_OR_RETURN(int64_t skipped_steps, session.executor().SkippedSteps());
   TimedSteps after_saves;  // caches are cold and the disk is busy
   TimedSteps skipped;      // without the optimizer's work
   const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
     const bool follows_save = checkpoints.HasJustSaved();
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step(spans));
-    if (const auto loss = session.executor().Loss()) run.losses.push_back(*loss);
-    if (session.executor().role().gradient_norm >= 0) {
-      run.gradient_norms.push_back(session.executor().GradientNormValue());
-    }
-    const bool is_skipped = NoteLossScale(session, step, skipped_steps, run);
+    WT_RETURN_IF_ERROR(NoteNumbers(session, run));
+    WT_ASSIGN_OR_RETURN(const bool is_skipped, NoteLossScale(session, step, skipped_steps, run));
     WT_RETURN_IF_ERROR(reporter.Report(timeline));
     if (step >= warmup)
       (is_skipped ? skipped : follows_save ? after_saves : run.measured).Add(std::move(timeline), most);
@@ -172,16 +180,17 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   }
   if (run.measured.times.empty()) run.measured = std::move(skipped);
   run.saves = checkpoints.saves();
-  for (int64_t step = 0; !spans && !run.measured.times.empty() && step < kTracedSteps; ++step) {
-    WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
-    run.traced.Add(std::move(timeline), kTracedSteps);
-  }
   run.initial = session.initial_peak();
   run.steady = session.steady_peak();
   WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session.MeasureResident());
   run.resident_growth = resident.growth;
   run.outside_allocator = resident.outside_allocator;
   if (options.evaluates) WT_RETURN_IF_ERROR(EvaluateRank(session, run));
+  // These train on: nothing comes behind them.
+  for (int64_t step = 0; !spans && !run.measured.times.empty() && step < kTracedSteps; ++step) {
+    WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step());
+    run.traced.Add(std::move(timeline), kTracedSteps);
+  }
   return run;
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/device.h"
 #include "runtime/nccl/communicator.h"
+#include "runtime/neighbors.h"
 
 namespace windtunnel {
 
@@ -109,7 +110,7 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   if (options.equipment == nullptr) WT_RETURN_IF_ERROR(CheckRunsHere(plan));
   std::unique_ptr<RankSession> session(new RankSession(plan, options));
   session->resident_before_ = options.before ? options.before->resident : ResidentBytes();
-  WT_RETURN_IF_ERROR(session->MakeDevice());
+  WT_RETURN_IF_ERROR(session->MakeDevice(store));
   WT_RETURN_IF_ERROR(session->Connect(store));
   // In one process, the one rank that loads has all samples.
   const bool loads_all = SharesProcess(plan);
@@ -127,7 +128,7 @@ RankSession::~RankSession() {
     (void)device_->queues()->Restart();
 }
 
-Status RankSession::MakeDevice() {
+Status RankSession::MakeDevice(Store& store) {
   if (options_.equipment != nullptr) {
     WT_ASSIGN_OR_RETURN(device_, options_.equipment->make_device());
     return Ok();
@@ -140,9 +141,17 @@ Status RankSession::MakeDevice() {
   const int ranks = options_.local_ranks > 0 ? options_.local_ranks : static_cast<int>(per_node);
   const int rank = options_.local_rank >= 0 ? options_.local_rank : options_.rank % ranks;
   devices_ = static_cast<int>(CudaDevices().size());
-  ranks_per_device_ = (ranks + devices_ - 1) / devices_;
-  if (ranks_per_device_ > 1 && !SharesProcess(plan_)) ShareDeviceUnderNccl(options_.rank);
   const int ordinal = rank % devices_;
+  if (SharesProcess(plan_)) {
+    ranks_per_device_ = (ranks + devices_ - 1) / devices_;
+  } else {
+    // A launcher may show each rank a device of its own.
+    const std::string& uuid = CudaDevices()[ordinal].uuid;
+    WT_ASSIGN_OR_RETURN(const std::vector<std::string> uuids,
+                        TellNeighbors(store, {rank, ranks, options_.collective_timeout}, "device", uuid));
+    ranks_per_device_ = static_cast<int>(std::count(uuids.begin(), uuids.end(), uuid));
+    if (ranks_per_device_ > 1) ShareDeviceUnderNccl(options_.rank, /*one_machine=*/ranks == plan_.world_size);
+  }
   device_memory_before_ = options_.before ? options_.before->devices[ordinal] : DeviceMemoryInUse(ordinal);
   WT_ASSIGN_OR_RETURN(device_, MakeCudaDevice(ordinal));
   return Ok();

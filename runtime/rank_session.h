@@ -91,7 +91,7 @@ class RankSession {
 
  private:
   RankSession(const Plan& plan, const RankOptions& options) : plan_(plan), options_(options) {}
-  Status MakeDevice();
+  Status MakeDevice(Store& store);
   Status Connect(Store& store);
   Result<std::unique_ptr<Communicator>> ConnectAxis(Store& store, AxisId axis);
   Result<Bytes> Growth();

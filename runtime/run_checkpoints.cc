@@ -1,10 +1,12 @@
 #include "runtime/run_checkpoints.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "scenarios/changed_key.h"
 #include "scenarios/load.h"
@@ -13,10 +15,18 @@
 namespace windtunnel {
 namespace {
 
+namespace fs = std::filesystem;
+
+// Set once a rank's process has ended.
+constexpr char kGone[] = "save/gone";
+
 std::string OptimizerOf(const Plan& plan) { return std::string(WordOf(plan.scenario.optimizer.kind)); }
 
-LossScaleState LossScaleOf(const Executor& executor) {
-  return executor.LossScale().value_or(LossScaleState{.skipped_steps = executor.SkippedSteps()});
+Result<LossScaleState> LossScaleOf(const Executor& executor) {
+  WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> state, executor.LossScale());
+  if (state) return *state;
+  WT_ASSIGN_OR_RETURN(const int64_t skipped, executor.SkippedSteps());
+  return LossScaleState{.skipped_steps = skipped};
 }
 
 Status Load(const TensorSource& source, RankSession& session, bool with_optimizer) {
@@ -42,6 +52,9 @@ Status CheckModel(const Plan& plan, const Checkpoint& checkpoint) {
 }  // namespace
 
 Result<int64_t> RunCheckpoints::Begin() {
+  // Of the process that serves the store nothing has to be left: the store ends with it.
+  if (!options_.checkpoints.empty() && session_.plan().world_size > 1)
+    (void)store_.Bequeath(kGone, fmt::format("rank {}", session_.rank()));
   if (!options_.resume_from.empty()) {
     WT_RETURN_IF_ERROR(Resume());
   } else if (!options_.import_weights.empty()) {
@@ -51,7 +64,7 @@ Result<int64_t> RunCheckpoints::Begin() {
 }
 
 Status RunCheckpoints::Resume() {
-  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options_.resume_from));
+  WT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenTheSame());
   const CheckpointInfo& info = checkpoint.info();
   const Plan& plan = session_.plan();
   if (info.seed != plan.scenario.run.seed) {
@@ -73,6 +86,27 @@ Status RunCheckpoints::Resume() {
   });
 }
 
+// Whoever was started by others looks for the latest one itself, in a file system that may not show it yet what rank 0 sees.
+Result<Checkpoint> RunCheckpoints::OpenTheSame() {
+  constexpr char kKey[] = "resume/rank 0";
+  constexpr std::chrono::minutes kPatience{5};
+  WT_ASSIGN_OR_RETURN(Checkpoint own, Checkpoint::Open(options_.resume_from));
+  if (session_.plan().world_size == 1) return own;
+  if (session_.rank() == 0) {
+    WT_RETURN_IF_ERROR(store_.Set(kKey, own.identity()));
+    return own;
+  }
+  WT_ASSIGN_OR_RETURN(const std::string expected, store_.Get(kKey, kPatience));
+  if (own.identity() == expected) return own;
+  const fs::path directory = (fs::path(own.path()) / "").parent_path().parent_path();
+  auto named = Checkpoint::Open((directory / expected.substr(0, expected.find(' '))).string());
+  if (named && named->identity() == expected) return named;
+  return InvalidInput(
+      "rank {} would go on from {}, whose metadata are '{}', and rank 0 from '{}': all ranks must find the "
+      "same checkpoint",
+      session_.rank(), own.path(), own.identity(), expected);
+}
+
 Status RunCheckpoints::Import() {
   WT_ASSIGN_OR_RETURN(const auto weights,
                       OpenHuggingFaceWeights(options_.import_weights, session_.plan().scenario.model));
@@ -81,11 +115,8 @@ Status RunCheckpoints::Import() {
 
 // Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here.
 Status RunCheckpoints::Meet() {
-  constexpr char kGone[] = "save/gone";
   const int64_t ranks = session_.plan().world_size;
   if (ranks == 1) return Ok();
-  // Of the process that serves the store nothing has to be left: the store ends with it.
-  if (meetings_ == 0) (void)store_.Bequeath(kGone, fmt::format("rank {}", session_.rank()));
   const std::string key = fmt::format("save/{}/{}", session_.steps_done(), meetings_++);
   WT_ASSIGN_OR_RETURN(const int64_t here, store_.Add(key, 1));
   if (here == ranks) return store_.Set(key + "/all", "");
@@ -106,17 +137,18 @@ Status RunCheckpoints::AfterStep() {
   const auto start = std::chrono::steady_clock::now();
   const Plan& plan = session_.plan();
   SaveOptions save;
+  WT_ASSIGN_OR_RETURN(const LossScaleState loss_scale, LossScaleOf(session_.executor()));
   save.info = {step,
                session_.loader().SamplesSeen(step),
                plan.scenario.run.seed,
                plan.world_size,
                OptimizerOf(plan),
                ResolvedYaml(plan.scenario),
-               LossScaleOf(session_.executor())};
+               loss_scale};
   save.keep = options_.keep;
   save.barrier = [&] { return Meet(); };
   save.values = [&](const Slice& slice) -> Result<std::vector<float>> {
-    const std::span<const float> values = session_.executor().Values(slice);
+    WT_ASSIGN_OR_RETURN(const std::span<const float> values, session_.executor().Values(slice));
     return std::vector<float>(values.begin(), values.end());
   };
   WT_ASSIGN_OR_RETURN(const int64_t bytes,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/job.h"
 #include "runtime/rank_session.h"
 #include "runtime/run_options.h"
@@ -26,7 +27,7 @@ class RunCheckpoints {
       : session_(session), store_(store), options_(std::move(options)), steps_(steps) {}
 
   // Loads what the run goes on from, or its first values; its first step. Errors: InvalidInput (a checkpoint that is damaged, of another
-  // model, optimizer or seed, or of more steps than the run has), those of the restore program.
+  // model, optimizer or seed, of more steps than the run has, or not the one that rank 0 finds), those of the restore program.
   Result<int64_t> Begin();
   // Saves when a checkpoint is due. Failed: names the file.
   Status AfterStep();
@@ -37,6 +38,7 @@ class RunCheckpoints {
 
  private:
   Status Resume();
+  Result<Checkpoint> OpenTheSame();
   Status Meet();
   Status Import();
 

@@ -132,22 +132,13 @@ Result<Listener> ListenOn(const std::string& host, int port) {
   const int off = 0;
   if (addresses->ai_family == AF_INET6)  // IPv4's, too
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
-    if (errno == EADDRINUSE)
-      return Failed(
-          "port {} on {} is taken: stop what listens there, or choose a free port (MASTER_PORT, "
-          "--master-port)",
-          port, host);
-    return Failed("cannot bind port {} on {}: {}", port, host, strerror(errno));
-  }
-  if (listen(socket.get(), SOMAXCONN) != 0) {
-    if (errno == EADDRINUSE)
-      return Failed(
-          "port {} on {} is taken: stop what listens there, or choose a free port (MASTER_PORT, "
-          "--master-port)",
-          port, host);
-    return Failed("cannot listen on port {} of {}: {}", port, host, strerror(errno));
-  }
+  const bool listens = bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) == 0 &&
+                       listen(socket.get(), SOMAXCONN) == 0;
+  if (!listens && errno == EADDRINUSE)
+    return Failed(
+        "port {} on {} is taken: stop what listens there, or choose a free port (MASTER_PORT, --master-port)",
+        port, host);
+  if (!listens) return Failed("cannot listen on port {} of {}: {}", port, host, strerror(errno));
   int bound = PortOf(socket.get());
   return Listener{std::move(socket), bound};
 }
@@ -159,12 +150,20 @@ Result<FileDescriptor> ConnectTo(const std::string& host, int port, SocketClock:
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     addresses = Resolve(host, port, 0);
   }
+  // An address that nothing comes back from leaves time for the others.
+  constexpr std::chrono::seconds kLongestTry{3};
+  const bool is_only = addresses->get()->ai_next == nullptr;
   for (;;) {
     int error = 0;
     for (const addrinfo* address = addresses->get(); address != nullptr; address = address->ai_next) {
       FileDescriptor socket = OpenSocket(*address);
-      if (!socket.valid()) return Failed("cannot open a socket: {}", strerror(errno));
-      error = TryConnect(socket.get(), *address, deadline);
+      if (!socket.valid()) {
+        error = errno;
+        if (error == EAFNOSUPPORT) continue;
+        return Failed("cannot open a socket: {}", strerror(error));
+      }
+      const auto patient = is_only ? deadline : std::min(deadline, SocketClock::now() + kLongestTry);
+      error = TryConnect(socket.get(), *address, patient);
       if (error != 0) continue;
       NoticeSilence(socket.get());
       return socket;

@@ -10,9 +10,10 @@ constexpr std::chrono::seconds kPatience{30};  // what is waited for is there
 // One value a rank, that each step's replaces, so that the store does not grow.
 std::string StepKey(int rank) { return "step/" + std::to_string(rank); }
 
-StepOfRank OwnStep(RankSession& session, const Timeline& timeline) {
+Result<StepOfRank> OwnStep(RankSession& session, const Timeline& timeline) {
   const MemoryPeak& peak = session.executor().pool().peak();
-  return {session.steps_done(), session.executor().Loss(), timeline.end, peak.allocated, peak.reserved};
+  WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.executor().Loss());
+  return StepOfRank{session.steps_done(), loss, timeline.end, peak.allocated, peak.reserved};
 }
 
 }  // namespace
@@ -28,7 +29,8 @@ Result<StepReporter> StepReporter::Make(const StepReporting& reporting, RankSess
 Status StepReporter::Report(const Timeline& timeline) {
   if (!reporting_.any()) return Ok();
   if (reports_++ > 0 && session_->steps_done() % reporting_.every != 0) return Ok();
-  std::vector<StepOfRank> ranks = {OwnStep(*session_, timeline)};
+  std::vector<StepOfRank> ranks(1);
+  WT_ASSIGN_OR_RETURN(ranks[0], OwnStep(*session_, timeline));
   if (session_->rank() != 0) WT_RETURN_IF_ERROR(store_->Set(StepKey(session_->rank()), Serialize(ranks[0])));
   WT_RETURN_IF_ERROR(session_->Barrier());  // all are there
   if (session_->rank() == 0) {
@@ -44,9 +46,11 @@ Status StepReporter::Report(const Timeline& timeline) {
 Status StepReporter::Write(const std::vector<StepOfRank>& ranks) {
   const Executor& executor = session_->executor();
   std::optional<double> gradient_norm;
-  if (executor.role().gradient_norm >= 0) gradient_norm = executor.GradientNormValue();
-  const StepSummary summary =
-      Summarize(session_->plan(), ranks, gradient_norm, reporting_.peak, executor.LossScale());
+  if (executor.role().gradient_norm >= 0) {
+    WT_ASSIGN_OR_RETURN(gradient_norm, executor.GradientNormValue());
+  }
+  WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> loss_scale, executor.LossScale());
+  const StepSummary summary = Summarize(session_->plan(), ranks, gradient_norm, reporting_.peak, loss_scale);
   // Whoever reads standard error may have gone: training goes on.
   if (reporting_.lines) (void)std::fprintf(stderr, "%s\n", StepLine(summary).c_str());
   if (!events_) return Ok();

@@ -61,6 +61,9 @@ class StoreClient : public Store {
     if (key.size() > kStoreMaxKey)
       return Failed("a key of {} bytes; the store takes at most {}", key.size(), kStoreMaxKey);
     std::lock_guard lock(mutex_);
+    // What a late answer would belong to is not known any more.
+    if (is_broken_) return Failed("the connection to {} was lost", server_);
+    is_broken_ = true;
     auto deadline = SocketClock::now() + kReplyGrace;
     if (operation == StoreOperation::kGet) deadline += milliseconds(argument);
     StoreRequest request = {operation, static_cast<uint32_t>(key.size()), value.size(), argument};
@@ -75,10 +78,12 @@ class StoreClient : public Store {
     answer.value.resize(answer.reply.value_bytes);
     WT_RETURN_IF_ERROR(
         ReceiveAll(socket_.get(), answer.value.data(), answer.value.size(), deadline, server_));
+    is_broken_ = false;
     return answer;
   }
 
   std::mutex mutex_;
+  bool is_broken_ = false;  // a request has not been answered to its end
   FileDescriptor socket_;
   std::string server_;
 };

@@ -145,6 +145,11 @@ struct CheckpointFormat {
   }
 };
 
+std::string Checkpoint::identity() const {
+  const fs::path whole = fs::path(path_) / "";  // "dir/step_00000040" and "dir/step_00000040/" alike
+  return fmt::format("{} {:08x}", whole.parent_path().filename().string(), crc32_);
+}
+
 Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.path_ = path;
@@ -167,6 +172,7 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path) {
       return InvalidInput("{}: schema is '{}', expected '{}'", file, json.value("schema", ""), kSchema);
     }
     if (!IsSealed(json)) return InvalidInput("{}: is damaged: its CRC-32 is not the one in it", file);
+    checkpoint.crc32_ = json.at("crc32").get<uint32_t>();
     CheckpointFormat::Read(json, checkpoint);
   } catch (const Json::exception& error) {
     return InvalidInput("{}: is damaged: {}", file, error.what());
@@ -416,7 +422,8 @@ Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool w
   std::vector<float> part;
   for (const TensorPiece& piece : PiecesOf(plan, rank, with_optimizer)) {
     const auto shape = source.ShapeOf(piece.tensor);
-    if (!shape && piece.tensor.starts_with(kMomentum)) {  // saved without: it begins with the first gradient, as in PyTorch
+    if (!shape && piece.tensor.starts_with(
+                      kMomentum)) {  // saved without: it begins with the first gradient, as in PyTorch
       part.assign(static_cast<size_t>(piece.elements()), 0.0f);
       put(piece.local, part);
       continue;

@@ -49,6 +49,8 @@ class Checkpoint : public TensorSource {
 
   const CheckpointInfo& info() const { return info_; }
   std::string path() const override { return path_; }
+  // "step_00000040", and a CRC-32 of all that its metadata say, which has those of the pieces: what tells it from others.
+  std::string identity() const;
   std::vector<std::string> Tensors() const;
   // Of all files together.
   int64_t bytes() const { return bytes_; }
@@ -74,6 +76,7 @@ class Checkpoint : public TensorSource {
   Status CheckCoverage() const;
 
   std::string path_;
+  uint32_t crc32_ = 0;  // of the metadata
   CheckpointInfo info_;
   int64_t bytes_ = 0;
   std::map<std::string, Tensor> tensors_;

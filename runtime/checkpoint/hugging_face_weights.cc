@@ -311,7 +311,7 @@ class HuggingFaceSource : public TensorSource {
   }
   // Masks and rotary frequencies, which older versions of transformers saved.
   static bool IsConstant(const std::string& name) {
-    return name.ends_with("attn.bias") || name.ends_with("attn.masked_bias") ||
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
            name.ends_with("rotary_emb.inv_freq");
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "runtime/cpu/element.h"
@@ -33,8 +34,13 @@ void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* p
   for (int64_t t = 0; t < op.tokens; ++t) {
     const T* of_token = logits + t * op.experts;
     std::iota(order, order + op.experts, 0);
-    std::partial_sort(order, order + op.top_k, order + op.experts, [of_token](int32_t a, int32_t b) {
-      const float x = ToFloat(of_token[a]), y = ToFloat(of_token[b]);
+    // One that is no number comes last, as before scaled losses have found their scale.
+    const auto score = [of_token](int32_t expert) {
+      const float logit = ToFloat(of_token[expert]);
+      return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
+    };
+    std::partial_sort(order, order + op.top_k, order + op.experts, [score](int32_t a, int32_t b) {
+      const float x = score(a), y = score(b);
       return x != y ? x > y : a < b;
     });
     float* of_experts = probabilities + t * op.experts;

@@ -136,10 +136,16 @@ void GraphBuilder::Reshape(GraphTensor x, GraphTensor y) {
                {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x}, {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y}});
 }
 
+// As NVIDIA's frontend asks: what is best, then what always works.
 Result<GraphPlan> GraphBuilder::Plan(const GraphTarget& target) {
   WT_ASSIGN_OR_RETURN(const CudnnDescriptor graph, OperationGraph(target));
+  auto plan = PlanBy(CUDNN_HEUR_MODE_A, graph, target);
+  return plan ? std::move(plan) : PlanBy(CUDNN_HEUR_MODE_FALLBACK, graph, target);
+}
+
+Result<GraphPlan> GraphBuilder::PlanBy(cudnnBackendHeurMode_t mode, const CudnnDescriptor& graph,
+                                       const GraphTarget& target) {
   CudnnDescriptor heuristics(api_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
   heuristics.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.Set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   if (target.properties != nullptr) heuristics.Set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);

@@ -113,6 +113,8 @@ class GraphBuilder {
   Result<GraphPlan> Plan(const GraphTarget& target);
 
  private:
+  Result<GraphPlan> PlanBy(cudnnBackendHeurMode_t mode, const CudnnDescriptor& graph,
+                           const GraphTarget& target);
   struct Attribute {
     cudnnBackendAttributeName_t name;
     GraphTensor tensor;

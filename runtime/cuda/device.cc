@@ -110,8 +110,7 @@ class CudaDevice : public Device {
     if (const auto* gemm = std::get_if<GroupedGemm>(&kind))
       return multiplier_->Multiply(ProblemOf(*gemm), reads[1].data, reads[0].data, nullptr, writes[0].data,
                                    stream);
-    WT_ASSIGN_OR_RETURN(FusedAttention * fused, FusedFor(kind));
-    if (fused != nullptr) {
+    if (FusedAttention* fused = FusedFor(kind); fused != nullptr) {
       WT_ASSIGN_OR_RETURN(const std::optional<int64_t> needed, fused->ScratchBytes(kind, reads, writes));
       if (needed) {
         WT_RETURN_IF_ERROR(HaveScratch(*needed));
@@ -168,14 +167,14 @@ class CudaDevice : public Device {
     return Ok();
   }
 
-  // cuDNN is opened when attention first comes. Null: another operator, or cuDNN is not there, and not needed.
-  Result<FusedAttention*> FusedFor(const OpKind& kind) {
+  // cuDNN is opened when attention first comes. Null: another operator, or cuDNN is not there or does not work, and not needed.
+  FusedAttention* FusedFor(const OpKind& kind) {
     if (!std::holds_alternative<AttentionForward>(kind) && !std::holds_alternative<AttentionBackward>(kind))
       return nullptr;
     if (!looked_for_cudnn_) {
       auto fused = MakeFusedAttention(SearchPlaces::OfThisProcess());
-      if (!fused && fused.error().kind != ErrorKind::kUnsupported) return tl::unexpected(fused.error());
       if (fused) fused_ = std::move(*fused);
+      else if (fused.error().kind != ErrorKind::kUnsupported) NoteWithoutCudnn(fused.error());
       looked_for_cudnn_ = true;
     }
     return fused_.get();
@@ -186,10 +185,13 @@ class CudaDevice : public Device {
     if (needed <= scratch_bytes_) return Ok();
     if (scratch_ != nullptr) WT_RETURN_IF_ERROR(Check(cudaFree(scratch_), "cudaFree"));
     scratch_ = nullptr;
+    scratch_bytes_ = 0;
     ++generation_;
-    scratch_bytes_ = (needed + kScratchStep - 1) / kScratchStep * kScratchStep;
-    return Check(cudaMalloc(&scratch_, static_cast<size_t>(scratch_bytes_)),
-                 "the kernels' scratch memory: cudaMalloc");
+    const int64_t bytes = (needed + kScratchStep - 1) / kScratchStep * kScratchStep;
+    WT_RETURN_IF_ERROR(
+        Check(cudaMalloc(&scratch_, static_cast<size_t>(bytes)), "the kernels' scratch memory: cudaMalloc"));
+    scratch_bytes_ = bytes;
+    return Ok();
   }
 
   const int ordinal_;

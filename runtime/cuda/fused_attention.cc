@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
+#include <mutex>
 
 #include "plan/fused_attention.h"
 #include "runtime/cuda/cudnn_attention.h"
@@ -67,10 +69,10 @@ class CudnnFusedAttention : public FusedAttention {
     const auto problem = ProblemOf(kind);
     if (!problem || !Aligned(reads) || !Aligned(writes) || IsKnownToBeWrong()) return Bytes();
     if (std::holds_alternative<AttentionForward>(kind)) {
-      WT_ASSIGN_OR_RETURN(const auto* found, Find(forward_, *problem, PlanAttentionForward));
+      const auto* found = Find(forward_, *problem, PlanAttentionForward);
       return found != nullptr ? Bytes(found->plan.workspace_bytes()) : Bytes();
     }
-    WT_ASSIGN_OR_RETURN(const auto* found, Find(backward_, *problem, PlanAttentionBackward));
+    const auto* found = Find(backward_, *problem, PlanAttentionBackward);
     return found != nullptr ? Bytes(BackwardScratch(*problem, found->plan).total()) : Bytes();
   }
 
@@ -89,13 +91,13 @@ class CudnnFusedAttention : public FusedAttention {
   template <typename Plan>
   using Plans = std::map<AttentionProblem, std::optional<Plan>>;  // nothing: cuDNN has no kernel
 
-  // Null: cuDNN has no kernel, which is kept. Other failures are the caller's.
+  // Null: cuDNN has no kernel or cannot make it, which is kept: own kernels do it.
   template <typename Plan, typename Make>
-  Result<const Plan*> Find(Plans<Plan>& plans, const AttentionProblem& problem, const Make& make) {
+  const Plan* Find(Plans<Plan>& plans, const AttentionProblem& problem, const Make& make) {
     auto found = plans.find(problem);
     if (found == plans.end()) {
       auto plan = make(api_, problem, target_);
-      if (!plan && plan.error().kind != ErrorKind::kUnsupported) return tl::unexpected(plan.error());
+      if (!plan && plan.error().kind != ErrorKind::kUnsupported) NoteWithoutCudnn(plan.error());
       found = plans.emplace(problem, plan ? std::optional(std::move(*plan)) : std::nullopt).first;
     }
     return found->second ? &*found->second : nullptr;
@@ -169,6 +171,15 @@ cudaError_t Zero(void* memory, size_t bytes, cudaStream_t stream) {
 std::unique_ptr<FusedAttention> MakeCudnnFusedAttention(CudnnApi api, GraphTarget target,
                                                         FillWithZeros zero) {
   return std::make_unique<CudnnFusedAttention>(std::move(api), target, zero, nullptr);
+}
+
+void NoteWithoutCudnn(const Error& error) {
+  static std::once_flag noted;
+  std::call_once(noted, [&] {
+    const std::string first_line =
+        error.message.substr(0, error.message.find('\n'));  // of what cuDNN has to say
+    (void)std::fprintf(stderr, "windtunnel: %s; own kernels compute attention instead\n", first_line.c_str());
+  });
 }
 
 std::string CudnnVersion(const SearchPlaces& places) {

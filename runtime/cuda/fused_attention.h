@@ -40,4 +40,7 @@ Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces& p
 // Of the cuDNN that it would open; empty where there is none.
 std::string CudnnVersion(const SearchPlaces& places);
 
+// Says once, on standard error, why cuDNN does not compute attention though it is there.
+void NoteWithoutCudnn(const Error& error);
+
 }  // namespace windtunnel::cuda

@@ -140,10 +140,12 @@ Result<Multiplier::Choice*> Multiplier::Choose(const Key& key, const void* bias)
 
 Status Multiplier::Multiply(const GemmProblem& problem, const void* a, const void* b, const void* bias,
                             void* c, cudaStream_t stream) {
-  const Key key{problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(c)}};
+  const bool has_bias = problem.epilogue == Epilogue::kBias;
+  // cuBLASLt knows no alignment of a bias of its own: what writes the product reads it.
+  const uint32_t of_c = has_bias ? std::min(AlignmentOf(c), AlignmentOf(bias)) : AlignmentOf(c);
+  const Key key{problem, {AlignmentOf(a), AlignmentOf(b), of_c}};
   WT_ASSIGN_OR_RETURN(Choice * choice, Choose(key, bias));
-  if (problem.epilogue == Epilogue::kBias)
-    WT_RETURN_IF_ERROR(choice->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+  if (has_bias) WT_RETURN_IF_ERROR(choice->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   const float one = 1, beta = problem.accumulate ? 1 : 0;
   return CheckBlas(blas_.matmul(handle_, choice->operation, &one, a, choice->a, b, choice->b, &beta, c,
                                 choice->c, c, choice->c, &choice->algorithm, workspace_, kWorkspace, stream),

@@ -8,4 +8,6 @@ Result<std::unique_ptr<FusedAttention>> MakeFusedAttention(const SearchPlaces&) 
 
 std::string CudnnVersion(const SearchPlaces&) { return {}; }
 
+void NoteWithoutCudnn(const Error&) {}
+
 }  // namespace windtunnel::cuda

@@ -1,4 +1,5 @@
 #include <cctype>
+#include <cstdlib>
 
 #include "runtime/cuda/device.h"
 
@@ -7,10 +8,14 @@ namespace windtunnel {
 std::string CudaProfileName(const CudaDeviceInfo& device) {
   const int64_t gigabytes = device.memory.count() / 1'000'000'000;
   const auto is = [&](const char* part) { return device.name.find(part) != std::string::npos; };
-  if (is("H200") && !is("NVL")) return "h200-sxm-141g";
-  if (is("H100") && is("HBM3") && gigabytes < 90) return "h100-sxm-80g";
-  if (is("A100-SXM") && gigabytes > 60) return "a100-sxm-80g";
-  if (is("A100-SXM")) return "a100-sxm-40g";
+  const auto has = [&](int64_t of) { return std::abs(gigabytes - of) <= of / 10; };
+  const bool is_part_or_other = is("MIG") || is("NVL") || is("GH200");  // of a GPU; of other rates
+  if (!is_part_or_other) {
+    if (is("H200") && has(150)) return "h200-sxm-141g";
+    if (is("H100") && is("HBM3") && has(85)) return "h100-sxm-80g";
+    if (is("A100-SXM") && has(85)) return "a100-sxm-80g";
+    if (is("A100-SXM") && has(42)) return "a100-sxm-40g";
+  }
   std::string name;
   for (char c : device.name + " " + std::to_string(gigabytes) + "g") {
     const bool is_word = std::isalnum(static_cast<unsigned char>(c)) != 0;

@@ -33,8 +33,8 @@ struct NcclApi {
   std::string path, version_text;
 };
 
-// ncclCommSplit, on which this relies, came with it.
-inline constexpr int kOldestNccl = 21800;
+// With it came NCCL_LAUNCH_ORDER_IMPLICIT, without which ranks that are in several groups may wait for each other for ever.
+inline constexpr int kOldestNccl = 22600;
 
 // The first of `files` (empty: NCCL wherever it is found) that is new enough. Once for each list; later calls give the same.
 Result<const NcclApi*> OpenNccl(const std::vector<std::string>& files);

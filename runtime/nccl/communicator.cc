@@ -72,6 +72,7 @@ class NcclCommunicator : public IssuingCommunicator {
       communicator_ = made_;
     }
     WT_RETURN_IF_ERROR(Explain(Settle(deadline, result)));
+    is_connected_ = true;
     watcher_ = std::thread([this] { Watch(); });
     return Ok();
   }
@@ -125,6 +126,8 @@ class NcclCommunicator : public IssuingCommunicator {
 
   // A call of a communicator that does not block has come to an end when its state says so.
   Status Settle(Clock::time_point deadline, ncclResult_t result) {
+    // What is only issued comes to its end within microseconds; connecting takes longer.
+    const auto patient = Clock::now() + std::chrono::microseconds(200);
     while (result == ncclInProgress || result == ncclSuccess) {
       ncclResult_t state = ncclSuccess;
       const auto ask = [&](ncclComm_t communicator) { return api_.async_error(communicator, &state); };
@@ -133,8 +136,9 @@ class NcclCommunicator : public IssuingCommunicator {
         result = state;
         break;
       }
-      if (Clock::now() > deadline) return Failed("it took longer than {} ms", options_.timeout.count());
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      const auto now = Clock::now();
+      if (now > deadline) return Failed("it took longer than {} ms", options_.timeout.count());
+      if (now > patient) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     if (result == ncclSuccess) return Ok();
     std::string detail;
@@ -171,7 +175,9 @@ class NcclCommunicator : public IssuingCommunicator {
     }
     const bool abort = failure_.has_value();
     lock.unlock();
-    if (abort) Abort();
+    if (!abort) return;
+    one_has_failed_ = true;
+    Abort();
   }
 
   void Look(std::unique_lock<std::mutex>& lock, std::string& published) {
@@ -248,7 +254,9 @@ class NcclCommunicator : public IssuingCommunicator {
     std::thread guard([&] {
       std::unique_lock lock(mutex);
       if (finished.wait_for(lock, kAbortTime, [&] { return done.load(); })) return;
-      std::fprintf(stderr, "%s; ncclCommAbort does not return\n", failure_->message.c_str());
+      const std::string what =
+          failure_ ? failure_->message : fmt::format("rank {} of group '{}'", rank(), options_.name);
+      std::fprintf(stderr, "%s; ncclCommAbort does not return\n", what.c_str());
       _exit(1);
     });
     {
@@ -269,14 +277,13 @@ class NcclCommunicator : public IssuingCommunicator {
     if (const auto last = queues_.Record(queue(), DeviceQueues::Timing::kNone)) (void)queues_.Await(*last);
   }
 
-  // All ranks come here in the end, or do not come at all: no longer than an operator may take.
+  // All ranks come here in the end, or do not come at all: no longer than an operator may take. Where a communicator of this process has
+  // failed, peers are not waited for.
   void Close() {
+    if (!is_connected_ || one_has_failed_) return Abort();
     const Status closed = Settle(Clock::now() + options_.timeout, api_.finalize(communicator_));
-    if (closed) {
-      api_.destroy(communicator_);
-    } else {
-      api_.abort(communicator_);
-    }
+    if (!closed) return Abort();
+    api_.destroy(communicator_);
     communicator_ = nullptr;
   }
 
@@ -287,9 +294,11 @@ class NcclCommunicator : public IssuingCommunicator {
   uint64_t barrier_ = 0;  // memory of the device that a barrier sums up
   ncclComm_t made_ =
       nullptr;  // where NCCL puts a new communicator, from a thread of its own and when it is ready
-  std::timed_mutex calling_;                        // one thread at a time calls NCCL about the communicator
+  std::timed_mutex calling_;                        // one thread at a time calls NCCL, but to look for errors
   std::atomic<ncclComm_t> communicator_ = nullptr;  // null again once aborted
-  bool stop_ = false;                               // guarded by the mutex
+  bool is_connected_ = false;
+  static inline std::atomic<bool> one_has_failed_ = false;
+  bool stop_ = false;  // guarded by the mutex
   std::thread watcher_;
 };
 
@@ -310,11 +319,11 @@ std::string NcclVersion() {
   return api ? (*api)->version_text : "";
 }
 
-void ShareDeviceUnderNccl(int rank) {
+void ShareDeviceUnderNccl(int rank, bool one_machine) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
   set("NCCL_HOSTID", fmt::format("windtunnel-rank-{}", rank));
   set("NCCL_NET", "Socket");
-  set("NCCL_SOCKET_IFNAME", "lo");
+  if (one_machine) set("NCCL_SOCKET_IFNAME", "lo");
   set("NCCL_MNNVL_ENABLE", "0");
 }
 

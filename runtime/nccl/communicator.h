@@ -41,7 +41,8 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(Store& store, Device&
 std::string NcclVersion();
 
 // Environment of a rank that shares its device with other ranks of the job: NCCL takes two ranks on one device for a mistake unless they
-// claim to be on hosts of their own, and then they talk over sockets. Variables that are set stay as they are. Before NCCL is opened.
-void ShareDeviceUnderNccl(int rank);
+// claim to be on hosts of their own, and then they talk over sockets, on the loopback interface where all ranks are on one machine. Variables
+// that are set stay as they are. Before the first communicator is made.
+void ShareDeviceUnderNccl(int rank, bool one_machine);
 
 }  // namespace windtunnel

@@ -9,6 +9,6 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(Store&, Device&, cons
 
 std::string NcclVersion() { return ""; }
 
-void ShareDeviceUnderNccl(int) {}
+void ShareDeviceUnderNccl(int, bool) {}
 
 }  // namespace windtunnel

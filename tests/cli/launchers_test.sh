@@ -113,6 +113,29 @@ by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,TORCHELASTIC_RESTART_COUNT=1 -
 python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["measured"]["first_step"] == 8' "$work/out" ||
   fail "a job that is begun again: $(cat "$work/err")"
 
+# Ranks that look for the latest checkpoint themselves, of which one does not see what rank 0 sees: it takes rank 0's where that is there,
+# or says so; and rank 0 is not left waiting where it saves.
+"${run[@]}" "${set[@]}" --checkpoint-dir "$work/both" --checkpoint-every 4 > /dev/null 2> "$work/err" || fail "checkpoints of steps 4 and 5"
+cp -r "$work/both" "$work/one"
+rm -r "$work/one/step_00000005"
+for second in "$work/both/step_00000004" "$work/one"; do
+  next_port
+  RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --resume-from "$second" --checkpoint-dir "$work/third" \
+    --set run.steps=6 > "$work/out1" 2> "$work/err1" &
+  RANK=0 WORLD_SIZE=2 MASTER_PORT=$port timeout 60 "${run[@]}" "${set[@]}" --resume-from "$work/both" --checkpoint-dir "$work/third" \
+    --set run.steps=6 > "$work/out" 2> "$work/err"
+  statuses="$?"
+  wait $!
+  statuses="$statuses $?"
+  case $second in
+  */step_00000004) [ "$statuses" = "0 0" ] || fail "rank 1 was told another checkpoint: $statuses, $(cat "$work/err" "$work/err1")" ;;
+  *) [ "$statuses" = "1 2" ] || fail "rank 1 has another checkpoint: $statuses, $(cat "$work/err" "$work/err1")"
+     grep -q "rank 1 would go on from .*one/step_00000004.*and rank 0 from 'step_00000005 .*all ranks must find the same" "$work/err1" ||
+       fail "rank 1 says: $(cat "$work/err1")" ;;
+  esac
+  rm -rf "$work/third"
+done
+
 # Two nodes, each with a launcher of its own; a rank on either; over both backends.
 on_nodes() {
   next_port

@@ -79,7 +79,7 @@ inline void CopyLocalParts(RankSession& session, const std::function<float*(int6
     const int position = session.plan().axes[place.axis].position_of_rank[session.rank()];
     const LocalPart part = PartOn(place, role.parameters[i].elements, position);
     if (part.elements == 0) continue;
-    const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
+    const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements}).value();
     const Parameter& parameter = role.parameters[i];
     float* whole = weights(parameter.ordinal);
     if (parameter.part.empty()) {
@@ -123,11 +123,11 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
       // Graphs are for steps that nobody watches.
       WT_RETURN_IF_ERROR(session.Step(/*spans=*/!plan.scenario.run.cuda_graphs));
       const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
-      if (const auto loss = session.executor().Loss()) {
+      if (const auto loss = session.executor().Loss().value()) {
         shared_losses[cell] = *loss;
         has_loss[cell] = 1;
       }
-      shared_norms[cell] = session.executor().GradientNormValue();
+      shared_norms[cell] = session.executor().GradientNormValue().value();
     }
     static std::mutex mutex;  // replicas write the same places
     std::lock_guard lock(mutex);

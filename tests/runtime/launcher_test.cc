@@ -129,6 +129,18 @@ TEST_F(LauncherTest, TellsWhatARankThatFailedHasSaid) {
   ExpectGone(PidsOf(2));
 }
 
+TEST_F(LauncherTest, WhatARankHasStartedEndsWithIt) {
+  EXPECT_EQ(FailureOf(Options(1, "sleep 60 & echo $! > $DIR/started; exit 3")),
+            "rank 0 exited with status 3");
+  const std::string path = "/proc/" + Read("started") + "/stat";
+  const auto deadline = Clock::now() + milliseconds(10'000);
+  std::string name = "?", state;
+  do {  // gone, or waiting for whoever takes in orphans
+    std::ifstream(path) >> name >> name >> state;
+  } while (std::ifstream(path) && state != "Z" && Clock::now() < deadline);
+  EXPECT_TRUE(!std::ifstream(path) || state == "Z") << path << ": " << name << " " << state;
+}
+
 // Rank 0 notices that rank 1 is dying before the kernel has reported it.
 TEST_F(LauncherTest, WhoWasKilledGoesBeforeWhoComplains) {
   LaunchOptions options = Options(2, "if [ $RANK = 0 ]; then exit 1; fi; sleep 0.1; kill -9 $$");

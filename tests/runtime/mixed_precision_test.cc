@@ -145,13 +145,15 @@ std::vector<Told> Follow(const Plan& plan, int steps) {
     Told own;
     for (int step = 0; step < steps; ++step) {
       WT_RETURN_IF_ERROR(session.Step());
-      own.scales.push_back(session.executor().LossScale().value_or(LossScaleState{}));
+      WT_ASSIGN_OR_RETURN(const std::optional<LossScaleState> scale, session.executor().LossScale());
+      own.scales.push_back(scale.value_or(LossScaleState{}));
       std::vector<float>& weights = own.weights.emplace_back();
       for (const Parameter& parameter : session.executor().role().parameters) {
         const Placement& place = parameter.values;
         const int position = session.plan().axes[place.axis].position_of_rank[session.rank()];
         const LocalPart part = PartOn(place, parameter.elements, position);
-        const auto values = session.executor().Values(Slice{place.buffer, part.offset, part.elements});
+        WT_ASSIGN_OR_RETURN(const auto values,
+                            session.executor().Values(Slice{place.buffer, part.offset, part.elements}));
         weights.insert(weights.end(), values.begin(), values.end());
       }
     }

@@ -116,6 +116,15 @@ TEST(RankEnvironment, ReadsMpirunsVariables) {
   EXPECT_EQ((*read)->master_port, 15913);  // 15000 + 0913
   EXPECT_EQ((*read)->token, "2871590913");
 
+  // Open MPI 5: two jobs of one machine are at different ports.
+  Variables other = one_node;
+  other["PMIX_NAMESPACE"] = "prterun-node0-84711@1";
+  read = Read(other);
+  ASSERT_TRUE(read && *read);
+  const int first_port = (*read)->master_port;
+  other["PMIX_NAMESPACE"] = "prterun-node0-84720@1";
+  EXPECT_EQ((*Read(other))->master_port, first_port + 9);
+
   Variables two_nodes = one_node;
   two_nodes["OMPI_COMM_WORLD_SIZE"] = "4";
   read = Read(two_nodes);

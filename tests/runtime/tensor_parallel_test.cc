@@ -233,12 +233,13 @@ TEST(TensorParallelRanks, KeepWhatTheyAllHaveEqual) {
     WithRanks(plan, [&](RankSession& session, Store&) -> Status {
       for (int step = 0; step < 5; ++step) WT_RETURN_IF_ERROR(session.Step());
       std::lock_guard lock(mutex);
-      losses[session.rank()] = *session.executor().Loss();
-      norms[session.rank()] = session.executor().GradientNormValue();
+      losses[session.rank()] = *session.executor().Loss().value();
+      norms[session.rank()] = session.executor().GradientNormValue().value();
       for (const Parameter& parameter : plan.roles[0].parameters) {
         if (!parameter.part.empty()) continue;
-        const auto values = session.executor().Values(
-            Slice{parameter.values.buffer, parameter.values.offset, parameter.elements});
+        WT_ASSIGN_OR_RETURN(const auto values,
+                            session.executor().Values(
+                                Slice{parameter.values.buffer, parameter.values.offset, parameter.elements}));
         of_rank[session.rank()].emplace_back(values.begin(), values.end());
       }
       return Ok();

@@ -229,9 +229,9 @@ TEST(QueuedRun, OffloadedAdamSkipsTheStepsThatTheCpuDeviceSkips) {
           [&](RankSession& session, Store&) -> Status {
             for (int step = 0; step < kSteps; ++step) {
               WT_RETURN_IF_ERROR(session.Step());
-              if (session.rank() == 0) told.losses.push_back(*session.executor().Loss());
+              if (session.rank() == 0) told.losses.push_back(*session.executor().Loss().value());
             }
-            if (session.rank() == 0) told.scale = *session.executor().LossScale();
+            if (session.rank() == 0) told.scale = *session.executor().LossScale().value();
             return Ok();
           },
           equipment);

@@ -1,0 +1,38 @@
+#include "runtime/neighbors.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/read_file.h"
+
+namespace windtunnel {
+namespace {
+
+// The same for all processes of a machine, in whatever container, and no other's until it boots again.
+std::string MachineName() {
+  if (const auto boot = ReadFile("/proc/sys/kernel/random/boot_id", "the machine's name"))
+    return boot->substr(0, boot->find('\n'));
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> TellNeighbors(Store& store, const NeighborRank& rank,
+                                               const std::string& what, const std::string& own) {
+  const std::string machine = MachineName();
+  const auto key = [&](int local_rank) { return fmt::format("{}/{}/{}", what, machine, local_rank); };
+  WT_RETURN_IF_ERROR(store.Set(key(rank.local_rank), own));
+  std::vector<std::string> said;
+  for (int other = 0; other < rank.local_ranks; ++other) {
+    if (other == rank.local_rank) {
+      said.push_back(own);
+      continue;
+    }
+    WT_ASSIGN_OR_RETURN(said.emplace_back(), store.Get(key(other), rank.patience));
+  }
+  return said;
+}
+
+}  // namespace windtunnel
