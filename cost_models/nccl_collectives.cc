@@ -183,7 +183,8 @@ class Model {
       case CollectiveKind::kAllToAll:
         return ToAllOthers(MessageBytes(collective));
       case CollectiveKind::kShift:
-        return Pairs(MessageBytes(collective), IsAcrossNodes() ? 0 : 1, IsAcrossNodes() ? 1 : 0);
+        // Of ranks on several nodes with several each, some of a ring's messages leave the node; the others are sooner there.
+        return Pairs(MessageBytes(collective), layout_.nodes > 1 ? 0 : 1, layout_.nodes > 1 ? 1 : 0);
       default:
         break;
     }
@@ -302,9 +303,6 @@ class Model {
   Bandwidth CardOfOne() const {
     return std::min(layout_.cards_achieved * (1.0 / layout_.ranks_per_node), PairCeiling());
   }
-
-  // Of ranks on several nodes with several each, some of a ring's messages leave the node; the others are sooner there.
-  bool IsAcrossNodes() const { return layout_.nodes > 1 && layout_.nodes < layout_.ranks; }
 
   CollectiveTime ToAllOthers(Bytes bytes) const {
     const double n = layout_.ranks, p = layout_.ranks_per_node;

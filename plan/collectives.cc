@@ -72,7 +72,9 @@ OpIndex CollectiveStream::ReduceScatter(ProgramBuilder& b, Slice whole, Slice sh
 
 OpIndex CollectiveStream::AllToAll(ProgramBuilder& b, Slice in, Slice out, std::string name,
                                    std::vector<OpIndex> after) {
-  const Collective op{CollectiveKind::kAllToAll, role_.buffers[in.buffer].dtype, in.elements};
+  // A rank whose experts are busier gets more than it sends: the larger side takes the time.
+  const Collective op{CollectiveKind::kAllToAll, role_.buffers[in.buffer].dtype,
+                      std::max(in.elements, out.elements)};
   return Add(b, op, std::move(name), {in}, {out}, std::move(after));
 }
 

@@ -407,13 +407,17 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
   statistics.parameters_without_positions =
       statistics.parameters - (learned_positions() ? spec_.seq_len * spec_.hidden : 0);
   const int64_t matrices = gated() ? 3 : 2;
-  const int64_t unseen =  // parameters of experts that a token does not go to
-      spec_.experts
-          ? spec_.layers * (spec_.experts->count - spec_.experts->top_k) * matrices * spec_.hidden * spec_.ffn
-          : 0;
+  double unseen = 0;  // parameters of experts that a token does not go to
+  if (const auto& experts = spec_.experts) {
+    // Where there is not room for all, what exceeds it goes to none.
+    const double room = experts->capacity_factor > 0 ? std::min(experts->capacity_factor, 1.0) : 1;
+    const double seen = static_cast<double>(experts->top_k) * room;
+    unseen = (static_cast<double>(experts->count) - seen) *
+             static_cast<double>(spec_.layers * matrices * spec_.hidden * spec_.ffn);
+  }
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token.
   statistics.flops_per_token =
-      Flops(6.0 * static_cast<double>(statistics.parameters_without_positions - unseen) +
+      Flops(6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen) +
             12.0 * static_cast<double>(spec_.layers * spec_.heads * spec_.head_dim() * spec_.seq_len));
   return statistics;
 }

@@ -58,15 +58,15 @@ struct StageActions {
 std::string ClusterKey(const Scenario& s) {
   return fmt::format("{}x{}", s.cluster.nodes, s.cluster.devices_per_node);
 }
-// Tensor ranks and how they split tokens; context ranks, and how they bring them together.
+// Tensor ranks and how they split tokens; context ranks, and how they bring them together; ranks that share experts.
 std::string ModelAxesKey(const Scenario& s) {
   const TensorParallelSpec& tensor = s.parallel.tensor;
   const ContextParallelSpec& context = s.parallel.context;
-  return fmt::format("t{}{} c{}k{}", tensor.size,
+  return fmt::format("t{}{} c{}k{} e{}", tensor.size,
                      tensor.overlap    ? "o"
                      : tensor.sequence ? "s"
                                        : "",
-                     context.size, static_cast<int>(context.kind));
+                     context.size, static_cast<int>(context.kind), s.parallel.expert.size);
 }
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
@@ -80,8 +80,8 @@ std::string ShapeKey(const Scenario& s, const StageKind& kind) {
                      s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
 }
 std::string MeshKey(const Scenario& s) {
-  return fmt::format("{} t{} c{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.context.size,
-                     s.parallel.data.size, s.parallel.pipeline.size);
+  return fmt::format("{} t{} c{} e{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.context.size,
+                     s.parallel.expert.size, s.parallel.data.size, s.parallel.pipeline.size);
 }
 // How a rank's layers are spread over its stages makes no difference: gradients come in the same order.
 std::string StrategyKey(const Scenario& s, const RankShape& shape) {
@@ -113,8 +113,7 @@ Status CheckComposable(const Scenario& s) {
   const bool is_zero = s.parallel.data.kind == DataParallelKind::kZero1;
   const int64_t copies = s.parallel.data.size * s.parallel.context.size;
   const bool whole_shards = s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == copies;
-  if (s.model.kind != ModelKind::kTransformer || s.model.experts || s.model.dropout != 0)
-    return Unsupported("another model");
+  if (s.model.kind != ModelKind::kTransformer || s.model.dropout != 0) return Unsupported("another model");
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
@@ -124,7 +123,6 @@ Status CheckComposable(const Scenario& s) {
   const bool reduces_as_is =
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
-  if (s.parallel.expert.size > 1) return Unsupported("another dimension");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
   for (int64_t layers : balance)
     if (layers < 1) return Unsupported("stages without layers");
@@ -554,10 +552,12 @@ class ComposedSteps::Parts {
     for (Step::Content::RankClass& of : content.classes) {
       const auto first = static_cast<size_t>(of.rank);
       int64_t tensor_scratch = of.strategy->tensor_scratch, context_scratch = 0;
+      int64_t expert_scratch = of.strategy->expert_scratch;
       for (size_t stage = first; stage < layers.size(); stage += ranks) {
         const StageTemplate& made_of = *content.actions[stage]->stage;
         tensor_scratch = std::max(tensor_scratch, made_of.tensor_scratch);
         context_scratch = std::max(context_scratch, made_of.context_scratch);
+        expert_scratch = std::max(expert_scratch, made_of.expert_scratch);
         if (const int64_t kept = layers[stage] * made_of.kept_of_layer; kept > 0)
           of.resident += RequestedBytes(Bytes(kept), scenario.allocator).count();
       }
@@ -565,6 +565,8 @@ class ComposedSteps::Parts {
         of.resident += RequestedBytes(Bytes(tensor_scratch), scenario.allocator).count();
       if (scenario.parallel.context.size > 1)
         of.resident += RequestedBytes(Bytes(context_scratch), scenario.allocator).count();
+      if (scenario.parallel.expert.size > 1)
+        of.resident += RequestedBytes(Bytes(expert_scratch), scenario.allocator).count();
       if (first + 1 == ranks)
         of.resident +=
             RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator).count();

@@ -23,6 +23,10 @@ const Group& MeshGroups::Of(AxisId axis) const {
       return tensor;
     case kContextAxis:
       return context;
+    case kExpertAxis:
+      return expert;
+    case kExpertDataAxis:
+      return expert_data;
     case kPipelineAxis:
       return pipeline;
     case kEmbeddingAxis:
@@ -36,19 +40,23 @@ const Group& MeshGroups::Of(AxisId axis) const {
 Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
   const int64_t tensor = parallel.tensor.size, context = parallel.context.size;
+  const int64_t experts = parallel.expert.size;
   const int64_t copies = context * parallel.data.size, pipeline = parallel.pipeline.size;
   const int64_t stage = tensor * copies, world = stage * pipeline;
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
-  // All on one node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups, and context groups likewise.
+  // All on one node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups, and context and expert groups likewise.
   const bool is_one_node = world <= node;
   const auto divides = [node](int64_t ranks) { return node % ranks == 0 || ranks % node == 0; };
-  const bool is_regular = stage % node == 0 && divides(tensor) && divides(tensor * context);
+  const bool is_regular =
+      stage % node == 0 && divides(tensor) && divides(tensor * context) && divides(tensor * experts);
   if (!is_one_node && !is_regular) return Unsupported("groups that do not lie alike");
   MeshGroups groups;
   groups.world = Ranks("world", world, 1);
   groups.data = Ranks("data", copies, tensor);
   groups.tensor = Ranks("tensor", tensor, 1);
   groups.context = Ranks("context", context, tensor);
+  groups.expert = Ranks("expert", experts, tensor);
+  groups.expert_data = Ranks("expert data", experts > 1 ? copies / experts : 1, tensor * experts);
   groups.pipeline = Ranks("pipeline", pipeline, stage);
   groups.embedding = Ranks("embedding", 2, stage * (pipeline - 1));
   groups.message = Ranks("message", 2, stage);

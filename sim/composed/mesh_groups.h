@@ -9,11 +9,11 @@ namespace windtunnel::composed {
 
 // The axes that the composed evaluator knows, numbered in a way of its own.
 inline constexpr AxisId kWorldAxis = 0, kDataAxis = 1, kTensorAxis = 2, kContextAxis = 3, kPipelineAxis = 4,
-                        kEmbeddingAxis = 5, kMessageAxis = 6;
+                        kEmbeddingAxis = 5, kMessageAxis = 6, kExpertAxis = 8, kExpertDataAxis = 9;
 
 struct MeshGroups {
-  Group world, data, tensor, context, pipeline,
-      embedding;  // data: of all with the same weights, contexts and replicas
+  // data: of all with the same weights, contexts and replicas. expert_data: of those of them with the same experts, where ranks share them.
+  Group world, data, tensor, context, expert, expert_data, pipeline, embedding;
   Group
       message;  // from a pipeline rank to the next one; each two neighbours lie alike, the last and the first do, too
 

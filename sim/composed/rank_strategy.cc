@@ -24,16 +24,17 @@ class Driver {
     AddStreams();
     const DataParallelKind kind = scenario_.parallel.data.kind;
     const bool is_zero = kind == DataParallelKind::kZero1;
-    StrategyContext context{.scenario = scenario_,
-                            .role = role_,
-                            .modules = modules_,
-                            .dense = {*data_, is_zero ? *data_ : *alone_, is_zero ? *alone_ : *data_},
-                            .of_experts = {*alone_, *alone_, *alone_},
-                            .tensor = *tensor_,
-                            .expert = *alone_,
-                            .copies = kComputeStream,
-                            .host = -1,
-                            .model_parts = {tensor_, pipeline_}};
+    StrategyContext context{
+        .scenario = scenario_,
+        .role = role_,
+        .modules = modules_,
+        .dense = {*data_, is_zero ? *data_ : *alone_, is_zero ? *alone_ : *data_},
+        .of_experts = {*expert_data_, is_zero ? *expert_data_ : *alone_, is_zero ? *alone_ : *expert_data_},
+        .tensor = *tensor_,
+        .expert = *expert_,
+        .copies = kComputeStream,
+        .host = -1,
+        .model_parts = {tensor_, pipeline_}};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
       context.host = AddStream(StreamKind::kHost, "host", kCompute);
@@ -99,6 +100,8 @@ class Driver {
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
     data_ = AddCollectives(kDataAxis, kData, "data");
     tensor_ = AddCollectives(kTensorAxis, kTensor, "tensor");
+    expert_ = AddCollectives(kExpertAxis, kExpert, "expert");
+    expert_data_ = AddCollectives(kExpertDataAxis, kExpertData, "expert data");
     world_ = data_->ranks() == world         ? data_
              : parallel.tensor.size == world ? tensor_
                                              : AddCollectives(kWorldAxis, kWorld, "world");
@@ -413,6 +416,10 @@ class Driver {
         result_.tensor_scratch = buffer.bytes.count();
         continue;
       }
+      if (buffer.name == "collective scratch (expert)") {
+        result_.expert_scratch = buffer.bytes.count();
+        continue;
+      }
       if (stays) result_.resident += RequestedBy(buffer);
     }
   }
@@ -428,8 +435,8 @@ class Driver {
   std::vector<AxisId> axes_;
   std::vector<std::unique_ptr<CollectiveStream>> collectives_;
   std::unique_ptr<CollectiveStream> alone_;
-  CollectiveStream *world_ = nullptr, *data_ = nullptr, *tensor_ = nullptr, *pipeline_ = nullptr,
-                   *embedding_ = nullptr;
+  CollectiveStream *world_ = nullptr, *data_ = nullptr, *tensor_ = nullptr, *expert_ = nullptr,
+                   *expert_data_ = nullptr, *pipeline_ = nullptr, *embedding_ = nullptr;
   std::unique_ptr<DataParallel> strategy_;
   size_t built_ = 0, created_in_step_ = 0;
   std::vector<BufferId> rebuilt_;

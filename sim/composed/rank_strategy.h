@@ -59,10 +59,10 @@ struct RankStrategy {
   std::vector<Stretch> copies;  // without those that could begin earlier
 
   // Bytes, rounded: allocated when the step begins, and what zero_grad frees then.
-  // Without the losses, and without the scratch of the tensor axis's collectives, which models use, too: `tensor_scratch`, of so many
-  // bytes for what is added here.
+  // Without the losses, and without the scratch of the collectives of axes that models use, too: `tensor_scratch`, `expert_scratch`, of so
+  // many bytes for what is added here.
   int64_t resident = 0, freed = 0;
-  int64_t tensor_scratch = 0;
+  int64_t tensor_scratch = 0, expert_scratch = 0;
   // After the backwards: the peak before the sent messages are freed, what has changed until then, and the peak after.
   int64_t peak_before = 0, net_before = 0, peak_after = 0;
 };

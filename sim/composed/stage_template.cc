@@ -94,9 +94,12 @@ class SmallStage {
         std::make_unique<CollectiveStream>(role_, kTensorAxis, static_cast<int>(spec.tensor.size), "tensor");
     context_ = std::make_unique<CollectiveStream>(role_, kContextAxis, static_cast<int>(spec.context.size),
                                                   "context");
+    expert_ =
+        std::make_unique<CollectiveStream>(role_, kExpertAxis, static_cast<int>(spec.expert.size), "expert");
     model_ = MakeModel(scenario_, range_,
                        {.tensor = TensorParallelOf(scenario_, tensor_.get()),
-                        .context = {context_.get(), spec.context.kind}});
+                        .context = {context_.get(), spec.context.kind},
+                        .expert = {expert_.get()}});
     model_->Register(role_);
     parameters_ = role_.parameters;
     const StrategyContext context{.scenario = scenario_,
@@ -105,7 +108,7 @@ class SmallStage {
                                   .dense = {*alone_, *alone_, *alone_},
                                   .of_experts = {*alone_, *alone_, *alone_},
                                   .tensor = *tensor_,
-                                  .expert = *alone_,
+                                  .expert = *expert_,
                                   .copies = kComputeStream,
                                   .host = -1,
                                   .model_parts = {tensor_.get(), alone_.get()}};
@@ -122,7 +125,7 @@ class SmallStage {
     const Slice end = NewBuffer(role_, "end", 1, Category::kActivations);
     b.Add(SquareRoot{}, "end", {end}, {end});
     Program program = b.Finish();
-    for (CollectiveStream* collectives : {tensor_.get(), context_.get()})
+    for (CollectiveStream* collectives : {tensor_.get(), context_.get(), expert_.get()})
       if (collectives->ranks() > 1) collectives->SizeScratch();
     return program;
   }
@@ -134,9 +137,10 @@ class SmallStage {
   // Of an operator that is no message.
   LocalStream LocalOf(const Op& op) const {
     if (op.stream == kComputeStream) return kCompute;
-    const bool is_tensor = tensor_->ranks() > 1 && op.stream == tensor_->stream();
-    WT_CHECK(is_tensor || op.stream == context_->stream());
-    return is_tensor ? kTensor : kContext;
+    if (tensor_->ranks() > 1 && op.stream == tensor_->stream()) return kTensor;
+    if (context_->ranks() > 1 && op.stream == context_->stream()) return kContext;
+    WT_CHECK(expert_->ranks() > 1 && op.stream == expert_->stream());
+    return kExpert;
   }
   int64_t message_elements() const { return model_->OutputElements(); }
   int64_t KeptOfLayer() const {
@@ -205,7 +209,7 @@ class SmallStage {
   Role role_;
   std::vector<Module> modules_;
   std::vector<Parameter> parameters_;
-  std::unique_ptr<CollectiveStream> alone_, tensor_, context_;
+  std::unique_ptr<CollectiveStream> alone_, tensor_, context_, expert_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> strategy_;
   Slice loss_;
@@ -292,7 +296,7 @@ class Dissection {
     if (stream == kCompute) {
       WT_ASSIGN_OR_RETURN(timed.work, costs_.Kernel(op));
     } else {
-      const AxisId axis = stream == kTensor ? kTensorAxis : kContextAxis;
+      const AxisId axis = stream == kTensor ? kTensorAxis : stream == kContext ? kContextAxis : kExpertAxis;
       WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
       timed.work = cost.time;
       timed.efficiency = cost.efficiency;
@@ -487,6 +491,7 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   for (const Buffer& buffer : small.role().buffers) {
     if (buffer.name == "collective scratch (tensor)") stage.tensor_scratch = buffer.bytes.count();
     if (buffer.name == "collective scratch (context)") stage.context_scratch = buffer.bytes.count();
+    if (buffer.name == "collective scratch (expert)") stage.expert_scratch = buffer.bytes.count();
   }
   return stage;
 }

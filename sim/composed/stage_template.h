@@ -18,8 +18,19 @@
 namespace windtunnel::composed {
 
 // The queues of a rank's device, beside those of messages. Models use the first ones.
-enum LocalStream : uint8_t { kCompute, kTensor, kContext, kData, kCopies, kPipeline, kEmbedding, kWorld };
-inline constexpr int kLocalStreams = 8, kModelStreams = 3;
+enum LocalStream : uint8_t {
+  kCompute,
+  kTensor,
+  kContext,
+  kExpert,
+  kData,
+  kExpertData,
+  kCopies,
+  kPipeline,
+  kEmbedding,
+  kWorld
+};
+inline constexpr int kLocalStreams = 10, kModelStreams = 4;
 // How many operators of a queue, counted from the last that was issued there, others may wait for.
 inline constexpr int kHistory = 32;
 
@@ -86,10 +97,10 @@ struct StageTemplate {
   // Parameters: `head` before the layers (embeddings), `layer`, `tail` (norm, head). Indices in calls: of the layer within it;
   // of others i, or head.size() + i for the tail.
   std::vector<Parameter> head, layer, tail;
-  int64_t message_elements = 0;                     // that stages hand to each other
-  int message_parts = 1;                            // of which a rank sends one
-  int64_t message = 0, message_part = 0;            // bytes, rounded: of all, and of what is sent
-  int64_t tensor_scratch = 0, context_scratch = 0;  // bytes, of the axes' collectives
+  int64_t message_elements = 0;           // that stages hand to each other
+  int message_parts = 1;                  // of which a rank sends one
+  int64_t message = 0, message_part = 0;  // bytes, rounded: of all, and of what is sent
+  int64_t tensor_scratch = 0, context_scratch = 0, expert_scratch = 0;  // bytes, of the axes' collectives
   int64_t kept_of_layer = 0;  // bytes, of what the model keeps beside its parameters (Model::kept_buffers)
 };
 
@@ -97,7 +108,7 @@ struct StageKind {
   bool is_first = true, is_last = true;
 };
 
-// Of `scenario`'s micro-batch, tensor and context parallelism, recomputation, precision and data.kind; what else it says does not matter.
+// Of `scenario`'s micro-batch, tensor, context and expert parallelism, recomputation, precision and data.kind; what else it says does not matter.
 // Errors: the cost model's, Unsupported where the stage is not made of such parts.
 Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
                                         const MeshGroups& groups, Costs& costs);

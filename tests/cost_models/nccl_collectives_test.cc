@@ -82,6 +82,10 @@ TEST(NcclCollectives, AShiftIsAMessageFromEachToTheNext) {
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(2'000'000'000)), TwoNodes()),
               8.4 + 14 + 2e9 / 21.2e3 + 33, 0.1);
+  // Each on a node of its own, as context ranks beside tensor ranks that fill nodes: all leave theirs.
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(2'000'000'000)),
+                             LayoutOf(MakeAxis("context", 16, 2, 8).groups[0], 2)),
+              8.4 + 14 + 2e9 / 21.2e3 + 33, 0.1);
 }
 
 // Hybrid sharding on two nodes: each of the 8 groups of replicas has one card of its own.

@@ -106,6 +106,30 @@ TEST(Experts, GradientsAreAddedUpOverTheRanksThatHaveThem) {
   }
 }
 
+// Of the FLOPs that a token needs, those of k experts; with room for half of the tokens, of half as many.
+TEST(Experts, ModelFlopsAreThoseOfTheExpertsThatTokensReach) {
+  const auto flops = [](ExpertsSpec spec) {
+    return CompilePlan(Experts(TinyLlama(2), 2, spec))->model.flops_per_token.count();
+  };
+  const double one = flops({.count = 4, .top_k = 1, .capacity_factor = 1}),
+               two = flops({.count = 4, .top_k = 2, .capacity_factor = 1});
+  EXPECT_GT(two, one);
+  EXPECT_DOUBLE_EQ(flops({.count = 4, .top_k = 2, .capacity_factor = 2.5}), two);
+  EXPECT_DOUBLE_EQ(flops({.count = 4, .top_k = 2, .capacity_factor = 0}), two);
+  EXPECT_DOUBLE_EQ(flops({.count = 4, .top_k = 2, .capacity_factor = 0.5}), one);
+}
+
+// Where an expert is busier, its rank gets more than it sends, in both directions.
+TEST(Experts, TheBusiestRankDecidesBothWays) {
+  const ExpertsSpec spec{.count = 4, .top_k = 2, .capacity_factor = 0, .imbalance = 2};
+  const Plan plan = *CompilePlan(Experts(TinyLlama(4), 4, spec));
+  EXPECT_EQ(Count<Collective>(plan,
+                              [](const Op&, const Collective& c) {
+                                return c.kind == CollectiveKind::kAllToAll && c.elements == 4 * 32 * 32;
+                              }),
+            2 * 4);
+}
+
 // ---- sharded
 
 Scenario Fsdp(Scenario s, int version = 2) {

@@ -159,6 +159,28 @@ TEST(ComposedStep, IsPredictWithContextParallelism) {
   }
 }
 
+// Megatron's: experts over ranks of data and context, of which those with the same experts have their gradients' buckets together.
+TEST(ComposedStep, IsPredictWithExperts) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
+    for (bool wide : {false, true}) {
+      Scenario s = Base(wide);
+      s.model.experts =
+          ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = wide ? 0.0 : 1.25, .imbalance = 1.2};
+      s.framework = framework;
+      s.optimizer.clip_norm = 1;
+      s.search.emplace();
+      s.search->tensor = {1, 2};
+      s.search->sequence = {true};
+      s.search->pipeline = {1, 2};
+      s.search->virtual_stages = {1, 2};
+      s.search->expert = {1, 2, 8};
+      s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+      s.search->recompute = {Recompute::kNone, Recompute::kFull};
+      ExpectSameInSpace(s);
+    }
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -404,6 +426,9 @@ Scenario AnyScenario() {
     s.precision.compute = Precision::kBf16;  // autocast
   s.precision.reduce = Any({Precision::kFp32, s.precision.param});
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
+  if (Any({true, false, false}))
+    model.experts = ExpertsSpec{
+        .count = 4, .top_k = Any<int64_t>({1, 2}), .capacity_factor = Any({0.0, 1.5}), .imbalance = 1.25};
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
@@ -418,6 +443,7 @@ Scenario AnyScenario() {
                       Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
   if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses)
     model.attention = AttentionKind::kFlash;
+  if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
   parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
   parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
   parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1
@@ -430,7 +456,7 @@ Scenario AnyScenario() {
   model.layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
   if (stages > 1) parallel.pipeline.balance = layers;
   DataParallelSpec& data = parallel.data;
-  data.size = Any<int64_t>({1, 2, 3});
+  data.size = Any<int64_t>({1, 2, 3, 4});
   data.kind = data.size == 1
                   ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
                   : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
@@ -478,10 +504,6 @@ Scenario AnyShardedScenario() {
   Scenario s = AnyScenario();
   ParallelSpec& parallel = s.parallel;
   parallel.pipeline = {};
-  if (Any({true, false, false})) {
-    s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5};
-    parallel.expert.size = Any<int64_t>({1, 2, 4});
-  }
   s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});
   s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
   s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
