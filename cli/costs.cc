@@ -159,6 +159,19 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   return LoadNamedCosts(device == "cuda" ? kDeviceNotAtHand : device);
 }
 
+// PyTorch with FSDP 1 and PyTorch of later are two frameworks to a profile, and one word to a scenario.
+Status CheckVersion(const FrameworkProfile& framework, const Scenario& scenario, const std::string& where) {
+  constexpr std::string_view kFsdp1 = "pytorch_fsdp1", kLater = "pytorch";
+  const std::string& needed = FrameworkOf(scenario).name;
+  const bool is_other =
+      (framework.base == kFsdp1 && needed == kLater) || (framework.base == kLater && needed == kFsdp1);
+  if (!is_other) return Ok();
+  return InvalidInput(
+      "{}: {} has base {}, expected {}: parallel.data {{kind: fsdp, version: 1}} is predicted as the PyTorch "
+      "of its time",
+      where, framework.name, framework.base, needed);
+}
+
 }  // namespace
 
 Result<NamedCosts> LoadNamedCosts(const Options& options) {
@@ -191,6 +204,8 @@ Result<Costs> FindCosts(const NamedCosts& named, const Plan& plan) {
   if (!is_named) {
     WT_ASSIGN_OR_RETURN(costs.profile.framework, LoadFrameworkProfile(file));
   }
+  WT_RETURN_IF_ERROR(CheckVersion(*costs.profile.framework, plan.scenario,
+                                  is_named ? "--framework-profile" : "framework: " + file));
   return costs;
 }
 

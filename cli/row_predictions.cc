@@ -40,11 +40,6 @@ std::string ComparableTo(const Plan& plan) {
                      plan.model.tokens_per_step);
 }
 
-bool HasStepTime(const PublishedMeasurement& measured) {
-  return measured.step_time_s || measured.tokens_per_s_per_device || measured.tflops_per_device ||
-         measured.mfu;
-}
-
 bool HasMemory(const PublishedMeasurement& measured) {
   return measured.peak_memory_bytes || measured.device_memory_used_bytes;
 }
@@ -121,6 +116,11 @@ Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override
 
 }  // namespace
 
+bool HasStepTime(const PublishedMeasurement& measured) {
+  return measured.step_time_s || measured.tokens_per_s_per_device || measured.tflops_per_device ||
+         measured.mfu;
+}
+
 Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files) {
   std::vector<SourcedRow> rows;
   for (const std::string& file : files) {
@@ -185,7 +185,10 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
   Plan plan = OutlineOf(WithBalance(std::move(scenario), costs));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictRow(costs, row.row.measured, with_memory, plan));
   std::vector<ValidatedValue> values = ValuesOf(row, plan, costs.profile, prediction);
-  if (values.empty()) return InvalidInput("nothing that was measured can be predicted");
+  if (values.empty())
+    return InvalidInput(
+        "nothing that was measured can be predicted, expected one of step_time_s, tokens_per_s_per_device, "
+        "tflops_per_device, mfu, peak_memory_bytes, device_memory_used_bytes");
   return values;
 }
 

@@ -25,6 +25,8 @@ struct SourcedRow {
   ValidationRow row;
 };
 Result<std::vector<SourcedRow>> LoadRows(const std::vector<std::string>& files);
+// Whether one was measured, or something that it follows from.
+bool HasStepTime(const PublishedMeasurement& measured);
 
 // What became of one row.
 struct RowOutcome {

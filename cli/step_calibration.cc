@@ -9,6 +9,7 @@
 #include "cli/session.h"
 #include "cost_models/residual_fit.h"
 #include "reports/validation_report.h"
+#include "reports/words.h"
 
 namespace windtunnel {
 namespace {
@@ -52,7 +53,38 @@ Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<Sourced
 
 std::string EstimateText(const ResidualEstimate& estimate) {
   if (!estimate.is_identified) return "1 (these rows do not tell)";
-  return fmt::format("{:.3f} ({:.3f} to {:.3f})", estimate.value, estimate.low, estimate.high);
+  return fmt::format("{:.3f} ({:.3f} to {:.3f}){}", estimate.value, estimate.low, estimate.high,
+                     estimate.is_at_limit ? ", at its limit" : "");
+}
+
+// Times that no factors explain are of something else, or in another unit.
+constexpr double kUnexplained = 0.5;
+
+// "a (+9900 %), b (-98 %)": the rows that are furthest off, of those that no factors explain; empty: there are none.
+std::string Unexplained(const std::vector<SourcedRow>& rows, const ResidualFit& fit) {
+  constexpr size_t kNamed = 3;
+  const auto distance = [&](size_t row) { return std::fabs(std::log1p(fit.errors[row])); };
+  std::vector<size_t> far;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (distance(i) > std::log1p(kUnexplained)) far.push_back(i);
+  std::stable_sort(far.begin(), far.end(), [&](size_t a, size_t b) { return distance(a) > distance(b); });
+  std::string text;
+  for (size_t i = 0; i < std::min(far.size(), kNamed); ++i)
+    text += fmt::format("{}{} ({:+.3g} %)", i > 0 ? ", " : "", rows[far[i]].row.id, 100 * fit.errors[far[i]]);
+  return far.size() > kNamed ? text + fmt::format(" and {} more", far.size() - kNamed) : text;
+}
+
+// Errors: Failed where half of the rows are not explained.
+Status CheckExplained(const std::vector<SourcedRow>& rows, const ResidualFit& fit) {
+  std::vector<double> errors;
+  for (double error : fit.errors) errors.push_back(std::fabs(std::log1p(error)));
+  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                   errors.end());
+  if (errors[errors.size() / 2] <= std::log1p(kUnexplained)) return Ok();
+  return Failed(
+      "half of the rows stay more than {:.0f} % off whatever is fitted: {}; are the times seconds, and of "
+      "these scenarios?",
+      100 * kUnexplained, Unexplained(rows, fit));
 }
 
 std::string PairOrderText(const std::optional<double>& order) {
@@ -65,8 +97,12 @@ Result<std::string> OneFramework(const RowPredictor& predictor, const std::vecto
   for (const SourcedRow& row : rows) {
     WT_ASSIGN_OR_RETURN(const FrameworkProfile framework, predictor.FrameworkFor(row));
     if (!name.empty() && framework.name != name)
-      return InvalidInput("rows are of {} and {} ({}): a profile is of one framework", name, framework.name,
-                          row.row.id);
+      return InvalidInput("rows are of {} and {} ({}): a profile is of one framework{}", name, framework.name,
+                          row.row.id,
+                          name.ends_with("fsdp1") || framework.name.ends_with("fsdp1")
+                              ? " (pytorch_fsdp1 is framework: pytorch with parallel.data {kind: fsdp, "
+                                "version: 1}, the PyTorch of its time)"
+                              : "");
     name = framework.name;
   }
   return name;
@@ -130,10 +166,17 @@ Result<std::string> CalibratedText(const RowPredictor& predictor, const SourcedR
 }
 
 Result<int> CalibrateSteps(const Options& options) {
-  WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.steps));
+  WT_ASSIGN_OR_RETURN(std::vector<SourcedRow> rows, LoadRows(options.steps));
+  const size_t without =
+      std::erase_if(rows, [](const SourcedRow& row) { return !HasStepTime(row.row.measured); });
+  if (without > 0 && !rows.empty())
+    Note(options, fmt::format("{} without a step time {} left out",
+                              Counted(static_cast<int64_t>(without), "row"), without == 1 ? "is" : "are"));
+  if (rows.empty()) return InvalidInput("{}: no row has a step time to fit to", options.steps.front());
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   WT_ASSIGN_OR_RETURN(const std::string base, OneFramework(predictor, rows));
   WT_ASSIGN_OR_RETURN(const ResidualFit fit, Fit(predictor, rows));
+  WT_RETURN_IF_ERROR(CheckExplained(rows, fit));
   std::map<std::string, std::string> sources;
   for (const auto& [name, estimate] : fit.estimates)
     sources["residuals." + name] =
@@ -148,6 +191,8 @@ Result<int> CalibrateSteps(const Options& options) {
              100 * fit.before, 100 * fit.after);
   for (const char* name : kResidualNames)
     fmt::print("  {:<10} {}\n", name, EstimateText(fit.estimates.at(name)));
+  if (const std::string far = Unexplained(rows, fit); !far.empty())
+    fmt::print("\nno factors explain {}\n", far);
   if (fit.after >= fit.before)
     fmt::print("\nnothing is gained: these rows do not say what the framework's profile has wrong\n");
   if (!options.out.empty()) fmt::print("\n{}: predict with --framework-profile\n", options.out);

@@ -105,6 +105,7 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   WT_ASSIGN_OR_RETURN(FrameworkProfile profile, BaseOf(fields, name));
   profile.digest = "sha256:" + Sha256Hex(json);
   profile.name = fields.String("name");
+  profile.base = fields.StringOr("base", profile.name);
   profile.description = fields.StringOr("description", profile.description);
   profile.forward_us = fields.NumberOr("forward_us", profile.forward_us, 0, kMostMicroseconds);
   profile.backward_us = fields.NumberOr("backward_us", profile.backward_us, 0, kMostMicroseconds);

@@ -61,6 +61,7 @@ std::optional<double> LeastResidual(std::string_view name);
 
 struct FrameworkProfile {
   std::string name, description;
+  std::string base;  // the known framework that it goes by; its own name where it goes by none
   // By the first word of the operator's cost key ("norm_forward"); an operator that is not here is one kernel.
   std::map<std::string, std::vector<FrameworkKernel>, std::less<>> operators;
   // Of the host, for each kernel beyond its launch: issued by the model's code, by the framework's backward engine, or by a loop over

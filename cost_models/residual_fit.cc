@@ -174,6 +174,7 @@ Result<ResidualFit> FitResiduals(const std::vector<double>& measured, const Pred
     WT_ASSIGN_OR_RETURN(predicted, predict(FactorsOf(model.x)));
   }
   fit.after = MeanAbsoluteError(measured, predicted);
+  for (size_t i = 0; i < measured.size(); ++i) fit.errors.push_back(predicted[i] / measured[i] - 1);
   fit.factors = FactorsOf(model.x);
   model.errors = ErrorsOf(measured, predicted);
   Vector right{};
@@ -186,7 +187,8 @@ Result<ResidualFit> FitResiduals(const std::vector<double>& measured, const Pred
     const double half = kNormal90 * deviation * std::sqrt(std::max(covariance[k][k], 0.0));
     estimate.value = std::exp(model.x[k]);
     estimate.low = std::exp(std::max(model.x[k] - half, LeastLog(k)));
-    estimate.high = std::exp(model.x[k] + half);
+    estimate.high = std::exp(std::min(model.x[k] + half, kMostLog));
+    estimate.is_at_limit = std::fabs(model.x[k]) >= kMostLog;
   }
   return fit;
 }

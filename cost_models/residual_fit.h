@@ -28,12 +28,14 @@ inline constexpr size_t kFewestRows = 3;
 struct ResidualEstimate {
   double value = 1, low = 1, high = 1;
   bool is_identified = false;
+  bool is_at_limit = false;  // of what factors may be: the rows want more
 };
 
 struct ResidualFit {
   ResidualFactors factors;
   std::map<std::string, ResidualEstimate> estimates;  // of every factor
   double before = 0, after = 0;                       // mean absolute error of the rows, untuned and fitted
+  std::vector<double> errors;                         // of each row, fitted: predicted over measured, less 1
 };
 
 // The predicted times of all rows, seconds, in their order.

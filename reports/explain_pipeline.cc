@@ -126,7 +126,7 @@ std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const 
                                 FormatBytes(prediction.memory[rank].steady.allocated))});
   }
   std::string text =
-      ink.Dim(fmt::format("  {:<22}{:>14}{:>14}{:>12}{:>8}{:>11}{:>14}", "ranks", "a micro-batch",
+      ink.Dim(fmt::format("  {:<26}{:>14}{:>14}{:>12}{:>8}{:>11}{:>14}", "ranks", "a micro-batch",
                           "end of step", "bubble", "held", "promised", "peak memory")) +
       "\n";
   text += Listed(rows, [&](const Row& row) {
@@ -135,7 +135,7 @@ std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const 
       ranks.insert(ranks.end(), plan.roles[role].ranks.begin(), plan.roles[role].ranks.end());
     std::sort(ranks.begin(), ranks.end());
     const std::string name = row.end - row.first == 1 ? ShortRoleName(plan.roles[row.first], 12) : "";
-    return fmt::format("{:<10}{:<12}", RankRanges(ranks), name);
+    return fmt::format("{:<13} {:<12}", RankRanges(ranks), name);
   });
   return text +
          ink.Dim(

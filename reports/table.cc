@@ -124,8 +124,10 @@ void AddStepTime(Table& table, const Outcome& outcome) {
     auto share = MfuOf(outcome.plan, outcome.profile, step);
     return share ? fmt::format("{:.1f} %", 100 * *share) : std::string();
   };
-  if (DensePeak(outcome.plan, outcome.profile) > FlopRate())
-    table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
+  if (DensePeak(outcome.plan, outcome.profile) == FlopRate()) return;
+  table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
+  if (MfuOf(outcome.plan, outcome.profile, predicted.p50).value_or(0) > 1)
+    table.Line("    more than the device can do: its costs, or a profile's factors, are wrong");
 }
 
 // A pipeline rank's bubble on both sides, or the mean of neighbours'; what a side lacks is zero.

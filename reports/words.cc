@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "scenarios/derived.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -45,6 +46,16 @@ std::string Dimensions(const ModelSpec& model) {
                      model.heads, model.vocab);
 }
 
+// "fsdp 2 hybrid_shard in groups of 8"
+std::string DataInWords(const DataParallelSpec& data) {
+  std::string text(WordOf(data.kind));
+  if (data.kind != DataParallelKind::kFsdp) return text;
+  text += fmt::format(" {} {}", data.version, WordOf(data.sharding));
+  if (IsHybrid(data.sharding) && data.shard_size > 0)
+    text += fmt::format(" in groups of {}", data.shard_size);
+  return text;
+}
+
 std::string TensorInWords(const TensorParallelSpec& tensor) {
   if (!tensor.sequence) return "";
   return tensor.overlap ? "sequence, overlapped" : "sequence";
@@ -60,7 +71,7 @@ std::string ModelInWords(const Plan& plan) {
 std::string ParallelismInWords(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
   std::string text = Counted(scenario.WorldSize(), "rank");
-  AppendAxis(text, "data", parallel.data.size, WordOf(parallel.data.kind));
+  AppendAxis(text, "data", parallel.data.size, DataInWords(parallel.data));
   AppendAxis(text, "pipeline", parallel.pipeline.size, ScheduleInWords(parallel.pipeline));
   AppendAxis(text, "tensor", parallel.tensor.size, TensorInWords(parallel.tensor));
   AppendAxis(text, "context", parallel.context.size, WordOf(parallel.context.kind));

@@ -55,6 +55,14 @@ grep -q '^4 rows of pytorch: mean error [0-9.]* % before, [0-9.]* % after' fit.t
 import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]
 assert after < 0.15, after' || fail "the rows that it was fitted to"
+# Times that no factors explain are refused, with the rows, and nothing is written; one such row is named. Rows without a time are left out.
+sed 's/"step_time_s": *[0-9.e-]*/"step_time_s": 0.0001/' rows.jsonl > fast.jsonl
+"$windtunnel" calibrate --steps fast.jsonl --out never.json > /dev/null 2> err.txt
+[ $? = 1 ] && [ ! -e never.json ] && grep -q 'half of the rows stay more than 50 % off whatever is fitted: .* (+[0-9.e+]* %)' err.txt ||
+  fail "times that no factors explain: $(cat err.txt)"
+{ cat rows.jsonl; head -1 rows.jsonl | sed 's/"step_time_s": *[0-9.e-]*/"step_time_s": 900/; s/"id": *"/"id": "slow-/'; } > one.jsonl
+"$windtunnel" calibrate --steps one.jsonl > one.txt 2> err.txt || fail "one row of five is wrong: $(cat err.txt)"
+grep -q '^no factors explain slow-' one.txt || fail "a row that no factors explain: $(cat one.txt)"
 # What is fitted to is not written over. A profile of one's own is fitted again, with all that it says.
 cp rows.jsonl kept.jsonl
 "$windtunnel" calibrate --steps rows.jsonl --out rows.jsonl > /dev/null 2> err.txt
@@ -72,6 +80,10 @@ import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]
 assert after < 0.15, after' || fail "a profile that was fitted twice"
 printf 'name: g\nmodel: {preset: gpt2-124m}\nbatch: {micro: 4}\nprecision: {param: bf16}\ncluster: {device: a100-sxm-80g}\n' > known.yaml
+# PyTorch with FSDP 1 is a framework of its own.
+sed 's/"base": "pytorch"/"base": "pytorch_fsdp1"/' mine.json > fsdp1.json
+"$windtunnel" predict known.yaml --set framework=pytorch --framework-profile fsdp1.json > /dev/null 2> err.txt
+[ $? = 2 ] && grep -q 'has base pytorch_fsdp1, expected pytorch: ' err.txt || fail "FSDP 1's kernels for what is not FSDP 1: $(cat err.txt)"
 { cat known.yaml && echo 'framework: mine.json'; } > mine.yaml
 median() { "$windtunnel" predict "$@" | grep 'time (median)'; }
 [ "$(median mine.yaml)" = "$(median known.yaml --set framework=pytorch --framework-profile mine.json)" ] ||

@@ -179,6 +179,26 @@ TEST(ProfileCheck, ADeviceThatIsNotKnownHasNoLimits) {
   EXPECT_EQ(Findings(profile), Texts());
 }
 
+// A number in another unit than the field's is off by a thousand.
+TEST(ProfileCheck, ADatasheetsUnitsArePlausible) {
+  const auto changed = [](auto change) {
+    Profile profile = Device("h100-sxm-80g");
+    change(*profile.hardware);
+    const std::vector<std::string> findings = Findings(profile);
+    return findings.empty() ? "" : findings.back();
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(changed([](DeviceSpec&) {}), "");
+  for (const double rate : {3.35, 3'350'000.0})
+    EXPECT_TRUE(has(changed([&](DeviceSpec& d) { d.hbm = GBps(rate); }), "as if one were in another unit"))
+        << rate;
+  EXPECT_TRUE(
+      has(changed([](DeviceSpec& d) { d.kernel_launch = Milliseconds(3); }), "of host time a kernel"));
+  EXPECT_TRUE(has(changed([](DeviceSpec& d) { d.intra_node = "nvlink9"; }), "'nvlink9' is no kind of link"));
+}
+
 TEST(ProfileCheck, ADatasheetIsHeldAgainstItself) {
   Profile profile = Device("a100-sxm-80g");
   DeviceSpec& device = *profile.hardware;
