@@ -184,7 +184,10 @@ std::string DescribeBubble(const Plan& plan, const Prediction& prediction, const
                      ink.Dim("   mean over ranks, share of the step") + "\n";
   text += row("equal stages, free messages", parts.equal_stages, true);
   text += row("stages that take different times", parts.own_times - parts.equal_stages, false);
-  text += row("messages", parts.with_messages - parts.own_times, false);
+  text += row(plan.scenario.parallel.data.overlap_param_gather ? "first forwards that await parameters"
+                                                               : "micro-batches that take different times",
+              parts.own_actions - parts.own_times, false);
+  text += row("messages", parts.with_messages - parts.own_actions, false);
   text += row("the optimizer and gradients' collectives", parts.with_end - parts.with_messages, false);
   text += row("the rest: dispatch, contention, spread", parts.predicted - parts.with_end, false);
   text += row("predicted", parts.predicted, true);

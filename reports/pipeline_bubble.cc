@@ -109,6 +109,7 @@ PipelineUse PipelineUseOf(const Plan& plan, const std::vector<Timeline>& timelin
       auto& [sum, count] = times[{span.action.kind, span.action.stage}];
       sum += span.end - span.start;
       ++count;
+      use.actions[{span.action.kind, span.action.stage, span.action.micro_batch}] = span.end - span.start;
     }
   }
   for (int stage = 0; stage < plan.pipeline->schedule.stages(); ++stage)
@@ -133,7 +134,12 @@ BubbleParts BubblePartsOf(const Plan& plan, const Prediction& prediction, const 
   if (const auto request = RequestOf(plan)) parts.closed_form = ClosedFormBubble(*request, mean);
   parts.equal_stages = MeanBubble(RunSchedule(schedule, mean), {});
   parts.own_times = MeanBubble(RunSchedule(schedule, own), {});
-  const ScheduleTimes with_messages = RunSchedule(schedule, own, use.messages.time);
+  const ActionTime each = [&](const Action& action) {
+    const auto found = use.actions.find({action.kind, action.stage, action.micro_batch});
+    return found == use.actions.end() ? own(action) : found->second;
+  };
+  parts.own_actions = MeanBubble(RunSchedule(schedule, each), {});
+  const ScheduleTimes with_messages = RunSchedule(schedule, each, use.messages.time);
   parts.with_messages = MeanBubble(with_messages, {});
   parts.with_end = MeanBubble(with_messages, use.tail);
   parts.predicted = prediction.breakdown.bubble;

@@ -2,7 +2,9 @@
 // and the end of the step add to it. Each of these is the schedule run again with one more thing that it has in the prediction.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "base/units.h"
@@ -27,6 +29,7 @@ struct MessageUse {
 
 struct PipelineUse {
   std::vector<StageUse> stages;
+  std::map<std::tuple<ActionKind, int, int64_t>, Duration> actions;  // by kind, stage and micro-batch
   MessageUse messages;
   std::vector<Duration> tail;  // by pipeline rank: computing and exposed collectives after its last action
 };
@@ -38,7 +41,8 @@ struct BubbleParts {
   std::optional<Duration>
       closed_form;  // of equal stages and free messages, where the schedule has one (plan/schedule_bubble.h)
   Duration equal_stages;   // the same, by running the schedule
-  Duration own_times;      // with each stage's own times
+  Duration own_times;      // with each stage's own times, their means over micro-batches
+  Duration own_actions;    // with each micro-batch's: first forwards may wait for parameters
   Duration with_messages;  // and messages that take their time
   Duration with_end;       // and the end of the step: optimizer, exposed collectives, a barrier
   Duration predicted;

@@ -208,8 +208,7 @@ TEST(ComposedStep, IsPredictWhereValuesComeWithTheForward) {
         s.search->tensor = {1, 2};
         s.search->pipeline = {1, 2, 4};
         s.search->virtual_stages = {1, 2};
-        s.search->micro = {1, 4, 16};
-        s.search->recompute = {Recompute::kNone, Recompute::kFull};
+        s.search->micro = {1, 4};
         ExpectSameInSpace(s);
       }
     }
