@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/host_name.h"
 #include "runtime/tensorboard_event.pb.h"
 
 namespace windtunnel {
@@ -20,11 +21,6 @@ static_assert(std::endian::native == std::endian::little, "records are written a
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 && name[0] != 0 ? name : "localhost";
 }
 
 // Of this process, which may write several files in one second.

@@ -1,8 +1,8 @@
 #include "runtime/neighbors.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "base/host_name.h"
 #include "base/read_file.h"
 
 namespace windtunnel {
@@ -12,9 +12,7 @@ namespace {
 std::string MachineName() {
   if (const auto boot = ReadFile("/proc/sys/kernel/random/boot_id", "the machine's name"))
     return boot->substr(0, boot->find('\n'));
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
+  return HostName();
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "runtime/rendezvous.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <sstream>
 #include <vector>
 
+#include "base/host_name.h"
 #include "runtime/socket.h"
 
 namespace windtunnel {
@@ -19,12 +18,6 @@ constexpr milliseconds kHolderTells{500};     // from its claim until it has sai
 
 std::string KeyOf(int member) { return fmt::format("rendezvous/{}", member); }
 std::string HeardKey(int member) { return fmt::format("rendezvous/heard/{}", member); }
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // "2", "2 and 3", "2, 3 and 5"
 std::string Listed(const std::vector<int>& members) {
