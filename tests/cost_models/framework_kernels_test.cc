@@ -43,8 +43,8 @@ TEST(FrameworkKernels, OperatorsGoByTheFirstWordOfTheirKeys) {
       Rope{.batch = 1, .seq = 2, .heads = 3, .kv_heads = 3, .head_dim = 4, .backward = true},
       Copy{.elements = 7, .from = DType::kFloat32, .to = DType::kBFloat16},
       VocabParallelSums{.rows = 2, .vocab = 3},
-      OptimizerUpdate{.elements = 5, .tensors = 2},
-      SplitColumns{.ranks = 2, .rows = 2},
+      OptimizerUpdate{.spec = {}, .elements = 5, .tensors = 2},
+      SplitColumns{.ranks = 2, .rows = 2, .columns = {}},
       SplitColumns{.ranks = 2, .rows = 2, .columns = {}, .join = true},
   };
   for (const OpKind& kind : examples) {
