@@ -24,6 +24,7 @@ class RankSpans {
       const Op& op = role.steady.ops[i];
       if (span_of_[i]) ran_[op.stream].push_back(i);
       if (IsCommunication(op.kind)) carried_[KeyOf(op)].push_back(i);
+      if (std::holds_alternative<HostWait>(op.kind)) host_waits_.push_back(i);
     }
   }
 
@@ -52,6 +53,9 @@ class RankSpans {
     consider(Before(span.op, op(span.op).stream));
     if (op(span.op).stream != kComputeStream) consider(Before(span.op, kComputeStream));
     for (OpIndex dependency : op(span.op).dependencies) consider(Find(dependency));
+    // Whoever issues it has waited before.
+    if (const int64_t waits = CountBefore(host_waits_, span.op); waits > 0)
+      for (OpIndex dependency : op(host_waits_[waits - 1]).dependencies) consider(Find(dependency));
     return last;
   }
 
@@ -70,7 +74,8 @@ class RankSpans {
 
   const Role* role_ = nullptr;
   std::vector<const Span*> span_of_;
-  std::vector<OpIndices> ran_;              // by stream
+  std::vector<OpIndices> ran_;  // by stream
+  OpIndices host_waits_;
   std::map<StreamKey, OpIndices> carried_;  // communication
 };
 

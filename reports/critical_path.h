@@ -2,7 +2,7 @@
 //
 // Walking back from the end: an operator's predecessor is whichever of these ended last before it started:
 // the operator before it on its stream, its dependencies, and (for communication) the compute operator before
-// it in the program, since the host issues in program order. A collective starts in earnest when its last
+// it in the program, since the host issues in program order, and what the host waited for before it issued. A collective starts in earnest when its last
 // rank arrives, and a message when both ends are there, so the walk goes on at whichever came last.
 #pragma once
 

@@ -75,6 +75,21 @@ TEST(CriticalPath, FollowsMessagesToTheStageThatMadeThem) {
             (std::vector<std::string>{"3B3", "2B3", "1B3", "0B3"}));
 }
 
+// Later stages gather their parameters when the first message has come, for which their hosts wait: the way there is by the stages before.
+TEST(CriticalPath, FollowsTheHostToWhatItWaitedFor) {
+  const Outcome outcome = PipelineOutcome({.ranks = 4, .data = 2, .hidden = 4096, .gathers_late = true});
+  std::vector<int> stages;  // in the order of the path
+  for (const PathSegment& segment : CriticalPath(outcome.plan, outcome.prediction->timelines)) {
+    const int stage = static_cast<int>(outcome.plan.mesh.PlaceOf(segment.rank).pipeline);
+    if (stages.empty() || stages.back() != stage) stages.push_back(stage);
+  }
+  ASSERT_GE(stages.size(), 4u);
+  EXPECT_EQ(std::vector<int>(stages.begin(), stages.begin() + 4), (std::vector<int>{0, 1, 2, 3}));
+  const std::string text = ExplainPipeline(outcome.plan, *outcome.prediction, Ink(false));
+  EXPECT_TRUE(Has(text, "first forwards that await parameters"));
+  EXPECT_TRUE(Has(Explained({}), "micro-batches that take different times"));
+}
+
 TEST(ExplainTime, NamesActionsOnTheCriticalPathAndBytesOfMessages) {
   const Outcome outcome = PipelineOutcome({});
   const std::string text = ExplainTime(outcome.plan, *outcome.prediction, Ink(false));

@@ -16,14 +16,17 @@ struct SamplePipeline {
   int64_t ranks = 2, virtual_stages = 1, micro_batches = 4, layers = 8;
   int64_t data = 1;  // ranks, under DDP
   int64_t tensor = 1;
+  int64_t hidden = 256;
+  // Megatron-Core's: hosts wait for messages, and ZeRO-1's parameters come with the next forward.
+  bool gathers_late = false;
 };
 
 inline Scenario PipelineScenario(const SamplePipeline& sample) {
   Scenario s = TinyGpt(sample.data);
   s.name = "pipeline";
   s.model.layers = sample.layers;
-  s.model.hidden = 256;
-  s.model.ffn = 1024;
+  s.model.hidden = sample.hidden;
+  s.model.ffn = 4 * sample.hidden;
   s.batch.accumulate = sample.micro_batches;
   s.parallel.pipeline.size = sample.ranks;
   s.parallel.pipeline.schedule = sample.schedule;
@@ -32,6 +35,11 @@ inline Scenario PipelineScenario(const SamplePipeline& sample) {
   s.cluster.devices_per_node = sample.ranks * sample.data * sample.tensor;
   s.parallel.tensor.size = sample.tensor;
   s.cluster.network.intra_node.kind = "nvlink3";
+  if (!sample.gathers_late) return s;
+  s.framework = Framework::kMegatronCore;
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.parallel.data.bucket_cap_mb = 64;
+  s.parallel.data.overlap_param_gather = true;
   return s;
 }
 
