@@ -519,13 +519,11 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
   const std::string cores = UsableCoresText();
-  WT_ASSIGN_OR_RETURN(
-      const std::vector<std::string> of_neighbors,
-      TellNeighbors(*store,
-                    {environment->local_rank, environment->local_world_size, options.rendezvous_timeout},
-                    "cores", cores));
-  RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout,
-                           SharesCores(cores, of_neighbors)};
+  const auto of_neighbors =
+      TellNeighbors(*store, {environment->local_rank, environment->local_world_size}, "cores", cores);
+  const bool shares_core = of_neighbors ? SharesCores(cores, *of_neighbors)
+                                        : environment->local_world_size > UsableCores();  // who is not there?
+  RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout, shares_core};
   rank_options.local_rank = environment->local_rank;
   rank_options.local_ranks = environment->local_world_size;
   const bool pins = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);

@@ -12,8 +12,8 @@
 namespace windtunnel {
 
 struct NeighborRank {
-  int local_rank = 0, local_ranks = 1;    // on its machine
-  std::chrono::milliseconds patience{0};  // with each of the others
+  int local_rank = 0, local_ranks = 1;                           // on its machine
+  std::chrono::milliseconds patience{std::chrono::seconds(10)};  // with each of the others, which are there
 };
 
 // Says `own` about `what`: what each rank of the machine says, by local rank. Errors: Failed (one says nothing), the store's.

@@ -142,14 +142,12 @@ Status RankSession::MakeDevice(Store& store) {
   const int rank = options_.local_rank >= 0 ? options_.local_rank : options_.rank % ranks;
   devices_ = static_cast<int>(CudaDevices().size());
   const int ordinal = rank % devices_;
-  if (SharesProcess(plan_)) {
-    ranks_per_device_ = (ranks + devices_ - 1) / devices_;
-  } else {
+  ranks_per_device_ = (ranks + devices_ - 1) / devices_;
+  if (!SharesProcess(plan_)) {
     // A launcher may show each rank a device of its own.
     const std::string& uuid = CudaDevices()[ordinal].uuid;
-    WT_ASSIGN_OR_RETURN(const std::vector<std::string> uuids,
-                        TellNeighbors(store, {rank, ranks, options_.collective_timeout}, "device", uuid));
-    ranks_per_device_ = static_cast<int>(std::count(uuids.begin(), uuids.end(), uuid));
+    if (const auto uuids = TellNeighbors(store, {rank, ranks}, "device", uuid))
+      ranks_per_device_ = static_cast<int>(std::count(uuids->begin(), uuids->end(), uuid));
     if (ranks_per_device_ > 1) ShareDeviceUnderNccl(options_.rank, /*one_machine=*/ranks == plan_.world_size);
   }
   device_memory_before_ = options_.before ? options_.before->devices[ordinal] : DeviceMemoryInUse(ordinal);
