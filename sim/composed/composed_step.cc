@@ -1,7 +1,6 @@
 #include "sim/composed/composed_step.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -11,14 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "plan/buffer_pool.h"
 #include "plan/message_protocol.h"
 #include "plan/model.h"
-#include "sim/composed/pipeline_walk.h"
-#include "sim/composed/rank_strategy.h"
-#include "sim/composed/rank_walk.h"
-#include "sim/composed/stage_template.h"
+#include "sim/composed/assembled_step.h"
 #include "sim/composed/stretched_step.h"
 
 namespace windtunnel {
@@ -46,12 +41,6 @@ class Shelf {
  private:
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Value>> values_;
-};
-
-// A stage's actions, of so many layers.
-struct StageActions {
-  std::shared_ptr<const StageTemplate> stage;
-  StageAction forward, first_backward, backward;
 };
 
 // By what determines the operators; `cluster` is part of all keys.
@@ -134,203 +123,9 @@ Status CheckComposable(const Scenario& s) {
 
 }  // namespace
 
-struct ComposedSteps::Step::Content {
-  std::optional<StretchedStep> stretched;  // then there is nothing else
-  std::shared_ptr<const PipelineWalk> walk;
-  std::vector<const StageActions*> actions;  // by stage
-  std::vector<std::shared_ptr<const StageActions>> kept_actions;
-  // Pipeline ranks whose stages have as many layers each, and the same ends of the pipeline.
-  struct RankClass {
-    int rank = 0;  // the first
-    std::shared_ptr<const RankStrategy> strategy;
-    int64_t resident = 0;
-  };
-  std::vector<RankClass> classes;
-  std::vector<int> class_of;  // by rank
-  int64_t message = 0,
-          received = 0;  // bytes: what stages hand to each other, and what of it is sent to a rank
-  int64_t message_time = 0,
-          message_between = 0;  // picoseconds: to the next rank, and from the last to the first
-  int64_t send_host = 0, receive_host = 0;
-  bool host_awaits_messages = false, gathers_with_forward = false;
-  int64_t peak = 0;
-
-  int stages() const { return static_cast<int>(actions.size()); }
-  const RankClass& ClassOf(int rank) const { return classes[static_cast<size_t>(class_of[rank])]; }
-  const StageActions& ActionsOf(const PipelineEvent& event) const {
-    return *actions[static_cast<size_t>(event.chunk * walk->ranks + event.rank)];
-  }
-  // Groups before those of a chunk's first backward: chunks come from the last to the first.
-  size_t FirstGroup(int rank, int chunk) const;
-  size_t GroupsOf(const StageAction& action) const;
-
-  // As far as to where it is above `capacity`.
-  void FindPeak(int64_t capacity);
-
-  // Whether when the host issues gathers of values (overlap_param_gather) is known before anything runs, or follows from the action alone.
-  bool GathersAreKnown() const;
-  // Issues them for all ranks, where hosts do not wait for messages.
-  void GatherAhead(std::vector<RankWalk>& ranks) const;
+struct ComposedSteps::Step::Content : AssembledStep {
+  std::optional<StretchedStep> stretched;  // then there is nothing else but the peak
 };
-
-size_t ComposedSteps::Step::Content::GroupsOf(const StageAction& action) const {
-  size_t groups = 0;
-  for (const PartRun& run : action.runs)
-    groups += run.part->gradients.size() * static_cast<size_t>(run.count);
-  return groups;
-}
-
-size_t ComposedSteps::Step::Content::FirstGroup(int rank, int chunk) const {
-  size_t group = 0;
-  for (int other = walk->stages_per_rank; --other > chunk;) {
-    group += GroupsOf(actions[static_cast<size_t>(other * walk->ranks + rank)]->first_backward);
-  }
-  return group;
-}
-
-bool ComposedSteps::Step::Content::GathersAreKnown() const {
-  std::vector<bool> has_begun(static_cast<size_t>(walk->ranks));
-  std::vector<int> forwards(has_begun.size());  // that were the first of their stage
-  for (const PipelineEvent& event : walk->events) {
-    if (event.kind == PipelineEvent::Kind::kMessage) continue;
-    const auto rank = static_cast<size_t>(event.rank);
-    const bool is_backward = event.kind == PipelineEvent::Kind::kBackward;
-    const bool is_first_forward = !is_backward && event.is_first;
-    forwards[rank] += is_first_forward;
-    if (!host_awaits_messages && is_backward && forwards[rank] < walk->stages_per_rank) return false;
-    if (host_awaits_messages && is_first_forward && has_begun[rank] && !event.follows_messages) return false;
-    has_begun[rank] = true;
-  }
-  return true;
-}
-
-void ComposedSteps::Step::Content::GatherAhead(std::vector<RankWalk>& ranks) const {
-  std::vector<int64_t> host;
-  for (const RankWalk& rank : ranks) host.push_back(rank.host());
-  std::vector<size_t> group(ranks.size());
-  std::vector<int> left(ranks.size(), walk->stages_per_rank);
-  int stages = this->stages();
-  for (const PipelineEvent& event : walk->events) {
-    if (stages == 0) return;
-    const auto rank = static_cast<size_t>(event.rank);
-    if (event.kind == PipelineEvent::Kind::kMessage) {
-      host[rank] += send_host;
-      host[static_cast<size_t>(event.receiver)] += receive_host;
-    } else if (left[rank] > 0) {
-      const StageAction& forward = ActionsOf(event).forward;
-      host[rank] = event.is_first ? ranks[rank].GatherAhead(forward, host[rank], group[rank])
-                                  : host[rank] + forward.host;
-      if (!event.is_first) continue;
-      --left[rank];
-      --stages;
-    }
-  }
-}
-
-// Rank by rank in one pass: what each holds, from message to message and action to action.
-void ComposedSteps::Step::Content::FindPeak(int64_t capacity) {
-  const int ranks = walk->ranks;
-  struct Held {
-    int64_t now = 0, peak = 0;
-    void Add(const MemoryPass& pass) {
-      peak = std::max(peak, now + pass.peak);
-      now += pass.net;
-    }
-  };
-  std::vector<Held> held(ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const RankClass& of = ClassOf(rank);
-    held[rank].peak = of.resident;
-    held[rank].now = of.resident - of.strategy->freed;
-  }
-  // First backwards, by class of rank and chunk.
-  const auto chunks = static_cast<size_t>(walk->stages_per_rank);
-  std::vector<std::optional<ActionMemory>> firsts(classes.size() * chunks);
-  const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
-    const StageActions& of = ActionsOf(event);
-    if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
-    if (!event.is_first) return of.backward.memory;
-    auto& first =
-        firsts[static_cast<size_t>(class_of[event.rank]) * chunks + static_cast<size_t>(event.chunk)];
-    if (!first)
-      first = MemoryOfFirst(of.first_backward.runs, *ClassOf(event.rank).strategy,
-                            FirstGroup(event.rank, event.chunk));
-    return *first;
-  };
-  for (const PipelineEvent& event : walk->events) {
-    if (event.kind == PipelineEvent::Kind::kMessage) {
-      held[event.receiver].Add({received, received});
-      continue;
-    }
-    const ActionMemory& memory = memory_of(event);
-    Held& rank = held[event.rank];
-    rank.Add(memory.lead);
-    rank.now -= event.released * message;
-    rank.Add(memory.rest);
-    if (rank.peak <= capacity) continue;
-    peak = rank.peak;
-    return;
-  }
-  peak = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const RankStrategy& strategy = *ClassOf(rank).strategy;
-    held[rank].Add({strategy.net_before, strategy.peak_before});
-    held[rank].now -= walk->unreleased[rank] * message;
-    held[rank].Add({0, strategy.peak_after});
-    peak = std::max(peak, held[rank].peak);
-  }
-}
-
-// ---- time ------------------------------------------------------------------------------------------------------------
-
-namespace {
-
-// What follows the backwards on all ranks, which meet at some operators.
-class Tails {
- public:
-  Tails(std::vector<RankWalk>& ranks, const std::vector<int64_t>& sent,
-        const std::vector<const RankStrategy*>& strategies)
-      : ranks_(ranks),
-        sent_(sent),
-        strategies_(strategies),
-        waiting_(ranks.size(), -1),
-        arrivals_(ranks.size()) {}
-
-  void Run() {
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) Advance(rank);
-    while (Meet(kEmbedding) || Meet(kPipeline) || Meet(kWorld)) {
-    }
-    for (int32_t op : waiting_) WT_CHECK_EQ(op, -1);
-  }
-
- private:
-  void Advance(size_t rank) { waiting_[rank] = ranks_[rank].RunTail(sent_[rank], arrivals_[rank]); }
-
-  // Whether those who share the stream have all come.
-  bool Meet(LocalStream stream) {
-    std::vector<size_t> here;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (waiting_[rank] >= 0 && strategies_[rank]->ops[waiting_[rank]].stream == stream)
-        here.push_back(rank);
-    }
-    if (here.size() < (stream == kEmbedding ? 2 : ranks_.size())) return false;
-    int64_t start = 0;
-    for (size_t rank : here) start = std::max(start, arrivals_[rank]);
-    for (size_t rank : here) {
-      ranks_[rank].Met(waiting_[rank], start);
-      Advance(rank);
-    }
-    return true;
-  }
-
-  std::vector<RankWalk>& ranks_;
-  const std::vector<int64_t>& sent_;
-  const std::vector<const RankStrategy*>& strategies_;
-  std::vector<int32_t> waiting_;
-  std::vector<int64_t> arrivals_;
-};
-
-}  // namespace
 
 ComposedSteps::Step::Step(std::unique_ptr<Content> content) : content_(std::move(content)) {}
 ComposedSteps::Step::~Step() = default;
@@ -340,63 +135,8 @@ ComposedSteps::Step& ComposedSteps::Step::operator=(Step&&) noexcept = default;
 Bytes ComposedSteps::Step::memory() const { return Bytes(content_->peak); }
 
 Duration ComposedSteps::Step::Time() const {
-  const Content& c = *content_;
-  if (c.stretched) return c.stretched->time;
-  const PipelineWalk& walk = *c.walk;
-  std::vector<const RankStrategy*> strategies;
-  std::vector<RankWalk> ranks(walk.ranks);
-  for (int rank = 0; rank < walk.ranks; ++rank) {
-    strategies.push_back(c.ClassOf(rank).strategy.get());
-    ranks[rank].Reset(strategies.back());
-  }
-  std::vector<int64_t> made(walk.messages), arrived(walk.messages), lane_end(walk.lanes), sent(walk.ranks),
-      exchanged(walk.ranks);  // by rank: when its last message ended, either way
-  std::vector<size_t> next_use(walk.ranks), next_first(walk.ranks), next_last(walk.ranks);  // groups
-  if (c.gathers_with_forward && !c.host_awaits_messages) c.GatherAhead(ranks);
-  for (const PipelineEvent& event : walk.events) {
-    RankWalk& rank = ranks[event.rank];
-    if (event.kind == PipelineEvent::Kind::kMessage) {
-      RankWalk& receiver = ranks[event.receiver];
-      rank.AddHost(c.send_host);
-      receiver.AddHost(c.receive_host);
-      const int64_t start = std::max({made[event.out], lane_end[event.lane], rank.host(), receiver.host()});
-      const bool is_next = std::abs(event.rank - event.receiver) == 1;
-      const int64_t end = start + (is_next ? c.message_time : c.message_between);
-      arrived[event.out] = lane_end[event.lane] = end;
-      sent[event.rank] = std::max(sent[event.rank], end);
-      for (int16_t other : {event.rank, event.receiver}) exchanged[other] = std::max(exchanged[other], end);
-      continue;
-    }
-    if (c.host_awaits_messages && event.follows_messages) rank.AwaitAll(exchanged[event.rank]);
-    const StageActions& of = c.ActionsOf(event);
-    const int64_t arrival = event.in >= 0 ? arrived[event.in] : 0;
-    int64_t end = 0;
-    if (event.kind == PipelineEvent::Kind::kForward) {
-      const bool gathers = c.gathers_with_forward && event.is_first;
-      if (size_t group = next_use[event.rank]; gathers && c.host_awaits_messages)
-        rank.GatherAhead(of.forward, rank.host(), group);
-      end = gathers ? rank.DoWithValues(of.forward, arrival, next_use[event.rank])
-                    : rank.Do(of.forward, arrival);
-    } else if (event.is_last) {
-      const StageAction& action = event.is_first ? of.first_backward : of.backward;
-      end = rank.DoWithGroups(action, arrival, strategies[event.rank]->last, next_last[event.rank]);
-    } else if (event.is_first && strategies[event.rank]->adds_to_first) {
-      end = rank.DoWithGroups(of.first_backward, arrival, strategies[event.rank]->first,
-                              next_first[event.rank]);
-    } else {
-      end = rank.Do(event.is_first ? of.first_backward : of.backward, arrival);
-    }
-    if (event.out >= 0) made[event.out] = end;
-  }
-  for (int rank = 0; rank < walk.ranks; ++rank)
-    if (c.host_awaits_messages && walk.ends_with_messages[rank]) ranks[rank].AwaitAll(exchanged[rank]);
-  Tails(ranks, sent, strategies).Run();
-  int64_t end = 0;
-  for (const RankWalk& rank : ranks) end = std::max(end, rank.End());
-  return Picoseconds(end);
+  return content_->stretched ? content_->stretched->time : content_->Time();
 }
-
-// ---- putting together ------------------------------------------------------------------------------------------------
 
 class ComposedSteps::Parts {
  public:

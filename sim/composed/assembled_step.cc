@@ -1,0 +1,224 @@
+#include "sim/composed/assembled_step.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "base/check.h"
+
+namespace windtunnel::composed {
+
+size_t AssembledStep::GroupsOf(const StageAction& action) const {
+  size_t groups = 0;
+  for (const PartRun& run : action.runs)
+    groups += run.part->gradients.size() * static_cast<size_t>(run.count);
+  return groups;
+}
+
+size_t AssembledStep::FirstGroup(int rank, int chunk) const {
+  size_t group = 0;
+  for (int other = walk->stages_per_rank; --other > chunk;) {
+    group += GroupsOf(actions[static_cast<size_t>(other * walk->ranks + rank)]->first_backward);
+  }
+  return group;
+}
+
+bool AssembledStep::GathersAreKnown() const {
+  std::vector<bool> has_begun(static_cast<size_t>(walk->ranks));
+  std::vector<int> forwards(has_begun.size());  // that were the first of their stage
+  for (const PipelineEvent& event : walk->events) {
+    if (event.kind == PipelineEvent::Kind::kMessage) continue;
+    const auto rank = static_cast<size_t>(event.rank);
+    const bool is_backward = event.kind == PipelineEvent::Kind::kBackward;
+    const bool is_first_forward = !is_backward && event.is_first;
+    forwards[rank] += is_first_forward;
+    if (!host_awaits_messages && is_backward && forwards[rank] < walk->stages_per_rank) return false;
+    if (host_awaits_messages && is_first_forward && has_begun[rank] && !event.follows_messages) return false;
+    has_begun[rank] = true;
+  }
+  return true;
+}
+
+void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
+  std::vector<int64_t> host;
+  for (const RankWalk& rank : ranks) host.push_back(rank.host());
+  std::vector<size_t> group(ranks.size());
+  std::vector<int> left(ranks.size(), walk->stages_per_rank);
+  int stages = this->stages();
+  for (const PipelineEvent& event : walk->events) {
+    if (stages == 0) return;
+    const auto rank = static_cast<size_t>(event.rank);
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      host[rank] += send_host;
+      host[static_cast<size_t>(event.receiver)] += receive_host;
+    } else if (left[rank] > 0) {
+      const StageAction& forward = ActionsOf(event).forward;
+      host[rank] = event.is_first ? ranks[rank].GatherAhead(forward, host[rank], group[rank])
+                                  : host[rank] + forward.host;
+      if (!event.is_first) continue;
+      --left[rank];
+      --stages;
+    }
+  }
+}
+
+// Rank by rank in one pass: what each holds, from message to message and action to action.
+void AssembledStep::FindPeak(int64_t capacity) {
+  const int ranks = walk->ranks;
+  struct Held {
+    int64_t now = 0, peak = 0;
+    void Add(const MemoryPass& pass) {
+      peak = std::max(peak, now + pass.peak);
+      now += pass.net;
+    }
+  };
+  std::vector<Held> held(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankClass& of = ClassOf(rank);
+    held[rank].peak = of.resident;
+    held[rank].now = of.resident - of.strategy->freed;
+  }
+  // First backwards, by class of rank and chunk.
+  const auto chunks = static_cast<size_t>(walk->stages_per_rank);
+  std::vector<std::optional<ActionMemory>> firsts(classes.size() * chunks);
+  const auto memory_of = [&](const PipelineEvent& event) -> const ActionMemory& {
+    const StageActions& of = ActionsOf(event);
+    if (event.kind == PipelineEvent::Kind::kForward) return of.forward.memory;
+    if (!event.is_first) return of.backward.memory;
+    auto& first =
+        firsts[static_cast<size_t>(class_of[event.rank]) * chunks + static_cast<size_t>(event.chunk)];
+    if (!first)
+      first = MemoryOfFirst(of.first_backward.runs, *ClassOf(event.rank).strategy,
+                            FirstGroup(event.rank, event.chunk));
+    return *first;
+  };
+  for (const PipelineEvent& event : walk->events) {
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      held[event.receiver].Add({received, received});
+      continue;
+    }
+    const ActionMemory& memory = memory_of(event);
+    Held& rank = held[event.rank];
+    rank.Add(memory.lead);
+    rank.now -= event.released * message;
+    rank.Add(memory.rest);
+    if (rank.peak <= capacity) continue;
+    peak = rank.peak;
+    return;
+  }
+  peak = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankStrategy& strategy = *ClassOf(rank).strategy;
+    held[rank].Add({strategy.net_before, strategy.peak_before});
+    held[rank].now -= walk->unreleased[rank] * message;
+    held[rank].Add({0, strategy.peak_after});
+    peak = std::max(peak, held[rank].peak);
+  }
+}
+
+namespace {
+
+// What follows the backwards on all ranks, which meet at some operators.
+class Tails {
+ public:
+  Tails(std::vector<RankWalk>& ranks, const std::vector<int64_t>& sent,
+        const std::vector<const RankStrategy*>& strategies)
+      : ranks_(ranks),
+        sent_(sent),
+        strategies_(strategies),
+        waiting_(ranks.size(), -1),
+        arrivals_(ranks.size()) {}
+
+  void Run() {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) Advance(rank);
+    while (Meet(kEmbedding) || Meet(kPipeline) || Meet(kWorld)) {
+    }
+    for (int32_t op : waiting_) WT_CHECK_EQ(op, -1);
+  }
+
+ private:
+  void Advance(size_t rank) { waiting_[rank] = ranks_[rank].RunTail(sent_[rank], arrivals_[rank]); }
+
+  // Whether those who share the stream have all come.
+  bool Meet(LocalStream stream) {
+    std::vector<size_t> here;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (waiting_[rank] >= 0 && strategies_[rank]->ops[waiting_[rank]].stream == stream)
+        here.push_back(rank);
+    }
+    if (here.size() < (stream == kEmbedding ? 2 : ranks_.size())) return false;
+    int64_t start = 0;
+    for (size_t rank : here) start = std::max(start, arrivals_[rank]);
+    for (size_t rank : here) {
+      ranks_[rank].Met(waiting_[rank], start);
+      Advance(rank);
+    }
+    return true;
+  }
+
+  std::vector<RankWalk>& ranks_;
+  const std::vector<int64_t>& sent_;
+  const std::vector<const RankStrategy*>& strategies_;
+  std::vector<int32_t> waiting_;
+  std::vector<int64_t> arrivals_;
+};
+
+}  // namespace
+
+Duration AssembledStep::Time() const {
+  const PipelineWalk& order = *walk;
+  std::vector<const RankStrategy*> strategies;
+  std::vector<RankWalk> ranks(order.ranks);
+  for (int rank = 0; rank < order.ranks; ++rank) {
+    strategies.push_back(ClassOf(rank).strategy.get());
+    ranks[rank].Reset(strategies.back());
+  }
+  std::vector<int64_t> made(order.messages), arrived(order.messages), lane_end(order.lanes),
+      sent(order.ranks),
+      exchanged(order.ranks);  // by rank: when its last message ended, either way
+  std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);  // groups
+  if (gathers_with_forward && !host_awaits_messages) GatherAhead(ranks);
+  for (const PipelineEvent& event : order.events) {
+    RankWalk& rank = ranks[event.rank];
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      RankWalk& receiver = ranks[event.receiver];
+      rank.AddHost(send_host);
+      receiver.AddHost(receive_host);
+      const int64_t start = std::max({made[event.out], lane_end[event.lane], rank.host(), receiver.host()});
+      const bool is_next = std::abs(event.rank - event.receiver) == 1;
+      const int64_t end = start + (is_next ? message_time : message_between);
+      arrived[event.out] = lane_end[event.lane] = end;
+      sent[event.rank] = std::max(sent[event.rank], end);
+      for (int16_t other : {event.rank, event.receiver}) exchanged[other] = std::max(exchanged[other], end);
+      continue;
+    }
+    if (host_awaits_messages && event.follows_messages) rank.AwaitAll(exchanged[event.rank]);
+    const StageActions& of = ActionsOf(event);
+    const int64_t arrival = event.in >= 0 ? arrived[event.in] : 0;
+    int64_t end = 0;
+    if (event.kind == PipelineEvent::Kind::kForward) {
+      const bool gathers = gathers_with_forward && event.is_first;
+      if (size_t group = next_use[event.rank]; gathers && host_awaits_messages)
+        rank.GatherAhead(of.forward, rank.host(), group);
+      end = gathers ? rank.DoWithValues(of.forward, arrival, next_use[event.rank])
+                    : rank.Do(of.forward, arrival);
+    } else if (event.is_last) {
+      const StageAction& action = event.is_first ? of.first_backward : of.backward;
+      end = rank.DoWithGroups(action, arrival, strategies[event.rank]->last, next_last[event.rank]);
+    } else if (event.is_first && strategies[event.rank]->adds_to_first) {
+      end = rank.DoWithGroups(of.first_backward, arrival, strategies[event.rank]->first,
+                              next_first[event.rank]);
+    } else {
+      end = rank.Do(event.is_first ? of.first_backward : of.backward, arrival);
+    }
+    if (event.out >= 0) made[event.out] = end;
+  }
+  for (int rank = 0; rank < order.ranks; ++rank)
+    if (host_awaits_messages && order.ends_with_messages[rank]) ranks[rank].AwaitAll(exchanged[rank]);
+  Tails(ranks, sent, strategies).Run();
+  int64_t end = 0;
+  for (const RankWalk& rank : ranks) end = std::max(end, rank.End());
+  return Picoseconds(end);
+}
+
+}  // namespace windtunnel::composed

@@ -1,0 +1,63 @@
+// A step put together of actions, a schedule and what a strategy adds: how much memory it takes, and how long.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/units.h"
+#include "sim/composed/pipeline_walk.h"
+#include "sim/composed/rank_strategy.h"
+#include "sim/composed/rank_walk.h"
+#include "sim/composed/stage_action.h"
+#include "sim/composed/stage_template.h"
+
+namespace windtunnel::composed {
+
+// A stage's actions, of so many layers.
+struct StageActions {
+  std::shared_ptr<const StageTemplate> stage;
+  StageAction forward, first_backward, backward;
+};
+
+struct AssembledStep {
+  std::shared_ptr<const PipelineWalk> walk;
+  std::vector<const StageActions*> actions;  // by stage
+  std::vector<std::shared_ptr<const StageActions>> kept_actions;
+  // Pipeline ranks whose stages have as many layers each, and the same ends of the pipeline.
+  struct RankClass {
+    int rank = 0;  // the first
+    std::shared_ptr<const RankStrategy> strategy;
+    int64_t resident = 0;
+  };
+  std::vector<RankClass> classes;
+  std::vector<int> class_of;  // by rank
+  int64_t message = 0,
+          received = 0;  // bytes: what stages hand to each other, and what of it is sent to a rank
+  int64_t message_time = 0,
+          message_between = 0;  // picoseconds: to the next rank, and from the last to the first
+  int64_t send_host = 0, receive_host = 0;
+  bool host_awaits_messages = false, gathers_with_forward = false;
+  int64_t peak = 0;
+
+  int stages() const { return static_cast<int>(actions.size()); }
+  const RankClass& ClassOf(int rank) const { return classes[static_cast<size_t>(class_of[rank])]; }
+  const StageActions& ActionsOf(const PipelineEvent& event) const {
+    return *actions[static_cast<size_t>(event.chunk * walk->ranks + event.rank)];
+  }
+  // Groups before those of a chunk's first backward: chunks come from the last to the first.
+  size_t FirstGroup(int rank, int chunk) const;
+  size_t GroupsOf(const StageAction& action) const;
+
+  // `peak`, as far as to where it is above `capacity`.
+  void FindPeak(int64_t capacity);
+  // REQUIRES: a peak within the capacity, and the messages' times.
+  Duration Time() const;
+
+  // Whether when the host issues gathers of values (overlap_param_gather) is known before anything runs, or follows from the action alone.
+  bool GathersAreKnown() const;
+  // Issues them for all ranks, where hosts do not wait for messages.
+  void GatherAhead(std::vector<RankWalk>& ranks) const;
+};
+
+}  // namespace windtunnel::composed
