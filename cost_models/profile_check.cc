@@ -283,7 +283,7 @@ class Checker {
     CheckUnits(device, limits);
   }
 
-  // What is off by a thousand is in another unit. Of GPUs since 2016 16-bit arithmetic is 30 to 600 times memory's bytes.
+  // What is off by a thousand is in another unit. The datasheets here have 153 to 412 FLOPs of 16 bits for a byte of memory.
   void CheckUnits(const DeviceSpec& device, const Limits& limits) {
     const double balance = limits.peak_16.flops_per_second() / device.hbm.bytes_per_second();
     if (balance < 3 || balance > 6000)

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/host_name.h"
 #include "base/temporary_directory.h"
 #include "runtime/store.h"
 
@@ -206,9 +207,7 @@ class Server {
 
   std::string NameOfNode(int node) const {
     if (job_.nodes > 1) return "node" + std::to_string(node);
-    char name[256] = "localhost";
-    gethostname(name, sizeof name - 1);
-    return name;
+    return HostName();
   }
 
   static pmix_proc_t ProcessOf(int rank) {

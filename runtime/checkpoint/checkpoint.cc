@@ -422,8 +422,8 @@ Status LoadPieces(const TensorSource& source, const Plan& plan, int rank, bool w
   std::vector<float> part;
   for (const TensorPiece& piece : PiecesOf(plan, rank, with_optimizer)) {
     const auto shape = source.ShapeOf(piece.tensor);
-    if (!shape && piece.tensor.starts_with(
-                      kMomentum)) {  // saved without: it begins with the first gradient, as in PyTorch
+    // Saved without: it begins with the first gradient, as in PyTorch.
+    if (!shape && piece.tensor.starts_with(kMomentum)) {
       part.assign(static_cast<size_t>(piece.elements()), 0.0f);
       put(piece.local, part);
       continue;

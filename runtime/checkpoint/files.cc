@@ -11,6 +11,8 @@
 #include <fstream>
 #include <utility>
 
+#include "base/host_name.h"
+
 namespace windtunnel {
 
 Result<NewFile> NewFile::Make(const std::string& path) {
@@ -80,9 +82,8 @@ Result<DirectoryLock> DirectoryLock::Take(const std::string& directory) {
     return Failed("{}: another run saves its checkpoints there{}{}", directory, *owner == 0 ? "" : ": ",
                   owner);
   }
-  char host[128] = {};
-  gethostname(host, sizeof host - 1);
-  const int size = snprintf(owner, sizeof owner, "process %d on %s", static_cast<int>(getpid()), host);
+  const int size =
+      snprintf(owner, sizeof owner, "process %d on %.200s", static_cast<int>(getpid()), HostName().c_str());
   [[maybe_unused]] const bool is_named =
       ftruncate(descriptor, 0) == 0 && write(descriptor, owner, size) == size;
   return lock;

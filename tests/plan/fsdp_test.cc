@@ -190,8 +190,9 @@ TEST(Fsdp, Version2AccumulatesWholeGradientsInTheReductionsType) {
     }
     for (const Op& op : Steady(plan).ops) {
       const auto* pack = std::get_if<PackShards>(&op.kind);
-      if (pack != nullptr)
+      if (pack != nullptr) {
         EXPECT_EQ(pack->from, converted_and_added.first > 0 ? DType::kFloat32 : DType::kBFloat16);
+      }
     }
     return converted_and_added;
   };
