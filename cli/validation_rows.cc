@@ -104,10 +104,11 @@ Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, 
 // Weights of a layer's matrix products.
 double LayerWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
-  const double keys_and_values = 2.0 * static_cast<double>(model.kv_heads * model.head_dim());
+  const double keys_and_values = 2.0 * static_cast<double>(model.kv_heads * model.head_dim);
   const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
   const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
-  return h * (h + keys_and_values) + h * h + matrices * h * ffn * experts;
+  const double queries = static_cast<double>(model.heads * model.head_dim);
+  return h * (2 * queries + keys_and_values) + matrices * h * ffn * experts;
 }
 
 // Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.
@@ -151,7 +152,7 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   const double layers = static_cast<double>(model.layers);
   const double weights = 2 * passes.layers * layers * LayerWeights(model);
   const double attention =
-      4 * passes.attention * layers * static_cast<double>(model.seq_len * model.heads * model.head_dim());
+      4 * passes.attention * layers * static_cast<double>(model.seq_len * model.heads * model.head_dim);
   const double head = 6 * static_cast<double>(model.hidden * model.vocab);
   return Flops(weights + attention + head);
 }

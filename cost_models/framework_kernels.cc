@@ -65,6 +65,8 @@ class Shaper {
   }
   void operator()(const NormForward& n) { OfNorm(n, false); }
   void operator()(const NormBackward& n) { OfNorm(n, true); }
+  void operator()(const HeadNormForward& n) { OfHeadNorm(n, false); }
+  void operator()(const HeadNormBackward& n) { OfHeadNorm(n, true); }
   void operator()(const AttentionForward& a) { OfAttention(a, false); }
   void operator()(const AttentionBackward& a) { OfAttention(a, true); }
   void operator()(const Rope& r) {
@@ -132,6 +134,11 @@ class Shaper {
     Says(WordOf(n.kind));
     Says("residual", n.residual);
     Says("bias", n.bias);
+    Issued(is_backward);
+  }
+  template <typename HeadNorm>
+  void OfHeadNorm(const HeadNorm& n, bool is_backward) {
+    Main("normalized", Product(n.tokens * (n.heads + n.kv_heads), n.head_dim), n.dtype);
     Issued(is_backward);
   }
   template <typename Attention>

@@ -460,7 +460,8 @@ Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t 
                                    Category::kActivations);
   writes.push_back(y);
   writes.push_back(saved.statistics);
-  c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.stream}, name, reads, writes);
+  c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.stream, epsilon}, name, reads,
+          writes);
   saved.y = c.InType(c.types.activations, y, name);
   return saved;
 }
@@ -481,6 +482,33 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
   if (beta >= 0) c.hooks.Ready(beta);
   c.hooks.Ready(gamma);
   return dx;
+}
+
+Slice HeadNorm::Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
+  saved.x = x;
+  saved.statistics = c.b.Temporary(name + ".statistics", rows * (heads + kv_heads), Category::kActivations);
+  const Slice y = c.Activation(name, x.elements);
+  const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
+  c.b.Add(HeadNormForward{rows, heads, kv_heads, head_dim, c.types.activations, epsilon}, name,
+          {x, queries, keys}, {y, saved.statistics});
+  return y;
+}
+
+void HeadNorm::Backward(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const {
+  const bool converts = c.types.autocasts();
+  const bool accumulate = !converts && c.hooks.HoldsValue(query_gamma);
+  WT_CHECK(converts || accumulate == c.hooks.HoldsValue(key_gamma));
+  const auto gradient = [&](int parameter, const char* which) {
+    return converts ? c.Activation(name + which, head_dim) : c.hooks.Gradient(parameter);
+  };
+  const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
+  const Slice dqueries = gradient(query_gamma, ".q.grad"), dkeys = gradient(key_gamma, ".k.grad");
+  c.b.Add(HeadNormBackward{rows, heads, kv_heads, head_dim, accumulate, c.types.activations}, name,
+          {dy, saved.x, queries, keys, saved.statistics}, {dy, dqueries, dkeys});
+  if (converts) c.AddConverted(dkeys, name + ".k", key_gamma);
+  c.hooks.Ready(key_gamma);
+  if (converts) c.AddConverted(dqueries, name + ".q", query_gamma);
+  c.hooks.Ready(query_gamma);
 }
 
 }  // namespace windtunnel

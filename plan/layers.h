@@ -167,6 +167,7 @@ struct Norm {
   std::string name;
   NormKind kind = NormKind::kLayerNorm;
   int64_t columns = 0;
+  double epsilon = 1e-5;
   int gamma = -1, beta = -1;
 
   struct Saved {
@@ -177,6 +178,23 @@ struct Norm {
   // dx = d(norm), plus `dresidual` where its buffer is not -1; then in place of dresidual, unless gradients of weights are deferred.
   // Its own weights' gradients come with dx, from the same operator. Returns dx.
   Slice Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, int64_t rows) const;
+};
+
+// RMS norm of each head of queries and of keys (Qwen 3; Megatron's qk_layernorm), in the type of activations. Tensor ranks have some heads
+// each, and a copy of the weights.
+struct HeadNorm {
+  std::string name;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the rank
+  double epsilon = 1e-5;
+  int query_gamma = -1, key_gamma = -1;
+
+  struct Saved {
+    Slice x, statistics;
+  };
+  // Of packed projections x[rows, (heads + 2 kv_heads) head_dim]; the result takes another buffer, and x is kept.
+  Slice Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
+  // dx in place of dy; the weights' gradients come with it, as Norm's do.
+  void Backward(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const;
 };
 
 }  // namespace windtunnel

@@ -113,6 +113,18 @@ std::string KeyOf(const NormBackward& n) {
                      TypeSuffix(n.dtype));
 }
 
+template <typename HeadNorm>
+std::string HeadNormKey(std::string_view direction, const HeadNorm& n) {
+  return fmt::format("head_norm_{} t={} h={} kv={} d={}", direction, n.tokens, n.heads, n.kv_heads,
+                     n.head_dim);
+}
+
+std::string KeyOf(const HeadNormForward& n) { return HeadNormKey("forward", n) + TypeSuffix(n.dtype); }
+
+std::string KeyOf(const HeadNormBackward& n) {
+  return HeadNormKey("backward", n) + std::string(Flag(n.accumulate, " accumulate")) + TypeSuffix(n.dtype);
+}
+
 std::string KeyOf(const AttentionForward& a) { return AttentionKey("forward", a); }
 
 std::string KeyOf(const AttentionBackward& a) {
@@ -331,6 +343,8 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const AddBias&) { return std::string_view("add_bias"); },
                                [](const NormForward&) { return std::string_view("norm"); },
                                [](const NormBackward&) { return std::string_view("norm"); },
+                               [](const HeadNormForward&) { return std::string_view("norm"); },
+                               [](const HeadNormBackward&) { return std::string_view("norm"); },
                                [](const AttentionForward&) { return std::string_view("attention"); },
                                [](const AttentionBackward&) { return std::string_view("attention"); },
                                [](const ContextAttentionForward&) { return std::string_view("attention"); },

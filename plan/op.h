@@ -132,13 +132,15 @@ struct AddBias {
 
 // y = norm(x) * gamma (+ beta: layer norm with bias). With `residual`: sum = x + branch, y = norm(sum).
 // reads: x, (branch), gamma, (beta); writes: (sum), y, statistics.
-// statistics: fp32 [rows,2] (mean, 1/deviation) for layer norm, [rows] (1/rms) for RMS norm. eps is 1e-5.
+// statistics: fp32 [rows,2] (mean, 1/deviation) for layer norm, [rows] (1/rms) for RMS norm. epsilon, here and below, is added to the
+// variance, and no part of the cost.
 struct NormForward {
   NormKind kind = NormKind::kLayerNorm;
   int64_t rows = 0, columns = 0;
   bool bias = true;
   bool residual = false;
   DType dtype = DType::kFloat32;
+  double epsilon = 1e-5;
 };
 
 // Backward of the above. x is the normalised input (the sum, with residual). dx = d(norm) (+ dresidual).
@@ -149,6 +151,21 @@ struct NormBackward {
   int64_t rows = 0, columns = 0;
   bool bias = true;
   bool residual = false;
+  bool accumulate = false;
+  DType dtype = DType::kFloat32;
+};
+
+// RMS norm of each query head and each key head of packed projections x[T, (heads + 2 kv_heads) * head_dim], with a weight for either
+// kind; value heads are copied. reads: x, queries' gamma[head_dim], keys' gamma[head_dim]; writes: y, statistics (fp32
+// [T, heads + kv_heads]: 1/rms).
+struct HeadNormForward {
+  int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  DType dtype = DType::kFloat32;
+  double epsilon = 1e-5;
+};
+// reads: dy, x, queries' gamma, keys' gamma, statistics; writes: dx (may be dy), their gradients (acc).
+struct HeadNormBackward {
+  int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
 };
@@ -222,13 +239,14 @@ struct SwapBlocks {
   DType dtype = DType::kFloat32;
 };
 
-// Rotary positions (base 10,000, rotating halves as Llama does), in place on the query and key heads of
-// qkv[T, (heads + 2 kv_heads) * head_dim]; backward rotates gradients the other way. reads: qkv; writes: qkv.
+// Rotary positions (rotating halves as Llama does), in place on the query and key heads of qkv[T, (heads + 2 kv_heads) * head_dim];
+// backward rotates gradients the other way. theta, the base, is no part of the cost. reads: qkv; writes: qkv.
 struct Rope {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool backward = false;
   DType dtype = DType::kFloat32;
   TokenSplit context = {};
+  double theta = 10'000;
 };
 
 // y = x with a share of its elements zero and the rest scaled up; the mask (uint8) says which are left. backward: the same of the
@@ -532,13 +550,13 @@ struct Free {
 using OpKind =
     std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
                  CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward,
-                 AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
-                 MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, ActivationForward,
-                 ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,
-                 VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards,
-                 UnpackShards, CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot,
-                 ClipGradients, OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive,
-                 HostWait, Alloc, Free>;
+                 HeadNormForward, HeadNormBackward, AttentionForward, AttentionBackward,
+                 ContextAttentionForward, ContextAttentionBackward, MergeAttention, CopyColumns, SplitColumns,
+                 SwapBlocks, Dropout, Rope, ActivationForward, ActivationBackward, EmbeddingForward,
+                 EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss,
+                 MeanSquaredError, Copy, Scale, PackShards, UnpackShards, CopyTensors, Fill, UnscaleGradients,
+                 UpdateLossScale, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
+                 InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

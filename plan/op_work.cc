@@ -78,6 +78,15 @@ Bytes BytesOf(const SumParts& s) { return SizeOf(s.dtype) * ((s.parts + 1) * s.e
 Bytes BytesOf(const AddBias& a) { return SizeOf(a.dtype) * (2 * a.rows * a.columns + a.columns); }
 Bytes BytesOf(const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); }
 Bytes BytesOf(const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); }
+// Value heads pass through, forward; backward nothing is to be done to them.
+Bytes BytesOf(const HeadNormForward& n) {
+  return SizeOf(n.dtype) * (2 * n.tokens * (n.heads + 2 * n.kv_heads) * n.head_dim) +
+         F32(n.tokens * (n.heads + n.kv_heads));
+}
+Bytes BytesOf(const HeadNormBackward& n) {
+  return SizeOf(n.dtype) * (3 * n.tokens * (n.heads + n.kv_heads) * n.head_dim) +
+         F32(n.tokens * (n.heads + n.kv_heads));
+}
 Bytes BytesOf(const AttentionForward& a) {
   return PackedProjections(a) + AttentionOutput(a) + AttentionSaved(a);
 }

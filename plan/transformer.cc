@@ -29,7 +29,13 @@ void Transformer::KeepInput(const LayerContext& c, const Linear& layer, Slice& x
 void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
   KeepInput(c, block.qkv.layers[0], saved.qkv_input);
-  const Slice qkv = block.qkv.Forward(c, saved.qkv_input, tokens_);
+  PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, tokens_), saved);
+}
+
+// What is between the projections and attention's core.
+void Transformer::PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv,
+                               BlockActivations& saved) {
+  if (block.head_norm) qkv = block.head_norm->Forward(c, qkv, tokens_, saved.head_norm);
   if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
   saved.qkv = AttentionOf(c, block).Enter(qkv);
 }
@@ -111,6 +117,8 @@ void Transformer::DropActivations(BlockActivations& saved) const {
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;
+      saved.head_norm.statistics = kNoSlice;
+      if (saved.head_norm.x.buffer >= 0) saved.qkv = kNoSlice;
       if (runs_attention_again()) saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;
       return;
@@ -157,7 +165,7 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
 }
 
 // Kept: qkv, attention (not what eager attention is made of: batched products are not kept) and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
-// projection, whose output nobody needs. Of modules, the second of queries, keys and values and of gate and up are run again, too; keys
+// projection, whose output nobody needs. Heads' norms are no matmuls either: what they normalise is kept. Of modules, the second of queries, keys and values and of gate and up are run again, too; keys
 // have kept their place in one buffer.
 void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
                                              BlockActivations& saved) {
@@ -166,11 +174,11 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
   {
     ForwardScope scope(c.hooks, block.attention_module);
     saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
-    if (block.qkv.layers.size() > 1) {
-      block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
-      if (!learned_positions())
-        c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
-    }
+    const bool are_modules = block.qkv.layers.size() > 1;
+    if (are_modules) block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
+    if (block.head_norm) PrepareHeads(c, block, saved.head_norm.x, saved);
+    else if (are_modules && !learned_positions())
+      c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
     if (runs_attention_again()) Attend(c, block, saved);
     attention = keeps_sums() ? saved.projected : Project(c, block, saved);
     // (Eager PyTorch makes the partial sums again, though nobody needs them.)
@@ -213,6 +221,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
+  if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, tokens_);
   return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_);
 }
 
@@ -418,7 +427,7 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token.
   statistics.flops_per_token =
       Flops(6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen) +
-            12.0 * static_cast<double>(spec_.layers * spec_.heads * spec_.head_dim() * spec_.seq_len));
+            12.0 * static_cast<double>(spec_.layers * spec_.heads * spec_.head_dim * spec_.seq_len));
   return statistics;
 }
 

@@ -29,6 +29,7 @@ struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
   Projections qkv, up;  // up: gate and up for SwiGLU
+  std::optional<HeadNorm> head_norm;
   Linear projection, down;
   std::optional<ExpertMlp> experts;  // instead of up and down
 };
@@ -36,7 +37,8 @@ struct TransformerBlock {
 // What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
   Norm::Saved norm1, norm2;
-  Slice qkv_input, up_input;       // the norms' outputs as projections take them
+  Slice qkv_input, up_input;  // the norms' outputs as projections take them
+  HeadNorm::Saved head_norm;
   Slice qkv;                       // as attention's core takes it
   ContextAttention::Core core;     // and what that made
   Slice attention;                 // its output as the projection takes it
@@ -122,6 +124,7 @@ class Transformer : public Model {
                                 const std::vector<int64_t>& outputs, bool bias);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
+  HeadNorm RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix);
   void RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block);
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   TransformerBlock RegisterBlock(Role& role, int64_t layer);
@@ -134,6 +137,7 @@ class Transformer : public Model {
   Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv, BlockActivations& saved);
   void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -184,19 +188,20 @@ class Transformer : public Model {
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
   Rope RopeOp(bool backward) const {
-    return Rope{batch_,           seq_, heads_, kv_heads_, spec_.head_dim(), backward, types_.activations,
-                context_.tokens()};
+    return Rope{batch_,
+                seq_,
+                heads_,
+                kv_heads_,
+                spec_.head_dim,
+                backward,
+                types_.activations,
+                context_.tokens(),
+                spec_.rope_theta};
   }
   ContextAttention AttentionOf(const LayerContext& c, const TransformerBlock& block) const {
-    const AttentionDims dims{batch_,
-                             seq_,
-                             heads_,
-                             kv_heads_,
-                             spec_.head_dim(),
-                             spec_.attention,
-                             types_.activations,
-                             spec_.dropout,
-                             deterministic_};
+    const AttentionDims dims{
+        batch_,        seq_,          heads_, kv_heads_, spec_.head_dim, spec_.attention, types_.activations,
+        spec_.dropout, deterministic_};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
 

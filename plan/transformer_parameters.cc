@@ -61,7 +61,7 @@ Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::
 }
 
 Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name) {
-  Norm norm{name, spec_.norm, spec_.hidden};
+  Norm norm{name, spec_.norm, spec_.hidden, spec_.norm_epsilon};
   norm.gamma =
       AddParameter(role, module, name + ".weight", {spec_.hidden}, {Distribution::kOnes, 0}, kOfOwnTokens);
   if (spec_.bias && spec_.norm == NormKind::kLayerNorm) {
@@ -70,8 +70,19 @@ Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& n
   return norm;
 }
 
+HeadNorm Transformer::RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix) {
+  HeadNorm norm{prefix + "qk_norm", heads_, kv_heads_, spec_.head_dim, spec_.norm_epsilon};
+  const ParameterInit ones{Distribution::kOnes, 0};
+  ParameterSplit of_own_heads;
+  of_own_heads.sees_partial_sums = true;
+  norm.query_gamma =
+      AddParameter(role, module, prefix + "q_norm.weight", {spec_.head_dim}, ones, of_own_heads);
+  norm.key_gamma = AddParameter(role, module, prefix + "k_norm.weight", {spec_.head_dim}, ones, of_own_heads);
+  return norm;
+}
+
 TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
-  const int64_t queries = spec_.heads * spec_.head_dim(), keys = spec_.kv_heads * spec_.head_dim();
+  const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
   const std::string name = fmt::format("blocks.{}", layer), prefix = name + ".";
   TransformerBlock block;
   block.module = AddModule(name, kRootModule);
@@ -79,7 +90,8 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.mlp_module = AddModule(prefix + "mlp", block.module);
   block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
   block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
-                                  {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.bias);
+                                  {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.qkv_bias);
+  if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
   RegisterMlp(role, prefix, block);

@@ -71,13 +71,14 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
                  "{} is missing, expected a value, model.preset or model.config", dimension.path);
     if (dimension.value <= 0) return;
   }
-  check.Expect(Divides(model.heads, model.hidden), {"model.heads", "model.hidden"},
-               "model.heads is {}, expected a divisor of model.hidden ({})", model.heads, model.hidden);
+  check.Expect(model.head_dim > 0, {"model.heads", "model.hidden"},
+               "model.heads is {}, expected a divisor of model.hidden ({}), or model.head_dim", model.heads,
+               model.hidden);
   check.Expect(Divides(model.kv_heads, model.heads), {"model.kv_heads", "model.heads"},
                "model.kv_heads is {}, expected a divisor of model.heads ({})", model.kv_heads, model.heads);
   bool rotates = model.position == PositionKind::kRope;
-  check.Expect(!rotates || model.head_dim() % 2 == 0, {"model.heads", "model.hidden"},
-               "the head dimension is {}, expected an even one for position: rope", model.head_dim());
+  check.Expect(!rotates || model.head_dim % 2 == 0, {"model.head_dim", "model.heads", "model.hidden"},
+               "the head dimension is {}, expected an even one for position: rope", model.head_dim);
   check.Expect(model.widths.empty(), {"model.widths"},
                "model.widths is for kind: mlp, expected layers, hidden, ...");
   if (!model.experts) return;
@@ -93,8 +94,9 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 }
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
-  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq_len", "norm",
-                          "position", "tie_embeddings", "attention", "experts"}) {
+  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
+                          "norm", "norm_epsilon", "position", "rope_theta", "qkv_bias", "qk_norm",
+                          "tie_embeddings", "attention", "experts"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }
@@ -113,15 +115,18 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
   int64_t experts = model.experts ? model.experts->count : 1;
   int64_t matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
-  double parameters = product(model.layers, model.hidden, 4 * model.hidden + matrices * model.ffn * experts) +
+  const double heads =
+      product(2, model.heads + model.kv_heads, model.head_dim);  // columns to them and from them
+  double parameters = product(model.layers, model.hidden) * (heads + product(matrices, model.ffn, experts)) +
                       product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
-  int64_t widest = std::max({4 * model.hidden, 2 * model.ffn, model.vocab, model.heads * model.seq_len});
+  double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(model.vocab),
+                            product(model.heads, model.seq_len)});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
-  for (int64_t width : model.widths) widest = std::max(widest, width);
+  for (int64_t width : model.widths) widest = std::max(widest, product(width));
   check.Expect(parameters <= kMostParameters, {"model.layers", "model.widths"},
                "the model has {:.1e} parameters, expected at most {:.0e}", parameters, kMostParameters);
-  double elements = product(scenario.batch.micro, std::max<int64_t>(model.seq_len, 1), widest);
+  double elements = product(scenario.batch.micro, std::max<int64_t>(model.seq_len, 1)) * widest;
   check.Expect(elements <= kMostElements, {"batch.micro", "model.seq_len"},
                "a micro-batch has a tensor of {:.1e} elements, expected at most {:.0e}", elements,
                kMostElements);

@@ -34,9 +34,12 @@ void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
   if (!given("model.widths")) model.widths.clear();
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   bool gated = model.activation == ActivationKind::kSwiglu;
+  if (model.head_dim == 0 && model.heads > 0 && model.hidden % model.heads == 0)
+    model.head_dim = model.hidden / model.heads;
   if (model.ffn == 0) model.ffn = gated ? SwigluWidth(model.hidden) : 4 * model.hidden;
+  if (!has_base && !given("model.bias")) model.bias = model.norm == NormKind::kLayerNorm;
+  if (!given("model.qkv_bias") && (!has_base || given("model.bias"))) model.qkv_bias = model.bias;
   if (has_base) return;
-  if (!given("model.bias")) model.bias = model.norm == NormKind::kLayerNorm;
   if (!given("model.tie_embeddings")) model.tie_embeddings = model.position == PositionKind::kLearned;
 }
 

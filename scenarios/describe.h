@@ -79,8 +79,9 @@ void Describe(V& v, ModelSpec& model) {
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");
     v.Integer("hidden", model.hidden, kWidth, "width of the residual stream");
-    v.Integer("heads", model.heads, kSize, "attention heads; divides hidden");
+    v.Integer("heads", model.heads, kSize, "attention heads; divides hidden, unless head_dim is given");
     v.Integer("kv_heads", model.kv_heads, kSize, "key and value heads; divides heads (default heads)");
+    v.Integer("head_dim", model.head_dim, kSize, "width of a head (default hidden / heads)");
     v.Integer("ffn", model.ffn, kSize,
               "feed-forward width (default 4 x hidden; swiglu: 8/3 x hidden rounded up to 256)");
     v.Integer("vocab", model.vocab, kSize, "vocabulary size");
@@ -89,11 +90,15 @@ void Describe(V& v, ModelSpec& model) {
   v.Word("activation", model.activation, "default gelu; mlp: relu");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Word("norm", model.norm, "default layernorm");
+    v.Number("norm_epsilon", model.norm_epsilon, FromToBelow(0, 1), "added to the variance (default 1e-5)");
     v.Word("position", model.position, "default learned");
+    v.Number("rope_theta", model.rope_theta, AtLeast(1), "position rope: the base of its frequencies (default 10000)");
   }
   v.Flag("bias", model.bias,
          "biases in linear layers (default true for layernorm and mlp, false for rmsnorm)");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
+    v.Flag("qkv_bias", model.qkv_bias, "biases of queries, keys and values (default bias)");
+    v.Flag("qk_norm", model.qk_norm, "an RMS norm of each head of queries and keys (default false)");
     v.Flag("tie_embeddings", model.tie_embeddings,
            "the head is the token embedding (default: position is learned)");
     v.Word("attention", model.attention, "default flash");

@@ -1,5 +1,6 @@
 #include "scenarios/hugging_face.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
 
@@ -27,6 +28,19 @@ class Config {
     std::string expected = value ? bounds.Violation(static_cast<double>(*value)) : value.error();
     if (expected.empty()) return *value;
     return InvalidInput("{}: {} is {}, expected {}", At(path_, node->place), key, Found(*node), expected);
+  }
+
+  Result<double> Number(std::string_view key, double fallback, const Bounds& bounds) const {
+    const YamlNode* node = Get(key);
+    return node == nullptr ? fallback : NumberOf(key, *node, bounds);
+  }
+  // The base of rotary positions, which newer versions of transformers have in an object of their own.
+  Result<double> RopeTheta() const {
+    constexpr double kDefault = 10'000;
+    const YamlNode* node = Get("rope_theta");
+    const YamlNode* rotary = Get("rope_parameters");
+    if (node == nullptr && rotary != nullptr) node = rotary->Find("rope_theta");
+    return node == nullptr || node->is_null() ? kDefault : NumberOf("rope_theta", *node, AtLeast(1));
   }
 
   Result<bool> Flag(std::string_view key, bool fallback) const {
@@ -69,6 +83,13 @@ class Config {
   }
 
  private:
+  Result<double> NumberOf(std::string_view key, const YamlNode& node, const Bounds& bounds) const {
+    Reading<double> value = ReadNumber(node);
+    std::string expected = value ? bounds.Violation(*value) : value.error();
+    if (expected.empty()) return *value;
+    return InvalidInput("{}: {} is {}, expected {}", At(path_, node.place), key, Found(node), expected);
+  }
+
   const std::string& path_;
   const YamlNode& root_;
 };
@@ -87,6 +108,7 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
                                                            {"gelu", ActivationKind::kGelu},
                                                            {"gelu_pytorch_tanh", ActivationKind::kGelu},
                                                            {"relu", ActivationKind::kRelu}}));
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("layer_norm_epsilon", 1e-5, FromToBelow(0, 1)));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
   WT_ASSIGN_OR_RETURN(const bool has_cross_attention, config.Flag("add_cross_attention", false));
   if (has_cross_attention)
@@ -94,36 +116,51 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
   return model;
 }
 
-// transformers' LlamaConfig: names and defaults.
-Result<ModelSpec> ReadLlama(const Config& config) {
+// What Llama's configuration and those made after it call alike, with transformers' defaults; biases and experts are each model's own.
+// `kv_heads`: where the configuration says nothing; 0: as many as heads.
+Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0) {
   ModelSpec model;
   model.norm = NormKind::kRmsNorm;
   model.position = PositionKind::kRope;
+  model.bias = model.qkv_bias = false;
   WT_ASSIGN_OR_RETURN(model.layers, config.Size("num_hidden_layers"));
   WT_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
   WT_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
-  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", model.heads));
+  WT_ASSIGN_OR_RETURN(model.kv_heads,
+                      config.Size("num_key_value_heads", kv_heads == 0 ? model.heads : kv_heads));
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
   WT_ASSIGN_OR_RETURN(model.activation, config.Activation("hidden_act", ActivationKind::kSwiglu,
                                                           {{"silu", ActivationKind::kSwiglu},
                                                            {"swish", ActivationKind::kSwiglu}}));
+  WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", 1e-6, FromToBelow(0, 1)));
+  WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta());
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
-  WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", false));
-  WT_ASSIGN_OR_RETURN(bool mlp_bias, config.Flag("mlp_bias", false));
-  WT_ASSIGN_OR_RETURN(int64_t head_dim, config.Size("head_dim", model.hidden / model.heads));
-  if (mlp_bias != model.bias) return Unsupported("attention_bias and mlp_bias differ, expected the same");
   if (const YamlNode* share = config.Get("partial_rotary_factor");
       share && share->text != "1.0" && share->text != "1")
     return Unsupported("partial_rotary_factor is {}, expected 1.0: all of a head is rotated", share->text);
-  if (model.hidden % model.heads != 0)
-    return InvalidInput("hidden_size is {}, expected a multiple of num_attention_heads ({})", model.hidden,
-                        model.heads);
-  if (head_dim * model.heads != model.hidden) {
-    return Unsupported("head_dim is {}, expected hidden_size / num_attention_heads = {}", head_dim,
-                       model.hidden / model.heads);
-  }
+  if (config.Get("head_dim") == nullptr && model.hidden % model.heads != 0)
+    return InvalidInput("hidden_size is {}, expected a multiple of num_attention_heads ({}), or head_dim",
+                        model.hidden, model.heads);
+  WT_ASSIGN_OR_RETURN(model.head_dim,
+                      config.Size("head_dim", std::max<int64_t>(model.hidden / model.heads, 1)));
+  return model;
+}
+
+// No layer has biases.
+Status ExpectNoBias(const Config& config, std::string_view name) {
+  WT_ASSIGN_OR_RETURN(const bool bias, config.Flag("attention_bias", false));
+  if (bias) return Unsupported("attention_bias is true, expected false: {} has no biases", name);
+  return Ok();
+}
+
+Result<ModelSpec> ReadLlama(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
+  WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", false));
+  WT_ASSIGN_OR_RETURN(const bool mlp_bias, config.Flag("mlp_bias", false));
+  if (mlp_bias != model.bias) return Unsupported("attention_bias and mlp_bias differ, expected the same");
+  model.qkv_bias = model.bias;
   return model;
 }
 
@@ -137,33 +174,75 @@ Status CheckWindow(const Config& config, std::optional<int64_t> fallback, int64_
       *window, seq_len);
 }
 
-// transformers' MistralConfig and MixtralConfig: Llama's names; no biases, eight heads of keys unless said otherwise.
+// MistralConfig and MixtralConfig: eight heads of keys unless said otherwise.
 Result<ModelSpec> ReadMistral(const Config& config, std::optional<int64_t> window,
                               std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlama(config));
-  WT_ASSIGN_OR_RETURN(model.kv_heads, config.Size("num_key_value_heads", 8));
-  if (model.bias) return Unsupported("attention_bias is true, expected false: Mistral has no biases");
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "Mistral"));
   WT_RETURN_IF_ERROR(CheckWindow(config, window, seq_len.value_or(model.seq_len)));
   return model;
 }
 
-Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len) {
-  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadMistral(config, std::nullopt, seq_len));
-  ExpertsSpec experts;
-  WT_ASSIGN_OR_RETURN(const int64_t count, config.Size("num_local_experts", 8, From(2, 65536)));
-  WT_ASSIGN_OR_RETURN(const int64_t top_k, config.Size("num_experts_per_tok", 2, From(1, 65536)));
+// Experts that drop no token, and whose weights are the chosen ones' softmax.
+Result<ExpertsSpec> ReadExperts(const Config& config, std::string_view count_key, int64_t default_count,
+                                int64_t default_top_k) {
+  WT_ASSIGN_OR_RETURN(const int64_t count, config.Size(count_key, default_count, From(2, 65536)));
+  WT_ASSIGN_OR_RETURN(const int64_t top_k, config.Size("num_experts_per_tok", default_top_k, From(1, 65536)));
   if (top_k == 1)
     return Unsupported(
-        "num_experts_per_tok is 1, expected at least 2: Mixtral weighs an only expert by 1, Windtunnel by "
+        "num_experts_per_tok is 1, expected at least 2: transformers weighs an only expert by 1, Windtunnel "
+        "by "
         "its share of all");
   if (top_k > count)
-    return InvalidInput("num_experts_per_tok is {}, expected at most num_local_experts ({})", top_k, count);
-  experts.count = static_cast<int>(count);
-  experts.top_k = static_cast<int>(top_k);
-  experts.capacity_factor = 0;  // no token is dropped
-  model.experts = experts;
+    return InvalidInput("num_experts_per_tok is {}, expected at most {} ({})", top_k, count_key, count);
+  return ExpertsSpec{
+      .count = static_cast<int>(count), .top_k = static_cast<int>(top_k), .capacity_factor = 0};
+}
+
+Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadMistral(config, std::nullopt, seq_len));
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_local_experts", 8, 2));
   return model;
 }
+
+// What Qwen's configurations have in common: a window is there only where it is asked for.
+Result<ModelSpec> ReadQwen(const Config& config, int64_t kv_heads, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kv_heads));
+  WT_ASSIGN_OR_RETURN(const bool has_window, config.Flag("use_sliding_window", false));
+  constexpr int64_t kWindow = 4096;
+  if (has_window) WT_RETURN_IF_ERROR(CheckWindow(config, kWindow, seq_len.value_or(model.seq_len)));
+  return model;
+}
+
+Result<ModelSpec> ReadQwen2(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen(config, 32, seq_len));
+  model.qkv_bias = true;
+  return model;
+}
+
+Result<ModelSpec> ReadQwen3(const Config& config, int64_t kv_heads, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen(config, kv_heads, seq_len));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "Qwen3"));
+  model.qk_norm = true;
+  return model;
+}
+
+// Qwen3MoeConfig: experts in every layer, of a width of their own.
+Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen3(config, 4, seq_len));
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_experts", 128, 8));
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size", 768));
+  WT_ASSIGN_OR_RETURN(const int64_t step, config.Size("decoder_sparse_step", 1));
+  if (step != 1) return Unsupported("decoder_sparse_step is {}, expected 1: every layer has experts", step);
+  if (const YamlNode* layers = config.Get("mlp_only_layers"); layers != nullptr && !layers->items.empty())
+    return Unsupported("mlp_only_layers names layers, expected none: every layer has experts");
+  WT_ASSIGN_OR_RETURN(const bool normalizes, config.Flag("norm_topk_prob", false));
+  if (!normalizes)
+    return Unsupported("norm_topk_prob is false, expected true: the chosen experts' weights add up to 1");
+  return model;
+}
+
+constexpr std::string_view kModelTypes = "gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe";
 
 Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
   constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
@@ -171,11 +250,10 @@ Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::
   if (type == "llama") return ReadLlama(config);
   if (type == "mistral") return ReadMistral(config, kMistralWindow, seq_len);
   if (type == "mixtral") return ReadMixtral(config, seq_len);
-  if (type == "qwen2")
-    return Unsupported(
-        "model_type is 'qwen2', whose queries, keys and values have biases while no other layer has: "
-        "model.bias is of all layers; expected gpt2, llama, mistral or mixtral");
-  return Unsupported("model_type is '{}', expected gpt2, llama, mistral or mixtral", type);
+  if (type == "qwen2") return ReadQwen2(config, seq_len);
+  if (type == "qwen3") return ReadQwen3(config, 32, seq_len);
+  if (type == "qwen3_moe") return ReadQwen3Moe(config, seq_len);
+  return Unsupported("model_type is '{}', expected {}", type, kModelTypes);
 }
 
 }  // namespace
@@ -189,8 +267,7 @@ Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<i
   Config config(path, root);
   const YamlNode* type = config.Get("model_type");
   if (type == nullptr)
-    return InvalidInput("{}: model_type is missing, expected gpt2, llama, mistral or mixtral",
-                        At(path, root.place));
+    return InvalidInput("{}: model_type is missing, expected {}", At(path, root.place), kModelTypes);
   Result<ModelSpec> model = ReadModel(type->text, config, seq_len);
   // What concerns several keys has no place of its own.
   bool has_place = model.has_value() || model.error().message.starts_with(path);

@@ -9,14 +9,18 @@
 namespace windtunnel {
 namespace {
 
-// GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary
-// positions, no biases, a head of its own.
-enum class Family { kGpt, kLlama };
+// GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary positions, no biases, a head of
+// its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads.
+enum class Family { kGpt, kLlama, kQwen2, kQwen3 };
 
 struct Row {
   std::string_view name;
   Family family;
   int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq_len;  // kv_heads 0: heads; ffn 0: 4 x hidden
+  double rope_theta = 10'000, norm_epsilon = 1e-5;
+  int64_t head_dim = 0;         // 0: hidden / heads
+  int experts = 0, top_k = 0;   // of width ffn, in every layer; no token is dropped
+  bool tie_embeddings = false;  // GPT-2's are in any case
 };
 
 // Sources of the rows, from top to bottom:
@@ -25,20 +29,33 @@ struct Row {
 //   Llama 2  Touvron et al., arXiv:2307.09288, table 1; meta-llama/Llama-2-{7b,13b,70b}-hf config.json.
 //            Llama 1 7B (arXiv:2302.13971, table 2) has the same blocks, and a context of 2048.
 //   Llama 3  Grattafiori et al., arXiv:2407.21783, table 3; its context in pre-training (section 3.4.1)
+//   Mixtral  Jiang et al., arXiv:2401.04088, table 1; mistralai/Mixtral-8x7B-v0.1 config.json; context 32768
+//   Qwen2.5  arXiv:2412.15115, table 1; Qwen/Qwen2.5-{0.5B,7B,72B} config.json; its context in pre-training (section 3.3)
+//   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its context in pre-training
+//            (section 3.2)
 constexpr Row kRows[] = {
-    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len
+    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
     {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
     {"gpt2-1.5b", Family::kGpt, 48, 1600, 25, 0, 0, 50257, 1024},
     {"gpt3-175b", Family::kGpt, 96, 12288, 96, 0, 0, 50257, 2048},
-    {"llama-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096},
+    {"llama-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096, 1e4, 1e-6},
     {"llama2-7b", Family::kLlama, 32, 4096, 32, 0, 11008, 32000, 4096},
     {"llama2-13b", Family::kLlama, 40, 5120, 40, 0, 13824, 32000, 4096},
     {"llama2-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 32000, 4096},
-    {"llama3-8b", Family::kLlama, 32, 4096, 32, 8, 14336, 128256, 8192},
-    {"llama3-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 128256, 8192},
-    {"llama3-405b", Family::kLlama, 126, 16384, 128, 8, 53248, 128256, 8192},
+    {"llama3-8b", Family::kLlama, 32, 4096, 32, 8, 14336, 128256, 8192, 5e5},
+    {"llama3-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 128256, 8192, 5e5},
+    {"llama3-405b", Family::kLlama, 126, 16384, 128, 8, 53248, 128256, 8192, 5e5},
+    {"mixtral-8x7b", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 128, 8, 2},
+    {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 4864, 151936, 4096, 1e6, 1e-6, 64, 0, 0, true},
+    {"qwen2.5-7b", Family::kQwen2, 28, 3584, 28, 4, 18944, 152064, 4096, 1e6, 1e-6},
+    {"qwen2.5-72b", Family::kQwen2, 80, 8192, 64, 8, 29568, 152064, 4096, 1e6},
+    {"qwen3-0.6b", Family::kQwen3, 28, 1024, 16, 8, 3072, 151936, 4096, 1e6, 1e-6, 128, 0, 0, true},
+    {"qwen3-8b", Family::kQwen3, 36, 4096, 32, 8, 12288, 151936, 4096, 1e6, 1e-6, 128},
+    {"qwen3-32b", Family::kQwen3, 64, 5120, 64, 8, 25600, 151936, 4096, 1e6, 1e-6, 128},
+    {"qwen3-30b-a3b", Family::kQwen3, 48, 2048, 32, 4, 768, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
+    {"qwen3-235b-a22b", Family::kQwen3, 94, 4096, 64, 4, 1536, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
 };
 
 // The tutorials' perceptron: 10 inputs, 100 hidden units, 10 outputs, ReLU between.
@@ -54,21 +71,28 @@ ModelSpec MlpPreset() {
 }
 
 ModelSpec Expand(const Row& row) {
-  bool llama = row.family == Family::kLlama;
+  const bool gpt = row.family == Family::kGpt;
   ModelSpec model;
   model.preset = row.name;
   model.layers = row.layers;
   model.hidden = row.hidden;
   model.heads = row.heads;
   model.kv_heads = row.kv_heads;
+  model.head_dim = row.head_dim;
   model.ffn = row.ffn;
   model.vocab = row.vocab;
   model.seq_len = row.seq_len;
-  model.activation = llama ? ActivationKind::kSwiglu : ActivationKind::kGelu;
-  model.norm = llama ? NormKind::kRmsNorm : NormKind::kLayerNorm;
-  model.position = llama ? PositionKind::kRope : PositionKind::kLearned;
-  model.bias = !llama;
-  model.tie_embeddings = !llama;
+  model.activation = gpt ? ActivationKind::kGelu : ActivationKind::kSwiglu;
+  model.norm = gpt ? NormKind::kLayerNorm : NormKind::kRmsNorm;
+  model.norm_epsilon = row.norm_epsilon;
+  model.position = gpt ? PositionKind::kLearned : PositionKind::kRope;
+  model.rope_theta = row.rope_theta;
+  model.bias = gpt;
+  model.qkv_bias = gpt || row.family == Family::kQwen2;
+  model.qk_norm = row.family == Family::kQwen3;
+  model.tie_embeddings = gpt || row.tie_embeddings;
+  if (row.experts > 0)
+    model.experts = ExpertsSpec{.count = row.experts, .top_k = row.top_k, .capacity_factor = 0};
   return model;
 }
 

@@ -36,20 +36,24 @@ struct ModelSpec {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // fewer than heads: grouped-query attention
+  int64_t head_dim = 0;
   int64_t ffn = 0;
   int64_t vocab = 0;
   int64_t seq_len = 0;
   ActivationKind activation = ActivationKind::kGelu;
   NormKind norm = NormKind::kLayerNorm;
+  double norm_epsilon = 1e-5;
   PositionKind position = PositionKind::kLearned;
+  double rope_theta = 10'000;
   bool bias = true;
+  bool qkv_bias = true;  // of queries, keys and values
+  bool qk_norm = false;  // RMS norm of each head of queries and keys
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<ExpertsSpec> experts;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
 
-  int64_t head_dim() const { return hidden / heads; }
   bool operator==(const ModelSpec&) const = default;
 };
 

@@ -1,5 +1,5 @@
-// Weights of GPT-2, Llama and Mixtral under Hugging Face's names, as transformers' GPT2LMHeadModel, LlamaForCausalLM and
-// MixtralForCausalLM save them: a directory with model.safetensors and config.json.
+// Weights of GPT-2, Llama, Mixtral and Qwen under Hugging Face's names, as transformers' GPT2LMHeadModel, LlamaForCausalLM,
+// MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and Qwen3MoeForCausalLM save them: a directory with model.safetensors and config.json.
 //
 // GPT-2: linear layers of blocks are Conv1D, whose weight is the transpose of a Linear's; queries, keys and values are one c_attn; names
 //   begin with "transformer." (and are read without it, too).
@@ -8,6 +8,8 @@
 // Mixtral: Llama, with block_sparse_moe in the place of an MLP: gate is our router, and experts' w1 (gate), w3 (up) and w2 (down) are
 //   tensors of their own, which lie one expert after the other in ours. It drops no tokens: model.experts.capacity_factor does, unless it
 //   is count / top_k or more.
+// Qwen2: Llama, with biases of q_proj, k_proj and v_proj. Qwen3: Llama, with q_norm and k_norm, one weight for all heads of each; its
+//   experts' matrices are gate_proj, up_proj and down_proj.
 // Tied heads are left out when written; when read, a head that is there must not differ.
 #pragma once
 

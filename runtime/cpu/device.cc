@@ -13,6 +13,7 @@
 #include "runtime/cpu/experts.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_operator.h"
+#include "runtime/cpu/head_norm.h"
 #include "runtime/cpu/initialize.h"
 #include "runtime/cpu/loss.h"
 #include "runtime/cpu/norm.h"

@@ -9,8 +9,6 @@
 namespace windtunnel::cpu {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
-
 // A row stays in the first-level cache between the passes over it.
 
 template <typename T>
@@ -34,6 +32,7 @@ struct ForwardPointers {
   const T *x, *branch, *gamma, *beta;
   T *sum, *y;
   float* statistics;
+  float epsilon;
 };
 
 // The row to normalise: x, or sum = x + branch as it is stored, since backward sees no other.
@@ -54,7 +53,7 @@ WT_CPU_KERNEL void LayerNormForward(int64_t rows, int64_t n, ForwardPointers<T> 
   for (int64_t row = 0; row < rows; ++row) {
     const T* x = InputRow(p, row, n);
     const float mean = Sum(n, x) / static_cast<float>(n);
-    const float inverse = 1.0f / std::sqrt(SumOfSquares(n, x, mean) / static_cast<float>(n) + kEpsilon);
+    const float inverse = 1.0f / std::sqrt(SumOfSquares(n, x, mean) / static_cast<float>(n) + p.epsilon);
     T* y = p.y + row * n;
     if (p.beta != nullptr) {
 #pragma omp simd
@@ -76,7 +75,7 @@ template <typename T>
 WT_CPU_KERNEL void RmsNormForward(int64_t rows, int64_t n, ForwardPointers<T> p) {
   for (int64_t row = 0; row < rows; ++row) {
     const T* x = InputRow(p, row, n);
-    const float inverse = 1.0f / std::sqrt(SumOfSquares(n, x, 0.0f) / static_cast<float>(n) + kEpsilon);
+    const float inverse = 1.0f / std::sqrt(SumOfSquares(n, x, 0.0f) / static_cast<float>(n) + p.epsilon);
     T* y = p.y + row * n;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
@@ -188,6 +187,7 @@ void Forward(const NormForward& op, const Operands& operands) {
   p.sum = op.residual ? operands.Out<T>(out++, elements) : nullptr;
   p.y = operands.Out<T>(out++, elements);
   p.statistics = operands.Out(out++, StatisticsElements(op.kind, op.rows));
+  p.epsilon = static_cast<float>(op.epsilon);
   (op.kind == NormKind::kLayerNorm ? LayerNormForward<T> : RmsNormForward<T>)(op.rows, op.columns, p);
 }
 

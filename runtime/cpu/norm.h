@@ -1,6 +1,6 @@
 // Layer norm and RMS norm with the residual sum fused in, forward and backward (operands: plan/op.h).
 //
-//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (eps = 1e-5
+//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (epsilon
 //   under the root)
 #pragma once
 

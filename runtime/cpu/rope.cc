@@ -8,8 +8,6 @@
 namespace windtunnel::cpu {
 namespace {
 
-constexpr double kBase = 10'000.0;
-
 // `sign` is 1 forward and -1 backward.
 template <typename T>
 WT_CPU_KERNEL void Rotate(const Rope& op, int context_rank, const float* table, float sign, T* qkv) {
@@ -34,13 +32,13 @@ WT_CPU_KERNEL void Rotate(const Rope& op, int context_rank, const float* table, 
 
 }  // namespace
 
-const std::vector<float>& RopeTables::Of(int64_t seq, int64_t head_dim) {
-  std::vector<float>& table = tables_[{seq, head_dim}];
+const std::vector<float>& RopeTables::Of(int64_t seq, int64_t head_dim, double base) {
+  std::vector<float>& table = tables_[{seq, head_dim, base}];
   if (!table.empty()) return table;
   table.resize(static_cast<size_t>(seq * head_dim));
   const int64_t half = head_dim / 2;
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(kBase, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    const double frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
     for (int64_t position = 0; position < seq; ++position) {
       float* row = table.data() + position * head_dim;
       row[i] = static_cast<float>(std::cos(static_cast<double>(position) * frequency));
@@ -55,7 +53,7 @@ Status Run(RopeTables& tables, const Rope& op, const ContextPosition& context, c
     return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number", op.head_dim);
   }
   const int64_t elements = op.batch * op.seq * (op.heads + 2 * op.kv_heads) * op.head_dim;
-  const float* table = tables.Of(op.seq * op.context.ranks, op.head_dim).data();
+  const float* table = tables.Of(op.seq * op.context.ranks, op.head_dim, op.theta).data();
   WithElement(op.dtype, [&](auto element) {
     Rotate(op, context.rank, table, op.backward ? -1.0f : 1.0f, operands.Out<decltype(element)>(0, elements));
   });

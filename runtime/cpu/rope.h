@@ -1,5 +1,4 @@
-// Rotary positions in place, by halves as Llama's (operands: plan/op.h): with theta = position * 10000^(-2i /
-// head_dim),
+// Rotary positions in place, by halves as Llama's (operands: plan/op.h): with theta = position * base^(-2i / head_dim),
 //   x[i]          ->  x[i] cos(theta) - x[i + head_dim/2] sin(theta)
 //   x[i + head_dim/2] ->  x[i + head_dim/2] cos(theta) + x[i] sin(theta)
 // and backward the same with -theta.
@@ -7,7 +6,7 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "base/result.h"
@@ -21,10 +20,10 @@ namespace windtunnel::cpu {
 class RopeTables {
  public:
   // Per position: head_dim / 2 cosines, then as many sines.
-  const std::vector<float>& Of(int64_t seq, int64_t head_dim);
+  const std::vector<float>& Of(int64_t seq, int64_t head_dim, double base);
 
  private:
-  std::map<std::pair<int64_t, int64_t>, std::vector<float>> tables_;
+  std::map<std::tuple<int64_t, int64_t, double>, std::vector<float>> tables_;
 };
 
 // Errors: Unsupported for an odd head_dim.

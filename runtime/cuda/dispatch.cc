@@ -10,6 +10,7 @@
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/embedding.h"
 #include "runtime/cuda/kernels/experts.h"
+#include "runtime/cuda/kernels/head_norm.h"
 #include "runtime/cuda/kernels/initialize.h"
 #include "runtime/cuda/kernels/loss.h"
 #include "runtime/cuda/kernels/norm.h"

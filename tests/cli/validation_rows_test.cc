@@ -61,6 +61,7 @@ Plan SmallPlan() {
   ModelSpec& model = plan.scenario.model;
   model.layers = model.heads = model.kv_heads = 2;
   model.hidden = 8;
+  model.head_dim = model.hidden / model.heads;
   model.ffn = 32;
   model.vocab = 100;
   model.seq_len = 16;

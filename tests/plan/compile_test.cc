@@ -16,6 +16,7 @@ TEST(CompilePlan, CountsGptParametersAsPublished) {
   s.model.layers = 12;
   s.model.hidden = 768;
   s.model.heads = s.model.kv_heads = 12;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 3072;
   s.model.vocab = 50257;
   s.model.seq_len = 1024;
@@ -33,6 +34,7 @@ TEST(CompilePlan, CountsLlamaParametersAsPublished) {
   s.model.layers = 32;
   s.model.hidden = 4096;
   s.model.heads = s.model.kv_heads = 32;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 11008;
   s.model.vocab = 32000;
   EXPECT_EQ(CompilePlan(s)->model.parameters, 6'738'415'616);

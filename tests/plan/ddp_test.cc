@@ -61,6 +61,7 @@ RC_GTEST_PROP(AssignBuckets, PutsEveryTensorIntoExactlyOneBucketInOrder, ()) {
 Scenario SeveralBuckets() {
   Scenario s = TinyGpt(2);
   s.model.hidden = 128;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 512;
   s.parallel.data.bucket_cap_mb = 0.25;
   return s;

@@ -96,6 +96,7 @@ TEST(DeviceReplicas, BuffersOfTenMebibytesAndTensorsThatAreLargerTravelWhereThey
   Scenario s = Dp(TinyGpt(2));
   s.model.layers = 1;
   s.model.hidden = 64;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.vocab = 49'152;
   const Plan plan = *CompilePlan(s);
   const Names expected = {"scatter inputs",     "broadcast replica 0",      "broadcast replica 1",

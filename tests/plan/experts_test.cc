@@ -281,6 +281,7 @@ TEST(Experts, CountTheParametersThatATokenSees) {
   s.model.hidden = 4096;
   s.model.heads = 32;
   s.model.kv_heads = 8;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 14336;
   s.model.vocab = 32000;
   s.model.seq_len = 4096;

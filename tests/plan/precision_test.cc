@@ -103,6 +103,7 @@ TEST(Optimizer, PytorchsAdamWTakesAFourthTensorForAWhile) {
   const auto peak = [](Framework framework, OptimizerKind kind) {
     Scenario s = TinyGpt();
     s.model.hidden = 512;  // parameters are most of the memory
+    s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.ffn = 2048;
     s.cluster.device = "a100-sxm-80g";
     s.optimizer.kind = kind;
@@ -112,6 +113,7 @@ TEST(Optimizer, PytorchsAdamWTakesAFourthTensorForAWhile) {
   Bytes parameters;
   Scenario s = TinyGpt();
   s.model.hidden = 512;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 2048;
   for (const Parameter& parameter : CompilePlan(s)->roles[0].parameters)
     parameters += SizeOf(DType::kFloat32) * parameter.elements;
@@ -128,6 +130,7 @@ TEST(Optimizer, MegatronsReplicasHaveOneBufferOfGradients) {
     Scenario s = TinyGpt(2);
     s.model.layers = 8;  // so that one parameter's gradient on its way is little
     s.model.hidden = 512;
+    s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.ffn = 2048;
     s.parallel.data.kind = kind;
     s.cluster.device = "a100-sxm-80g";

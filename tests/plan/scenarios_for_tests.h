@@ -13,6 +13,7 @@ inline Scenario TinyGpt(int64_t ranks = 1) {
   s.model.hidden = 32;
   s.model.heads = 2;
   s.model.kv_heads = 2;
+  s.model.head_dim = 16;
   s.model.ffn = 128;
   s.model.vocab = 64;
   s.model.seq_len = 16;
@@ -31,11 +32,23 @@ inline Scenario TinyLlama(int64_t ranks = 1) {
   s.name = "tiny-llama";
   s.model.heads = 4;
   s.model.kv_heads = 2;
+  s.model.head_dim = 8;
   s.model.activation = ActivationKind::kSwiglu;
   s.model.norm = NormKind::kRmsNorm;
   s.model.position = PositionKind::kRope;
-  s.model.bias = false;
+  s.model.bias = s.model.qkv_bias = false;
   s.model.attention = AttentionKind::kFlash;
+  return s;
+}
+
+// In Qwen3's style: heads wider than hidden / heads, with norms of their own.
+inline Scenario TinyQwen3(int64_t ranks = 1) {
+  Scenario s = TinyLlama(ranks);
+  s.name = "tiny-qwen3";
+  s.model.head_dim = 12;
+  s.model.qk_norm = true;
+  s.model.norm_epsilon = 1e-6;
+  s.model.rope_theta = 1e6;
   return s;
 }
 

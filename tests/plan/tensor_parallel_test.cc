@@ -158,6 +158,7 @@ TEST(TensorParallel, TheWeightsGradientIsComputedWhileTheInputsIsSummed) {
 TEST(TensorParallel, TokensGoAroundInParts) {
   Scenario s = Tensor(TinyGpt(), 4, true);
   s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.parallel.tensor.overlap = true;
   const Plan plan = *CompilePlan(s);
   const auto of_layer = [&](Phase phase) {
@@ -187,6 +188,7 @@ std::vector<OpIndex> FindAll(const Program& program, const std::string& name, au
 TEST(TensorParallel, AProductOfAPartWaitsForThatPartAlone) {
   Scenario s = Tensor(TinyGpt(), 4, true);
   s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.parallel.tensor.overlap = true;
   const Plan plan = *CompilePlan(s);
   const Program& program = plan.roles[0].steady;
@@ -468,6 +470,7 @@ TEST(TensorParallel, RefusesTokensThatDoNotDivideWithSequenceOnly) {
   // 12 tokens, of which context ranks have 6 each.
   s = Tensor(TinyLlama(), 4, true);
   s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.attention = AttentionKind::kFlash;
   s.model.seq_len = 12;
   s.batch.micro = 1;

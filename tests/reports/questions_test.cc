@@ -16,6 +16,7 @@ Scenario Sharded() {
   Scenario s = TinyGpt(2);
   s.model.layers = 4;
   s.model.hidden = 256;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 1024;
   s.parallel.data.kind = DataParallelKind::kFsdp;
   s.cluster.device = "a100-sxm-80g";

@@ -26,6 +26,7 @@ inline Scenario PipelineScenario(const SamplePipeline& sample) {
   s.name = "pipeline";
   s.model.layers = sample.layers;
   s.model.hidden = sample.hidden;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 4 * sample.hidden;
   s.batch.accumulate = sample.micro_batches;
   s.parallel.pipeline.size = sample.ranks;

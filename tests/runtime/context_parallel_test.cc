@@ -52,6 +52,7 @@ Scenario Staged(Scenario s, const char* schedule) {
 }
 Scenario FourHeads(Scenario s) {
   s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   return s;
 }
 Scenario OneSequence(Scenario s) {
@@ -68,6 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
     Alone, ContextParity,
     testing::Values(ParityCase{"RingGpt", Context(TinyGpt(), kRing)},
                     ParityCase{"RingLlama", Context(TinyLlama(), kRing)},
+                    ParityCase{"RingQwen3", Context(TinyQwen3(), kRing)},
+                    ParityCase{"UlyssesQwen3SelectiveOp", Recomputed(Context(TinyQwen3(), kUlysses), Recompute::kSelectiveOp)},
                     ParityCase{"RingGptTiedClipped", Clipped(Tied(Context(TinyGpt(), kRing)))},
                     ParityCase{"RingLlama4", Context(TinyLlama(), kRing, 4)},
                     ParityCase{"AllGatherGpt", Context(TinyGpt(), kAllGather)},

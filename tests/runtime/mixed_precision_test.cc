@@ -89,6 +89,7 @@ std::vector<ParityCase> Cases() {
                             s.parallel.expert.size = 2;
                           })},
       {"TensorGpt", Tensor(TinyGpt(), false)},
+      {"TensorQwen3", Tensor(TinyQwen3(), false)},
       {"TensorSequenceLlama", Tensor(TinyLlama(), true)},
       {"DataParallelGpt", Kind(TinyGpt(2), DataParallelKind::kDp)},
   };

@@ -132,6 +132,7 @@ TEST_P(PeakMemory, IsPredictedToTheByteOnEveryRank) {
     for (const auto& [micro_batches, sync] : kAccumulations) {
       Scenario s = TinyGpt(strategy.ranks);
       s.model.hidden = 64;
+      s.model.head_dim = s.model.hidden / s.model.heads;
       s.model.ffn = 256;
       s.model.seq_len = 64;
       s.parallel.data = strategy.data;
@@ -182,6 +183,7 @@ TEST_P(TensorPeakMemory, IsPredictedToTheByteOnEveryRank) {
     for (const Scenario& model : {TinyGpt(strategy.ranks), TinyLlama(strategy.ranks)}) {
       Scenario s = model;
       s.model.hidden = 64;
+      s.model.head_dim = s.model.hidden / s.model.heads;
       s.model.ffn = 256;
       s.model.seq_len = 64;
       s.parallel.data = strategy.data;
@@ -244,6 +246,7 @@ TEST(TensorPeakMemory, IsSmallerWithSequence) {
   const auto activations = [](int64_t ranks, bool sequence) {
     Scenario s = TinyGpt();
     s.model.heads = s.model.kv_heads = 4;
+    s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.seq_len = 64;
     s.batch.micro = 8;
     s.parallel.tensor = {.size = ranks, .sequence = sequence};

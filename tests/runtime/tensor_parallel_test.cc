@@ -31,12 +31,14 @@ Scenario Recomputed(Scenario s, Recompute recompute) {
 
 Scenario FourHeads(Scenario s) {
   s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   return s;
 }
 // Llama with T ranks: as many keys' heads.
 Scenario WithKeyHeads(Scenario s, int64_t kv_heads) {
   s.model.heads = 2 * kv_heads;
   s.model.kv_heads = kv_heads;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   return s;
 }
 Scenario OfPyTorch(Scenario s) {
@@ -84,7 +86,9 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"Llama", Tensor(TinyLlama(), 2, false)},
                     ParityCase{"LlamaSequence", Tensor(TinyLlama(), 2, true)},
                     ParityCase{"LlamaSequenceClipped", Clipped(Tensor(TinyLlama(), 2, true))},
-                    ParityCase{"Llama4Sequence", WithKeyHeads(Tensor(TinyLlama(), 4, true), 4)}),
+                    ParityCase{"Llama4Sequence", WithKeyHeads(Tensor(TinyLlama(), 4, true), 4)},
+                    ParityCase{"Qwen3", Tensor(TinyQwen3(), 2, false)},
+                    ParityCase{"Qwen3SequenceClipped", Clipped(Tensor(TinyQwen3(), 2, true))}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -95,7 +99,10 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"FullLlamaSequence", Recomputed(Tensor(TinyLlama(), 2, true), Recompute::kFull)},
         ParityCase{"Selective", Recomputed(Tensor(TiedGpt(), 2, false), Recompute::kSelective)},
         ParityCase{"SelectiveSequence", Recomputed(Tensor(TinyLlama(), 2, true), Recompute::kSelective)},
-        ParityCase{"SelectiveOpSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kSelectiveOp)}),
+        ParityCase{"SelectiveOpSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kSelectiveOp)},
+        ParityCase{"FullQwen3", Recomputed(Tensor(TinyQwen3(), 2, false), Recompute::kFull)},
+        ParityCase{"SelectiveQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelective)},
+        ParityCase{"SelectiveOpQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelectiveOp)}),
     NameOf);
 
 Scenario Overlapped(Scenario s) {

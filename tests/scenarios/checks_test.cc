@@ -24,9 +24,11 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {layers: 2, hidden: 64, heads: 4, vocab: 8}\n",
                  "s.yaml:1:8: model.seq_len is missing, expected a value, model.preset or model.config"},
         Conflict{"model: {preset: gpt2-124m, heads: 7}\n",
-                 "s.yaml:1:35: model.heads is 7, expected a divisor of model.hidden (768)"},
+                 "s.yaml:1:35: model.heads is 7, expected a divisor of model.hidden (768), or "
+                 "model.head_dim"},
         Conflict{"model: {preset: gpt2-124m, hidden: 100}\n",
-                 "s.yaml:1:36: model.heads is 12, expected a divisor of model.hidden (100)"},
+                 "s.yaml:1:36: model.heads is 12, expected a divisor of model.hidden (100), or "
+                 "model.head_dim"},
         Conflict{"model: {preset: gpt2-124m, kv_heads: 5}\n",
                  "s.yaml:1:38: model.kv_heads is 5, expected a divisor of model.heads (12)"},
         Conflict{

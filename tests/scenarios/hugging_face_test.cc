@@ -34,6 +34,7 @@ constexpr char kLlamaConfig[] = R"({
   "num_attention_heads": 32,
   "num_hidden_layers": 32,
   "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-05,
   "rope_theta": 500000.0,
   "tie_word_embeddings": false,
   "vocab_size": 128256
@@ -70,7 +71,8 @@ TEST(HuggingFace, Gpt2IsThePreset) { EXPECT_EQ(ModelOf(kGpt2Config), PresetModel
 
 // transformers' LlamaConfig has no biases in its MLPs unless told so.
 TEST(HuggingFace, BiasesOfAttentionAloneAreUnsupported) {
-  const std::string path = Write(Replaced(kLlamaConfig, "\"attention_bias\": false", "\"attention_bias\": true"));
+  const std::string path =
+      Write(Replaced(kLlamaConfig, "\"attention_bias\": false", "\"attention_bias\": true"));
   const auto model = ReadHuggingFaceConfig(path);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().kind, ErrorKind::kUnsupported);
@@ -103,11 +105,28 @@ TEST(HuggingFace, MistakesHaveTheConfigurationsPlace) {
 TEST(HuggingFace, OtherModelsAreUnsupported) {
   std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"bert\""));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(
+      ReadHuggingFaceConfig(path).error().message,
+      path +
+          ":6:17: model_type is 'bert', expected gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe");
+}
+
+TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {
+  const std::string path =
+      Write(Replaced(kLlamaConfig, "\"vocab_size\"", "\"head_dim\": 256, \"vocab_size\""));
+  EXPECT_EQ(ReadHuggingFaceConfig(path)->head_dim, 256);
+  Write(Replaced(kLlamaConfig, "\"hidden_size\": 4096", "\"hidden_size\": 4095"));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
-            path + ":6:17: model_type is 'bert', expected gpt2, llama, mistral or mixtral");
-  Write(Replaced(kLlamaConfig, "\"rope_theta\": 500000.0", "\"head_dim\": 256"));
-  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
-            path + ":1:1: head_dim is 256, expected hidden_size / num_attention_heads = 128");
+            path + ":1:1: hidden_size is 4095, expected a multiple of num_attention_heads (32), or head_dim");
+}
+
+TEST(HuggingFace, TheBaseOfRotaryPositionsIsWhereEitherVersionHasIt) {
+  const std::string path =
+      Write(Replaced(kLlamaConfig, "\"rope_theta\": 500000.0", "\"rope_parameters\": {\"rope_theta\": 2e6}"));
+  EXPECT_EQ(ReadHuggingFaceConfig(path)->rope_theta, 2e6);
+  Write(Replaced(kLlamaConfig, "\"rope_theta\": 500000.0", "\"rope_theta\": 0.5"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("rope_theta is '0.5', expected at least 1"),
+            std::string::npos);
 }
 
 constexpr char kMixtralConfig[] = R"({
@@ -175,10 +194,85 @@ TEST(HuggingFace, MistralIsALlamaWhereItsWindowHoldsTheSequence) {
   EXPECT_FALSE(ReadHuggingFaceConfig(path));
 }
 
-TEST(HuggingFace, Qwen2HasBiasesThatNoModelHereHas) {
-  const std::string path = Write(Replaced(kLlamaConfig, "\"llama\"", "\"qwen2\""));
-  EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
-  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("queries, keys and values have biases"),
+// As on the hub, less what no scenario has.
+constexpr char kQwen2Config[] = R"({
+  "model_type": "qwen2",
+  "hidden_act": "silu",
+  "hidden_size": 896,
+  "intermediate_size": 4864,
+  "max_position_embeddings": 4096,
+  "max_window_layers": 24,
+  "num_attention_heads": 14,
+  "num_hidden_layers": 24,
+  "num_key_value_heads": 2,
+  "rms_norm_eps": 1e-06,
+  "rope_theta": 1000000.0,
+  "sliding_window": 1024,
+  "tie_word_embeddings": true,
+  "use_sliding_window": false,
+  "vocab_size": 151936
+}
+)";
+constexpr char kQwen3MoeConfig[] = R"({
+  "model_type": "qwen3_moe",
+  "attention_bias": false,
+  "decoder_sparse_step": 1,
+  "head_dim": 128,
+  "hidden_act": "silu",
+  "hidden_size": 2048,
+  "intermediate_size": 6144,
+  "max_position_embeddings": 4096,
+  "mlp_only_layers": [],
+  "moe_intermediate_size": 768,
+  "norm_topk_prob": true,
+  "num_attention_heads": 32,
+  "num_experts": 128,
+  "num_experts_per_tok": 8,
+  "num_hidden_layers": 48,
+  "num_key_value_heads": 4,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": null,
+  "rope_theta": 1000000.0,
+  "sliding_window": null,
+  "tie_word_embeddings": false,
+  "use_sliding_window": false,
+  "vocab_size": 151936
+}
+)";
+
+TEST(HuggingFace, Qwen2IsALlamaWithBiasesOfQueriesKeysAndValues) {
+  const ModelSpec model = ModelOf(kQwen2Config);
+  EXPECT_EQ(model, PresetModel("qwen2.5-0.5b"));
+  EXPECT_TRUE(model.qkv_bias);
+  EXPECT_FALSE(model.bias);
+  const std::string path =
+      Write(Replaced(kQwen2Config, "\"use_sliding_window\": false", "\"use_sliding_window\": true"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("sliding_window is 1024"), std::string::npos);
+}
+
+TEST(HuggingFace, Qwen3HasNormsOfHeadsAndExpertsOfAWidthOfTheirOwn) {
+  EXPECT_EQ(ModelOf(kQwen3MoeConfig), PresetModel("qwen3-30b-a3b"));
+  const ModelSpec dense = ModelOf(Replaced(kQwen3MoeConfig, "\"qwen3_moe\"", "\"qwen3\""));
+  EXPECT_TRUE(dense.qk_norm);
+  EXPECT_EQ(dense.head_dim, 128);
+  EXPECT_EQ(dense.ffn, 6144);
+  EXPECT_FALSE(dense.experts);
+}
+
+TEST(HuggingFace, Qwen3sThatComputeOtherwiseAreRefused) {
+  const auto error_of = [](const char* from, const char* to) {
+    const auto model = ReadHuggingFaceConfig(Write(Replaced(kQwen3MoeConfig, from, to)));
+    return model ? "" : model.error().message;
+  };
+  EXPECT_NE(error_of("\"norm_topk_prob\": true", "\"norm_topk_prob\": false").find("norm_topk_prob is false"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 2").find("decoder_sparse_step is 2"),
+      std::string::npos);
+  EXPECT_NE(
+      error_of("\"mlp_only_layers\": []", "\"mlp_only_layers\": [0]").find("mlp_only_layers names layers"),
+      std::string::npos);
+  EXPECT_NE(error_of("\"attention_bias\": false", "\"attention_bias\": true").find("attention_bias is true"),
             std::string::npos);
 }
 

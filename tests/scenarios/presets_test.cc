@@ -7,8 +7,8 @@ namespace windtunnel {
 namespace {
 
 // Parameters by formula. A block has the attention's four matrices (keys and values kv_heads / heads as
-// wide), two (gated: three) feed-forward matrices, their biases, and two norms (LayerNorm has a bias, RMSNorm
-// has none).
+// wide), two (gated: three) feed-forward matrices (of each expert), their biases, two norms (LayerNorm has a bias, RMSNorm
+// has none), and perhaps those of heads.
 int64_t CountParameters(const ModelSpec& m) {
   if (m.kind == ModelKind::kMlp) {
     int64_t count = 0;
@@ -16,10 +16,14 @@ int64_t CountParameters(const ModelSpec& m) {
       count += m.widths[i - 1] * m.widths[i] + (m.bias ? m.widths[i] : 0);
     return count;
   }
-  int64_t kv = m.kv_heads * m.head_dim();
+  int64_t kv = m.kv_heads * m.head_dim;
   bool gated = m.activation == ActivationKind::kSwiglu;
-  int64_t matrices = 2 * m.hidden * m.hidden + 2 * m.hidden * kv + (gated ? 3 : 2) * m.hidden * m.ffn;
-  int64_t biases = m.bias ? 2 * m.hidden + 2 * kv + (gated ? 2 : 1) * m.ffn + m.hidden : 0;
+  int64_t queries = m.heads * m.head_dim, experts = m.experts ? m.experts->count : 1;
+  int64_t matrices = 2 * m.hidden * (queries + kv) + (gated ? 3 : 2) * m.hidden * m.ffn * experts;
+  if (m.experts) matrices += m.hidden * experts;  // the router
+  int64_t biases = m.bias ? m.hidden + (gated ? 2 : 1) * m.ffn + m.hidden : 0;
+  if (m.qkv_bias) biases += queries + 2 * kv;
+  if (m.qk_norm) biases += 2 * m.head_dim;
   int64_t norm = (m.norm == NormKind::kLayerNorm ? 2 : 1) * m.hidden;
   int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
   int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
@@ -43,6 +47,15 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("llama3-8b"), 8'030'261'248);
   EXPECT_EQ(CountOf("llama3-70b"), 70'553'706'496);
   EXPECT_EQ(CountOf("llama3-405b"), 405'853'388'800);
+  EXPECT_EQ(CountOf("mixtral-8x7b"), 46'702'792'704);
+  EXPECT_EQ(CountOf("qwen2.5-0.5b"), 494'032'768);
+  EXPECT_EQ(CountOf("qwen2.5-7b"), 7'615'616'512);
+  EXPECT_EQ(CountOf("qwen2.5-72b"), 72'706'203'648);
+  EXPECT_EQ(CountOf("qwen3-0.6b"), 596'049'920);
+  EXPECT_EQ(CountOf("qwen3-8b"), 8'190'735'360);
+  EXPECT_EQ(CountOf("qwen3-32b"), 32'762'123'264);
+  EXPECT_EQ(CountOf("qwen3-30b-a3b"), 30'532'122'624);
+  EXPECT_EQ(CountOf("qwen3-235b-a22b"), 235'093'634'560);
   EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }
 

@@ -49,6 +49,7 @@ Scenario Base(bool wide) {
   s.model.layers = 8;
   s.model.hidden = wide ? 2048 : 64;
   s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 4 * s.model.hidden;
   s.model.seq_len = wide ? 2048 : 32;
   s.model.vocab = 512;
@@ -113,6 +114,7 @@ TEST(ComposedStep, IsPredictWhereTokensGoAroundInParts) {
     for (bool wide : {false, true}) {
       Scenario s = Base(wide);
       s.model.heads = s.model.kv_heads = 8;
+      s.model.head_dim = s.model.hidden / s.model.heads;
       s.framework = framework;
       s.parallel.tensor.overlap = true;
       s.search.emplace();
@@ -146,6 +148,7 @@ TEST(ComposedStep, IsPredictWithContextParallelism) {
     for (bool wide : {false, true}) {
       Scenario s = Base(wide);
       s.model.heads = s.model.kv_heads = 8;
+      s.model.head_dim = s.model.hidden / s.model.heads;
       s.model.attention = AttentionKind::kFlash;
       s.parallel.context.kind = kind;
       s.search.emplace();
@@ -249,6 +252,7 @@ TEST(ComposedStep, IsPredictWhereCopiesWaitForWhatWasSent) {
   Scenario s = Base(false);
   s.model.layers = 6;
   s.model.hidden = 1024;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.ffn = 2048;
   s.model.seq_len = 16;
   s.precision.reduce = s.precision.param;
@@ -408,11 +412,14 @@ Scenario AnyScenario() {
   model.seq_len = Any<int64_t>({16, 24, 1024});
   model.heads = 4;
   model.kv_heads = Any<int64_t>({2, 4});
+  model.head_dim = Any({model.hidden / model.heads, int64_t{24}});
   model.ffn = model.hidden * Any<int64_t>({2, 4});
   model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu});
   model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
   model.position = Any({PositionKind::kLearned, PositionKind::kRope});
   model.bias = Any({true, false});
+  model.qkv_bias = Any({true, false});
+  model.qk_norm = Any({true, false});
   model.tie_embeddings = Any({true, false});
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
   s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp16, Precision::kFp32});

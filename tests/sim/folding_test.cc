@@ -199,10 +199,12 @@ TEST(Folding, JitterCostsNoUnfolding) {
     Scenario s = Cluster(TinyLlama(), c.tensor, c.pipeline, c.data);
     s.name = fmt::format("tensor {} pipeline {} data {}", c.tensor, c.pipeline, c.data);
     s.model.hidden = 2048;  // kernels long enough for the host not to matter
+    s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.ffn = 8192;
     s.model.layers = 8;
     s.model.seq_len = 2048;
     s.model.heads = s.model.kv_heads = 16;
+    s.model.head_dim = s.model.hidden / s.model.heads;
     s.parallel.data.kind = c.kind;
     const Plan even = Compile(s);
     s.cluster.jitter = 0.1;

@@ -141,6 +141,7 @@ TEST(SearchSpace, SchedulesHaveTheStagesThatTheyHave) {
 TEST(SearchSpace, SequenceNeedsTokensForEveryTensorRank) {
   Scenario s = OnEightDevices();
   s.model.heads = s.model.kv_heads = 8;
+  s.model.head_dim = s.model.hidden / s.model.heads;
   s.model.seq_len = 12;
   s.search->tensor = {8};
   s.search->micro = {1, 2};

@@ -9,6 +9,7 @@ KERNELS = [
     "experts",
     "flash_backward",
     "flash_forward",
+    "head_norm",
     "initialize",
     "loss",
     "norm",

@@ -7,7 +7,6 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-inline constexpr float kNormEpsilon = 1e-5f;
 inline constexpr int kNormThreads = 256;
 // Behind what a row needs of shared memory, for the sums over its threads.
 inline constexpr int64_t kReduceBytes = 128;
@@ -20,6 +19,7 @@ struct NormForwardKernel {
   const T *x, *branch, *gamma, *beta;  // branch and beta may be null
   T *sum, *y;
   float* statistics;
+  float epsilon;
 
   WT_DEVICE void operator()() const {
     for (int64_t row = BlockX(); row < rows; row += GridX()) Normalize(row);
@@ -48,7 +48,7 @@ struct NormForwardKernel {
       for (int j = 0; j < kPiece; ++j) squares += (v.at[j] - mean) * (v.at[j] - mean);
     });
     const float variance = ReduceBlock<kThreads>(squares, 0.0f, place, Sum()) / count;
-    const float inverse = 1.0f / std::sqrt(variance + kNormEpsilon);
+    const float inverse = 1.0f / std::sqrt(variance + epsilon);
     ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
       constexpr int kPiece = decltype(width)::value;
       Pack<float, kPiece> v = Load<kPiece>(values + i);
@@ -183,6 +183,7 @@ void Run(Queue& queue, const NormForward& op, const Operands& operands) {
     k.sum = op.residual ? operands.Out<T>(out++, elements) : nullptr;
     k.y = operands.Out<T>(out++, elements);
     k.statistics = operands.Out(out++, StatisticsElements(op.kind, op.rows));
+    k.epsilon = static_cast<float>(op.epsilon);
     k.aligned = op.columns % Kernel::kWidth == 0 && Aligned(k.x, k.branch, k.gamma, k.beta, k.sum, k.y);
     queue.Launch(k, {queue.BlocksFor(op.rows, 1)}, SharedBytes(op));
   });

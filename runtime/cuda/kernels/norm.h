@@ -1,6 +1,6 @@
 // Layer norm and RMS norm with the residual sum fused in, forward and backward (operands: plan/op.h).
 //
-//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (eps = 1e-5 under the root)
+//   layer norm: y = (x - mean) / deviation * gamma + beta     RMS norm: y = x / rms * gamma     (epsilon under the root)
 //
 // A block has a row at a time: in shared memory in fp32 going forward; going backward it keeps its rows' share of the parameters'
 // gradients there instead, which a second kernel adds up (kernels/partials.h).

@@ -61,7 +61,6 @@ struct RopeKernel {
 }  // namespace
 
 void Run(Queue& queue, const Rope& op, const KernelContext& context, const Operands& operands) {
-  constexpr double kBase = 10'000.0;
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const int64_t packed = (op.heads + 2 * op.kv_heads) * op.head_dim, tokens = op.batch * op.seq;
@@ -78,7 +77,7 @@ void Run(Queue& queue, const Rope& op, const KernelContext& context, const Opera
                          qkv,
                          {}};
     for (int i = 0; i < half; ++i) {
-      const double frequency = std::pow(kBase, -2.0 * i / static_cast<double>(op.head_dim));
+      const double frequency = std::pow(op.theta, -2.0 * i / static_cast<double>(op.head_dim));
       kernel.half_turns[i] = frequency / std::numbers::pi;
     }
     queue.Launch(kernel, {queue.BlocksFor(tokens, 1, 16)}, op.head_dim * 4);

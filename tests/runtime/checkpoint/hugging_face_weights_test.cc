@@ -22,6 +22,20 @@ Scenario Mixtral() {
   return s;
 }
 
+Scenario Qwen2() {
+  Scenario s = TinyLlama(2);
+  s.name = "tiny-qwen2";
+  s.model.qkv_bias = true;
+  return s;
+}
+
+Scenario Qwen3Moe() {
+  Scenario s = TinyQwen3(2);
+  s.name = "tiny-qwen3-moe";
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 2};
+  return s;
+}
+
 // Trains a step, so that no two tensors are alike, and exports.
 std::string Exported(const Scenario& scenario, const std::string& name) {
   const std::string saved = EmptyDirectory(name + "_saved"), exported = EmptyDirectory(name + "_exported");
@@ -34,13 +48,16 @@ std::string Exported(const Scenario& scenario, const std::string& name) {
 }
 
 std::string NameOfModel(const testing::TestParamInfo<Scenario>& info) {
-  static constexpr const char* kNames[] = {"Gpt2", "UntiedGpt2", "Llama", "Mixtral"};
+  static constexpr const char* kNames[] = {"Gpt2",  "UntiedGpt2", "Llama",   "Mixtral",
+                                           "Qwen2", "Qwen3",      "Qwen3Moe"};
   return kNames[info.index];
 }
 
 class EveryArchitecture : public testing::TestWithParam<Scenario> {};
 INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture,
-                         testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2), Mixtral()), NameOfModel);
+                         testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2), Mixtral(), Qwen2(), TinyQwen3(2),
+                                         Qwen3Moe()),
+                         NameOfModel);
 
 TEST_P(EveryArchitecture, ComesBackBitByBitInAnyLayout) {
   const std::string name = std::to_string(GetParam().model.tie_embeddings) + GetParam().name;
@@ -116,6 +133,22 @@ TEST(HuggingFaceWeights, OfMixtralHaveAnExpertsMatricesApart) {
   EXPECT_EQ(theirs("w2")[5], down[2 * 32 * 128 + 5]);
 }
 
+TEST(HuggingFaceWeights, OfQwenHaveBiasesOrNormsOfHeads) {
+  const auto qwen2 = SafetensorsFile::Open(Exported(Qwen2(), "names_qwen2") + "/model.safetensors");
+  ASSERT_TRUE(qwen2) << qwen2.error().message;
+  EXPECT_EQ(qwen2->Find("model.layers.1.self_attn.k_proj.bias")->shape, (std::vector<int64_t>{16}));
+  EXPECT_EQ(qwen2->tensors().size(), 3u + 2 * 12);
+
+  const auto qwen3 = SafetensorsFile::Open(Exported(Qwen3Moe(), "names_qwen3") + "/model.safetensors");
+  ASSERT_TRUE(qwen3) << qwen3.error().message;
+  EXPECT_EQ(qwen3->Find("model.layers.0.self_attn.q_proj.weight")->shape, (std::vector<int64_t>{48, 32}));
+  EXPECT_EQ(qwen3->Find("model.layers.0.self_attn.o_proj.weight")->shape, (std::vector<int64_t>{32, 48}));
+  EXPECT_EQ(qwen3->Find("model.layers.0.self_attn.k_norm.weight")->shape, (std::vector<int64_t>{12}));
+  EXPECT_EQ(qwen3->Find("model.layers.1.mlp.experts.3.up_proj.weight")->shape,
+            (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(qwen3->tensors().size(), 3u + 2 * (6 + 2 + 1 + 3 * 4));
+}
+
 TEST(HuggingFaceWeights, OfOtherMixturesOfExpertsHaveNoNames) {
   const auto error_of = [](const std::function<void(ModelSpec&)>& change) {
     ModelSpec model = Mixtral().model;
@@ -152,7 +185,7 @@ TEST(HuggingFaceWeights, OfAModelThatComputesOtherwiseAreRefused) {
   };
   EXPECT_EQ(error_of(R"({"rope_theta": 10000.0, "rms_norm_eps": 1e-05, "rope_scaling": null})"), "");
   EXPECT_EQ(error_of(R"({"rope_theta": 500000.0})"),
-            exported + "/config.json: rope_theta is 500000, expected 10000");
+            exported + "/config.json: rope_theta is 500000, expected 10000, as model.rope_theta");
   EXPECT_NE(error_of(R"({"rope_parameters": {"rope_theta": 1e6}})").find("rope_theta is 1e+06"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"rms_norm_eps": 1e-06})").find("rms_norm_eps is 1e-06, expected 1e-05"),

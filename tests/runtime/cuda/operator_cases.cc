@@ -230,6 +230,36 @@ void AddRope(Cases& c) {
   }
 }
 
+void AddHeadNorms(Cases& c) {
+  struct Shape {
+    int64_t tokens, heads, kv_heads, head_dim;
+  };
+  std::vector<Shape> shapes = {{70, 3, 1, 64}, {9, 2, 2, 10}, {5, 4, 2, 256}};
+  if (c.large) shapes.push_back({4096, 32, 8, 128});
+  for (const Shape& s : shapes) {
+    const int64_t n = s.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim;
+    const int64_t statistics = s.tokens * (s.heads + s.kv_heads);
+    c.Add("head norm", HeadNormForward{s.tokens, s.heads, s.kv_heads, s.head_dim, c.dtype})
+        .Read(c.dtype, n, 3.0)
+        .Read(c.dtype, s.head_dim)
+        .Read(c.dtype, s.head_dim)
+        .Write(c.dtype, n)
+        .Write(kFloat, statistics);
+    for (bool accumulate : {false, true}) {
+      auto& backward =
+          c.Add("head norm backward", HeadNormBackward{s.tokens, s.heads, s.kv_heads, s.head_dim, accumulate, c.dtype})
+              .Read(c.dtype, n)
+              .Read(c.dtype, n)
+              .Read(c.dtype, s.head_dim)
+              .Read(c.dtype, s.head_dim)
+              .Read(kFloat, statistics, 0.5);
+      if (accumulate) backward.WriteToRead(0);
+      else backward.Write(c.dtype, n);
+      backward.Update(c.dtype, s.head_dim).Update(c.dtype, s.head_dim);
+    }
+  }
+}
+
 void AddRearrangements(Cases& c) {
   for (int64_t columns : {24, 40, 35}) {
     const int64_t rows = c.large ? 3000 : 13;
@@ -535,6 +565,7 @@ std::vector<OperatorCase> OperatorCases(DType dtype, bool large) {
   AddEmbeddings(c);
   AddLosses(c);
   AddRope(c);
+  AddHeadNorms(c);
   AddRearrangements(c);
   AddExperts(c);
   AddAttention(c);

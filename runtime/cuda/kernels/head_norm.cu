@@ -1,0 +1,210 @@
+#include "runtime/cuda/kernels/head_norm.h"
+
+#include "runtime/cuda/kernels/partials.h"
+#include "runtime/cuda/kernels/reduce.h"
+#include "runtime/cuda/kernels/vector.h"
+
+namespace windtunnel::WT_KERNELS {
+namespace {
+
+inline constexpr int kHeadNormThreads = 256, kHeadNormWarps = kHeadNormThreads / kWarp;
+
+// Where a head of packed projections is, and what is to be done to it.
+struct HeadPlaces {
+  int64_t tokens;
+  int queries, keys, n;  // heads, as many values as keys; n elements each
+
+  WT_DEVICE int heads() const { return queries + 2 * keys; }
+  WT_DEVICE int64_t all() const { return tokens * heads(); }
+  WT_DEVICE int HeadOf(int64_t place) const { return static_cast<int>(place % heads()); }
+  WT_DEVICE bool IsQuery(int head) const { return head < queries; }
+  WT_DEVICE bool IsValue(int head) const { return head >= queries + keys; }
+  WT_DEVICE int64_t StatisticOf(int64_t place) const {
+    return place / heads() * (queries + keys) + HeadOf(place);
+  }
+};
+
+template <typename T>
+struct HeadNormForwardKernel {
+  static constexpr int kThreads = kHeadNormThreads, kWidth = kVector<T>;
+  HeadPlaces places;
+  float epsilon;
+  bool aligned;
+  const T *x, *query_gamma, *key_gamma;
+  T* y;
+  float* statistics;
+
+  WT_DEVICE void operator()() const {
+    const int64_t step = static_cast<int64_t>(GridX()) * kHeadNormWarps;
+    for (int64_t place = BlockX() * kHeadNormWarps + Thread() / kWarp; place < places.all(); place += step) {
+      const int head = places.HeadOf(place);
+      if (places.IsValue(head)) CopyValues(x + place * places.n, y + place * places.n);
+      else Normalize(place, places.IsQuery(head) ? query_gamma : key_gamma);
+    }
+  }
+
+  WT_DEVICE void CopyValues(const T* from, T* to) const {
+    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
+      Store(to + i, Load<decltype(width)::value>(from + i));
+    });
+  }
+
+  WT_DEVICE void Normalize(int64_t place, const T* gamma) const {
+    const T* const from = x + place * places.n;
+    T* const to = y + place * places.n;
+    float squares = 0.0f;
+    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(from + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) squares += v.at[j] * v.at[j];
+    });
+    const float inverse =
+        1.0f / std::sqrt(ReduceLanes(squares, Sum()) / static_cast<float>(places.n) + epsilon);
+    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      Pack<float, kPiece> v = Load<kPiece>(from + i);
+      const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) v.at[j] *= inverse * g.at[j];
+      Store(to + i, v);
+    });
+    if (Lane() == 0) statistics[places.StatisticOf(place)] = inverse;
+  }
+};
+
+// dx may be dy: each element of it is read before the same element of dx is written, by the same thread.
+template <typename T>
+struct HeadNormBackwardKernel {
+  static constexpr int kThreads = kHeadNormThreads, kWidth = kVector<T>;
+  HeadPlaces places;
+  bool aligned;
+  const T *dy, *x, *query_gamma, *key_gamma;
+  const float* statistics;
+  T* dx;
+  float* partials;  // [GridX, 2, n]: of the queries' weight, of the keys'
+
+  WT_DEVICE void operator()() const {
+    const int n = places.n;
+    float* const sums = SharedMemory<float>();  // [kHeadNormWarps, 2, n]
+    for (int i = Thread(); i < kHeadNormWarps * 2 * n; i += kThreads) sums[i] = 0.0f;
+    SyncThreads();
+    const int64_t step = static_cast<int64_t>(GridX()) * kHeadNormWarps;
+    float* const own = sums + Thread() / kWarp * 2 * n;
+    for (int64_t place = BlockX() * kHeadNormWarps + Thread() / kWarp; place < places.all(); place += step) {
+      const int head = places.HeadOf(place);
+      if (places.IsValue(head)) CopyValues(place);
+      else if (places.IsQuery(head)) AddHead(place, query_gamma, own);
+      else AddHead(place, key_gamma, own + n);
+    }
+    SyncThreads();
+    for (int i = Thread(); i < 2 * n; i += kThreads) {
+      float sum = 0.0f;
+      for (int warp = 0; warp < kHeadNormWarps; ++warp) sum += sums[warp * 2 * n + i];
+      partials[static_cast<int64_t>(BlockX()) * 2 * n + i] = sum;
+    }
+  }
+
+  WT_DEVICE void CopyValues(int64_t place) const {
+    if (dx == dy) return;
+    const int64_t first = place * places.n;
+    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
+      Store(dx + first + i, Load<decltype(width)::value>(dy + first + i));
+    });
+  }
+
+  WT_DEVICE void AddHead(int64_t place, const T* gamma, float* dgamma) const {
+    const int64_t first = place * places.n;
+    const float inverse = statistics[places.StatisticOf(place)];
+    float sum_gh = 0.0f;
+    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(x + first + i), d = Load<kPiece>(dy + first + i),
+                                g = Load<kPiece>(gamma + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) {
+        const float h = v.at[j] * inverse;
+        dgamma[i + j] += d.at[j] * h;
+        sum_gh += d.at[j] * g.at[j] * h;
+      }
+    });
+    const float factor = ReduceLanes(sum_gh, Sum()) / static_cast<float>(places.n) * inverse;
+    ForEachPiece<kWidth>(places.n, aligned, Lane(), kWarp, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(x + first + i), d = Load<kPiece>(dy + first + i),
+                                g = Load<kPiece>(gamma + i);
+      Pack<float, kPiece> result;
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) result.at[j] = (d.at[j] * g.at[j] - v.at[j] * factor) * inverse;
+      Store(dx + first + i, result);
+    });
+  }
+};
+
+template <typename HeadNorm>
+HeadPlaces PlacesOf(const HeadNorm& op) {
+  return {op.tokens, static_cast<int>(op.heads), static_cast<int>(op.kv_heads),
+          static_cast<int>(op.head_dim)};
+}
+template <typename HeadNorm>
+int64_t PackedElements(const HeadNorm& op) {
+  return op.tokens * (op.heads + 2 * op.kv_heads) * op.head_dim;
+}
+template <typename HeadNorm>
+int64_t Statistics(const HeadNorm& op) {
+  return op.tokens * (op.heads + op.kv_heads);
+}
+
+int64_t BackwardBlocks(const HeadNormBackward& op, const Traits& traits) {
+  return Queue::BlocksOn(traits, op.tokens * (op.heads + 2 * op.kv_heads), kHeadNormWarps, 4);
+}
+
+}  // namespace
+
+int64_t ScratchBytes(const HeadNormBackward& op, const Traits& traits) {
+  return BackwardBlocks(op, traits) * 2 * op.head_dim * 4;
+}
+
+void Run(Queue& queue, const HeadNormForward& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    using Kernel = HeadNormForwardKernel<T>;
+    const int64_t elements = PackedElements(op);
+    Kernel k;
+    k.places = PlacesOf(op);
+    k.epsilon = static_cast<float>(op.epsilon);
+    k.x = operands.In<T>(0, elements);
+    k.query_gamma = operands.In<T>(1, op.head_dim);
+    k.key_gamma = operands.In<T>(2, op.head_dim);
+    k.y = operands.Out<T>(0, elements);
+    k.statistics = operands.Out(1, Statistics(op));
+    k.aligned = op.head_dim % Kernel::kWidth == 0 && Aligned(k.x, k.query_gamma, k.key_gamma, k.y);
+    queue.Launch(k, {queue.BlocksFor(op.tokens * (op.heads + 2 * op.kv_heads), kHeadNormWarps)});
+  });
+}
+
+void Run(Queue& queue, const HeadNormBackward& op, const Operands& operands) {
+  WithElement(op.dtype, [&](auto element) {
+    using T = decltype(element);
+    using Kernel = HeadNormBackwardKernel<T>;
+    const int64_t elements = PackedElements(op), blocks = BackwardBlocks(op, queue.traits());
+    float* partials = queue.Scratch(blocks * 2 * op.head_dim);
+    Kernel k;
+    k.places = PlacesOf(op);
+    k.dy = operands.In<T>(0, elements);
+    k.x = operands.In<T>(1, elements);
+    k.query_gamma = operands.In<T>(2, op.head_dim);
+    k.key_gamma = operands.In<T>(3, op.head_dim);
+    k.statistics = operands.In(4, Statistics(op));
+    k.dx = operands.Out<T>(0, elements);
+    k.partials = partials;
+    k.aligned = op.head_dim % Kernel::kWidth == 0 && Aligned(k.dy, k.x, k.query_gamma, k.key_gamma, k.dx);
+    queue.Launch(k, {blocks}, kHeadNormWarps * 2 * op.head_dim * 4);
+    for (size_t kind : {size_t{0}, size_t{1}})
+      LaunchAddPartials(queue, blocks, op.head_dim, 2 * op.head_dim, op.accumulate,
+                        partials + kind * static_cast<size_t>(op.head_dim),
+                        operands.Out<T>(kind + 1, op.head_dim));
+  });
+}
+
+}  // namespace windtunnel::WT_KERNELS

@@ -1,0 +1,115 @@
+#include "runtime/cpu/head_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/cpu/kernel_harness.h"
+
+namespace windtunnel {
+namespace {
+
+using test::Launch;
+using test::Plus;
+using test::RandomValues;
+using test::RelativeError;
+using test::TensorOf;
+using test::Values;
+
+struct HeadNormCase {
+  int64_t tokens, heads, kv_heads, head_dim;
+
+  int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t elements() const { return tokens * packed(); }
+};
+
+// The RMS norm of the reference, a head at a time.
+struct Reference {
+  HeadNormCase c;
+  Values x, query_gamma, key_gamma;
+
+  template <typename F>
+  void ForEachHead(F f) const {
+    for (int64_t token = 0; token < c.tokens; ++token)
+      for (int64_t head = 0; head < c.heads + c.kv_heads; ++head)
+        f(token * c.packed() + head * c.head_dim, head < c.heads);
+  }
+  Values Of(const Values& values, int64_t first) const {
+    return {values.begin() + first, values.begin() + first + c.head_dim};
+  }
+  Values Forward() const {
+    Values y = x;
+    ForEachHead([&](int64_t first, bool is_query) {
+      const Values head = reference::Norm(NormKind::kRmsNorm, 1, c.head_dim, Of(x, first),
+                                          is_query ? query_gamma : key_gamma, {});
+      std::copy(head.begin(), head.end(), y.begin() + first);
+    });
+    return y;
+  }
+  struct Gradients {
+    Values dx, queries, keys;
+  };
+  Gradients Backward(const Values& dy) const {
+    const Values zero(static_cast<size_t>(c.head_dim));
+    Gradients g{dy, zero, zero};
+    ForEachHead([&](int64_t first, bool is_query) {
+      const auto head = reference::NormBackward(NormKind::kRmsNorm, 1, c.head_dim, Of(dy, first),
+                                                Of(x, first), is_query ? query_gamma : key_gamma);
+      std::copy(head.dx.begin(), head.dx.end(), g.dx.begin() + first);
+      Values& sum = is_query ? g.queries : g.keys;
+      sum = Plus(sum, head.dgamma);
+    });
+    return g;
+  }
+};
+
+template <typename T>
+class HeadNormKernel : public testing::Test {};
+using Elements = testing::Types<float, test::BFloat16, test::Float16>;
+TYPED_TEST_SUITE(HeadNormKernel, Elements);
+
+TYPED_TEST(HeadNormKernel, MatchesTheReferenceForwardAndBackward) {
+  const double tolerance = sizeof(TypeParam) == 4                         ? 1e-6
+                           : test::TypeOf<TypeParam>() == DType::kFloat16 ? 1e-3
+                                                                          : 8e-3;
+  for (const HeadNormCase& c :
+       {HeadNormCase{5, 4, 2, 16}, HeadNormCase{1, 3, 3, 7}, HeadNormCase{9, 8, 1, 128}}) {
+    const auto stored = [](const Values& values) { return test::ValuesOf(TensorOf<TypeParam>(values)); };
+    const Reference reference{c, stored(RandomValues(1, c.elements(), 3.0)),
+                              stored(RandomValues(2, c.head_dim)), stored(RandomValues(3, c.head_dim))};
+    TensorOf<TypeParam> x = reference.x, queries = reference.query_gamma, keys = reference.key_gamma,
+                        y(c.elements());
+    test::Tensor statistics(c.tokens * (c.heads + c.kv_heads));
+    const DType dtype = test::TypeOf<TypeParam>();
+    const HeadNormForward forward{c.tokens, c.heads, c.kv_heads, c.head_dim, dtype};
+    ASSERT_EQ(Launch(forward, {x.ref(), queries.ref(), keys.ref()}, {y.ref(), statistics.ref()}), "");
+    EXPECT_LT(RelativeError(y, reference.Forward()), tolerance);
+
+    const Values gradient = stored(RandomValues(4, c.elements())),
+                 before = stored(RandomValues(5, c.head_dim));
+    const auto expected = reference.Backward(gradient);
+    for (bool accumulate : {false, true}) {
+      for (bool in_place : {false, true}) {
+        TensorOf<TypeParam> dy = gradient, dx(c.elements()), dqueries = before, dkeys = before;
+        const HeadNormBackward backward{c.tokens, c.heads, c.kv_heads, c.head_dim, accumulate, dtype};
+        ASSERT_EQ(Launch(backward, {dy.ref(), x.ref(), queries.ref(), keys.ref(), statistics.ref()},
+                         {in_place ? dy.ref() : dx.ref(), dqueries.ref(), dkeys.ref()}),
+                  "");
+        const auto with_before = [&](const Values& sum) { return accumulate ? Plus(sum, before) : sum; };
+        EXPECT_LT(RelativeError(in_place ? dy : dx, expected.dx), tolerance);
+        EXPECT_LT(RelativeError(dqueries, with_before(expected.queries)), tolerance);
+        EXPECT_LT(RelativeError(dkeys, with_before(expected.keys)), tolerance);
+      }
+    }
+  }
+}
+
+TEST(HeadNormKernelEpsilon, IsTheOperators) {
+  test::Tensor x = Values{3, 4, 1}, gamma = Values{1}, y(3),
+               statistics(2);  // a query, a key, a value of one element
+  HeadNormForward op{.tokens = 1, .heads = 1, .kv_heads = 1, .head_dim = 1};
+  op.epsilon = 27;  // 3^2 + 27 = 6^2
+  ASSERT_EQ(Launch(op, {x.ref(), gamma.ref(), gamma.ref()}, {y.ref(), statistics.ref()}), "");
+  EXPECT_FLOAT_EQ(y[0], 0.5);
+}
+
+}  // namespace
+}  // namespace windtunnel
