@@ -195,13 +195,22 @@ double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
   return (kernel.launches + kernel.launches_per_tensor * shape.count) * shape.share;
 }
 
+constexpr Bytes kTensorCoreRows(16);
+
 // Scores or context of eager attention: products over the whole square of scores.
-Result<Duration> AttentionProduct(const OpKind& kind, Work work, const DeviceSpec& device,
-                                  const ArithmeticContext& context) {
+Result<Duration> AttentionProduct(const OpKind& kind, Work work, const FrameworkProfile& framework,
+                                  const DeviceSpec& device, const ArithmeticContext& context) {
   const auto product = [&](const auto& a) -> Result<Duration> {
     BatchedGemm one_pass{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
     if (work == Work::kContext) std::swap(one_pass.n, one_pass.k);
     one_pass.row_divisor = CommonPowerOfTwo(a.seq, a.head_dim);
+    const bool is_aligned = SizeOf(a.dtype) * one_pass.row_divisor >= kTensorCoreRows;
+    if (framework.aligned_batches_only && !is_aligned && SizeOf(a.dtype) == Bytes(2)) {
+      const double rate = device.PeakFor(DType::kFloat32).flops_per_second() * device.gemm.ceiling;
+      const Flops flops(2 * Product(one_pass.batch * one_pass.m, one_pass.n) *
+                        static_cast<double>(one_pass.k));
+      return (flops / FlopRate::FromFlopsPerSecond(rate)).Scaled(context.slowest);
+    }
     WT_ASSIGN_OR_RETURN(const Duration one, GemmTime(one_pass, device, context.tf32));
     return one.Scaled(device.gemm.batched_factor * context.slowest);
   };
@@ -267,7 +276,7 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
                          .pads_products = framework.pads_products});
     case Work::kScores:
     case Work::kContext:
-      return AttentionProduct(kind, kernel.work, device, context);
+      return AttentionProduct(kind, kernel.work, framework, device, context);
   }
   return Duration();
 }

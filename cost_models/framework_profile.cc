@@ -123,6 +123,13 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
     if (word != "padded" && word != "slow")
       fields.Fail("$.unaligned", fmt::format("is \"{}\", expected slow or padded", word));
   }
+  if (fields.Has("unaligned_batches")) {
+    const std::string word = fields.StringOr("unaligned_batches", "");
+    profile.aligned_batches_only = word == "without_tensor_cores";
+    if (word != "without_tensor_cores" && word != "slow")
+      fields.Fail("$.unaligned_batches",
+                  fmt::format("is \"{}\", expected slow or without_tensor_cores", word));
+  }
   if (fields.Has("operators")) {
     fields.Object("operators", [&](Fields& operators) {
       for (const std::string& key : operators.AllKeys()) {

@@ -76,6 +76,8 @@ struct FrameworkProfile {
   FlashKernels flash = FlashKernels::kFlashAttention2;
   bool pads_products =
       false;  // so that rows of their matrices begin where products are fast (GemmSpec::rows_of_16)
+  // Batched products of 16 bits have tensor cores only where their rows begin at multiples of 16 bytes: cuBLAS before CUDA 11.7.
+  bool aligned_batches_only = false;
   ResidualFactors residuals;
   std::map<std::string, std::string> sources;
   std::string digest;  // "sha256:…" of the text that it was read from
