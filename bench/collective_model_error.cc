@@ -26,7 +26,7 @@ struct System {
   int cards;
   double gbits;
 };
-constexpr std::array<System, 13> kSystems = {{{"A100", "4x100", "a100-sxm-80g", "efa", 4, 100},
+constexpr std::array<System, 17> kSystems = {{{"A100", "4x100", "a100-sxm-80g", "efa", 4, 100},
                                               {"A100", "RoCE", "a100-sxm-80g", "roce", 8, 200},
                                               {"A100", "NV", "a100-sxm-80g", "roce", 8, 200},
                                               {"H100", "TCPXO", "h100-sxm-80g", "roce", 8, 200},
@@ -38,6 +38,10 @@ constexpr std::array<System, 13> kSystems = {{{"A100", "4x100", "a100-sxm-80g", 
                                               {"H200", "EFA", "h100-sxm-80g", "efa", 8, 400},
                                               {"H100", "", "h100-sxm-80g", "infiniband", 8, 400},
                                               {"H200", "", "h100-sxm-80g", "infiniband", 8, 400},
+                                              {"GB200", "", "", "", 0, 0},
+                                              {"B200", "EFA", "b200-sxm-180g", "efa", 8, 400},
+                                              {"B200", "RoCE", "b200-sxm-180g", "roce", 8, 400},
+                                              {"B200", "", "b200-sxm-180g", "infiniband", 8, 400},
                                               {"", "", "", "", 0, 0}}};
 
 const System& SystemOf(const std::string& device, const std::string& interconnect) {

@@ -129,7 +129,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });
   fields.Object("attention", [&](Fields& f) {
     device.flash = ReadRates(f, "flash");
-    device.flash_1 = ReadRates(f, "flash_1");
+    device.flash_1 = f.Has("flash_1") ? ReadRates(f, "flash_1") : device.flash;
     device.flash_cudnn = f.Has("flash_cudnn") ? ReadRates(f, "flash_cudnn") : device.flash;
     device.eager = ReadRates(f, "eager");
   });

@@ -75,8 +75,8 @@ struct DeviceSpec {
   // Of the times that arithmetic takes on devices of the type: the standard deviation over the mean.
   double speed_spread = 0;
   GemmSpec gemm;
-  // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, cuDNN's (the first, where none are given),
-  // unfused.
+  // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, cuDNN's (both the first, where none are
+  // given), unfused.
   std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;
   std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
   Bandwidth host_link;     // to the host, one way

@@ -217,19 +217,31 @@ class Model {
   // The bandwidth that what NCCL chose was measured to have.
   Bandwidth Achieved(CollectiveKind kind, const NcclEntry& choice, Bytes bytes,
                      const NcclCommunicator& found) const {
-    if (IsByMeasuredSwitch(kind, choice)) {
-      const double ranks = layout_.ranks;
-      const Bandwidth link = layout_.link.nominal * (1 / Of(spec_.generation).nominal);
-      return spec_.nvls * (link / GBps(1)) * (ranks / (ranks + 1));
-    }
+    if (IsByMeasuredSwitch(kind, choice)) return OfSwitch(layout_.ranks);
     for (const NcclEntry& entry : NcclTable(kind, AchievedBy(found, layout_))) {
       if (entry.algorithm != choice.algorithm || entry.protocol != choice.protocol) continue;
-      if (entry.algorithm == NcclAlgorithm::kNvlsTree) return std::min(entry.bandwidth, MostOfTrees());
+      if (entry.algorithm == NcclAlgorithm::kNvlsTree) {
+        const bool is_estimated_low = spec_.generation == GpuGeneration::kBlackwell;
+        return is_estimated_low ? OfSwitchesAndCards() : std::min(entry.bandwidth, MostOfTrees());
+      }
       if (entry.algorithm != NcclAlgorithm::kTree) return entry.bandwidth;
       return std::min(entry.bandwidth, MostOfTrees()) *
              TreeCorrection(entry.protocol, bytes, /*interpolated=*/true);
     }
     return choice.bandwidth;
+  }
+
+  // What the switch of a node with so many of the ranks was measured to carry of the message.
+  Bandwidth OfSwitch(double ranks) const {
+    const Bandwidth link = layout_.link.nominal * (1 / Of(spec_.generation).nominal);
+    return spec_.nvls * (link / GBps(1)) * (ranks / (ranks + 1));
+  }
+  // Blackwell's reductions in switches with trees between them, which NCCL estimates at 265 GB/s on 2 nodes of 8: within nodes as the
+  // switch, between them 0.93 of what the cards could (all-reduces of 2 to 16 GiB on 2 x 8 B200s with 8 x 400 Gb/s: 371, 365 and 383
+  // GB/s of 400; Lambda, GCP A4, Vultr).
+  Bandwidth OfSwitchesAndCards() const {
+    return std::min(OfSwitch(layout_.ranks_per_node),
+                    layout_.cards_nominal * (0.93 * layout_.nodes / (2.0 * (layout_.nodes - 1))));
   }
 
   // Of N nodes' trees each node's cards carry 2 (N-1)/N of the message. (NCCL's estimate is beyond that for few devices a node.)

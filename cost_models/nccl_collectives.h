@@ -6,8 +6,9 @@
 //
 // Achieved: a ring within a node what nccl-tests measure of the link, beyond it at most the group's share of its nodes' network
 // cards, at what rings reach of them (where only p of a node's d ranks are in the group, d/p groups like it share them); trees
-// and reductions in switches NCCL's estimate times the same ratio of achieved to found, no more than the cards carry, but in the NVSwitch of one node the measured
-// rate R: every device of n sends and receives the message and its part of the sum, b (1 + 1/n) / R.
+// and reductions in switches NCCL's estimate times the same ratio of achieved to found, no more than the cards carry, but in the NVSwitch of
+// one node, and of several on Blackwell, the measured rate R: every device of n sends and receives the message and its part of the sum,
+// b (1 + 1/n) / R.
 //
 //   All-gather of 64 MiB among 8 A100s of a node (230 GB/s, start 28 us): NCCL estimates 32.2 + 244.7 us for Simple and 27.3 + 265.9 for
 //   LL128 (at 240 GB/s), so Simple, which takes 32.2 + 255.3 + 28 = 315.5 us.

@@ -92,7 +92,8 @@ void Describe(V& v, ModelSpec& model) {
     v.Word("norm", model.norm, "default layernorm");
     v.Number("norm_epsilon", model.norm_epsilon, FromToBelow(0, 1), "added to the variance (default 1e-5)");
     v.Word("position", model.position, "default learned");
-    v.Number("rope_theta", model.rope_theta, AtLeast(1), "position rope: the base of its frequencies (default 10000)");
+    v.Number("rope_theta", model.rope_theta, AtLeast(1),
+             "position rope: the base of its frequencies (default 10000)");
   }
   v.Flag("bias", model.bias,
          "biases in linear layers (default true for layernorm and mlp, false for rmsnorm)");
@@ -296,8 +297,8 @@ void Describe(V& v, SlowLinkSpec& link) {
 
 template <typename V>
 void Describe(V& v, ClusterSpec& cluster) {
-  TextRule devices = {
-      .words = {"cpu", "cuda", "h200-sxm-141g", "h100-sxm-80g", "a100-sxm-80g", "a100-sxm-40g"}};
+  TextRule devices = {.words = {"cpu", "cuda", "b200-sxm-180g", "h200-sxm-141g", "h100-sxm-80g",
+                                "a100-sxm-80g", "a100-sxm-40g"}};
   v.Text("device", cluster.device, devices,
          "cpu (default) or cuda: the one at hand; else a hardware profile");
   v.Integer("nodes", cluster.nodes, kRanks, "default 1");
@@ -347,7 +348,8 @@ void Describe(V& v, SearchSpec& search) {
   v.Flags("overlap", search.overlap, "parallel.data.overlap");
   v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
   v.Flags("tensor_overlap", search.tensor_overlap, "parallel.tensor.overlap, where sequence is true");
-  v.Flags("uneven", search.uneven, "true: layers go to stages as without parallel.pipeline.balance, and need not divide");
+  v.Flags("uneven", search.uneven,
+          "true: layers go to stages as without parallel.pipeline.balance, and need not divide");
 }
 
 template <typename V>

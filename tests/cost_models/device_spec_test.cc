@@ -9,7 +9,7 @@ namespace {
 
 TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) {
   const std::vector<std::string> names = EmbeddedProfileNames();
-  EXPECT_EQ(names.size(), 5u);
+  EXPECT_EQ(names.size(), 6u);
   for (const std::string& name : names) {
     const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name);
     ASSERT_TRUE(device) << device.error().message;
@@ -54,6 +54,15 @@ TEST(DeviceSpec, NamesTheFieldThatIsWrong) {
 TEST(DeviceSpec, DevicesAreAlikeWhereTheirSpreadIsNotGiven) {
   EXPECT_EQ(ParseDeviceSpec(Edited("\"speed_spread\": 0.015,", ""), "x")->speed_spread, 0);
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->speed_spread, 0.015);
+}
+
+// PyTorch of the time of its predecessor does not run on a B200.
+TEST(DeviceSpec, AttentionIsAsTheFirstKindWhereAnotherIsNotGiven) {
+  const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "x").value();
+  ASSERT_EQ(device.flash_1.size(), device.flash.size());
+  ASSERT_EQ(device.flash_cudnn.size(), device.flash.size());
+  EXPECT_EQ(device.flash_1.back().backward, device.flash.back().backward);
+  EXPECT_EQ(device.flash_cudnn.front().forward, device.flash.front().forward);
 }
 
 TEST(DeviceSpec, AFigureWithoutASourceIsAnError) {
