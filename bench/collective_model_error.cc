@@ -20,11 +20,12 @@
 namespace windtunnel {
 namespace {
 
-// A system by words of a curve's device and interconnect: its profile, and network cards.
+// A system by words of a curve's device and interconnect: its profile, network cards, and devices that links join, unless those of a node.
 struct System {
   const char *device, *interconnect, *profile, *kind;
   int cards;
   double gbits;
+  int joined = 0;
 };
 constexpr std::array<System, 17> kSystems = {{{"A100", "4x100", "a100-sxm-80g", "efa", 4, 100},
                                               {"A100", "RoCE", "a100-sxm-80g", "roce", 8, 200},
@@ -38,7 +39,7 @@ constexpr std::array<System, 17> kSystems = {{{"A100", "4x100", "a100-sxm-80g", 
                                               {"H200", "EFA", "h100-sxm-80g", "efa", 8, 400},
                                               {"H100", "", "h100-sxm-80g", "infiniband", 8, 400},
                                               {"H200", "", "h100-sxm-80g", "infiniband", 8, 400},
-                                              {"GB200", "", "", "", 0, 0},
+                                              {"GB200", "", "gb200-nvl72-186g", "infiniband", 72, 400, 72},
                                               {"B200", "EFA", "b200-sxm-180g", "efa", 8, 400},
                                               {"B200", "RoCE", "b200-sxm-180g", "roce", 8, 400},
                                               {"B200", "", "b200-sxm-180g", "infiniband", 8, 400},
@@ -89,8 +90,9 @@ class Comparison {
     }
     const DeviceSpec spec = *ParseDeviceSpec(*EmbeddedProfile(system.profile), system.profile);
     ClusterSpec cluster;
-    const int ranks = curve["ranks"], nodes = curve["nodes"];
-    cluster.devices_per_node = nodes > 1 ? ranks / nodes : 8;
+    const int ranks = curve["ranks"];
+    const int nodes = system.joined > 0 ? ranks / system.joined : curve["nodes"].get<int>();
+    cluster.devices_per_node = nodes > 1 || system.joined > 0 ? ranks / nodes : 8;
     cluster.network.inter_node = {.kind = system.kind, .gbits_per_nic = system.gbits, .latency_us = {}};
     cluster.network.nics_per_node = system.cards;
     const GroupLayout layout = *LayOutGroup(MakeAxis("group", ranks, ranks, 1).groups[0], cluster, spec);

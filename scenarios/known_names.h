@@ -8,17 +8,20 @@
 
 namespace windtunnel {
 
-// Of `cluster.network`, and with switches between (topology/presets.cc) of `cluster.topology`. NVIDIA DGX A100's and DGX H100's datasheets: a
-// card for each device. The others leave the links within a node to the device.
+// Of `cluster.network`, and with switches between (topology/presets.cc) of `cluster.topology`. NVIDIA's datasheets of DGX A100, H100, B200
+// and GB200 NVL72: a card for each device, of which a rack of the last, whose links all meet in switches, has 72. The others leave the links within a node to the device.
 struct KnownNetwork {
   std::string_view name, intra, inter;  // kinds of links; empty: the device's
   double gbits = 0;                     // of a card
   int64_t cards = 0;                    // of a node
 };
-inline constexpr std::array<KnownNetwork, 4> kKnownNetworks = {{{"dgx-a100", "nvlink3", "infiniband", 200, 8},
-                                                                {"dgx-h100", "nvlink4", "infiniband", 400, 8},
-                                                                {"ethernet-4x100g", "", "ethernet", 100, 4},
-                                                                {"omnipath-4x100g", "", "omnipath", 100, 4}}};
+inline constexpr std::array<KnownNetwork, 6> kKnownNetworks = {
+    {{"dgx-a100", "nvlink3", "infiniband", 200, 8},
+     {"dgx-h100", "nvlink4", "infiniband", 400, 8},
+     {"dgx-b200", "nvlink5", "infiniband", 400, 8},
+     {"gb200-nvl72", "nvlink5", "infiniband", 400, 72},
+     {"ethernet-4x100g", "", "ethernet", 100, 4},
+     {"omnipath-4x100g", "", "omnipath", 100, 4}}};
 
 // Null for another name.
 inline const KnownNetwork* FindKnownNetwork(std::string_view name) {

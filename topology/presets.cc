@@ -19,8 +19,10 @@ struct Preset {
 };
 // A scalable unit of a DGX H100 SuperPOD has 32 nodes on 8 leaf switches. Leaf switches of the others are taken to have 32 ports to nodes,
 // too.
-constexpr std::array<Preset, 5> kPresets = {{{"dgx-a100", true, 32},
+constexpr std::array<Preset, 7> kPresets = {{{"dgx-a100", true, 32},
                                              {"dgx-h100", true, 32},
+                                             {"dgx-b200", true, 32},
+                                             {"gb200-nvl72", true, 32},
                                              {"rail-fat-tree", true, 32},
                                              {"ethernet-4x100g", false, 8},
                                              {"omnipath-4x100g", false, 8}}};
