@@ -10,7 +10,7 @@ std::string CudaProfileName(const CudaDeviceInfo& device) {
   const auto is = [&](const char* part) { return device.name.find(part) != std::string::npos; };
   const auto has = [&](int64_t of) { return std::abs(gigabytes - of) <= of / 10; };
   const bool is_part_or_other =
-      is("MIG") || is("NVL") || is("GH200") || is("GB200");  // of a GPU; of other rates
+      is("MIG") || is("NVL") || is("GH200");  // of a GPU; of other rates
   if (!is_part_or_other) {
     if (is("B200") && has(191)) return "b200-sxm-180g";
     if (is("H200") && has(150)) return "h200-sxm-141g";
