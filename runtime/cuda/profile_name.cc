@@ -9,10 +9,10 @@ std::string CudaProfileName(const CudaDeviceInfo& device) {
   const int64_t gigabytes = device.memory.count() / 1'000'000'000;
   const auto is = [&](const char* part) { return device.name.find(part) != std::string::npos; };
   const auto has = [&](int64_t of) { return std::abs(gigabytes - of) <= of / 10; };
-  const bool is_part_or_other =
-      is("MIG") || is("NVL") || is("GH200");  // of a GPU; of other rates
+  const bool is_part_or_other = is("MIG") || is("NVL") || is("GH200");  // of a GPU; of other rates
   if (!is_part_or_other) {
-    if (is("B200") && has(191)) return "b200-sxm-180g";
+    if (is("GB200") && has(198)) return "gb200-nvl72-186g";
+    if (is("B200") && !is("GB200") && has(191)) return "b200-sxm-180g";
     if (is("H200") && has(150)) return "h200-sxm-141g";
     if (is("H100") && is("HBM3") && has(85)) return "h100-sxm-80g";
     if (is("A100-SXM") && has(85)) return "a100-sxm-80g";

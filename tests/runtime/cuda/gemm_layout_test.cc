@@ -95,6 +95,7 @@ TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
   const auto name = [](const char* device, int64_t gigabytes) {
     return CudaProfileName({.name = device, .memory = Bytes(gigabytes * 1'000'000'000)});
   };
+  EXPECT_EQ(name("NVIDIA GB200", 198), "gb200-nvl72-186g");
   EXPECT_EQ(name("NVIDIA B200", 191), "b200-sxm-180g");
   EXPECT_EQ(name("NVIDIA H200", 150), "h200-sxm-141g");
   EXPECT_EQ(name("NVIDIA H100 80GB HBM3", 85), "h100-sxm-80g");
@@ -102,7 +103,6 @@ TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
   EXPECT_EQ(name("NVIDIA A100-SXM4-40GB", 42), "a100-sxm-40g");
   EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 25), "nvidia-geforce-rtx-4090-25g");
   // What has the letters of one, and is another.
-  EXPECT_EQ(name("NVIDIA GB200", 199), "nvidia-gb200-199g");
   EXPECT_EQ(name("NVIDIA GH200 480GB", 102), "nvidia-gh200-480gb-102g");
   EXPECT_EQ(name("NVIDIA GH200 144G HBM3e", 151), "nvidia-gh200-144g-hbm3e-151g");
   EXPECT_EQ(name("NVIDIA H200 NVL", 150), "nvidia-h200-nvl-150g");
