@@ -72,7 +72,7 @@ expect 0 'modelled 100 %' predict "$work/mlp.yaml" $two --set "cluster.topology=
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" $two --set cluster.topology=dgx-a100
 expect 2 "not connected: no links lead from 'a' to 'c'" predict "$work/mlp.yaml" $two --set "cluster.topology=$unconnected"
 expect 2 'has 2 devices, expected 4' predict "$work/mlp.yaml" $two --set parallel.data.size=4 --set "cluster.topology=$topology"
-expect 2 'dgx-h100, rail-fat-tree' predict "$work/mlp.yaml" $two --set cluster.topology=dgx
+expect 2 'dgx-h100, dgx-b200' predict "$work/mlp.yaml" $two --set cluster.topology=dgx
 expect 2 'cluster.slow_link is given without cluster.topology' predict "$work/mlp.yaml" $two --set 'cluster.slow_link={from: a, to: b, factor: 0.5}'
 expect 0 'NVIDIA H100 SXM5' profile show h100-sxm-80g
 expect 0 'h100-sxm-80g (built in): well formed, a datasheet of NVIDIA H100' profile check h100-sxm-80g

@@ -188,6 +188,8 @@ TEST(Defaults, NetworksThatAreKnownAreTheirParts) {
   EXPECT_EQ(dgx.inter_node.gbits_per_nic, 400);
   EXPECT_EQ(dgx.nics_per_node, 8);
   EXPECT_EQ(network("{preset: dgx-h100, nics_per_node: 4}").nics_per_node, 4);
+  EXPECT_EQ(network("dgx-b200").intra_node.kind, "nvlink5");
+  EXPECT_EQ(network("gb200-nvl72").nics_per_node, 72);
   EXPECT_EQ(network("omnipath-4x100g").intra_node, LinkSpec{}) << "the device's";
 }
 
