@@ -99,9 +99,10 @@ Status DeviceCostModel::ReadTopology() {
   return Ok();
 }
 
-// What offload leaves to the host streams its operands through memory that the hosts of all the node's devices share.
+// What offload leaves to the host streams its operands through memory that the hosts of several devices share.
 KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
-  const int64_t sharing = std::max<int64_t>(cluster_.devices_per_node, 1);
+  int64_t sharing = std::max<int64_t>(cluster_.devices_per_node, 1);
+  if (device_.host_memory_devices > 0) sharing = std::min(sharing, device_.host_memory_devices);
   return {Distribution::Constant(TrafficOf(kind) * sharing / device_.host_memory), CostSource::kModelled};
 }
 

@@ -14,6 +14,9 @@ struct KnownNetwork {
   std::string_view name, intra, inter;  // kinds of links; empty: the device's
   double gbits = 0;                     // of a card
   int64_t cards = 0;                    // of a node
+
+  // Of a node that has, or of which one uses, so many devices: NVIDIA's have a card for each.
+  int64_t CardsOf(int64_t devices) const { return intra.empty() ? cards : std::min(cards, devices); }
 };
 inline constexpr std::array<KnownNetwork, 6> kKnownNetworks = {
     {{"dgx-a100", "nvlink3", "infiniband", 200, 8},

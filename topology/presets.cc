@@ -156,7 +156,7 @@ NetworkSpec NetworkOf(const ClusterSpec& cluster) {
   if (network.intra_node == LinkSpec{}) network.intra_node.kind = known->intra;
   if (network.inter_node == LinkSpec{})
     network.inter_node = {.kind = std::string(known->inter), .gbits_per_nic = known->gbits, .latency_us = {}};
-  network.nics_per_node = known->cards;
+  network.nics_per_node = known->CardsOf(cluster.devices_per_node);
   return network;
 }
 

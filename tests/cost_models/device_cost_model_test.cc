@@ -300,6 +300,22 @@ TEST(DeviceCostModel, OffloadedOptimizersStreamThroughTheirShareOfTheHostsMemory
   EXPECT_NEAR(MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50() / Milliseconds(1), 546.9, 0.1);
 }
 
+// 28e9 B over half of a Grace's 512 GB/s, however many devices the node has; over all of it for one alone.
+TEST(DeviceCostModel, ADevicesShareOfTheHostsMemoryIsThatOfItsProcessor) {
+  const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("gb200-nvl72-186g"), "gb200-nvl72-186g").value();
+  Op update;
+  update.kind = OptimizerUpdate{.spec = {}, .elements = 1'000'000'000, .tensors = 1, .state_tensors = 2};
+  update.on_host = true;
+  Plan plan = TwoNodePlan();
+  const auto milliseconds = [&](int64_t devices_per_node) {
+    plan.scenario.cluster.devices_per_node = devices_per_node;
+    return MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50() / Milliseconds(1);
+  };
+  EXPECT_NEAR(milliseconds(72), 28e9 / 256e6, 0.1);
+  EXPECT_NEAR(milliseconds(8), 28e9 / 256e6, 0.1);
+  EXPECT_NEAR(milliseconds(1), 28e9 / 512e6, 0.1);
+}
+
 // With launches that block, what the host takes for an operator comes on top of what the device does.
 TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
   const Plan plan = TwoNodePlan();
