@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -92,6 +93,9 @@ class Parser {
       const std::vector<std::string>& given = option->results();
       if (std::find(given.begin(), given.end(), "") != given.end())
         return WrongUsage(fmt::format("{} is empty", option->get_name()));
+      const auto taken = std::find_if(given.begin(), given.end(), LooksLikeOption);
+      if (option->get_items_expected_max() > 0 && taken != given.end())
+        return WrongUsage(fmt::format("{} took the option {} as its value", option->get_name(), *taken));
     }
     return options_;
   }
@@ -107,6 +111,11 @@ class Parser {
   }
 
  private:
+  // "--quiet" or "-q", and no number and no "-".
+  static bool LooksLikeOption(const std::string& value) {
+    return value.starts_with("--") || (value.size() == 2 && value[0] == '-' && std::isalpha(value[1]) != 0);
+  }
+
   static void Describe(const CLI::App& app, const std::vector<std::string>& path,
                        std::vector<CommandWords>& commands) {
     CommandWords words{path, app.get_description(), {}, {}, ""};

@@ -1,6 +1,7 @@
 #include "reports/scaling.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/mesh.h"
 
@@ -22,6 +23,13 @@ Scenario WithReplicas(Scenario scenario, int64_t replicas) {
   cluster.nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
   cluster.straggler.reset();
   return scenario;
+}
+
+// So many, or as many more as fill the last node: clusters have no parts of nodes beside whole ones.
+int64_t InWholeNodes(int64_t replicas, int64_t per_replica, int64_t per_node) {
+  if (replicas * per_replica <= per_node) return replicas;
+  const int64_t filling = std::lcm(per_replica, per_node) / per_replica;
+  return (replicas + filling - 1) / filling * filling;
 }
 
 std::string Devices(int64_t count) { return fmt::format("{} device{}", count, count == 1 ? "" : "s"); }
@@ -61,7 +69,11 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
     scaling.points.push_back({replicas * per_replica, prediction->p50, throughput.tokens_per_s});
   };
   bool has_own = false;
-  for (int64_t replicas = 1; replicas == 1 || replicas * per_replica <= kMostDevices; replicas *= factor) {
+  int64_t last = 0;
+  for (int64_t power = 1; power == 1 || power * per_replica <= kMostDevices; power *= factor) {
+    const int64_t replicas = InWholeNodes(power, per_replica, scenario.cluster.devices_per_node);
+    if (replicas == last) continue;
+    last = replicas;
     if (replicas >= own && !has_own) add(own);
     has_own = has_own || replicas >= own;
     if (replicas != own) add(replicas);

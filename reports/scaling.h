@@ -22,7 +22,8 @@ struct Scaling {
   std::string note;  // what was changed beside the number of replicas, or why points are missing
 };
 
-// Sizes are powers of two times the devices of one replica, up to 1,024 devices (or one replica), and the scenario's own; of a large scenario, every second or fourth power. One replica without data
+// Sizes are powers of two times the devices of one replica, up to 1,024 devices (or one replica) and beyond one node rounded up to whole
+// nodes, and the scenario's own; of a large scenario, every second or fourth power. One replica without data
 // parallelism is compared with several of DDP. Where sizes cannot be predicted (a profile that was measured has no collectives of
 // other sizes; too little memory), the note says why.
 Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict);

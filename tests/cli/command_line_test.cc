@@ -120,6 +120,10 @@ TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
       ErrorOf({"predict", "x", "--seed", "-1"}),
       "--seed: '-1' is no whole number from 0 to 9223372036854775807 (see `windtunnel predict --help`)");
   EXPECT_EQ(ErrorOf({"predict", "x", "--json", ""}), "--json is empty (see `windtunnel predict --help`)");
+  EXPECT_EQ(ErrorOf({"predict", "x", "--json", "--no-progress"}),
+            "--json took the option --no-progress as its value (see `windtunnel predict --help`)");
+  EXPECT_EQ(ErrorOf({"predict", "x", "--html", "-q"}),
+            "--html took the option -q as its value (see `windtunnel predict --help`)");
   EXPECT_NE(ErrorOf({"profile"}).find("subcommand"), std::string::npos);
 }
 

@@ -115,6 +115,18 @@ TEST(Scaling, FromOneReplicaToAThousandDevices) {
   EXPECT_EQ(PredictScaling(s, FromDatasheet(outcome)).note, "without the straggler");
 }
 
+// Racks of three devices: 1, 2, and then 6, 9, 18 … where powers of two would leave part of one.
+TEST(Scaling, HasWholeNodes) {
+  Outcome outcome = Predicted(TinyGpt(3));
+  Scenario& s = outcome.plan.scenario;
+  s.cluster.devices_per_node = 3;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  const Scaling scaling = PredictScaling(s, FromDatasheet(outcome));
+  std::vector<int64_t> devices;
+  for (const ScalingPoint& point : scaling.points) devices.push_back(point.devices);
+  EXPECT_EQ(devices, (std::vector<int64_t>{1, 2, 3, 6, 9, 18, 33, 66, 129, 258, 513, 1026})) << scaling.note;
+}
+
 TEST(Scaling, SaysWhatIsMissing) {
   const Outcome outcome = Predicted(TinyGpt(4));  // names no network between nodes
   const Scaling scaling = PredictScaling(outcome.plan.scenario, FromDatasheet(outcome));
