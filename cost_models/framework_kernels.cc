@@ -51,8 +51,19 @@ class Shaper {
     Says("weight_gradient", g.transpose_a);
     Issued(/*is_backward=*/!g.transpose_b);
   }
+  void operator()(const RouteTokens&) { Issued(/*is_backward=*/false); }
+  void operator()(const RouteTokensBackward&) { Issued(/*is_backward=*/true); }
+  void operator()(const DispatchTokens&) { Issued(/*is_backward=*/false); }
+  void operator()(const CombineTokens& c) { Issued(/*is_backward=*/!c.weighted); }
+  void operator()(const CombineBackward&) { Issued(/*is_backward=*/true); }
+  void operator()(const Dropout& d) { Issued(d.backward); }
   void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
   void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
+  // Of either direction; counted as the forward's.
+  void operator()(const MergeAttention&) { Issued(/*is_backward=*/false); }
+  void operator()(const CopyColumns&) { Issued(/*is_backward=*/false); }
+  void operator()(const SplitColumns&) { Issued(/*is_backward=*/false); }
+  void operator()(const SwapBlocks&) { Issued(/*is_backward=*/false); }
   void operator()(const ColumnSum& c) {
     Main("input", Product(c.rows, c.columns), c.dtype);
     Tensor("bias", static_cast<double>(c.columns));
@@ -317,8 +328,11 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
     if (Holds(kernel, shape))
       total = total + each.Scaled(LaunchesOf(kernel, shape)) + Microseconds(kernel.host_us);
   }
-  if (context.recomputes && std::holds_alternative<AttentionBackward>(kind))
-    total = total + Microseconds(framework.checkpoint_us);
+  // Once a block, whose backward attention begins a ring's first step.
+  const auto* of_context = std::get_if<ContextAttentionBackward>(&kind);
+  const bool of_block = of_context != nullptr ? of_context->blocks > 1 || of_context->step == 0
+                                              : std::holds_alternative<AttentionBackward>(kind);
+  if (context.recomputes && of_block) total = total + Microseconds(framework.checkpoint_us);
   return total.Scaled(framework.residuals.host);
 }
 

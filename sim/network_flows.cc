@@ -37,6 +37,8 @@ std::vector<std::vector<AxisOp>> OperatorsOf(const Plan& plan) {
       if (!IsCommunication(op.kind)) continue;
       const AxisId axis = plan.roles[role].streams[op.stream].axis;
       std::string key = CostKey(op.kind);
+      if (const auto* collective = std::get_if<Collective>(&op.kind))
+        key += fmt::format(" distance={}", collective->distance);
       const auto* send = std::get_if<Send>(&op.kind);
       const auto* receive = std::get_if<Receive>(&op.kind);
       const bool is_pair = send != nullptr || receive != nullptr;

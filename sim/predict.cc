@@ -140,7 +140,19 @@ struct Work {
   StepCosts costs;
   NetworkFlows flows;
   bool is_constant = false;
+  int runs = 0;  // replicates that are simulated
 };
+
+// One where all would be the same; fewer than asked for where a step has so many operators that its time hardly varies.
+int RunsFor(const Work& work, int replicates) {
+  constexpr int64_t kDraws = 5'000'000;  // in all runs
+  constexpr int kLeast = 5;
+  if (work.is_constant) return 1;
+  const int64_t draws = work.schedule.items + static_cast<int64_t>(work.schedule.transfers.size());
+  const int affordable =
+      static_cast<int>(std::min<int64_t>(kDraws / std::max<int64_t>(draws, 1), replicates));
+  return std::min(replicates, std::max(affordable, kLeast));
+}
 
 Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions schedule, int replicates) {
   Work work;
@@ -148,6 +160,8 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, ScheduleOptions s
   WT_ASSIGN_OR_RETURN(work.costs, ResolveCosts(work.schedule, model, replicates));
   WT_ASSIGN_OR_RETURN(work.flows, FlowsOf(work.schedule, model));
   work.is_constant = AreConstant(work.schedule, work.costs);
+  work.runs = RunsFor(work, replicates);
+  work.costs.common_mode = CommonModes(model, work.runs);
   return work;
 }
 
@@ -167,17 +181,6 @@ Result<Work> WorkFor(const Plan& plan, const CostModel& model, const PredictOpti
   Folding folding = Unfolded(plan);
   if (model.has_links()) folding.lies_like = folding.class_of_group;  // each group has links of its own
   return WorkFor(plan, model, {.host = host, .folding = std::move(folding)}, options.replicates);
-}
-
-// One where all would be the same; fewer than asked for where a step has so many operators that its time hardly varies.
-int RunsOf(const Work& work, int replicates) {
-  constexpr int64_t kDraws = 5'000'000;  // in all runs
-  constexpr int kLeast = 5;
-  if (work.is_constant) return 1;
-  const int64_t draws = work.schedule.items + static_cast<int64_t>(work.schedule.transfers.size());
-  const int affordable =
-      static_cast<int>(std::min<int64_t>(kDraws / std::max<int64_t>(draws, 1), replicates));
-  return std::min(replicates, std::max(affordable, kLeast));
 }
 
 // Of a device whose memory is not known (0 bytes), all.
@@ -228,7 +231,7 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& model, const Predi
   // Time: replicates of the steady step.
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
   MonteCarlo monte_carlo(work.schedule, work.costs, work.flows, CoresOf(plan, model), options.seed);
-  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, RunsOf(work, options.replicates)));
+  WT_ASSIGN_OR_RETURN(Replicates replicates, RunReplicates(monte_carlo, work.runs));
   const int runs = static_cast<int>(replicates.times.size());
   prediction.events = monte_carlo.events();
   prediction.p10 = replicates.times[NearestRank(10, runs)];
@@ -255,7 +258,7 @@ Result<Duration> PredictStepTime(const Plan& plan, const CostModel& model, const
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
   MonteCarlo monte_carlo(work.schedule, work.costs, work.flows, CoresOf(plan, model), options.seed);
   WT_ASSIGN_OR_RETURN(const Replicates replicates,
-                      RunReplicates(monte_carlo, RunsOf(work, options.replicates)));
+                      RunReplicates(monte_carlo, work.runs));
   return replicates.times[NearestRank(50, static_cast<int>(replicates.times.size()))];
 }
 

@@ -89,8 +89,11 @@ class Resolver {
     const Axis& axis = schedule_.plan->axes[transfer.axis];
     const int32_t alike = schedule_.folding.lies_like[transfer.axis][transfer.group];
     const Op& op = schedule_.OpOf(first.rank, first.op);
-    auto [entry, is_new] = communication_of_key_.try_emplace(
-        {transfer.axis, alike, CostKey(op.kind)}, static_cast<int32_t>(costs_.communications.size()));
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    const int distance = collective == nullptr ? 0 : collective->distance;  // of a shift, which profiles do not tell apart
+    auto [entry, is_new] =
+        communication_of_key_.try_emplace({transfer.axis, alike, CostKey(op.kind), distance},
+                                          static_cast<int32_t>(costs_.communications.size()));
     if (is_new) {
       WT_ASSIGN_OR_RETURN(CommunicationCost cost, model_.Communication(op, axis.groups[transfer.group]));
       costs_.communications.push_back(cost);
@@ -104,7 +107,7 @@ class Resolver {
   StepCosts costs_;
   std::unordered_map<std::string, OpCosts> of_key_;  // nodes stay where they are
   std::vector<std::vector<OpCosts*>> of_op_;         // by role and operator
-  std::map<std::tuple<AxisId, int32_t, std::string>, int32_t> communication_of_key_;
+  std::map<std::tuple<AxisId, int32_t, std::string, int>, int32_t> communication_of_key_;
 };
 
 bool IsConstant(const Distribution& distribution) {
@@ -129,8 +132,14 @@ void AddTo(SourceShares& shares, CostSource source, double time) {
 
 Result<StepCosts> ResolveCosts(const StepSchedule& schedule, const CostModel& model, int replicates) {
   WT_ASSIGN_OR_RETURN(StepCosts costs, Resolver(schedule, model).Run());
-  for (int i = 0; i < replicates; ++i) costs.common_mode.push_back(model.CommonMode((i + 0.5) / replicates));
+  costs.common_mode = CommonModes(model, replicates);
   return costs;
+}
+
+std::vector<double> CommonModes(const CostModel& model, int replicates) {
+  std::vector<double> levels;
+  for (int i = 0; i < replicates; ++i) levels.push_back(model.CommonMode((i + 0.5) / replicates));
+  return levels;
 }
 
 bool AreConstant(const StepSchedule& schedule, const StepCosts& costs) {

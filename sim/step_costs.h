@@ -29,9 +29,12 @@ struct StepCosts {
   std::vector<double> common_mode;  // by replicate
 };
 
-// `replicates` levels of the common mode are taken from the middles of equal slices of [0, 1]: its whole distribution, without
-// the noise of drawing it. Errors: the cost model's.
+// Errors: the cost model's.
 Result<StepCosts> ResolveCosts(const StepSchedule& schedule, const CostModel& model, int replicates);
+
+// The common mode of so many replicates, at the middles of equal slices of [0, 1]: its whole distribution, without the noise of
+// drawing it. Fewer replicates than costs were resolved for need levels of their own.
+std::vector<double> CommonModes(const CostModel& model, int replicates);
 
 // Whether every draw is the same: no cost has spread, and the scenario has no jitter.
 bool AreConstant(const StepSchedule& schedule, const StepCosts& costs);

@@ -224,6 +224,30 @@ TEST(FrameworkKernels, RecomputationRunsForwardOnceWithoutGradients) {
             Microseconds(850));
 }
 
+// Context ranks' attention is a block's all the same: whole, or in a ring's steps, of which the first counts.
+TEST(FrameworkKernels, RecomputationOfABlockCostsAsMuchWithContextRanks) {
+  const FrameworkProfile& megatron = Known("megatron");
+  const auto around = [&](int blocks, int step) {
+    const ContextAttentionBackward attention{
+        .batch = 4, .seq = 64, .heads = 4, .kv_heads = 4, .head_dim = 64, .ranks = 4, .blocks = blocks, .step = step};
+    return HostTime(attention, megatron, kLaunch, {.recomputes = true}) - HostTime(attention, megatron, kLaunch, {});
+  };
+  EXPECT_EQ(around(4, 0), Microseconds(850));
+  EXPECT_EQ(around(1, 0), Microseconds(850));
+  EXPECT_EQ(around(1, 3), Duration());
+}
+
+// Modules and autograd's engine issue a dropout as they do its neighbours, and what brings tokens to experts.
+TEST(FrameworkKernels, WhatTheModelIssuesIsNoLoop) {
+  EXPECT_EQ(ShapeOf(Dropout{.elements = 8}, DType::kFloat32).issuer, OperatorShape::Issuer::kModel);
+  EXPECT_EQ(ShapeOf(Dropout{.elements = 8, .backward = true}, DType::kFloat32).issuer,
+            OperatorShape::Issuer::kEngine);
+  EXPECT_EQ(ShapeOf(CombineTokens{{.tokens = 8}, true}, DType::kFloat32).issuer,
+            OperatorShape::Issuer::kModel);
+  EXPECT_EQ(ShapeOf(CombineTokens{{.tokens = 8}, false}, DType::kFloat32).issuer,
+            OperatorShape::Issuer::kEngine);
+}
+
 TEST(FrameworkKernels, FlashAttentionOfFsdp1IsTheFirst) {
   const AttentionForward flash{.batch = 8,
                                .seq = 2048,

@@ -139,6 +139,43 @@ TEST(Predict, TheCommonModeScalesAllKernelsOfAReplicate) {
   EXPECT_NEAR(p.p10 / Microseconds(1), 98.416, 1e-3);
 }
 
+// A step of so many draws is simulated a few times only, at levels of the common mode from its whole distribution.
+TEST(Predict, FewReplicatesHaveTheWholeCommonModeToo) {
+  PlanBuilder b(1);
+  for (int i = 0; i < 60'000; ++i) b.Kernel("kernel", 1);
+  FakeCosts costs;
+  costs.drift = 0.5;
+  const Prediction p = Predict(b.Build(), costs, {}).value();
+  ASSERT_EQ(p.step_times.size(), 41u);
+  EXPECT_EQ(p.p50, Microseconds(60'000));
+  EXPECT_NEAR(p.step_times.front() / Microseconds(60'000), 0.5, 0.02);
+  EXPECT_NEAR(p.step_times.back() / Microseconds(60'000), 1.5, 0.02);
+}
+
+// Shifts of one size over other links; profiles' keys do not tell them apart.
+TEST(Predict, CostsShiftsByTheirDistance) {
+  struct ByDistance : FakeCosts {
+    Result<CommunicationCost> Communication(const Op& op, const Group& group) const override {
+      WT_ASSIGN_OR_RETURN(CommunicationCost cost, FakeCosts::Communication(op, group));
+      const auto* shift = std::get_if<Collective>(&op.kind);
+      if (shift != nullptr) cost.time = Distribution::Constant(Microseconds(10.0 * shift->distance));
+      return cost;
+    }
+  };
+  PlanBuilder b(4);
+  b.Collective("near", 1);
+  b.Kernel("after", 5, {b.Collective("far", 1)});
+  Plan plan = b.Build();
+  int distance = 0;
+  for (Op& op : plan.roles[0].steady.ops) {
+    if (auto* collective = std::get_if<Collective>(&op.kind)) {
+      collective->kind = CollectiveKind::kShift;
+      collective->distance = ++distance;
+    }
+  }
+  EXPECT_EQ(Predict(plan, ByDistance(), {}).value().p50, Microseconds(10 + 20 + 5));
+}
+
 TEST(Predict, PassesOnTheCostModelsError) {
   struct Empty : FakeCosts {
     Result<KernelCost> Kernel(const Op& op) const override {
