@@ -69,7 +69,7 @@ Status CheckSharedExperts(const Scenario& s) {
   return UnsupportedKey("parallel.data.find_unused_parameters", "with parallel.expert.size > 1");
 }
 
-// What the step programs do not cover yet, by the scenario's key.
+// The programs in an order in which they may run: nothing is used before it is there, or left behind.
 void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   std::vector<bool> alive;
   std::vector<const Program*> programs = {&role.initialize, &role.restore};

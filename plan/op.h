@@ -173,7 +173,7 @@ struct HeadNormBackward {
 // Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
 // heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim].
 // eager saves the probabilities [batch, heads, seq, seq] (upper triangle zero);
-// flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspace().
+// flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspaceElements().
 // forward: reads qkv; writes out, saved, workspace.
 // backward: reads dout, qkv, out, saved; writes dqkv, workspace.
 struct AttentionForward {
@@ -187,8 +187,8 @@ struct AttentionBackward {
   DType dtype = DType::kFloat32;
   bool deterministic = false;  // by a kernel that repeats its bits, where another would be faster
 };
-// Elements (fp32) of one rank's attention workspace, forward or backward: two query-block x sequence tiles (scores and
-// their gradient). Query blocks have kAttentionBlock rows.
+// Elements (fp32) of one rank's attention workspace: a query-block x sequence tile of scores, and in backward one of their gradient, too.
+// Query blocks have kAttentionBlock rows.
 inline constexpr int64_t kAttentionBlock = 64;
 int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
 

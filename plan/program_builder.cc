@@ -132,21 +132,21 @@ OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
   return index;
 }
 
-OpIndex ProgramBuilder::WaitedForBy(OpIndex op) const {
-  // By stream: the first operator from which on all of the stream comes after `op`; the stream's operators run in order.
-  std::unordered_map<StreamId, OpIndex> after = {{ops_[op].stream, op}};
-  for (OpIndex index = op + 1; index < static_cast<OpIndex>(ops_.size()); ++index) {
-    const Op& later = ops_[index];
-    if (after.contains(later.stream)) continue;
-    for (OpIndex dependency : later.dependencies) {
-      auto known = after.find(ops_[dependency].stream);
-      if (known == after.end() || dependency < known->second) continue;
-      if (later.stream == kComputeStream) return index;
-      after.emplace(later.stream, index);
-      break;
+std::vector<OpIndex> ProgramBuilder::WaitedForBy() const {
+  // From the last operator to the first: what waits for an operator, or for a later one of its stream, comes behind it.
+  const OpIndex last = static_cast<OpIndex>(ops_.size()) - 1;
+  std::vector<OpIndex> waits(ops_.size(), last);
+  std::unordered_map<StreamId, OpIndex> of_next;  // of the stream's next operator
+  for (OpIndex index = last; index >= 0; --index) {
+    const Op& op = ops_[index];
+    OpIndex first = index;
+    if (op.stream != kComputeStream) {
+      OpIndex& next = of_next.try_emplace(op.stream, last).first->second;
+      first = next = waits[index] = std::min(waits[index], next);
     }
+    for (OpIndex dependency : op.dependencies) waits[dependency] = std::min(waits[dependency], first);
   }
-  return static_cast<OpIndex>(ops_.size()) - 1;
+  return waits;
 }
 
 std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() const {
@@ -154,6 +154,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
   for (size_t i = 0; i < temporaries_.size(); ++i) position[temporaries_[i]] = static_cast<int32_t>(i);
   std::vector<Lifetime> lifetimes(temporaries_.size());
   for (const auto& [buffer, op] : worked_in_) lifetimes[position[buffer]] = {op, op};
+  const std::vector<OpIndex> waits = WaitedForBy();
   for (OpIndex index = 0; index < static_cast<OpIndex>(ops_.size()); ++index) {
     const Op& op = ops_[index];
     const bool elsewhere = op.stream != kComputeStream;
@@ -163,7 +164,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
         if (position[slice.buffer] < 0) continue;
         Lifetime& lifetime = lifetimes[position[slice.buffer]];
         if (lifetime.first < 0) lifetime.first = index;
-        if (last < 0) last = WaitedForBy(index);
+        if (last < 0) last = waits[index];
         if (last < lifetime.last || (last == lifetime.last && elsewhere)) continue;
         lifetime.last = last;
         lifetime.ends_before = elsewhere && last != index && ops_[last].stream == kComputeStream;

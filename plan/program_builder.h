@@ -101,9 +101,9 @@ class ProgramBuilder {
     OpIndex first = -1, last = -1;
     bool ends_before = false;
   };
-  // The first later operator of the compute stream that begins after `op` of another stream is done, whether it waits for `op`
-  // itself, for a later one of that stream, or for one that waited for it; the program's last one when nothing waits.
-  OpIndex WaitedForBy(OpIndex op) const;
+  // By operator of another stream: the first later operator of the compute stream that begins after it is done, whether it waits for
+  // that itself, for a later one of its stream, or for one that waited for it; the program's last one when nothing waits.
+  std::vector<OpIndex> WaitedForBy() const;
   std::vector<Lifetime> LifetimesOfTemporaries() const;  // indexed as temporaries_
 
   bool IsOnHost(const Op& op) const;
