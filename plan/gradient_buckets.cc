@@ -6,10 +6,12 @@ namespace windtunnel {
 
 Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
   const DataParallelSpec& data = scenario.parallel.data;
-  if (scenario.framework == Framework::kMegatronCore && !data.bucket_cap_mb) {
-    if (!data.overlap) return Bytes::Max();
-    const int64_t ranks = data.size * scenario.parallel.context.size;
-    return of_one * std::max<int64_t>(40'000'000, 1'000'000 * ranks);
+  if (!data.bucket_cap_mb) {
+    const bool is_core = scenario.framework == Framework::kMegatronCore;
+    if ((is_core || scenario.framework == Framework::kMegatron) && !data.overlap) return Bytes::Max();
+    if (is_core)
+      return of_one * std::max<int64_t>(40'000'000, 1'000'000 * data.size * scenario.parallel.context.size);
+    if (scenario.framework == Framework::kDeepspeed) return of_one * 500'000'000;
   }
   const double mib = data.bucket_cap_mb.value_or(kPytorchBucketMib);
   return Bytes(static_cast<int64_t>(mib * static_cast<double>(MiB(1).count())));
@@ -17,7 +19,7 @@ Bytes BucketCap(const Scenario& scenario, Bytes of_one) {
 
 std::vector<Bytes> BucketLimits(const Scenario& scenario, Bytes of_one) {
   const Bytes cap = BucketCap(scenario, of_one);
-  if (scenario.framework == Framework::kMegatronCore) return {cap};
+  if (HasBucketsOfItsOwn(scenario.framework)) return {cap};
   return {kDdpFirstBucket, cap};
 }
 

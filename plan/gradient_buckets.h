@@ -16,7 +16,8 @@ namespace windtunnel {
 inline constexpr Bytes kDdpFirstBucket = MiB(1);
 
 // Gradients of a bucket, each of `of_one` bytes: the scenario's bucket_cap_mb, or what the framework takes where that is not given.
-// Megatron-Core's buckets grow with the ranks, lest collectives be all latency: the larger of 40 million parameters and one million a
+// Megatron reduces all gradients at once where nothing overlaps (as far as its local DDP of 2021 goes, which has one buffer);
+// DeepSpeed 500 million at a time (reduce_bucket_size, and buffered_allreduce_fallback's elements_per_buffer). Megatron-Core's buckets grow with the ranks, lest collectives be all latency: the larger of 40 million parameters and one million a
 // data-parallel rank (context ranks counted, as its current version does), and all of them where nothing overlaps
 // (megatron/core/distributed/distributed_data_parallel.py). Left out: later pipeline ranks and model chunks, which it does not bucket.
 Bytes BucketCap(const Scenario& scenario, Bytes of_one);

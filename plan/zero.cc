@@ -8,6 +8,11 @@
 //   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
 // overlap_param_gather: the all-gathers are left to the next step's forward (Megatron's --overlap-param-gather): the first bucket's
 // begins with the step, each other one's when the values of the bucket before it are first needed.
+// Frameworks differ from Windtunnel's own:
+//   megatron, megatron_core  keep zero1's gradients from step to step (grad_data is made once), and gather values behind the whole update
+//   deepspeed                sums whole buckets in an all-reduce, of which each rank takes its shard (use_multi_rank_bucket_allreduce:
+//                            twice a reduce-scatter's traffic), and gathers values behind the whole update
+//   pytorch, pytorch_compile gather values behind the whole update
 // With 16-bit parameters the optimizer's fp32 masters are sharded as well. offload: optimizer keeps masters and state in
 // host memory: the gradients' shard goes there, the new values come back.
 #include <algorithm>
@@ -67,6 +72,11 @@ class Zero : public DataParallel {
     return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
   }
   bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
+  bool keeps_buffers() const {  // of whole gradients, from step to step
+    return keeps_whole_ && (framework_ == Framework::kMegatron || framework_ == Framework::kMegatronCore);
+  }
+  bool gathers_beside_update() const { return framework_ == Framework::kWindtunnel; }
+  bool sums_whole_buckets() const { return framework_ == Framework::kDeepspeed; }
 
   std::vector<std::vector<int>> InBuckets(Bytes cap) const;
   void MakeBuckets(const StrategyContext& context);
@@ -230,6 +240,7 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
   }
   if (type_ != DType::kFloat32)
     b.Add(Copy{.elements = first.elements, .to = type_}, name, {first}, {bucket.values});
+  if (keeps_buffers()) b.Alloc(bucket.whole_gradient.buffer);
   const OpIndex broadcast = bucket.all->Broadcast(b, bucket.values, name, {b.LastCompute()});
   b.Carries(broadcast, bucket.parameters);
 }
@@ -237,7 +248,7 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
 void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   b_ = &b;
   for (Bucket& bucket : buckets_) {
-    if (step > 0) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
+    if (step > 0 && !keeps_buffers()) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
     bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
   }
   BeginValues(!gathers_late_ || step == 0);
@@ -290,7 +301,7 @@ Slice Zero::WholeGradient(Bucket& bucket) {
   bucket.whole_alive = true;
   const std::string name = role_.buffers[bucket.values.buffer].name + ".grad";
   if (keeps_whole_) {
-    b_->Alloc(bucket.whole_gradient.buffer);
+    if (!keeps_buffers()) b_->Alloc(bucket.whole_gradient.buffer);
   } else {
     bucket.whole_gradient =
         b_->Temporary(name, bucket.shard * bucket.shard_axis->ranks(), Category::kGradients, reduce_);
@@ -345,7 +356,9 @@ void Zero::Launch(Bucket& bucket, const std::string& name) {
   }
   bucket.arriving = bucket.own_gradient;
   if (!keeps_whole_) {
-    if (bucket.own_holds || reduce_ != DType::kFloat32) {
+    if (sums_whole_buckets() && bucket.shard_axis->ranks() > 1) {
+      bucket.arriving = OwnShard(*bucket.shard_axis, bucket.whole_gradient, bucket.shard);
+    } else if (bucket.own_holds || reduce_ != DType::kFloat32) {
       bucket.arriving =
           b_->Temporary(name + ".grad (shard)", bucket.shard, Category::kCommunication, reduce_);
     }
@@ -357,8 +370,11 @@ void Zero::Launch(Bucket& bucket, const std::string& name) {
         Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype},
         name, {bucket.whole_gradient}, {bucket.arriving});
   }
-  const OpIndex op = bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
-                                                      {b_->LastCompute()});
+  const OpIndex op =
+      sums_whole_buckets()
+          ? bucket.shard_axis->AllReduce(*b_, bucket.whole_gradient, name, {b_->LastCompute()})
+          : bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
+                                             {b_->LastCompute()});
   b_->Carries(op, bucket.parameters);
   const OpIndex sum =
       bucket.replicate->AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});
@@ -443,14 +459,15 @@ void Zero::Update(ProgramBuilder& b, bool first) {
   }
   optimizer_->AddUnscaling(b, norm_ranks_.axes);
   optimizer_->AddClipping(b, first, norm_ranks_.axes);
+  std::vector<OpIndex> updated;
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
-    const std::string name = fmt::format("bucket {}", i);
     const int target = static_cast<int>(i);
-    OpIndex ready = optimizer_->AddUpdate(b, first, target, target + 1, name);
-    if (bucket.master.buffer >= 0) ready = CopyFromMaster(b, i, ready);
-    if (!gathers_late_) Gather(target, {ready});
+    updated.push_back(optimizer_->AddUpdate(b, first, target, target + 1, fmt::format("bucket {}", i)));
+    if (buckets_[i].master.buffer >= 0) updated.back() = CopyFromMaster(b, i, updated.back());
+    if (!gathers_late_ && gathers_beside_update()) Gather(target, {updated.back()});
   }
+  if (gathers_late_ || gathers_beside_update()) return;
+  for (size_t i = 0; i < buckets_.size(); ++i) Gather(static_cast<int>(i), {updated.back()});
 }
 
 OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {

@@ -71,7 +71,7 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
 }
 
 // Parts that are given take the place of the preset's.
-void CompleteNetwork(const Given& given, NetworkSpec& network) {
+void CompleteNetwork(const Given& given, int64_t devices_per_node, NetworkSpec& network) {
   const KnownNetwork* known = FindKnownNetwork(network.preset);
   if (known == nullptr) return;
   if (!given("cluster.network.intra_node")) network.intra_node.kind = known->intra;
@@ -79,14 +79,14 @@ void CompleteNetwork(const Given& given, NetworkSpec& network) {
     network.inter_node.kind = known->inter;
     network.inter_node.gbits_per_nic = known->gbits;
   }
-  if (!given("cluster.network.nics_per_node")) network.nics_per_node = known->cards;
+  if (!given("cluster.network.nics_per_node")) network.nics_per_node = known->CardsOf(devices_per_node);
 }
 
 void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSpec& cluster) {
   double world = UncheckedWorldSize(parallel);
   bool has_shape = given("cluster.nodes") || given("cluster.devices_per_node");
   if (!has_shape && world <= kRanks.max) cluster.devices_per_node = static_cast<int64_t>(world);
-  CompleteNetwork(given, cluster.network);
+  CompleteNetwork(given, cluster.devices_per_node, cluster.network);
   bool has_link = !cluster.network.preset.empty() || cluster.network.intra_node != LinkSpec{};
   if (cluster.device == "cpu" && !has_link) cluster.network.intra_node.kind = "loopback";
 }
@@ -123,7 +123,7 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   bool on_cpu = scenario.cluster.device == "cpu";
   if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
   std::optional<double>& cap = scenario.parallel.data.bucket_cap_mb;
-  if (!cap && scenario.framework != Framework::kMegatronCore) cap = kPytorchBucketMib;
+  if (!cap && !HasBucketsOfItsOwn(scenario.framework)) cap = kPytorchBucketMib;
   bool foreign = scenario.framework != Framework::kWindtunnel;
   if (foreign && !given("allocator")) scenario.allocator = AllocatorKind::kPytorch;
 }

@@ -20,12 +20,13 @@ enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
 
-// Mixture of experts: `count` experts per layer, `top_k` of them per token.
+// Mixture of experts: `count` experts per layer, `top_k` of them per token, and one of another width that all tokens go to.
 struct ExpertsSpec {
   int count = 0;
   int top_k = 1;
   double capacity_factor = 1.0;
   double imbalance = 1.0;  // the busiest expert's load over the mean
+  int64_t shared_ffn = 0;  // 0: there is none
   bool operator==(const ExpertsSpec&) const = default;
 };
 
@@ -245,6 +246,11 @@ struct ClusterSpec {
 };
 
 enum class Framework { kWindtunnel, kPytorch, kPytorchCompile, kMegatron, kMegatronCore, kDeepspeed };
+// Rather than PyTorch's of 25 MiB.
+inline bool HasBucketsOfItsOwn(Framework framework) {
+  return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
+         framework == Framework::kDeepspeed;
+}
 enum class AllocatorKind { kWindtunnel, kPytorch, kPytorchExpandable };
 enum class Backend { kGloo, kMpi, kNccl };
 

@@ -57,6 +57,9 @@ Change SetPrefetch(Prefetch prefetch, int64_t forward = 0) {
 Change SetOffload(Offload offload) {
   return [=](Scenario& s) { s.parallel.data.offload = offload; };
 }
+Change As(Framework framework) {
+  return [=](Scenario& s) { s.framework = framework; };
+}
 Change SetRecompute(Recompute recompute) {
   return [=](Scenario& s) { s.recompute = recompute; };
 }
@@ -97,7 +100,16 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"OneGatherLateOffload",
                    Zero(2, kZero1, Both(GatherLate, SetOffload(Offload::kOptimizer)))},
         ParityCase{"OneOffload", Zero(2, kZero1, SetOffload(Offload::kOptimizer))},
-        ParityCase{"TwoOffloadClipped", Zero(2, kZero2, Both(SetOffload(Offload::kOptimizer), Clipped))}),
+        ParityCase{"TwoOffloadClipped", Zero(2, kZero2, Both(SetOffload(Offload::kOptimizer), Clipped))},
+        ParityCase{"OneOfDeepspeedTied", Zero(2, kZero1, Both(As(Framework::kDeepspeed), Tied))},
+        ParityCase{"TwoOfDeepspeedInGroups",
+                   Zero(4, kZero2, Both(As(Framework::kDeepspeed), SetSharding({}, 2)))},
+        ParityCase{"TwoOfDeepspeedAccumulates",
+                   Zero(3, kZero2, Both(As(Framework::kDeepspeed), Both(Accumulate, Clipped)))},
+        ParityCase{"OneOfMegatronAccumulates",
+                   Zero(2, kZero1, Both(As(Framework::kMegatronCore), Accumulate))},
+        ParityCase{"OneOfMegatronEveryMicroBatch",
+                   Zero(2, kZero1, Both(As(Framework::kMegatron), EveryMicroBatch))}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -253,6 +265,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Zero2", InBf16(Zero(2, kZero2), kFp32)},
         ParityCase{"Zero1ReducedInBf16", InBf16(Zero(2, kZero1), kBf16)},
         ParityCase{"Zero1Accumulate", InBf16(Zero(2, kZero1, Accumulate), kFp32)},
+        ParityCase{"Zero2OfDeepspeed", InBf16(Zero(2, kZero2, Both(As(Framework::kDeepspeed), Accumulate)), kBf16)},
         ParityCase{"Zero2Offload", InBf16(Zero(2, kZero2, SetOffload(Offload::kOptimizer)), kFp32)},
         ParityCase{"Ddp", InBf16(TinyGpt(2), kFp32)},
         ParityCase{"DdpReducedInBf16", InBf16(TinyGpt(2), kBf16)}),

@@ -109,11 +109,29 @@ TEST(OptimizerKeys, AreAllAccepted) {
                                 .clip_norm = 1}));
 }
 
-// What Megatron-Core's buckets hold depends on the ranks: nothing that a search over ranks could keep.
-TEST(ParallelDefaults, BucketsArePytorchsButForMegatronCore) {
+// NVIDIA's systems have a card for each device: whoever uses some of a rack's has theirs.
+TEST(ClusterDefaults, CardsOfANetworkAreThoseOfTheDevices) {
+  const auto cards = [](const char* network, int64_t devices) {
+    return Parsed(fmt::format("{}parallel: {{data: {{size: {}}}}}\ncluster: {{device: h100-sxm-80g, nodes: 2, devices_per_node: {}, network: {}}}\n",
+                              kMlp, 2 * devices, devices, network))
+        .cluster.network.nics_per_node;
+  };
+  EXPECT_EQ(cards("gb200-nvl72", 72), 72);
+  EXPECT_EQ(cards("gb200-nvl72", 4), 4);
+  EXPECT_EQ(cards("dgx-h100", 8), 8);
+  EXPECT_EQ(cards("dgx-h100", 1), 1);
+  EXPECT_EQ(cards("ethernet-4x100g", 2), 4);
+}
+
+// What Megatron's and DeepSpeed's buckets hold depends on more than a size: nothing that a search over ranks could keep.
+TEST(ParallelDefaults, BucketsArePytorchsUnlessTheFrameworkHasItsOwn) {
   EXPECT_EQ(Parsed(kMlp).parallel.data.bucket_cap_mb, kPytorchBucketMib);
   const std::string core = std::string(kMlp) + "cluster: {device: h100-sxm-80g}\nframework: megatron_core\n";
   EXPECT_EQ(Parsed(core).parallel.data.bucket_cap_mb, std::nullopt);
+  for (const char* framework : {"megatron", "deepspeed"})
+    EXPECT_EQ(Parsed(std::string(kMlp) + "cluster: {device: h100-sxm-80g}\nframework: " + framework + "\n")
+                  .parallel.data.bucket_cap_mb,
+              std::nullopt);
   EXPECT_EQ(Parsed(core + "parallel: {data: {bucket_cap_mb: 7}}\n").parallel.data.bucket_cap_mb, 7);
 }
 
@@ -179,14 +197,14 @@ TEST(NameDefault, IsTheFilesStem) { EXPECT_EQ(Parsed(kMlp).name, "s"); }
 
 TEST(Defaults, NetworksThatAreKnownAreTheirParts) {
   const auto network = [](const std::string& text) {
-    return Parsed(std::string(kMlp) + "cluster: {device: h100-sxm-80g, network: " + text + "}\n")
+    return Parsed(std::string(kMlp) + "parallel: {data: {size: 72}}\ncluster: {device: h100-sxm-80g, network: " + text + "}\n")
         .cluster.network;
   };
   const NetworkSpec dgx = network("dgx-h100");
   EXPECT_EQ(dgx.intra_node.kind, "nvlink4");
   EXPECT_EQ(dgx.inter_node.kind, "infiniband");
   EXPECT_EQ(dgx.inter_node.gbits_per_nic, 400);
-  EXPECT_EQ(dgx.nics_per_node, 8);
+  EXPECT_EQ(dgx.nics_per_node, 8) << "though 72 devices share them";
   EXPECT_EQ(network("{preset: dgx-h100, nics_per_node: 4}").nics_per_node, 4);
   EXPECT_EQ(network("dgx-b200").intra_node.kind, "nvlink5");
   EXPECT_EQ(network("gb200-nvl72").nics_per_node, 72);

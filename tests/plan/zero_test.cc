@@ -1,0 +1,89 @@
+// ZeRO as each framework has it: how long gradients stay, what sums them, and when new values are gathered.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/gradient_buckets.h"
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+Scenario Zero(DataParallelKind kind, Framework framework) {
+  Scenario s = TinyGpt(2);
+  s.parallel.data.kind = kind;
+  s.parallel.data.bucket_cap_mb = 0.02;  // several buckets
+  s.framework = framework;
+  return s;
+}
+
+int CountCollectives(const Program& program, CollectiveKind kind, Phase phase) {
+  return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(), [&](const Op& op) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    return collective != nullptr && collective->kind == kind && op.phase == phase;
+  }));
+}
+
+TEST(Zero, MegatronKeepsItsGradientBuffers) {
+  const auto allocates_gradients = [](Framework framework) {
+    const Plan plan = *CompilePlan(Zero(DataParallelKind::kZero1, framework));
+    const Role& role = plan.roles[0];
+    return std::any_of(role.steady.ops.begin(), role.steady.ops.end(), [&](const Op& op) {
+      if (!std::holds_alternative<Alloc>(op.kind)) return false;
+      const Buffer& buffer = role.buffers[op.writes[0].buffer];
+      return buffer.category == Category::kGradients && buffer.name.starts_with("bucket");
+    });
+  };
+  EXPECT_FALSE(allocates_gradients(Framework::kMegatronCore));
+  EXPECT_FALSE(allocates_gradients(Framework::kMegatron));
+  EXPECT_TRUE(allocates_gradients(Framework::kWindtunnel));
+}
+
+// Windtunnel's own gathers a bucket beside the update of the next.
+TEST(Zero, OtherFrameworksGatherBehindTheWholeUpdate) {
+  for (Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatron,
+                              Framework::kMegatronCore, Framework::kDeepspeed}) {
+    const Plan plan = *CompilePlan(Zero(DataParallelKind::kZero1, framework));
+    const std::vector<Op>& ops = plan.roles[0].steady.ops;
+    size_t first_gather = ops.size(), last_update = 0;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const auto* collective = std::get_if<Collective>(&ops[i].kind);
+      if (collective != nullptr && collective->kind == CollectiveKind::kAllGather)
+        first_gather = std::min(first_gather, i);
+      if (std::holds_alternative<OptimizerUpdate>(ops[i].kind)) last_update = i;
+    }
+    EXPECT_EQ(first_gather > last_update, framework != Framework::kWindtunnel) << static_cast<int>(framework);
+  }
+}
+
+TEST(Zero, DeepspeedSumsWholeBuckets) {
+  for (DataParallelKind kind : {DataParallelKind::kZero1, DataParallelKind::kZero2}) {
+    const Plan own = *CompilePlan(Zero(kind, Framework::kWindtunnel)),
+               theirs = *CompilePlan(Zero(kind, Framework::kDeepspeed));
+    const auto count = [](const Plan& plan, CollectiveKind collective) {
+      const Program& steady = plan.roles[0].steady;
+      return CountCollectives(steady, collective, Phase::kBackward) +
+             CountCollectives(steady, collective, Phase::kGradientSync);
+    };
+    EXPECT_GT(count(own, CollectiveKind::kReduceScatter), 2);
+    EXPECT_EQ(count(theirs, CollectiveKind::kReduceScatter), 0);
+    EXPECT_EQ(count(theirs, CollectiveKind::kAllReduce), count(own, CollectiveKind::kReduceScatter));
+  }
+}
+
+// Gradients of 4 bytes: Megatron's all at once where nothing overlaps; DeepSpeed's 500 million at a time.
+TEST(GradientBuckets, AreTheFrameworks) {
+  Scenario s = TinyGpt(2);
+  s.framework = Framework::kMegatron;
+  s.parallel.data.overlap = false;
+  EXPECT_EQ(BucketCap(s, Bytes(4)), Bytes::Max());
+  s.framework = Framework::kDeepspeed;
+  EXPECT_EQ(BucketCap(s, Bytes(4)), Bytes(2'000'000'000));
+  EXPECT_EQ(BucketLimits(s, Bytes(4)).size(), 1u);
+  s.parallel.data.bucket_cap_mb = 3;
+  EXPECT_EQ(BucketCap(s, Bytes(4)), MiB(3));
+}
+
+}  // namespace
+}  // namespace windtunnel
