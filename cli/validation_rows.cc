@@ -108,7 +108,8 @@ double LayerWeights(const ModelSpec& model) {
   const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
   const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
   const double queries = static_cast<double>(model.heads * model.head_dim);
-  return h * (2 * queries + keys_and_values) + matrices * h * ffn * experts;
+  const double shared = model.experts ? static_cast<double>(model.experts->shared_ffn) : 0;
+  return h * (2 * queries + keys_and_values) + matrices * h * (ffn * experts + shared);
 }
 
 // Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.

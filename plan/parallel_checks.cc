@@ -40,6 +40,7 @@ Status CheckTensorParallel(const Scenario& scenario) {
   } split[] = {{"model.heads", model.heads},
                {"model.kv_heads", model.kv_heads},
                {"model.ffn", model.ffn},
+               {"model.experts.shared_ffn", model.experts ? model.experts->shared_ffn : 0},
                {"model.vocab", model.vocab}};
   for (const auto& [key, value] : split) {
     if (value % tensor.size == 0) continue;

@@ -62,10 +62,9 @@ Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block,
 }
 
 void Transformer::Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  if (block.experts) return block.experts->Activate(c, saved.experts);
   const std::string name = ActivationName(block);
-  saved.activated = c.Activation(name, tokens_ * ffn_);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn_, types_.activations}, name, saved.up,
+  saved.activated = c.Activation(name, tokens_ * dense_ffn_);
+  c.b.Add(ActivationForward{spec_.activation, tokens_, dense_ffn_, types_.activations}, name, saved.up,
           {saved.activated});
 }
 
@@ -75,24 +74,39 @@ void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block
   saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
 }
 
+// The dense MLP, or the shared expert, as far as its last product.
+void Transformer::ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block,
+                                     BlockActivations& saved) {
+  if (!block.has_dense) return;
+  ProjectUp(c, block, saved);
+  Activate(c, block, saved);
+}
+
 Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
-  if (!block.experts) {
-    ProjectUp(c, block, saved);
-    Activate(c, block, saved);
-  }
+  ForwardDenseToDown(c, block, saved);
   return ProjectDown(c, block, saved);
 }
 
-// All of it, with experts.
+// All of the experts that tokens are sent to, too.
 Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
-  if (!block.experts) KeepInput(c, block.down, saved.activated);
-  const Slice out = block.experts ? block.experts->Forward(c, saved.norm2.y, saved.experts)
-                                  : block.down.Forward(c, saved.activated, tokens_);
+  Slice out = kNoSlice, dense = kNoSlice;
+  if (block.has_dense) {
+    KeepInput(c, block.down, saved.activated);
+    out = dense = block.down.Forward(c, saved.activated, tokens_);
+  }
+  if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
+  if (block.experts && block.has_dense) AddTo(c, out, dense, MlpName(block) + ".sum");
   saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
   return out;
+}
+
+void Transformer::AddTo(const LayerContext& c, Slice x, Slice y, const std::string& name) const {
+  const Copy sum{
+      .elements = x.elements, .from = types_.activations, .to = types_.activations, .accumulate = true};
+  c.b.Add(sum, name, {y}, {x});
 }
 
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
@@ -156,10 +170,7 @@ void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& 
   Slice attention = AttentionForwardOps(c, block, saved);
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
   ForwardScope scope(c.hooks, block.mlp_module);
-  if (!block.experts) {
-    ProjectUp(c, block, saved);
-    Activate(c, block, saved);
-  }
+  ForwardDenseToDown(c, block, saved);
   // What comes back from experts is needed for their weights, and the mask of what comes out.
   if (!stops_early() || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
 }
@@ -186,11 +197,12 @@ void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const Transf
       block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
   }
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
-  if (!block.experts) {
+  if (block.has_dense) {
     saved.up_input = block.up.Enter(c, saved.norm2.y);
     if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
+    Activate(c, block, saved);
   }
-  Activate(c, block, saved);
+  if (block.experts) block.experts->Activate(c, saved.experts);
 }
 
 Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock& block,
@@ -198,7 +210,15 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
   BackwardScope scope(c.hooks, block.mlp_module);
   dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
   dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
-  if (block.experts) return block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
+  if (!block.experts) return DenseBackward(c, block, saved, dx);
+  const Slice dense = block.has_dense ? DenseBackward(c, block, saved, dx) : kNoSlice;
+  const Slice routed = block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
+  if (block.has_dense) AddTo(c, routed, dense, MlpName(block) + ".dx.sum");
+  return routed;
+}
+
+Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& block,
+                                 const BlockActivations& saved, Slice dx) {
   Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
   const std::string name = ActivationName(block);
   std::vector<Slice> dup = {dactivated}, reads = {dactivated};
@@ -207,7 +227,7 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
     for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
   }
   reads.insert(reads.end(), saved.up.begin(), saved.up.end());
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, ffn_, types_.activations}, name, std::move(reads),
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, dense_ffn_, types_.activations}, name, std::move(reads),
           dup);
   return block.up.Backward(c, dup, saved.up_input, tokens_);
 }

@@ -31,7 +31,8 @@ struct TransformerBlock {
   Projections qkv, up;  // up: gate and up for SwiGLU
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
-  std::optional<ExpertMlp> experts;  // instead of up and down
+  std::optional<ExpertMlp> experts;  // instead of up and down, which are then those of the shared expert, if there is one
+  bool has_dense = true;             // up and down are there
 };
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
@@ -55,7 +56,10 @@ inline std::string AttentionName(const TransformerBlock& block) {
 inline std::string MlpName(const TransformerBlock& block) {
   return block.experts ? block.experts->name : block.down.name.substr(0, block.down.name.size() - 5);
 }
-inline std::string ActivationName(const TransformerBlock& block) { return MlpName(block) + ".activation"; }
+// Of up and down: the MLP, or the shared expert.
+inline std::string ActivationName(const TransformerBlock& block) {
+  return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
+}
 
 // A micro-batch on its way.
 struct TransformerPass {
@@ -85,6 +89,7 @@ class Transformer : public Model {
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
         ffn_(spec_.ffn / tensor_.ranks()),
+        dense_ffn_((spec_.experts ? spec_.experts->shared_ffn : spec_.ffn) / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
     if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
     if (framework_ == Framework::kMegatronCore) {
@@ -122,10 +127,11 @@ class Transformer : public Model {
   Projections ProjectionsOf(std::vector<Linear> layers) const;
   Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
                                 const std::vector<int64_t>& outputs, bool bias);
-  Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in);
+  Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
   HeadNorm RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix);
   void RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block);
+  void RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn, bool bias);
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   TransformerBlock RegisterBlock(Role& role, int64_t layer);
 
@@ -144,6 +150,7 @@ class Transformer : public Model {
   Slice ProjectDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice MlpForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void DropActivations(BlockActivations& saved) const;
   void RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -154,6 +161,10 @@ class Transformer : public Model {
                       Slice dx);
   Slice MlpBackwardOps(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
                        Slice dx);
+  Slice DenseBackward(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
+                      Slice dx);
+  // x += y, of what an MLP's branch or its gradient is made of.
+  void AddTo(const LayerContext& c, Slice x, Slice y, const std::string& name) const;
   Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
                              const BlockActivations& saved, Slice dout);
   Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
@@ -214,7 +225,7 @@ class Transformer : public Model {
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
-  int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part
+  int64_t heads_, kv_heads_, ffn_, dense_ffn_, vocab_;  // of the rank's part; ffn_: of an expert, where there are some
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;

@@ -50,12 +50,13 @@ Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
 }
 
 // Back into the residual stream. GPT-2: these projections are scaled down by the number of residual layers.
-Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in) {
+Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
+                                        bool bias) {
   const double deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers));
   Linear linear{name, in / tensor_.ranks(), spec_.hidden};
   linear.weight = AddParameter(role, module, name + ".weight", {spec_.hidden, in},
                                {Distribution::kNormal, deviation}, {ParameterSplit::By::kColumns});
-  if (spec_.bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
+  if (bias) linear.bias = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
   if (tensor_.splits()) linear.split = LinearSplit::kRowParallel;
   return linear;
 }
@@ -92,7 +93,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
                                   {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.qkv_bias);
   if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
-  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries);
+  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries, spec_.bias);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
   RegisterMlp(role, prefix, block);
   // (Products of experts stay in 16 bits.)
@@ -102,16 +103,23 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   return block;
 }
 
+// The shared expert has no biases, as the others have none.
 void Transformer::RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block) {
-  if (spec_.experts) {
-    block.experts = RegisterExperts(role, prefix, block.mlp_module);
-    return;
-  }
-  block.up = gated() ? RegisterProjections(role, block.mlp_module, prefix + "mlp.", "gate_up",
-                                           {{"gate", spec_.ffn}, {"up", spec_.ffn}}, spec_.bias)
-                     : RegisterProjections(role, block.mlp_module, prefix + "mlp.", "up", {{"up", spec_.ffn}},
-                                           spec_.bias);
-  block.down = RegisterRowParallel(role, block.mlp_module, prefix + "mlp.down", spec_.ffn);
+  if (!spec_.experts) return RegisterDense(role, prefix + "mlp.", block, spec_.ffn, spec_.bias);
+  block.experts = RegisterExperts(role, prefix, block.mlp_module);
+  block.has_dense = spec_.experts->shared_ffn > 0;
+  if (block.has_dense)
+    RegisterDense(role, prefix + "mlp.shared.", block, spec_.experts->shared_ffn, /*bias=*/false);
+}
+
+void Transformer::RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn,
+                                bool bias) {
+  std::vector<Output> outputs;
+  if (gated()) outputs.push_back({"gate", ffn});
+  outputs.push_back({"up", ffn});
+  block.up =
+      RegisterProjections(role, block.mlp_module, prefix, gated() ? "gate_up" : "up", outputs, bias);
+  block.down = RegisterRowParallel(role, block.mlp_module, prefix + "down", ffn, bias);
 }
 
 ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp) {

@@ -117,10 +117,12 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   int64_t matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
   const double heads =
       product(2, model.heads + model.kv_heads, model.head_dim);  // columns to them and from them
-  double parameters = product(model.layers, model.hidden) * (heads + product(matrices, model.ffn, experts)) +
+  const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
+  double parameters = product(model.layers, model.hidden) *
+                          (heads + product(matrices, model.ffn, experts) + product(matrices, shared)) +
                       product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
-  double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(model.vocab),
-                            product(model.heads, model.seq_len)});
+  double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
+                            product(model.vocab), product(model.heads, model.seq_len)});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
   for (int64_t width : model.widths) widest = std::max(widest, product(width));
@@ -302,6 +304,10 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, model.heads) && Divides(tensor, model.ffn), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.heads ({}) and model.ffn ({})",
                tensor, model.heads, model.ffn);
+  const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
+  check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,
+               shared);
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
                tensor, model.kv_heads);

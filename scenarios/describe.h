@@ -66,6 +66,8 @@ void Describe(V& v, ExpertsSpec& experts) {
            "only");
   v.Number("imbalance", experts.imbalance, AtLeast(1),
            "capacity_factor 0: the busiest expert's load over the mean (default 1)");
+  v.Integer("shared_ffn", experts.shared_ffn, From(0, 2147483647),
+            "width of an expert that every token goes to, or of several together (default 0: none)");
   v.Require("count");
 }
 

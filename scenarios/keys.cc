@@ -162,6 +162,8 @@ constexpr Alias kAliases[] = {
     {"n_ctx", "model.seq_len"},
     {"num_experts", "model.experts.count"},
     {"moe_router_topk", "model.experts.top_k"},
+    {"moe_shared_expert_intermediate_size", "model.experts.shared_ffn"},
+    {"shared_expert_intermediate_size", "model.experts.shared_ffn"},
     {"dtype", "precision.param"},
     {"amp", "precision.compute"},
     {"autocast", "precision.compute"},

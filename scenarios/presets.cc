@@ -21,6 +21,7 @@ struct Row {
   int64_t head_dim = 0;         // 0: hidden / heads
   int experts = 0, top_k = 0;   // of width ffn, in every layer; no token is dropped
   bool tie_embeddings = false;  // GPT-2's are in any case
+  int64_t shared_ffn = 0;       // of the expert that all tokens go to
 };
 
 // Sources of the rows, from top to bottom:
@@ -29,12 +30,14 @@ struct Row {
 //   Llama 2  Touvron et al., arXiv:2307.09288, table 1; meta-llama/Llama-2-{7b,13b,70b}-hf config.json.
 //            Llama 1 7B (arXiv:2302.13971, table 2) has the same blocks, and a context of 2048.
 //   Llama 3  Grattafiori et al., arXiv:2407.21783, table 3; its context in pre-training (section 3.4.1)
+//   Llama 4  meta-llama/Llama-4-Scout-17B-16E text_config; its context here is attention_chunk_size, which is as far as three layers of
+//            four see. Not ours: the fourth's missing positions and its view of all, norms of heads without weights, routing by sigmoid.
 //   Mixtral  Jiang et al., arXiv:2401.04088, table 1; mistralai/Mixtral-8x7B-v0.1 config.json; context 32768
 //   Qwen2.5  arXiv:2412.15115, table 1; Qwen/Qwen2.5-{0.5B,7B,72B} config.json; its context in pre-training (section 3.3)
 //   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its context in pre-training
 //            (section 3.2)
 constexpr Row kRows[] = {
-    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied
+    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
     {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
@@ -47,6 +50,7 @@ constexpr Row kRows[] = {
     {"llama3-8b", Family::kLlama, 32, 4096, 32, 8, 14336, 128256, 8192, 5e5},
     {"llama3-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 128256, 8192, 5e5},
     {"llama3-405b", Family::kLlama, 126, 16384, 128, 8, 53248, 128256, 8192, 5e5},
+    {"llama4-scout", Family::kLlama, 48, 5120, 40, 8, 8192, 202048, 8192, 5e5, 1e-5, 128, 16, 1, false, 8192},
     {"mixtral-8x7b", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 128, 8, 2},
     {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 4864, 151936, 4096, 1e6, 1e-6, 64, 0, 0, true},
     {"qwen2.5-7b", Family::kQwen2, 28, 3584, 28, 4, 18944, 152064, 4096, 1e6, 1e-6},
@@ -92,7 +96,7 @@ ModelSpec Expand(const Row& row) {
   model.qk_norm = row.family == Family::kQwen3;
   model.tie_embeddings = gpt || row.tie_embeddings;
   if (row.experts > 0)
-    model.experts = ExpertsSpec{.count = row.experts, .top_k = row.top_k, .capacity_factor = 0};
+    model.experts = ExpertsSpec{.count = row.experts, .top_k = row.top_k, .capacity_factor = 0, .shared_ffn = row.shared_ffn};
   return model;
 }
 

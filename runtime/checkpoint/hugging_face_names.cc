@@ -31,6 +31,7 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
   if (!IsLlama(model)) return differs("expected model.norm rmsnorm, position rope and activation swiglu");
   if (model.bias) return differs("model.bias is true, expected false");
   if (model.qkv_bias) return differs("model.qkv_bias is true, expected false");
+  if (model.experts->shared_ffn > 0) return differs("model.experts.shared_ffn is given");
   if (model.experts->top_k == 1) return differs("model.experts.top_k is 1, expected at least 2");
   return model.qk_norm ? Family::kQwen3Moe : Family::kMixtral;
 }

@@ -217,6 +217,8 @@ class Enumeration {
       return CheckTensorParallel(ScenarioOf(base_, c)) ? nullptr
                                                        : "tensor does not divide the widths of the MLP";
     }
+    const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
+    if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
     for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }

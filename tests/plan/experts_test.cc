@@ -130,6 +130,27 @@ TEST(Experts, TheBusiestRankDecidesBothWays) {
             2 * 4);
 }
 
+// A shared expert's products are those of a dense MLP of its width, with biases nowhere; tensor ranks add up both.
+TEST(Experts, OneThatAllTokensGoToIsADenseMlpBesideTheOthers) {
+  const ExpertsSpec without{.count = 4, .top_k = 1}, with{.count = 4, .top_k = 1, .shared_ffn = 64};
+  for (const Scenario& s : {TinyLlama(2), TinyGpt(2)}) {
+    const Plan dense = *CompilePlan(Experts(s, 2, without)), shared = *CompilePlan(Experts(s, 2, with));
+    const int64_t matrices = s.model.activation == ActivationKind::kSwiglu ? 3 : 2;
+    EXPECT_EQ(shared.model.parameters - dense.model.parameters, 2 * matrices * 32 * 64);
+    EXPECT_DOUBLE_EQ(shared.model.flops_per_token.count() - dense.model.flops_per_token.count(),
+                     6.0 * 2 * static_cast<double>(matrices) * 32 * 64);
+    const auto products = [](const Plan& plan) {
+      return Count<Gemm>(plan, [](const Op& op, const Gemm& gemm) {
+        return op.layer == 1 && op.phase == Phase::kForward && (gemm.n == 64 || gemm.n == 128 || gemm.k == 64);
+      });
+    };
+    EXPECT_EQ(products(shared) - products(dense), 2);
+    for (const Parameter& parameter : shared.roles[0].parameters)
+      EXPECT_EQ(parameter.is_of_experts(), parameter.name.find("mlp.experts.") != std::string::npos)
+          << parameter.name;
+  }
+}
+
 // ---- sharded
 
 Scenario Fsdp(Scenario s, int version = 2) {

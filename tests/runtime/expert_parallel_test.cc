@@ -3,6 +3,9 @@
 // ranks with all experts on each (also where some are).
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "plan/plan.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/exact_peaks.h"
@@ -186,6 +189,57 @@ Scenario SharedOverContext() {
 }
 TEST(ExpertParallel, MayShareExpertsAmongContextRanks) { ExpectWeightParity(SharedOverContext()); }
 
+Scenario WithShared(Scenario s) {
+  s.model.experts->shared_ffn = 48;
+  return s;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    WithASharedExpert, ExpertParity,
+    testing::Values(
+        ParityCase{"Gpt", WithShared(Experts(TinyGpt(2), 2))},
+        ParityCase{"Llama", WithShared(Experts(TinyLlama(2), 2))},
+        ParityCase{"Full", Recomputed(WithShared(Experts(TinyLlama(2), 2)), Recompute::kFull)},
+        ParityCase{"SelectiveOp",
+                   Recomputed(WithShared(Experts(TinyLlama(2), 2)), Recompute::kSelectiveOp)},
+        ParityCase{"Tensor", Tensor(WithShared(Experts(TinyGpt(2), 2)), false)},
+        ParityCase{"TensorSequenceClipped", Clipped(Tensor(WithShared(Experts(TinyLlama(2), 2)), true))},
+        ParityCase{"Zero2Clipped", Clipped(Kind(WithShared(Experts(TinyGpt(4), 2)), kZero2))},
+        ParityCase{"FsdpClipped", Clipped(Sharded(WithShared(Experts(TinyLlama(4), 2)), kFull))},
+        ParityCase{"ZeroBubble", Staged(WithShared(Experts(TinyGpt(2), 2)), "zb_h1")}),
+    NameOf);
+
+// Where the others give nothing (and, being zero, learn nothing), the shared expert is the MLP that it looks like.
+TEST(ExpertParallel, ASharedExpertIsTheMlpThatAllTokensGoThrough) {
+  Scenario alone = TinyLlama();
+  alone.model.ffn = 48;
+  alone.optimizer.kind = OptimizerKind::kSgd;
+  const Plan dense = *CompilePlan(alone);
+  alone.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 2, .shared_ffn = 48};
+  Plan mixture = *CompilePlan(alone);
+  std::map<std::string, uint64_t> streams;
+  const auto first_values = [](Op& op) { return std::get_if<InitializeParameter>(&op.kind); };
+  for (Op op : dense.roles[0].initialize.ops)
+    if (const InitializeParameter* first = first_values(op)) streams[op.name] = first->stream;
+  int taken = 0;
+  for (Op& op : mixture.roles[0].initialize.ops) {
+    InitializeParameter* first = first_values(op);
+    if (first == nullptr) continue;
+    std::string name = op.name;
+    if (name.find(".experts.") != std::string::npos)
+      first->distribution = InitializeParameter::Distribution::kZeros;
+    if (const size_t at = name.find("shared."); at != std::string::npos) name.erase(at, 7);
+    if (const auto stream = streams.find(name); stream != streams.end()) {
+      first->stream = stream->second;
+      ++taken;
+    }
+  }
+  EXPECT_EQ(taken, static_cast<int>(streams.size()));
+  const Trained expected = Train(dense, kParitySteps), trained = Train(mixture, kParitySteps);
+  for (int step = 0; step < kParitySteps; ++step)
+    EXPECT_NEAR(trained.losses[step], expected.losses[step], kParityTolerance * expected.losses[step]);
+}
+
 // A rank's room at an expert is for its own tokens, wherever the expert is.
 TEST(ExpertParallel, DropsTheSameTokensHoweverExpertsAreShared) {
   const Trained shared = Train(*CompilePlan(Experts(TinyLlama(2), 2, 0.75)), kParitySteps);
@@ -201,6 +255,8 @@ TEST(ExpertParallelMemory, IsPredictedToTheByte) {
   ExpectExactPeaks(*CompilePlan(Kind(Experts(TinyGpt(4), 2), kZero1)));
   ExpectExactPeaks(*CompilePlan(InShards(Kind(Experts(TinyGpt(4), 2), kZero1), 2)));
   ExpectExactPeaks(*CompilePlan(Tensor(Experts(TinyLlama(2), 2), true)));
+  for (Recompute recompute : {Recompute::kNone, Recompute::kSelectiveOp, Recompute::kFull})
+    ExpectExactPeaks(*CompilePlan(Recomputed(WithShared(Experts(TinyLlama(2), 2)), recompute)));
 }
 
 TEST(ExpertParallelMemory, OfFsdpIsPredictedToTheByte) {

@@ -20,7 +20,7 @@ int64_t CountParameters(const ModelSpec& m) {
   bool gated = m.activation == ActivationKind::kSwiglu;
   int64_t queries = m.heads * m.head_dim, experts = m.experts ? m.experts->count : 1;
   int64_t matrices = 2 * m.hidden * (queries + kv) + (gated ? 3 : 2) * m.hidden * m.ffn * experts;
-  if (m.experts) matrices += m.hidden * experts;  // the router
+  if (m.experts) matrices += m.hidden * (experts + (gated ? 3 : 2) * m.experts->shared_ffn);  // and the router
   int64_t biases = m.bias ? m.hidden + (gated ? 2 : 1) * m.ffn + m.hidden : 0;
   if (m.qkv_bias) biases += queries + 2 * kv;
   if (m.qk_norm) biases += 2 * m.head_dim;
@@ -47,6 +47,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("llama3-8b"), 8'030'261'248);
   EXPECT_EQ(CountOf("llama3-70b"), 70'553'706'496);
   EXPECT_EQ(CountOf("llama3-405b"), 405'853'388'800);
+  EXPECT_EQ(CountOf("llama4-scout"), 107'769'861'120);  // of text
   EXPECT_EQ(CountOf("mixtral-8x7b"), 46'702'792'704);
   EXPECT_EQ(CountOf("qwen2.5-0.5b"), 494'032'768);
   EXPECT_EQ(CountOf("qwen2.5-7b"), 7'615'616'512);

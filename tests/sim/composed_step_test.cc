@@ -434,7 +434,8 @@ Scenario AnyScenario() {
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   if (Any({true, false, false}))
     model.experts = ExpertsSpec{
-        .count = 4, .top_k = Any({1, 2}), .capacity_factor = Any({0.0, 1.5}), .imbalance = 1.25};
+        .count = 4, .top_k = Any({1, 2}), .capacity_factor = Any({0.0, 1.5}), .imbalance = 1.25,
+        .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden})};
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
