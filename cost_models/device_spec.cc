@@ -136,7 +136,8 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.intra_node = fields.String("intra_node");
   device.host_link = ReadGBps(fields, "host_gbytes_per_s");
   device.host_memory = ReadGBps(fields, "host_memory_gbytes_per_s");
-  if (fields.Has("host_memory_devices")) device.host_memory_devices = fields.Integer("host_memory_devices", 1);
+  if (fields.Has("host_memory_devices"))
+    device.host_memory_devices = fields.Integer("host_memory_devices", 1);
   fields.Object("collectives", [&](Fields& f) { device.collectives = ReadCollectives(f); });
   if (fields.Has("measured_collectives"))
     fields.List("measured_collectives",

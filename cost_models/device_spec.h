@@ -80,7 +80,8 @@ struct DeviceSpec {
   std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;
   std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
   Bandwidth host_link;     // to the host, one way
-  Bandwidth host_memory;   // of a node's processors, or of as many as are for `host_memory_devices` devices, whose hosts share it
+  Bandwidth
+      host_memory;  // of a node's processors, or of as many as are for `host_memory_devices` devices, whose hosts share it
   int64_t host_memory_devices = 0;  // 0: all of a node
   CollectiveSpec collectives;
   std::vector<MeasuredCollective> measured_collectives;

@@ -227,8 +227,8 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
     for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
   }
   reads.insert(reads.end(), saved.up.begin(), saved.up.end());
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, dense_ffn_, types_.activations}, name, std::move(reads),
-          dup);
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, dense_ffn_, types_.activations}, name,
+          std::move(reads), dup);
   return block.up.Backward(c, dup, saved.up_input, tokens_);
 }
 

@@ -31,8 +31,9 @@ struct TransformerBlock {
   Projections qkv, up;  // up: gate and up for SwiGLU
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
-  std::optional<ExpertMlp> experts;  // instead of up and down, which are then those of the shared expert, if there is one
-  bool has_dense = true;             // up and down are there
+  std::optional<ExpertMlp>
+      experts;  // instead of up and down, which are then those of the shared expert, if there is one
+  bool has_dense = true;  // up and down are there
 };
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
@@ -225,7 +226,8 @@ class Transformer : public Model {
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
-  int64_t heads_, kv_heads_, ffn_, dense_ffn_, vocab_;  // of the rank's part; ffn_: of an expert, where there are some
+  int64_t heads_, kv_heads_, ffn_, dense_ffn_,
+      vocab_;  // of the rank's part; ffn_: of an expert, where there are some
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;

@@ -93,7 +93,8 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
                                   {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.qkv_bias);
   if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
-  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries, spec_.bias);
+  block.projection =
+      RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries, spec_.bias);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
   RegisterMlp(role, prefix, block);
   // (Products of experts stay in 16 bits.)
@@ -117,8 +118,7 @@ void Transformer::RegisterDense(Role& role, const std::string& prefix, Transform
   std::vector<Output> outputs;
   if (gated()) outputs.push_back({"gate", ffn});
   outputs.push_back({"up", ffn});
-  block.up =
-      RegisterProjections(role, block.mlp_module, prefix, gated() ? "gate_up" : "up", outputs, bias);
+  block.up = RegisterProjections(role, block.mlp_module, prefix, gated() ? "gate_up" : "up", outputs, bias);
   block.down = RegisterRowParallel(role, block.mlp_module, prefix + "down", ffn, bias);
 }
 

@@ -72,7 +72,7 @@ class Zero : public DataParallel {
     return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
   }
   bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
-  bool keeps_buffers() const {  // of whole gradients, from step to step
+  bool keeps_buffers() const {                                  // of whole gradients, from step to step
     return keeps_whole_ && (framework_ == Framework::kMegatron || framework_ == Framework::kMegatronCore);
   }
   bool gathers_beside_update() const { return framework_ == Framework::kWindtunnel; }
@@ -248,7 +248,8 @@ void Zero::InitializeBucket(ProgramBuilder& b, Bucket& bucket) {
 void Zero::BeginStep(ProgramBuilder& b, int64_t step) {
   b_ = &b;
   for (Bucket& bucket : buckets_) {
-    if (step > 0 && !keeps_buffers()) b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
+    if (step > 0 && !keeps_buffers())
+      b.Free(keeps_whole_ ? bucket.whole_gradient.buffer : bucket.own_gradient.buffer);
     bucket.whole_alive = bucket.own_alive = bucket.own_holds = false;
   }
   BeginValues(!gathers_late_ || step == 0);
@@ -370,11 +371,10 @@ void Zero::Launch(Bucket& bucket, const std::string& name) {
         Copy{.elements = bucket.shard, .from = reduce_, .to = role_.buffers[bucket.arriving.buffer].dtype},
         name, {bucket.whole_gradient}, {bucket.arriving});
   }
-  const OpIndex op =
-      sums_whole_buckets()
-          ? bucket.shard_axis->AllReduce(*b_, bucket.whole_gradient, name, {b_->LastCompute()})
-          : bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
-                                             {b_->LastCompute()});
+  const OpIndex op = sums_whole_buckets()
+                         ? bucket.shard_axis->AllReduce(*b_, bucket.whole_gradient, name, {b_->LastCompute()})
+                         : bucket.shard_axis->ReduceScatter(*b_, bucket.whole_gradient, bucket.arriving, name,
+                                                            {b_->LastCompute()});
   b_->Carries(op, bucket.parameters);
   const OpIndex sum =
       bucket.replicate->AllReduce(*b_, bucket.arriving, name, {op, op < 0 ? b_->LastCompute() : -1});

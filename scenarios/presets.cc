@@ -96,7 +96,8 @@ ModelSpec Expand(const Row& row) {
   model.qk_norm = row.family == Family::kQwen3;
   model.tie_embeddings = gpt || row.tie_embeddings;
   if (row.experts > 0)
-    model.experts = ExpertsSpec{.count = row.experts, .top_k = row.top_k, .capacity_factor = 0, .shared_ffn = row.shared_ffn};
+    model.experts = ExpertsSpec{
+        .count = row.experts, .top_k = row.top_k, .capacity_factor = 0, .shared_ffn = row.shared_ffn};
   return model;
 }
 

@@ -257,8 +257,7 @@ Result<Duration> PredictStepTime(const Plan& plan, const CostModel& model, const
   WT_RETURN_IF_ERROR(CheckReplicates(options));
   WT_ASSIGN_OR_RETURN(const Work work, WorkFor(plan, model, options));
   MonteCarlo monte_carlo(work.schedule, work.costs, work.flows, CoresOf(plan, model), options.seed);
-  WT_ASSIGN_OR_RETURN(const Replicates replicates,
-                      RunReplicates(monte_carlo, work.runs));
+  WT_ASSIGN_OR_RETURN(const Replicates replicates, RunReplicates(monte_carlo, work.runs));
   return replicates.times[NearestRank(50, static_cast<int>(replicates.times.size()))];
 }
 

@@ -90,7 +90,8 @@ class Resolver {
     const int32_t alike = schedule_.folding.lies_like[transfer.axis][transfer.group];
     const Op& op = schedule_.OpOf(first.rank, first.op);
     const auto* collective = std::get_if<Collective>(&op.kind);
-    const int distance = collective == nullptr ? 0 : collective->distance;  // of a shift, which profiles do not tell apart
+    const int distance =
+        collective == nullptr ? 0 : collective->distance;  // of a shift, which profiles do not tell apart
     auto [entry, is_new] =
         communication_of_key_.try_emplace({transfer.axis, alike, CostKey(op.kind), distance},
                                           static_cast<int32_t>(costs_.communications.size()));

@@ -228,9 +228,16 @@ TEST(FrameworkKernels, RecomputationRunsForwardOnceWithoutGradients) {
 TEST(FrameworkKernels, RecomputationOfABlockCostsAsMuchWithContextRanks) {
   const FrameworkProfile& megatron = Known("megatron");
   const auto around = [&](int blocks, int step) {
-    const ContextAttentionBackward attention{
-        .batch = 4, .seq = 64, .heads = 4, .kv_heads = 4, .head_dim = 64, .ranks = 4, .blocks = blocks, .step = step};
-    return HostTime(attention, megatron, kLaunch, {.recomputes = true}) - HostTime(attention, megatron, kLaunch, {});
+    const ContextAttentionBackward attention{.batch = 4,
+                                             .seq = 64,
+                                             .heads = 4,
+                                             .kv_heads = 4,
+                                             .head_dim = 64,
+                                             .ranks = 4,
+                                             .blocks = blocks,
+                                             .step = step};
+    return HostTime(attention, megatron, kLaunch, {.recomputes = true}) -
+           HostTime(attention, megatron, kLaunch, {});
   };
   EXPECT_EQ(around(4, 0), Microseconds(850));
   EXPECT_EQ(around(1, 0), Microseconds(850));

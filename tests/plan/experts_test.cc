@@ -141,7 +141,8 @@ TEST(Experts, OneThatAllTokensGoToIsADenseMlpBesideTheOthers) {
                      6.0 * 2 * static_cast<double>(matrices) * 32 * 64);
     const auto products = [](const Plan& plan) {
       return Count<Gemm>(plan, [](const Op& op, const Gemm& gemm) {
-        return op.layer == 1 && op.phase == Phase::kForward && (gemm.n == 64 || gemm.n == 128 || gemm.k == 64);
+        return op.layer == 1 && op.phase == Phase::kForward &&
+               (gemm.n == 64 || gemm.n == 128 || gemm.k == 64);
       });
     };
     EXPECT_EQ(products(shared) - products(dense), 2);

@@ -71,12 +71,11 @@ INSTANTIATE_TEST_SUITE_P(
              With(TinyGpt(2), kZero1, [](Scenario& s) { s.parallel.data.overlap_param_gather = true; })},
         Case{"Zero1OfMegatron",
              With(TinyGpt(2), kZero1, [](Scenario& s) { s.framework = Framework::kMegatronCore; })},
-        Case{"Zero2OfDeepspeed",
-             With(TinyGpt(2), kZero2,
-                  [](Scenario& s) {
-                    s.framework = Framework::kDeepspeed;
-                    s.batch.accumulate = 2;
-                  })},
+        Case{"Zero2OfDeepspeed", With(TinyGpt(2), kZero2,
+                                      [](Scenario& s) {
+                                        s.framework = Framework::kDeepspeed;
+                                        s.batch.accumulate = 2;
+                                      })},
         Case{"Zero1Offloads", Offloading(kZero1, Offload::kOptimizer, [](Scenario&) {})},
         Case{"Zero2", With(TinyGpt(2), kZero2, [](Scenario&) {})},
         Case{"Zero2OffloadsAndClips",

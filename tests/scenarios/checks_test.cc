@@ -152,9 +152,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:44: parallel.expert.size is 3, expected a divisor of data x context (4)"},
         Conflict{Gpt("parallel: {data: {size: 4}, expert: {size: 2}}\n"),
                  "s.yaml:2:44: parallel.expert.size is 2, expected 1 for a model without model.experts"},
-        Conflict{"model: {preset: gpt2-124m, experts: {count: 4, shared_ffn: 9}}\n"
-                 "parallel: {tensor: {size: 2}}\n",
-                 "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of model.experts.shared_ffn (9)"},
+        Conflict{
+            "model: {preset: gpt2-124m, experts: {count: 4, shared_ffn: 9}}\n"
+            "parallel: {tensor: {size: 2}}\n",
+            "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of model.experts.shared_ffn (9)"},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 4}}\n"
                  "parallel: {data: {kind: zero1, size: 6, shard_size: 3}, expert: {size: 2}}\n",
                  "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor or a multiple of "

@@ -112,7 +112,8 @@ TEST(OptimizerKeys, AreAllAccepted) {
 // NVIDIA's systems have a card for each device: whoever uses some of a rack's has theirs.
 TEST(ClusterDefaults, CardsOfANetworkAreThoseOfTheDevices) {
   const auto cards = [](const char* network, int64_t devices) {
-    return Parsed(fmt::format("{}parallel: {{data: {{size: {}}}}}\ncluster: {{device: h100-sxm-80g, nodes: 2, devices_per_node: {}, network: {}}}\n",
+    return Parsed(fmt::format("{}parallel: {{data: {{size: {}}}}}\ncluster: {{device: h100-sxm-80g, nodes: "
+                              "2, devices_per_node: {}, network: {}}}\n",
                               kMlp, 2 * devices, devices, network))
         .cluster.network.nics_per_node;
   };
@@ -197,7 +198,8 @@ TEST(NameDefault, IsTheFilesStem) { EXPECT_EQ(Parsed(kMlp).name, "s"); }
 
 TEST(Defaults, NetworksThatAreKnownAreTheirParts) {
   const auto network = [](const std::string& text) {
-    return Parsed(std::string(kMlp) + "parallel: {data: {size: 72}}\ncluster: {device: h100-sxm-80g, network: " + text + "}\n")
+    return Parsed(std::string(kMlp) +
+                  "parallel: {data: {size: 72}}\ncluster: {device: h100-sxm-80g, network: " + text + "}\n")
         .cluster.network;
   };
   const NetworkSpec dgx = network("dgx-h100");

@@ -20,7 +20,8 @@ int64_t CountParameters(const ModelSpec& m) {
   bool gated = m.activation == ActivationKind::kSwiglu;
   int64_t queries = m.heads * m.head_dim, experts = m.experts ? m.experts->count : 1;
   int64_t matrices = 2 * m.hidden * (queries + kv) + (gated ? 3 : 2) * m.hidden * m.ffn * experts;
-  if (m.experts) matrices += m.hidden * (experts + (gated ? 3 : 2) * m.experts->shared_ffn);  // and the router
+  if (m.experts)
+    matrices += m.hidden * (experts + (gated ? 3 : 2) * m.experts->shared_ffn);  // and the router
   int64_t biases = m.bias ? m.hidden + (gated ? 2 : 1) * m.ffn + m.hidden : 0;
   if (m.qkv_bias) biases += queries + 2 * kv;
   if (m.qk_norm) biases += 2 * m.head_dim;

@@ -433,9 +433,11 @@ Scenario AnyScenario() {
   s.precision.reduce = Any({Precision::kFp32, s.precision.param});
   s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
   if (Any({true, false, false}))
-    model.experts = ExpertsSpec{
-        .count = 4, .top_k = Any({1, 2}), .capacity_factor = Any({0.0, 1.5}), .imbalance = 1.25,
-        .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden})};
+    model.experts = ExpertsSpec{.count = 4,
+                                .top_k = Any({1, 2}),
+                                .capacity_factor = Any({0.0, 1.5}),
+                                .imbalance = 1.25,
+                                .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden})};
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,

@@ -159,10 +159,9 @@ TEST(HuggingFaceWeights, OfOtherMixturesOfExpertsHaveNoNames) {
   EXPECT_NE(error_of([](ModelSpec& m) { m.bias = true; }).find("model.bias is true"), std::string::npos);
   EXPECT_NE(error_of([](ModelSpec& m) { m.experts->top_k = 1; }).find("model.experts.top_k is 1"),
             std::string::npos);
-  EXPECT_NE(error_of([](ModelSpec& m) {
-              m.experts->shared_ffn = 64;
-            }).find("model.experts.shared_ffn is given"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([](ModelSpec& m) { m.experts->shared_ffn = 64; }).find("model.experts.shared_ffn is given"),
+      std::string::npos);
   EXPECT_NE(error_of([](ModelSpec& m) { m.norm = NormKind::kLayerNorm; }).find("expected model.norm rmsnorm"),
             std::string::npos);
 }
