@@ -80,9 +80,9 @@ struct DeviceSpec {
   std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;
   std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
   Bandwidth host_link;     // to the host, one way
-  Bandwidth
-      host_memory;  // of a node's processors, or of as many as are for `host_memory_devices` devices, whose hosts share it
-  int64_t host_memory_devices = 0;  // 0: all of a node
+  // Of the processors of so many devices (0: of all of a node), whose hosts share it.
+  Bandwidth host_memory;
+  int64_t host_memory_devices = 0;
   CollectiveSpec collectives;
   std::vector<MeasuredCollective> measured_collectives;
   Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank

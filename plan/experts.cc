@@ -135,11 +135,7 @@ Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved&
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
   const Slice dx_router =
       router.Backward(c, dlogits, c.GatherTokens(x, name + ".x", Neighbor::kProduct), load.tokens);
-  c.b.Add(Copy{.elements = dx.elements,
-               .from = c.types.activations,
-               .to = c.types.activations,
-               .accumulate = true},
-          name + ".dx", {dx_router}, {dx});
+  c.AddTo(dx, dx_router, name + ".dx");
   return c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);
 }
 

@@ -56,6 +56,11 @@ struct LayerContext {
   DType TypeOf(Slice x) const { return b.role().buffers[x.buffer].dtype; }
   // x in type `to`: itself, or converted.
   Slice InType(DType to, Slice x, const std::string& name) const;
+  // sum += x, of one type.
+  void AddTo(Slice sum, Slice x, const std::string& name) const {
+    b.Add(Copy{.elements = x.elements, .from = TypeOf(x), .to = TypeOf(sum), .accumulate = true}, name, {x},
+          {sum});
+  }
   // A parameter's values as products take them: converted, where parameters are stored in another type.
   Slice OperandOf(int parameter, const std::string& name) const;
   // Adds a product (a Gemm or a GroupedGemm) of `elements` elements into a parameter's gradient.

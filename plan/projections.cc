@@ -82,9 +82,7 @@ void Projections::AddInputGradient(const LayerContext& c, const Linear& layer, S
       dx = own;
       return;
     }
-    const Copy sum{
-        .elements = own.elements, .from = c.types.activations, .to = c.types.activations, .accumulate = true};
-    c.b.Add(sum, layer.name + ".dx", {own}, {dx});
+    c.AddTo(dx, own, layer.name + ".dx");
     return;
   }
   layer.AddInputGradient(c, dy, rows, dx, /*accumulate=*/true);

@@ -98,15 +98,9 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
     out = dense = block.down.Forward(c, saved.activated, tokens_);
   }
   if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
-  if (block.experts && block.has_dense) AddTo(c, out, dense, MlpName(block) + ".sum");
+  if (block.experts && block.has_dense) c.AddTo(out, dense, MlpName(block) + ".sum");
   saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
   return out;
-}
-
-void Transformer::AddTo(const LayerContext& c, Slice x, Slice y, const std::string& name) const {
-  const Copy sum{
-      .elements = x.elements, .from = types_.activations, .to = types_.activations, .accumulate = true};
-  c.b.Add(sum, name, {y}, {x});
 }
 
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
@@ -213,7 +207,7 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
   if (!block.experts) return DenseBackward(c, block, saved, dx);
   const Slice dense = block.has_dense ? DenseBackward(c, block, saved, dx) : kNoSlice;
   const Slice routed = block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
-  if (block.has_dense) AddTo(c, routed, dense, MlpName(block) + ".dx.sum");
+  if (block.has_dense) c.AddTo(routed, dense, MlpName(block) + ".dx.sum");
   return routed;
 }
 
@@ -292,8 +286,7 @@ void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vecto
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
   branch = c.InType(types_.stream, branch, "stage.output");
-  c.b.Add(Copy{.elements = x.elements, .from = types_.stream, .to = types_.stream, .accumulate = true},
-          "stage.output", {x}, {branch});
+  c.AddTo(branch, x, "stage.output");
   return branch;
 }
 

@@ -164,8 +164,6 @@ class Transformer : public Model {
                        Slice dx);
   Slice DenseBackward(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
                       Slice dx);
-  // x += y, of what an MLP's branch or its gradient is made of.
-  void AddTo(const LayerContext& c, Slice x, Slice y, const std::string& name) const;
   Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
                              const BlockActivations& saved, Slice dout);
   Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
@@ -226,8 +224,8 @@ class Transformer : public Model {
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
-  int64_t heads_, kv_heads_, ffn_, dense_ffn_,
-      vocab_;  // of the rank's part; ffn_: of an expert, where there are some
+  // Of the rank's part. ffn_: of an expert, where there are some; dense_ffn_: of the MLP, or of the shared expert.
+  int64_t heads_, kv_heads_, ffn_, dense_ffn_, vocab_;
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;

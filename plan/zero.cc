@@ -72,7 +72,8 @@ class Zero : public DataParallel {
     return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
   }
   bool writes_into_bucket() const { return type_ == reduce_; }  // else gradients are converted on their way
-  bool keeps_buffers() const {                                  // of whole gradients, from step to step
+  // Of whole gradients, from step to step.
+  bool keeps_buffers() const {
     return keeps_whole_ && (framework_ == Framework::kMegatron || framework_ == Framework::kMegatronCore);
   }
   bool gathers_beside_update() const { return framework_ == Framework::kWindtunnel; }
