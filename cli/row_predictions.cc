@@ -157,6 +157,10 @@ Status RowPredictor::CheckOverrides(const SourcedRow& row) const {
   return tl::unexpected(scenario.error());
 }
 
+Result<Scenario> RowPredictor::ScenarioFor(const SourcedRow& row) const {
+  return ScenarioOf(row.row, overrides_, options_.profile);
+}
+
 Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
   WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(OutlineOf(scenario)));

@@ -46,7 +46,12 @@ Result<ResidualFit> Fit(const RowPredictor& predictor, const std::vector<Sourced
     }
     return times;
   };
-  WT_ASSIGN_OR_RETURN(ResidualFit fit, FitResiduals(measured, predict));
+  std::vector<LayerShape> shapes;
+  for (const SourcedRow& row : rows) {
+    WT_ASSIGN_OR_RETURN(const Scenario scenario, predictor.ScenarioFor(row));
+    shapes.push_back(LayerShapeOf(scenario));
+  }
+  WT_ASSIGN_OR_RETURN(ResidualFit fit, FitResiduals(measured, shapes, predict));
   fit.before = MeanError(before);  // with what a framework profile says already, which is fitted anew
   return fit;
 }
@@ -55,6 +60,19 @@ std::string EstimateText(const ResidualEstimate& estimate) {
   if (!estimate.is_identified) return "1 (these rows do not tell)";
   return fmt::format("{:.3f} ({:.3f} to {:.3f}){}", estimate.value, estimate.low, estimate.high,
                      estimate.is_at_limit ? ", at its limit" : "");
+}
+
+// "12 shapes: 0.830 (4 x 1024 tokens, hidden 1024, 2 tensor ranks) to 1.190 (…)"
+std::string LayersText(const LayerFactors& layers) {
+  const auto by_factor = [](const auto& a, const auto& b) { return a.factor < b.factor; };
+  const auto text = [](const LayerFactors::Known& known) {
+    const LayerShape& shape = known.shape;
+    return fmt::format("{:.3f} ({} x {} tokens, hidden {}, {} tensor {})", known.factor, shape.micro,
+                       shape.seq_len, shape.hidden, shape.tensor, shape.tensor == 1 ? "rank" : "ranks");
+  };
+  const auto [least, most] = std::minmax_element(layers.known().begin(), layers.known().end(), by_factor);
+  if (least == most) return text(*least);
+  return fmt::format("{} shapes: {} to {}", layers.known().size(), text(*least), text(*most));
 }
 
 // Times that no factors explain are of something else, or in another unit.
@@ -191,6 +209,7 @@ Result<int> CalibrateSteps(const Options& options) {
              100 * fit.before, 100 * fit.after);
   for (const char* name : kResidualNames)
     fmt::print("  {:<10} {}\n", name, EstimateText(fit.estimates.at(name)));
+  fmt::print("  {:<10} {}\n", "layers", LayersText(fit.factors.layers));
   if (const std::string far = Unexplained(rows, fit); !far.empty())
     fmt::print("\nno factors explain {}\n", far);
   if (fit.after >= fit.before)

@@ -22,7 +22,7 @@ class DeviceCostModel : public CostModel {
   DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework)
       : device_(device),
         cluster_(plan.scenario.cluster),
-        framework_(framework ? *framework : FrameworkOf(plan.scenario)),
+        framework_(ForLayers(framework ? *framework : FrameworkOf(plan.scenario), plan.scenario)),
         arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
                     .parameters = TypesOf(plan.scenario.precision).storage,
                     .recomputes = plan.scenario.recompute == Recompute::kFull,
@@ -49,6 +49,13 @@ class DeviceCostModel : public CostModel {
   Bytes DeviceMemory() const override { return device_.memory; }
 
  private:
+  // `framework` itself, or a copy whose residuals are those of the scenario's layers.
+  const FrameworkProfile& ForLayers(const FrameworkProfile& framework, const Scenario& scenario) {
+    if (framework.residuals.layers.empty()) return framework;
+    for_layers_ = std::make_unique<FrameworkProfile>(framework);
+    for_layers_->residuals = FactorsFor(LayerShapeOf(scenario), framework.residuals);
+    return *for_layers_;
+  }
   Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
   Duration HostTimeOf(const OpKind& kind) const {
@@ -79,6 +86,7 @@ class DeviceCostModel : public CostModel {
 
   const DeviceSpec& device_;
   const ClusterSpec cluster_;
+  std::unique_ptr<FrameworkProfile> for_layers_;  // before framework_, which may be it
   const FrameworkProfile& framework_;
   const ArithmeticContext arithmetic_;
   Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it

@@ -63,10 +63,30 @@ void ReadFlash(Fields& fields, FlashKernels& flash) {
                 fmt::format("is \"{}\", expected flash, flash_1, flash_cudnn or flash_windtunnel", word));
 }
 
+constexpr double kLeastFactor = 0.01, kMostFactor = 100;
+
+LayerFactors ReadLayers(Fields& fields) {
+  std::vector<LayerFactors::Known> known;
+  fields.List("layers", [&](Fields& f) {
+    known.push_back({{.micro = f.Integer("micro", 1),
+                      .seq_len = f.Integer("seq_len", 1),
+                      .hidden = f.Integer("hidden", 1),
+                      .tensor = f.Integer("tensor", 1)},
+                     f.Number("factor", kLeastFactor, kMostFactor)});
+    const auto same = [&](const LayerFactors::Known& other) { return other.shape == known.back().shape; };
+    if (std::count_if(known.begin(), known.end(), same) == 1) return;
+    known.pop_back();
+    f.Fail(fmt::format("$.residuals.layers[{}]", known.size()),
+           "has the shape of another, expected each once");
+  });
+  return LayerFactors(std::move(known));
+}
+
 void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
   for (const char* name : kResidualNames)
-    Residual(residuals, name) =
-        fields.NumberOr(name, Residual(residuals, name), LeastResidual(name).value_or(0.01), 100);
+    Residual(residuals, name) = fields.NumberOr(name, Residual(residuals, name),
+                                                LeastResidual(name).value_or(kLeastFactor), kMostFactor);
+  if (fields.Has("layers")) residuals.layers = ReadLayers(fields);
 }
 
 Result<FrameworkProfile> BaseOf(Fields& fields, const std::string& name) {
@@ -88,6 +108,13 @@ double& Residual(ResidualFactors& factors, std::string_view name) {
   if (name == "link") return factors.link;
   WT_CHECK(name == "launch");
   return factors.launch;
+}
+
+ResidualFactors FactorsFor(const LayerShape& shape, ResidualFactors factors) {
+  const double factor = factors.layers.At(shape);
+  for (const char* name : kLayerResidualNames) Residual(factors, name) *= factor;
+  factors.layers = {};
+  return factors;
 }
 
 std::optional<double> LeastResidual(std::string_view name) {
@@ -195,6 +222,13 @@ namespace {
 std::string WithResiduals(nlohmann::ordered_json json, ResidualFactors factors,
                           const std::map<std::string, std::string>& sources) {
   for (const char* residual : kResidualNames) json["residuals"][residual] = Residual(factors, residual);
+  json["residuals"].erase("layers");
+  for (const auto& [shape, factor] : factors.layers.known())
+    json["residuals"]["layers"].push_back({{"micro", shape.micro},
+                                           {"seq_len", shape.seq_len},
+                                           {"hidden", shape.hidden},
+                                           {"tensor", shape.tensor},
+                                           {"factor", factor}});
   for (const auto& [key, source] : sources) json["sources"][key] = source;
   return json.dump(2) + "\n";
 }

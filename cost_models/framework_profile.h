@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "cost_models/flash_kernels.h"
+#include "cost_models/layer_factors.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
@@ -51,11 +52,16 @@ struct ResidualFactors {
   // 1: the host issues ahead of the device. 2: the device waits for every launch (CUDA_LAUNCH_BLOCKING=1), so that the host's time for an
   // operator comes on top of the device's. Between: for some of them.
   double launch = 1;
+  LayerFactors layers;  // on host, gemm, attention and memory, by the layers' shape
 };
 // In the order of the JSON.
 inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",
                                                  "optimizer", "memory", "link",      "launch"};
 double& Residual(ResidualFactors& factors, std::string_view name);
+// Of the others, those that `layers` are factors on.
+inline constexpr const char* kLayerResidualNames[] = {"host", "gemm", "attention", "memory"};
+// The factors for layers of a shape: without `layers`, which are in the others.
+ResidualFactors FactorsFor(const LayerShape& shape, ResidualFactors factors);
 // Of `launch` 1: a host cannot hide more than all of its time. Of the others nothing.
 std::optional<double> LeastResidual(std::string_view name);
 

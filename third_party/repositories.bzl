@@ -7,6 +7,7 @@ _SYSTEM = {
     "benchmark": "/usr/include/benchmark",
     "boost": "/usr/include/boost",
     "cli11": "/usr/include/CLI",
+    "eigen": "/usr/include/eigen3",
     "expected": "/usr/include/tl",
     "fmt": "/usr/include/fmt",
     "gloo": "/usr/include/gloo",

@@ -51,6 +51,7 @@ done
 # A framework profile that is fitted to steps predicts them; as an option, or as the scenario's framework.
 "$windtunnel" calibrate --steps rows.jsonl --out mine.json > fit.txt || fail "calibrate --steps: exit status $?"
 grep -q '^4 rows of pytorch: mean error [0-9.]* % before, [0-9.]* % after' fit.txt || fail "$(cat fit.txt)"
+grep -q '^  layers  .*[0-9.]* ([0-9]* x [0-9]* tokens, hidden [0-9]*, [0-9]* tensor ranks*)' fit.txt || fail "what layers take: $(cat fit.txt)"
 "$windtunnel" validate rows.jsonl --framework-profile mine.json --json - | python3 -c '
 import json, sys
 after = json.load(sys.stdin)["overall"]["mape"]

@@ -335,6 +335,28 @@ TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
             ahead->Communication(sum, world)->time.p50() + ahead->DispatchOf(sum).time.p50());
 }
 
+// What a factor of the scenario's layers is on, and what not.
+TEST(DeviceCostModel, LayersOfAShapeTakeLonger) {
+  Plan plan = TwoNodePlan();
+  plan.scenario.model.hidden = plan.scenario.model.seq_len = 1024;
+  const DeviceSpec device = A100();
+  FrameworkProfile mine = FrameworkOf(plan.scenario);
+  mine.residuals.layers = LayerFactors({{LayerShapeOf(plan.scenario), 1.5}});
+  const auto known = MakeDeviceCostModel(device, plan), tuned = MakeDeviceCostModel(device, plan, &mine);
+  Op product, sum, update;
+  product.kind = Gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
+  sum.kind = Collective{CollectiveKind::kAllReduce, DType::kFloat32, 1'000'000};
+  update.kind = OptimizerUpdate{.spec = {}, .elements = 1'000'000, .tensors = 1, .state_tensors = 2};
+  const auto ratio = [](Duration a, Duration b) { return a / b; };
+  EXPECT_NEAR(ratio(tuned->Kernel(product)->time.p50() - device.kernel_minimum,
+                    known->Kernel(product)->time.p50() - device.kernel_minimum),
+              1.5, 1e-6);
+  EXPECT_NEAR(ratio(tuned->DispatchOf(product).time.p50(), known->DispatchOf(product).time.p50()), 1.5, 1e-6);
+  EXPECT_EQ(tuned->Kernel(update)->time.p50(), known->Kernel(update)->time.p50());
+  const Group& world = plan.axes[0].groups[0];
+  EXPECT_EQ(tuned->Communication(sum, world)->time.p50(), known->Communication(sum, world)->time.p50());
+}
+
 // 2.5 us and a nanosecond an operator, at the first of them; the others' kernels follow 0.4 us sooner.
 TEST(DeviceCostModel, AGraphIsLaunchedOnce) {
   const Plan plan = TwoNodePlan();

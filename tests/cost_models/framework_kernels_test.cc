@@ -285,6 +285,50 @@ TEST(FrameworkKernels, ResidualsScaleWhatTheyAreOf) {
   EXPECT_NEAR(DeviceTime(gemm, mine, A100(), {}).value() / Microseconds(1), 1.5 * 573.1 + 3, 0.2);
 }
 
+TEST(FrameworkKernels, LayersScaleWhatTheyTakeByTheirShape) {
+  const LayerShape shape{.micro = 4, .seq_len = 1024, .hidden = 2048, .tensor = 2};
+  const LayerShape twice{.micro = 8, .seq_len = 1024, .hidden = 2048, .tensor = 2};
+  ResidualFactors factors{.gemm = 1.5, .optimizer = 1.25, .link = 2};
+  factors.layers = LayerFactors({{shape, 0.8}, {twice, 1.1}});
+  const std::string json = CalibratedFrameworkJson("mine", "pytorch", factors, {});
+  const FrameworkProfile mine = ParseFrameworkProfile(json, "mine").value();
+  const ResidualFactors of_shape = FactorsFor(shape, mine.residuals);
+  EXPECT_NEAR(of_shape.gemm, 1.2, 1e-9);
+  EXPECT_NEAR(of_shape.host, 0.8, 1e-9);
+  EXPECT_NEAR(of_shape.attention, 0.8, 1e-9);
+  EXPECT_NEAR(of_shape.memory, 0.8, 1e-9);
+  EXPECT_EQ(of_shape.optimizer, 1.25);
+  EXPECT_EQ(of_shape.loss, 1);
+  EXPECT_EQ(of_shape.link, 2);
+  EXPECT_EQ(of_shape.launch, 1);
+  EXPECT_TRUE(of_shape.layers.empty());
+  EXPECT_NEAR(FactorsFor(twice, mine.residuals).host, 1.1, 1e-9);
+  // Fitted again, the shapes are the new ones.
+  factors.layers = LayerFactors({{twice, 0.9}});
+  const std::string again = CalibratedFrameworkJson(json, "mine.json", "mine", factors, {}).value();
+  EXPECT_EQ(ParseFrameworkProfile(again, "again")->residuals.layers.known().size(), 1);
+}
+
+TEST(FrameworkKernels, WrongLayersAreErrors) {
+  const auto message = [](const char* layers) {
+    return ParseFrameworkProfile(
+               fmt::format(
+                   R"({{"schema": "windtunnel/framework/1", "name": "mine", "base": "pytorch", "sources": {{}},
+                               "residuals": {{"layers": [{}]}}}})",
+                   layers),
+               "mine.json")
+        .error()
+        .message;
+  };
+  const std::string one = R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 1.5})";
+  EXPECT_EQ(message((one + ", " + one).c_str()),
+            "mine.json: $.residuals.layers[1] has the shape of another, expected each once");
+  EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 0, "factor": 1.5})"),
+            "mine.json: $.residuals.layers[0].tensor is number 0, expected a whole number of at least 1");
+  EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 0})"),
+            "mine.json: $.residuals.layers[0].factor is number 0, expected a number in [0.01, 100]");
+}
+
 TEST(FrameworkKernels, AHostCannotHideMoreThanAllOfItsTime) {
   const auto read = [](const char* launch) {
     return ParseFrameworkProfile(

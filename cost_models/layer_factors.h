@@ -1,0 +1,54 @@
+// How much longer than predicted layers of a shape take, beyond what a framework's other residual factors say: cuBLAS has better kernels
+// for some products than for others, and a table of a few factors cannot say for which. Known for the shapes of measured steps, and for
+// others by how near they are (decision 0036):
+//
+//   log factor(s) = sum over known shapes k of weight_k exp(-d(s, k)),   so that it is as known at each k,
+//   d = |log2 of the ratio of micro-batches| + … of sequence lengths + … of hidden sizes + … of tensor ranks
+//
+// (kriging without noise, of an Ornstein-Uhlenbeck process over the four logarithms). Far from all shapes it is 1.
+//
+//   LayerFactors factors({{{.micro = 4, .seq_len = 1024, .hidden = 2048, .tensor = 2}, 0.9}});
+//   factors.At({.micro = 8, .seq_len = 1024, .hidden = 2048, .tensor = 2});  // one doubling away: 0.9^(1/e) = 0.962
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+// What a rank has of a layer, as far as products' rates depend on it.
+struct LayerShape {
+  int64_t micro = 1;    // sequences of a micro-batch (samples of an MLP)
+  int64_t seq_len = 1;  // tokens of a sequence on each context rank; 1 of an MLP
+  int64_t hidden = 1;   // the widest layer of an MLP
+  int64_t tensor = 1;   // tensor ranks
+  auto operator<=>(const LayerShape&) const = default;
+};
+LayerShape LayerShapeOf(const Scenario& scenario);
+
+// Of two shapes' factors, in (0, 1]; 1 for one and the same.
+double Correlation(const LayerShape& a, const LayerShape& b);
+
+class LayerFactors {
+ public:
+  struct Known {
+    LayerShape shape;
+    double factor = 1;
+  };
+
+  LayerFactors() = default;
+  // REQUIRES: no shape is there twice; factors are positive.
+  explicit LayerFactors(std::vector<Known> known);
+
+  double At(const LayerShape& shape) const;
+  const std::vector<Known>& known() const { return known_; }
+  bool empty() const { return known_.empty(); }
+
+ private:
+  std::vector<Known> known_;
+  std::vector<double> weights_;  // of each
+};
+
+}  // namespace windtunnel

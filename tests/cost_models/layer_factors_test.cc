@@ -1,0 +1,61 @@
+#include "cost_models/layer_factors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace windtunnel {
+namespace {
+
+constexpr LayerShape kShape{.micro = 4, .seq_len = 1024, .hidden = 2048, .tensor = 2};
+
+LayerShape WithMicro(int64_t micro) {
+  LayerShape shape = kShape;
+  shape.micro = micro;
+  return shape;
+}
+
+TEST(LayerFactors, WithoutAnyTheyAreOne) { EXPECT_EQ(LayerFactors().At(kShape), 1); }
+
+// Of one known shape the logarithm falls by e with each doubling, whichever way.
+TEST(LayerFactors, FadeWithDoublings) {
+  const LayerFactors factors({{kShape, 0.9}});
+  EXPECT_NEAR(factors.At(kShape), 0.9, 1e-12);
+  EXPECT_NEAR(factors.At(WithMicro(8)), std::pow(0.9, std::exp(-1)), 1e-12);
+  EXPECT_NEAR(factors.At(WithMicro(2)), factors.At(WithMicro(8)), 1e-12);
+  LayerShape wide = kShape;
+  wide.hidden *= 2;
+  wide.tensor *= 2;
+  EXPECT_NEAR(factors.At(wide), std::pow(0.9, std::exp(-2)), 1e-12);
+  wide.hidden *= 1 << 10;
+  EXPECT_NEAR(factors.At(wide), 1, 1e-4);
+}
+
+// Between two neighbours that agree it is nearly theirs; each keeps its own.
+TEST(LayerFactors, GoBetweenTheirNeighbours) {
+  const LayerFactors agreeing({{WithMicro(2), 1.2}, {WithMicro(8), 1.2}});
+  EXPECT_NEAR(agreeing.At(WithMicro(2)), 1.2, 1e-12);
+  EXPECT_NEAR(std::log(agreeing.At(WithMicro(4))) / std::log(1.2), 2 * std::exp(-1) / (1 + std::exp(-2)),
+              1e-12);
+  const LayerFactors differing({{WithMicro(4), 0.8}, {WithMicro(8), 1.25}});
+  EXPECT_NEAR(differing.At(WithMicro(4)), 0.8, 1e-12);
+  EXPECT_NEAR(differing.At(WithMicro(8)), 1.25, 1e-12);
+}
+
+TEST(LayerFactors, AShapeIsWhatARankHas) {
+  Scenario scenario;
+  scenario.model.seq_len = 8192;
+  scenario.model.hidden = 4096;
+  scenario.batch.micro = 2;
+  scenario.parallel.context.size = 4;
+  scenario.parallel.tensor.size = 8;
+  EXPECT_EQ(LayerShapeOf(scenario), (LayerShape{.micro = 2, .seq_len = 2048, .hidden = 4096, .tensor = 8}));
+  Scenario mlp;
+  mlp.model.kind = ModelKind::kMlp;
+  mlp.model.widths = {16, 512, 10};
+  mlp.batch.micro = 32;
+  EXPECT_EQ(LayerShapeOf(mlp), (LayerShape{.micro = 32, .seq_len = 1, .hidden = 512, .tensor = 1}));
+}
+
+}  // namespace
+}  // namespace windtunnel
