@@ -68,23 +68,42 @@ Slice ExpertMlp::Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inn
   return y;
 }
 
+// Of the tokens of all senders.
+Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& name) const {
+  if (!sends_own_tokens()) return x;
+  const Slice y = c.Activation(name + ".gathered", senders * x.elements);
+  c.b.WaitBeforeUse(y, c.tensor.stream->AllGather(c.b, x, y, name, c.b.BeforeNextCompute()));
+  return y;
+}
+
+// Over tensor ranks, of which each keeps what it sent.
+Slice ExpertMlp::SumRows(const LayerContext& c, Slice partial, const std::string& name) const {
+  if (!sends_own_tokens()) return partial;
+  const Slice y = c.Activation(name + ".scattered", partial.elements / senders);
+  c.b.WaitBeforeUse(y, c.tensor.stream->ReduceScatter(c.b, partial, y, name, c.b.BeforeNextCompute()));
+  return y;
+}
+
+// [senders, ranks, experts, rows] as they arrive, [experts, senders, ranks, rows] as products want them.
 Slice ExpertMlp::ToExperts(const LayerContext& c, Slice x, const std::string& name) const {
-  return Swap(c, Exchange(c, x, up.experts * load.rows, name), parallel.ranks(), up.experts, name);
+  x = GatherRows(c, Exchange(c, x, up.experts * load.rows, name), name);
+  return Swap(c, x, senders * parallel.ranks(), up.experts, name);
 }
 
 Slice ExpertMlp::FromExperts(const LayerContext& c, Slice x, const std::string& name) const {
-  return Exchange(c, Swap(c, x, up.experts, parallel.ranks(), name), load.sent, name);
+  x = SumRows(c, Swap(c, x, up.experts, senders * parallel.ranks(), name), name);
+  return Exchange(c, x, load.sent, name);
 }
 
 void ExpertMlp::Activate(const LayerContext& c, Saved& saved) const {
-  const int64_t rows = up.experts * load.rows;
-  saved.activated = c.Activation(name + ".activation", rows * down.in);
-  c.b.Add(ActivationForward{activation, rows, down.in, c.types.activations}, name + ".activation", {saved.up},
+  const int64_t all = up.experts * rows();
+  saved.activated = c.Activation(name + ".activation", all * down.in);
+  c.b.Add(ActivationForward{activation, all, down.in, c.types.activations}, name + ".activation", {saved.up},
           {saved.activated});
 }
 
 Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
-  x = c.GatherTokens(x, name, Neighbor::kProduct);
+  if (!sends_own_tokens()) x = c.GatherTokens(x, name, Neighbor::kProduct);
   const Slice logits = router.Forward(c, x, load.tokens);
   saved.probabilities =
       c.b.Temporary(name + ".probabilities", load.tokens * spec.count, Category::kActivations);
@@ -94,49 +113,49 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
   c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
   const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
-  const TokenRows rows{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
-  c.b.Add(DispatchTokens{rows}, name + ".dispatch", {x, saved.slots}, {dispatched});
+  const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
+  c.b.Add(DispatchTokens{tokens}, name + ".dispatch", {x, saved.slots}, {dispatched});
   {
     ForwardScope scope(c.hooks, module);
     saved.received = ToExperts(c, dispatched, name + ".dispatch");
-    saved.up = up.Forward(c, saved.received, load.rows);
+    saved.up = up.Forward(c, saved.received, rows());
     Activate(c, saved);
-    saved.returned = FromExperts(c, down.Forward(c, saved.activated, load.rows), name + ".combine");
+    saved.returned = FromExperts(c, down.Forward(c, saved.activated, rows()), name + ".combine");
   }
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
-  c.b.Add(CombineTokens{rows, /*weighted=*/true}, name + ".combine",
+  c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
           {saved.returned, saved.slots, saved.weights}, {y});
-  return c.SumOverRanks(y, name, Neighbor::kElementwise);
+  return sends_own_tokens() ? y : c.SumOverRanks(y, name, Neighbor::kElementwise);
 }
 
 Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {
-  const TokenRows rows{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
-  dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
+  const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
+  if (!sends_own_tokens()) dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
   const Slice dreturned = c.Activation(name + ".dreturned", load.sent * hidden());
   const Slice dweights = c.b.Temporary(name + ".dweights", load.tokens * spec.top_k, Category::kActivations);
-  c.b.Add(CombineBackward{rows}, name + ".combine", {dy, saved.returned, saved.slots, saved.weights},
+  c.b.Add(CombineBackward{tokens}, name + ".combine", {dy, saved.returned, saved.slots, saved.weights},
           {dreturned, dweights});
   Slice dspread;
   {
     BackwardScope scope(c.hooks, module);
     const Slice dout = ToExperts(c, dreturned, name + ".dcombine");
-    const Slice dactivated = down.Backward(c, dout, saved.activated, load.rows);
+    const Slice dactivated = down.Backward(c, dout, saved.activated, rows());
     const bool gated = activation == ActivationKind::kSwiglu;
-    const int64_t all = up.experts * load.rows;
+    const int64_t all = up.experts * rows();
     const Slice dup = gated ? c.Activation(name + ".activation.dx", 2 * all * down.in) : dactivated;
     c.b.Add(ActivationBackward{activation, all, down.in, c.types.activations}, name + ".activation",
             {dactivated, saved.up}, {dup});
-    dspread = FromExperts(c, up.Backward(c, dup, saved.received, load.rows), name + ".ddispatch");
+    dspread = FromExperts(c, up.Backward(c, dup, saved.received, rows()), name + ".ddispatch");
   }
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
-  c.b.Add(CombineTokens{rows, /*weighted=*/false}, name + ".ddispatch", {dspread, saved.slots}, {dx});
+  c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dspread, saved.slots}, {dx});
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
   c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
-  const Slice dx_router =
-      router.Backward(c, dlogits, c.GatherTokens(x, name + ".x", Neighbor::kProduct), load.tokens);
+  if (!sends_own_tokens()) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
+  const Slice dx_router = router.Backward(c, dlogits, x, load.tokens);
   c.AddTo(dx, dx_router, name + ".dx");
-  return c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);
+  return sends_own_tokens() ? dx : c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);
 }
 
 }  // namespace windtunnel

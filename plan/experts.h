@@ -8,7 +8,9 @@
 //            no padding; then the plan is that of the rank with the busiest expert, whose load is `imbalance` times the mean
 //   experts  gated or not as the MLP would be, without biases, side by side in one tensor a matrix: grouped products
 //   ranks    of the expert axis have count / size experts each: tokens go there and back in two all-to-alls, backward likewise
-//   tensor   ranks have a part of every expert's ffn; they route all tokens alike, and add up what comes out
+//   tensor   ranks have a part of every expert's ffn; they route all tokens alike, and add up what comes out. Where they split tokens and
+//            there are several expert ranks, each routes and sends its own tokens, and what has arrived is gathered over tensor ranks and,
+//            when experts have made their parts, summed and scattered again (Megatron's all-to-all dispatcher)
 #pragma once
 
 #include <string>
@@ -46,6 +48,8 @@ struct ExpertMlp {
   ExpertsSpec spec = {};
   ExpertParallel parallel = {};
   ExpertLoad load = {};
+  // Tensor ranks whose own tokens each expert gets; 1: they all route all tokens, or there is one.
+  int senders = 1;
 
   // What forward leaves for backward; `activated` may be dropped and made again.
   struct Saved {
@@ -58,9 +62,13 @@ struct ExpertMlp {
 
  private:
   int64_t hidden() const { return router.in; }
+  bool sends_own_tokens() const { return senders > 1; }
+  int64_t rows() const { return senders * load.rows; }  // of each of the rank's experts
   Slice ToExperts(const LayerContext& c, Slice x, const std::string& name) const;
   Slice FromExperts(const LayerContext& c, Slice x, const std::string& name) const;
   Slice Exchange(const LayerContext& c, Slice x, int64_t rows, const std::string& name) const;
+  Slice GatherRows(const LayerContext& c, Slice x, const std::string& name) const;
+  Slice SumRows(const LayerContext& c, Slice partial, const std::string& name) const;
   Slice Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner, const std::string& name) const;
 };
 

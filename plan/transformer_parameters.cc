@@ -132,10 +132,12 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   ExpertMlp experts{
       .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
   experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
-  ParameterSplit whole;
-  whole.sees_partial_sums = true;
+  if (expert_.splits() && tensor_.splits_tokens()) experts.senders = tensor_.ranks();
+  ParameterSplit sees_partial_sums;
+  sees_partial_sums.sees_partial_sums = true;
   experts.router.weight =
-      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into, whole);
+      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into,
+                   experts.senders > 1 ? kOfOwnTokens : sees_partial_sums);
   experts.module = AddModule(prefix + "mlp.experts", mlp);
   ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
   if (gated()) by_rows.blocks.push_back(spec_.ffn);
@@ -148,7 +150,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   experts.down = ExpertLinear{prefix + "mlp.experts.down", own, ffn_, spec_.hidden};
   experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
                                      {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
-  experts.load = ExpertLoad::Of(spec, tokens_, expert_.ranks());
+  experts.load = ExpertLoad::Of(spec, tokens_ / experts.senders, expert_.ranks());
   return experts;
 }
 

@@ -56,6 +56,38 @@ TEST(Experts, SendTokensThereAndBackForwardAndBackward) {
             0);
 }
 
+// Two tensor ranks that split tokens send 12 each of every expert's 24, at two expert ranks; what has arrived is gathered over tensor
+// ranks, and summed and scattered on its way back.
+TEST(Experts, TensorRanksSendTheirOwnTokens) {
+  const auto collectives = [](const Plan& plan, CollectiveKind kind, int64_t elements) {
+    return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
+      return op.layer == 0 && op.phase == Phase::kForward && c.kind == kind && c.elements == elements;
+    });
+  };
+  const auto with_tensor_ranks = [](bool sequence, int expert_ranks) {
+    Scenario s = Experts(TinyLlama(2), expert_ranks);
+    s.parallel.tensor = {.size = 2, .sequence = sequence};
+    s.cluster.devices_per_node = s.WorldSize();
+    return *CompilePlan(s);
+  };
+  const int64_t arrived = 2 * 2 * 12 * 32;  // of the rank's experts from every expert rank
+  const Plan own = with_tensor_ranks(true, 2);
+  EXPECT_EQ(collectives(own, CollectiveKind::kAllToAll, 4 * 12 * 32), 2);
+  EXPECT_EQ(collectives(own, CollectiveKind::kAllGather, 2 * arrived), 1);
+  EXPECT_EQ(collectives(own, CollectiveKind::kReduceScatter, 2 * arrived), 1);
+  EXPECT_EQ(Count<RouteTokens>(own, [](const Op&, const RouteTokens& r) { return r.tokens == 16; }), 2);
+  EXPECT_EQ(Count<GroupedGemm>(own, [](const Op& op, const GroupedGemm& g) {
+              return op.layer == 0 && op.phase == Phase::kForward && g.groups == 2 && g.m == 48;
+            }),
+            2);
+  // Where ranks do not split tokens, or have all experts, each routes all tokens.
+  const Plan all = with_tensor_ranks(false, 2);
+  EXPECT_EQ(collectives(all, CollectiveKind::kAllToAll, 4 * 24 * 32), 2);
+  EXPECT_EQ(Count<RouteTokens>(all, [](const Op&, const RouteTokens& r) { return r.tokens == 32; }), 2);
+  const Plan at_home = with_tensor_ranks(true, 1);
+  EXPECT_EQ(Count<RouteTokens>(at_home, [](const Op&, const RouteTokens& r) { return r.tokens == 32; }), 2);
+}
+
 // Without a limit nothing is padded; the busiest expert's rank decides: of 64 rows of each of 2 ranks 32 for the busiest expert, and a third of
 // the others for its other one.
 TEST(Experts, WithoutALimitHaveTheBusiestRanksLoad) {
