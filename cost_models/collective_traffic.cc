@@ -127,7 +127,7 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
   return messages;
 }
 
-Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages) {
+Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages, double beyond) {
   struct Load {
     double bytes = 0;
     bool leaves_node = false;
@@ -155,7 +155,7 @@ Result<Traffic> TrafficModel::Measure(const std::vector<Message>& messages) {
                               vertices[topology_.links()[link].to].kind == VertexKind::kDevice;
     if (load.leaves_node && (is_of_device || topology_.IsOfCard(link)))
       traffic.cards = std::max(traffic.cards, time);
-    demands.push_back({link, time / (load.leaves_node ? shares_.beyond : shares_.within)});
+    demands.push_back({link, time / (load.leaves_node ? beyond : shares_.within)});
     traffic.achieved = std::max(traffic.achieved, demands.back().share);
   }
   for (LinkDemand& demand : demands) demand.share /= traffic.achieved;
@@ -167,7 +167,8 @@ Result<const Traffic*> TrafficModel::Of(Pattern pattern, const OpKind& kind, con
                                         int position) {
   Key key = KeyOf(pattern, kind, group, position);
   if (auto found = known_.find(key); found != known_.end()) return &found->second;
-  WT_ASSIGN_OR_RETURN(Traffic traffic, Measure(MessagesOf(key)));
+  const double beyond = key.shape == Shape::kNvlsTree ? shares_.beyond_by_switches : shares_.beyond;
+  WT_ASSIGN_OR_RETURN(Traffic traffic, Measure(MessagesOf(key), beyond));
   return &known_.emplace(std::move(key), std::move(traffic)).first->second;
 }
 
@@ -233,6 +234,8 @@ Result<LinkShares> SharesOf(const ClusterSpec& cluster, const DeviceSpec& device
   }
   WT_ASSIGN_OR_RETURN(NicRates rates, InterNodeRates(card));
   shares.beyond = rates.rate / rates.nominal;
+  shares.beyond_by_switches =
+      device.collectives.generation == GpuGeneration::kBlackwell ? kBlackwellCardsByTrees : shares.beyond;
   return shares;
 }
 

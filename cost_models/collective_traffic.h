@@ -33,6 +33,7 @@ namespace windtunnel {
 struct LinkShares {
   double within = 1;  // nodes
   double beyond = 1;
+  double beyond_by_switches = 1;  // what reductions in switches reach, with trees between nodes
 };
 
 struct Traffic {
@@ -88,7 +89,8 @@ class TrafficModel {
 
   static Key KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position);
   std::vector<Message> MessagesOf(const Key& key) const;
-  Result<Traffic> Measure(const std::vector<Message>& messages);
+  // `beyond`: the share of links between nodes that is reached.
+  Result<Traffic> Measure(const std::vector<Message>& messages, double beyond);
 
   const Topology topology_;
   RouteFinder finder_;

@@ -237,11 +237,11 @@ class Model {
     return spec_.nvls * (link / GBps(1)) * (ranks / (ranks + 1));
   }
   // Blackwell's reductions in switches with trees between them, which NCCL estimates at 265 GB/s on 2 nodes of 8: within nodes as the
-  // switch, between them 0.93 of what the cards could (all-reduces of 2 to 16 GiB on 2 x 8 B200s with 8 x 400 Gb/s: 371, 365 and 383
-  // GB/s of 400; Lambda, GCP A4, Vultr).
+  // switch, between them as measured.
   Bandwidth OfSwitchesAndCards() const {
-    return std::min(OfSwitch(layout_.ranks_per_node),
-                    layout_.cards_nominal * (0.93 * layout_.nodes / (2.0 * (layout_.nodes - 1))));
+    return std::min(
+        OfSwitch(layout_.ranks_per_node),
+        layout_.cards_nominal * (kBlackwellCardsByTrees * layout_.nodes / (2.0 * (layout_.nodes - 1))));
   }
 
   // Of N nodes' trees each node's cards carry 2 (N-1)/N of the message. (NCCL's estimate is beyond that for few devices a node.)

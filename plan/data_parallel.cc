@@ -16,10 +16,10 @@ Slice OwnShard(const CollectiveStream& shard, Slice whole, int64_t elements) {
   return Slice{whole.buffer, 0, elements, elements, shard.axis()};
 }
 
-OpIndex AddCopy(ProgramBuilder& b, StreamId stream, Copy copy, std::string name, Slice from, Slice to,
-                std::vector<OpIndex> after) {
+OpIndex AddBeside(ProgramBuilder& b, StreamId stream, OpKind kind, std::string name, Slice from, Slice to,
+                  std::vector<OpIndex> after) {
   std::erase_if(after, [&](OpIndex index) { return index < 0 || b.StreamOf(index) == stream; });
-  return b.Add(copy, std::move(name), {from}, {to}, std::move(after), stream);
+  return b.Add(std::move(kind), std::move(name), {from}, {to}, std::move(after), stream);
 }
 
 void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places) {

@@ -84,9 +84,10 @@ Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context);
 // This rank's part, of `elements` elements, of a buffer that `shard`'s ranks divide among them; all of it with one rank.
 Slice OwnShard(const CollectiveStream& shard, Slice whole, int64_t elements);
 
-// A copy on the stream for copies, which is the compute stream where the host computes: then what comes before on it needs no waiting.
-OpIndex AddCopy(ProgramBuilder& b, StreamId stream, Copy copy, std::string name, Slice from, Slice to,
-                std::vector<OpIndex> after);
+// A copy, or what scales one, on the stream for copies, which is the compute stream where the host computes: then what comes before on it
+// needs no waiting.
+OpIndex AddBeside(ProgramBuilder& b, StreamId stream, OpKind kind, std::string name, Slice from, Slice to,
+                  std::vector<OpIndex> after);
 
 // Makes the first values of parameters `indices` into `places` (fp32).
 void AddInitialValues(ProgramBuilder& b, const std::vector<int>& indices, const std::vector<Slice>& places);

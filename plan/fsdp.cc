@@ -58,8 +58,13 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
     units_.push_back(std::move(unit));
   }
   place_in_backward_.resize(units_.size());
+  stage_of_unit_.resize(units_.size());
   for (size_t m = 0; m < context.modules.size(); ++m) {
-    if (context.modules[m].is_root()) OrderBackward(context.modules, static_cast<ModuleId>(m));
+    if (!context.modules[m].is_root()) continue;
+    const size_t before = backward_order_.size();
+    OrderBackward(context.modules, static_cast<ModuleId>(m));
+    for (size_t i = before; i < backward_order_.size(); ++i)
+      stage_of_unit_[backward_order_[i]] = static_cast<int>(m);
   }
   std::reverse(backward_order_.begin(), backward_order_.end());
   for (size_t i = 0; i < backward_order_.size(); ++i)
@@ -213,8 +218,8 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
     targets[i].gradient = b.Temporary(units_[i].name + " shard.grad (host)", units_[i].layout.shard,
                                       Category::kGradients, DType::kFloat32, MemorySpace::kHost);
     b.WaitBeforeNextCompute(
-        AddCopy(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
-                units_[i].name, units_[i].gradient, targets[i].gradient, b.BeforeNextCompute()));
+        AddBeside(b, copies_, Copy{.elements = units_[i].layout.shard, .crosses = Copy::Crosses::kToHost},
+                  units_[i].name, units_[i].gradient, targets[i].gradient, b.BeforeNextCompute()));
   }
   optimizer_->SetTargets(targets);
   optimizer_->AddUnscaling(b, norm_ranks_.axes);
@@ -227,8 +232,8 @@ void Fsdp::Update(ProgramBuilder& b, bool first) {
 void Fsdp::CopyFromMasters(ProgramBuilder& b, OpIndex after) {
   for (const UnitState& unit : units_) {
     if (unit.master.buffer < 0) continue;
-    AddCopy(b, copies_, Copy{.elements = unit.layout.shard, .crosses = Copy::Crosses::kToDevice}, unit.name,
-            unit.master, unit.values, {after});
+    AddBeside(b, copies_, Copy{.elements = unit.layout.shard, .crosses = Copy::Crosses::kToDevice}, unit.name,
+              unit.master, unit.values, {after});
   }
 }
 

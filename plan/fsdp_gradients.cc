@@ -48,15 +48,16 @@ Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
   const std::string name = unit.name + ".grad";
   if (spec_.version == 1 && type_ == reduce_) {
     const Slice flat = unit.flat_gradient;
-    if (all > 1) b_->Add(Scale{flat.elements, share, type_}, name, {flat}, {flat});
     ready = b_->LastCompute();
+    if (all > 1)
+      ready = AddBeside(*b_, copies_, Scale{flat.elements, share, type_}, name, flat, flat, {ready});
     return flat;
   }
   Slice input = b_->Temporary(name + " (to reduce)", unit.padded(), Category::kCommunication, reduce_);
   if (spec_.version == 1) {
-    ready =
-        AddCopy(*b_, copies_, Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share},
-                name, unit.flat_gradient, input, {b_->LastCompute()});
+    ready = AddBeside(*b_, copies_,
+                      Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share}, name,
+                      unit.flat_gradient, input, {b_->LastCompute()});
     return input;
   }
   const bool adds = !unit.accumulated.empty();
@@ -147,8 +148,8 @@ void Fsdp::Settle(UnitState& unit) {
                     .from = reduce_,
                     .accumulate = unit.gradient_holds,
                     .crosses = crosses};
-    b_->WaitBeforeNextCompute(
-        AddCopy(*b_, copies_, copy, unit.name + " shard.grad", unit.arriving, unit.gradient, {unit.reduced}));
+    b_->WaitBeforeNextCompute(AddBeside(*b_, copies_, copy, unit.name + " shard.grad", unit.arriving,
+                                        unit.gradient, {unit.reduced}));
   }
   unit.gradient_holds = true;
   unit.arriving = {};

@@ -19,8 +19,8 @@ Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
   Slice source =
       b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
   const auto crosses = offloads_parameters() ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-  ready = AddCopy(*b_, copies_, Copy{.elements = unit.layout.shard, .to = type_, .crosses = crosses},
-                  unit.name, unit.values, source, {});
+  ready = AddBeside(*b_, copies_, Copy{.elements = unit.layout.shard, .to = type_, .crosses = crosses},
+                    unit.name, unit.values, source, {});
   return source;
 }
 
@@ -110,7 +110,9 @@ void Fsdp::BeforeForward(ModuleId module) {
   Gather(units_[unit]);
   FinishGather(units_[unit]);
   const size_t ahead = in_backward_ ? 0 : static_cast<size_t>(spec_.forward_prefetch);
-  for (size_t next = unit + 1; next <= unit + ahead && next < units_.size(); ++next) Gather(units_[next]);
+  for (size_t next = unit + 1; next <= unit + ahead && next < units_.size(); ++next) {
+    if (stage_of_unit_[next] == stage_of_unit_[unit]) Gather(units_[next]);
+  }
 }
 
 // The root stays: backward begins with it.
@@ -134,7 +136,9 @@ void Fsdp::BeforeBackward(ModuleId module) {
 void Fsdp::PrefetchBackward(int unit) {
   size_t next = static_cast<size_t>(place_in_backward_[unit]) + 1;
   while (next < backward_order_.size() && units_[backward_order_[next]].backward_begun) ++next;
-  if (next < backward_order_.size()) Gather(units_[backward_order_[next]]);
+  if (next == backward_order_.size()) return;
+  const int following = backward_order_[next];
+  if (stage_of_unit_[following] == stage_of_unit_[unit]) Gather(units_[following]);
 }
 
 void Fsdp::AfterBackward(ModuleId module) {

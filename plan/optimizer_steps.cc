@@ -98,7 +98,7 @@ void OptimizerSteps::AddTensorSums(ProgramBuilder& b, StreamId copies) {
   b.Add(copy, name, gradients, parts);
   OpIndex there = b.LastCompute();
   const auto cross = [&](Copy::Crosses crosses, Slice from, Slice to) {
-    there = AddCopy(b, copies, Copy{.elements = elements, .crosses = crosses}, name, from, to, {there});
+    there = AddBeside(b, copies, Copy{.elements = elements, .crosses = crosses}, name, from, to, {there});
   };
   if (from_host) cross(Copy::Crosses::kToDevice, gathered, all);
   there = tensor_.AllReduce(b, all, name, {there});

@@ -49,7 +49,8 @@ std::string CheckMemoryOp(const Op& op, const std::vector<Buffer>& buffers, std:
 StreamKind StreamKindOf(const OpKind& kind, StreamKind actual) {
   if (IsCommunication(kind)) return StreamKind::kCommunication;
   if (std::holds_alternative<HostWait>(kind)) return StreamKind::kHost;
-  if (std::holds_alternative<Copy>(kind) && actual == StreamKind::kCopy) return StreamKind::kCopy;
+  const bool may_copy = std::holds_alternative<Copy>(kind) || std::holds_alternative<Scale>(kind);
+  if (may_copy && actual == StreamKind::kCopy) return StreamKind::kCopy;
   return StreamKind::kCompute;
 }
 

@@ -135,9 +135,8 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   if (expert_.splits() && tensor_.splits_tokens()) experts.senders = tensor_.ranks();
   ParameterSplit sees_partial_sums;
   sees_partial_sums.sees_partial_sums = true;
-  experts.router.weight =
-      AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into,
-                   experts.senders > 1 ? kOfOwnTokens : sees_partial_sums);
+  experts.router.weight = AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into,
+                                       experts.senders > 1 ? kOfOwnTokens : sees_partial_sums);
   experts.module = AddModule(prefix + "mlp.experts", mlp);
   ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
   if (gated()) by_rows.blocks.push_back(spec_.ffn);

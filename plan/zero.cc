@@ -436,8 +436,8 @@ void Zero::CopyGradients(const char* where, MemorySpace space) {
     bucket.for_update = b_->Temporary(name, bucket.shard, Category::kGradients, DType::kFloat32, space);
     const auto crosses = space == MemorySpace::kHost ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
     const OpIndex copy =
-        AddCopy(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name, from,
-                bucket.for_update, b_->BeforeNextCompute());
+        AddBeside(*b_, copies_, Copy{.elements = bucket.shard, .from = type, .crosses = crosses}, name, from,
+                  bucket.for_update, b_->BeforeNextCompute());
     b_->WaitBeforeNextCompute(copy);
   }
 }
@@ -474,8 +474,8 @@ void Zero::Update(ProgramBuilder& b, bool first) {
 OpIndex Zero::CopyFromMaster(ProgramBuilder& b, size_t index, OpIndex after) {
   const Bucket& bucket = buckets_[index];
   const auto crosses = offloads_ ? Copy::Crosses::kToDevice : Copy::Crosses::kNothing;
-  return AddCopy(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses},
-                 fmt::format("bucket {}", index), bucket.master, bucket.own_values, {after});
+  return AddBeside(b, copies_, Copy{.elements = bucket.shard, .to = type_, .crosses = crosses},
+                   fmt::format("bucket {}", index), bucket.master, bucket.own_values, {after});
 }
 
 // Step 0 takes all values as gathered, whatever the later steps do.

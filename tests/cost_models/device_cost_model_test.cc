@@ -335,6 +335,36 @@ TEST(DeviceCostModel, BlockingLaunchesAddTheHostsTime) {
             ahead->Communication(sum, world)->time.p50() + ahead->DispatchOf(sum).time.p50());
 }
 
+// Alone on the network that its preset spells out as links, a collective takes what it takes where the network is cards only.
+TEST(DeviceCostModel, ANetworkAsLinksIsTheNetworkOfItsCards) {
+  for (const auto& [profile, preset, link] :
+       {std::tuple("a100-sxm-80g", "dgx-a100", "nvlink3"), std::tuple("h100-sxm-80g", "dgx-h100", "nvlink4"),
+        std::tuple("b200-sxm-180g", "dgx-b200", "nvlink5")}) {
+    const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(profile), profile).value();
+    for (int64_t nodes : {2, 4}) {
+      Plan plan = TwoNodePlan();
+      plan.world_size = static_cast<int>(8 * nodes);
+      plan.axes = {MakeAxis("world", plan.world_size, plan.world_size, 1)};
+      ClusterSpec& cluster = plan.scenario.cluster;
+      cluster = Nodes(nodes);
+      cluster.network.intra_node.kind = link;
+      cluster.network.inter_node.gbits_per_nic = preset == std::string("dgx-a100") ? 200 : 400;
+      cluster.network.nics_per_node = 8;
+      for (CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather}) {
+        Op op;
+        op.kind = Collective{kind, DType::kBFloat16, int64_t{1} << 29};
+        const auto time = [&] {
+          return MakeDeviceCostModel(device, plan)->Communication(op, plan.axes[0].groups[0])->time.p50();
+        };
+        cluster.topology = {};
+        const Duration cards = time();
+        cluster.topology.preset = preset;
+        EXPECT_NEAR(time() / cards, 1, 0.01) << preset << ", " << nodes << " nodes, " << Name(kind);
+      }
+    }
+  }
+}
+
 // What a factor of the scenario's layers is on, and what not.
 TEST(DeviceCostModel, LayersOfAShapeTakeLonger) {
   Plan plan = TwoNodePlan();

@@ -76,9 +76,11 @@ TEST(Experts, TensorRanksSendTheirOwnTokens) {
   EXPECT_EQ(collectives(own, CollectiveKind::kAllGather, 2 * arrived), 1);
   EXPECT_EQ(collectives(own, CollectiveKind::kReduceScatter, 2 * arrived), 1);
   EXPECT_EQ(Count<RouteTokens>(own, [](const Op&, const RouteTokens& r) { return r.tokens == 16; }), 2);
-  EXPECT_EQ(Count<GroupedGemm>(own, [](const Op& op, const GroupedGemm& g) {
-              return op.layer == 0 && op.phase == Phase::kForward && g.groups == 2 && g.m == 48;
-            }),
+  EXPECT_EQ(Count<GroupedGemm>(own,
+                               [](const Op& op, const GroupedGemm& g) {
+                                 return op.layer == 0 && op.phase == Phase::kForward && g.groups == 2 &&
+                                        g.m == 48;
+                               }),
             2);
   // Where ranks do not split tokens, or have all experts, each routes all tokens.
   const Plan all = with_tensor_ranks(false, 2);

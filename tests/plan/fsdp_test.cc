@@ -151,6 +151,38 @@ TEST(Fsdp, StagesOfVersion2ReshardAfterForwardAndTheLastBackward) {
   EXPECT_EQ(script(2), "+r +0 F0 +0 F0 +0 B0 -0 -r");
 }
 
+// A stage's FSDP knows nothing of the rank's other stages: nothing of theirs is gathered during its forward and backward.
+TEST(Fsdp, StagesPrefetchTheirOwnUnits) {
+  Scenario s = TwoBlocks(2);
+  s.model.layers = 16;
+  s.parallel.data.forward_prefetch = 1;
+  s.parallel.pipeline = {.size = 2, .schedule = "looped_bfs", .virtual_stages = 4};
+  s.batch.accumulate = 2;
+  // Of blocks 12 and 13 the last digits are gathered and reduced.
+  EXPECT_EQ(Script(Steady(*CompilePlan(s))),
+            "+r +0 +1 F0 F1 +0 +1 F0 F1 +4 +5 F4 F5 +4 +5 F4 F5 +8 +9 F8 F9 +8 +9 F8 F9 +2 +3 F12 F13 +2 +3 "
+            "F12 F13 "
+            "+3 +2 B13 B12 +3 +2 B13 -3 B12 -2 +9 +8 B9 B8 +9 +8 B9 -9 B8 -8 +5 +4 B5 B4 +5 +4 B5 -5 B4 -4 "
+            "+1 +0 B1 B0 +r +1 +0 B1 -1 B0 -0 -r");
+}
+
+// What is reduced in the type that it was made in is divided on the stream behind which it is reduced, not beside the products.
+TEST(Fsdp, Version1DividesOnTheStreamForCopies) {
+  Scenario s = TwoBlocks(1);
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.network.intra_node.kind = "nvlink3";
+  s.framework = Framework::kPytorch;
+  s.precision = {.param = Precision::kBf16, .compute = Precision::kBf16, .reduce = Precision::kBf16};
+  const Plan plan = CompilePlan(s).value();
+  int divisions = 0;
+  for (const Op& op : Steady(plan).ops) {
+    if (!std::holds_alternative<Scale>(op.kind)) continue;
+    ++divisions;
+    EXPECT_NE(op.stream, kComputeStream) << op.name;
+  }
+  EXPECT_EQ(divisions, 3);
+}
+
 // PyTorch's schedules keep three.
 TEST(Fsdp, StagesBeyondThoseThatAreKeptReshard) {
   const auto gathers = [](int64_t stages_a_rank) {
