@@ -302,7 +302,7 @@ Slice LayerContext::OperandOf(int parameter, const std::string& name) const {
   return place->second;
 }
 
-Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
+Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows, Slice* partial) const {
   const bool is_row_parallel = split == LinearSplit::kRowParallel;
   const bool adds_bias_after = is_row_parallel && bias >= 0;
   Slice y;
@@ -310,6 +310,7 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
     y = c.SumProductInParts(ProductOf(c, x, rows, /*adds_bias=*/false, kNoSlice));
   } else {
     y = ForwardProduct(c, x, rows, bias >= 0 && !adds_bias_after);
+    if (is_row_parallel && partial != nullptr) *partial = y;
     if (is_row_parallel) y = c.SumOverRanks(y, name, LayerContext::Neighbor::kProduct);
   }
   if (adds_bias_after) {

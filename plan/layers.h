@@ -139,7 +139,8 @@ struct Linear {
   bool is_fp8 = false;             // its products take fp8 (plan/fp8.h)
   bool input_is_gathered = false;  // a column-parallel layer's x has all tokens, gathered for several layers
 
-  Slice Forward(const LayerContext& c, Slice x, int64_t rows) const;
+  // `partial`: unless null, where a row-parallel layer's own part of the sums goes, made at once.
+  Slice Forward(const LayerContext& c, Slice x, int64_t rows, Slice* partial = nullptr) const;
   // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
   // (buffer -1 if not). The sum of a column-parallel layer's dx goes over ranks while the weight's gradient is computed; so does
   // the gathering of its input, which is not kept, while dx is.

@@ -95,7 +95,9 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
   Slice out = kNoSlice, dense = kNoSlice;
   if (block.has_dense) {
     KeepInput(c, block.down, saved.activated);
-    out = dense = block.down.Forward(c, saved.activated, tokens_);
+    Slice partial = kNoSlice;
+    out = dense = block.down.Forward(c, saved.activated, tokens_, &partial);
+    if (keeps_down()) saved.unneeded = {out, partial};
   }
   if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
   if (block.experts && block.has_dense) c.AddTo(out, dense, MlpName(block) + ".sum");
@@ -247,6 +249,8 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
   dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dx);
+  for (const Slice& kept : saved.unneeded)
+    if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
   return block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
 }
 
@@ -282,12 +286,13 @@ void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vecto
 }
 
 // What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the
-// branch's place, which no backward needs.
+// branch's place, which no backward needs; or, where that is kept all the same, the stream's, which is made again.
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
   branch = c.InType(types_.stream, branch, "stage.output");
-  c.AddTo(branch, x, "stage.output");
-  return branch;
+  const auto [sum, addend] = keeps_down() ? std::pair(x, branch) : std::pair(branch, x);
+  c.AddTo(sum, addend, "stage.output");
+  return sum;
 }
 
 // The logits, or the end of the stage's residual stream.

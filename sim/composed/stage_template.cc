@@ -383,7 +383,11 @@ class Dissection {
     Part* part = is_after ? previous_part_ : PartOf(*pass, op);
     if (part == nullptr) return;
     const int32_t ops = static_cast<int32_t>(part->ops.size());
-    part->memory.push_back({is_after ? ops - 1 : ops, is_after, is_alloc ? bytes : -bytes});
+    const MemoryChange change{is_after ? ops - 1 : ops, is_after, is_alloc ? bytes : -bytes};
+    // What was kept until here is freed among what was used here, and counts as freed before what follows.
+    auto place = part->memory.end();
+    while (place != part->memory.begin() && std::prev(place)->op > change.op) --place;
+    part->memory.insert(place, change);
   }
 
   static bool Uses(const Op& op, BufferId id) {

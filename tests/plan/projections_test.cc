@@ -65,6 +65,26 @@ TEST(Projections, TheyHoldAsManyParameters) {
   EXPECT_EQ(stacked.model.parameters, apart.model.parameters);
 }
 
+// torchtitan's policy keeps what the odd products of a block make, the seventh too, which nothing needs; Inductor does not.
+TEST(Projections, EagerPyTorchKeepsWhatTheLastProductMakes) {
+  const auto freed_in = [](Framework framework, Scenario s) {
+    const Plan plan = *CompilePlan(Recomputed(Of(framework, std::move(s))));
+    const Role& role = plan.roles[0];
+    Phase phase = Phase::kForward;
+    for (const Op& op : role.steady.ops) {
+      if (op.layer == 0) phase = op.phase;
+      if (std::holds_alternative<Free>(op.kind) &&
+          role.buffers[op.writes[0].buffer].name == "blocks.0.mlp.down")
+        return phase;
+    }
+    return Phase::kOptimizer;
+  };
+  EXPECT_EQ(freed_in(Framework::kPytorch, TinyLlama()), Phase::kBackward);
+  EXPECT_EQ(freed_in(Framework::kPytorch, Split(TinyLlama())), Phase::kBackward);
+  EXPECT_EQ(freed_in(Framework::kPytorchCompile, TinyLlama()), Phase::kForward);
+  EXPECT_EQ(freed_in(Framework::kPytorch, TinyGpt()), Phase::kForward);
+}
+
 TEST(Projections, GradientsOfOneInputAreAddedUp) {
   const auto adds = [](const Copy& copy) { return copy.accumulate; };
   EXPECT_EQ(OfBlock<Copy>(Of(Framework::kWindtunnel), Phase::kBackward, adds), Names{});
