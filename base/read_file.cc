@@ -9,6 +9,8 @@
 namespace windtunnel {
 namespace {
 
+constexpr size_t kMostBytes = size_t{1} << 30;
+
 tl::unexpected<Error> CannotRead(const std::string& path, int error, std::string_view expected) {
   if (error == EISDIR) return InvalidInput("{}: is a directory, expected {}", path, expected);
   return InvalidInput("{}: cannot be read ({}), expected {}", path, std::strerror(error), expected);
@@ -21,8 +23,11 @@ Result<std::string> ReadFile(const std::string& path, std::string_view expected)
   if (file == nullptr) return CannotRead(path, errno, expected);
   std::string text;
   std::array<char, 65536> part;
-  while (const size_t bytes = std::fread(part.data(), 1, part.size(), file.get()))
+  while (const size_t bytes = std::fread(part.data(), 1, part.size(), file.get())) {
     text.append(part.data(), bytes);
+    if (text.size() > kMostBytes)
+      return InvalidInput("{}: is longer than 1 GiB, expected {}", path, expected);
+  }
   // A directory can be opened, and says only now that it is one.
   if (std::ferror(file.get())) return CannotRead(path, errno, expected);
   return text;

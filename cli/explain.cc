@@ -38,6 +38,7 @@ Result<int> ExplainCommand(const Options& options) {
     return 0;
   }
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
+  NoteCosts(options, costs, plan.scenario);
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold, Cores()));
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());

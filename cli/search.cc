@@ -493,6 +493,7 @@ Result<int> SearchCommand(const Options& options) {
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
   WT_RETURN_IF_ERROR(CheckRanges(scenario));
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
+  NoteCosts(options, costs, scenario);
   const ChooseStages choose = [&](const Scenario& unbalanced) -> Result<std::vector<int64_t>> {
     const Scenario balanced = WithBalance(unbalanced, costs);
     if (balanced.parallel.pipeline.balance.empty()) return StagesByRoughCosts(unbalanced);

@@ -105,6 +105,7 @@ Status CheckReports(const Options& options) {
 
 Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
+  NoteCosts(options, costs, plan.scenario);
   auto begin = std::chrono::steady_clock::now();
   WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold, Cores()));
   std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
@@ -160,6 +161,18 @@ LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
     Note(options, line);
   };
   return live;
+}
+
+void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario) {
+  const Profile& profile = costs.profile;
+  if (!profile.hardware) return;
+  const std::string& device = scenario.cluster.device;
+  if (device != profile.name && EmbeddedProfile(device) && EmbeddedProfile(profile.name))
+    Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
+                              profile.name, device));
+  if (scenario.run.backend != Backend::kNccl && scenario.WorldSize() > 1)
+    Note(options, fmt::format("run.backend changes nothing here: collectives of {} are predicted as NCCL's",
+                              profile.name));
 }
 
 void Note(const Options& options, const std::string& line) {

@@ -50,6 +50,9 @@ Ink StandardInk();
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress);
 bool ShowsProgress(const Options& options);
 
+// What of the scenario the costs do not follow, in notes.
+void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario);
+
 // A line on standard error, unless quiet.
 void Note(const Options& options, const std::string& line);
 

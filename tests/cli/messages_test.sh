@@ -176,6 +176,16 @@ for command in "completion bash" "--help" "explain gpt.yaml --resolved" "profile
 done
 expect_line 2 'nan is not a finite number' run gpt.yaml --collective-timeout nan
 
+# A file that never ends; more devices than a rack links; what of the scenario the costs do not follow.
+expect_line 2 '^windtunnel: /dev/zero: is longer than 1 GiB, expected a scenario file$' predict /dev/zero
+expect_line 2 'cluster.devices_per_node is 144, expected at most 72: so many gb200-nvl72-186g are linked in a node$' predict gpt.yaml \
+  --set cluster.device=gb200-nvl72-186g --set cluster.network.intra_node=nvlink5 --set cluster.devices_per_node=144 --set parallel.data.kind=ddp --set parallel.data.size=144
+expect 0 "^windtunnel: costs are h100-sxm-80g's, which --profile names, and the cluster's device is a100-sxm-80g$" \
+  predict gpt.yaml --profile h100-sxm-80g
+expect 0 "^windtunnel: run.backend changes nothing here: collectives of a100-sxm-80g are predicted as NCCL's$" \
+  predict gpt.yaml --set run.backend=gloo --set parallel.data.kind=ddp --set parallel.data.size=2 --set cluster.devices_per_node=2
+"$windtunnel" predict gpt.yaml 2>&1 > /dev/null | grep . && { echo "FAILED: a note for nothing"; failures=$((failures + 1)); }
+
 # Numbers and help.
 expect_line 2 "'-1' is no whole number from 0 to 9223372036854775807" predict gpt.yaml --seed -1
 expect_line 2 "'abc' is no whole number" predict gpt.yaml --seed abc
