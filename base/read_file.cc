@@ -1,5 +1,7 @@
 #include "base/read_file.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -9,7 +11,12 @@
 namespace windtunnel {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kMostOfNoFile = size_t{1} << 30;
+
+bool IsRegular(std::FILE* file) {
+  struct stat status {};
+  return fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode);
+}
 
 tl::unexpected<Error> CannotRead(const std::string& path, int error, std::string_view expected) {
   if (error == EISDIR) return InvalidInput("{}: is a directory, expected {}", path, expected);
@@ -25,7 +32,7 @@ Result<std::string> ReadFile(const std::string& path, std::string_view expected)
   std::array<char, 65536> part;
   while (const size_t bytes = std::fread(part.data(), 1, part.size(), file.get())) {
     text.append(part.data(), bytes);
-    if (text.size() > kMostBytes)
+    if (text.size() > kMostOfNoFile && !IsRegular(file.get()))
       return InvalidInput("{}: is longer than 1 GiB, expected {}", path, expected);
   }
   // A directory can be opened, and says only now that it is one.

@@ -159,13 +159,6 @@ Result<Costs> FindDeviceCosts(const NamedCosts& named, const Plan& plan) {
   return LoadNamedCosts(device == "cuda" ? kDeviceNotAtHand : device);
 }
 
-Status CheckNode(const DeviceSpec& device, const ClusterSpec& cluster) {
-  const int64_t most = device.most_devices_per_node;
-  if (most == 0 || cluster.devices_per_node <= most) return Ok();
-  return InvalidInput("cluster.devices_per_node is {}, expected at most {}: so many {} are linked in a node",
-                      cluster.devices_per_node, most, device.name);
-}
-
 // PyTorch with FSDP 1 and PyTorch of later are two frameworks to a profile, and one word to a scenario.
 Status CheckVersion(const FrameworkProfile& framework, const Scenario& scenario, const std::string& where) {
   constexpr std::string_view kFsdp1 = "pytorch_fsdp1", kLater = "pytorch";
@@ -201,7 +194,6 @@ Result<Costs> FindCosts(const Options& options, const Plan& plan) {
 
 Result<Costs> FindCosts(const NamedCosts& named, const Plan& plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, FindDeviceCosts(named, plan));
-  if (costs.profile.hardware) WT_RETURN_IF_ERROR(CheckNode(*costs.profile.hardware, plan.scenario.cluster));
   const bool is_named = named.framework.has_value();
   const std::string& file = is_named ? named.framework_file : plan.scenario.framework_file;
   if (file.empty()) return costs;

@@ -43,9 +43,12 @@ Result<int> ExplainCommand(const Options& options) {
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());
   };
+  WT_ASSIGN_OR_RETURN(const std::string collectives,
+                      ExplainCollectives(plan, prediction, *MakeProfileCostModel(costs.profile, plan), ink));
   if (!options.quiet)
-    fmt::print("{}{}{}{}{}", ExplainTime(plan, prediction, ink), ExplainPipeline(plan, prediction, ink),
-               ExplainUnits(plan, prediction, ink), ExplainBuckets(plan, ink), memory);
+    fmt::print("{}{}{}{}{}{}", ExplainTime(plan, prediction, ink), collectives,
+               ExplainPipeline(plan, prediction, ink), ExplainUnits(plan, prediction, ink),
+               ExplainBuckets(plan, ink), memory);
   const CompileScenario compile = [&](const Scenario& variant) {
     return CompilePlan(WithBalance(variant, costs), {.threads = Cores()});
   };

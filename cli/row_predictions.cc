@@ -162,21 +162,21 @@ Result<Scenario> RowPredictor::ScenarioFor(const SourcedRow& row) const {
 }
 
 Result<FrameworkProfile> RowPredictor::FrameworkFor(const SourcedRow& row) const {
-  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioFor(row));
   WT_ASSIGN_OR_RETURN(const Costs* costs, CostsOf(OutlineOf(scenario)));
   return costs->profile.framework ? *costs->profile.framework : FrameworkOf(scenario);
 }
 
 Result<std::string> RowPredictor::FrameworkTextFor(const SourcedRow& row) const {
   if (named_.framework) return named_.framework_text;  // of a pipe, which is read once
-  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
+  WT_ASSIGN_OR_RETURN(const Scenario scenario, ScenarioFor(row));
   if (scenario.framework_file.empty()) return std::string();
   return ReadFile(scenario.framework_file, "a framework profile");
 }
 
 Result<std::vector<ValidatedValue>> RowPredictor::Predict(
     const SourcedRow& row, const std::optional<ResidualFactors>& residuals) const {
-  WT_ASSIGN_OR_RETURN(Scenario scenario, ScenarioOf(row.row, overrides_, options_.profile));
+  WT_ASSIGN_OR_RETURN(Scenario scenario, ScenarioFor(row));
   WT_ASSIGN_OR_RETURN(const Costs* shelved, CostsOf(OutlineOf(scenario)));
   std::optional<Costs> tuned;
   if (residuals) {

@@ -48,8 +48,8 @@ class RowPredictor {
                                      const std::optional<ResidualFactors>& residuals = std::nullopt) const;
   // An override that no row can take: InvalidInput.
   Status CheckOverrides(const SourcedRow& row) const;
-  // The framework that the row's costs are of: the one named, or the scenario's.
   Result<Scenario> ScenarioFor(const SourcedRow& row) const;
+  // The framework that the row's costs are of: the one named, or the scenario's.
   Result<FrameworkProfile> FrameworkFor(const SourcedRow& row) const;
   // The JSON that it was read from; empty: it is a known one.
   Result<std::string> FrameworkTextFor(const SourcedRow& row) const;

@@ -70,9 +70,23 @@ std::string LayersText(const LayerFactors& layers) {
     return fmt::format("{:.3f} ({} x {} tokens, hidden {}, {} tensor {})", known.factor, shape.micro,
                        shape.seq_len, shape.hidden, shape.tensor, shape.tensor == 1 ? "rank" : "ranks");
   };
+  if (layers.empty()) return "1 (nothing is gained by their shape)";
   const auto [least, most] = std::minmax_element(layers.known().begin(), layers.known().end(), by_factor);
-  if (least == most) return text(*least);
-  return fmt::format("{} shapes: {} to {}", layers.known().size(), text(*least), text(*most));
+  const std::string range =
+      least == most ? text(*least)
+                    : fmt::format("{} shapes: {} to {}", layers.known().size(), text(*least), text(*most));
+  const double furthest = std::max(std::fabs(std::log(least->factor)), std::fabs(std::log(most->factor)));
+  return range + (furthest > 0.999 * kMostOfLayers ? ", at their limit" : "");
+}
+
+// "0.83-1.19"
+std::string RangeOf(const LayerFactors& layers) {
+  double least = 1, most = 1;
+  for (const LayerFactors::Known& known : layers.known()) {
+    least = std::min(least, known.factor);
+    most = std::max(most, known.factor);
+  }
+  return fmt::format("{:.2f}-{:.2f}", least, most);
 }
 
 // Times that no factors explain are of something else, or in another unit.
@@ -199,6 +213,8 @@ Result<int> CalibrateSteps(const Options& options) {
   for (const auto& [name, estimate] : fit.estimates)
     sources["residuals." + name] =
         fmt::format("{}; fitted to {} measured steps", EstimateText(estimate), rows.size());
+  sources["residuals.layers"] = fmt::format("{}; of what the other residuals leave of {} measured steps",
+                                            LayersText(fit.factors.layers), rows.size());
   if (!options.out.empty()) {
     WT_ASSIGN_OR_RETURN(const std::string text,
                         CalibratedText(predictor, rows.front(), fit.factors, sources));
@@ -241,7 +257,7 @@ Result<int> CrossFit(const Options& options, const RowPredictor& predictor,
                  100 * result.mape, PairOrderText(result.pair_order));
       ResidualFactors factors = result.fit.factors;
       for (const char* name : kResidualNames) fmt::print("  {} {:.2f}", name, Residual(factors, name));
-      fmt::print("\n");
+      fmt::print("  layers {}\n", RangeOf(factors.layers));
       if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
       sum += result.mape;
       if (result.pair_order) orders.push_back(*result.pair_order);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -30,6 +31,8 @@ struct CommunicationCost {
   // Speed of a kernel while a collective is in flight beyond the loss of core time (caches, memory): (0, 1].
   double compute_efficiency = 1;
   CostSource source = CostSource::kMeasured;
+  // "nvls_tree" and "simple": what it is taken to run by, where the model knows; empty otherwise.
+  std::string_view algorithm = {}, protocol = {};
 };
 
 // What a transfer takes of a link of cluster.topology while it goes as fast as alone: a share of what is achieved of the link, up to 1 on

@@ -27,7 +27,8 @@ class DeviceCostModel : public CostModel {
                     .parameters = TypesOf(plan.scenario.precision).storage,
                     .recomputes = plan.scenario.recompute == Recompute::kFull,
                     .slowest = SlowestOf(plan.world_size, device.speed_spread)} {
-    if (cluster_.topology.is_given()) usable_ = ReadTopology();
+    usable_ = CheckNode();
+    if (usable_ && cluster_.topology.is_given()) usable_ = ReadTopology();
   }
 
   Result<KernelCost> Kernel(const Op& op) const override;
@@ -56,6 +57,7 @@ class DeviceCostModel : public CostModel {
     for_layers_->residuals = FactorsFor(LayerShapeOf(scenario), framework.residuals);
     return *for_layers_;
   }
+  Status CheckNode() const;
   Status ReadTopology();
   KernelCost OnHost(const OpKind& kind) const;
   Duration HostTimeOf(const OpKind& kind) const {
@@ -89,7 +91,8 @@ class DeviceCostModel : public CostModel {
   std::unique_ptr<FrameworkProfile> for_layers_;  // before framework_, which may be it
   const FrameworkProfile& framework_;
   const ArithmeticContext arithmetic_;
-  Status usable_ = Ok();                   // whether there is a topology as cluster.topology wants it
+  Status usable_ =
+      Ok();  // whether nodes can be so large, and there is a topology as cluster.topology wants it
   std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
 
   // Found once. Used with a topology only, so that without one a model serves several threads at once.
@@ -98,6 +101,13 @@ class DeviceCostModel : public CostModel {
   mutable std::map<std::tuple<int32_t, size_t, int, int64_t>, CollectiveTime>
       times_;  // by layout, operator's kind, collective's kind, bytes
 };
+
+Status DeviceCostModel::CheckNode() const {
+  const int64_t most = device_.most_devices_per_node;
+  if (most == 0 || cluster_.devices_per_node <= most) return Ok();
+  return InvalidInput("cluster.devices_per_node is {}, expected at most {}: so many {} are linked in a node",
+                      cluster_.devices_per_node, most, device_.name);
+}
 
 Status DeviceCostModel::ReadTopology() {
   WT_ASSIGN_OR_RETURN(Topology topology, MakeTopology(cluster_, device_.intra_node));
@@ -269,6 +279,8 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   int channels = alone.layout.nodes > 1 ? spec.channels_inter : spec.channels_intra;
   if (alone.model.pattern == Pattern::kNvls || alone.model.pattern == Pattern::kNvlsTree)
     channels = spec.channels_nvls;
+  cost.algorithm = Name(alone.model.pattern);
+  if (alone.model.protocol) cost.protocol = Name(*alone.model.protocol);
   // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
   // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);

@@ -63,7 +63,7 @@ void ReadFlash(Fields& fields, FlashKernels& flash) {
                 fmt::format("is \"{}\", expected flash, flash_1, flash_cudnn or flash_windtunnel", word));
 }
 
-constexpr double kLeastFactor = 0.01, kMostFactor = 100;
+constexpr int64_t kMostSize = int64_t{1} << 40;  // of a layer's shape
 
 LayerFactors ReadLayers(Fields& fields) {
   std::vector<LayerFactors::Known> known;
@@ -72,7 +72,12 @@ LayerFactors ReadLayers(Fields& fields) {
                       .seq_len = f.Integer("seq_len", 1),
                       .hidden = f.Integer("hidden", 1),
                       .tensor = f.Integer("tensor", 1)},
-                     f.Number("factor", kLeastFactor, kMostFactor)});
+                     f.Number("factor", LayerFactors::kLeast, LayerFactors::kMost)});
+    const LayerShape& shape = known.back().shape;
+    const int64_t largest = std::max({shape.micro, shape.seq_len, shape.hidden, shape.tensor});
+    if (largest > kMostSize)
+      f.Fail(fmt::format("$.residuals.layers[{}]", known.size() - 1),
+             fmt::format("has {}, expected at most {}", largest, kMostSize));
     const auto same = [&](const LayerFactors::Known& other) { return other.shape == known.back().shape; };
     if (std::count_if(known.begin(), known.end(), same) == 1) return;
     known.pop_back();
@@ -84,8 +89,8 @@ LayerFactors ReadLayers(Fields& fields) {
 
 void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
   for (const char* name : kResidualNames)
-    Residual(residuals, name) = fields.NumberOr(name, Residual(residuals, name),
-                                                LeastResidual(name).value_or(kLeastFactor), kMostFactor);
+    Residual(residuals, name) =
+        fields.NumberOr(name, Residual(residuals, name), LeastResidual(name).value_or(0.01), 100);
   if (fields.Has("layers")) residuals.layers = ReadLayers(fields);
 }
 

@@ -52,7 +52,7 @@ struct ResidualFactors {
   // 1: the host issues ahead of the device. 2: the device waits for every launch (CUDA_LAUNCH_BLOCKING=1), so that the host's time for an
   // operator comes on top of the device's. Between: for some of them.
   double launch = 1;
-  LayerFactors layers;  // on host, gemm, attention and memory, by the layers' shape
+  LayerFactors layers = {};  // on host, gemm, attention and memory, by the layers' shape
 };
 // In the order of the JSON.
 inline constexpr const char* kResidualNames[] = {"host",      "gemm",   "attention", "loss",

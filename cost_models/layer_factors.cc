@@ -18,32 +18,37 @@ LayerShape LayerShapeOf(const Scenario& scenario) {
 }
 
 double Correlation(const LayerShape& a, const LayerShape& b) {
-  const auto doublings = [](int64_t x, int64_t y) {
-    return std::fabs(std::log2(static_cast<double>(x) / static_cast<double>(y)));
+  const auto ratio = [](int64_t x, int64_t y) {
+    return static_cast<double>(std::min(x, y)) / static_cast<double>(std::max(x, y));
   };
-  return std::exp(-doublings(a.micro, b.micro) - doublings(a.seq_len, b.seq_len) -
-                  doublings(a.hidden, b.hidden) - doublings(a.tensor, b.tensor));
+  const double ratios = ratio(a.micro, b.micro) * ratio(a.seq_len, b.seq_len) * ratio(a.hidden, b.hidden) *
+                        ratio(a.tensor, b.tensor);
+  return ratios * std::sqrt(ratios);
 }
 
 LayerFactors::LayerFactors(std::vector<Known> known) : known_(std::move(known)) {
+  // Of shapes that are nearly one and the same, the mean.
+  constexpr double kNugget = 1e-9;
   const auto size = static_cast<Eigen::Index>(known_.size());
   Eigen::MatrixXd correlations(size, size);
-  Eigen::VectorXd logs(size);
+  Eigen::VectorXd excess(size);
   for (Eigen::Index i = 0; i < size; ++i) {
     for (Eigen::Index j = 0; j < size; ++j)
       correlations(i, j) = Correlation(known_[i].shape, known_[j].shape);
-    logs(i) = std::log(known_[i].factor);
+    correlations(i, i) += kNugget;
+    excess(i) = known_[i].factor - 1;
   }
-  const Eigen::LLT<Eigen::MatrixXd> factorised(correlations);
+  // Not LLT, whose order of additions is that of blocks as long as the machine's caches.
+  const Eigen::LDLT<Eigen::MatrixXd> factorised(correlations);
   WT_CHECK(factorised.info() == Eigen::Success);
-  const Eigen::VectorXd weights = factorised.solve(logs);
+  const Eigen::VectorXd weights = factorised.solve(excess);
   weights_.assign(weights.begin(), weights.end());
 }
 
 double LayerFactors::At(const LayerShape& shape) const {
-  double log = 0;
-  for (size_t i = 0; i < known_.size(); ++i) log += weights_[i] * Correlation(shape, known_[i].shape);
-  return std::exp(log);
+  double factor = 1;
+  for (size_t i = 0; i < known_.size(); ++i) factor += weights_[i] * Correlation(shape, known_[i].shape);
+  return std::clamp(factor, kLeast, kMost);
 }
 
 }  // namespace windtunnel

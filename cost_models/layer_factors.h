@@ -2,13 +2,14 @@
 // for some products than for others, and a table of a few factors cannot say for which. Known for the shapes of measured steps, and for
 // others by how near they are (decision 0036):
 //
-//   log factor(s) = sum over known shapes k of weight_k exp(-d(s, k)),   so that it is as known at each k,
-//   d = |log2 of the ratio of micro-batches| + … of sequence lengths + … of hidden sizes + … of tensor ranks
+//   factor(s) = 1 + sum over known shapes k of weight_k C(s, k),   so that it is as known at each k,
+//   C(s, k)   = product over micro-batch, sequence, hidden size and tensor ranks of (the smaller one over the larger one)^1.5
 //
-// (kriging without noise, of an Ornstein-Uhlenbeck process over the four logarithms). Far from all shapes it is 1.
+// (kriging without noise, of an Ornstein-Uhlenbeck process over the four logarithms; roots are the same on every machine). C falls to 0.35
+// with each doubling; far from all shapes the factor is 1.
 //
 //   LayerFactors factors({{{.micro = 4, .seq_len = 1024, .hidden = 2048, .tensor = 2}, 0.9}});
-//   factors.At({.micro = 8, .seq_len = 1024, .hidden = 2048, .tensor = 2});  // one doubling away: 0.9^(1/e) = 0.962
+//   factors.At({.micro = 8, .seq_len = 1024, .hidden = 2048, .tensor = 2});  // 0.965
 #pragma once
 
 #include <cstdint>
@@ -28,20 +29,23 @@ struct LayerShape {
 };
 LayerShape LayerShapeOf(const Scenario& scenario);
 
-// Of two shapes' factors, in (0, 1]; 1 for one and the same.
+// Of two shapes' factors, C above, in (0, 1]; 1 for one and the same.
 double Correlation(const LayerShape& a, const LayerShape& b);
 
 class LayerFactors {
  public:
+  static constexpr double kLeast = 0.01, kMost = 100;
+
   struct Known {
     LayerShape shape;
     double factor = 1;
   };
 
   LayerFactors() = default;
-  // REQUIRES: no shape is there twice; factors are positive.
+  // REQUIRES: sizes of shapes are positive, factors within [kLeast, kMost].
   explicit LayerFactors(std::vector<Known> known);
 
+  // Within [kLeast, kMost].
   double At(const LayerShape& shape) const;
   const std::vector<Known>& known() const { return known_; }
   bool empty() const { return known_.empty(); }

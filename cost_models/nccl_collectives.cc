@@ -203,7 +203,7 @@ class Model {
     const Duration latency = choice.latency.Scaled(LatencyFactor(kind, choice, bytes, found)) + Start();
     Duration moving = bytes / Achieved(kind, choice, bytes, found);
     if (IsByMeasuredSwitch(kind, choice)) moving += NvlsRamp(bytes);
-    return {PatternOf(choice.algorithm), latency + moving, latency};
+    return {PatternOf(choice.algorithm), latency + moving, latency, choice.protocol};
   }
 
   bool IsByMeasuredSwitch(CollectiveKind kind, const NcclEntry& choice) const {
@@ -308,7 +308,9 @@ class Model {
       Duration moving;
       if (within > 0) moving = (bytes / (layout_.link.ring * protocol.share)).Scaled(within);
       if (beyond > 0) moving = std::max(moving, (bytes / CardOfOne()).Scaled(beyond));
-      if (latency + moving < best.time) best = {Pattern::kPairs, latency + moving, latency};
+      if (latency + moving < best.time)
+        best = {Pattern::kPairs, latency + moving, latency,
+                is_ll ? NcclProtocol::kLl : NcclProtocol::kSimple};
     }
     return best;
   }
@@ -394,6 +396,12 @@ NcclCommunicator AchievedBy(const NcclCommunicator& communicator, const GroupLay
   if (communicator.nvls.channels > 0)
     achieved.nvls.inter = layout.cards_achieved * (1.0 / communicator.nvls.channels);
   return achieved;
+}
+
+std::string_view Name(Pattern pattern) {
+  constexpr std::array<std::string_view, 7> kNames = {"ring", "tree",         "nvls",    "nvls_tree",
+                                                      "pat",  "hierarchical", "messages"};
+  return kNames[static_cast<size_t>(pattern)];
 }
 
 Result<CollectiveTime> CollectiveTimeOf(const OpKind& kind, const GroupLayout& layout,

@@ -24,7 +24,9 @@
 //                           round; all-reduce: reduce-scatter within, all-reduces of the parts between, all-gather within
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -69,7 +71,9 @@ struct CollectiveTime {
   Pattern pattern = Pattern::kRing;
   Duration time;
   Duration latency;  // of it: what is left of a message of no bytes
+  std::optional<NcclProtocol> protocol = {};  // none: of levels, each with its own
 };
+std::string_view Name(Pattern pattern);  // "ring"
 
 // A send with its receive is a Send. Errors: InvalidInput for an algorithm that the device cannot have.
 // REQUIRES: `kind` is communication, of a group of two ranks or more.

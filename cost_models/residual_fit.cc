@@ -15,7 +15,8 @@ namespace {
 using Eigen::Index, Eigen::MatrixXd, Eigen::VectorXd;
 
 constexpr Index kFactors = std::size(kResidualNames);
-constexpr int kRounds = 3;
+constexpr int kRounds = 3, kLayerRounds = 2;
+constexpr int kReweighted = 20;  // times that a linear model is solved, with the weights of what remained
 constexpr double kStep = 0.05;          // of a factor's logarithm
 constexpr double kHuber = 0.03;         // of a row's error
 constexpr double kRowDeviation = 0.05;  // of a row's error, and of factors: see the header
@@ -32,10 +33,6 @@ double RidgeOf(Index factor) {
 double LeastLog(Index factor) {
   const std::optional<double> least = LeastResidual(kResidualNames[factor]);
   return least ? std::log(*least) : -kMostLog;
-}
-
-bool IsOfLayers(std::string_view name) {
-  return std::ranges::find(kLayerResidualNames, name) != std::end(kLayerResidualNames);
 }
 
 ResidualFactors FactorsOf(const VectorXd& x) {
@@ -103,7 +100,7 @@ struct LinearModel {
   VectorXd Solve() const {
     VectorXd move = VectorXd::Zero(kFactors), held = move;
     Free free = identified;
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < kReweighted; ++i) {
       const VectorXd weights = WeightsOf(errors - sensitivities * move);
       VectorXd right = sensitivities.transpose() * weights.asDiagonal() * (errors - sensitivities * held);
       for (Index k = 0; k < kFactors; ++k) right(k) = free[k] ? right(k) - RidgeOf(k) * x(k) : 0;
@@ -118,33 +115,66 @@ struct LinearModel {
   }
 };
 
-// Of layers by their shape, out of what the named factors leave of rows.
-LayerFactors FitLayers(const LinearModel& model, const std::vector<LayerShape>& rows) {
-  std::vector<LayerShape> shapes = rows;
-  std::sort(shapes.begin(), shapes.end());
-  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
-  const auto size = static_cast<Index>(shapes.size());
-  MatrixXd correlations(size, size);
-  for (Index s = 0; s < size; ++s)
-    for (Index t = 0; t < size; ++t) correlations(s, t) = Correlation(shapes[s], shapes[t]);
-  // How each row follows its shape's factor, which moves all that it is a factor on at once.
-  MatrixXd follows = MatrixXd::Zero(model.errors.size(), size);
-  for (Index i = 0; i < follows.rows(); ++i) {
-    const auto shape = std::lower_bound(shapes.begin(), shapes.end(), rows[i]) - shapes.begin();
-    for (Index k = 0; k < kFactors; ++k)
-      if (IsOfLayers(kResidualNames[k])) follows(i, shape) += model.sensitivities(i, k);
+// The distinct shapes of rows.
+struct Shapes {
+  std::vector<LayerShape> distinct;
+  std::vector<Index> of_row;
+
+  explicit Shapes(const std::vector<LayerShape>& rows) : distinct(rows) {
+    std::sort(distinct.begin(), distinct.end());
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    for (const LayerShape& shape : rows)
+      of_row.push_back(std::lower_bound(distinct.begin(), distinct.end(), shape) - distinct.begin());
   }
-  const MatrixXd penalty = Ridge(kLayerDeviation) * correlations.llt().solve(MatrixXd::Identity(size, size));
-  VectorXd logs = VectorXd::Zero(size);
-  for (int i = 0; i < 20; ++i) {
-    const VectorXd weights = WeightsOf(model.errors - follows * logs);
-    logs = (follows.transpose() * weights.asDiagonal() * follows + penalty)
-               .llt()
-               .solve(follows.transpose() * weights.asDiagonal() * model.errors);
+  Index size() const { return static_cast<Index>(distinct.size()); }
+
+  MatrixXd Penalty() const {
+    MatrixXd correlations(size(), size());
+    for (Index s = 0; s < size(); ++s)
+      for (Index t = 0; t < size(); ++t) correlations(s, t) = Correlation(distinct[s], distinct[t]);
+    return Ridge(kLayerDeviation) * correlations.ldlt().solve(MatrixXd::Identity(size(), size()));
   }
-  std::vector<LayerFactors::Known> known;
-  for (Index s = 0; s < size; ++s) known.push_back({shapes[s], std::exp(logs(s))});
-  return LayerFactors(std::move(known));
+
+  LayerFactors FactorsOf(const VectorXd& logs) const {
+    std::vector<LayerFactors::Known> known;
+    for (Index s = 0; s < size(); ++s) known.push_back({distinct[s], std::exp(logs(s))});
+    return LayerFactors(std::move(known));
+  }
+};
+
+// Of layers by their shape, out of what the named factors leave of rows. `predicted`: with those, and then with what is returned.
+Result<LayerFactors> FitLayers(const std::vector<double>& measured, const std::vector<LayerShape>& rows,
+                               const ResidualFactors& named, const PredictRows& predict,
+                               std::vector<double>& predicted) {
+  const Shapes shapes(rows);
+  const MatrixXd penalty = shapes.Penalty();
+  const auto predict_with = [&](const VectorXd& logs) {
+    ResidualFactors factors = named;
+    factors.layers = shapes.FactorsOf(logs);
+    return predict(factors);
+  };
+  VectorXd logs = VectorXd::Zero(shapes.size());
+  std::vector<double> now = predicted;
+  for (int round = 0; round < kLayerRounds; ++round) {
+    WT_ASSIGN_OR_RETURN(const std::vector<double> moved,
+                        predict_with(logs + VectorXd::Constant(shapes.size(), kStep)));
+    const VectorXd errors = ErrorsOf(measured, now);
+    MatrixXd follows = MatrixXd::Zero(errors.size(), shapes.size());
+    for (Index i = 0; i < follows.rows(); ++i)
+      follows(i, shapes.of_row[i]) = std::log(moved[i] / now[i]) / kStep;
+    const VectorXd wanted = errors + follows * logs;  // of all of `logs`
+    for (int i = 0; i < kReweighted; ++i) {
+      const VectorXd weights = WeightsOf(wanted - follows * logs);
+      logs = (follows.transpose() * weights.asDiagonal() * follows + penalty)
+                 .ldlt()
+                 .solve(follows.transpose() * weights.asDiagonal() * wanted);
+    }
+    logs = logs.cwiseMax(-kMostOfLayers).cwiseMin(kMostOfLayers);
+    WT_ASSIGN_OR_RETURN(now, predict_with(logs));
+  }
+  if (MeanAbsoluteError(measured, now) >= MeanAbsoluteError(measured, predicted)) return LayerFactors();
+  predicted = std::move(now);
+  return shapes.FactorsOf(logs);
 }
 
 double DeviationOf(const VectorXd& errors) {
@@ -195,8 +225,7 @@ Result<ResidualFit> FitResiduals(const std::vector<double>& measured, const std:
   Estimate(model, fit);
   fit.factors = FactorsOf(model.x);
   if (!shapes.empty()) {
-    fit.factors.layers = FitLayers(model, shapes);
-    WT_ASSIGN_OR_RETURN(predicted, predict(fit.factors));
+    WT_ASSIGN_OR_RETURN(fit.factors.layers, FitLayers(measured, shapes, fit.factors, predict, predicted));
   }
   fit.after = MeanAbsoluteError(measured, predicted);
   for (size_t i = 0; i < measured.size(); ++i) fit.errors.push_back(predicted[i] / measured[i] - 1);

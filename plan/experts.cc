@@ -51,10 +51,10 @@ ExpertLoad ExpertLoad::Of(const ExpertsSpec& spec, int64_t tokens, int ranks) {
   return load;
 }
 
-// Of what every rank sends `sent` rows, the rank's experts get their `rows`; and back.
-Slice ExpertMlp::Exchange(const LayerContext& c, Slice x, int64_t rows, const std::string& name) const {
+// Of what every rank sends `sent` rows, the rank's experts get theirs; and back.
+Slice ExpertMlp::Exchange(const LayerContext& c, Slice x, int64_t arriving, const std::string& name) const {
   if (!parallel.splits()) return x;
-  const Slice y = c.Activation(name + ".exchanged", rows * hidden());
+  const Slice y = c.Activation(name + ".exchanged", arriving * hidden());
   c.b.WaitBeforeUse(y, parallel.stream->AllToAll(c.b, x, y, name, c.b.BeforeNextCompute()));
   return y;
 }

@@ -9,8 +9,9 @@
 //   experts  gated or not as the MLP would be, without biases, side by side in one tensor a matrix: grouped products
 //   ranks    of the expert axis have count / size experts each: tokens go there and back in two all-to-alls, backward likewise
 //   tensor   ranks have a part of every expert's ffn; they route all tokens alike, and add up what comes out. Where they split tokens and
-//            there are several expert ranks, each routes and sends its own tokens, and what has arrived is gathered over tensor ranks and,
-//            when experts have made their parts, summed and scattered again (Megatron's all-to-all dispatcher)
+//            there are several expert ranks, each routes and sends its own tokens, for which there is room (capacity) by themselves, and
+//            what has arrived is gathered over tensor ranks and, when experts have made their parts, summed and scattered again (Megatron's
+//            all-to-all dispatcher; with one expert rank its all-gather dispatcher, the default, which gathers tokens once)
 #pragma once
 
 #include <string>
@@ -66,7 +67,7 @@ struct ExpertMlp {
   int64_t rows() const { return senders * load.rows; }  // of each of the rank's experts
   Slice ToExperts(const LayerContext& c, Slice x, const std::string& name) const;
   Slice FromExperts(const LayerContext& c, Slice x, const std::string& name) const;
-  Slice Exchange(const LayerContext& c, Slice x, int64_t rows, const std::string& name) const;
+  Slice Exchange(const LayerContext& c, Slice x, int64_t arriving, const std::string& name) const;
   Slice GatherRows(const LayerContext& c, Slice x, const std::string& name) const;
   Slice SumRows(const LayerContext& c, Slice partial, const std::string& name) const;
   Slice Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner, const std::string& name) const;

@@ -13,9 +13,9 @@
 // backward does, and what makes the weights' needs no parameters. A unit is then reduced when the step's last gradient of its
 // parameters is there, be that in a backward (after the unit's) or in between of gradients of weights.
 //
-// A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole: as version 2
-// does. Version 1 leaves that to the allocator and the host, and does not wait; where a unit's parameters are gathered again in backward
-// that is no difference, since they come behind the reduction on the wire.
+// A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole. So does PyTorch's
+// version 2. Its version 1 leaves that to the allocator and the host; here it waits as well, which makes no difference where a unit's
+// parameters are gathered again in backward, behind the reduction on the wire, but may where they stay (shard_grad_op, no_shard).
 //
 // Version 1 gathers into a flat parameter that the unit's tensors are parts of, and gradients are written into a flat gradient. Version 2
 // gathers parts of single tensors, copies them out into whole tensors (twice the unit for a moment), and packs gradients for
@@ -153,7 +153,7 @@ class Fsdp : public DataParallel {
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;
   std::vector<int> backward_order_, place_in_backward_;
   std::vector<int>
-      stage_of_unit_;  // by its root module: a stage is FSDP's own, which prefetches no other's units
+      stage_of_unit_;  // its root module, by unit: a stage is FSDP's own, which prefetches no other's units
   std::vector<bool> holds_;
   std::unique_ptr<OptimizerSteps> optimizer_;
 

@@ -48,7 +48,7 @@ struct BlockActivations {
   Slice attention_mask, mlp_mask;  // of dropout, behind either half
   std::vector<Slice> up;           // one, or gate and up
   Slice activated;
-  std::vector<Slice> unneeded;  // that a policy keeps all the same, until the block's backward is over
+  std::vector<Slice> unneeded;  // that a policy keeps all the same, until the block's backward is nearly over
   ExpertMlp::Saved experts;
 };
 
@@ -196,10 +196,11 @@ class Transformer : public Model {
   }
   // Of kSelectiveOp: flash attention keeps but its log-sum-exps.
   bool runs_attention_again() const { return spec_.attention == AttentionKind::kEager; }
-  // PyTorch counts the products of a block: queries, keys, values, the attention's projection, gate, up, down.
+  // torchtitan's policy counts products (mm) of a block: queries, keys, values, the attention's projection, gate, up, down. (Those with a
+  // bias are another operator, addmm.)
   bool keeps_down() const {
     return recompute_ == Recompute::kSelectiveOp && framework_ == Framework::kPytorch && gated() &&
-           !spec_.experts;
+           !spec_.experts && !spec_.bias && !spec_.qkv_bias;
   }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }

@@ -146,7 +146,7 @@ std::string DescribeCommunication(const Plan& plan, const Timeline& timeline, In
   if (uses.empty()) return "";
   std::string text = "\n" + ink.Bold(fmt::format("communication, rank {}", timeline.rank)) + "\n";
   if (uses.size() > kListedCommunications) {
-    return text + fmt::format("  {} operators: by unit below, one by one in --trace\n", uses.size());
+    return text + fmt::format("  {} operators: by group below, one by one in --trace\n", uses.size());
   }
   text += ink.Dim(fmt::format("  {:<26}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}", "", "bytes", "ready", "start",
                               "end", "hidden", "exposed")) +

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "cost_models/cost_model.h"
 #include "plan/plan.h"
 #include "reports/ink.h"
 #include "sim/predict.h"
@@ -13,6 +14,11 @@ namespace windtunnel {
 // Time by phase and operator, the critical path, exposed communication, bubbles: of the replicate with the
 // median step.
 std::string ExplainTime(const Plan& plan, const Prediction& prediction, Ink ink);
+
+// What the first rank's collectives and messages take, by group, kind and what they run by, those first that the step waits for longest.
+// Empty where there are none. Errors: those of `costs`.
+Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& prediction, const CostModel& costs,
+                                       Ink ink);
 
 // Each collective that carries gradients: its bytes and parameters, in launch order. Empty when there are
 // none.

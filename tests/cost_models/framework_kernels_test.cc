@@ -293,16 +293,16 @@ TEST(FrameworkKernels, LayersScaleWhatTheyTakeByTheirShape) {
   const std::string json = CalibratedFrameworkJson("mine", "pytorch", factors, {});
   const FrameworkProfile mine = ParseFrameworkProfile(json, "mine").value();
   const ResidualFactors of_shape = FactorsFor(shape, mine.residuals);
-  EXPECT_NEAR(of_shape.gemm, 1.2, 1e-9);
-  EXPECT_NEAR(of_shape.host, 0.8, 1e-9);
-  EXPECT_NEAR(of_shape.attention, 0.8, 1e-9);
-  EXPECT_NEAR(of_shape.memory, 0.8, 1e-9);
+  EXPECT_NEAR(of_shape.gemm, 1.2, 1e-7);
+  EXPECT_NEAR(of_shape.host, 0.8, 1e-7);
+  EXPECT_NEAR(of_shape.attention, 0.8, 1e-7);
+  EXPECT_NEAR(of_shape.memory, 0.8, 1e-7);
   EXPECT_EQ(of_shape.optimizer, 1.25);
   EXPECT_EQ(of_shape.loss, 1);
   EXPECT_EQ(of_shape.link, 2);
   EXPECT_EQ(of_shape.launch, 1);
   EXPECT_TRUE(of_shape.layers.empty());
-  EXPECT_NEAR(FactorsFor(twice, mine.residuals).host, 1.1, 1e-9);
+  EXPECT_NEAR(FactorsFor(twice, mine.residuals).host, 1.1, 1e-7);
   // Fitted again, the shapes are the new ones.
   factors.layers = LayerFactors({{twice, 0.9}});
   const std::string again = CalibratedFrameworkJson(json, "mine.json", "mine", factors, {}).value();
@@ -325,6 +325,8 @@ TEST(FrameworkKernels, WrongLayersAreErrors) {
             "mine.json: $.residuals.layers[1] has the shape of another, expected each once");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 0, "factor": 1.5})"),
             "mine.json: $.residuals.layers[0].tensor is number 0, expected a whole number of at least 1");
+  EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 9007199254740993, "tensor": 1, "factor": 1})"),
+            "mine.json: $.residuals.layers[0] has 9007199254740993, expected at most 1099511627776");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 0})"),
             "mine.json: $.residuals.layers[0].factor is number 0, expected a number in [0.01, 100]");
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace windtunnel {
 namespace {
 
@@ -109,6 +111,35 @@ TEST(ResidualFit, LayersTakeWhatNamedFactorsLeave) {
   EXPECT_LT(fit.after, named.after / 2);
   EXPECT_NEAR(fit.factors.layers.At(shapes[6]) / fit.factors.layers.At(shapes[0]), 1.12, 0.03);
   EXPECT_NEAR(fit.factors.layers.At({.micro = 4, .seq_len = 1024, .hidden = 65536, .tensor = 8}), 1, 1e-3);
+}
+
+// Where the host and the device take as long, neither alone moves the step; both do.
+TEST(ResidualFit, LayersMoveTheHostAndTheDeviceTogether) {
+  std::vector<Step> steps;
+  std::vector<LayerShape> shapes;
+  for (int i = 0; i < 12; ++i) {
+    shapes.push_back({.micro = i % 2 == 0 ? 1 : 16, .seq_len = 1024, .hidden = 1024, .tensor = 1});
+    steps.push_back({8, 2, 10, shapes.back()});
+  }
+  std::vector<double> measured = TimesOf(steps, {});
+  for (size_t i = 0; i < steps.size(); i += 2) measured[i] *= 1.2;
+  const ResidualFit fit = FitResiduals(measured, shapes, Predictor(steps)).value();
+  EXPECT_LT(fit.after, 0.03);
+}
+
+// Times in another unit are nobody's layers: a factor stays within 1.5.
+TEST(ResidualFit, LayersExplainNoOtherUnit) {
+  std::vector<Step> steps;
+  std::vector<LayerShape> shapes;
+  for (int i = 0; i < 64; ++i) {
+    shapes.push_back({.micro = 1, .seq_len = 1024, .hidden = 1024, .tensor = 1});
+    steps.push_back({10.0 + i, 2, 0.1, shapes.back()});
+  }
+  std::vector<double> measured = TimesOf(steps, {});
+  for (double& time : measured) time *= 1000;
+  const ResidualFit fit = FitResiduals(measured, shapes, Predictor(steps)).value();
+  EXPECT_LE(fit.factors.layers.At(shapes[0]), std::exp(kMostOfLayers) + 1e-6);
+  EXPECT_GT(fit.after, 0.5);
 }
 
 // A shape of which there is one row only, which took twice as long, is not believed by half.

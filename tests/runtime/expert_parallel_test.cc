@@ -1,6 +1,6 @@
 // Expert parallelism changes who has which experts, not what is computed: alone and with other kinds of parallelism, a mixture of experts
 // trains to the losses and the weights of one device with the same global batch (where no token is dropped), and to those of the same
-// ranks with all experts on each (also where some are).
+// ranks with all experts on each (also where some are, unless tensor ranks split tokens: then each has room for its own).
 #include <gtest/gtest.h>
 
 #include <map>

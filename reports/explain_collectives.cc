@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "base/format.h"
+#include "cost_models/node_wire.h"
+#include "reports/communication.h"
+#include "reports/explain.h"
+
+namespace windtunnel {
+namespace {
+
+// Alike in what they are and how they run.
+struct Row {
+  std::string stream, kind, runs_by;
+  int ranks = 0, count = 0;
+  bool is_message = false;
+  Bytes least = Bytes::Max(), most;
+  Duration time, exposed;
+  double sent = 0;  // bytes that each link carries: nccl-tests' bus bandwidth is that over the time
+};
+
+std::string RunsBy(const CommunicationCost& cost) {
+  if (cost.algorithm.empty()) return cost.source == CostSource::kModelled ? "" : "measured";
+  std::string text(cost.algorithm);
+  if (!cost.protocol.empty()) text += fmt::format(", {}", cost.protocol);
+  return cost.source == CostSource::kModelled ? text : text + " (time measured)";
+}
+
+std::string SizesText(const Row& row) {
+  const std::string least = FormatBytes(row.least), most = FormatBytes(row.most);
+  return least == most ? most : least + " – " + most;
+}
+
+// Of text that may hold dashes of several bytes.
+std::string RightAligned(const std::string& text, size_t width) {
+  const auto characters =
+      static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return std::string(width > characters ? width - characters : 0, ' ') + text;
+}
+
+}  // namespace
+
+Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& prediction, const CostModel& costs,
+                                       Ink ink) {
+  if (prediction.timelines.empty()) return std::string();
+  const Timeline& timeline = prediction.timelines.front();
+  const Role& role = plan.RoleOf(timeline.rank);
+  std::map<std::tuple<std::string, std::string, std::string, int>, Row> rows;
+  for (const CommunicationUse& use : CommunicationUses(role, timeline)) {
+    const Op& op = role.steady.ops[use.op];
+    // A message counts where it is sent; barriers move nothing.
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (std::holds_alternative<Receive>(op.kind)) continue;
+    if (collective != nullptr && collective->kind == CollectiveKind::kBarrier) continue;
+    const Stream& stream = role.streams[op.stream];
+    const Group& group = plan.GroupOf(timeline.rank, stream);
+    const int ranks = static_cast<int>(group.ranks.size());
+    WT_ASSIGN_OR_RETURN(const CommunicationCost cost, costs.Communication(op, group));
+    const std::string kind(OperatorName(op.kind));
+    Row& row = rows[{stream.name, kind, RunsBy(cost), ranks}];
+    row.stream = stream.name;
+    row.kind = kind;
+    row.runs_by = RunsBy(cost);
+    row.ranks = ranks;
+    ++row.count;
+    const Bytes bytes = MessageBytes(op.kind);
+    row.least = std::min(row.least, bytes);
+    row.most = std::max(row.most, bytes);
+    // A message is under way from when it is sent, and waits for who receives it: that is the pipeline's bubble.
+    row.is_message = stream.between_stages;
+    row.time += row.is_message ? cost.time.p50() : use.end - use.start;
+    if (!row.is_message) row.exposed += use.end - use.start - use.hidden;
+    row.sent +=
+        static_cast<double>(bytes.count()) * (collective ? SentShare(Name(collective->kind), ranks) : 1);
+  }
+  if (rows.empty()) return std::string();
+  std::vector<Row> sorted;
+  for (const auto& [key, row] : rows) sorted.push_back(row);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Row& a, const Row& b) { return a.exposed > b.exposed; });
+  std::string text = "\n" + ink.Bold(fmt::format("collectives, rank {}", timeline.rank)) + "\n";
+  text += ink.Dim(fmt::format("  {:<30}{:>6}{:>7}{:>22}{:>12}{:>10}{:>12}{:>9}  {}", "", "ranks", "count",
+                              "bytes", "each (mean)", "bus GB/s", "exposed", "share", "by")) +
+          "\n";
+  for (const Row& row : sorted) {
+    const double seconds = ToSeconds(row.time);
+    const std::string waited_for =
+        row.is_message
+            ? fmt::format("{:>12}{:>9}", "", "")
+            : fmt::format("{:>12}{:>7.1f} %", row.exposed == Duration() ? "0" : FormatDuration(row.exposed),
+                          timeline.end > Duration() ? 100 * (row.exposed / timeline.end) : 0.0);
+    text += fmt::format("  {:<30}{:>6}{:>7}{}{:>12}{:>10}{}  {}\n", row.stream + " " + row.kind, row.ranks,
+                        row.count, RightAligned(SizesText(row), 22), FormatDuration(row.time / row.count),
+                        seconds > 0 ? fmt::format("{:.1f}", row.sent / seconds / 1e9) : "", waited_for,
+                        row.runs_by);
+  }
+  return text;
+}
+
+}  // namespace windtunnel

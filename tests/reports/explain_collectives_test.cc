@@ -1,0 +1,75 @@
+// What explain says of collectives, held against plans whose collectives are known.
+#include <gtest/gtest.h>
+
+#include "cost_models/device_cost_model.h"
+#include "reports/explain.h"
+#include "tests/plan/scenarios_for_tests.h"
+
+namespace windtunnel {
+namespace {
+
+std::string TableOf(const Scenario& scenario, const char* profile = "h100-sxm-80g") {
+  const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(profile), profile).value();
+  const Plan plan = CompilePlan(scenario).value();
+  const auto costs = MakeDeviceCostModel(device, plan);
+  const Prediction prediction = Predict(plan, *costs, {}).value();
+  return ExplainCollectives(plan, prediction, *costs, Ink(false)).value();
+}
+
+Scenario On(Scenario s, int64_t nodes) {
+  s.cluster.device = "h100-sxm-80g";
+  s.cluster.nodes = nodes;
+  s.cluster.devices_per_node = s.WorldSize() / nodes;
+  s.cluster.network.intra_node.kind = "nvlink4";
+  s.cluster.network.inter_node.kind = "infiniband";
+  s.cluster.network.inter_node.gbits_per_nic = 400;
+  s.cluster.network.nics_per_node = s.cluster.devices_per_node;
+  return s;
+}
+
+// The line of the table that holds all of `words`.
+testing::AssertionResult HasLine(const std::string& table, const std::vector<std::string>& words) {
+  size_t begin = 0;
+  while (begin < table.size()) {
+    const size_t end = table.find('\n', begin);
+    const std::string line = table.substr(begin, end - begin);
+    bool has_all = true;
+    for (const std::string& word : words) has_all &= line.find(word) != std::string::npos;
+    if (has_all) return testing::AssertionSuccess();
+    if (end == std::string::npos) break;
+    begin = end + 1;
+  }
+  return testing::AssertionFailure() << "no line with all of them in:\n" << table;
+}
+
+// Eight H100s of a node: small sums go by LL; 1 GiB by the switch.
+TEST(ExplainCollectives, SaysWhatNcclChooses) {
+  Scenario s = On(TinyGpt(8), 1);
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.parallel.data.bucket_cap_mb = 1000;
+  EXPECT_TRUE(HasLine(TableOf(s), {"data all_reduce", " 8 ", ", ll"}));
+  s.model.hidden = 4096;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  s.model.ffn = 16384;
+  EXPECT_TRUE(HasLine(TableOf(s), {"data all_reduce", " 8 ", "nvls, simple"}));
+  s.cluster.network.algorithm = CollectiveAlgorithm::kRing;
+  EXPECT_TRUE(HasLine(TableOf(s), {"data all_reduce", "ring, simple"}));
+}
+
+// Messages of a pipeline count where they are sent; each group has rows of its own.
+TEST(ExplainCollectives, TellsGroupsApart) {
+  Scenario s = TinyLlama(2);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.parallel.pipeline = {.size = 2, .schedule = "1f1b"};
+  s.batch.accumulate = 4;
+  const std::string table = TableOf(On(s, 2));
+  EXPECT_TRUE(HasLine(table, {"tensor all_gather", " 2 "}));
+  EXPECT_TRUE(HasLine(table, {"tensor reduce_scatter", " 2 "}));
+  EXPECT_TRUE(HasLine(table, {"send", " 4 ", "messages, "})) << "four micro-batches forward";
+  EXPECT_FALSE(HasLine(table, {"receive"}));
+}
+
+TEST(ExplainCollectives, OfOneDeviceThereIsNothing) { EXPECT_EQ(TableOf(On(TinyGpt(1), 1)), ""); }
+
+}  // namespace
+}  // namespace windtunnel
