@@ -3,6 +3,7 @@
 // ranks with all experts on each (also where some are, unless tensor ranks split tokens: then each has room for its own).
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -111,6 +112,10 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"Tensor", Tensor(Experts(TinyGpt(2), 2), false)},
                     ParityCase{"TensorSequenceClipped", Clipped(Tensor(Experts(TinyLlama(2), 2), true))},
                     ParityCase{"TensorSequenceAlone", Tensor(Kind(Experts(TinyLlama(1), 1), kDdp), true)},
+                    ParityCase{"TensorSequenceZero1Clipped",
+                               Clipped(Tensor(Kind(Experts(TinyLlama(4), 2), kZero1), true))},
+                    ParityCase{"TensorSequenceSelectiveOp",
+                               Recomputed(Tensor(Experts(TinyLlama(2), 2), true), Recompute::kSelectiveOp)},
                     ParityCase{"TensorSequenceRecomputed",
                                Recomputed(Tensor(Experts(TinyGpt(2), 2), true), Recompute::kFull)},
                     ParityCase{"TensorSequenceZeroBubble",
@@ -252,6 +257,21 @@ TEST(ExpertParallel, DropsTheSameTokensHoweverExpertsAreShared) {
   for (int step = 0; step < kParitySteps; ++step)
     EXPECT_NEAR(shared.losses[step], whole.losses[step], kParityTolerance * whole.losses[step]);
   EXPECT_NE(shared.losses.back(), room.losses.back());
+}
+
+// Tensor ranks that split tokens have room for their own: with less than they need some are dropped, others than of all tokens together.
+TEST(ExpertParallel, TensorRanksDropOfTheirOwnTokens) {
+  const auto losses = [](bool sequence, double capacity) {
+    return Train(*CompilePlan(Tensor(Experts(TinyLlama(2), 2, capacity), sequence)), kParitySteps).losses;
+  };
+  const auto room = losses(true, 2), own = losses(true, 0.75), all = losses(false, 0.75);
+  for (int step = 0; step < kParitySteps; ++step) {
+    EXPECT_TRUE(std::isfinite(own[step])) << step;
+    EXPECT_NEAR(own[step], room[step], 0.1 * room[step]) << step;
+  }
+  EXPECT_NE(own.back(), room.back());
+  EXPECT_NE(own.back(), all.back());
+  ExpectExactPeaks(*CompilePlan(Tensor(Experts(TinyLlama(2), 2, 0.75), true)));
 }
 
 TEST(ExpertParallelMemory, IsPredictedToTheByte) {
