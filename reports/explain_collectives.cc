@@ -35,13 +35,6 @@ std::string SizesText(const Row& row) {
   return least == most ? most : least + " – " + most;
 }
 
-// Of text that may hold dashes of several bytes.
-std::string RightAligned(const std::string& text, size_t width) {
-  const auto characters =
-      static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  return std::string(width > characters ? width - characters : 0, ' ') + text;
-}
-
 }  // namespace
 
 Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& prediction, const CostModel& costs,
@@ -71,7 +64,7 @@ Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& predi
     row.least = std::min(row.least, bytes);
     row.most = std::max(row.most, bytes);
     // A message is under way from when it is sent, and waits for who receives it: that is the pipeline's bubble.
-    row.is_message = stream.between_stages;
+    row.is_message = collective == nullptr;
     row.time += row.is_message ? cost.time.p50() : use.end - use.start;
     if (!row.is_message) row.exposed += use.end - use.start - use.hidden;
     row.sent +=
@@ -93,8 +86,8 @@ Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& predi
             ? fmt::format("{:>12}{:>9}", "", "")
             : fmt::format("{:>12}{:>7.1f} %", row.exposed == Duration() ? "0" : FormatDuration(row.exposed),
                           timeline.end > Duration() ? 100 * (row.exposed / timeline.end) : 0.0);
-    text += fmt::format("  {:<30}{:>6}{:>7}{}{:>12}{:>10}{}  {}\n", row.stream + " " + row.kind, row.ranks,
-                        row.count, RightAligned(SizesText(row), 22), FormatDuration(row.time / row.count),
+    text += fmt::format("  {:<30}{:>6}{:>7}{:>22}{:>12}{:>10}{}  {}\n", row.stream + " " + row.kind,
+                        row.ranks, row.count, SizesText(row), FormatDuration(row.time / row.count),
                         seconds > 0 ? fmt::format("{:.1f}", row.sent / seconds / 1e9) : "", waited_for,
                         row.runs_by);
   }
