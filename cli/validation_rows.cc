@@ -101,15 +101,32 @@ Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, 
   return result;
 }
 
-// Weights of a layer's matrix products.
-double LayerWeights(const ModelSpec& model) {
+// Of a layer's attention.
+double AttentionWeights(const ModelSpec& model) {
+  const double h = static_cast<double>(model.hidden), heads = static_cast<double>(model.heads);
+  const double queries = heads * static_cast<double>(model.head_dim);
+  if (!model.latent_attention)
+    return h * (2 * queries + 2.0 * static_cast<double>(model.kv_heads * model.head_dim));
+  const LatentAttentionSpec& latent = *model.latent_attention;
+  const double q_rank = static_cast<double>(latent.q_rank), kv_rank = static_cast<double>(latent.kv_rank);
+  const double rotated = static_cast<double>(latent.rope_dim),
+               values = heads * static_cast<double>(model.ValueDim());
+  return (latent.q_rank > 0 ? q_rank * (h + queries) : h * queries) + h * (kv_rank + rotated) +
+         kv_rank * (queries - heads * rotated + values) + values * h;
+}
+
+// Weights of the matrix products of all layers, of experts those that a token sees.
+double LayersWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
-  const double keys_and_values = 2.0 * static_cast<double>(model.kv_heads * model.head_dim);
   const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
   const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
-  const double queries = static_cast<double>(model.heads * model.head_dim);
   const double shared = model.experts ? static_cast<double>(model.experts->shared_ffn) : 0;
-  return h * (2 * queries + keys_and_values) + matrices * h * (ffn * experts + shared);
+  const double with_experts = static_cast<double>(model.LayersWithExperts());
+  const double layers = static_cast<double>(model.layers);
+  return layers * AttentionWeights(model) +
+         matrices * h *
+             (with_experts * (ffn * experts + shared) +
+              (layers - with_experts) * static_cast<double>(model.DenseFfn()));
 }
 
 // Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.
@@ -151,9 +168,10 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
     return plan.model.flops_per_token;
   const Passes passes = PassesOf(plan.scenario.recompute, convention);
   const double layers = static_cast<double>(model.layers);
-  const double weights = 2 * passes.layers * layers * LayerWeights(model);
+  const double weights = 2 * passes.layers * LayersWeights(model);
   const double attention =
-      4 * passes.attention * layers * static_cast<double>(model.seq_len * model.heads * model.head_dim);
+      2 * passes.attention * layers *
+      static_cast<double>(model.seq_len * model.heads * (model.head_dim + model.ValueDim()));
   const double head = 6 * static_cast<double>(model.hidden * model.vocab);
   return Flops(weights + attention + head);
 }

@@ -84,6 +84,15 @@ class Shaper {
     Main("rotated", Product(r.batch * r.seq, (r.heads + r.kv_heads) * r.head_dim), r.dtype);
     Issued(r.backward);
   }
+  void operator()(const JoinLatentHeads& j) {
+    Main("packed", Product(j.tokens(), j.packed_columns()), j.dtype);
+    Tensor("rotated", Product(j.tokens(), (j.heads + 1) * j.rope_dim));
+    Tensor("queries", Product(j.tokens(), j.query_columns()));
+    Tensor("keys", Product(j.tokens(), j.query_columns()));
+    Tensor("kv", Product(j.tokens(), j.kv_columns()));
+    Says("backward", j.backward);
+    Issued(j.backward);
+  }
   void operator()(const ActivationForward& a) { OfActivation(a, false); }
   void operator()(const ActivationBackward& a) { OfActivation(a, true); }
   void operator()(const EmbeddingForward& e) { OfEmbedding(e, false); }
@@ -154,9 +163,9 @@ class Shaper {
   }
   template <typename Attention>
   void OfAttention(const Attention& a, bool is_backward) {
-    Main("output", Product(a.batch * a.seq, a.heads * a.head_dim), a.dtype);
+    Main("output", Product(a.batch * a.seq, a.heads * a.values()), a.dtype);
     Tensor("scores", Product(a.batch * a.heads, a.seq * a.seq));
-    Tensor("qkv", Product(a.batch * a.seq, (a.heads + 2 * a.kv_heads) * a.head_dim));
+    Tensor("qkv", Product(a.batch * a.seq, (a.heads + a.kv_heads) * a.head_dim + a.kv_heads * a.values()));
     Says(WordOf(a.kind));
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
@@ -212,9 +221,10 @@ constexpr Bytes kTensorCoreRows(16);
 Result<Duration> AttentionProduct(const OpKind& kind, Work work, const FrameworkProfile& framework,
                                   const DeviceSpec& device, const ArithmeticContext& context) {
   const auto product = [&](const auto& a) -> Result<Duration> {
-    BatchedGemm one_pass{a.batch * a.heads, a.seq, a.seq, a.head_dim, a.dtype};
+    const int64_t width = work == Work::kContext ? a.values() : a.head_dim;
+    BatchedGemm one_pass{a.batch * a.heads, a.seq, a.seq, width, a.dtype};
     if (work == Work::kContext) std::swap(one_pass.n, one_pass.k);
-    one_pass.row_divisor = CommonPowerOfTwo(a.seq, a.head_dim);
+    one_pass.row_divisor = CommonPowerOfTwo(a.seq, width);
     const bool is_aligned = SizeOf(a.dtype) * one_pass.row_divisor >= kTensorCoreRows;
     if (framework.aligned_batches_only && !is_aligned && SizeOf(a.dtype) == Bytes(2)) {
       const double rate = device.PeakFor(DType::kFloat32).flops_per_second() * device.gemm.ceiling;

@@ -50,12 +50,11 @@ Slice ContextAttention::ToTokens(Slice x, const std::vector<int64_t>& columns,
 
 Slice ContextAttention::Enter(Slice qkv) const {
   if (!exchanges_heads()) return qkv;
-  const int64_t keys = dims_.kv_heads * dims_.head_dim;
-  return ToHeads(qkv, {dims_.query_columns(), keys, keys}, name_ + ".qkv");
+  return ToHeads(qkv, dims_.parts(), name_ + ".qkv");
 }
 
 Slice ContextAttention::Leave(Slice out) const {
-  return exchanges_heads() ? ToTokens(out, {dims_.query_columns()}, name_ + ".out") : out;
+  return exchanges_heads() ? ToTokens(out, {dims_.out_columns()}, name_ + ".out") : out;
 }
 
 // ---- ring and all_gather
@@ -108,15 +107,15 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
   if (is_plain()) {
     const AttentionDims d = CoreDims();
     const int64_t rows = d.batch * d.heads * d.seq;
-    Core core = {c_.Activation(name_ + ".out", d.tokens() * d.query_columns()),
+    Core core = {c_.Activation(name_ + ".out", d.tokens() * d.out_columns()),
                  d.kind == AttentionKind::kEager
                      ? c_.Activation(name_ + ".probabilities", rows * d.seq)
                      : c_.b.Temporary(name_ + ".log_sum_exp", rows, Category::kActivations),
                  {},
                  {}};
     const Slice workspace = Workspace(false);
-    c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype}, name_, {qkv},
-             {core.out, core.saved, workspace});
+    c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim},
+             name_, {qkv}, {core.out, core.saved, workspace});
     if (d.kind == AttentionKind::kEager) Drop(core);
     return core;
   }
@@ -151,18 +150,17 @@ Slice ContextAttention::BackwardBlock(Slice dout, Slice qkv, Slice kv, const Cor
 Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const {
   if (is_plain()) {
     const AttentionDims d = CoreDims();
-    if (exchanges_heads()) dout = ToHeads(dout, {dims_.query_columns()}, name_ + ".dout");
+    if (exchanges_heads()) dout = ToHeads(dout, {dims_.out_columns()}, name_ + ".dout");
     const Slice dqkv = c_.Activation(name_ + ".dqkv", d.tokens() * d.packed_columns());
     const Slice workspace = Workspace(true);
     if (core.mask.buffer >= 0) {
       c_.b.Add(Dropout{core.dropped.elements, true, d.dtype}, name_ + ".dropout", {core.dropped, core.mask},
                {core.dropped});
     }
-    c_.b.Add(
-        AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.deterministic},
-        name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
-    const int64_t keys = dims_.kv_heads * dims_.head_dim;
-    return exchanges_heads() ? ToTokens(dqkv, {dims_.query_columns(), keys, keys}, name_ + ".dqkv") : dqkv;
+    c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype,
+                               d.deterministic, d.value_dim},
+             name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
+    return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }
   Slice kv = KeysAndValues(qkv), dkv;
   const Slice dqkv = c_.Activation(name_ + ".dqkv", dims_.tokens() * dims_.packed_columns());

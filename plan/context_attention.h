@@ -12,6 +12,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/layers.h"
 
@@ -24,10 +25,15 @@ struct AttentionDims {
   DType dtype = DType::kFloat32;
   double dropout = 0;  // of eager's probabilities; flash drops within its kernel, from the seed
   bool deterministic = false;
+  int64_t value_dim = 0;  // 0: head_dim
 
   int64_t tokens() const { return batch * seq; }
+  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   int64_t query_columns() const { return heads * head_dim; }
-  int64_t key_columns() const { return 2 * kv_heads * head_dim; }  // keys and values
+  int64_t out_columns() const { return heads * values(); }
+  int64_t key_columns() const { return kv_heads * (head_dim + values()); }  // keys and values
+  // Of queries, keys and values.
+  std::vector<int64_t> parts() const { return {query_columns(), kv_heads * head_dim, kv_heads * values()}; }
   int64_t packed_columns() const { return query_columns() + key_columns(); }
 };
 

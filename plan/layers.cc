@@ -320,6 +320,12 @@ Slice Linear::Forward(const LayerContext& c, Slice x, int64_t rows, Slice* parti
   return y;
 }
 
+Slice Linear::InputToKeep(const LayerContext& c, Slice x) const {
+  if (!c.types.keeps_inputs_in_fp8 || !is_fp8) return x;
+  return Fp8Factors(c, name).OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns,
+                                      split == LinearSplit::kRowParallel);
+}
+
 Slice Linear::ForwardProduct(const LayerContext& c, Slice x, int64_t rows, bool adds_bias) const {
   const Slice y = c.Activation(name, rows * out);
   c.AddProducts({ProductOf(c, x, rows, adds_bias, y)});

@@ -141,6 +141,8 @@ struct Linear {
 
   // `partial`: unless null, where a row-parallel layer's own part of the sums goes, made at once.
   Slice Forward(const LayerContext& c, Slice x, int64_t rows, Slice* partial = nullptr) const;
+  // What backward keeps of x, where that is in fp8; else x. Forward takes it, too. x: the rank's own tokens.
+  Slice InputToKeep(const LayerContext& c, Slice x) const;
   // Adds weight and bias gradients (which may be deferred), and dx unless `needs_dx` is false (the model's input). Returns dx
   // (buffer -1 if not). The sum of a column-parallel layer's dx goes over ranks while the weight's gradient is computed; so does
   // the gathering of its input, which is not kept, while dx is.

@@ -12,8 +12,9 @@ std::string_view Flag(bool set, std::string_view text) { return set ? text : std
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}", direction, WordOf(a.kind), Name(a.dtype),
-                     a.batch, a.seq, a.heads, a.kv_heads, a.head_dim);
+  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}{}", direction, WordOf(a.kind),
+                     Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
+                     a.values() == a.head_dim ? "" : fmt::format(" v={}", a.values()));
 }
 
 // fp32 is not written.
@@ -170,6 +171,11 @@ std::string KeyOf(const Dropout& d) {
 std::string KeyOf(const Rope& r) {
   return fmt::format("rope b={} s={} h={} kv={} d={}{}{}", r.batch, r.seq, r.heads, r.kv_heads, r.head_dim,
                      Flag(r.backward, " backward"), TypeSuffix(r.dtype));
+}
+
+std::string KeyOf(const JoinLatentHeads& j) {
+  return fmt::format("join_latent_heads b={} s={} h={} d={} rope={} v={}{}{}", j.batch, j.seq, j.heads,
+                     j.head_dim, j.rope_dim, j.value_dim, Flag(j.backward, " backward"), TypeSuffix(j.dtype));
 }
 
 std::string KeyOf(const ActivationForward& a) {
@@ -355,6 +361,7 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const SwapBlocks&) { return std::string_view("copy"); },
                                [](const Dropout&) { return std::string_view("dropout"); },
                                [](const Rope&) { return std::string_view("rope"); },
+                               [](const JoinLatentHeads&) { return std::string_view("rope"); },
                                [](const ActivationForward&) { return std::string_view("activation"); },
                                [](const ActivationBackward&) { return std::string_view("activation"); },
                                [](const EmbeddingForward&) { return std::string_view("embedding"); },

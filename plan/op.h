@@ -171,7 +171,8 @@ struct HeadNormBackward {
 };
 
 // Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
-// heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim].
+// heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Heads of values may have another width (value_dim): qkv
+// is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and out [T, heads * value_dim].
 // eager saves the probabilities [batch, heads, seq, seq] (upper triangle zero);
 // flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspaceElements().
 // forward: reads qkv; writes out, saved, workspace.
@@ -180,12 +181,18 @@ struct AttentionForward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
+  int64_t value_dim = 0;  // 0: head_dim
+
+  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 struct AttentionBackward {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
   bool deterministic = false;  // by a kernel that repeats its bits, where another would be faster
+  int64_t value_dim = 0;       // as AttentionForward's
+
+  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 // Elements (fp32) of one rank's attention workspace: a query-block x sequence tile of scores, and in backward one of their gradient, too.
 // Query blocks have kAttentionBlock rows.
@@ -237,6 +244,24 @@ struct SplitColumns {
 struct SwapBlocks {
   int64_t outer = 0, inner = 0, length = 0;
   DType dtype = DType::kFloat32;
+};
+
+// What multi-head latent attention makes of up-projected latents: packed projections as AttentionForward takes them, with as many key heads
+// as query heads. The last rope_dim of a head's head_dim columns are rotated (by halves, as Rope does); keys' are those of one key that
+// all heads share. Of kv, a head has the other head_dim - rope_dim columns of its key, then its value.
+// forward reads: q[T, heads * head_dim], kv[T, heads * (head_dim - rope_dim + value_dim)], shared_key[T, rope_dim]; writes: qkv.
+// backward reads: dqkv; writes: dq, dkv, dshared_key (the sum over heads).
+struct JoinLatentHeads {
+  int64_t batch = 0, seq = 0, heads = 0, head_dim = 0, rope_dim = 0, value_dim = 0;
+  bool backward = false;
+  DType dtype = DType::kFloat32;
+  TokenSplit context = {};
+  double theta = 10'000;
+
+  int64_t tokens() const { return batch * seq; }
+  int64_t query_columns() const { return heads * head_dim; }
+  int64_t kv_columns() const { return heads * (head_dim - rope_dim + value_dim); }
+  int64_t packed_columns() const { return heads * (2 * head_dim + value_dim); }
 };
 
 // Rotary positions (rotating halves as Llama does), in place on the query and key heads of qkv[T, (heads + 2 kv_heads) * head_dim];
@@ -547,16 +572,15 @@ struct Free {
   int32_t recorded_stream = -1;
 };
 
-using OpKind =
-    std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
-                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward,
-                 HeadNormForward, HeadNormBackward, AttentionForward, AttentionBackward,
-                 ContextAttentionForward, ContextAttentionBackward, MergeAttention, CopyColumns, SplitColumns,
-                 SwapBlocks, Dropout, Rope, ActivationForward, ActivationBackward, EmbeddingForward,
-                 EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums, VocabParallelLoss,
-                 MeanSquaredError, Copy, Scale, PackShards, UnpackShards, CopyTensors, Fill, UnscaleGradients,
-                 UpdateLossScale, GradientNorm, SquareRoot, ClipGradients, OptimizerUpdate,
-                 InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+using OpKind = std::variant<
+    Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens, CombineBackward,
+    Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward, HeadNormForward,
+    HeadNormBackward, AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
+    MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, JoinLatentHeads, ActivationForward,
+    ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,
+    VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards,
+    CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot, ClipGradients,
+    OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …

@@ -7,19 +7,21 @@ namespace {
 
 // Forward of causal attention: QK^T and PV, half of the seq x seq square each; backward has five such
 // products, of which the flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and
-// has four).
+// has four). Three of the five are as wide as keys (QK^T, dQ, dK), two as values (dV, dP).
 template <typename Attention>
-double CausalProduct(const Attention& a) {
-  return 2.0 * a.batch * a.heads * a.head_dim * a.seq * (a.seq + 1) / 2;
+double CausalProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
+  const int64_t columns = of_keys * a.head_dim + of_values * a.values();
+  return 2.0 * a.batch * a.heads * columns * a.seq * (a.seq + 1) / 2;
 }
 
 template <typename Attention>
 Bytes PackedProjections(const Attention& a) {
-  return SizeOf(a.dtype) * (a.batch * a.seq * (a.heads + 2 * a.kv_heads) * a.head_dim);
+  return SizeOf(a.dtype) *
+         (a.batch * a.seq * ((a.heads + a.kv_heads) * a.head_dim + a.kv_heads * a.values()));
 }
 template <typename Attention>
 Bytes AttentionOutput(const Attention& a) {
-  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.head_dim);
+  return SizeOf(a.dtype) * (a.batch * a.seq * a.heads * a.values());
 }
 template <typename Attention>
 Bytes AttentionSaved(const Attention& a) {
@@ -109,6 +111,10 @@ Bytes BytesOf(const Dropout& d) { return (SizeOf(d.dtype) * 2 + Bytes(1)) * d.el
 Bytes BytesOf(const Rope& r) {
   return SizeOf(r.dtype) * (2 * r.batch * r.seq * (r.heads + r.kv_heads) * r.head_dim);
 }
+Bytes BytesOf(const JoinLatentHeads& j) {
+  return SizeOf(j.dtype) *
+         (j.tokens() * (j.query_columns() + j.kv_columns() + j.rope_dim + j.packed_columns()));
+}
 Bytes BytesOf(const ActivationForward& a) {
   return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
 }
@@ -159,9 +165,9 @@ Bytes BytesOf(const Receive&) { return {}; }
 Flops FlopsOf(const OpKind& kind) {
   return std::visit(Overloaded{[](const Gemm& g) { return Flops(2.0 * g.m * g.n * g.k); },
                                [](const GroupedGemm& g) { return Flops(2.0 * g.groups * g.m * g.n * g.k); },
-                               [](const AttentionForward& a) { return Flops(2 * CausalProduct(a)); },
+                               [](const AttentionForward& a) { return Flops(CausalProducts(a, 1, 1)); },
                                [](const AttentionBackward& a) {
-                                 return Flops((a.kind == AttentionKind::kFlash ? 5 : 4) * CausalProduct(a));
+                                 return Flops(CausalProducts(a, a.kind == AttentionKind::kFlash ? 3 : 2, 2));
                                },
                                [](const ContextAttentionForward& a) { return Flops(2 * ContextProduct(a)); },
                                [](const ContextAttentionBackward& a) { return Flops(5 * ContextProduct(a)); },

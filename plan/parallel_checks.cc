@@ -41,6 +41,7 @@ Status CheckTensorParallel(const Scenario& scenario) {
                {"model.kv_heads", model.kv_heads},
                {"model.ffn", model.ffn},
                {"model.experts.shared_ffn", model.experts ? model.experts->shared_ffn : 0},
+               {"model.experts.dense_ffn", model.DenseFfn()},
                {"model.vocab", model.vocab}};
   for (const auto& [key, value] : split) {
     if (value % tensor.size == 0) continue;

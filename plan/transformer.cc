@@ -1,7 +1,6 @@
 // The forward, backward and recomputation of a stage of a transformer.
 #include "plan/transformer.h"
 
-#include "plan/fp8.h"
 #include "plan/loss_scaling.h"
 
 namespace windtunnel {
@@ -19,16 +18,14 @@ Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
   return x;
 }
 
-void Transformer::KeepInput(const LayerContext& c, const Linear& layer, Slice& x) const {
-  if (!types_.keeps_inputs_in_fp8 || !layer.is_fp8) return;
-  x = Fp8Factors(c, layer.name)
-          .OfTokens(x, layer.in, Gathering::kNone, Fp8Sum::kOverColumns,
-                    layer.split == LinearSplit::kRowParallel);
-}
-
 void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
-  KeepInput(c, block.qkv.layers[0], saved.qkv_input);
+  if (block.latent) {
+    saved.qkv_input = block.latent->InputToKeep(c, saved.norm1.y);
+    const Slice qkv = block.latent->Forward(c, saved.qkv_input, rows_, saved.latents);
+    saved.qkv = AttentionOf(c, block).Enter(qkv);
+    return;
+  }
+  saved.qkv_input = block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
   PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, tokens_), saved);
 }
 
@@ -54,7 +51,7 @@ Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerB
 }
 
 Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  KeepInput(c, block.projection, saved.attention);
+  saved.attention = block.projection.InputToKeep(c, saved.attention);
   const Slice out = block.projection.Forward(c, saved.attention, tokens_);
   saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
   if (recompute_ == Recompute::kSelectiveOp && keeps_sums()) saved.projected = out;
@@ -63,14 +60,14 @@ Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block,
 
 void Transformer::Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
   const std::string name = ActivationName(block);
-  saved.activated = c.Activation(name, tokens_ * dense_ffn_);
-  c.b.Add(ActivationForward{spec_.activation, tokens_, dense_ffn_, types_.activations}, name, saved.up,
+  const int64_t ffn = block.down.in;
+  saved.activated = c.Activation(name, tokens_ * ffn);
+  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn, types_.activations}, name, saved.up,
           {saved.activated});
 }
 
 void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
-  saved.up_input = block.up.Enter(c, saved.norm2.y);
-  KeepInput(c, block.up.layers[0], saved.up_input);
+  saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
   saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
 }
 
@@ -94,10 +91,10 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
                                BlockActivations& saved) {
   Slice out = kNoSlice, dense = kNoSlice;
   if (block.has_dense) {
-    KeepInput(c, block.down, saved.activated);
+    saved.activated = block.down.InputToKeep(c, saved.activated);
     Slice partial = kNoSlice;
     out = dense = block.down.Forward(c, saved.activated, tokens_, &partial);
-    if (keeps_down()) saved.unneeded = {out, partial};
+    if (KeepsDown(block)) saved.unneeded = {out, partial};
   }
   if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
   if (block.experts && block.has_dense) c.AddTo(out, dense, MlpName(block) + ".sum");
@@ -223,7 +220,7 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
     for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
   }
   reads.insert(reads.end(), saved.up.begin(), saved.up.end());
-  c.b.Add(ActivationBackward{spec_.activation, tokens_, dense_ffn_, types_.activations}, name,
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
           std::move(reads), dup);
   return block.up.Backward(c, dup, saved.up_input, tokens_);
 }
@@ -236,6 +233,7 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
   dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
+  if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, rows_, saved.latents);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
   if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, tokens_);
   return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_);
@@ -290,7 +288,7 @@ void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vecto
 Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
   if (branch.buffer < 0) return x;
   branch = c.InType(types_.stream, branch, "stage.output");
-  const auto [sum, addend] = keeps_down() ? std::pair(x, branch) : std::pair(branch, x);
+  const auto [sum, addend] = KeepsDown(blocks_.back()) ? std::pair(x, branch) : std::pair(branch, x);
   c.AddTo(sum, addend, "stage.output");
   return sum;
 }
@@ -440,12 +438,13 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
     const double room = experts->capacity_factor > 0 ? std::min(experts->capacity_factor, 1.0) : 1;
     const double seen = static_cast<double>(experts->top_k) * room;
     unseen = (static_cast<double>(experts->count) - seen) *
-             static_cast<double>(spec_.layers * matrices * spec_.hidden * spec_.ffn);
+             static_cast<double>(spec_.LayersWithExperts() * matrices * spec_.hidden * spec_.ffn);
   }
-  // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token.
+  // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token; heads of values may have another width.
   statistics.flops_per_token =
       Flops(6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen) +
-            12.0 * static_cast<double>(spec_.layers * spec_.heads * spec_.head_dim * spec_.seq_len));
+            6.0 * static_cast<double>(spec_.layers * spec_.heads * (spec_.head_dim + spec_.ValueDim()) *
+                                      spec_.seq_len));
   return statistics;
 }
 

@@ -19,6 +19,7 @@
 
 #include "plan/context_attention.h"
 #include "plan/experts.h"
+#include "plan/latent_attention.h"
 #include "plan/layers.h"
 #include "plan/model.h"
 #include "plan/projections.h"
@@ -29,6 +30,7 @@ struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
   Projections qkv, up;  // up: gate and up for SwiGLU
+  std::optional<LatentProjections> latent;  // instead of qkv
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
   std::optional<ExpertMlp>
@@ -41,6 +43,7 @@ struct BlockActivations {
   Norm::Saved norm1, norm2;
   Slice qkv_input, up_input;  // the norms' outputs as projections take them
   HeadNorm::Saved head_norm;
+  LatentProjections::Saved latents;
   Slice qkv;                       // as attention's core takes it
   ContextAttention::Core core;     // and what that made
   Slice attention;                 // its output as the projection takes it
@@ -91,7 +94,6 @@ class Transformer : public Model {
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
         ffn_(spec_.ffn / tensor_.ranks()),
-        dense_ffn_((spec_.experts ? spec_.experts->shared_ffn : spec_.ffn) / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
     if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
     if (framework_ == Framework::kMegatronCore) {
@@ -127,12 +129,14 @@ class Transformer : public Model {
   Projections RegisterProjections(Role& role, ModuleId module, const std::string& prefix, const char* stacked,
                                   const std::vector<Output>& outputs, bool bias);
   Projections ProjectionsOf(std::vector<Linear> layers) const;
-  Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
+  Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                 const std::vector<int64_t>& outputs, bool bias);
+  Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t out);
+  LatentProjections RegisterLatents(Role& role, ModuleId module, const std::string& prefix);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
-  Norm RegisterNorm(Role& role, ModuleId module, const std::string& name);
+  Norm RegisterNorm(Role& role, ModuleId module, const std::string& name, int64_t columns);
   HeadNorm RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix);
-  void RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block);
+  void RegisterMlp(Role& role, const std::string& prefix, bool has_experts, TransformerBlock& block);
   void RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn, bool bias);
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
   TransformerBlock RegisterBlock(Role& role, int64_t layer);
@@ -170,8 +174,6 @@ class Transformer : public Model {
   Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
   void KeepWeightsInFp8(Role& role);
-  // Makes a layer's input what backward keeps of it, where that is in fp8; `x` has the rank's own tokens.
-  void KeepInput(const LayerContext& c, const Linear& layer, Slice& x) const;
   void AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss, double gradient_scale);
   void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
                             double gradient_scale);
@@ -198,9 +200,9 @@ class Transformer : public Model {
   bool runs_attention_again() const { return spec_.attention == AttentionKind::kEager; }
   // torchtitan's policy counts products (mm) of a block: queries, keys, values, the attention's projection, gate, up, down. (Those with a
   // bias are another operator, addmm.)
-  bool keeps_down() const {
+  bool KeepsDown(const TransformerBlock& block) const {
     return recompute_ == Recompute::kSelectiveOp && framework_ == Framework::kPytorch && gated() &&
-           !spec_.experts && !spec_.bias && !spec_.qkv_bias;
+           !block.experts && !spec_.bias && !spec_.qkv_bias;
   }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
   bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
@@ -216,9 +218,16 @@ class Transformer : public Model {
                 spec_.rope_theta};
   }
   ContextAttention AttentionOf(const LayerContext& c, const TransformerBlock& block) const {
-    const AttentionDims dims{
-        batch_,        seq_,          heads_, kv_heads_, spec_.head_dim, spec_.attention, types_.activations,
-        spec_.dropout, deterministic_};
+    const AttentionDims dims{batch_,
+                             seq_,
+                             heads_,
+                             kv_heads_,
+                             spec_.head_dim,
+                             spec_.attention,
+                             types_.activations,
+                             spec_.dropout,
+                             deterministic_,
+                             spec_.latent_attention ? spec_.ValueDim() : 0};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
 
@@ -231,8 +240,7 @@ class Transformer : public Model {
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
-  // Of the rank's part. ffn_: of an expert, where there are some; dense_ffn_: of the MLP, or of the shared expert.
-  int64_t heads_, kv_heads_, ffn_, dense_ffn_, vocab_;
+  int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part; ffn_: of an expert, where there are some
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;

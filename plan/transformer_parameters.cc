@@ -15,14 +15,14 @@ const ParameterSplit kOfOwnTokens{ParameterSplit::By::kNothing, {}, true};
 
 }  // namespace
 
-// From the residual stream to `outputs` side by side, of each of which tensor ranks have equal parts.
-Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const std::string& name,
+// To `outputs` side by side, of each of which tensor ranks have equal parts.
+Linear Transformer::RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                            const std::vector<int64_t>& outputs, bool bias) {
   const int64_t out = std::accumulate(outputs.begin(), outputs.end(), int64_t{0});
   const ParameterSplit split{ParameterSplit::By::kRows, outputs};
-  Linear linear{name, spec_.hidden, out / tensor_.ranks()};
-  linear.weight = AddParameter(role, module, name + ".weight", {out, spec_.hidden},
-                               {Distribution::kNormal, kInitDeviation}, split);
+  Linear linear{name, in, out / tensor_.ranks()};
+  linear.weight =
+      AddParameter(role, module, name + ".weight", {out, in}, {Distribution::kNormal, kInitDeviation}, split);
   if (bias) linear.bias = AddParameter(role, module, name + ".bias", {out}, {}, split);
   if (tensor_.splits()) linear.split = LinearSplit::kColumnParallel;
   return linear;
@@ -35,12 +35,13 @@ Projections Transformer::RegisterProjections(Role& role, ModuleId module, const 
   if (is_pytorch() && gated()) {
     std::vector<Linear> layers;
     for (const Output& output : outputs)
-      layers.push_back(RegisterColumnParallel(role, module, prefix + output.name, {output.columns}, bias));
+      layers.push_back(
+          RegisterColumnParallel(role, module, prefix + output.name, spec_.hidden, {output.columns}, bias));
     return ProjectionsOf(std::move(layers));
   }
   std::vector<int64_t> columns;
   for (const Output& output : outputs) columns.push_back(output.columns);
-  return ProjectionsOf({RegisterColumnParallel(role, module, prefix + stacked, columns, bias)});
+  return ProjectionsOf({RegisterColumnParallel(role, module, prefix + stacked, spec_.hidden, columns, bias)});
 }
 
 Projections Transformer::ProjectionsOf(std::vector<Linear> layers) const {
@@ -61,14 +62,52 @@ Linear Transformer::RegisterRowParallel(Role& role, ModuleId module, const std::
   return linear;
 }
 
-Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name) {
-  Norm norm{name, spec_.norm, spec_.hidden, spec_.norm_epsilon};
+Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& name, int64_t columns) {
+  Norm norm{name, spec_.norm, columns, spec_.norm_epsilon};
   norm.gamma =
-      AddParameter(role, module, name + ".weight", {spec_.hidden}, {Distribution::kOnes, 0}, kOfOwnTokens);
+      AddParameter(role, module, name + ".weight", {columns}, {Distribution::kOnes, 0}, kOfOwnTokens);
   if (spec_.bias && spec_.norm == NormKind::kLayerNorm) {
-    norm.beta = AddParameter(role, module, name + ".bias", {spec_.hidden}, {}, kOfOwnTokens);
+    norm.beta = AddParameter(role, module, name + ".bias", {columns}, {}, kOfOwnTokens);
   }
   return norm;
+}
+
+// From the residual stream, whole on every tensor rank.
+Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t out) {
+  Linear linear{name, spec_.hidden, out};
+  linear.weight = AddParameter(role, module, name + ".weight", {out, spec_.hidden},
+                               {Distribution::kNormal, kInitDeviation}, kOfOwnTokens);
+  return linear;
+}
+
+LatentProjections Transformer::RegisterLatents(Role& role, ModuleId module, const std::string& prefix) {
+  const LatentAttentionSpec& spec = *spec_.latent_attention;
+  const int64_t unrotated = spec_.head_dim - spec.rope_dim, values = spec_.ValueDim();
+  const auto up = [&](const char* what, int64_t in, int64_t of_head) {
+    return RegisterColumnParallel(role, module, prefix + what, in, {spec_.heads * of_head}, /*bias=*/false);
+  };
+  LatentProjections latent;
+  latent.name = prefix.substr(0, prefix.size() - 1);
+  latent.join = {.batch = batch_,
+                 .seq = seq_,
+                 .heads = heads_,
+                 .head_dim = spec_.head_dim,
+                 .rope_dim = spec.rope_dim,
+                 .value_dim = values,
+                 .dtype = types_.activations,
+                 .context = context_.tokens(),
+                 .theta = spec_.rope_theta};
+  if (spec.q_rank > 0) {
+    latent.q_down = RegisterWhole(role, module, prefix + "q_down", spec.q_rank);
+    latent.q_norm = RegisterNorm(role, module, prefix + "q_norm", spec.q_rank);
+  }
+  latent.q_up = up("q_up", spec.q_rank > 0 ? spec.q_rank : spec_.hidden, spec_.head_dim);
+  latent.kv_down = RegisterWhole(role, module, prefix + "kv_down", spec.kv_rank + spec.rope_dim);
+  latent.kv_norm = RegisterNorm(role, module, prefix + "kv_norm", spec.kv_rank);
+  latent.kv_up = up("kv_up", spec.kv_rank, unrotated + values);
+  if (types_.fp8 != Fp8Recipe::kNone)
+    for (Linear* layer : latent.layers()) layer->is_fp8 = true;
+  return latent;
 }
 
 HeadNorm Transformer::RegisterHeadNorm(Role& role, ModuleId module, const std::string& prefix) {
@@ -89,14 +128,16 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.module = AddModule(name, kRootModule);
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);
-  block.norm1 = RegisterNorm(role, block.module, prefix + "norm1");
-  block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
-                                  {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.qkv_bias);
+  block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
+  if (spec_.latent_attention) block.latent = RegisterLatents(role, block.attention_module, prefix + "attn.");
+  else
+    block.qkv = RegisterProjections(role, block.attention_module, prefix + "attn.", "qkv",
+                                    {{"q", queries}, {"k", keys}, {"v", keys}}, spec_.qkv_bias);
   if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
-  block.projection =
-      RegisterRowParallel(role, block.attention_module, prefix + "attn.proj", queries, spec_.bias);
-  block.norm2 = RegisterNorm(role, block.module, prefix + "norm2");
-  RegisterMlp(role, prefix, block);
+  block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj",
+                                         spec_.heads * spec_.ValueDim(), spec_.bias);
+  block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
+  RegisterMlp(role, prefix, spec_.HasExperts(layer), block);
   // (Products of experts stay in 16 bits.)
   for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
@@ -105,8 +146,9 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
 }
 
 // The shared expert has no biases, as the others have none.
-void Transformer::RegisterMlp(Role& role, const std::string& prefix, TransformerBlock& block) {
-  if (!spec_.experts) return RegisterDense(role, prefix + "mlp.", block, spec_.ffn, spec_.bias);
+void Transformer::RegisterMlp(Role& role, const std::string& prefix, bool has_experts,
+                              TransformerBlock& block) {
+  if (!has_experts) return RegisterDense(role, prefix + "mlp.", block, spec_.DenseFfn(), spec_.bias);
   block.experts = RegisterExperts(role, prefix, block.mlp_module);
   block.has_dense = spec_.experts->shared_ffn > 0;
   if (block.has_dense)
@@ -160,7 +202,9 @@ void Transformer::KeepWeightsInFp8(Role& role) {
   const auto count = [&](const Linear& layer) {
     if (layer.is_fp8) elements += layer.in * layer.out;
   };
-  for (const TransformerBlock& block : blocks_) {
+  for (TransformerBlock& block : blocks_) {
+    if (block.latent)
+      for (const Linear* layer : block.latent->layers()) count(*layer);
     for (const Linear& layer : block.qkv.layers) count(layer);
     for (const Linear& layer : block.up.layers) count(layer);
     count(block.projection);
@@ -191,7 +235,7 @@ void Transformer::Register(Role& role) {
   KeepWeightsInFp8(role);
   is_in_stage_ = stage_.is_last;
   norm_module_ = AddModule("norm_f", kRootModule);
-  final_norm_ = RegisterNorm(role, norm_module_, "norm_f");
+  final_norm_ = RegisterNorm(role, norm_module_, "norm_f", spec_.hidden);
   head_module_ = AddModule("head", kRootModule);
   if (spec_.tie_embeddings) {
     if (stage_.is_last && !stage_.is_first)

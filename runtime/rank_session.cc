@@ -101,6 +101,10 @@ Status CheckRunsHere(const Plan& plan) {
         "model.experts.capacity_factor: 0 (no limit, and rows as many as there are) is predicted only; live "
         "runs keep room for a number of tokens that is known beforehand");
   }
+  if (on_cuda && plan.scenario.model.latent_attention)
+    return Unsupported(
+        "model.latent_attention on a CUDA device is predicted only; live runs of it are for cluster.device: "
+        "cpu");
   if (plan.scenario.model.dropout != 0) return Unsupported("model.dropout: live runs accept 0 only");
   return Ok();
 }

@@ -56,6 +56,28 @@ constexpr double kLeastRate = 1e-6;  // of a link, in GB/s or Gb/s
 
 bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && value % divisor == 0; }
 
+void CheckLatentAttention(const ModelSpec& model, Checker& check) {
+  if (!model.latent_attention) return;
+  const LatentAttentionSpec& latent = *model.latent_attention;
+  const char* rope_dim = "model.latent_attention.rope_dim";
+  check.Expect(model.position == PositionKind::kRope, {"model.position", "model.latent_attention"},
+               "model.position is {}, expected rope with model.latent_attention", WordOf(model.position));
+  check.Expect(latent.rope_dim % 2 == 0, {rope_dim}, "{} is {}, expected an even number", rope_dim,
+               latent.rope_dim);
+  check.Expect(latent.rope_dim < model.head_dim, {rope_dim, "model.head_dim"},
+               "{} is {}, expected less than model.head_dim ({}), of which it is a part", rope_dim,
+               latent.rope_dim, model.head_dim);
+  check.Expect(
+      model.kv_heads == model.heads, {"model.kv_heads"},
+      "model.kv_heads is {}, expected model.heads ({}) with model.latent_attention: each head has keys "
+      "of its own",
+      model.kv_heads, model.heads);
+  check.Expect(!model.qkv_bias, {"model.qkv_bias", "model.bias", "model.norm"},
+               "model.qkv_bias is true, expected false with model.latent_attention");
+  check.Expect(!model.qk_norm, {"model.qk_norm"},
+               "model.qk_norm is true, expected false with model.latent_attention, which normalises latents");
+}
+
 void CheckTransformer(const ModelSpec& model, Checker& check) {
   struct Dimension {
     const char* path;
@@ -81,10 +103,22 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
                "the head dimension is {}, expected an even one for position: rope", model.head_dim);
   check.Expect(model.widths.empty(), {"model.widths"},
                "model.widths is for kind: mlp, expected layers, hidden, ...");
+  CheckLatentAttention(model, check);
   if (!model.experts) return;
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
                model.experts->count);
+  check.Expect(
+      model.LayersWithExperts() > 0, {"model.experts.first_dense", "model.experts.every", "model.layers"},
+      "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
+      "behind the first {} to be a multiple of {}",
+      model.experts->first_dense, model.experts->every, model.layers, model.experts->first_dense,
+      model.experts->every);
+  check.Expect(model.experts->dense_ffn == 0 || model.LayersWithExperts() < model.layers,
+               {"model.experts.dense_ffn"},
+               "model.experts.dense_ffn is {}, expected it only where some layers have no experts "
+               "(model.experts.first_dense, every)",
+               model.experts->dense_ffn);
   const double most = static_cast<double>(model.experts->count) / static_cast<double>(model.experts->top_k);
   check.Expect(
       model.experts->imbalance <= std::max(most, 1.0), {"model.experts.imbalance", "model.experts.count"},
@@ -96,7 +130,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 void CheckMlp(const ModelSpec& model, Checker& check) {
   for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
                           "norm", "norm_epsilon", "position", "rope_theta", "qkv_bias", "qk_norm",
-                          "tie_embeddings", "attention", "experts"}) {
+                          "tie_embeddings", "attention", "latent_attention", "experts"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }
@@ -119,10 +153,12 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
       product(2, model.heads + model.kv_heads, model.head_dim);  // columns to them and from them
   const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
   double parameters = product(model.layers, model.hidden) *
-                          (heads + product(matrices, model.ffn, experts) + product(matrices, shared)) +
+                          (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
+                           product(matrices, model.HasAlikeLayers() ? 0 : model.DenseFfn())) +
                       product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
-  double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
-                            product(model.vocab), product(model.heads, model.seq_len)});
+  double widest =
+      std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
+                product(2, model.DenseFfn()), product(model.vocab), product(model.heads, model.seq_len)});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
   for (int64_t width : model.widths) widest = std::max(widest, product(width));
@@ -308,6 +344,9 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,
                shared);
+  check.Expect(Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.experts.dense_ffn ({})", tensor,
+               model.DenseFfn());
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
                tensor, model.kv_heads);
@@ -324,6 +363,12 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(context, model.seq_len), {"parallel.context.size"},
                "parallel.context.size is {}, expected a divisor of model.seq_len ({})", context,
                model.seq_len);
+  check.Expect(!model.latent_attention || scenario.recompute != Recompute::kSelectiveOp,
+               {"recompute", "model.latent_attention"},
+               "recompute is selective_op, expected none, selective or full with model.latent_attention");
+  check.Expect(!model.latent_attention || !parallel.tensor.overlap,
+               {"parallel.tensor.overlap", "model.latent_attention"},
+               "parallel.tensor.overlap is true, expected false with model.latent_attention");
   if (context == 1) return;
   bool ulysses = parallel.context.kind == ContextKind::kUlysses;
   check.Expect(!ulysses || Divides(context * tensor, model.heads),
@@ -343,6 +388,10 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
       "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a chunk "
       "from either end",
       context, model.seq_len);
+  check.Expect(ulysses || !model.latent_attention,
+               {"parallel.context.kind", "parallel.context.size", "model.latent_attention"},
+               "parallel.context.kind is {}, expected ulysses with model.latent_attention",
+               WordOf(parallel.context.kind));
   check.Expect(ulysses || model.attention == AttentionKind::kFlash,
                {"model.attention", "parallel.context.kind", "parallel.context.size"},
                "model.attention is eager, expected flash for parallel.context.kind: {}",

@@ -38,7 +38,8 @@ void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
     model.head_dim = model.hidden / model.heads;
   if (model.ffn == 0) model.ffn = gated ? SwigluWidth(model.hidden) : 4 * model.hidden;
   if (!has_base && !given("model.bias")) model.bias = model.norm == NormKind::kLayerNorm;
-  if (!given("model.qkv_bias") && (!has_base || given("model.bias"))) model.qkv_bias = model.bias;
+  if (!given("model.qkv_bias") && model.latent_attention) model.qkv_bias = false;
+  else if (!given("model.qkv_bias") && (!has_base || given("model.bias"))) model.qkv_bias = model.bias;
   if (has_base) return;
   if (!given("model.tie_embeddings")) model.tie_embeddings = model.position == PositionKind::kLearned;
 }

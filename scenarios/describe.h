@@ -68,16 +68,35 @@ void Describe(V& v, ExpertsSpec& experts) {
            "capacity_factor 0: the busiest expert's load over the mean (default 1)");
   v.Integer("shared_ffn", experts.shared_ffn, From(0, 2147483647),
             "width of an expert that every token goes to, or of several together (default 0: none)");
+  v.Integer("first_dense", experts.first_dense, From(0, 2147483647),
+            "layers from the first on that have a plain MLP instead of experts (default 0)");
+  v.Integer("every", experts.every, kSize,
+            "of all layers each so many-th has experts, the last of so many (default 1); the others have a "
+            "plain MLP");
+  v.Integer("dense_ffn", experts.dense_ffn, From(0, 2147483647),
+            "feed-forward width of layers without experts (default 0: ffn)");
   v.Require("count");
+}
+
+template <typename V>
+void Describe(V& v, LatentAttentionSpec& latent) {
+  v.Integer("q_rank", latent.q_rank, From(0, 2147483647),
+            "width of queries' latent (default 0: queries come from the hidden state)");
+  v.Integer("kv_rank", latent.kv_rank, kWidth, "width of keys' and values' latent");
+  v.Integer("rope_dim", latent.rope_dim, kSize,
+            "columns of a head of queries and keys that are rotated, the last ones (default 64)");
+  v.Integer("value_dim", latent.value_dim, From(0, 2147483647),
+            "width of a head of values (default 0: head_dim - rope_dim)");
+  v.Require("kv_rank");
 }
 
 template <typename V>
 void Describe(V& v, ModelSpec& model) {
   TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
-  v.InputOnly(
-      "config",
-      "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral or mixtral model");
+  v.InputOnly("config",
+              "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral, mixtral, "
+              "qwen or deepseek model");
   v.Word("kind", model.kind, "default transformer");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");
@@ -106,6 +125,8 @@ void Describe(V& v, ModelSpec& model) {
     v.Flag("tie_embeddings", model.tie_embeddings,
            "the head is the token embedding (default: position is learned)");
     v.Word("attention", model.attention, "default flash");
+    v.OptionalBlock("latent_attention", model.latent_attention,
+                    "multi-head latent attention: queries, keys and values are made of latents");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
   }
   v.Number("dropout", model.dropout, FromToBelow(0, 1), "default 0; live runs accept 0 only");

@@ -69,12 +69,27 @@ class Config {
   }
 
   // A size, or nothing where the key is null; `fallback` where it is missing.
-  Result<std::optional<int64_t>> SizeOrNull(std::string_view key, std::optional<int64_t> fallback) const {
+  Result<std::optional<int64_t>> SizeOrNull(std::string_view key, std::optional<int64_t> fallback,
+                                            const Bounds& bounds = kSize) const {
     const YamlNode* node = root_.Find(key);
     if (node == nullptr) return fallback;
     if (node->is_null()) return std::optional<int64_t>();
-    WT_ASSIGN_OR_RETURN(const int64_t value, Size(key));
+    WT_ASSIGN_OR_RETURN(const int64_t value, Size(key, std::nullopt, bounds));
     return std::optional<int64_t>(value);
+  }
+
+  // How many layers a list of some names, which must be the first ones.
+  Result<int64_t> Leading(std::string_view key) const {
+    const YamlNode* node = Get(key);
+    if (node == nullptr) return 0;
+    int64_t next = 0;
+    for (const YamlNode& item : node->items) {
+      const Reading<int64_t> layer = ReadInteger(item);
+      if (!layer || *layer != next++)
+        return Unsupported("{}: {} is not a list of the first layers (0, 1, ...), which only are supported",
+                           At(path_, node->place), key);
+    }
+    return next;
   }
 
   const YamlNode* Get(std::string_view key) const {
@@ -231,18 +246,52 @@ Result<ModelSpec> ReadQwen3(const Config& config, int64_t kv_heads, std::optiona
 Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadQwen3(config, 4, seq_len));
   WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_experts", 128, 8));
+  const int64_t dense_ffn = model.ffn;
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size", 768));
-  WT_ASSIGN_OR_RETURN(const int64_t step, config.Size("decoder_sparse_step", 1));
-  if (step != 1) return Unsupported("decoder_sparse_step is {}, expected 1: every layer has experts", step);
-  if (const YamlNode* layers = config.Get("mlp_only_layers"); layers != nullptr && !layers->items.empty())
-    return Unsupported("mlp_only_layers names layers, expected none: every layer has experts");
+  WT_ASSIGN_OR_RETURN(model.experts->every, config.Size("decoder_sparse_step", 1));
+  WT_ASSIGN_OR_RETURN(model.experts->first_dense, config.Leading("mlp_only_layers"));
+  if (!model.HasAlikeLayers()) model.experts->dense_ffn = dense_ffn;
   WT_ASSIGN_OR_RETURN(const bool normalizes, config.Flag("norm_topk_prob", false));
   if (!normalizes)
     return Unsupported("norm_topk_prob is false, expected true: the chosen experts' weights add up to 1");
   return model;
 }
 
-constexpr std::string_view kModelTypes = "gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe";
+// DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts behind the first layers, shared ones
+// as one. What they say about routing (scores, groups, scale, balance) and about heads for further tokens changes no shape, but for those
+// heads, which are left out.
+Result<ModelSpec> ReadDeepseek(const Config& config) {
+  WT_ASSIGN_OR_RETURN(const int64_t rotated, config.Size("qk_rope_head_dim"));
+  WT_ASSIGN_OR_RETURN(const int64_t unrotated, config.Size("qk_nope_head_dim"));
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "DeepSeek"));
+  model.head_dim = unrotated + rotated;  // its own head_dim is the rotated part
+  model.kv_heads = model.heads;
+  LatentAttentionSpec latent{.rope_dim = rotated};
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> q_rank, config.SizeOrNull("q_lora_rank", std::nullopt));
+  latent.q_rank = q_rank.value_or(0);
+  WT_ASSIGN_OR_RETURN(latent.kv_rank, config.Size("kv_lora_rank"));
+  WT_ASSIGN_OR_RETURN(latent.value_dim, config.Size("v_head_dim"));
+  model.latent_attention = latent;
+  if (config.Get("n_routed_experts") == nullptr) return model;
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "n_routed_experts", 0, 8));
+  ExpertsSpec& experts = *model.experts;
+  const int64_t dense_ffn = model.ffn;
+  WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size"));
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> shared,
+                      config.SizeOrNull("n_shared_experts", std::nullopt, From(0, 65536)));
+  experts.shared_ffn = shared.value_or(0) * model.ffn;
+  WT_ASSIGN_OR_RETURN(experts.first_dense, config.Size("first_k_dense_replace", 0, From(0, 65536)));
+  WT_ASSIGN_OR_RETURN(experts.every, config.Size("moe_layer_freq", 1));
+  if (experts.every != 1)
+    return Unsupported("moe_layer_freq is {}, expected 1: all layers behind the first have experts",
+                       experts.every);
+  if (!model.HasAlikeLayers()) experts.dense_ffn = dense_ffn;
+  return model;
+}
+
+constexpr std::string_view kModelTypes =
+    "gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2";
 
 Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
   constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
@@ -253,6 +302,7 @@ Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::
   if (type == "qwen2") return ReadQwen2(config, seq_len);
   if (type == "qwen3") return ReadQwen3(config, 32, seq_len);
   if (type == "qwen3_moe") return ReadQwen3Moe(config, seq_len);
+  if (type == "deepseek_v2" || type == "deepseek_v3" || type == "kimi_k2") return ReadDeepseek(config);
   return Unsupported("model_type is '{}', expected {}", type, kModelTypes);
 }
 

@@ -10,8 +10,9 @@ namespace windtunnel {
 namespace {
 
 // GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary positions, no biases, a head of
-// its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads.
-enum class Family { kGpt, kLlama, kQwen2, kQwen3 };
+// its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads; DeepSeek's with latent
+// attention (64 columns of a head are rotated, 128 are not, and as many of values).
+enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek };
 
 struct Row {
   std::string_view name;
@@ -22,6 +23,8 @@ struct Row {
   int experts = 0, top_k = 0;   // of width ffn, in every layer; no token is dropped
   bool tie_embeddings = false;  // GPT-2's are in any case
   int64_t shared_ffn = 0;       // of the expert that all tokens go to
+  int64_t first_dense = 0, every = 1, dense_ffn = 0;  // as ExpertsSpec's
+  int64_t q_rank = 0, kv_rank = 0;                    // of latent attention; kv_rank 0: it is none
 };
 
 // Sources of the rows, from top to bottom:
@@ -32,10 +35,15 @@ struct Row {
 //   Llama 3  Grattafiori et al., arXiv:2407.21783, table 3; its context in pre-training (section 3.4.1)
 //   Llama 4  meta-llama/Llama-4-Scout-17B-16E text_config; its context here is attention_chunk_size, which is as far as three layers of
 //            four see. Not ours: the fourth's missing positions and its view of all, norms of heads without weights, routing by sigmoid.
+//            Maverick: meta-llama/Llama-4-Maverick-17B-128E text_config; experts in every second layer.
 //   Mixtral  Jiang et al., arXiv:2401.04088, table 1; mistralai/Mixtral-8x7B-v0.1 config.json; context 32768
 //   Qwen2.5  arXiv:2412.15115, table 1; Qwen/Qwen2.5-{0.5B,7B,72B} config.json; its context in pre-training (section 3.3)
 //   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its context in pre-training
 //            (section 3.2)
+//   DeepSeek arXiv:2405.04434, section 3.1.2 and deepseek-ai/DeepSeek-V2-Lite config.json; arXiv:2412.19437, section 4.2 and
+//            deepseek-ai/DeepSeek-V3 config.json; context in pre-training. Not ours: routing by sigmoid and by groups, the heads that predict
+//            further tokens.
+//   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
@@ -51,6 +59,8 @@ constexpr Row kRows[] = {
     {"llama3-70b", Family::kLlama, 80, 8192, 64, 8, 28672, 128256, 8192, 5e5},
     {"llama3-405b", Family::kLlama, 126, 16384, 128, 8, 53248, 128256, 8192, 5e5},
     {"llama4-scout", Family::kLlama, 48, 5120, 40, 8, 8192, 202048, 8192, 5e5, 1e-5, 128, 16, 1, false, 8192},
+    {"llama4-maverick", Family::kLlama, 48, 5120, 40, 8, 8192, 202048, 8192, 5e5, 1e-5, 128, 128, 1, false,
+     8192, 0, 2, 16384},
     {"mixtral-8x7b", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 32768, 1e6, 1e-5, 128, 8, 2},
     {"qwen2.5-0.5b", Family::kQwen2, 24, 896, 14, 2, 4864, 151936, 4096, 1e6, 1e-6, 64, 0, 0, true},
     {"qwen2.5-7b", Family::kQwen2, 28, 3584, 28, 4, 18944, 152064, 4096, 1e6, 1e-6},
@@ -60,6 +70,59 @@ constexpr Row kRows[] = {
     {"qwen3-32b", Family::kQwen3, 64, 5120, 64, 8, 25600, 151936, 4096, 1e6, 1e-6, 128},
     {"qwen3-30b-a3b", Family::kQwen3, 48, 2048, 32, 4, 768, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
     {"qwen3-235b-a22b", Family::kQwen3, 94, 4096, 64, 4, 1536, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
+    {"deepseek-v2-lite",
+     Family::kDeepseek,
+     27,
+     2048,
+     16,
+     0,
+     1408,
+     102400,
+     4096,
+     1e4,
+     1e-6,
+     192,
+     64,
+     6,
+     false,
+     2816,
+     1,
+     1,
+     10944,
+     0,
+     512},
+    {"deepseek-v3",
+     Family::kDeepseek,
+     61,
+     7168,
+     128,
+     0,
+     2048,
+     129280,
+     4096,
+     1e4,
+     1e-6,
+     192,
+     256,
+     8,
+     false,
+     2048,
+     3,
+     1,
+     18432,
+     1536,
+     512},
+    {"kimi-k2", Family::kDeepseek,
+     61,        7168,
+     64,        0,
+     2048,      163840,
+     4096,      5e4,
+     1e-6,      192,
+     384,       8,
+     false,     2048,
+     1,         1,
+     18432,     1536,
+     512},
 };
 
 // The tutorials' perceptron: 10 inputs, 100 hidden units, 10 outputs, ReLU between.
@@ -96,8 +159,16 @@ ModelSpec Expand(const Row& row) {
   model.qk_norm = row.family == Family::kQwen3;
   model.tie_embeddings = gpt || row.tie_embeddings;
   if (row.experts > 0)
-    model.experts = ExpertsSpec{
-        .count = row.experts, .top_k = row.top_k, .capacity_factor = 0, .shared_ffn = row.shared_ffn};
+    model.experts = ExpertsSpec{.count = row.experts,
+                                .top_k = row.top_k,
+                                .capacity_factor = 0,
+                                .shared_ffn = row.shared_ffn,
+                                .first_dense = row.first_dense,
+                                .every = row.every,
+                                .dense_ffn = row.dense_ffn};
+  if (row.kv_rank > 0)
+    model.latent_attention =
+        LatentAttentionSpec{.q_rank = row.q_rank, .kv_rank = row.kv_rank, .rope_dim = 64, .value_dim = 128};
   return model;
 }
 

@@ -6,6 +6,7 @@
 //   int ranks = scenario.WorldSize();
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,14 +21,28 @@ enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
 
-// Mixture of experts: `count` experts per layer, `top_k` of them per token, and one of another width that all tokens go to.
+// Mixture of experts: `count` experts per layer, `top_k` of them per token, and one of another width that all tokens go to. Some layers may
+// have a plain MLP instead (ModelSpec::HasExperts).
 struct ExpertsSpec {
   int count = 0;
   int top_k = 1;
   double capacity_factor = 1.0;
   double imbalance = 1.0;  // the busiest expert's load over the mean
   int64_t shared_ffn = 0;  // 0: there is none
+  int64_t first_dense = 0, every = 1;
+  int64_t dense_ffn = 0;  // of the layers without experts; 0: ModelSpec::ffn
   bool operator==(const ExpertsSpec&) const = default;
+};
+
+// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1): queries, and keys with values, are made of latents of these
+// ranks, each normalised. Of a head's `head_dim` columns of queries and keys the last `rope_dim` are rotated; keys' are those of one key
+// that all heads share.
+struct LatentAttentionSpec {
+  int64_t q_rank = 0;  // 0: queries are made of the hidden state itself
+  int64_t kv_rank = 0;
+  int64_t rope_dim = 64;
+  int64_t value_dim = 0;  // of a head's values; 0: head_dim - rope_dim
+  bool operator==(const LatentAttentionSpec&) const = default;
 };
 
 struct ModelSpec {
@@ -51,9 +66,31 @@ struct ModelSpec {
   bool qk_norm = false;  // RMS norm of each head of queries and keys
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
+  std::optional<LatentAttentionSpec> latent_attention;
   std::optional<ExpertsSpec> experts;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
+
+  // Whether layer `layer` (from 0) is one with experts: none of the first `first_dense` is, and of the model's layers each `every`th.
+  bool HasExperts(int64_t layer) const {
+    return experts && layer >= experts->first_dense && (layer + 1) % experts->every == 0;
+  }
+  int64_t LayersWithExperts() const {
+    return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
+  }
+  // Layers of one kind throughout.
+  bool HasAlikeLayers() const {
+    const int64_t with = LayersWithExperts();
+    return with == 0 || with == layers;
+  }
+  // Width of a head's values.
+  int64_t ValueDim() const {
+    if (!latent_attention) return head_dim;
+    return latent_attention->value_dim > 0 ? latent_attention->value_dim
+                                           : head_dim - latent_attention->rope_dim;
+  }
+  // Width of the MLP of layers without experts.
+  int64_t DenseFfn() const { return experts && experts->dense_ffn > 0 ? experts->dense_ffn : ffn; }
 
   bool operator==(const ModelSpec&) const = default;
 };

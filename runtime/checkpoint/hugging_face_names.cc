@@ -32,6 +32,8 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
   if (model.bias) return differs("model.bias is true, expected false");
   if (model.qkv_bias) return differs("model.qkv_bias is true, expected false");
   if (model.experts->shared_ffn > 0) return differs("model.experts.shared_ffn is given");
+  if (!model.HasAlikeLayers())
+    return differs("some layers have no experts (model.experts.first_dense, every)");
   if (model.experts->top_k == 1) return differs("model.experts.top_k is 1, expected at least 2");
   return model.qk_norm ? Family::kQwen3Moe : Family::kMixtral;
 }
@@ -39,6 +41,8 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
 Result<Family> FamilyOf(const ModelSpec& model) {
   if (model.kind != ModelKind::kTransformer)
     return Unsupported("Hugging Face's names are known of GPT-2, Llama, Mixtral and Qwen, not of an MLP");
+  if (model.latent_attention)
+    return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
   if (model.experts) return FamilyOfExperts(model);
   if (IsLlama(model)) {
     if (model.qk_norm && !model.bias && !model.qkv_bias) return Family::kQwen3;

@@ -29,19 +29,17 @@ ScoreTile TileOf(const Layout& layout, const QueryBlock& block, int64_t stride) 
 
 // The five products of attention; `stride` is that of the tile of scores.
 // scores = Q K^T, and likewise the probabilities' gradient = dO V^T.
-GemmProblem TimesTransposedKeys(const Layout& l, const QueryBlock& block, const Rows& queries,
-                                const Rows& keys, int64_t stride) {
-  return {block.rows, block.keys, l.head_dim, false, true, queries.stride, keys.stride, stride};
+GemmProblem TimesTransposed(const QueryBlock& block, const Rows& queries, const Rows& keys, int64_t stride) {
+  return {block.rows, block.keys, keys.columns, false, true, queries.stride, keys.stride, stride};
 }
 // O = P V, and likewise dQ = dS K.
-GemmProblem TimesKeys(const Layout& l, const QueryBlock& block, int64_t stride, const Rows& keys,
-                      const MutableRows& result) {
-  return {block.rows, l.head_dim, block.keys, false, false, stride, keys.stride, result.stride};
+GemmProblem Times(const QueryBlock& block, int64_t stride, const Rows& values, const MutableRows& result) {
+  return {block.rows, values.columns, block.keys, false, false, stride, values.stride, result.stride};
 }
 // dV = P^T dO, and likewise dK = dS^T Q; summed over query blocks and over the query heads of a key head.
-GemmProblem TransposedTimesRows(const Layout& l, const QueryBlock& block, int64_t stride, const Rows& rows,
+GemmProblem TransposedTimesRows(const QueryBlock& block, int64_t stride, const Rows& rows,
                                 const MutableRows& result, bool accumulate) {
-  GemmProblem problem{block.keys, l.head_dim, block.rows, true, false, stride, rows.stride, result.stride};
+  GemmProblem problem{block.keys, rows.columns, block.rows, true, false, stride, rows.stride, result.stride};
   problem.accumulate = accumulate;
   return problem;
 }
@@ -80,11 +78,11 @@ Status ForwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block
   if constexpr (std::is_same_v<T, float>) {
     if (eager) scores = saved.probabilities + first_row * l.seq, stride = l.seq;
   }
-  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, head.queries, head.keys, stride),
+  WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, stride),
                                 head.queries.At(block.first), head.keys.data, nullptr, scores));
   CausalSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
   if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.seq);
-  return engine.Run(TimesKeys(l, block, stride, head.values, head.out), scores, head.values.data, nullptr,
+  return engine.Run(Times(block, stride, head.values, head.out), scores, head.values.data, nullptr,
                     head.out.At(block.first));
 }
 
@@ -101,16 +99,16 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op,
   const Places<T> places(scratch, l, 4);
   for (int64_t b = 0; b < op.batch; ++b) {
     for (int64_t i = 0; i < op.heads; ++i) {
-      const ForwardHead head = {Fetch(l, qkv + l.Query(b, i), l.packed, places.At(0)),
-                                Fetch(l, qkv + l.Key(b, i), l.packed, places.At(1)),
-                                Fetch(l, qkv + l.Value(b, i), l.packed, places.At(2)),
-                                PlaceOf(l, out + l.Merged(b, i), l.merged, places.At(3)),
+      const ForwardHead head = {FetchRows(l.seq, l.head_dim, qkv + l.Query(b, i), l.packed, places.At(0)),
+                                FetchRows(l.seq, l.head_dim, qkv + l.Key(b, i), l.packed, places.At(1)),
+                                FetchRows(l.seq, l.value_dim, qkv + l.Value(b, i), l.packed, places.At(2)),
+                                PlaceOf(l.value_dim, out + l.Merged(b, i), l.merged, places.At(3)),
                                 (b * l.heads + i) * l.seq};
       for (int64_t first = 0; first < op.seq; first += kAttentionBlock) {
         WT_RETURN_IF_ERROR(
             ForwardBlock(engine, l, QueryBlock::Starting(first, op.seq), head, saved, workspace));
       }
-      Store(l, head.out, out + l.Merged(b, i), l.merged);
+      StoreRows(l.seq, head.out, out + l.Merged(b, i), l.merged);
     }
   }
   return Ok();
@@ -141,7 +139,7 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
       return Tile{workspace, block.keys};
     }
   }
-  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, head.queries, head.keys, block.keys),
+  WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, block.keys),
                                 head.queries.At(block.first), head.keys.data, nullptr, workspace));
   CausalSoftmaxFromLogSumExp(TileOf(l, block, block.keys), saved.log_sum_exp + first_row, workspace);
   return Tile{workspace, block.keys};
@@ -156,15 +154,15 @@ Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& bloc
   float* gradient = workspace + std::min(kAttentionBlock, l.seq) * l.seq;  // the second tile
   const float* dout = head.dout.At(block.first);
 
-  WT_RETURN_IF_ERROR(engine.Run(TransposedTimesRows(l, block, stride, head.dout, head.dvalues, !first_touch),
+  WT_RETURN_IF_ERROR(engine.Run(TransposedTimesRows(block, stride, head.dout, head.dvalues, !first_touch),
                                 tile.probabilities, dout, nullptr, head.dvalues.data));
-  WT_RETURN_IF_ERROR(engine.Run(TimesTransposedKeys(l, block, head.dout, head.values, stride), dout,
+  WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.dout, head.values, stride), dout,
                                 head.values.data, nullptr, gradient));
   CausalSoftmaxBackward(TileOf(l, block, stride), tile.probabilities, head.out.At(block.first), dout,
-                        l.head_dim, head.dout.stride, gradient);
-  WT_RETURN_IF_ERROR(engine.Run(TimesKeys(l, block, stride, head.keys, head.dqueries), gradient,
-                                head.keys.data, nullptr, head.dqueries.At(block.first)));
-  return engine.Run(TransposedTimesRows(l, block, stride, head.queries, head.dkeys, !first_touch), gradient,
+                        head.dout.columns, head.dout.stride, gradient);
+  WT_RETURN_IF_ERROR(engine.Run(Times(block, stride, head.keys, head.dqueries), gradient, head.keys.data,
+                                nullptr, head.dqueries.At(block.first)));
+  return engine.Run(TransposedTimesRows(block, stride, head.queries, head.dkeys, !first_touch), gradient,
                     head.queries.At(block.first), nullptr, head.dkeys.data);
 }
 
@@ -201,24 +199,24 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& o
   for (int64_t b = 0; b < op.batch; ++b) {
     for (int64_t i = 0; i < op.heads; ++i) {
       const int64_t query = l.Query(b, i), key = l.Key(b, i), value = l.Value(b, i), merged = l.Merged(b, i);
-      const BackwardHead head = {Fetch(l, p.qkv + query, l.packed, places.At(0)),
-                                 Fetch(l, p.qkv + key, l.packed, places.At(1)),
-                                 Fetch(l, p.qkv + value, l.packed, places.At(2)),
-                                 Fetch(l, p.out + merged, l.merged, places.At(3)),
-                                 Fetch(l, p.dout + merged, l.merged, places.At(4)),
-                                 PlaceOf(l, p.dqkv + query, l.packed, places.At(5)),
-                                 PlaceOf(l, p.dqkv + key, l.packed, places.At(6)),
-                                 PlaceOf(l, p.dqkv + value, l.packed, places.At(7)),
+      const BackwardHead head = {FetchRows(l.seq, l.head_dim, p.qkv + query, l.packed, places.At(0)),
+                                 FetchRows(l.seq, l.head_dim, p.qkv + key, l.packed, places.At(1)),
+                                 FetchRows(l.seq, l.value_dim, p.qkv + value, l.packed, places.At(2)),
+                                 FetchRows(l.seq, l.value_dim, p.out + merged, l.merged, places.At(3)),
+                                 FetchRows(l.seq, l.value_dim, p.dout + merged, l.merged, places.At(4)),
+                                 PlaceOf(l.head_dim, p.dqkv + query, l.packed, places.At(5)),
+                                 PlaceOf(l.head_dim, p.dqkv + key, l.packed, places.At(6)),
+                                 PlaceOf(l.value_dim, p.dqkv + value, l.packed, places.At(7)),
                                  (b * l.heads + i) * l.seq};
       for (int64_t first = last; first >= 0; first -= kAttentionBlock) {
         const bool first_touch = first == last && i % l.heads_per_kv_head() == 0;
         WT_RETURN_IF_ERROR(BackwardBlock<T>(engine, l, QueryBlock::Starting(first, op.seq), first_touch, head,
                                             p.saved, p.workspace));
       }
-      Store(l, head.dqueries, p.dqkv + query, l.packed);
+      StoreRows(l.seq, head.dqueries, p.dqkv + query, l.packed);
       if ((i + 1) % l.heads_per_kv_head() != 0) continue;
-      Store(l, head.dkeys, p.dqkv + key, l.packed);
-      Store(l, head.dvalues, p.dqkv + value, l.packed);
+      StoreRows(l.seq, head.dkeys, p.dqkv + key, l.packed);
+      StoreRows(l.seq, head.dvalues, p.dqkv + value, l.packed);
     }
   }
   return Ok();

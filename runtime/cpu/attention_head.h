@@ -1,6 +1,7 @@
 // Attention's heads within the packed operands, and their rows in fp32, whatever the operands' type.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -12,9 +13,9 @@ namespace windtunnel::cpu {
 
 // Where the parts of one head lie within the packed projections, and what a product with them looks like.
 struct AttentionLayout {
-  int64_t batch, seq, heads, kv_heads, head_dim;
-  int64_t packed;  // distance of rows of qkv: (heads + 2 kv_heads) * head_dim
-  int64_t merged;  // distance of rows of out: heads * head_dim
+  int64_t batch, seq, heads, kv_heads, head_dim, value_dim;
+  int64_t packed;  // distance of rows of qkv: (heads + kv_heads) * head_dim + kv_heads * value_dim
+  int64_t merged;  // distance of rows of out: heads * value_dim
 
   template <typename AttentionOp>
   explicit AttentionLayout(const AttentionOp& op)
@@ -23,12 +24,13 @@ struct AttentionLayout {
         heads(op.heads),
         kv_heads(op.kv_heads),
         head_dim(op.head_dim),
-        packed((op.heads + 2 * op.kv_heads) * op.head_dim),
-        merged(op.heads * op.head_dim) {}
+        value_dim(op.values()),
+        packed((heads + kv_heads) * head_dim + kv_heads * value_dim),
+        merged(heads * value_dim) {}
 
   int64_t tokens() const { return batch * seq; }
   int64_t heads_per_kv_head() const { return heads / kv_heads; }
-  int64_t HeadElements() const { return seq * head_dim; }
+  int64_t HeadElements() const { return seq * std::max(head_dim, value_dim); }
   int64_t PackedElements() const { return tokens() * packed; }
   int64_t MergedElements() const { return tokens() * merged; }
   int64_t SavedElements(AttentionKind kind) const {
@@ -40,45 +42,48 @@ struct AttentionLayout {
   int64_t Key(int64_t b, int64_t head) const {
     return b * seq * packed + (heads + head / heads_per_kv_head()) * head_dim;
   }
-  int64_t Value(int64_t b, int64_t head) const { return Key(b, head) + kv_heads * head_dim; }
-  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged + head * head_dim; }
+  int64_t Value(int64_t b, int64_t head) const {
+    return b * seq * packed + (heads + kv_heads) * head_dim + head / heads_per_kv_head() * value_dim;
+  }
+  int64_t Merged(int64_t b, int64_t head) const { return b * seq * merged + head * value_dim; }
 };
 
 // fp32 rows of one head: where they lie in an fp32 operand, or in the scratch, as a 16-bit operand's.
 template <typename Float>
 struct RowsOf {
   Float* data;
-  int64_t stride;
+  int64_t stride, columns;
 
   Float* At(int64_t row) const { return data + row * stride; }
 };
 using Rows = RowsOf<const float>;
 using MutableRows = RowsOf<float>;
 
+// `count` rows of `columns` elements.
 template <typename T>
-Rows Fetch(const AttentionLayout& l, const T* rows, int64_t stride, float* place) {
+Rows FetchRows(int64_t count, int64_t columns, const T* rows, int64_t stride, float* place) {
   if constexpr (std::is_same_v<T, float>) {
-    return {rows, stride};
+    return {rows, stride, columns};
   } else {
-    ConvertRows(l.seq, l.head_dim, rows, stride, place, l.head_dim);
-    return {place, l.head_dim};
+    ConvertRows(count, columns, rows, stride, place, columns);
+    return {place, columns, columns};
   }
 }
 
 template <typename T>
-MutableRows PlaceOf(const AttentionLayout& l, T* rows, int64_t stride, float* place) {
+MutableRows PlaceOf(int64_t columns, T* rows, int64_t stride, float* place) {
   if constexpr (std::is_same_v<T, float>) {
-    return {rows, stride};
+    return {rows, stride, columns};
   } else {
-    return {place, l.head_dim};
+    return {place, columns, columns};
   }
 }
 
 // What PlaceOf's rows have come to hold, to where they belong.
 template <typename T>
-void Store(const AttentionLayout& l, const MutableRows& from, T* rows, int64_t stride) {
+void StoreRows(int64_t count, const MutableRows& from, T* rows, int64_t stride) {
   if constexpr (!std::is_same_v<T, float>)
-    ConvertRows(l.seq, l.head_dim, from.data, from.stride, rows, stride);
+    ConvertRows(count, from.columns, from.data, from.stride, rows, stride);
 }
 
 // The scratch in parts of one head's rows each; of nothing where the operands are fp32.

@@ -87,30 +87,6 @@ QueryBlock BlockAt(const Layout& l, const VisibleChunks& visible, int half, int6
           {rows, keys, keys, first_query, 1.0f / std::sqrt(static_cast<float>(l.head_dim))}};
 }
 
-// fp32 rows of an operand: its own, or converted ones in `place`.
-template <typename T>
-Rows RowsAt(const Layout& l, const T* rows, int64_t stride, int64_t count, float* place) {
-  if constexpr (std::is_same_v<T, float>) {
-    return {rows, stride};
-  } else {
-    ConvertRows(count, l.head_dim, rows, stride, place, l.head_dim);
-    return {place, l.head_dim};
-  }
-}
-template <typename T>
-MutableRows PlaceAt(const Layout& l, T* rows, int64_t stride, float* place) {
-  if constexpr (std::is_same_v<T, float>) {
-    return {rows, stride};
-  } else {
-    return {place, l.head_dim};
-  }
-}
-template <typename T>
-void StoreAt(const Layout& l, const MutableRows& from, int64_t count, T* rows, int64_t stride) {
-  if constexpr (!std::is_same_v<T, float>)
-    ConvertRows(count, l.head_dim, from.data, from.stride, rows, stride);
-}
-
 // Keys (or values) of one head in all blocks, and where their gradients go.
 struct Heads {
   std::vector<Rows> keys, values;
@@ -141,8 +117,9 @@ Heads KeysOf(const Layout& l, const T* kv, int64_t b, int64_t kv_head, RowPlaces
   Heads heads;
   for (int block = 0; block < l.blocks; ++block) {
     const T* keys = kv + l.Key(b, block, kv_head);
-    heads.keys.push_back(RowsAt(l, keys, l.key_columns(), l.seq, places.Take()));
-    heads.values.push_back(RowsAt(l, keys + l.kv_heads * l.head_dim, l.key_columns(), l.seq, places.Take()));
+    heads.keys.push_back(FetchRows(l.seq, l.head_dim, keys, l.key_columns(), places.Take()));
+    heads.values.push_back(
+        FetchRows(l.seq, l.head_dim, keys + l.kv_heads * l.head_dim, l.key_columns(), places.Take()));
   }
   return heads;
 }
@@ -222,8 +199,8 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Oper
   for (int64_t b = 0; b < l.batch; ++b) {
     for (int64_t i = 0; i < l.heads; ++i) {
       RowPlaces<T> places(scratch, l, 2 + 2 * l.blocks);
-      const Rows queries = RowsAt(l, qkv + l.Query(b, i), l.packed(), l.seq, places.Take());
-      const MutableRows result = PlaceAt(l, out + l.Merged(b, i), l.merged(), places.Take());
+      const Rows queries = FetchRows(l.seq, l.head_dim, qkv + l.Query(b, i), l.packed(), places.Take());
+      const MutableRows result = PlaceOf(l.head_dim, out + l.Merged(b, i), l.merged(), places.Take());
       const Heads heads = KeysOf(l, kv, b, l.KeyHead(i), places);
       float* of_head = log_sum_exp + (b * l.heads + i) * l.seq;
       WT_RETURN_IF_ERROR(ForEachBlock(
@@ -237,7 +214,7 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const Layout& l, const Oper
             ZeroRows(l, result, first, rows);
             std::fill_n(of_head + first, rows, -std::numeric_limits<float>::infinity());
           }));
-      StoreAt(l, result, l.seq, out + l.Merged(b, i), l.merged());
+      StoreRows(l.seq, result, out + l.Merged(b, i), l.merged());
     }
   }
   return Ok();
@@ -269,11 +246,11 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
                       RowPlaces<T>& places) {
   const int64_t merged = l.Merged(b, head);
   T* dqueries = p.dqkv + l.Query(b, head);
-  const Rows queries = RowsAt(l, p.qkv + l.Query(b, head), l.packed(), l.seq, places.Take());
-  const Rows out = RowsAt(l, p.out + merged, l.merged(), l.seq, places.Take());
-  const Rows dout = RowsAt(l, p.dout + merged, l.merged(), l.seq, places.Take());
-  const MutableRows result = PlaceAt(l, dqueries, l.packed(), places.Take());
-  if (accumulate) RowsAt<T>(l, dqueries, l.packed(), l.seq, result.data);
+  const Rows queries = FetchRows(l.seq, l.head_dim, p.qkv + l.Query(b, head), l.packed(), places.Take());
+  const Rows out = FetchRows(l.seq, l.head_dim, p.out + merged, l.merged(), places.Take());
+  const Rows dout = FetchRows(l.seq, l.head_dim, p.dout + merged, l.merged(), places.Take());
+  const MutableRows result = PlaceOf(l.head_dim, dqueries, l.packed(), places.Take());
+  if (accumulate) FetchRows<T>(l.seq, l.head_dim, dqueries, l.packed(), result.data);
   const float* of_head = p.log_sum_exp + (b * l.heads + head) * l.seq;
   WT_RETURN_IF_ERROR(ForEachBlock(
       l,
@@ -290,7 +267,7 @@ Status BackwardOfHead(GemmEngine& engine, const Layout& l, const BackwardOperand
       [&](int64_t first, int64_t rows) {
         if (!accumulate) ZeroRows(l, result, first, rows);
       }));
-  StoreAt(l, result, l.seq, dqueries, l.packed());
+  StoreRows(l.seq, result, dqueries, l.packed());
   return Ok();
 }
 
@@ -306,9 +283,9 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const Layout& l, bool accu
       HeadGradients gradients;
       for (int block = 0; block < l.blocks; ++block) {
         T* dkeys = p.dkv + l.Key(b, block, kv_head);
-        gradients.keys.push_back(PlaceAt(l, dkeys, l.key_columns(), places.Take()));
+        gradients.keys.push_back(PlaceOf(l.head_dim, dkeys, l.key_columns(), places.Take()));
         gradients.values.push_back(
-            PlaceAt(l, dkeys + l.kv_heads * l.head_dim, l.key_columns(), places.Take()));
+            PlaceOf(l.head_dim, dkeys + l.kv_heads * l.head_dim, l.key_columns(), places.Take()));
         ZeroRows(l, gradients.keys.back(), 0, l.seq);
         ZeroRows(l, gradients.values.back(), 0, l.seq);
       }
@@ -319,9 +296,9 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const Layout& l, bool accu
       }
       for (int block = 0; block < l.blocks; ++block) {
         T* dkeys = p.dkv + l.Key(b, block, kv_head);
-        StoreAt(l, gradients.keys[static_cast<size_t>(block)], l.seq, dkeys, l.key_columns());
-        StoreAt(l, gradients.values[static_cast<size_t>(block)], l.seq, dkeys + l.kv_heads * l.head_dim,
-                l.key_columns());
+        StoreRows(l.seq, gradients.keys[static_cast<size_t>(block)], dkeys, l.key_columns());
+        StoreRows(l.seq, gradients.values[static_cast<size_t>(block)], dkeys + l.kv_heads * l.head_dim,
+                  l.key_columns());
       }
     }
   }

@@ -15,6 +15,7 @@
 #include "runtime/cpu/gemm_operator.h"
 #include "runtime/cpu/head_norm.h"
 #include "runtime/cpu/initialize.h"
+#include "runtime/cpu/latent_heads.h"
 #include "runtime/cpu/loss.h"
 #include "runtime/cpu/norm.h"
 #include "runtime/cpu/operands.h"
@@ -79,6 +80,8 @@ class CpuDevice : public Device {
       return Run(scratch_, op, operands);
     } else if constexpr (std::is_same_v<Kind, Rope>) {
       return Run(rope_tables_, op, context.context, operands);
+    } else if constexpr (std::is_same_v<Kind, JoinLatentHeads>) {
+      return Run(rope_tables_, scratch_, op, context.context, operands);
     } else if constexpr (std::is_same_v<Kind, OptimizerUpdate>) {
       return Run(op, context.step, operands);
     } else if constexpr (std::is_same_v<Kind, InitializeParameter>) {

@@ -60,6 +60,12 @@ Status CheckShape(const Op& op, const Traits& traits) {
                          op.head_dim, kMostHeadDim);
     }
   }
+  if constexpr (requires { op.values(); }) {
+    if (op.values() != op.head_dim)
+      return Unsupported(
+          "attention with values of {} columns and keys of {}: this device's kernels have heads of one width",
+          op.values(), op.head_dim);
+  }
   if constexpr (std::is_same_v<Op, Rope>) {
     if (op.head_dim % 2 != 0 || op.head_dim > kMostRopeHeadDim) {
       return Unsupported("rotary positions turn pairs: head_dim is {}, expected an even number up to {}",

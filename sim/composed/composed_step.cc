@@ -103,6 +103,7 @@ Status CheckComposable(const Scenario& s) {
   const int64_t copies = s.parallel.data.size * s.parallel.context.size;
   const bool whole_shards = s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == copies;
   if (s.model.kind != ModelKind::kTransformer || s.model.dropout != 0) return Unsupported("another model");
+  if (!s.model.HasAlikeLayers()) return Unsupported("layers of several kinds");
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");

@@ -391,6 +391,7 @@ Status CheckStretchable(const Scenario& s) {
   if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
   if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
     return Unsupported("another strategy");
+  if (!s.model.HasAlikeLayers()) return Unsupported("layers of several kinds");
   // A unit is a layer.
   if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");

@@ -219,6 +219,7 @@ class Enumeration {
     }
     const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
     if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
+    if (!Divides(c.tensor, model.DenseFfn())) return "tensor does not divide model.experts.dense_ffn";
     for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }

@@ -93,6 +93,12 @@ class Chooser {
     spec = ExpertsSpec{.count = 4};
     Describe(*this, *spec);
   }
+  // Of heads of eight columns (TinyLlama) four are rotated.
+  void OptionalBlock(std::string_view, std::optional<LatentAttentionSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = LatentAttentionSpec{.kv_rank = 6, .rope_dim = 4};
+    Describe(*this, *spec);
+  }
   void Text(std::string_view, const std::string&, const TextRule&, std::string_view) {}
   void InputOnly(std::string_view, std::string_view) {}
   void Require(std::string_view) {}

@@ -77,6 +77,13 @@ Scenario Accumulated(Scenario s) {
   return s;
 }
 
+// Of two layers the first has a plain MLP, of another width.
+Scenario Mixed(Scenario s) {
+  s.model.experts->first_dense = 1;
+  s.model.experts->dense_ffn = 2 * s.model.ffn;
+  return s;
+}
+
 class ExpertParity : public testing::TestWithParam<ParityCase> {};
 
 TEST_P(ExpertParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
@@ -102,6 +109,17 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"Accumulated", Accumulated(Experts(TinyGpt(2), 2))},
                     ParityCase{"Full", Recomputed(Experts(TinyLlama(2), 2), Recompute::kFull)},
                     ParityCase{"SelectiveOp", Recomputed(Experts(TinyLlama(2), 2), Recompute::kSelectiveOp)}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    BehindPlainLayers, ExpertParity,
+    testing::Values(
+        ParityCase{"Gpt", Mixed(Experts(TinyGpt(2), 2))},
+        ParityCase{"LlamaClipped", Clipped(Mixed(Experts(TinyLlama(2), 2)))},
+        ParityCase{"Fsdp", Mixed(Sharded(Experts(TinyLlama(4), 2), Sharding::kFullShard))},
+        ParityCase{"Zero1TensorSequence", Mixed(Tensor(Kind(Experts(TinyLlama(2), 2), kZero1), true))},
+        ParityCase{"SelectiveOp", Recomputed(Mixed(Experts(TinyLlama(2), 2)), Recompute::kSelectiveOp)},
+        ParityCase{"Pipeline", Clipped(Mixed(Staged(Experts(TinyLlama(2), 2), "1f1b")))}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(

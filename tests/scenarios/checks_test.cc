@@ -54,6 +54,25 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:44: model.layers is for kind: transformer, expected model.widths only"},
         Conflict{"model: {kind: mlp, widths: [3, 4], activation: swiglu}\n",
                  "s.yaml:1:48: model.activation is 'swiglu', expected gelu or relu for kind: mlp"},
+        Conflict{
+            "model: {preset: deepseek-v3, experts: {count: 8, first_dense: 61}}\n",
+            "s.yaml:1:63: no layer has experts: model.experts.first_dense is 61 and every 1, expected one of "
+            "the 61 layers behind the first 61 to be a multiple of 1"},
+        Conflict{
+            "model: {preset: mixtral-8x7b, experts: {count: 8, dense_ffn: 64}}\n",
+            "s.yaml:1:62: model.experts.dense_ffn is 64, expected it only where some layers have no experts "
+            "(model.experts.first_dense, every)"},
+        Conflict{
+            "model: {preset: deepseek-v3, head_dim: 64}\n",
+            "s.yaml:1:40: model.latent_attention.rope_dim is 64, expected less than model.head_dim (64), of "
+            "which it is a part"},
+        Conflict{
+            "model: {preset: deepseek-v3, kv_heads: 8}\n",
+            "s.yaml:1:40: model.kv_heads is 8, expected model.heads (128) with model.latent_attention: each "
+            "head has keys of its own"},
+        Conflict{"model: {preset: deepseek-v3}\nrecompute: selective_op\n",
+                 "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
+                 "model.latent_attention"},
         Conflict{"model: {preset: gpt2-124m, layers: 2000000000, hidden: 12000000}\n",
                  "s.yaml:1:36: the model has 3.5e+24 parameters, expected at most 1e+15"},
         Conflict{Gpt("batch: {micro: 2147483647}\n"),

@@ -105,10 +105,10 @@ TEST(HuggingFace, MistakesHaveTheConfigurationsPlace) {
 TEST(HuggingFace, OtherModelsAreUnsupported) {
   std::string path = Write(Replaced(kGpt2Config, "\"gpt2\"", "\"bert\""));
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(
-      ReadHuggingFaceConfig(path).error().message,
-      path +
-          ":6:17: model_type is 'bert', expected gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe");
+  EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
+            path +
+                ":6:17: model_type is 'bert', expected gpt2, llama, mistral, mixtral, qwen2, qwen3, "
+                "qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
 TEST(HuggingFace, HeadsHaveTheWidthThatTheConfigurationSays) {
@@ -259,6 +259,58 @@ TEST(HuggingFace, Qwen3HasNormsOfHeadsAndExpertsOfAWidthOfTheirOwn) {
   EXPECT_FALSE(dense.experts);
 }
 
+constexpr char kDeepseekV3Config[] = R"({
+  "model_type": "deepseek_v3",
+  "attention_bias": false,
+  "first_k_dense_replace": 3,
+  "hidden_act": "silu",
+  "hidden_size": 7168,
+  "intermediate_size": 18432,
+  "kv_lora_rank": 512,
+  "max_position_embeddings": 4096,
+  "moe_intermediate_size": 2048,
+  "moe_layer_freq": 1,
+  "n_routed_experts": 256,
+  "n_shared_experts": 1,
+  "num_attention_heads": 128,
+  "num_experts_per_tok": 8,
+  "num_hidden_layers": 61,
+  "num_key_value_heads": 128,
+  "num_nextn_predict_layers": 1,
+  "q_lora_rank": 1536,
+  "qk_nope_head_dim": 128,
+  "qk_rope_head_dim": 64,
+  "rms_norm_eps": 1e-06,
+  "rope_theta": 10000,
+  "scoring_func": "sigmoid",
+  "tie_word_embeddings": false,
+  "v_head_dim": 128,
+  "vocab_size": 129280
+}
+)";
+
+TEST(HuggingFace, DeepseekHasLatentsAndExpertsBehindTheFirstLayers) {
+  EXPECT_EQ(ModelOf(kDeepseekV3Config), PresetModel("deepseek-v3"));
+  const ModelSpec direct =
+      ModelOf(Replaced(kDeepseekV3Config, "\"q_lora_rank\": 1536", "\"q_lora_rank\": null"));
+  EXPECT_EQ(direct.latent_attention->q_rank, 0);
+  const std::string path =
+      Write(Replaced(kDeepseekV3Config, "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"));
+  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("moe_layer_freq is 2, expected 1"),
+            std::string::npos);
+}
+
+TEST(HuggingFace, Qwen3sMayHaveLayersWithoutExperts) {
+  const ModelSpec model = ModelOf(Replaced(
+      Replaced(kQwen3MoeConfig, "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 2"), "[]", "[0, 1]"));
+  EXPECT_EQ(model.experts->first_dense, 2);
+  EXPECT_EQ(model.experts->every, 2);
+  EXPECT_EQ(model.DenseFfn(), 6144);
+  EXPECT_EQ(model.LayersWithExperts(), 23);
+  EXPECT_FALSE(model.HasExperts(1));
+  EXPECT_TRUE(model.HasExperts(3));
+}
+
 TEST(HuggingFace, Qwen3sThatComputeOtherwiseAreRefused) {
   const auto error_of = [](const char* from, const char* to) {
     const auto model = ReadHuggingFaceConfig(Write(Replaced(kQwen3MoeConfig, from, to)));
@@ -266,12 +318,9 @@ TEST(HuggingFace, Qwen3sThatComputeOtherwiseAreRefused) {
   };
   EXPECT_NE(error_of("\"norm_topk_prob\": true", "\"norm_topk_prob\": false").find("norm_topk_prob is false"),
             std::string::npos);
-  EXPECT_NE(
-      error_of("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 2").find("decoder_sparse_step is 2"),
-      std::string::npos);
-  EXPECT_NE(
-      error_of("\"mlp_only_layers\": []", "\"mlp_only_layers\": [0]").find("mlp_only_layers names layers"),
-      std::string::npos);
+  EXPECT_NE(error_of("\"mlp_only_layers\": []", "\"mlp_only_layers\": [0, 2]")
+                .find("mlp_only_layers is not a list of the first layers"),
+            std::string::npos);
   EXPECT_NE(error_of("\"attention_bias\": false", "\"attention_bias\": true").find("attention_bias is true"),
             std::string::npos);
 }

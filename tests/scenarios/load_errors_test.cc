@@ -155,9 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"model: {preset: gpt2}\n",
                 "s.yaml:1:17: model.preset is 'gpt2', expected gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, "
                 "gpt3-175b, llama-7b, llama2-7b, llama2-13b, llama2-70b, llama3-8b, llama3-70b, llama3-405b, "
-                "llama4-scout, mixtral-8x7b, qwen2.5-0.5b, qwen2.5-7b, qwen2.5-72b, qwen3-0.6b, qwen3-8b, "
+                "llama4-scout, llama4-maverick, mixtral-8x7b, qwen2.5-0.5b, qwen2.5-7b, qwen2.5-72b, "
+                "qwen3-0.6b, qwen3-8b, "
                 "qwen3-32b, qwen3-30b-a3b, "
-                "qwen3-235b-a22b or mlp-10-100-10 (did you mean 'gpt2-124m'?)"},
+                "qwen3-235b-a22b, deepseek-v2-lite, deepseek-v3, kimi-k2 or mlp-10-100-10 (did you mean "
+                "'gpt2-124m'?)"},
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
                 "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
                 "looped_bfs, zb_h1, zb_v, dualpipe_v or a .csv file"},

@@ -7,7 +7,7 @@ namespace windtunnel {
 namespace {
 
 // Parameters by formula. A block has the attention's four matrices (keys and values kv_heads / heads as
-// wide), two (gated: three) feed-forward matrices (of each expert), their biases, two norms (LayerNorm has a bias, RMSNorm
+// wide; with latent attention those of latents), two (gated: three) feed-forward matrices (of each expert), their biases, two norms (LayerNorm has a bias, RMSNorm
 // has none), and perhaps those of heads.
 int64_t CountParameters(const ModelSpec& m) {
   if (m.kind == ModelKind::kMlp) {
@@ -18,17 +18,26 @@ int64_t CountParameters(const ModelSpec& m) {
   }
   int64_t kv = m.kv_heads * m.head_dim;
   bool gated = m.activation == ActivationKind::kSwiglu;
-  int64_t queries = m.heads * m.head_dim, experts = m.experts ? m.experts->count : 1;
-  int64_t matrices = 2 * m.hidden * (queries + kv) + (gated ? 3 : 2) * m.hidden * m.ffn * experts;
-  if (m.experts)
-    matrices += m.hidden * (experts + (gated ? 3 : 2) * m.experts->shared_ffn);  // and the router
+  int64_t queries = m.heads * m.head_dim, attention = 2 * m.hidden * (queries + kv);
+  if (m.latent_attention) {
+    const LatentAttentionSpec& l = *m.latent_attention;
+    const int64_t of_queries = l.q_rank > 0 ? l.q_rank * (m.hidden + queries + 1) : m.hidden * queries;
+    attention = of_queries + m.hidden * (l.kv_rank + l.rope_dim) +
+                l.kv_rank * (m.heads * (m.head_dim - l.rope_dim + m.ValueDim()) + 1) +
+                m.heads * m.ValueDim() * m.hidden;
+  }
+  const int64_t with_experts = m.LayersWithExperts(), mlp = (gated ? 3 : 2) * m.hidden;
+  int64_t feed_forward = (m.layers - with_experts) * mlp * m.DenseFfn();
+  if (m.experts)  // and the router
+    feed_forward +=
+        with_experts * (m.experts->count * (mlp * m.ffn + m.hidden) + mlp * m.experts->shared_ffn);
   int64_t biases = m.bias ? m.hidden + (gated ? 2 : 1) * m.ffn + m.hidden : 0;
   if (m.qkv_bias) biases += queries + 2 * kv;
   if (m.qk_norm) biases += 2 * m.head_dim;
   int64_t norm = (m.norm == NormKind::kLayerNorm ? 2 : 1) * m.hidden;
   int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
   int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
-  return m.layers * (matrices + biases + 2 * norm) + norm + embeddings + positions;
+  return m.layers * (attention + biases + 2 * norm) + feed_forward + norm + embeddings + positions;
 }
 
 int64_t CountOf(const std::string& preset) {
@@ -58,6 +67,11 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_EQ(CountOf("qwen3-32b"), 32'762'123'264);
   EXPECT_EQ(CountOf("qwen3-30b-a3b"), 30'532'122'624);
   EXPECT_EQ(CountOf("qwen3-235b-a22b"), 235'093'634'560);
+  EXPECT_EQ(CountOf("deepseek-v2-lite"), 15'706'484'224);
+  EXPECT_EQ(CountOf("deepseek-v3"), 671'026'404'352);  // without 58 x 256 numbers that balance routing
+  // Rounded, as their reports have them.
+  EXPECT_NEAR(static_cast<double>(CountOf("kimi-k2")), 1.03e12, 0.005e12);
+  EXPECT_NEAR(static_cast<double>(CountOf("llama4-maverick")), 400e9, 1e9);
   EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }
 

@@ -22,7 +22,8 @@ constexpr char kEverything[] = R"(name: everything
 description: "a: b # not a comment, \"quoted\", ünï\tcode"
 model: {layers: 8, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, vocab: 100, seq_len: 64, activation: swiglu,
         norm: rmsnorm, position: rope, bias: true, tie_embeddings: true, attention: eager, dropout: 0.1,
-        experts: {count: 8, top_k: 2, capacity_factor: 1.25, imbalance: 1.5}}
+        experts: {count: 8, top_k: 2, capacity_factor: 1.25, imbalance: 1.5, shared_ffn: 64, first_dense: 1, every: 2,
+                  dense_ffn: 1024}}
 batch: {micro: 2, accumulate: 4}
 precision: {param: bf16, compute: fp8, reduce: bf16, buffer: bf16, fp8_recipe: rowwise,
             loss_scale: dynamic, init_scale: 1024, growth_interval: 100}
@@ -93,13 +94,14 @@ void CollectKeys(const YamlNode& node, const std::string& path, std::vector<std:
 
 TEST(Resolved, PrintsEveryKeyOfTheFormat) {
   std::vector<std::string> printed;
-  // Beside kEverything, the two presets that exclude what it spells out, and links by kind and part.
+  // Beside kEverything, the two presets that exclude what it spells out, links by kind and part, and latent attention.
   const std::string presets =
       "model: {preset: gpt2-124m}\n"
       "cluster: {device: h100-sxm-80g,\n"
       "          network: {preset: dgx-h100, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
       "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
-  for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets}) {
+  const std::string latents = "model: {preset: deepseek-v3}\n";
+  for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets, latents}) {
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);
   }

@@ -109,6 +109,24 @@ TEST(ComposedStep, IsPredictWithTensorParallelism) {
   }
 }
 
+TEST(ComposedStep, IsPredictWithLatentAttention) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.model.heads = s.model.kv_heads = 8;
+    s.model.head_dim = 96;
+    s.model.position = PositionKind::kRope;
+    s.model.qkv_bias = s.model.qk_norm = false;
+    s.model.latent_attention = LatentAttentionSpec{.q_rank = 96, .kv_rank = 128, .rope_dim = 32};
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->sequence = {true, false};
+    s.search->pipeline = {1, 2};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    s.search->recompute = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+    ExpectSameInSpace(s);
+  }
+}
+
 TEST(ComposedStep, IsPredictWhereTokensGoAroundInParts) {
   for (const Framework framework : {Framework::kWindtunnel, Framework::kPytorch, Framework::kMegatronCore}) {
     for (bool wide : {false, true}) {

@@ -1,0 +1,85 @@
+// Latent attention on several ranks computes what it does on one, whatever else is parallel; peak memory is predicted to the byte.
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/runtime/exact_peaks.h"
+#include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parity.h"
+
+namespace windtunnel {
+namespace {
+
+// Heads of 12 columns, four of them rotated, and values of six.
+Scenario Latent(int64_t ranks, int64_t q_rank = 10) {
+  Scenario s = TinyLlama(ranks);
+  s.name = "tiny-deepseek";
+  s.model.kv_heads = s.model.heads;
+  s.model.head_dim = 12;
+  s.model.latent_attention =
+      LatentAttentionSpec{.q_rank = q_rank, .kv_rank = 14, .rope_dim = 4, .value_dim = 6};
+  return s;
+}
+Scenario Tensor(Scenario s, bool sequence) {
+  s.parallel.tensor = {.size = 2, .sequence = sequence};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Clipped(Scenario s) {
+  s.optimizer.clip_norm = 0.5;
+  return s;
+}
+Scenario Kind(Scenario s, DataParallelKind kind) {
+  s.parallel.data.kind = kind;
+  return s;
+}
+Scenario Recomputed(Scenario s, Recompute recompute) {
+  s.recompute = recompute;
+  return s;
+}
+Scenario Eager(Scenario s) {
+  s.model.attention = AttentionKind::kEager;
+  return s;
+}
+Scenario Staged(Scenario s, const char* schedule) {
+  s.parallel.pipeline.size = 2;
+  s.parallel.pipeline.schedule = schedule;
+  s.batch.accumulate = 4;
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+Scenario Ulysses(Scenario s) {
+  s.parallel.context = {.size = 2, .kind = ContextKind::kUlysses};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+
+class LatentParity : public testing::TestWithParam<ParityCase> {};
+
+TEST_P(LatentParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
+TEST_P(LatentParity, WeightsWithSgd) { ExpectWeightParity(GetParam().scenario); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Alone, LatentParity,
+    testing::Values(ParityCase{"Ddp", Kind(Latent(2), DataParallelKind::kDdp)},
+                    ParityCase{"QueriesOfHiddenState", Latent(2, /*q_rank=*/0)},
+                    ParityCase{"Eager", Eager(Latent(2))},
+                    ParityCase{"FsdpClipped", Clipped(Kind(Latent(2), DataParallelKind::kFsdp))},
+                    ParityCase{"Tensor", Tensor(Latent(1), false)},
+                    ParityCase{"TensorClipped", Clipped(Tensor(Latent(1), false))},
+                    ParityCase{"TensorSequenceClipped", Clipped(Tensor(Latent(1), true))},
+                    ParityCase{"TensorSequenceQueriesOfHiddenState", Tensor(Latent(1, 0), true)},
+                    ParityCase{"TensorSequenceFull", Recomputed(Tensor(Latent(2), true), Recompute::kFull)},
+                    ParityCase{"Selective", Recomputed(Latent(2), Recompute::kSelective)},
+                    ParityCase{"Ulysses", Ulysses(Latent(1))},
+                    ParityCase{"ZeroBubbleTensorSequence", Staged(Tensor(Latent(1), true), "zb_h1")}),
+    NameOf);
+
+TEST(LatentAttention, PeaksAreExact) {
+  ExpectExactPeaks(*CompilePlan(Latent(2)));
+  ExpectExactPeaks(*CompilePlan(Tensor(Kind(Latent(2), DataParallelKind::kFsdp), true)));
+  ExpectExactPeaks(*CompilePlan(Recomputed(Latent(2, 0), Recompute::kFull)));
+}
+
+}  // namespace
+}  // namespace windtunnel
