@@ -161,33 +161,31 @@ class PartsOfModel {
   Parts parts_;
 };
 
+// One layer of a kind, in a model without others.
+Parts MeasureLayer(const Scenario& scenario, const OperatorTime& time, bool has_experts) {
+  Scenario shorter = scenario;
+  shorter.model.layers = 1;
+  if (shorter.model.experts) {
+    shorter.model.experts->first_dense = has_experts ? 0 : 1;
+    shorter.model.experts->every = 1;
+  }
+  return PartsOfModel(shorter, time).Measure();
+}
+
 // Layers of a transformer are alike, or of two kinds: one of each is measured.
 Parts MeasureParts(const Scenario& scenario, const OperatorTime& time) {
   const ModelSpec& model = scenario.model;
   if (model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, time).Measure();
-  const auto measure = [&](bool has_experts) {
-    Scenario shorter = scenario;
-    shorter.model.layers = 1;
-    if (shorter.model.experts) {
-      shorter.model.experts->first_dense = has_experts ? 0 : 1;
-      shorter.model.experts->every = 1;
-    }
-    return PartsOfModel(shorter, time).Measure();
-  };
-  const auto spread = [&](LayerCosts Parts::*costs, const Parts& one, Parts& parts, bool has_experts) {
-    for (int64_t layer = 0; layer < model.layers; ++layer)
-      if (model.HasExperts(layer) == has_experts)
-        (parts.*costs).layers[static_cast<size_t>(layer)] = (one.*costs).layers.front();
-  };
-  Parts parts = measure(model.HasExperts(0));
+  const bool first_has_experts = model.HasExperts(0);
+  Parts parts = MeasureLayer(scenario, time, first_has_experts);
+  const Parts others = model.HasAlikeLayers() ? parts : MeasureLayer(scenario, time, !first_has_experts);
   for (auto costs : {&Parts::time, &Parts::states, &Parts::activations}) {
-    LayerCosts& all = parts.*costs;
-    all.layers.assign(static_cast<size_t>(model.layers), all.layers.front());
+    std::vector<double>& layers = (parts.*costs).layers;
+    layers.assign(static_cast<size_t>(model.layers), layers.front());
+    for (int64_t layer = 0; layer < model.layers; ++layer)
+      if (model.HasExperts(layer) != first_has_experts)
+        layers[static_cast<size_t>(layer)] = (others.*costs).layers.front();
   }
-  if (model.HasAlikeLayers()) return parts;
-  const bool other = !model.HasExperts(0);
-  const Parts others = measure(other);
-  for (auto costs : {&Parts::time, &Parts::states, &Parts::activations}) spread(costs, others, parts, other);
   return parts;
 }
 

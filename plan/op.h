@@ -15,21 +15,12 @@
 #include <vector>
 
 #include "base/units.h"
+#include "plan/attention_ops.h"
 #include "plan/dtype.h"
+#include "plan/expert_ops.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
-
-// Which tokens of each sequence a rank has, where `ranks` context-parallel ranks share it: a run of them, rank after rank; or, in
-// zigzag, of twice as many chunks the rank's own from either end (rank 0 of two: the first and the fourth), so that causal attention is
-// the same work for all.
-struct TokenSplit {
-  int ranks = 1;
-  bool zigzag = false;
-  bool operator==(const TokenSplit&) const = default;
-};
-// The place in the whole sequence of token `token` of the `tokens` that `rank` has.
-int64_t WholePosition(const TokenSplit& split, int rank, int64_t tokens, int64_t token);
 
 // C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
@@ -67,35 +58,6 @@ struct GroupedGemm {
   bool accumulate = false;
   DType dtype = DType::kFloat32;
 };
-
-// ---- mixture of experts (plan/experts.h). A slot is where a token's copy for one of its top_k experts lies among rows [expert, capacity]:
-// expert x capacity + place, or -1 - expert where the expert has no room left. Tokens are given room in their order. With capacity 0
-// there is room for all, and rows follow each other expert by expert.
-
-// reads: logits[tokens,experts]; writes: probabilities (fp32 [tokens,experts]: softmax of the top_k largest, zero elsewhere; of all where
-// top_k is 1), weights (fp32 [tokens,top_k]: those of the chosen), slots (int32 [tokens,top_k]). Of equal logits the first is larger.
-struct RouteTokens {
-  int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
-  DType dtype = DType::kFloat32;
-};
-// reads: dweights, probabilities, slots; writes: dlogits.
-struct RouteTokensBackward {
-  int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
-  DType dtype = DType::kFloat32;
-};
-// Tokens [tokens,hidden] and the `rows` rows of slots.
-struct TokenRows {
-  int64_t tokens = 0, hidden = 0, top_k = 0, rows = 0;
-  DType dtype = DType::kFloat32;
-};
-// Every token into its slots; empty ones become zero. reads: x, slots; writes: y[rows,hidden].
-struct DispatchTokens : TokenRows {};
-// y = sum over the token's slots of its rows, times the weights with `weighted`. reads: x[rows,hidden], slots, (weights); writes: y.
-struct CombineTokens : TokenRows {
-  bool weighted = false;
-};
-// Of the weighted one. reads: dy, x, slots, weights; writes: dx[rows,hidden] (empty slots zero), dweights (fp32 [tokens,top_k]).
-struct CombineBackward : TokenRows {};
 
 // x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in earlier
 // steps), of each row or each column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as
@@ -155,75 +117,6 @@ struct NormBackward {
   DType dtype = DType::kFloat32;
 };
 
-// RMS norm of each query head and each key head of packed projections x[T, (heads + 2 kv_heads) * head_dim], with a weight for either
-// kind; value heads are copied. reads: x, queries' gamma[head_dim], keys' gamma[head_dim]; writes: y, statistics (fp32
-// [T, heads + kv_heads]: 1/rms).
-struct HeadNormForward {
-  int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  DType dtype = DType::kFloat32;
-  double epsilon = 1e-5;
-};
-// reads: dy, x, queries' gamma, keys' gamma, statistics; writes: dx (may be dy), their gradients (acc).
-struct HeadNormBackward {
-  int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  bool accumulate = false;
-  DType dtype = DType::kFloat32;
-};
-
-// Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
-// heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Heads of values may have another width (value_dim): qkv
-// is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and out [T, heads * value_dim].
-// eager saves the probabilities [batch, heads, seq, seq] (upper triangle zero);
-// flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspaceElements().
-// forward: reads qkv; writes out, saved, workspace.
-// backward: reads dout, qkv, out, saved; writes dqkv, workspace.
-struct AttentionForward {
-  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  AttentionKind kind = AttentionKind::kFlash;
-  DType dtype = DType::kFloat32;
-  int64_t value_dim = 0;  // 0: head_dim
-
-  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
-};
-struct AttentionBackward {
-  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  AttentionKind kind = AttentionKind::kFlash;
-  DType dtype = DType::kFloat32;
-  bool deterministic = false;  // by a kernel that repeats its bits, where another would be faster
-  int64_t value_dim = 0;       // as AttentionForward's
-
-  int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
-};
-// Elements (fp32) of one rank's attention workspace: a query-block x sequence tile of scores, and in backward one of their gradient, too.
-// Query blocks have kAttentionBlock rows.
-inline constexpr int64_t kAttentionBlock = 64;
-int64_t AttentionWorkspaceElements(int64_t seq, bool backward);
-
-// Attention of the queries of a context-parallel rank's tokens (`seq` of each sequence, split in zigzag) with the keys and values of
-// some ranks' tokens, kv[blocks, T, 2 kv_heads * head_dim] (keys, then values): of all ranks, in their order (`blocks` = `ranks`), or of
-// the one (`blocks` = 1) that is `step` before this rank around the ring. A query that sees none of the keys gets zero, and a log-sum-exp
-// of minus infinity. The workspace is that of AttentionForward of blocks * seq tokens.
-// forward: reads qkv, kv; writes out, log_sum_exp (fp32 [batch, heads, seq]), workspace.
-// backward, given the out and log_sum_exp of all blocks together: reads dout, qkv, kv, out, log_sum_exp; writes dqkv (the queries'
-// columns, acc), dkv, workspace.
-struct ContextAttentionForward {
-  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int ranks = 1, blocks = 1, step = 0;
-  DType dtype = DType::kFloat32;
-};
-struct ContextAttentionBackward {
-  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int ranks = 1, blocks = 1, step = 0;
-  bool accumulate = false;
-  DType dtype = DType::kFloat32;
-};
-// (out, log_sum_exp) of two sets of keys become those of both together. reads: the one's out[T, heads * head_dim] and
-// log_sum_exp; writes: the other's, in place.
-struct MergeAttention {
-  int64_t batch = 0, seq = 0, heads = 0, head_dim = 0;
-  DType dtype = DType::kFloat32;
-};
-
 // to[rows, from `to_first` on `columns` of to_stride] = the same of from. reads: from; writes: to.
 struct CopyColumns {
   int64_t rows = 0, columns = 0;
@@ -244,34 +137,6 @@ struct SplitColumns {
 struct SwapBlocks {
   int64_t outer = 0, inner = 0, length = 0;
   DType dtype = DType::kFloat32;
-};
-
-// What multi-head latent attention makes of up-projected latents: packed projections as AttentionForward takes them, with as many key heads
-// as query heads. The last rope_dim of a head's head_dim columns are rotated (by halves, as Rope does); keys' are those of one key that
-// all heads share. Of kv, a head has the other head_dim - rope_dim columns of its key, then its value.
-// forward reads: q[T, heads * head_dim], kv[T, heads * (head_dim - rope_dim + value_dim)], shared_key[T, rope_dim]; writes: qkv.
-// backward reads: dqkv; writes: dq, dkv, dshared_key (the sum over heads).
-struct JoinLatentHeads {
-  int64_t batch = 0, seq = 0, heads = 0, head_dim = 0, rope_dim = 0, value_dim = 0;
-  bool backward = false;
-  DType dtype = DType::kFloat32;
-  TokenSplit context = {};
-  double theta = 10'000;
-
-  int64_t tokens() const { return batch * seq; }
-  int64_t query_columns() const { return heads * head_dim; }
-  int64_t kv_columns() const { return heads * (head_dim - rope_dim + value_dim); }
-  int64_t packed_columns() const { return heads * (2 * head_dim + value_dim); }
-};
-
-// Rotary positions (rotating halves as Llama does), in place on the query and key heads of qkv[T, (heads + 2 kv_heads) * head_dim];
-// backward rotates gradients the other way. theta, the base, is no part of the cost. reads: qkv; writes: qkv.
-struct Rope {
-  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  bool backward = false;
-  DType dtype = DType::kFloat32;
-  TokenSplit context = {};
-  double theta = 10'000;
 };
 
 // y = x with a share of its elements zero and the rest scaled up; the mask (uint8) says which are left. backward: the same of the

@@ -20,11 +20,11 @@ struct Row {
   int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq_len;  // kv_heads 0: heads; ffn 0: 4 x hidden
   double rope_theta = 10'000, norm_epsilon = 1e-5;
   int64_t head_dim = 0;         // 0: hidden / heads
-  int experts = 0, top_k = 0;   // of width ffn, in every layer; no token is dropped
+  int experts = 0, top_k = 0;   // of width ffn; no token is dropped
   bool tie_embeddings = false;  // GPT-2's are in any case
   int64_t shared_ffn = 0;       // of the expert that all tokens go to
-  int64_t first_dense = 0, every = 1, dense_ffn = 0;  // as ExpertsSpec's
-  int64_t q_rank = 0, kv_rank = 0;                    // of latent attention; kv_rank 0: it is none
+  // As ExpertsSpec's and LatentAttentionSpec's; without a kv_rank attention has no latents.
+  int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
 };
 
 // Sources of the rows, from top to bottom:
@@ -45,7 +45,8 @@ struct Row {
 //            further tokens.
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 constexpr Row kRows[] = {
-    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn
+    // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn, first_dense,
+    // every, dense_ffn, q_rank, kv_rank
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
     {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
@@ -70,59 +71,14 @@ constexpr Row kRows[] = {
     {"qwen3-32b", Family::kQwen3, 64, 5120, 64, 8, 25600, 151936, 4096, 1e6, 1e-6, 128},
     {"qwen3-30b-a3b", Family::kQwen3, 48, 2048, 32, 4, 768, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
     {"qwen3-235b-a22b", Family::kQwen3, 94, 4096, 64, 4, 1536, 151936, 4096, 1e6, 1e-6, 128, 128, 8},
-    {"deepseek-v2-lite",
-     Family::kDeepseek,
-     27,
-     2048,
-     16,
-     0,
-     1408,
-     102400,
-     4096,
-     1e4,
-     1e-6,
-     192,
-     64,
-     6,
-     false,
-     2816,
-     1,
-     1,
-     10944,
-     0,
-     512},
-    {"deepseek-v3",
-     Family::kDeepseek,
-     61,
-     7168,
-     128,
-     0,
-     2048,
-     129280,
-     4096,
-     1e4,
-     1e-6,
-     192,
-     256,
-     8,
-     false,
-     2048,
-     3,
-     1,
-     18432,
-     1536,
-     512},
-    {"kimi-k2", Family::kDeepseek,
-     61,        7168,
-     64,        0,
-     2048,      163840,
-     4096,      5e4,
-     1e-6,      192,
-     384,       8,
-     false,     2048,
-     1,         1,
-     18432,     1536,
-     512},
+    // clang-format off
+    {"deepseek-v2-lite", Family::kDeepseek, 27, 2048, 16, 0, 1408, 102400, 4096, 1e4, 1e-6, 192, 64, 6, false,
+     2816, 1, 1, 10944, 0, 512},
+    {"deepseek-v3", Family::kDeepseek, 61, 7168, 128, 0, 2048, 129280, 4096, 1e4, 1e-6, 192, 256, 8, false,
+     2048, 3, 1, 18432, 1536, 512},
+    {"kimi-k2", Family::kDeepseek, 61, 7168, 64, 0, 2048, 163840, 4096, 5e4, 1e-6, 192, 384, 8, false,
+     2048, 1, 1, 18432, 1536, 512},
+    // clang-format on
 };
 
 // The tutorials' perceptron: 10 inputs, 100 hidden units, 10 outputs, ReLU between.

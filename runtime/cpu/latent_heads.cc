@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
+#include "runtime/cpu/rotate_pairs.h"
 
 namespace windtunnel::cpu {
 namespace {
@@ -27,19 +27,8 @@ LatentRows<Packed, Part> RowsAt(const JoinLatentHeads& op, int64_t token, Packed
           shared_key + token * op.rope_dim};
 }
 
-// out = x rotated by the angles whose cosines, then sines, are at `turns`; `sign` is 1 forward and -1 backward. out may be x.
-template <typename In, typename Out>
-WT_CPU_KERNEL void Rotated(int64_t half, const float* turns, float sign, const In* x, Out* out) {
-#pragma omp simd
-  for (int64_t i = 0; i < half; ++i) {
-    const float a = ToFloat(x[i]), b = ToFloat(x[i + half]), cosine = turns[i], sine = sign * turns[i + half];
-    out[i] = FromFloat<Out>(a * cosine - b * sine);
-    out[i + half] = FromFloat<Out>(b * cosine + a * sine);
-  }
-}
-
 template <typename T>
-void Join(const JoinLatentHeads& op, const float* turns, const LatentRows<T, const T>& rows) {
+WT_CPU_KERNEL void Join(const JoinLatentHeads& op, const float* turns, const LatentRows<T, const T>& rows) {
   const int64_t plain = op.head_dim - op.rope_dim, half = op.rope_dim / 2;
   for (int64_t head = 0; head < op.heads; ++head) {
     const T* q = rows.q + head * op.head_dim;
@@ -47,9 +36,9 @@ void Join(const JoinLatentHeads& op, const float* turns, const LatentRows<T, con
     T* query = rows.queries + head * op.head_dim;
     T* key = rows.keys + head * op.head_dim;
     std::copy_n(q, plain, query);
-    Rotated(half, turns, 1.0f, q + plain, query + plain);
+    RotatePairs(half, turns, 1.0f, q + plain, query + plain);
     std::copy_n(kv, plain, key);
-    Rotated(half, turns, 1.0f, rows.shared_key, key + plain);
+    RotatePairs(half, turns, 1.0f, rows.shared_key, key + plain);
     std::copy_n(kv + plain, op.value_dim, rows.values + head * op.value_dim);
   }
 }
@@ -66,13 +55,13 @@ WT_CPU_KERNEL void TakeApart(const JoinLatentHeads& op, const float* turns,
     T* q = rows.q + head * op.head_dim;
     T* kv = rows.kv + head * (plain + op.value_dim);
     std::copy_n(query, plain, q);
-    Rotated(half, turns, -1.0f, query + plain, q + plain);
+    RotatePairs(half, turns, -1.0f, query + plain, q + plain);
     std::copy_n(key, plain, kv);
     std::copy_n(rows.values + head * op.value_dim, op.value_dim, kv + plain);
 #pragma omp simd
     for (int64_t i = 0; i < op.rope_dim; ++i) sum[i] += ToFloat(key[plain + i]);
   }
-  Rotated(half, turns, -1.0f, sum, rows.shared_key);
+  RotatePairs(half, turns, -1.0f, sum, rows.shared_key);
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "runtime/cpu/element.h"
 #include "runtime/cpu/isa.h"
+#include "runtime/cpu/rotate_pairs.h"
 
 namespace windtunnel::cpu {
 namespace {
@@ -14,18 +14,11 @@ WT_CPU_KERNEL void Rotate(const Rope& op, int context_rank, const float* table, 
   const int64_t half = op.head_dim / 2;
   const int64_t packed = (op.heads + 2 * op.kv_heads) * op.head_dim;
   for (int64_t token = 0; token < op.batch * op.seq; ++token) {
-    const float* cosines =
+    const float* turns =
         table + WholePosition(op.context, context_rank, op.seq, token % op.seq) * op.head_dim;
-    const float* sines = cosines + half;
     for (int64_t head = 0; head < op.heads + op.kv_heads; ++head) {
-      T* first = qkv + token * packed + head * op.head_dim;
-      T* second = first + half;
-#pragma omp simd
-      for (int64_t i = 0; i < half; ++i) {
-        const float a = ToFloat(first[i]), b = ToFloat(second[i]), s = sign * sines[i];
-        first[i] = FromFloat<T>(a * cosines[i] - b * s);
-        second[i] = FromFloat<T>(b * cosines[i] + a * s);
-      }
+      T* columns = qkv + token * packed + head * op.head_dim;
+      RotatePairs(half, turns, sign, columns, columns);
     }
   }
 }

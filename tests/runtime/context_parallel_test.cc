@@ -6,6 +6,7 @@
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/exact_peaks.h"
 #include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parallel_scenarios.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -21,33 +22,8 @@ Scenario Context(Scenario s, ContextKind kind, int64_t ranks = 2) {
   s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
-Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
-  s.parallel.data.kind = kind;
-  s.parallel.data.version = version;
-  return s;
-}
-Scenario Clipped(Scenario s) {
-  s.optimizer.clip_norm = 0.5;
-  return s;
-}
 Scenario Tied(Scenario s) {
   s.model.tie_embeddings = true;
-  return s;
-}
-Scenario Recomputed(Scenario s, Recompute recompute) {
-  s.recompute = recompute;
-  return s;
-}
-Scenario Tensor(Scenario s, bool sequence) {
-  s.parallel.tensor = {.size = 2, .sequence = sequence};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
-Scenario Staged(Scenario s, const char* schedule) {
-  s.parallel.pipeline.size = 2;
-  s.parallel.pipeline.schedule = schedule;
-  s.batch.accumulate = 4;
-  s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
 Scenario FourHeads(Scenario s) {

@@ -11,6 +11,7 @@
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/exact_peaks.h"
 #include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parallel_scenarios.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -22,11 +23,6 @@ Scenario Experts(Scenario s, int64_t expert_ranks, double capacity_factor = 2) {
   s.parallel.expert.size = expert_ranks;
   s.parallel.data.bucket_cap_mb = 0.02;  // several buckets
   s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
-Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
-  s.parallel.data.kind = kind;
-  s.parallel.data.version = version;
   return s;
 }
 Scenario Sharded(Scenario s, Sharding sharding, int64_t shard_size = 0, int version = 2) {
@@ -41,34 +37,14 @@ Scenario InShards(Scenario s, int64_t shard_size) {
   s.parallel.data.shard_size = shard_size;
   return s;
 }
-Scenario Clipped(Scenario s) {
-  s.optimizer.clip_norm = 0.5;
-  return s;
-}
 Scenario TopOne(Scenario s) {
   s.model.experts->top_k = 1;
   s.model.experts->capacity_factor = 4;
   return s;
 }
-Scenario Recomputed(Scenario s, Recompute recompute) {
-  s.recompute = recompute;
-  return s;
-}
-Scenario Tensor(Scenario s, bool sequence) {
-  s.parallel.tensor = {.size = 2, .sequence = sequence};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
 Scenario Context(Scenario s) {
   s.model.attention = AttentionKind::kFlash;
   s.parallel.context = {.size = 2, .kind = ContextKind::kRing};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
-Scenario Staged(Scenario s, const char* schedule) {
-  s.parallel.pipeline.size = 2;
-  s.parallel.pipeline.schedule = schedule;
-  s.batch.accumulate = 4;
   s.cluster.devices_per_node = s.WorldSize();
   return s;
 }

@@ -5,6 +5,7 @@
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/exact_peaks.h"
 #include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parallel_scenarios.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -20,32 +21,8 @@ Scenario Latent(int64_t ranks, int64_t q_rank = 10) {
       LatentAttentionSpec{.q_rank = q_rank, .kv_rank = 14, .rope_dim = 4, .value_dim = 6};
   return s;
 }
-Scenario Tensor(Scenario s, bool sequence) {
-  s.parallel.tensor = {.size = 2, .sequence = sequence};
-  s.cluster.devices_per_node = s.WorldSize();
-  return s;
-}
-Scenario Clipped(Scenario s) {
-  s.optimizer.clip_norm = 0.5;
-  return s;
-}
-Scenario Kind(Scenario s, DataParallelKind kind) {
-  s.parallel.data.kind = kind;
-  return s;
-}
-Scenario Recomputed(Scenario s, Recompute recompute) {
-  s.recompute = recompute;
-  return s;
-}
 Scenario Eager(Scenario s) {
   s.model.attention = AttentionKind::kEager;
-  return s;
-}
-Scenario Staged(Scenario s, const char* schedule) {
-  s.parallel.pipeline.size = 2;
-  s.parallel.pipeline.schedule = schedule;
-  s.batch.accumulate = 4;
-  s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
 Scenario Ulysses(Scenario s) {

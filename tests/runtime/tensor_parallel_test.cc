@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/in_process_ranks.h"
+#include "tests/runtime/parallel_scenarios.h"
 #include "tests/runtime/parity.h"
 
 namespace windtunnel {
@@ -18,14 +19,6 @@ Scenario Tensor(Scenario s, int64_t ranks, bool sequence) {
 Scenario TiedGpt(int64_t data = 1) {
   Scenario s = TinyGpt(data);
   s.model.tie_embeddings = true;
-  return s;
-}
-Scenario Clipped(Scenario s) {
-  s.optimizer.clip_norm = 0.5;
-  return s;
-}
-Scenario Recomputed(Scenario s, Recompute recompute) {
-  s.recompute = recompute;
   return s;
 }
 

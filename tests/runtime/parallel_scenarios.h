@@ -1,0 +1,35 @@
+// Changes to a scenario that tests of several kinds of parallelism make.
+#pragma once
+
+#include "scenarios/scenario.h"
+
+namespace windtunnel {
+
+inline Scenario Kind(Scenario s, DataParallelKind kind, int version = 2) {
+  s.parallel.data.kind = kind;
+  s.parallel.data.version = version;
+  return s;
+}
+inline Scenario Clipped(Scenario s) {
+  s.optimizer.clip_norm = 0.5;
+  return s;
+}
+inline Scenario Recomputed(Scenario s, Recompute recompute) {
+  s.recompute = recompute;
+  return s;
+}
+inline Scenario Tensor(Scenario s, bool sequence) {
+  s.parallel.tensor = {.size = 2, .sequence = sequence};
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+// Two stages, and four micro-batches.
+inline Scenario Staged(Scenario s, const char* schedule) {
+  s.parallel.pipeline.size = 2;
+  s.parallel.pipeline.schedule = schedule;
+  s.batch.accumulate = 4;
+  s.cluster.devices_per_node = s.WorldSize();
+  return s;
+}
+
+}  // namespace windtunnel
