@@ -152,13 +152,20 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   const double heads =
       product(2, model.heads + model.kv_heads, model.head_dim);  // columns to them and from them
   const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
-  double parameters = product(model.layers, model.hidden) *
+  const LatentAttentionSpec latent = model.latent_attention.value_or(LatentAttentionSpec{});
+  const double ranks = product(latent.q_rank) + product(latent.kv_rank);
+  const double values = product(model.heads, model.ValueDim());
+  const double of_latents = model.latent_attention ? ranks * (product(model.hidden) + heads + values) +
+                                                         product(model.hidden) * values
+                                                   : 0;
+  double parameters = product(model.layers) * of_latents +
+                      product(model.layers, model.hidden) *
                           (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
                            product(matrices, model.HasAlikeLayers() ? 0 : model.DenseFfn())) +
                       product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
-  double widest =
-      std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
-                product(2, model.DenseFfn()), product(model.vocab), product(model.heads, model.seq_len)});
+  double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
+                            product(2, model.DenseFfn()), ranks, heads + values, product(model.vocab),
+                            product(model.heads, model.seq_len)});
   for (size_t i = 1; i < model.widths.size(); ++i)
     parameters += product(model.widths[i - 1], model.widths[i]);
   for (int64_t width : model.widths) widest = std::max(widest, product(width));
@@ -344,7 +351,7 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,
                shared);
-  check.Expect(Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
+  check.Expect(model.HasAlikeLayers() || Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.dense_ffn ({})", tensor,
                model.DenseFfn());
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},

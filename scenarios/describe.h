@@ -80,12 +80,12 @@ void Describe(V& v, ExpertsSpec& experts) {
 
 template <typename V>
 void Describe(V& v, LatentAttentionSpec& latent) {
-  v.Integer("q_rank", latent.q_rank, From(0, 2147483647),
+  v.Integer("q_rank", latent.q_rank, From(0, kWidth.max),
             "width of queries' latent (default 0: queries come from the hidden state)");
   v.Integer("kv_rank", latent.kv_rank, kWidth, "width of keys' and values' latent");
   v.Integer("rope_dim", latent.rope_dim, kSize,
             "columns of a head of queries and keys that are rotated, the last ones (default 64)");
-  v.Integer("value_dim", latent.value_dim, From(0, 2147483647),
+  v.Integer("value_dim", latent.value_dim, From(0, kWidth.max),
             "width of a head of values (default 0: head_dim - rope_dim)");
   v.Require("kv_rank");
 }

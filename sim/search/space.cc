@@ -219,10 +219,10 @@ class Enumeration {
     }
     const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
     if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
-    if (!Divides(c.tensor, model.DenseFfn())) return "tensor does not divide model.experts.dense_ffn";
     for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }
+    if (!Divides(c.tensor, model.DenseFfn())) return "tensor does not divide model.experts.dense_ffn";
     const bool ulysses = base_.parallel.context.kind == ContextKind::kUlysses;
     if (!Divides(c.context, model.seq_len)) return "context does not divide the sequence";
     if (c.context > 1 && !ulysses && !Divides(2 * c.context, model.seq_len))

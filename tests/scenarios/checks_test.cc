@@ -70,6 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: deepseek-v3, kv_heads: 8}\n",
             "s.yaml:1:40: model.kv_heads is 8, expected model.heads (128) with model.latent_attention: each "
             "head has keys of its own"},
+        Conflict{"model: {preset: deepseek-v3, latent_attention: {kv_rank: 16777216, value_dim: 16777216}}\n",
+                 "s.yaml:1:8: the model has 2.2e+18 parameters, expected at most 1e+15"},
         Conflict{"model: {preset: deepseek-v3}\nrecompute: selective_op\n",
                  "s.yaml:2:12: recompute is selective_op, expected none, selective or full with "
                  "model.latent_attention"},

@@ -40,6 +40,18 @@ TEST(SearchSpace, EveryConfigurationKeepsTheGlobalBatchAndTheDevices) {
   }
 }
 
+// What a key says is blamed where it is given only.
+TEST(SearchSpace, BlamesTheWidthThatRanksDoNotDivide) {
+  Scenario s = OnEightDevices();
+  s.model.ffn = 127;
+  s.search->tensor = {1, 2};
+  EXPECT_TRUE(
+      EnumerateSpace(s).value().illegal.contains("tensor does not divide heads, kv_heads, ffn and vocab"));
+  s.model.ffn = 128;
+  s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .first_dense = 1, .dense_ffn = 127};
+  EXPECT_TRUE(EnumerateSpace(s).value().illegal.contains("tensor does not divide model.experts.dense_ffn"));
+}
+
 // 2 heads are shared by at most 2; 3 ranks divide no 8 devices.
 TEST(SearchSpace, SaysWhyCombinationsAreNotLegal) {
   Scenario s = OnEightDevices();
