@@ -72,6 +72,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   // Their authors say a trillion, and 400 billion.
   EXPECT_NEAR(static_cast<double>(CountOf("kimi-k2")), 1e12, 0.05e12);
   EXPECT_NEAR(static_cast<double>(CountOf("llama4-maverick")), 400e9, 1e9);
+  EXPECT_EQ(CountOf("mlp-10-100-10"), 2'110);  // 10 x 100 + 100 + 100 x 10 + 10
 }
 
 TEST(Presets, Gpt3HasThe174600MillionParametersOfItsPaper) {  // arXiv:2005.14165, table D.1
