@@ -38,6 +38,10 @@ TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const
     case Pattern::kHierarchical:
       key.shape = Shape::kHierarchical;
       return key;
+    case Pattern::kRelayed:
+      key.shape = Shape::kRelayed;
+      key.reach = std::get<Collective>(kind).reach;
+      return key;
     case Pattern::kPairs:
       break;
   }
@@ -60,6 +64,22 @@ TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const
     (collective.kind == CollectiveKind::kGather ? key.to : key.from) = root;
   }
   return key;
+}
+
+// Where a node has fewer ranks than another, several of that one's have the same like.
+std::vector<TrafficModel::Message> TrafficModel::Relayed(const std::vector<std::vector<int>>& nodes,
+                                                         const TokenReach& reach) {
+  std::vector<Message> messages;
+  const double count = static_cast<double>(nodes.size());
+  for (const std::vector<int>& node : nodes) {
+    for (size_t i = 0; i < node.size(); ++i) {
+      for (const int to : node)
+        if (to != node[i]) messages.push_back({node[i], to, count * reach.rank});
+      for (const std::vector<int>& other : nodes)
+        if (other != node) messages.push_back({node[i], other[i % other.size()], reach.node});
+    }
+  }
+  return messages;
 }
 
 std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) const {
@@ -93,6 +113,7 @@ std::vector<TrafficModel::Message> TrafficModel::MessagesOf(const Key& key) cons
   const size_t p = nodes.front().size();
   const bool is_even =
       std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.size() == p; });
+  if (key.shape == Shape::kRelayed) return Relayed(nodes, key.reach);
   if (!is_even) {
     for (size_t i = 0; i < key.ranks.size(); ++i)
       messages.push_back({key.ranks[i], key.ranks[(i + 1) % key.ranks.size()], 1});
@@ -167,7 +188,9 @@ Result<const Traffic*> TrafficModel::Of(Pattern pattern, const OpKind& kind, con
                                         int position) {
   Key key = KeyOf(pattern, kind, group, position);
   if (auto found = known_.find(key); found != known_.end()) return &found->second;
-  const double beyond = key.shape == Shape::kNvlsTree ? shares_.beyond_by_switches : shares_.beyond;
+  const double beyond = key.shape == Shape::kNvlsTree  ? shares_.beyond_by_switches
+                        : key.shape == Shape::kRelayed ? kOfCardsByDeepEp
+                                                       : shares_.beyond;
   WT_ASSIGN_OR_RETURN(Traffic traffic, Measure(MessagesOf(key), beyond));
   return &known_.emplace(std::move(key), std::move(traffic)).first->second;
 }

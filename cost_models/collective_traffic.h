@@ -11,6 +11,8 @@
 //   pat            rank i to i + 2^k: min(2^k, n - 2^k)/n
 //   hierarchical   within nodes each rank to the next, 2 (p-1)/p; each to its like in the next node, 2 (N-1)/(N p) (of an all-reduce)
 //   pairs          the messages themselves
+//   relayed        of a token exchange: within nodes each rank to each other, N x the share of tokens that go to a rank; each to its like in each
+//                  other node, the share that goes to a node
 //
 // Groups whose nodes have unequal shares of the ranks are taken as one ring in the order of the ranks.
 //
@@ -74,12 +76,14 @@ class TrafficModel {
     kSend,
     kRoot,
     kAllToAll,
+    kRelayed,
     kShift
   };
   struct Key {
     Shape shape;
     int from = -1, to = -1;
     std::vector<int> ranks;
+    TokenReach reach = {};
     auto operator<=>(const Key&) const = default;
   };
   struct Message {
@@ -89,6 +93,7 @@ class TrafficModel {
 
   static Key KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position);
   std::vector<Message> MessagesOf(const Key& key) const;
+  static std::vector<Message> Relayed(const std::vector<std::vector<int>>& nodes, const TokenReach& reach);
   // `beyond`: the share of links between nodes that is reached.
   Result<Traffic> Measure(const std::vector<Message>& messages, double beyond);
 

@@ -98,8 +98,8 @@ class DeviceCostModel : public CostModel {
   // Found once. Used with a topology only, so that without one a model serves several threads at once.
   mutable std::unordered_map<const Group*, KnownGroup> groups_;
   mutable std::vector<GroupLayout> layouts_;  // distinct ones
-  mutable std::map<std::tuple<int32_t, size_t, int, int64_t>, CollectiveTime>
-      times_;  // by layout, operator's kind, collective's kind, bytes
+  mutable std::map<std::tuple<int32_t, size_t, int, int64_t, TokenReach>, CollectiveTime>
+      times_;  // by layout, operator's kind, collective's kind, bytes, and where tokens go
 };
 
 Status DeviceCostModel::CheckNode() const {
@@ -187,7 +187,7 @@ Result<DeviceCostModel::KnownGroup*> DeviceCostModel::Know(const Group& group) c
 Result<CollectiveTime> DeviceCostModel::ModelOf(const OpKind& kind, int32_t layout) const {
   const auto* collective = std::get_if<Collective>(&kind);
   const auto key = std::tuple(layout, kind.index(), collective ? static_cast<int>(collective->kind) : -1,
-                              MessageBytes(kind).count());
+                              MessageBytes(kind).count(), collective ? collective->reach : TokenReach{});
   if (auto found = times_.find(key); found != times_.end()) return found->second;
   WT_ASSIGN_OR_RETURN(const CollectiveTime time,
                       CollectiveTimeOf(kind, layouts_[layout], device_.collectives,
@@ -203,7 +203,10 @@ Result<const Traffic*> DeviceCostModel::CrossedBy(Pattern pattern, const OpKind&
   int from = -1, to = -1;
   if (send) from = position, to = send->peer;
   else if (receive) from = receive->peer, to = position;
-  else if (pattern == Pattern::kPairs && collective->kind == CollectiveKind::kShift)
+  else if (pattern == Pattern::kRelayed) {
+    WT_ASSIGN_OR_RETURN(const Traffic* relayed, traffic_->Of(pattern, kind, group, position));
+    return relayed;
+  } else if (pattern == Pattern::kPairs && collective->kind == CollectiveKind::kShift)
     from = -2 - static_cast<int>(collective->kind), to = collective->distance;
   else if (pattern == Pattern::kPairs) from = -2 - static_cast<int>(collective->kind), to = collective->root;
   const Traffic*& traffic = known.traffic[{pattern, from, to}];

@@ -47,15 +47,16 @@ class Shaper {
   }
   void operator()(const GroupedGemm& g) {
     Main("product", Product(g.groups * g.m, g.n), g.dtype);
+    shape.count = static_cast<double>(g.groups);
     Says("accumulate", g.accumulate);
     Says("weight_gradient", g.transpose_a);
-    Issued(/*is_backward=*/!g.transpose_b);
+    Issued(/*is_backward=*/g.dtype == DType::kFloat8 ? !g.is_forward : !g.transpose_b);
   }
   void operator()(const RouteTokens&) { Issued(/*is_backward=*/false); }
   void operator()(const RouteTokensBackward&) { Issued(/*is_backward=*/true); }
-  void operator()(const DispatchTokens&) { Issued(/*is_backward=*/false); }
-  void operator()(const CombineTokens& c) { Issued(/*is_backward=*/!c.weighted); }
-  void operator()(const CombineBackward&) { Issued(/*is_backward=*/true); }
+  void operator()(const DispatchTokens& d) { OfTokenRows(d, /*is_backward=*/false); }
+  void operator()(const CombineTokens& c) { OfTokenRows(c, /*is_backward=*/!c.weighted); }
+  void operator()(const CombineBackward& c) { OfTokenRows(c, /*is_backward=*/true); }
   void operator()(const Dropout& d) { Issued(d.backward); }
   void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
   void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
@@ -118,10 +119,17 @@ class Shaper {
     Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
     shape.count = static_cast<double>(g.tensors);
   }
-  void operator()(const Fp8Amax& a) { shape.share = 1 / static_cast<double>(a.shared_by); }
+  void operator()(const Fp8Amax& a) {
+    shape.share = 1 / static_cast<double>(a.shared_by);
+    shape.count = static_cast<double>(a.groups);
+    Says("grouped", a.groups > 1);
+  }
   void operator()(const Fp8Cast& c) {
     Main("input", Product(c.rows, c.columns) / static_cast<double>(c.shared_by), c.dtype);
     shape.share = 1 / static_cast<double>(c.shared_by);
+    shape.count = static_cast<double>(c.groups);
+    Says("grouped", c.groups > 1);
+    Says("from_fp8", c.dtype == DType::kFloat8);
     Says("transposed", c.transposed);
     Says("with_other", c.with_other);
   }
@@ -148,6 +156,11 @@ class Shaper {
     if (holds) shape.holds.emplace_back(what);
   }
 
+  void OfTokenRows(const TokenRows& t, bool is_backward) {
+    Main("rows", Product(t.rows, t.hidden), t.dtype);
+    Tensor("tokens", Product(t.tokens, t.hidden));
+    Issued(is_backward);
+  }
   template <typename Norm>
   void OfNorm(const Norm& n, bool is_backward) {
     Main("input", Product(n.rows, n.columns), n.dtype);
@@ -211,8 +224,11 @@ const std::vector<FrameworkKernel>& KernelsOf(const FrameworkProfile& framework,
   return found == framework.operators.end() ? one : found->second;
 }
 
+double LaunchesPerTensor(const FrameworkKernel& kernel, const OperatorShape& shape) {
+  return kernel.launches_per_tensor * shape.count * shape.share;
+}
 double LaunchesOf(const FrameworkKernel& kernel, const OperatorShape& shape) {
-  return (kernel.launches + kernel.launches_per_tensor * shape.count) * shape.share;
+  return kernel.launches * shape.share + LaunchesPerTensor(kernel, shape);
 }
 
 constexpr Bytes kTensorCoreRows(16);
@@ -333,10 +349,13 @@ Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duratio
     return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
   const OperatorShape shape = ShapeOf(kind, context.parameters);
   const Duration each = launch + Microseconds(BeyondLaunch(framework, shape, context));
+  const Duration each_in_loop = launch + Microseconds(framework.plain_us);
   Duration total;
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
-    if (Holds(kernel, shape))
-      total = total + each.Scaled(LaunchesOf(kernel, shape)) + Microseconds(kernel.host_us);
+    if (!Holds(kernel, shape)) continue;
+    const double in_loop = LaunchesPerTensor(kernel, shape);
+    total = total + each.Scaled(LaunchesOf(kernel, shape) - in_loop) + each_in_loop.Scaled(in_loop) +
+            Microseconds(kernel.host_us);
   }
   // Once a block, whose backward attention begins a ring's first step.
   const auto* of_context = std::get_if<ContextAttentionBackward>(&kind);

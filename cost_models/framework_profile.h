@@ -34,7 +34,7 @@ struct FrameworkKernel {
   double values = 0, fp32 = 0,
          bytes =
              0;  // times that it is moved: in the operator's type, in four bytes and in one byte an element
-  // 0 of both: the host's work alone, or what another operator's kernel moves besides.
+  // 0 of both: the host's work alone, or what another operator's kernel moves besides. Tensors: the optimizer's, or experts.
   double launches = 1, launches_per_tensor = 0;
   double host_us = 0;             // of the host, beyond its launches
   std::vector<std::string> when;  // what must hold of the operator ("residual"), or must not ("!residual")

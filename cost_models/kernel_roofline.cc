@@ -136,7 +136,7 @@ Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, co
   }
   // Tiles of all groups fill the multiprocessors together.
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
-    return GemmTime({g->groups, g->m, g->n, g->k, g->dtype}, device, options.tf32);
+    return GemmTime({g->groups, g->m, g->n, g->k, g->dtype, g->fast_accumulation}, device, options.tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind))
     return AttentionTime(*a, FlopsOf(kind), false, device, options);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) {

@@ -174,17 +174,18 @@ class Model {
       : layout_(layout), spec_(spec), algorithm_(algorithm), protocol_(protocol) {}
 
   CollectiveTime TimeOf(const OpKind& op) const {
-    if (!std::holds_alternative<Collective>(op))
-      return Pairs(MessageBytes(op), layout_.nodes > 1 ? 0 : 1, layout_.nodes > 1 ? 1 : 0);
+    if (!std::holds_alternative<Collective>(op)) return OnePair(MessageBytes(op));
     const auto& collective = std::get<Collective>(op);
     switch (collective.kind) {
       case CollectiveKind::kGather:
       case CollectiveKind::kScatter:
       case CollectiveKind::kAllToAll:
         return ToAllOthers(MessageBytes(collective));
+      case CollectiveKind::kTokenExchange:
+        return Relayed(MessageBytes(collective), collective.reach);
       case CollectiveKind::kShift:
         // Of ranks on several nodes with several each, some of a ring's messages leave the node; the others are sooner there.
-        return Pairs(MessageBytes(collective), layout_.nodes > 1 ? 0 : 1, layout_.nodes > 1 ? 1 : 0);
+        return OnePair(MessageBytes(collective));
       default:
         break;
     }
@@ -291,12 +292,13 @@ class Model {
   };
   static constexpr PairProtocol kPairLl = {6.6, 0.6, 1.0, 0, 0.5};
   static constexpr PairProtocol kPairSimple = {8.4, 3.4, 5.7, 14.0, 1};
-  // What one rank's messages reach over a network card, of 50 GB/s: 19.8 GB/s from one rank to another, and 22.6 in an all-to-all of 16
-  // ranks on 2 nodes (nccl-tests, HGX B200, public cluster test summary).
+  // What messages from one rank to another reach over a network card, of 50 GB/s: 19.8 GB/s, and 22.6 in an all-to-all of 16 ranks on 2
+  // nodes of a cluster (nccl-tests, HGX B200, public cluster test summary).
   static Bandwidth PairCeiling() { return GBps(21.2); }
 
+  Bandwidth OwnCard() const { return layout_.cards_achieved * (1.0 / layout_.ranks_per_node); }
   // A rank's messages: `within` of the bytes over its link, `beyond` of them over its card.
-  CollectiveTime Pairs(Bytes bytes, double within, double beyond) const {
+  CollectiveTime Pairs(Bytes bytes, double within, double beyond, Bandwidth card) const {
     CollectiveTime best{Pattern::kPairs, Duration::Max(), {}};
     for (const PairProtocol& protocol : {kPairLl, kPairSimple}) {
       const bool is_ll = protocol.net == 0;
@@ -307,20 +309,34 @@ class Model {
       latency += beyond > 0 ? layout_.net_latency * 2 : layout_.link.latency;  // there, and what flushes it
       Duration moving;
       if (within > 0) moving = (bytes / (layout_.link.ring * protocol.share)).Scaled(within);
-      if (beyond > 0) moving = std::max(moving, (bytes / CardOfOne()).Scaled(beyond));
+      if (beyond > 0) moving = std::max(moving, (bytes / card).Scaled(beyond));
       if (latency + moving < best.time)
         best = {Pattern::kPairs, latency + moving, latency,
                 is_ll ? NcclProtocol::kLl : NcclProtocol::kSimple};
     }
     return best;
   }
-  Bandwidth CardOfOne() const {
-    return std::min(layout_.cards_achieved * (1.0 / layout_.ranks_per_node), PairCeiling());
+  CollectiveTime OnePair(Bytes bytes) const {
+    const bool leaves = layout_.nodes > 1;
+    return Pairs(bytes, leaves ? 0 : 1, leaves ? 1 : 0, std::min(OwnCard(), PairCeiling()));
+  }
+  CollectiveTime Relayed(Bytes bytes, const TokenReach& reach) const {
+    const double nodes = layout_.nodes, p = layout_.ranks_per_node;
+    Duration latency = Microseconds(kPairSimple.base) + Start();
+    if (p > 1) latency += Microseconds(kPairSimple.nvlink) + layout_.link.latency;
+    if (nodes > 1) latency += Microseconds(kPairSimple.net) + layout_.net_latency * 2;
+    const Bandwidth link = std::min(layout_.link.ring, layout_.link.nominal * kOfLinkByDeepEp);
+    Duration moving = (bytes / link).Scaled(nodes * (p - 1) * reach.rank);
+    if (nodes > 1) {
+      const Bandwidth card = layout_.cards_nominal * (kOfCardsByDeepEp / p);
+      moving = std::max(moving, (bytes / card).Scaled((nodes - 1) * reach.node));
+    }
+    return {Pattern::kRelayed, latency + moving, latency};
   }
 
   CollectiveTime ToAllOthers(Bytes bytes) const {
     const double n = layout_.ranks, p = layout_.ranks_per_node;
-    return Pairs(bytes, (p - 1) / n, layout_.nodes > 1 ? (n - p) / n : 0);
+    return Pairs(bytes, (p - 1) / n, layout_.nodes > 1 ? (n - p) / n : 0, OwnCard());
   }
 
   const GroupLayout& layout_;
@@ -399,8 +415,8 @@ NcclCommunicator AchievedBy(const NcclCommunicator& communicator, const GroupLay
 }
 
 std::string_view Name(Pattern pattern) {
-  constexpr std::array<std::string_view, 7> kNames = {"ring", "tree",         "nvls",    "nvls_tree",
-                                                      "pat",  "hierarchical", "messages"};
+  constexpr std::array<std::string_view, 8> kNames = {"ring", "tree",         "nvls",     "nvls_tree",
+                                                      "pat",  "hierarchical", "messages", "relayed"};
   return kNames[static_cast<size_t>(pattern)];
 }
 

@@ -22,6 +22,13 @@
 //   all-to-all              the same of every rank, of its own send buffer of b bytes
 //   hierarchical            all-gather: among the ranks at the same place of their nodes, then within nodes; reduce-scatter the other way
 //                           round; all-reduce: reduce-scatter within, all-reduces of the parts between, all-gather within
+//   token exchange          DeepEP's kernels, no collective of NCCL: of b bytes of own tokens, of which a rank gets the share q and a node the
+//                           share u, each of the p ranks of each of N nodes sends N q b to every other of its node (its own, and what it relays
+//                           of its likes in other nodes), and u b to its like in each other node, both at once:
+//                             max(N (p-1) q b / link, (N-1) u b / card)
+//                           at what those kernels reach of links and cards, in two hops' latency. Counting each token once a node, its own too, as
+//                           DeepEP does, 16 ranks of 2 nodes bring 90 GB/s, 32 of 4 nodes 60, 64 of 8 nodes with tokens in at most 4 of them
+//                           51. (DeepEP V2, H100 class, 7168 columns, top 8: 90 and 81, 61 and 61; its first version on H800s 51 among 64.)
 #pragma once
 
 #include <optional>
@@ -42,6 +49,11 @@ namespace windtunnel {
 // What Blackwell's trees between nodes reach of network cards, with reductions in the switch of each node: all-reduces of 2 to 16 GiB on
 // 2 x 8 B200s with 8 x 400 Gb/s, 371, 365 and 383 GB/s of 400 (Lambda, GCP A4, Vultr).
 inline constexpr double kBlackwellCardsByTrees = 0.93;
+
+// What DeepEP's kernels reach of NVLink (160 GB/s of 200 among 8 H800s, 337 of 450 among 8 H20s, 643 to 740 of 900 among 8 of Blackwell, each
+// with the eighth that stays where it is) and of network cards (90 and 61 GB/s among 2 and 4 nodes with 50 GB/s a rank, of which 1/2 and 3/4
+// leave the node). DeepEP's README and docs/legacy.md, its issue 16, pplx-kernels' issue 10.
+inline constexpr double kOfLinkByDeepEp = 0.67, kOfCardsByDeepEp = 0.9;
 
 // How a group lies in the cluster.
 struct GroupLayout {
@@ -66,7 +78,7 @@ NcclCommunicator CommunicatorOf(const GroupLayout& layout, const CollectiveSpec&
 NcclCommunicator AchievedBy(const NcclCommunicator& communicator, const GroupLayout& layout);
 
 // By what a collective runs, and its time.
-enum class Pattern : uint8_t { kRing, kTree, kNvls, kNvlsTree, kPat, kHierarchical, kPairs };
+enum class Pattern : uint8_t { kRing, kTree, kNvls, kNvlsTree, kPat, kHierarchical, kPairs, kRelayed };
 struct CollectiveTime {
   Pattern pattern = Pattern::kRing;
   Duration time;

@@ -32,15 +32,19 @@ Status AddDataAxes(Plan& plan, PlanAxes& axes) {
 // A shard group's ranks that have the same experts share those' states; where it has no two of them, nobody does.
 Status AddExpertAxes(Plan& plan, PlanAxes& axes) {
   const DeviceMesh& mesh = plan.mesh;
-  const int experts = static_cast<int>(plan.scenario.parallel.expert.size);
-  axes.expert = Add(plan, mesh.ExpertAxis(experts));
+  const ParallelSpec& parallel = plan.scenario.parallel;
+  const int experts = static_cast<int>(parallel.ExpertDataRanks());
+  const bool of_tensor = parallel.TensorRanksHaveExperts();
+  axes.expert = Add(plan, mesh.ExpertAxis(static_cast<int>(parallel.expert.size), of_tensor));
+  if (experts == 1) return Ok();  // tensor ranks alone: all of a tensor rank's copies have the same
+  axes.expert_part = of_tensor ? Add(plan, mesh.DataAxis("expert part", experts, 1)) : axes.expert;
   const int same = mesh.copies() / experts;
   if (same > 1) axes.expert_data = Add(plan, mesh.DataAxis("expert data", same, experts));
   const int shard = static_cast<int>(ShardRanks(plan.scenario));
   if (shard % experts != 0 && experts % shard != 0) {
     return InvalidInput(
-        "parallel.data.shard_size: {} ranks share states, expected a divisor or a multiple of "
-        "parallel.expert.size ({})",
+        "parallel.data.shard_size: {} ranks share states, expected a divisor or a multiple of the {} of the "
+        "data axis that share the experts",
         shard, experts);
   }
   const int sharing = std::max(1, shard / experts);

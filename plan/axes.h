@@ -17,6 +17,8 @@ struct PlanAxes {
   AxisId tensor = -1;                 // more than one tensor-parallel rank
   AxisId context = -1;                // more than one context-parallel rank
   AxisId expert = -1;                 // more than one expert-parallel rank
+  AxisId expert_part =
+      -1;  // those of it that are of one tensor rank (the same axis, or -1, where that is all, or one)
   AxisId expert_data = -1;            // more than one rank with the same experts
   // What states of experts are sharded over, and what holds the same shards: parts of expert_data, all of it (its axis), or one rank (-1).
   AxisId expert_shard = -1, expert_replicate = -1;

@@ -72,7 +72,8 @@ LayerCosts CountedLayers(const ModelSpec& model, int stages) {
 double StateBytes(const Scenario& scenario, bool of_experts) {
   const double gradients = 4, values = 4, moments = scenario.optimizer.kind == OptimizerKind::kSgd ? 0 : 8;
   const DataParallelSpec& data = scenario.parallel.data;
-  const int64_t same = of_experts ? scenario.parallel.expert.size : 1;  // of a shard group only every so many
+  const int64_t same =
+      of_experts ? scenario.parallel.ExpertDataRanks() : 1;  // of a shard group only every so many
   const double ranks = static_cast<double>(std::max<int64_t>(ShardRanks(scenario) / same, 1));
   if (data.kind == DataParallelKind::kFsdp) return (values + gradients + moments) / ranks;
   if (data.kind == DataParallelKind::kZero1) return values + gradients + moments / ranks;
@@ -97,7 +98,7 @@ class PartsOfModel {
     const std::unique_ptr<Model> model = MakeModel(scenario_, WholeModel(scenario_.model),
                                                    {.tensor = TensorParallelOf(scenario_, &tensor),
                                                     .context = {&context, context_spec.kind},
-                                                    .expert = {&expert}});
+                                                    .expert = ExpertParallelOf(scenario_, &expert)});
     model->Register(role);
     BareHooks hooks(role);
     const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);

@@ -78,6 +78,16 @@ OpIndex CollectiveStream::AllToAll(ProgramBuilder& b, Slice in, Slice out, std::
   return Add(b, op, std::move(name), {in}, {out}, std::move(after));
 }
 
+OpIndex CollectiveStream::TokenExchange(ProgramBuilder& b, int64_t own_elements, TokenReach reach,
+                                        std::vector<Slice> from, std::vector<Slice> to, std::string name,
+                                        std::vector<OpIndex> after) {
+  const Collective op{.kind = CollectiveKind::kTokenExchange,
+                      .dtype = role_.buffers[from[0].buffer].dtype,
+                      .elements = own_elements,
+                      .reach = reach};
+  return Add(b, op, std::move(name), std::move(from), std::move(to), std::move(after));
+}
+
 OpIndex CollectiveStream::Shift(ProgramBuilder& b, Slice x, Slice y, std::string name,
                                 std::vector<OpIndex> after, ShiftWay way) {
   const Collective op{.kind = CollectiveKind::kShift,

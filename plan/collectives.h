@@ -37,6 +37,9 @@ class CollectiveStream {
                         std::vector<OpIndex> after);
   // `in` and `out` have a part for each rank; x goes to the rank that is `distance` ahead around the ring, y comes from the one as far before.
   OpIndex AllToAll(ProgramBuilder& b, Slice in, Slice out, std::string name, std::vector<OpIndex> after);
+  // Tokens out and back: the first of each are [.., hidden], the rank's own or those that arrived; the others go with them.
+  OpIndex TokenExchange(ProgramBuilder& b, int64_t own_elements, TokenReach reach, std::vector<Slice> from,
+                        std::vector<Slice> to, std::string name, std::vector<OpIndex> after);
   OpIndex Shift(ProgramBuilder& b, Slice x, Slice y, std::string name, std::vector<OpIndex> after,
                 ShiftWay way = {});
   OpIndex Broadcast(ProgramBuilder& b, Slice data, std::string name, std::vector<OpIndex> after);

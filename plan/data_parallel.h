@@ -24,7 +24,7 @@ struct StrategyContext {
   StateRanks dense;          // of what all data-parallel ranks have
   StateRanks of_experts;     // of experts, where ranks share them
   CollectiveStream& tensor;  // ranks that have parts of the same weights
-  CollectiveStream& expert;  // ranks that share the experts
+  CollectiveStream& expert;  // ranks of the data axis that have different experts
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes
   StreamId host;    // for HostWait; -1 where the host computes
   std::vector<CollectiveStream*>

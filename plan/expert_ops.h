@@ -14,9 +14,14 @@ namespace windtunnel {
 
 // reads: logits[tokens,experts]; writes: probabilities (fp32 [tokens,experts]: softmax of the top_k largest, zero elsewhere; of all where
 // top_k is 1), weights (fp32 [tokens,top_k]: those of the chosen), slots (int32 [tokens,top_k]). Of equal logits the first is larger.
+// With groups (of neighbours, equally many) a token's experts are in the top_k_groups of the largest single logits (DeepSeek-V2's
+// group_limited_greedy).
 struct RouteTokens {
   int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
   DType dtype = DType::kFloat32;
+  int64_t groups = 0, top_k_groups = 0;
+
+  bool is_limited() const { return groups > 0 && top_k_groups > 0 && top_k_groups < groups; }
 };
 // reads: dweights, probabilities, slots; writes: dlogits.
 struct RouteTokensBackward {

@@ -7,25 +7,56 @@ namespace windtunnel {
 
 using Neighbor = LayerContext::Neighbor;
 
+Slice ExpertLinear::InputToKeep(const LayerContext& c, Slice x) const {
+  if (!is_fp8) return x;
+  return Factors(c, name).OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns);
+}
+
+Fp8Factors ExpertLinear::Factors(const LayerContext& c, const std::string& of, bool knows_scale) const {
+  return Fp8Factors(c, of, knows_scale, experts);
+}
+
 Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const {
   const Slice y = c.Activation(name, experts * rows * out);
   GroupedGemm gemm{experts, rows, out, in};
   gemm.transpose_b = true;
-  gemm.dtype = c.types.activations;
-  c.b.Add(gemm, name, {x, c.OperandOf(weight, name)}, {y});
+  gemm.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+  if (!is_fp8) {
+    c.b.Add(gemm, name, {x, c.OperandOf(weight, name)}, {y});
+    return y;
+  }
+  const Fp8Factors fp8 = Factors(c, name);
+  gemm.is_forward = true;
+  gemm.fast_accumulation = fp8.forward_accumulates_fast();
+  const Slice factor = fp8.OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns);
+  c.b.Add(gemm, name, {factor, fp8.OfWeight(weight, experts * out, in, Fp8Sum::kOverColumns, false)}, {y});
   return y;
 }
 
 Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
   const Slice dx = c.Activation(name + ".dx", experts * rows * in);
   GroupedGemm input{experts, rows, in, out};
-  input.dtype = c.types.activations;
-  c.b.Add(input, name + ".input", {dy, c.OperandOf(weight, name)}, {dx});
-  c.AddOrDefer([*this, dy, x, rows](const LayerContext& c) {
+  input.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+  Slice dy_by_rows = dy;  // of the weight's product
+  Slice weights;
+  if (is_fp8) {
+    const Fp8Factors::Both factors =
+        Factors(c, name + ".dy").OfTokensBothWays(dy, out, /*gathers=*/false, /*sums_over_ranks=*/false);
+    dy = factors.over_columns;
+    dy_by_rows = factors.over_rows;
+    x = Factors(c, name + ".x", /*knows_scale=*/true).OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverRows);
+    weights = Factors(c, name).OfWeight(weight, experts * out, in, Fp8Sum::kOverRows, false);
+    input.transpose_b = true;
+  } else {
+    weights = c.OperandOf(weight, name);
+  }
+  c.b.Add(input, name + ".input", {dy, weights}, {dx});
+  c.AddOrDefer([*this, dy_by_rows, x, rows](const LayerContext& c) {
     GroupedGemm gemm{experts, out, in, rows};
-    gemm.transpose_a = true;
-    gemm.dtype = c.types.activations;
-    c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy, x, weight);
+    gemm.transpose_a = !is_fp8;
+    gemm.transpose_b = is_fp8;
+    gemm.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+    c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy_by_rows, x, weight);
     c.hooks.Ready(weight);
   });
   return dx;
@@ -51,6 +82,44 @@ ExpertLoad ExpertLoad::Of(const ExpertsSpec& spec, int64_t tokens, int ranks) {
   return load;
 }
 
+namespace {
+
+// That none of `chosen` among `all` is one of `some`, which are equally likely.
+double ShareMissing(int64_t all, int64_t some, int64_t chosen) {
+  double share = 1;
+  for (int64_t i = 0; i < chosen; ++i)
+    share *= std::max(static_cast<double>(all - some - i), 0.0) / static_cast<double>(all - i);
+  return share;
+}
+
+double Choose(int64_t n, int64_t k) {
+  if (k < 0 || k > n) return 0;
+  double ways = 1;
+  for (int64_t i = 0; i < k; ++i) ways *= static_cast<double>(n - i) / static_cast<double>(i + 1);
+  return ways;
+}
+
+}  // namespace
+
+double ShareReaching(const ExpertsSpec& spec, int64_t bin) {
+  const int64_t groups = spec.groups, chosen = spec.top_k_groups;
+  if (groups == 0 || chosen == 0 || chosen >= groups) return 1 - ShareMissing(spec.count, bin, spec.top_k);
+  // The bin is some whole groups and part of another; any of which may be among the chosen groups.
+  const int64_t each = spec.count / groups, whole = bin / each, rest = bin % each;
+  double missing = 0;
+  for (int64_t of_whole = 0; of_whole <= std::min(whole, chosen); ++of_whole) {
+    const double likely =
+        Choose(whole, of_whole) * Choose(groups - whole, chosen - of_whole) / Choose(groups, chosen);
+    if (likely == 0) continue;
+    const double with_part =
+        rest > 0 ? static_cast<double>(chosen - of_whole) / static_cast<double>(groups - whole) : 0;
+    missing += likely * (1 - with_part) * ShareMissing(chosen * each, of_whole * each, spec.top_k);
+    if (with_part > 0)
+      missing += likely * with_part * ShareMissing(chosen * each, of_whole * each + rest, spec.top_k);
+  }
+  return 1 - missing;
+}
+
 // Of what every rank sends `sent` rows, the rank's experts get theirs; and back.
 Slice ExpertMlp::Exchange(const LayerContext& c, Slice x, int64_t arriving, const std::string& name) const {
   if (!parallel.splits()) return x;
@@ -70,7 +139,7 @@ Slice ExpertMlp::Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inn
 
 // Of the tokens of all senders.
 Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& name) const {
-  if (!sends_own_tokens()) return x;
+  if (senders == 1) return x;
   const Slice y = c.Activation(name + ".gathered", senders * x.elements);
   c.b.WaitBeforeUse(y, c.tensor.stream->AllGather(c.b, x, y, name, c.b.BeforeNextCompute()));
   return y;
@@ -78,7 +147,7 @@ Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& n
 
 // Over tensor ranks, of which each keeps what it sent.
 Slice ExpertMlp::SumRows(const LayerContext& c, Slice partial, const std::string& name) const {
-  if (!sends_own_tokens()) return partial;
+  if (senders == 1) return partial;
   const Slice y = c.Activation(name + ".scattered", partial.elements / senders);
   c.b.WaitBeforeUse(y, c.tensor.stream->ReduceScatter(c.b, partial, y, name, c.b.BeforeNextCompute()));
   return y;
@@ -97,65 +166,150 @@ Slice ExpertMlp::FromExperts(const LayerContext& c, Slice x, const std::string& 
 
 void ExpertMlp::Activate(const LayerContext& c, Saved& saved) const {
   const int64_t all = up.experts * rows();
-  saved.activated = c.Activation(name + ".activation", all * down.in);
+  const Slice activated = c.Activation(name + ".activation", all * down.in);
   c.b.Add(ActivationForward{activation, all, down.in, c.types.activations}, name + ".activation", {saved.up},
-          {saved.activated});
+          {activated});
+  saved.activated = down.InputToKeep(c, activated);
 }
 
-Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
-  if (!sends_own_tokens()) x = c.GatherTokens(x, name, Neighbor::kProduct);
-  const Slice logits = router.Forward(c, x, load.tokens);
-  saved.probabilities =
-      c.b.Temporary(name + ".probabilities", load.tokens * spec.count, Category::kActivations);
-  saved.weights = c.b.Temporary(name + ".weights", load.tokens * spec.top_k, Category::kActivations);
-  saved.slots =
-      c.b.Temporary(name + ".slots", load.tokens * spec.top_k, Category::kActivations, DType::kInt32);
-  c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
-          name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
-  const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
+Slice ExpertMlp::Compute(const LayerContext& c, Saved& saved) const {
+  saved.up = up.Forward(c, saved.received, rows());
+  Activate(c, saved);
+  return down.Forward(c, saved.activated, rows());
+}
+
+Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, const Saved& saved) const {
+  const Slice dactivated = down.Backward(c, dout, saved.activated, rows());
+  const bool gated = activation == ActivationKind::kSwiglu;
+  const int64_t all = up.experts * rows();
+  const Slice dup = gated ? c.Activation(name + ".activation.dx", 2 * all * down.in) : dactivated;
+  c.b.Add(ActivationBackward{activation, all, down.in, c.types.activations}, name + ".activation",
+          {dactivated, saved.up}, {dup});
+  return up.Backward(c, dup, saved.received, rows());
+}
+
+Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved) const {
   const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
+  const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
   c.b.Add(DispatchTokens{tokens}, name + ".dispatch", {x, saved.slots}, {dispatched});
   {
     ForwardScope scope(c.hooks, module);
-    saved.received = ToExperts(c, dispatched, name + ".dispatch");
-    saved.up = up.Forward(c, saved.received, rows());
-    Activate(c, saved);
-    saved.returned = FromExperts(c, down.Forward(c, saved.activated, rows()), name + ".combine");
+    saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch"));
+    saved.returned = FromExperts(c, Compute(c, saved), name + ".combine");
   }
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
   c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
           {saved.returned, saved.slots, saved.weights}, {y});
-  return sends_own_tokens() ? y : c.SumOverRanks(y, name, Neighbor::kElementwise);
+  return y;
 }
 
-Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {
+Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved& saved,
+                                    Slice dweights) const {
   const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
-  if (!sends_own_tokens()) dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
   const Slice dreturned = c.Activation(name + ".dreturned", load.sent * hidden());
-  const Slice dweights = c.b.Temporary(name + ".dweights", load.tokens * spec.top_k, Category::kActivations);
   c.b.Add(CombineBackward{tokens}, name + ".combine", {dy, saved.returned, saved.slots, saved.weights},
           {dreturned, dweights});
   Slice dspread;
   {
     BackwardScope scope(c.hooks, module);
     const Slice dout = ToExperts(c, dreturned, name + ".dcombine");
-    const Slice dactivated = down.Backward(c, dout, saved.activated, rows());
-    const bool gated = activation == ActivationKind::kSwiglu;
-    const int64_t all = up.experts * rows();
-    const Slice dup = gated ? c.Activation(name + ".activation.dx", 2 * all * down.in) : dactivated;
-    c.b.Add(ActivationBackward{activation, all, down.in, c.types.activations}, name + ".activation",
-            {dactivated, saved.up}, {dup});
-    dspread = FromExperts(c, up.Backward(c, dup, saved.received, rows()), name + ".ddispatch");
+    dspread = FromExperts(c, ComputeBackward(c, dout, saved), name + ".ddispatch");
   }
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
   c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dspread, saved.slots}, {dx});
+  return dx;
+}
+
+// The busiest rank's tokens, of which it has so many more than others as it has rows.
+TokenReach ExpertMlp::Reach() const {
+  const double busier =
+      static_cast<double>(up.experts * load.rows) / static_cast<double>(load.tokens * spec.top_k);
+  return {std::min(ShareReaching(spec, up.experts) * busier, 1.0),
+          ShareReaching(spec, up.experts * parallel.ranks_per_node)};
+}
+
+TokenRows ExpertMlp::Arrived(const LayerContext& c) const {
+  const double all = static_cast<double>(parallel.ranks() * load.tokens);
+  return {static_cast<int64_t>(std::ceil(all * Reach().rank)), hidden(), spec.top_k, up.experts * rows(),
+          c.types.activations};
+}
+
+// To the ranks of tokens' experts (`from` of the rank's own, `to` of what arrives), or back.
+void ExpertMlp::ExchangeTokens(const LayerContext& c, std::vector<Slice> from, const std::vector<Slice>& to,
+                               const std::string& name) const {
+  const OpIndex exchange = parallel.stream->TokenExchange(c.b, load.tokens * hidden(), Reach(),
+                                                          std::move(from), to, name, c.b.BeforeNextCompute());
+  for (const Slice& slice : to) c.b.WaitBeforeUse(slice, exchange);
+}
+
+Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) const {
+  const TokenRows tokens = Arrived(c);
+  ForwardScope scope(c.hooks, module);
+  const Slice arrived = c.Activation(name + ".arrived", tokens.tokens * hidden());
+  saved.arrived_weights =
+      c.b.Temporary(name + ".arrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
+  saved.arrived_slots = c.b.Temporary(name + ".arrived.slots", tokens.tokens * spec.top_k,
+                                      Category::kActivations, DType::kInt32);
+  ExchangeTokens(c, {x, saved.weights, saved.slots}, {arrived, saved.arrived_weights, saved.arrived_slots},
+                 name + ".dispatch");
+  const Slice received = c.Activation(name + ".received", tokens.rows * hidden());
+  c.b.Add(DispatchTokens{tokens}, name + ".dispatch", {arrived, saved.arrived_slots}, {received});
+  saved.received = up.InputToKeep(c, received);
+  saved.returned = Compute(c, saved);
+  const Slice sums = c.Activation(name + ".sums", tokens.tokens * hidden());
+  c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
+          {saved.returned, saved.arrived_slots, saved.arrived_weights}, {sums});
+  const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
+  ExchangeTokens(c, {sums}, {y}, name + ".combine");
+  return y;
+}
+
+Slice ExpertMlp::BackwardByDeepEp(const LayerContext& c, Slice dy, const Saved& saved, Slice dweights) const {
+  const TokenRows tokens = Arrived(c);
+  BackwardScope scope(c.hooks, module);
+  const Slice darrived = c.Activation(name + ".darrived", tokens.tokens * hidden());
+  ExchangeTokens(c, {dy}, {darrived}, name + ".dcombine");
+  const Slice dout = c.Activation(name + ".dreturned", tokens.rows * hidden());
+  const Slice darrived_weights =
+      c.b.Temporary(name + ".darrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
+  c.b.Add(CombineBackward{tokens}, name + ".combine",
+          {darrived, saved.returned, saved.arrived_slots, saved.arrived_weights}, {dout, darrived_weights});
+  const Slice dreceived = ComputeBackward(c, dout, saved);
+  const Slice sums = c.Activation(name + ".dsums", tokens.tokens * hidden());
+  c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dreceived, saved.arrived_slots},
+          {sums});
+  const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
+  ExchangeTokens(c, {sums, darrived_weights}, {dx, dweights}, name + ".ddispatch");
+  return dx;
+}
+
+Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
+  if (!sends_own_tokens) x = c.GatherTokens(x, name, Neighbor::kProduct);
+  const Slice logits = router.Forward(c, x, load.tokens);
+  saved.probabilities =
+      c.b.Temporary(name + ".probabilities", load.tokens * spec.count, Category::kActivations);
+  saved.weights = c.b.Temporary(name + ".weights", load.tokens * spec.top_k, Category::kActivations);
+  saved.slots =
+      c.b.Temporary(name + ".slots", load.tokens * spec.top_k, Category::kActivations, DType::kInt32);
+  c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations, spec.groups,
+                      spec.top_k_groups},
+          name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
+  const Slice y = uses_deepep() ? ForwardByDeepEp(c, x, saved) : ForwardByAllToAll(c, x, saved);
+  return sends_own_tokens ? y : c.SumOverRanks(y, name, Neighbor::kElementwise);
+}
+
+Slice ExpertMlp::Backward(const LayerContext& c, Slice dy, Slice x, const Saved& saved) const {
+  if (!sends_own_tokens) dy = c.GatherTokens(dy, name + ".dy", Neighbor::kElementwise);
+  const Slice dweights = c.b.Temporary(name + ".dweights", load.tokens * spec.top_k, Category::kActivations);
+  const Slice dx =
+      uses_deepep() ? BackwardByDeepEp(c, dy, saved, dweights) : BackwardByAllToAll(c, dy, saved, dweights);
   const Slice dlogits = c.Activation(name + ".dlogits", load.tokens * spec.count);
   c.b.Add(RouteTokensBackward{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations},
           name + ".route", {dweights, saved.probabilities, saved.slots}, {dlogits});
-  if (!sends_own_tokens()) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
+  if (!sends_own_tokens) x = c.GatherTokens(x, name + ".x", Neighbor::kProduct);
   const Slice dx_router = router.Backward(c, dlogits, x, load.tokens);
   c.AddTo(dx, dx_router, name + ".dx");
-  return sends_own_tokens() ? dx : c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);
+  return sends_own_tokens ? dx : c.SumOverRanks(dx, name + ".dx", Neighbor::kElementwise);
 }
 
 }  // namespace windtunnel

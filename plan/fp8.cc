@@ -59,18 +59,19 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
   const bool sums_over_ranks = options.sums_over_ranks && options.agrees;
   std::vector<Slice> reads = {x};
   if (c_.types.fp8 == Fp8Recipe::kTensorwise && !options.knows_scale) {
-    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by},
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by, groups_},
                          c_.tensor.splits() && options.agrees, name));
   } else if (is_rowwise && over_rows) {
-    reads.push_back(
-        Amax(x, {rows, columns, Fp8Amax::Of::kEachColumn, type, options.shared_by}, sums_over_ranks, name));
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachColumn, type, options.shared_by, groups_},
+                         sums_over_ranks, name));
   } else if (is_rowwise && sums_over_ranks) {
-    reads.push_back(
-        Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type, options.shared_by}, sums_over_ranks, name));
+    reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type, options.shared_by, groups_},
+                         sums_over_ranks, name));
   }
   const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
-  c_.b.Add(Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by, options.with_other}, name,
-           std::move(reads), {y});
+  c_.b.Add(
+      Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by, groups_, options.with_other},
+      name, std::move(reads), {y});
   return y;
 }
 
@@ -93,8 +94,8 @@ void Fp8Factors::Rescale(Slice product) const {
 Slice Fp8Factors::Transposed(Slice factor, int64_t columns, const std::string& name) const {
   const Slice y =
       c_.b.Temporary(name + ".fp8.transposed", factor.elements, Category::kActivations, DType::kFloat8);
-  c_.b.Add(Fp8Cast{factor.elements / columns, columns, c_.types.fp8, true, DType::kFloat8}, name, {factor},
-           {y});
+  c_.b.Add(Fp8Cast{factor.elements / columns, columns, c_.types.fp8, true, DType::kFloat8, 1, groups_}, name,
+           {factor}, {y});
   return y;
 }
 

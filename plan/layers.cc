@@ -99,13 +99,16 @@ void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
 
 namespace {
 
-// Makes the parameter that of one of `ranks` expert ranks.
-void TakeExperts(const ParameterSplit& split, int ranks, Parameter& parameter) {
-  if (split.experts == 0 || ranks == 1) return;
+// Makes the parameter that of one expert rank. Of tensor ranks with experts of their own each has those behind its neighbour's, as equal
+// parts of a tensor are counted.
+void TakeExperts(const ExpertParallel& expert, int tensor_ranks, Parameter& parameter) {
+  const int ranks = expert.ranks();
+  if (ranks == 1) return;
   parameter.shape[0] /= ranks;
   parameter.elements /= ranks;
-  parameter.expert_stride = parameter.elements;
   parameter.part = {{0, parameter.elements}};
+  const int neighbours = expert.with_tensor_ranks ? tensor_ranks : 1;
+  if (ranks > neighbours) parameter.expert_stride = neighbours * parameter.elements;
 }
 
 // Makes it that of one of `ranks` tensor ranks.
@@ -142,8 +145,9 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   parameter.init = init;
   parameter.ordinal = ordinal;
   parameter.elements = WholeElements(parameter);
-  TakeExperts(split, expert_.ranks(), parameter);
-  SplitParameter(split, tensor_.ranks(), parameter);
+  const bool is_of_experts = split.experts > 0;
+  if (is_of_experts) TakeExperts(expert_, tensor_.ranks(), parameter);
+  if (!is_of_experts || !expert_.with_tensor_ranks) SplitParameter(split, tensor_.ranks(), parameter);
   parameter.is_partial_gradient =
       (tensor_.splits_tokens() && split.is_partial_gradient) || (tensor_.splits() && split.sees_partial_sums);
   const int index = static_cast<int>(role.parameters.size());
@@ -193,6 +197,16 @@ Slice LayerContext::SumOverRanks(Slice partial, const std::string& name, Neighbo
                                 Category::kActivations, TypeOf(partial));
   b.WaitBeforeUse(own, tensor.stream->ReduceScatter(b, partial, own, name, b.BeforeNextCompute()));
   return own;
+}
+
+ExpertParallel ExpertParallelOf(const Scenario& scenario, CollectiveStream* stream) {
+  const ParallelSpec& parallel = scenario.parallel;
+  const bool with_tensor_ranks = parallel.TensorRanksHaveExperts();
+  const int64_t of_node = scenario.cluster.devices_per_node / (with_tensor_ranks ? 1 : parallel.tensor.size);
+  return {.stream = stream,
+          .with_tensor_ranks = with_tensor_ranks,
+          .dispatcher = parallel.expert.dispatcher,
+          .ranks_per_node = static_cast<int>(std::clamp<int64_t>(of_node, 1, parallel.expert.size))};
 }
 
 TensorParallel TensorParallelOf(const Scenario& scenario, CollectiveStream* stream) {

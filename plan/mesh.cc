@@ -23,7 +23,9 @@ int DeviceMesh::RankAt(const MeshPlace& place) const {
 
 Axis DeviceMesh::TensorAxis() const { return MakeAxis("tensor", world_size(), tensor_, 1); }
 Axis DeviceMesh::ContextAxis() const { return MakeAxis("context", world_size(), context_, tensor_); }
-Axis DeviceMesh::ExpertAxis(int size) const { return DataAxis("expert", size, 1); }
+Axis DeviceMesh::ExpertAxis(int size, bool with_tensor_ranks) const {
+  return with_tensor_ranks ? MakeAxis("expert", world_size(), size, 1) : DataAxis("expert", size, 1);
+}
 Axis DeviceMesh::PipelineAxis() const {
   return MakeAxis("pipeline", world_size(), pipeline_, tensor_ * copies());
 }

@@ -39,8 +39,8 @@ class DeviceMesh {
   Axis TensorAxis() const;
   Axis PipelineAxis() const;
   Axis ContextAxis() const;
-  // Ranks of the data axis that are next to each other.
-  Axis ExpertAxis(int size) const;
+  // Ranks of the data axis that are next to each other; with tensor ranks, that have experts of their own, all of theirs.
+  Axis ExpertAxis(int size, bool with_tensor_ranks) const;
   Axis DataAxis() const;
   // Part of the data axis: groups of `size` of its ranks, `stride` of its ranks apart. size x stride must divide copies().
   Axis DataAxis(std::string name, int size, int stride) const;

@@ -70,10 +70,16 @@ Status CheckContextParallel(const Scenario& scenario);
 // Expert parallelism: every rank of the stream's axis has equal parts of the experts (plan/experts.h).
 struct ExpertParallel {
   CollectiveStream* stream = nullptr;  // null: one rank
+  // Tensor ranks are on the axis, too, next to each other, and have experts of their own (parallel.expert.tensor: 1).
+  bool with_tensor_ranks = false;
+  ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
+  int ranks_per_node = 1;  // of the axis
 
   int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
   bool splits() const { return ranks() > 1; }
 };
+// As `scenario` has it, on the stream of the expert axis.
+ExpertParallel ExpertParallelOf(const Scenario& scenario, CollectiveStream* stream);
 Status CheckExperts(const Scenario& scenario);
 
 // How ranks share the model.

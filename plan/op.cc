@@ -45,9 +45,10 @@ std::string KeyOf(const Gemm& g) {
 }
 
 std::string KeyOf(const GroupedGemm& g) {
-  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}", Name(g.dtype),
+  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}{}{}", Name(g.dtype),
                      g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.groups, g.m, g.n, g.k,
-                     Flag(g.accumulate, " accumulate"));
+                     Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
+                     Flag(g.fast_accumulation, " fast_accumulation"));
 }
 
 template <typename R>
@@ -56,7 +57,10 @@ std::string RouteKey(std::string_view name, const R& r) {
                      r.top_k);
 }
 
-std::string KeyOf(const RouteTokens& r) { return RouteKey("route", r); }
+std::string KeyOf(const RouteTokens& r) {
+  const std::string key = RouteKey("route", r);
+  return r.is_limited() ? fmt::format("{} groups={} top_k_groups={}", key, r.groups, r.top_k_groups) : key;
+}
 
 std::string KeyOf(const RouteTokensBackward& r) { return RouteKey("route_backward", r); }
 
@@ -73,21 +77,23 @@ std::string KeyOf(const CombineTokens& c) {
 
 std::string KeyOf(const CombineBackward& c) { return TokenRowsKey("combine_backward", c); }
 
-std::string SharedSuffix(int64_t shared_by) {
-  return shared_by > 1 ? fmt::format(" shared_by={}", shared_by) : "";
+template <typename Conversion>
+std::string ConversionSuffix(const Conversion& c) {
+  return (c.shared_by > 1 ? fmt::format(" shared_by={}", c.shared_by) : "") +
+         (c.groups > 1 ? fmt::format(" groups={}", c.groups) : "");
 }
 
 std::string KeyOf(const Fp8Amax& a) {
   return fmt::format("fp8_amax {} rows={} columns={}{}{}", Name(a.dtype), a.rows, a.columns,
                      Flag(a.of == Fp8Amax::Of::kEachRow, " by_row"),
                      Flag(a.of == Fp8Amax::Of::kEachColumn, " by_column")) +
-         SharedSuffix(a.shared_by);
+         ConversionSuffix(a);
 }
 
 std::string KeyOf(const Fp8Cast& c) {
   return fmt::format("fp8_cast {} {} rows={} columns={}{}", Name(c.dtype), WordOf(c.recipe), c.rows,
                      c.columns, Flag(c.transposed, " transposed")) +
-         SharedSuffix(c.shared_by) + std::string(Flag(c.with_other, " with_other"));
+         ConversionSuffix(c) + std::string(Flag(c.with_other, " with_other"));
 }
 
 std::string KeyOf(const ColumnSum& c) {
@@ -275,7 +281,10 @@ std::string KeyOf(const LoadBatch& l) {
 }
 
 std::string KeyOf(const Collective& c) {
-  return fmt::format("{} {} bytes={}", Name(c.kind), Name(c.dtype), MessageBytes(c).count());
+  const std::string key = fmt::format("{} {} bytes={}", Name(c.kind), Name(c.dtype), MessageBytes(c).count());
+  return c.kind == CollectiveKind::kTokenExchange
+             ? fmt::format("{} to_rank={:.6g} to_node={:.6g}", key, c.reach.rank, c.reach.node)
+             : key;
 }
 
 std::string KeyOf(const Send& s) {
@@ -312,6 +321,8 @@ std::string_view Name(CollectiveKind kind) {
       return "scatter";
     case CollectiveKind::kAllToAll:
       return "all_to_all";
+    case CollectiveKind::kTokenExchange:
+      return "token_exchange";
     case CollectiveKind::kShift:
       return "shift";
     case CollectiveKind::kBarrier:

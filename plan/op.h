@@ -46,8 +46,9 @@ struct Fp8Amax {
   enum class Of : uint8_t { kAll, kEachRow, kEachColumn } of = Of::kAll;
   DType dtype = DType::kFloat32;
   int64_t shared_by = 1;  // micro-batches, of which each bears its share of what is made once
+  int64_t groups = 1;     // of equally many rows, each with a largest magnitude of its own: experts
 
-  int64_t numbers() const { return of == Of::kAll ? 1 : of == Of::kEachRow ? rows : columns; }
+  int64_t numbers() const { return of == Of::kAll ? groups : of == Of::kEachRow ? rows : groups * columns; }
 };
 
 // C[g] = op(A[g]) op(B[g]) (+ C[g] when accumulate) for every g of `groups` that follow each other without gaps, each as a Gemm.
@@ -57,6 +58,7 @@ struct GroupedGemm {
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  bool is_forward = false, fast_accumulation = false;  // as a Gemm's
 };
 
 // x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in earlier
@@ -69,6 +71,7 @@ struct Fp8Cast {
   bool transposed = false;
   DType dtype = DType::kFloat32;  // of x
   int64_t shared_by = 1;          // micro-batches, as Fp8Amax
+  int64_t groups = 1;             // of rows, as Fp8Amax: each is a factor of its own
   bool with_other = false;        // by the kernel that makes the same factor the other way round, too
 };
 
@@ -360,7 +363,7 @@ struct InitializeParameter {
   double scale = 0.0;   // standard deviation, or half width of the uniform
   uint64_t stream = 0;  // the parameter's position in registration order
   TensorPart part = {};
-  int64_t expert_stride = 0;  // by how much the part begins further for each rank of the expert axis
+  int64_t expert_stride = 0;  // by how much the part begins further for each rank with other experts
 };
 
 // The data loader's next micro-batch of this rank into the step's input buffers.
@@ -382,12 +385,19 @@ enum class CollectiveKind : uint8_t {
   kGather,
   kScatter,
   kAllToAll,
+  kTokenExchange,
   kShift,
   kBarrier
 };
 
 // What an all-reduce, reduce or reduce-scatter makes of the ranks' elements.
 enum class Reduction : uint8_t { kSum, kMax };
+
+// Of a rank's tokens, the shares that go to one rank of the group (its own, too), and to one node. Of the busiest rank.
+struct TokenReach {
+  double rank = 0, node = 0;
+  auto operator<=>(const TokenReach&) const = default;
+};
 
 // A collective of the group that its stream belongs to. `elements` counts the whole message: what is reduced or broadcast,
 // what all ranks together gather or scatter.
@@ -397,6 +407,8 @@ enum class Reduction : uint8_t { kSum, kMax };
 // shard may be its own part of the whole.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
 // all-to-all: reads in, writes out: part r of `in` becomes part (own rank) of rank r's `out`; both are `elements` long.
+// token exchange (predicted only): reads tokens, writes those that arrived (or the other way round, added up on the way): a token goes once to each node and once to each rank
+// that has experts of it, its way to another node's ranks by the one at the sender's place; `elements` is that of a rank's own tokens.
 // shift: reads x, writes y: x goes to the rank `distance` ahead around the ring of the group, y comes from the one as far before; `elements`
 // is that of one x.
 // reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.
@@ -408,6 +420,7 @@ struct Collective {
   Reduction reduction = Reduction::kSum;
   int distance = 1;             // of a shift; less than the group's size
   bool by_copy_engine = false;  // of a shift in what is modelled: no multiprocessor does it
+  TokenReach reach = {};        // of a token exchange
 };
 
 // Point to point within the group of the stream; `peer` is a rank within the group. send: reads x; recv: writes x.

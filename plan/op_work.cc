@@ -51,13 +51,13 @@ Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
 // ---- what a kernel reads and writes ------------------------------------------------------------------------------------
 
-Bytes BytesOf(const Gemm& g) {
+template <typename Product>
+Bytes BytesOfOne(const Product& g) {
   const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
   return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
 }
-Bytes BytesOf(const GroupedGemm& g) {
-  return SizeOf(g.dtype) * (g.groups * (g.m * g.k + g.k * g.n + g.m * g.n * (g.accumulate ? 2 : 1)));
-}
+Bytes BytesOf(const Gemm& g) { return BytesOfOne(g); }
+Bytes BytesOf(const GroupedGemm& g) { return BytesOfOne(g) * g.groups; }
 Bytes BytesOf(const RouteTokens& r) {
   return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
 }

@@ -39,9 +39,9 @@ Status CheckTensorParallel(const Scenario& scenario) {
     int64_t value;
   } split[] = {{"model.heads", model.heads},
                {"model.kv_heads", model.kv_heads},
-               {"model.ffn", model.ffn},
+               {"model.ffn", scenario.parallel.TensorRanksHaveExperts() ? 0 : model.ffn},
                {"model.experts.shared_ffn", model.experts ? model.experts->shared_ffn : 0},
-               {"model.experts.dense_ffn", model.DenseFfn()},
+               {"model.experts.dense_ffn", model.HasAlikeLayers() ? 0 : model.DenseFfn()},
                {"model.vocab", model.vocab}};
   for (const auto& [key, value] : split) {
     if (value % tensor.size == 0) continue;
@@ -75,12 +75,22 @@ Status CheckExperts(const Scenario& scenario) {
     if (ranks == 1) return Ok();
     return InvalidInput("parallel.expert.size is {}, expected 1 for a model without model.experts", ranks);
   }
-  const int64_t copies = scenario.parallel.data.size * scenario.parallel.context.size;
+  const ParallelSpec& parallel = scenario.parallel;
+  const bool of_tensor = parallel.TensorRanksHaveExperts();
+  if (of_tensor && !parallel.tensor.sequence)
+    return InvalidInput("parallel.expert.tensor is 1, expected parallel.tensor.sequence: true");
+  if (of_tensor && ranks % parallel.tensor.size != 0)
+    return InvalidInput(
+        "parallel.expert.size is {}, expected a multiple of parallel.tensor.size ({}) with "
+        "parallel.expert.tensor: 1",
+        ranks, parallel.tensor.size);
+  const int64_t copies = parallel.data.size * parallel.context.size * (of_tensor ? parallel.tensor.size : 1);
   const int count = scenario.model.experts->count;
   if (count % ranks == 0 && copies % ranks == 0) return Ok();
   return InvalidInput(
-      "parallel.expert.size is {}, expected a divisor of model.experts.count ({}) and of data x context ({})",
-      ranks, count, copies);
+      "parallel.expert.size is {}, expected a divisor of model.experts.count ({}) and of {}data x context "
+      "({})",
+      ranks, count, of_tensor ? "tensor x " : "", copies);
 }
 
 Status CheckContextParallel(const Scenario& scenario) {

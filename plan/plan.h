@@ -61,7 +61,7 @@ struct Parameter {
   std::vector<int64_t> whole_shape = {};
   TensorPart part = {};
   bool is_partial_gradient = false;
-  // With expert parallelism, of experts: the part begins this much further in the whole for each rank of the expert axis. Such gradients
+  // With expert parallelism, of experts: the part begins this much further in the whole for each rank of the data axis that has others. Such gradients
   // are added up over the ranks with the same experts only.
   int64_t expert_stride = 0;
   bool is_of_experts() const { return expert_stride > 0; }
@@ -141,10 +141,10 @@ struct Plan {
   std::optional<PipelinePlan> pipeline;  // with more than one stage
   ModelStatistics model;
 
-  // The rank's position on the expert axis.
+  // The rank's position among those of the data axis that have different experts.
   int ExpertRankOf(int rank) const {
     const int copy = rank / mesh.tensor() % mesh.copies();
-    return copy % static_cast<int>(scenario.parallel.expert.size);
+    return copy % static_cast<int>(scenario.parallel.ExpertDataRanks());
   }
   const Role& RoleOf(int rank) const { return roles[role_of_rank[rank]]; }
   // The group whose collectives `stream` of the rank's role carries.

@@ -83,6 +83,7 @@ void RoleCompiler::AddStreams() {
   tensor_ = is_all_tensor ? world_ : add(axes_.tensor, "tensor", false);
   context_ = add(axes_.context, "context", false);
   expert_ = add(axes_.expert, "expert", false);
+  expert_part_ = axes_.expert_part == axes_.expert ? expert_ : add(axes_.expert_part, "expert part", false);
   expert_data_ = add(axes_.expert_data, "expert data", false);
   auto part_of_expert_data = [&](AxisId axis) {
     if (axis >= 0 && axis == axes_.replicate) return replicate_;
@@ -99,7 +100,7 @@ void RoleCompiler::AddStreams() {
 void RoleCompiler::AddStages() {
   const ModelParallel parallel{.tensor = TensorParallelOf(scenario_, tensor_),
                                .context = {context_, scenario_.parallel.context.kind},
-                               .expert = {expert_}};
+                               .expert = ExpertParallelOf(scenario_, expert_)};
   for (int index = 0; index < schedule_.stages(); ++index) {
     if (schedule_.rank_of_stage[index] != pipeline_rank_) continue;
     const StageRange range = plan_.pipeline ? plan_.pipeline->stages[index] : WholeModel(scenario_.model);
@@ -126,7 +127,7 @@ Status RoleCompiler::MakeStrategy() {
                           .dense = {*data_, *shard_, *replicate_},
                           .of_experts = {*expert_data_, *expert_shard_, *expert_replicate_},
                           .tensor = *tensor_,
-                          .expert = *expert_,
+                          .expert = *expert_part_,
                           .copies = kComputeStream,
                           .host = -1,
                           .model_parts = {tensor_, pipeline_},

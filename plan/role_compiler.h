@@ -44,8 +44,8 @@ class RoleCompiler {
   std::vector<std::unique_ptr<CollectiveStream>> collectives_;
   CollectiveStream *world_ = nullptr, *data_ = nullptr, *shard_ = nullptr, *replicate_ = nullptr;
   CollectiveStream *tensor_ = nullptr, *context_ = nullptr, *pipeline_ = nullptr, *embedding_ = nullptr;
-  CollectiveStream *expert_ = nullptr, *expert_data_ = nullptr, *expert_shard_ = nullptr,
-                   *expert_replicate_ = nullptr;
+  CollectiveStream *expert_ = nullptr, *expert_part_ = nullptr, *expert_data_ = nullptr,
+                   *expert_shard_ = nullptr, *expert_replicate_ = nullptr;
   std::unique_ptr<CollectiveStream> alone_;  // for the axes of one rank
   std::unique_ptr<PipelineRank> work_;
   StreamId host_ = -1;

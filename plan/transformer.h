@@ -93,7 +93,6 @@ class Transformer : public Model {
         rows_(tensor_.splits_tokens() ? tokens_ / tensor_.ranks() : tokens_),
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
-        ffn_(spec_.ffn / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
     if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
     if (framework_ == Framework::kMegatronCore) {
@@ -240,7 +239,7 @@ class Transformer : public Model {
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens
   int64_t rows_;  // tokens of the residual stream that the rank has: all, or its own where tokens are split
-  int64_t heads_, kv_heads_, ffn_, vocab_;  // of the rank's part; ffn_: of an expert, where there are some
+  int64_t heads_, kv_heads_, vocab_;  // of the rank's part
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;

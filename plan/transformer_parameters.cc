@@ -138,7 +138,6 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
                                          spec_.heads * spec_.ValueDim(), spec_.bias);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
   RegisterMlp(role, prefix, spec_.HasExperts(layer), block);
-  // (Products of experts stay in 16 bits.)
   for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   block.projection.is_fp8 = block.down.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
@@ -174,24 +173,31 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   ExpertMlp experts{
       .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
   experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
-  if (expert_.splits() && tensor_.splits_tokens()) experts.senders = tensor_.ranks();
+  experts.sends_own_tokens = expert_.splits() && tensor_.splits_tokens();
+  // Tensor ranks that share an expert.
+  const int sharing = expert_.with_tensor_ranks ? 1 : tensor_.ranks();
+  if (experts.sends_own_tokens) experts.senders = sharing;
   ParameterSplit sees_partial_sums;
   sees_partial_sums.sees_partial_sums = true;
   experts.router.weight = AddParameter(role, mlp, prefix + "mlp.router.weight", {count, spec_.hidden}, into,
-                                       experts.senders > 1 ? kOfOwnTokens : sees_partial_sums);
+                                       experts.sends_own_tokens ? kOfOwnTokens : sees_partial_sums);
   experts.module = AddModule(prefix + "mlp.experts", mlp);
   ParameterSplit by_rows{ParameterSplit::By::kRows, {spec_.ffn}};
   if (gated()) by_rows.blocks.push_back(spec_.ffn);
   by_rows.experts = count;
-  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / tensor_.ranks()};
+  experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / sharing};
   experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
                                    {count * columns, spec_.hidden}, into, by_rows);
   ParameterSplit by_columns{ParameterSplit::By::kColumns};
   by_columns.experts = count;
-  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, ffn_, spec_.hidden};
+  experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, spec_.hidden};
+  // Transformer Engine's grouped linear layers take it; torchao's conversion leaves experts in 16 bits.
+  experts.up.is_fp8 = experts.down.is_fp8 =
+      types_.fp8 != Fp8Recipe::kNone && types_.fp8_weights_shared_by > 0;
   experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
                                      {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
-  experts.load = ExpertLoad::Of(spec, tokens_ / experts.senders, expert_.ranks());
+  experts.load =
+      ExpertLoad::Of(spec, experts.sends_own_tokens ? tokens_ / tensor_.ranks() : tokens_, expert_.ranks());
   return experts;
 }
 
@@ -209,6 +215,9 @@ void Transformer::KeepWeightsInFp8(Role& role) {
     for (const Linear& layer : block.up.layers) count(layer);
     count(block.projection);
     count(block.down);
+    if (block.experts)
+      for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
+        if (layer->is_fp8) elements += layer->experts * layer->in * layer->out;
   }
   if (elements == 0) return;
   const std::string name = fmt::format("blocks.{}-{}.weights.fp8", stage_.first, stage_.end - 1);

@@ -43,6 +43,8 @@ Json ParallelJson(const ParallelSpec& parallel) {
   json["context"] = {{"size", parallel.context.size}};
   if (parallel.context.size > 1) json["context"]["kind"] = WordOf(parallel.context.kind);
   json["expert"] = {{"size", parallel.expert.size}};
+  if (parallel.TensorRanksHaveExperts()) json["expert"]["tensor"] = 1;
+  if (parallel.expert.size > 1) json["expert"]["dispatcher"] = WordOf(parallel.expert.dispatcher);
   return json;
 }
 

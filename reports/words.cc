@@ -1,8 +1,10 @@
 #include "reports/words.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string_view>
+#include <vector>
 
 #include "base/format.h"
 #include "scenarios/derived.h"
@@ -61,6 +63,14 @@ std::string TensorInWords(const TensorParallelSpec& tensor) {
   return tensor.overlap ? "sequence, overlapped" : "sequence";
 }
 
+std::string ExpertsInWords(const ParallelSpec& parallel) {
+  std::vector<std::string_view> words;
+  if (parallel.TensorRanksHaveExperts()) words.push_back("over tensor ranks");
+  if (parallel.expert.dispatcher != ExpertDispatcher::kAllToAll)
+    words.push_back(WordOf(parallel.expert.dispatcher));
+  return fmt::to_string(fmt::join(words, ", "));
+}
+
 }  // namespace
 
 std::string ModelInWords(const Plan& plan) {
@@ -75,7 +85,7 @@ std::string ParallelismInWords(const Scenario& scenario) {
   AppendAxis(text, "pipeline", parallel.pipeline.size, ScheduleInWords(parallel.pipeline));
   AppendAxis(text, "tensor", parallel.tensor.size, TensorInWords(parallel.tensor));
   AppendAxis(text, "context", parallel.context.size, WordOf(parallel.context.kind));
-  AppendAxis(text, "expert", parallel.expert.size, "");
+  AppendAxis(text, "expert", parallel.expert.size, ExpertsInWords(parallel));
   return text;
 }
 

@@ -95,6 +95,7 @@ GroupOperation OperationOf(CollectiveKind kind) {
       return GroupOperation::kAllToAll;
     case CollectiveKind::kShift:
       return GroupOperation::kShift;
+    case CollectiveKind::kTokenExchange:  // is refused
     case CollectiveKind::kBarrier:
       return GroupOperation::kBarrier;
   }
@@ -178,6 +179,8 @@ Status LocateCollective(const Collective& collective, std::span<const TensorRef>
       WT_ASSIGN_OR_RETURN(op.out, Operand(writes, 0, "x", elements));
       return Ok();
     }
+    case CollectiveKind::kTokenExchange:
+      return Unsupported("an exchange of tokens without a capacity is predicted only");
     case CollectiveKind::kBarrier:
       return Ok();
   }

@@ -220,6 +220,7 @@ Status QueuedRun::Imitate(OpIndex index) {
           WT_RETURN_IF_ERROR(make_up(collective->dtype));
         break;
       case CollectiveKind::kAllReduce:
+      case CollectiveKind::kTokenExchange:
       case CollectiveKind::kBarrier:
         break;
     }

@@ -78,6 +78,22 @@ void CheckLatentAttention(const ModelSpec& model, Checker& check) {
                "model.qk_norm is true, expected false with model.latent_attention, which normalises latents");
 }
 
+// Of equally many experts each; those that a token may go to have experts enough.
+void CheckExpertGroups(const ExpertsSpec& experts, Checker& check) {
+  const int groups = experts.groups, chosen = experts.top_k_groups;
+  check.Expect(groups == 0 || experts.count % groups == 0, {"model.experts.groups"},
+               "model.experts.groups is {}, expected a divisor of count ({})", groups, experts.count);
+  check.Expect(chosen <= groups, {"model.experts.top_k_groups"},
+               "model.experts.top_k_groups is {}, expected at most groups ({})", chosen, groups);
+  const int each = groups > 0 ? experts.count / groups : 0;
+  check.Expect(
+      chosen == 0 || int64_t{chosen} * each >= experts.top_k,
+      {"model.experts.top_k_groups", "model.experts.top_k"},
+      "model.experts.top_k_groups is {}, expected groups enough for the {} experts of a token, {} in "
+      "each",
+      chosen, experts.top_k, each);
+}
+
 void CheckTransformer(const ModelSpec& model, Checker& check) {
   struct Dimension {
     const char* path;
@@ -108,6 +124,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
                model.experts->count);
+  CheckExpertGroups(*model.experts, check);
   check.Expect(
       model.LayersWithExperts() > 0, {"model.experts.first_dense", "model.experts.every", "model.layers"},
       "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
@@ -344,9 +361,11 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   int64_t tensor = parallel.tensor.size;
   int64_t context = parallel.context.size;
-  check.Expect(Divides(tensor, model.heads) && Divides(tensor, model.ffn), {"parallel.tensor.size"},
-               "parallel.tensor.size is {}, expected a divisor of model.heads ({}) and model.ffn ({})",
-               tensor, model.heads, model.ffn);
+  const bool splits_ffn = !parallel.TensorRanksHaveExperts();
+  check.Expect(Divides(tensor, model.heads) && (!splits_ffn || Divides(tensor, model.ffn)),
+               {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.heads ({}){}", tensor, model.heads,
+               splits_ffn ? fmt::format(" and model.ffn ({})", model.ffn) : "");
   const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
   check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,
@@ -405,21 +424,59 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
                WordOf(parallel.context.kind));
 }
 
+// Data, context and tensor ranks share the experts among them.
+void CheckExpertsOfTensorRanks(const ParallelSpec& parallel, Checker& check) {
+  const int64_t size = parallel.expert.size, tensor = parallel.tensor.size;
+  const int64_t ranks = tensor * parallel.data.size * parallel.context.size;
+  check.Expect(
+      Divides(tensor, size) && Divides(size, ranks), {"parallel.expert.size", "parallel.expert.tensor"},
+      "parallel.expert.size is {}, expected a multiple of tensor.size ({}) and a divisor of tensor x "
+      "data x context ({}) with parallel.expert.tensor: 1",
+      size, tensor, ranks);
+  check.Expect(
+      parallel.tensor.sequence, {"parallel.expert.tensor", "parallel.tensor.sequence"},
+      "parallel.expert.tensor is 1, expected tensor.sequence: true, so that tensor ranks have tokens "
+      "of their own to send");
+}
+
 void CheckExpert(const Scenario& scenario, Checker& check) {
-  int64_t size = scenario.parallel.expert.size;
-  int64_t ranks = scenario.parallel.data.size * scenario.parallel.context.size;
-  check.Expect(Divides(size, ranks), {"parallel.expert.size"},
-               "parallel.expert.size is {}, expected a divisor of data x context ({})", size, ranks);
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t size = parallel.expert.size;
+  const int64_t copies = parallel.data.size * parallel.context.size;
+  check.Expect(parallel.expert.tensor <= 1 || parallel.expert.tensor == parallel.tensor.size,
+               {"parallel.expert.tensor", "parallel.tensor.size"},
+               "parallel.expert.tensor is {}, expected 1 or tensor.size ({})", parallel.expert.tensor,
+               parallel.tensor.size);
+  if (parallel.TensorRanksHaveExperts()) CheckExpertsOfTensorRanks(parallel, check);
+  else
+    check.Expect(Divides(size, copies), {"parallel.expert.size"},
+                 "parallel.expert.size is {}, expected a divisor of data x context ({})", size, copies);
   check.Expect(size == 1 || scenario.model.experts.has_value(), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected 1 for a model without model.experts", size);
-  const int64_t shard = scenario.parallel.data.shard_size;
-  check.Expect(shard == 0 || Divides(size, shard) || Divides(shard, size),
+  check.Expect(
+      parallel.expert.dispatcher == ExpertDispatcher::kAllToAll || parallel.tensor.size == 1 ||
+          parallel.expert.tensor == 1,
+      {"parallel.expert.dispatcher", "parallel.expert.tensor"},
+      "parallel.expert.dispatcher is {}, expected parallel.expert.tensor: 1 with several tensor ranks",
+      WordOf(parallel.expert.dispatcher));
+  check.Expect(parallel.expert.dispatcher == ExpertDispatcher::kAllToAll || size > 1,
+               {"parallel.expert.dispatcher", "parallel.expert.size"},
+               "parallel.expert.dispatcher is {}, expected parallel.expert.size above 1, between whose ranks "
+               "tokens go",
+               WordOf(parallel.expert.dispatcher));
+  const int64_t shard = parallel.data.shard_size, ranks = parallel.ExpertDataRanks();
+  check.Expect(shard == 0 || Divides(ranks, shard) || Divides(shard, ranks),
                {"parallel.data.shard_size", "parallel.expert.size"},
-               "parallel.data.shard_size is {}, expected a divisor or a multiple of parallel.expert.size "
-               "({}), so that a "
-               "shard group has every expert equally often",
-               shard, size);
+               "parallel.data.shard_size is {}, expected a divisor or a multiple of the {} ranks of the data "
+               "axis that share the experts, so that a shard group has every expert equally often",
+               shard, ranks);
   if (!scenario.model.experts) return;
+  const ExpertsSpec& experts = *scenario.model.experts;
+  check.Expect(
+      parallel.expert.dispatcher == ExpertDispatcher::kAllToAll || experts.capacity_factor == 0,
+      {"parallel.expert.dispatcher", "model.experts.capacity_factor"},
+      "parallel.expert.dispatcher is {}, expected model.experts.capacity_factor 0: it pads no experts",
+      WordOf(parallel.expert.dispatcher));
   check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
                scenario.model.experts->count);

@@ -75,6 +75,10 @@ void Describe(V& v, ExpertsSpec& experts) {
             "plain MLP");
   v.Integer("dense_ffn", experts.dense_ffn, From(0, 2147483647),
             "feed-forward width of layers without experts (default 0: ffn)");
+  v.Integer("groups", experts.groups, From(0, kMostExpertGroups),
+            "groups of equally many experts, of which a token's are in few (default 0: none)");
+  v.Integer("top_k_groups", experts.top_k_groups, From(0, kMostExpertGroups),
+            "groups that a token's experts are in at most: those of the largest logits (default 0: all)");
   v.Require("count");
 }
 
@@ -235,7 +239,14 @@ void Describe(V& v, ContextParallelSpec& context) {
 
 template <typename V>
 void Describe(V& v, ExpertParallelSpec& expert) {
-  v.Integer("size", expert.size, kRanks, "ranks that share the experts; divides data x context (default 1)");
+  v.Integer("size", expert.size, kRanks,
+            "ranks that share the experts; divides data x context, with tensor: 1 tensor x data x context "
+            "(default 1)");
+  v.Integer(
+      "tensor", expert.tensor, From(0, 1048576),
+      "ranks that share each expert's matrices: those of the tensor axis (its size, or 0, the default), or "
+      "1: tensor ranks have experts of their own, whole; with tensor.sequence");
+  v.Word("dispatcher", expert.dispatcher, "default all_to_all");
 }
 
 template <typename V>

@@ -260,6 +260,18 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
 // DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts behind the first layers, shared ones
 // as one. What they say about routing (scores, groups, scale, balance) and about heads for further tokens changes no shape, but for those
 // heads, which are left out.
+// One group is none.
+Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> groups,
+                      config.SizeOrNull("n_group", std::nullopt, From(1, kMostExpertGroups)));
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> chosen,
+                      config.SizeOrNull("topk_group", std::nullopt, From(1, kMostExpertGroups)));
+  if (groups.value_or(1) == 1) return Ok();
+  experts.groups = static_cast<int>(*groups);
+  experts.top_k_groups = static_cast<int>(chosen.value_or(*groups));
+  return Ok();
+}
+
 Result<ModelSpec> ReadDeepseek(const Config& config) {
   WT_ASSIGN_OR_RETURN(const int64_t rotated, config.Size("qk_rope_head_dim"));
   WT_ASSIGN_OR_RETURN(const int64_t unrotated, config.Size("qk_nope_head_dim"));
@@ -287,6 +299,7 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
     return Unsupported("moe_layer_freq is {}, expected 1: all layers behind the first have experts",
                        experts.every);
   if (!model.HasAlikeLayers()) experts.dense_ffn = dense_ffn;
+  WT_RETURN_IF_ERROR(ReadExpertGroups(config, experts));
   return model;
 }
 

@@ -25,6 +25,7 @@ struct Row {
   int64_t shared_ffn = 0;       // of the expert that all tokens go to
   // As ExpertsSpec's and LatentAttentionSpec's; without a kv_rank attention has no latents.
   int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
+  int groups = 0, top_k_groups = 0;
 };
 
 // Sources of the rows, from top to bottom:
@@ -41,12 +42,12 @@ struct Row {
 //   Qwen3    arXiv:2505.09388, tables 1 and 2; Qwen/Qwen3-{0.6B,8B,32B,30B-A3B,235B-A22B} config.json; its context in pre-training
 //            (section 3.2)
 //   DeepSeek arXiv:2405.04434, section 3.1.2 and deepseek-ai/DeepSeek-V2-Lite config.json; arXiv:2412.19437, section 4.2 and
-//            deepseek-ai/DeepSeek-V3 config.json; context in pre-training. Not ours: routing by sigmoid and by groups, the heads that predict
+//            deepseek-ai/DeepSeek-V3 config.json; context in pre-training. Not ours: routing by sigmoid, the heads that predict
 //            further tokens.
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn, first_dense,
-    // every, dense_ffn, q_rank, kv_rank
+    // every, dense_ffn, q_rank, kv_rank, groups, top_k_groups
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
     {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
@@ -75,7 +76,7 @@ constexpr Row kRows[] = {
     {"deepseek-v2-lite", Family::kDeepseek, 27, 2048, 16, 0, 1408, 102400, 4096, 1e4, 1e-6, 192, 64, 6, false,
      2816, 1, 1, 10944, 0, 512},
     {"deepseek-v3", Family::kDeepseek, 61, 7168, 128, 0, 2048, 129280, 4096, 1e4, 1e-6, 192, 256, 8, false,
-     2048, 3, 1, 18432, 1536, 512},
+     2048, 3, 1, 18432, 1536, 512, 8, 4},
     {"kimi-k2", Family::kDeepseek, 61, 7168, 64, 0, 2048, 163840, 4096, 5e4, 1e-6, 192, 384, 8, false,
      2048, 1, 1, 18432, 1536, 512},
     // clang-format on
@@ -121,7 +122,9 @@ ModelSpec Expand(const Row& row) {
                                 .shared_ffn = row.shared_ffn,
                                 .first_dense = row.first_dense,
                                 .every = row.every,
-                                .dense_ffn = row.dense_ffn};
+                                .dense_ffn = row.dense_ffn,
+                                .groups = row.groups,
+                                .top_k_groups = row.top_k_groups};
   if (row.kv_rank > 0)
     model.latent_attention =
         LatentAttentionSpec{.q_rank = row.q_rank, .kv_rank = row.kv_rank, .rope_dim = 64, .value_dim = 128};

@@ -21,6 +21,8 @@ enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
 
+inline constexpr int64_t kMostExpertGroups = 64;  // a bit for each in a word
+
 // Mixture of experts: `count` experts per layer, `top_k` of them per token, and one of another width that all tokens go to. Some layers may
 // have a plain MLP instead (ModelSpec::HasExperts).
 struct ExpertsSpec {
@@ -31,6 +33,9 @@ struct ExpertsSpec {
   int64_t shared_ffn = 0;  // 0: there is none
   int64_t first_dense = 0, every = 1;
   int64_t dense_ffn = 0;  // of the layers without experts; 0: ModelSpec::ffn
+  // Experts are in so many groups of equal size, and a token's are in at most `top_k_groups` of them; 0: any (DeepSeek's n_group and
+  // topk_group).
+  int groups = 0, top_k_groups = 0;
   bool operator==(const ExpertsSpec&) const = default;
 };
 
@@ -199,8 +204,11 @@ struct ContextParallelSpec {
   bool operator==(const ContextParallelSpec&) const = default;
 };
 
+enum class ExpertDispatcher { kAllToAll, kDeepEp };
 struct ExpertParallelSpec {
   int64_t size = 1;
+  int64_t tensor = 0;  // ranks that share each expert: 1, or (0 too) those of the tensor axis
+  ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   bool operator==(const ExpertParallelSpec&) const = default;
 };
 
@@ -210,6 +218,14 @@ struct ParallelSpec {
   TensorParallelSpec tensor;
   ContextParallelSpec context;
   ExpertParallelSpec expert;
+
+  // Tensor ranks have experts of their own, whole, instead of parts of all (Megatron's expert_tensor_parallel_size 1).
+  bool TensorRanksHaveExperts() const { return expert.tensor == 1 && tensor.size > 1; }
+  // Ranks of the data axis (data x context) that have different experts.
+  int64_t ExpertDataRanks() const {
+    return TensorRanksHaveExperts() ? std::max<int64_t>(expert.size / tensor.size, 1) : expert.size;
+  }
+
   bool operator==(const ParallelSpec&) const = default;
 };
 

@@ -117,6 +117,11 @@ struct Words<ContextKind> {
                                                 {"ulysses", ContextKind::kUlysses}};
 };
 template <>
+struct Words<ExpertDispatcher> {
+  static constexpr Word<ExpertDispatcher> table[] = {{"all_to_all", ExpertDispatcher::kAllToAll},
+                                                     {"deepep", ExpertDispatcher::kDeepEp}};
+};
+template <>
 struct Words<CollectiveAlgorithm> {
   static constexpr Word<CollectiveAlgorithm> table[] = {
       {"auto", CollectiveAlgorithm::kAuto}, {"ring", CollectiveAlgorithm::kRing},

@@ -25,21 +25,44 @@ void SoftmaxAmong(const T* logits, const int32_t* among, int64_t count, int64_t 
   for (int64_t i = 0; i < count; ++i) probabilities[among[i]] /= sum;
 }
 
+// The experts of the groups whose largest scores are the largest, in `among`, of equal ones the first groups; how many there are.
+// `order`: room for the groups.
+template <typename Score>
+int64_t ExpertsOfBestGroups(const RouteTokens& op, Score score, int32_t* order, int32_t* among) {
+  const int64_t each = op.experts / op.groups;
+  const auto best = [&](int32_t group) {
+    float most = score(static_cast<int32_t>(group * each));
+    for (int64_t e = 1; e < each; ++e) most = std::max(most, score(static_cast<int32_t>(group * each + e)));
+    return most;
+  };
+  std::iota(order, order + op.groups, 0);
+  std::partial_sort(order, order + op.top_k_groups, order + op.groups, [best](int32_t a, int32_t b) {
+    const float x = best(a), y = best(b);
+    return x != y ? x > y : a < b;
+  });
+  for (int64_t g = 0; g < op.top_k_groups; ++g)
+    std::iota(among + g * each, among + (g + 1) * each, static_cast<int32_t>(order[g] * each));
+  return op.top_k_groups * each;
+}
+
 template <typename T>
 void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* probabilities, float* weights,
               int32_t* slots) {
-  int32_t* order = scratch.Integers(2 * op.experts);
+  int32_t* order = scratch.Integers(2 * op.experts + op.groups);
   int32_t* taken = order + op.experts;
+  int32_t* order_of_groups = taken + op.experts;
   std::fill_n(taken, op.experts, 0);
   for (int64_t t = 0; t < op.tokens; ++t) {
     const T* of_token = logits + t * op.experts;
-    std::iota(order, order + op.experts, 0);
     // One that is no number comes last, as before scaled losses have found their scale.
     const auto score = [of_token](int32_t expert) {
       const float logit = ToFloat(of_token[expert]);
       return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
     };
-    std::partial_sort(order, order + op.top_k, order + op.experts, [score](int32_t a, int32_t b) {
+    int64_t candidates = op.experts;
+    if (op.is_limited()) candidates = ExpertsOfBestGroups(op, score, order_of_groups, order);
+    else std::iota(order, order + op.experts, 0);
+    std::partial_sort(order, order + op.top_k, order + candidates, [score](int32_t a, int32_t b) {
       const float x = score(a), y = score(b);
       return x != y ? x > y : a < b;
     });

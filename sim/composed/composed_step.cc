@@ -51,11 +51,13 @@ std::string ClusterKey(const Scenario& s) {
 std::string ModelAxesKey(const Scenario& s) {
   const TensorParallelSpec& tensor = s.parallel.tensor;
   const ContextParallelSpec& context = s.parallel.context;
-  return fmt::format("t{}{} c{}k{} e{}", tensor.size,
+  const ExpertParallelSpec& expert = s.parallel.expert;
+  return fmt::format("t{}{} c{}k{} e{}t{}d{}", tensor.size,
                      tensor.overlap    ? "o"
                      : tensor.sequence ? "s"
                                        : "",
-                     context.size, static_cast<int>(context.kind), s.parallel.expert.size);
+                     context.size, static_cast<int>(context.kind), expert.size,
+                     s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
 }
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
@@ -69,8 +71,9 @@ std::string ShapeKey(const Scenario& s, const StageKind& kind) {
                      s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
 }
 std::string MeshKey(const Scenario& s) {
-  return fmt::format("{} t{} c{} e{} d{} p{}", ClusterKey(s), s.parallel.tensor.size, s.parallel.context.size,
-                     s.parallel.expert.size, s.parallel.data.size, s.parallel.pipeline.size);
+  return fmt::format("{} t{} c{} e{}t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size,
+                     s.parallel.context.size, s.parallel.expert.size, s.parallel.TensorRanksHaveExperts(),
+                     s.parallel.data.size, s.parallel.pipeline.size);
 }
 // How a rank's layers are spread over its stages makes no difference: gradients come in the same order.
 std::string StrategyKey(const Scenario& s, const RankShape& shape) {

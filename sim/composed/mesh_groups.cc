@@ -27,6 +27,8 @@ const Group& MeshGroups::Of(AxisId axis) const {
       return expert;
     case kExpertDataAxis:
       return expert_data;
+    case kExpertPartAxis:
+      return expert_part;
     case kPipelineAxis:
       return pipeline;
     case kEmbeddingAxis:
@@ -40,7 +42,8 @@ const Group& MeshGroups::Of(AxisId axis) const {
 Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   const ParallelSpec& parallel = scenario.parallel;
   const int64_t tensor = parallel.tensor.size, context = parallel.context.size;
-  const int64_t experts = parallel.expert.size;
+  const bool of_tensor = parallel.TensorRanksHaveExperts();
+  const int64_t experts = parallel.expert.size, part = parallel.ExpertDataRanks();
   const int64_t copies = context * parallel.data.size, pipeline = parallel.pipeline.size;
   const int64_t stage = tensor * copies, world = stage * pipeline;
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
@@ -48,15 +51,16 @@ Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   const bool is_one_node = world <= node;
   const auto divides = [node](int64_t ranks) { return node % ranks == 0 || ranks % node == 0; };
   const bool is_regular =
-      stage % node == 0 && divides(tensor) && divides(tensor * context) && divides(tensor * experts);
+      stage % node == 0 && divides(tensor) && divides(tensor * context) && divides(tensor * part);
   if (!is_one_node && !is_regular) return Unsupported("groups that do not lie alike");
   MeshGroups groups;
   groups.world = Ranks("world", world, 1);
   groups.data = Ranks("data", copies, tensor);
   groups.tensor = Ranks("tensor", tensor, 1);
   groups.context = Ranks("context", context, tensor);
-  groups.expert = Ranks("expert", experts, tensor);
-  groups.expert_data = Ranks("expert data", experts > 1 ? copies / experts : 1, tensor * experts);
+  groups.expert = Ranks("expert", experts, of_tensor ? 1 : tensor);
+  groups.expert_data = Ranks("expert data", part > 1 ? copies / part : 1, tensor * part);
+  groups.expert_part = Ranks("expert part", of_tensor ? part : 1, tensor);
   groups.pipeline = Ranks("pipeline", pipeline, stage);
   groups.embedding = Ranks("embedding", 2, stage * (pipeline - 1));
   groups.message = Ranks("message", 2, stage);

@@ -9,11 +9,13 @@ namespace windtunnel::composed {
 
 // The axes that the composed evaluator knows, numbered in a way of its own.
 inline constexpr AxisId kWorldAxis = 0, kDataAxis = 1, kTensorAxis = 2, kContextAxis = 3, kPipelineAxis = 4,
-                        kEmbeddingAxis = 5, kMessageAxis = 6, kExpertAxis = 8, kExpertDataAxis = 9;
+                        kEmbeddingAxis = 5, kMessageAxis = 6, kExpertAxis = 8, kExpertDataAxis = 9,
+                        kExpertPartAxis = 10;
 
 struct MeshGroups {
   // data: of all with the same weights, contexts and replicas. expert_data: of those of them with the same experts, where ranks share them.
-  Group world, data, tensor, context, expert, expert_data, pipeline, embedding;
+  // expert_part: of the expert group those of one tensor rank, where tensor ranks have experts of their own.
+  Group world, data, tensor, context, expert, expert_data, expert_part, pipeline, embedding;
   Group
       message;  // from a pipeline rank to the next one; each two neighbours lie alike, the last and the first do, too
 

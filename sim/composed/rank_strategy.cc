@@ -31,7 +31,7 @@ class Driver {
         .dense = {*data_, is_zero ? *data_ : *alone_, is_zero ? *alone_ : *data_},
         .of_experts = {*expert_data_, is_zero ? *expert_data_ : *alone_, is_zero ? *alone_ : *expert_data_},
         .tensor = *tensor_,
-        .expert = *expert_,
+        .expert = *expert_part_,
         .copies = kComputeStream,
         .host = -1,
         .model_parts = {tensor_, pipeline_}};
@@ -101,6 +101,9 @@ class Driver {
     data_ = AddCollectives(kDataAxis, kData, "data");
     tensor_ = AddCollectives(kTensorAxis, kTensor, "tensor");
     expert_ = AddCollectives(kExpertAxis, kExpert, "expert");
+    expert_part_ = scenario_.parallel.TensorRanksHaveExperts()
+                       ? AddCollectives(kExpertPartAxis, kExpertPart, "expert part")
+                       : expert_;
     expert_data_ = AddCollectives(kExpertDataAxis, kExpertData, "expert data");
     world_ = data_->ranks() == world         ? data_
              : parallel.tensor.size == world ? tensor_
@@ -436,7 +439,8 @@ class Driver {
   std::vector<std::unique_ptr<CollectiveStream>> collectives_;
   std::unique_ptr<CollectiveStream> alone_;
   CollectiveStream *world_ = nullptr, *data_ = nullptr, *tensor_ = nullptr, *expert_ = nullptr,
-                   *expert_data_ = nullptr, *pipeline_ = nullptr, *embedding_ = nullptr;
+                   *expert_part_ = nullptr, *expert_data_ = nullptr, *pipeline_ = nullptr,
+                   *embedding_ = nullptr;
   std::unique_ptr<DataParallel> strategy_;
   size_t built_ = 0, created_in_step_ = 0;
   std::vector<BufferId> rebuilt_;

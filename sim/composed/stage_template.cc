@@ -99,7 +99,7 @@ class SmallStage {
     model_ = MakeModel(scenario_, range_,
                        {.tensor = TensorParallelOf(scenario_, tensor_.get()),
                         .context = {context_.get(), spec.context.kind},
-                        .expert = {expert_.get()}});
+                        .expert = ExpertParallelOf(scenario_, expert_.get())});
     model_->Register(role_);
     parameters_ = role_.parameters;
     const StrategyContext context{.scenario = scenario_,

@@ -25,12 +25,13 @@ enum LocalStream : uint8_t {
   kExpert,
   kData,
   kExpertData,
+  kExpertPart,
   kCopies,
   kPipeline,
   kEmbedding,
   kWorld
 };
-inline constexpr int kLocalStreams = 10, kModelStreams = 4;
+inline constexpr int kLocalStreams = 11, kModelStreams = 4;
 // How many operators of a queue, counted from the last that was issued there, others may wait for.
 inline constexpr int kHistory = 32;
 

@@ -202,7 +202,14 @@ class Enumeration {
     if (c.devices() > per_node && !Divides(per_node, c.devices()))
       return "the devices do not fill their nodes";
     if (c.micro * c.accumulate * c.data != global_batch_) return "the global batch is another";
-    if (!Divides(c.expert, c.data * c.context)) return "expert does not divide data x context";
+    if (base_.parallel.expert.tensor == 1 && c.tensor > 1) {
+      if (!Divides(c.tensor, c.expert)) return "expert.tensor: 1, and tensor does not divide expert";
+      if (!c.sequence) return "expert.tensor: 1 without sequence";
+      if (!Divides(c.expert, c.tensor * c.data * c.context))
+        return "expert does not divide tensor x data x context";
+    } else if (!Divides(c.expert, c.data * c.context)) {
+      return "expert does not divide data x context";
+    }
     return nullptr;
   }
 
@@ -219,10 +226,13 @@ class Enumeration {
     }
     const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
     if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
-    for (int64_t dimension : {model.heads, model.kv_heads, model.ffn, model.vocab}) {
+    // Experts that tensor ranks have whole are not divided.
+    const bool splits_ffn = !model.experts || base_.parallel.expert.tensor != 1;
+    for (int64_t dimension : {model.heads, model.kv_heads, splits_ffn ? model.ffn : c.tensor, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }
-    if (!Divides(c.tensor, model.DenseFfn())) return "tensor does not divide model.experts.dense_ffn";
+    if ((splits_ffn || !model.HasAlikeLayers()) && !Divides(c.tensor, model.DenseFfn()))
+      return "tensor does not divide model.experts.dense_ffn";
     const bool ulysses = base_.parallel.context.kind == ContextKind::kUlysses;
     if (!Divides(c.context, model.seq_len)) return "context does not divide the sequence";
     if (c.context > 1 && !ulysses && !Divides(2 * c.context, model.seq_len))
@@ -253,8 +263,9 @@ class Enumeration {
     if (in_groups && c.shard_size > 0 && !Divides(c.shard_size, copies))
       return "shard_size does not divide data x context";
     if (sharded && c.expert > 1) {
-      const int64_t shard = ShardRanks(ScenarioOf(base_, c));
-      if (!Divides(c.expert, shard) && !Divides(shard, c.expert))
+      const Scenario scenario = ScenarioOf(base_, c);
+      const int64_t shard = ShardRanks(scenario), sharing = scenario.parallel.ExpertDataRanks();
+      if (!Divides(sharing, shard) && !Divides(shard, sharing))
         return "expert and shard_size do not divide each other";
     }
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
@@ -372,6 +383,8 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   s.parallel.tensor = {.size = c.tensor, .sequence = c.sequence, .overlap = c.overlaps_tensor()};
   s.parallel.context.size = c.context;
   s.parallel.expert.size = c.expert;
+  if (c.expert == 1)
+    s.parallel.expert.dispatcher = ExpertDispatcher::kAllToAll;  // there is nobody to send to
   PipelineSpec& pipeline = s.parallel.pipeline;
   pipeline.size = c.pipeline;
   pipeline.schedule = c.pipeline > 1 ? c.schedule : PipelineSpec{}.schedule;

@@ -109,6 +109,19 @@ TEST(CollectiveTraffic, AnAllToAllSendsEveryoneAPart) {
   EXPECT_NEAR(all.cards * 50e9, 8.0 / 16, 1e-9);
 }
 
+// Of 16 ranks' tokens a node gets 3/4 of each rank's, over the card of its like there, and a rank 1/4 of everyone's: from each of 7 beside it
+// those of two ranks.
+TEST(CollectiveTraffic, ATokenExchangeCrossesACardOnceForEachNode) {
+  Fabric fabric(Nodes(2));
+  Collective exchange{CollectiveKind::kTokenExchange, DType::kFloat32, 1};
+  exchange.reach = {.rank = 0.25, .node = 0.75};
+  const Traffic& all = fabric.Of(Pattern::kRelayed, exchange, World(16));
+  EXPECT_NEAR(all.within * 450e9, 7 * 2 * 0.25, 1e-9);
+  EXPECT_NEAR(all.cards * 50e9, 0.75, 1e-9);
+  exchange.reach.node = 0.5;
+  EXPECT_NEAR(fabric.Of(Pattern::kRelayed, exchange, World(16)).cards * 50e9, 0.5, 1e-9);
+}
+
 TEST(CollectiveTraffic, AMessageCrossesTheLinksOfItsPairAlone) {
   Fabric fabric(Nodes(2));
   const Group group = World(16);

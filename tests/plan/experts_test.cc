@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
+#include <random>
 
+#include "plan/experts.h"
 #include "plan/plan.h"
 #include "tests/plan/scenarios_for_tests.h"
 
@@ -88,6 +92,114 @@ TEST(Experts, TensorRanksSendTheirOwnTokens) {
   EXPECT_EQ(Count<RouteTokens>(all, [](const Op&, const RouteTokens& r) { return r.tokens == 32; }), 2);
   const Plan at_home = with_tensor_ranks(true, 1);
   EXPECT_EQ(Count<RouteTokens>(at_home, [](const Op&, const RouteTokens& r) { return r.tokens == 32; }), 2);
+}
+
+// Two tensor ranks with experts of their own are four expert ranks with two data ranks: each routes and sends its own 16 tokens, has one
+// expert whole, and gathers nothing for it.
+TEST(Experts, TensorRanksMayHaveExpertsOfTheirOwn) {
+  Scenario s = Experts(TinyLlama(4), 1);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.parallel.expert = {.size = 4, .tensor = 1};
+  s.cluster.devices_per_node = s.WorldSize();
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(Count<RouteTokens>(plan, [](const Op&, const RouteTokens& r) { return r.tokens == 16; }), 2);
+  EXPECT_EQ(Count<GroupedGemm>(plan,
+                               [&](const Op& op, const GroupedGemm& g) {
+                                 return op.phase == Phase::kForward && g.groups == 1 && g.m == 4 * 12 &&
+                                        g.k == s.model.ffn;  // down, undivided
+                               }),
+            2);
+  for (const Axis& axis : plan.axes) {
+    if (axis.name == "expert") {
+      EXPECT_EQ(axis.GroupOf(5).ranks, (std::vector<int>{4, 5, 6, 7}));
+    }
+    if (axis.name == "expert data") {
+      EXPECT_EQ(axis.GroupOf(5).ranks, (std::vector<int>{1, 5}));
+    }
+  }
+  const auto& parameters = plan.roles[0].parameters;
+  const auto up = std::find_if(parameters.begin(), parameters.end(), [](const Parameter& parameter) {
+    return parameter.name == "blocks.0.mlp.experts.up.weight";
+  });
+  ASSERT_NE(up, parameters.end());
+  EXPECT_EQ(up->elements, WholeElements(*up) / 4);
+  EXPECT_EQ(up->expert_stride, 2 * up->elements);  // behind the other tensor rank's
+}
+
+// By trying: tokens that choose `top_k` of the experts in `top_k_groups` groups at random.
+double ShareReachingByTrial(const ExpertsSpec& spec, int64_t bin) {
+  std::mt19937 random(7);
+  constexpr int kTokens = 20'000;
+  const int groups = spec.groups > 0 ? spec.groups : 1, chosen = spec.groups > 0 ? spec.top_k_groups : 1;
+  const int each = spec.count / groups;
+  int reached = 0;
+  for (int token = 0; token < kTokens; ++token) {
+    std::vector<int> order(static_cast<size_t>(groups)), experts;
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (int g = 0; g < chosen; ++g)
+      for (int e = 0; e < each; ++e) experts.push_back(order[static_cast<size_t>(g)] * each + e);
+    std::shuffle(experts.begin(), experts.end(), random);
+    reached += std::any_of(experts.begin(), experts.begin() + spec.top_k, [&](int e) { return e < bin; });
+  }
+  return reached / static_cast<double>(kTokens);
+}
+
+TEST(Experts, ReachRanksAndNodesAsOftenAsTrialsDo) {
+  const ExpertsSpec plain{.count = 256, .top_k = 8};
+  EXPECT_NEAR(ShareReaching(plain, 4), 0.120, 0.001);
+  EXPECT_NEAR(ShareReaching(plain, 32), 0.662, 0.001);
+  EXPECT_EQ(ShareReaching(plain, 256), 1);
+  const ExpertsSpec in_groups{.count = 64, .top_k = 6, .groups = 8, .top_k_groups = 3};
+  for (const ExpertsSpec& spec : {plain, in_groups, ExpertsSpec{.count = 16, .top_k = 1}}) {
+    for (const int64_t bin : {1, 4, 8, 12, 16})  // part of a group, one, one and a half, two
+      EXPECT_NEAR(ShareReaching(spec, bin), ShareReachingByTrial(spec, bin), 0.015)
+          << spec.count << ' ' << bin;
+  }
+}
+
+// 32 tokens of each of four ranks, two experts of four each, all on one node: a rank gets 1 - C(3, 2) / C(4, 2) = 1/2 of them, once each.
+TEST(Experts, DeepEpSendsATokenOnceToARank) {
+  Scenario s = Experts(TinyLlama(4), 4, {.count = 4, .top_k = 2, .capacity_factor = 0});
+  s.parallel.expert.dispatcher = ExpertDispatcher::kDeepEp;
+  const Plan plan = *CompilePlan(s);
+  for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+    EXPECT_EQ(Count<Collective>(plan,
+                                [&](const Op& op, const Collective& c) {
+                                  return op.layer == 0 && op.phase == phase &&
+                                         c.kind == CollectiveKind::kTokenExchange && c.elements == 32 * 32 &&
+                                         std::abs(c.reach.rank - 0.5) < 1e-12 && c.reach.node == 1;
+                                }),
+              2);
+  }
+  EXPECT_EQ(Count<Collective>(
+                plan, [](const Op&, const Collective& c) { return c.kind == CollectiveKind::kAllToAll; }),
+            0);
+  // The same rows in the end: 64 on average.
+  EXPECT_EQ(Count<DispatchTokens>(
+                plan, [](const Op&, const DispatchTokens& d) { return d.tokens == 64 && d.rows == 64; }),
+            2);
+  EXPECT_EQ(Count<GroupedGemm>(plan, [](const Op&, const GroupedGemm& g) { return g.m == 64 || g.k == 64; }),
+            2 * 2 * 3);
+}
+
+// Transformer Engine's grouped linear layers convert each expert's rows at a scale of its own, and keep what backward needs in fp8.
+TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
+  Scenario s = Experts(TinyLlama(2), 2, {.count = 4, .top_k = 2, .capacity_factor = 0});
+  s.precision.param = s.precision.reduce = Precision::kBf16;
+  s.precision.compute = Precision::kFp8;
+  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  const auto in_fp8 = [](const Op&, const GroupedGemm& g) { return g.dtype == DType::kFloat8; };
+  const auto of_each = [](const Op&, const Fp8Amax& a) { return a.groups == 2 && a.numbers() == 2; };
+  for (const Framework framework : {Framework::kPytorch, Framework::kPytorchCompile}) {
+    s.framework = framework;
+    EXPECT_EQ(Count<GroupedGemm>(*CompilePlan(s), in_fp8), 0);
+  }
+  s.framework = Framework::kMegatronCore;
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(Count<GroupedGemm>(plan, in_fp8), 2 * 2 * 3);
+  // Of each layer: both inputs, both gradients, and both weights.
+  EXPECT_EQ(Count<Fp8Amax>(plan, of_each), 2 * (2 + 2 + 2));
 }
 
 // Without a limit nothing is padded; the busiest expert's rank decides: of 64 rows of each of 2 ranks 32 for the busiest expert, and a third of

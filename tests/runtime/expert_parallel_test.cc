@@ -119,6 +119,43 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"ZeroBubble", Staged(Experts(TinyGpt(2), 2), "zb_h1")}),
     NameOf);
 
+// Tensor ranks have experts of their own, whole: of two tensor ranks and some of the data axis.
+Scenario OverTensor(Scenario s, int64_t expert_ranks) {
+  s = Tensor(s, /*sequence=*/true);
+  s.parallel.expert = {.size = expert_ranks, .tensor = 1};
+  return s;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OverTensorRanks, ExpertParity,
+    testing::Values(
+        ParityCase{"AllOfThem", OverTensor(Experts(TinyLlama(1), 1), 2)},
+        ParityCase{"AllOfThemClipped", Clipped(OverTensor(Kind(Experts(TinyLlama(2), 1), kDdp), 2))},
+        ParityCase{"AndDataRanksClipped", Clipped(OverTensor(Kind(Experts(TinyLlama(2), 1), kDdp), 4))},
+        ParityCase{"AndSomeDataRanksClipped", Clipped(OverTensor(Kind(Experts(TinyGpt(4), 1), kDdp), 4))},
+        ParityCase{"Zero1Clipped", Clipped(OverTensor(Kind(Experts(TinyLlama(4), 1), kZero1), 4))},
+        ParityCase{"Zero1OfAllClipped", Clipped(OverTensor(Kind(Experts(TinyLlama(2), 1), kZero1), 2))},
+        ParityCase{"FsdpClipped",
+                   Clipped(OverTensor(Sharded(Experts(TinyLlama(4), 1), Sharding::kFullShard), 4))},
+        ParityCase{"FsdpOfAll", OverTensor(Sharded(Experts(TinyLlama(2), 1), Sharding::kFullShard), 2)},
+        ParityCase{"SelectiveOp",
+                   Recomputed(OverTensor(Experts(TinyLlama(2), 1), 4), Recompute::kSelectiveOp)},
+        ParityCase{"Full", Recomputed(OverTensor(Experts(TinyLlama(2), 1), 4), Recompute::kFull)},
+        ParityCase{"BehindPlainLayers", Mixed(OverTensor(Experts(TinyLlama(2), 1), 4))},
+        ParityCase{"ZeroBubbleClipped", Clipped(Staged(OverTensor(Experts(TinyLlama(2), 1), 4), "zb_h1"))}),
+    NameOf);
+
+Scenario InGroups(Scenario s) {
+  s.model.experts->groups = 2;
+  s.model.experts->top_k_groups = 1;
+  return s;
+}
+INSTANTIATE_TEST_SUITE_P(OfFewGroups, ExpertParity,
+                         testing::Values(ParityCase{"Gpt", InGroups(Experts(TinyGpt(2), 2))},
+                                         ParityCase{"OverTensorRanks",
+                                                    InGroups(OverTensor(Experts(TinyLlama(2), 1), 4))}),
+                         NameOf);
+
 Scenario Wrapped(Scenario s, WrapPolicy::Kind kind, int64_t size_bytes = 0,
                  std::vector<std::string> modules = {}) {
   s.parallel.data.wrap = {kind, size_bytes, std::move(modules)};

@@ -15,6 +15,12 @@ TEST_P(Conflicts, AreReportedWithBothSides) { EXPECT_EQ(MessageOf(GetParam().tex
 
 std::string Gpt(const std::string& rest) { return kGpt + rest; }
 std::string Mlp(const std::string& rest) { return kMlp + rest; }
+std::string Experts(const std::string& rest) {
+  return "model: {preset: gpt2-124m, experts: {count: 8, top_k: 2}}\n" + rest;
+}
+std::string Dropless(const std::string& rest) {
+  return "model: {preset: gpt2-124m, experts: {count: 8, top_k: 2, capacity_factor: 0}}\n" + rest;
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Model, Conflicts,
@@ -41,6 +47,14 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:36: model.widths is for kind: mlp, expected layers, hidden, ..."},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 4, top_k: 5}}\n",
                  "s.yaml:1:55: model.experts.top_k is 5, expected at most count (4)"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 8, groups: 3}}\n",
+                 "s.yaml:1:56: model.experts.groups is 3, expected a divisor of count (8)"},
+        Conflict{"model: {preset: gpt2-124m, experts: {count: 8, groups: 2, top_k_groups: 3}}\n",
+                 "s.yaml:1:73: model.experts.top_k_groups is 3, expected at most groups (2)"},
+        Conflict{
+            "model: {preset: gpt2-124m, experts: {count: 8, top_k: 3, groups: 4, top_k_groups: 1}}\n",
+            "s.yaml:1:83: model.experts.top_k_groups is 1, expected groups enough for the 3 experts of a "
+            "token, 2 in each"},
         Conflict{"model: {preset: gpt2-124m, experts: {count: 8, top_k: 2, imbalance: 5}}\n",
                  "s.yaml:1:69: model.experts.imbalance is 5, expected at most count / top_k (4), where every "
                  "token goes to the busiest expert"},
@@ -177,10 +191,31 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: gpt2-124m, experts: {count: 4, shared_ffn: 9}}\n"
             "parallel: {tensor: {size: 2}}\n",
             "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of model.experts.shared_ffn (9)"},
-        Conflict{"model: {preset: gpt2-124m, experts: {count: 4}}\n"
-                 "parallel: {data: {kind: zero1, size: 6, shard_size: 3}, expert: {size: 2}}\n",
-                 "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor or a multiple of "
-                 "parallel.expert.size (2), so that a shard group has every expert equally often"},
+        Conflict{
+            "model: {preset: gpt2-124m, experts: {count: 4}}\n"
+            "parallel: {data: {kind: zero1, size: 6, shard_size: 3}, expert: {size: 2}}\n",
+            "s.yaml:2:53: parallel.data.shard_size is 3, expected a divisor or a multiple of the 2 ranks of "
+            "the data axis that share the experts, so that a shard group has every expert equally often"},
+        Conflict{
+            Experts("parallel: {data: {size: 4}, tensor: {size: 2, sequence: true}, "
+                    "expert: {size: 1, tensor: 1}}\n"),
+            "s.yaml:2:79: parallel.expert.size is 1, expected a multiple of tensor.size (2) and a divisor "
+            "of tensor x data x context (8) with parallel.expert.tensor: 1"},
+        Conflict{Experts("parallel: {data: {size: 4}, tensor: {size: 2}, expert: {size: 4, tensor: 1}}\n"),
+                 "s.yaml:2:74: parallel.expert.tensor is 1, expected tensor.sequence: true, so that tensor "
+                 "ranks have tokens of their own to send"},
+        Conflict{Experts("parallel: {data: {size: 4}, tensor: {size: 4}, expert: {size: 4, tensor: 2}}\n"),
+                 "s.yaml:2:74: parallel.expert.tensor is 2, expected 1 or tensor.size (4)"},
+        Conflict{Experts("parallel: {data: {size: 4}, expert: {size: 4, dispatcher: deepep}}\n"),
+                 "s.yaml:2:59: parallel.expert.dispatcher is deepep, expected "
+                 "model.experts.capacity_factor 0: it pads no experts"},
+        Conflict{Dropless("parallel: {data: {size: 4}, expert: {dispatcher: deepep}}\n"),
+                 "s.yaml:2:50: parallel.expert.dispatcher is deepep, expected parallel.expert.size above 1, "
+                 "between whose ranks tokens go"},
+        Conflict{Dropless("parallel: {data: {size: 4}, tensor: {size: 2}, expert: {size: 4, dispatcher: "
+                          "deepep}}\n"),
+                 "s.yaml:2:78: parallel.expert.dispatcher is deepep, expected parallel.expert.tensor: 1 with "
+                 "several tensor ranks"},
         Conflict{
             "model: {kind: mlp, widths: [10, 33, 5]}\nparallel: {tensor: {size: 2}}\n",
             "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of entry 2 of model.widths (33)"},

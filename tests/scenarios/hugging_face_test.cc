@@ -270,6 +270,7 @@ constexpr char kDeepseekV3Config[] = R"({
   "max_position_embeddings": 4096,
   "moe_intermediate_size": 2048,
   "moe_layer_freq": 1,
+  "n_group": 8,
   "n_routed_experts": 256,
   "n_shared_experts": 1,
   "num_attention_heads": 128,
@@ -284,6 +285,7 @@ constexpr char kDeepseekV3Config[] = R"({
   "rope_theta": 10000,
   "scoring_func": "sigmoid",
   "tie_word_embeddings": false,
+  "topk_group": 4,
   "v_head_dim": 128,
   "vocab_size": 129280
 }
@@ -294,6 +296,9 @@ TEST(HuggingFace, DeepseekHasLatentsAndExpertsBehindTheFirstLayers) {
   const ModelSpec direct =
       ModelOf(Replaced(kDeepseekV3Config, "\"q_lora_rank\": 1536", "\"q_lora_rank\": null"));
   EXPECT_EQ(direct.latent_attention->q_rank, 0);
+  const ModelSpec one_group = ModelOf(Replaced(kDeepseekV3Config, "\"n_group\": 8", "\"n_group\": 1"));
+  EXPECT_EQ(one_group.experts->groups, 0);
+  EXPECT_EQ(one_group.experts->top_k_groups, 0);
   const std::string path =
       Write(Replaced(kDeepseekV3Config, "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"));
   EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("moe_layer_freq is 2, expected 1"),

@@ -23,7 +23,7 @@ description: "a: b # not a comment, \"quoted\", ünï\tcode"
 model: {layers: 8, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, vocab: 100, seq_len: 64, activation: swiglu,
         norm: rmsnorm, position: rope, bias: true, tie_embeddings: true, attention: eager, dropout: 0.1,
         experts: {count: 8, top_k: 2, capacity_factor: 1.25, imbalance: 1.5, shared_ffn: 64, first_dense: 1, every: 2,
-                  dense_ffn: 1024}}
+                  dense_ffn: 1024, groups: 4, top_k_groups: 2}}
 batch: {micro: 2, accumulate: 4}
 precision: {param: bf16, compute: fp8, reduce: bf16, buffer: bf16, fp8_recipe: rowwise,
             loss_scale: dynamic, init_scale: 1024, growth_interval: 100}
@@ -37,7 +37,7 @@ parallel:
   pipeline: {size: 2, schedule: steps/one.csv, virtual_stages: 2, balance: [1, 2, 3, 2]}
   tensor: {size: 2, sequence: true}
   context: {size: 2, kind: ulysses}
-  expert: {size: 4}
+  expert: {size: 4, tensor: 1}
 cluster:
   device: h200-sxm-141g
   nodes: 4

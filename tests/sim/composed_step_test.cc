@@ -202,6 +202,28 @@ TEST(ComposedStep, IsPredictWithExperts) {
   }
 }
 
+// Tensor ranks with experts of their own; DeepEP; fp8 in experts' products.
+TEST(ComposedStep, IsPredictWithExpertsOverTensorRanks) {
+  for (const ExpertDispatcher dispatcher : {ExpertDispatcher::kAllToAll, ExpertDispatcher::kDeepEp}) {
+    Scenario s = Base(true);
+    s.model.experts = ExpertsSpec{
+        .count = 8, .top_k = 2, .capacity_factor = 0, .imbalance = 1.2, .groups = 4, .top_k_groups = 2};
+    s.framework = Framework::kMegatronCore;
+    s.precision.compute = Precision::kFp8;
+    s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+    s.optimizer.clip_norm = 1;
+    s.parallel.expert.tensor = 1;
+    s.parallel.expert.dispatcher = dispatcher;
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->sequence = {true};
+    s.search->pipeline = {1, 2};
+    s.search->expert = {1, 2, 8};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    ExpectSameInSpace(s);
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
@@ -471,6 +493,12 @@ Scenario AnyScenario() {
   if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses)
     model.attention = AttentionKind::kFlash;
   if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
+  if (parallel.expert.size > 1) {
+    const bool of_tensor = parallel.tensor.size > 1 && parallel.tensor.sequence && Any({true, false});
+    parallel.expert.tensor = of_tensor ? 1 : 0;
+    if (model.experts->capacity_factor == 0 && (of_tensor || parallel.tensor.size == 1) && Any({true, false}))
+      parallel.expert.dispatcher = ExpertDispatcher::kDeepEp;
+  }
   parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
   parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
   parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1

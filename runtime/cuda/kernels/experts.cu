@@ -11,7 +11,7 @@ namespace {
 template <typename T>
 struct ChooseExpertsKernel {
   static constexpr int kThreads = 128;
-  int64_t tokens, experts, top_k;
+  int64_t tokens, experts, top_k, groups, top_k_groups;  // groups: 0 where experts are not limited to some
   const T* logits;
   float *probabilities, *weights;
   int32_t* slots;
@@ -22,7 +22,8 @@ struct ChooseExpertsKernel {
   }
 
   WT_DEVICE void Choose(const T* x, float* p, float* weight, int32_t* chosen) const {
-    for (int64_t k = 0; k < top_k; ++k) chosen[k] = NextLargest(x, k == 0 ? -1 : chosen[k - 1]);
+    const uint64_t best_groups = BestGroups(x);
+    for (int64_t k = 0; k < top_k; ++k) chosen[k] = NextLargest(x, k == 0 ? -1 : chosen[k - 1], best_groups);
     const float most = Float(x[chosen[0]]);
     const bool all = top_k == 1;
     float sum = 0.0f;
@@ -35,10 +36,32 @@ struct ChooseExpertsKernel {
     for (int64_t k = 0; k < top_k; ++k) weight[k] = p[chosen[k]];
   }
 
+  // A bit for each of those whose largest logits are the largest; of equal ones the first.
+  WT_DEVICE uint64_t BestGroups(const T* x) const {
+    uint64_t best_groups = 0;
+    const int64_t each = groups > 0 ? experts / groups : 0;
+    for (int64_t k = 0; groups > 0 && k < top_k_groups; ++k) {
+      int64_t best = -1;
+      float best_logit = 0.0f;
+      for (int64_t group = 0; group < groups; ++group) {
+        if ((best_groups >> group & 1) != 0) continue;
+        float most = -INFINITY;
+        for (int64_t e = group * each; e < (group + 1) * each; ++e)
+          most = Float(x[e]) > most ? Float(x[e]) : most;
+        if (best >= 0 && !(most > best_logit)) continue;
+        best = group;
+        best_logit = most;
+      }
+      best_groups |= uint64_t{1} << best;
+    }
+    return best_groups;
+  }
+
   // The largest of those behind expert `last` in the order of falling logits; of equal ones the first.
-  WT_DEVICE int32_t NextLargest(const T* x, int32_t last) const {
+  WT_DEVICE int32_t NextLargest(const T* x, int32_t last, uint64_t best_groups) const {
     int32_t best = -1;
     for (int32_t e = 0; e < experts; ++e) {
+      if (groups > 0 && (best_groups >> (e / (experts / groups)) & 1) == 0) continue;
       const float value = Float(x[e]);
       const bool left = last < 0 || value < Float(x[last]) || (value == Float(x[last]) && e > last);
       if (left && (best < 0 || value > Float(x[best]))) best = e;
@@ -204,8 +227,9 @@ void Run(Queue& queue, const RouteTokens& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     using Kernel = ChooseExpertsKernel<T>;
-    queue.Launch(Kernel{op.tokens, op.experts, op.top_k, operands.In<T>(0, op.tokens * op.experts),
-                        operands.Out(0, op.tokens * op.experts), operands.Out(1, choices), slots},
+    queue.Launch(Kernel{op.tokens, op.experts, op.top_k, op.is_limited() ? op.groups : 0, op.top_k_groups,
+                        operands.In<T>(0, op.tokens * op.experts), operands.Out(0, op.tokens * op.experts),
+                        operands.Out(1, choices), slots},
                  {queue.BlocksFor(op.tokens, Kernel::kThreads)});
   });
   // Numbers of experts are read by every expert's block, while each overwrites its own: from a copy.

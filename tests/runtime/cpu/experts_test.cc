@@ -29,6 +29,17 @@ TEST(RouteKernel, ChoosesTheLargestAndGivesRoomInOrder) {
   EXPECT_LT(RelativeError(probabilities, Values{p, 0, 1 - p, 0.5, 0.5, 0, p, 0, 1 - p}), 1e-6);
 }
 
+// Three groups of two experts: a token's are in the two groups that have the largest logits, even where others are larger than the
+// second in there; of equal groups the first.
+TEST(RouteKernel, ChoosesAmongTheBestGroups) {
+  Tensor logits = Values{5, -9, 4, 3, 4, 4.5, 1, 1, 1, 1, 1, 1}, probabilities(12), weights(6);
+  std::vector<int32_t> slots(6);
+  const RouteTokens op{.tokens = 2, .experts = 6, .top_k = 3, .capacity = 2, .groups = 3, .top_k_groups = 2};
+  ASSERT_EQ(Launch(op, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}), "");
+  EXPECT_EQ(slots, (std::vector<int32_t>{0, 10, 8, 1, 2, 4}));
+  EXPECT_EQ(probabilities[2], 0);  // 4, of the group in between
+}
+
 TEST(RouteKernel, WeighsASingleExpertAmongAll) {
   Tensor logits = Values{0, std::log(3.0)}, probabilities(2), weights(1);
   std::vector<int32_t> slots(1);

@@ -313,6 +313,12 @@ void AddExperts(Cases& c) {
         .Write(kFloat, s.tokens * s.experts)
         .Write(kFloat, choices)
         .Write(DType::kInt32, choices);
+    c.Add("route tokens among groups", RouteTokens{s.tokens, s.experts, s.top_k, s.capacity, c.dtype,
+                                                   s.experts / 2, std::max<int64_t>(s.top_k / 2, 1)})
+        .Read(c.dtype, s.tokens * s.experts)
+        .Write(kFloat, s.tokens * s.experts)
+        .Write(kFloat, choices)
+        .Write(DType::kInt32, choices);
     // Slots: each choice of a token another expert, tokens in turn; those without room say so.
     std::vector<int32_t> slots;
     std::vector<int64_t> taken(static_cast<size_t>(s.experts));
