@@ -291,9 +291,11 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
   saved.weights = c.b.Temporary(name + ".weights", load.tokens * spec.top_k, Category::kActivations);
   saved.slots =
       c.b.Temporary(name + ".slots", load.tokens * spec.top_k, Category::kActivations, DType::kInt32);
-  c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations, spec.groups,
-                      spec.top_k_groups},
-          name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
+  const OpIndex routed =
+      c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations,
+                          spec.groups, spec.top_k_groups},
+              name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
+  if (parallel.host >= 0) c.b.Add(HostWait{}, name + ".counts", {}, {}, {routed}, parallel.host);
   const Slice y = uses_deepep() ? ForwardByDeepEp(c, x, saved) : ForwardByAllToAll(c, x, saved);
   return sends_own_tokens ? y : c.SumOverRanks(y, name, Neighbor::kElementwise);
 }

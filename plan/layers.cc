@@ -209,6 +209,13 @@ ExpertParallel ExpertParallelOf(const Scenario& scenario, CollectiveStream* stre
           .ranks_per_node = static_cast<int>(std::clamp<int64_t>(of_node, 1, parallel.expert.size))};
 }
 
+bool HostCountsTokens(const Scenario& scenario) {
+  const bool is_megatron =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kMegatronCore;
+  return scenario.model.experts && scenario.model.experts->capacity_factor == 0 &&
+         scenario.cluster.device != "cpu" && (scenario.parallel.expert.size > 1 || is_megatron);
+}
+
 TensorParallel TensorParallelOf(const Scenario& scenario, CollectiveStream* stream) {
   const TensorParallelSpec& spec = scenario.parallel.tensor;
   return {.stream = stream,

@@ -74,12 +74,16 @@ struct ExpertParallel {
   bool with_tensor_ranks = false;
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   int ranks_per_node = 1;  // of the axis
+  StreamId host = -1;      // where the host waits for the counts of tokens; -1: it does not
 
   int ranks() const { return stream == nullptr ? 1 : stream->ranks(); }
   bool splits() const { return ranks() > 1; }
 };
-// As `scenario` has it, on the stream of the expert axis.
+// As `scenario` has it, on the stream of the expert axis; without `host`.
 ExpertParallel ExpertParallelOf(const Scenario& scenario, CollectiveStream* stream);
+// Whether the host must know how many tokens go to each expert before it issues what follows the router: where there is no capacity, for the
+// sizes of the exchange (Megatron's cuda_sync_point, DeepEP's dispatch, torchtitan's input_splits), and in Megatron for those of products.
+bool HostCountsTokens(const Scenario& scenario);
 Status CheckExperts(const Scenario& scenario);
 
 // How ranks share the model.

@@ -98,9 +98,10 @@ void RoleCompiler::AddStreams() {
 }
 
 void RoleCompiler::AddStages() {
-  const ModelParallel parallel{.tensor = TensorParallelOf(scenario_, tensor_),
-                               .context = {context_, scenario_.parallel.context.kind},
-                               .expert = ExpertParallelOf(scenario_, expert_)};
+  ModelParallel parallel{.tensor = TensorParallelOf(scenario_, tensor_),
+                         .context = {context_, scenario_.parallel.context.kind},
+                         .expert = ExpertParallelOf(scenario_, expert_)};
+  if (HostCountsTokens(scenario_)) parallel.expert.host = HostStream();
   for (int index = 0; index < schedule_.stages(); ++index) {
     if (schedule_.rank_of_stage[index] != pipeline_rank_) continue;
     const StageRange range = plan_.pipeline ? plan_.pipeline->stages[index] : WholeModel(scenario_.model);

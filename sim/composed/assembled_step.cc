@@ -39,6 +39,30 @@ bool AssembledStep::GathersAreKnown() const {
   return true;
 }
 
+bool AssembledStep::HoldsHosts() const {
+  return std::any_of(walk->events.begin(), walk->events.end(), [&](const PipelineEvent& event) {
+    return event.kind == PipelineEvent::Kind::kForward && ActionsOf(event).forward.holds_host;
+  });
+}
+
+std::vector<RankWalk::NextForward> AssembledStep::NextForwards() const {
+  std::vector<RankWalk::NextForward> next(walk->events.size()), of_rank(static_cast<size_t>(walk->ranks));
+  for (size_t i = walk->events.size(); i-- > 0;) {
+    const PipelineEvent& event = walk->events[i];
+    const auto rank = static_cast<size_t>(event.rank);
+    if (event.kind == PipelineEvent::Kind::kMessage) {
+      of_rank[rank].host += send_host;
+      of_rank[static_cast<size_t>(event.receiver)].host += receive_host;
+      continue;
+    }
+    next[i] = of_rank[rank];
+    const bool is_first_forward = event.kind == PipelineEvent::Kind::kForward && event.is_first;
+    const bool comes_ahead = is_first_forward && !(host_awaits_messages && event.follows_messages);
+    of_rank[rank] = {comes_ahead ? &ActionsOf(event).forward : nullptr, 0};
+  }
+  return next;
+}
+
 void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
   std::vector<int64_t> host;
   for (const RankWalk& rank : ranks) host.push_back(rank.host());
@@ -177,8 +201,12 @@ Duration AssembledStep::Time() const {
       sent(order.ranks),
       exchanged(order.ranks);  // by rank: when its last message ended, either way
   std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);  // groups
-  if (gathers_with_forward && !host_awaits_messages) GatherAhead(ranks);
-  for (const PipelineEvent& event : order.events) {
+  const bool holds = gathers_with_forward && HoldsHosts();
+  const std::vector<RankWalk::NextForward> next_forwards =
+      holds ? NextForwards() : std::vector<RankWalk::NextForward>();
+  if (gathers_with_forward && !host_awaits_messages && !holds) GatherAhead(ranks);
+  for (size_t i = 0; i < order.events.size(); ++i) {
+    const PipelineEvent& event = order.events[i];
     RankWalk& rank = ranks[event.rank];
     if (event.kind == PipelineEvent::Kind::kMessage) {
       RankWalk& receiver = ranks[event.receiver];
@@ -198,10 +226,12 @@ Duration AssembledStep::Time() const {
     int64_t end = 0;
     if (event.kind == PipelineEvent::Kind::kForward) {
       const bool gathers = gathers_with_forward && event.is_first;
-      if (size_t group = next_use[event.rank]; gathers && host_awaits_messages)
+      if (size_t group = next_use[event.rank]; gathers && host_awaits_messages && !holds)
         rank.GatherAhead(of.forward, rank.host(), group);
-      end = gathers ? rank.DoWithValues(of.forward, arrival, next_use[event.rank])
-                    : rank.Do(of.forward, arrival);
+      if (holds && (gathers || next_forwards[i].forward != nullptr))
+        end = rank.DoHeld(of.forward, arrival, gathers, next_use[event.rank], next_forwards[i]);
+      else if (gathers) end = rank.DoWithValues(of.forward, arrival, next_use[event.rank]);
+      else end = rank.Do(of.forward, arrival);
     } else if (event.is_last) {
       const StageAction& action = event.is_first ? of.first_backward : of.backward;
       end = rank.DoWithGroups(action, arrival, strategies[event.rank]->last, next_last[event.rank]);

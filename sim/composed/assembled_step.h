@@ -56,6 +56,10 @@ struct AssembledStep {
 
   // Whether when the host issues gathers of values (overlap_param_gather) is known before anything runs, or follows from the action alone.
   bool GathersAreKnown() const;
+  // Whether hosts wait on the way through a forward.
+  bool HoldsHosts() const;
+  // Behind each event's action: what follows on its rank.
+  std::vector<RankWalk::NextForward> NextForwards() const;
   // Issues them for all ranks, where hosts do not wait for messages.
   void GatherAhead(std::vector<RankWalk>& ranks) const;
 };

@@ -95,9 +95,21 @@ bool RankWalk::IsQuiet(int64_t begin) {
   return true;
 }
 
+namespace {
+
+std::vector<const TimedOp*> OpsOf(const StageAction& action) {
+  std::vector<const TimedOp*> ops;
+  for (const PartRun& run : action.runs)
+    for (int64_t i = 0; i < run.count; ++i)
+      for (const TimedOp& op : run.part->ops) ops.push_back(&op);
+  return ops;
+}
+
+}  // namespace
+
 int64_t RankWalk::Do(const StageAction& action, int64_t arrived) {
   if (std::exchange(is_idle_, false) && action.is_regular_from_idle) {
-    const int64_t begin = std::exchange(host_, host_ + action.host);
+    const int64_t begin = std::exchange(host_, host_ + action.host_from_idle);
     ends_[kCompute] = begin + action.duration_from_idle;
     history_[kCompute][(issued_[kCompute] - 1) % kHistory] = ends_[kCompute];
     return begin + action.made_from_idle;
@@ -157,22 +169,72 @@ int64_t RankWalk::DoWithValues(const StageAction& action, int64_t arrived, size_
   is_idle_ = false;
   int64_t made = 0, gathered = 0;
   int32_t number = 0;
-  for (const PartRun& run : action.runs) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      for (const TimedOp& op : run.part->ops) {
-        if (op.has_values) {
-          const RankStrategy::Group& before = strategy_->values[group++];
-          for (int32_t s = before.begin; s < before.marker; ++s) host_ += strategy_->ops[s].host;
-          gathered = std::max(gathered, EndOfDependencies(strategy_->ops[before.marker]));
-        }
-        const int64_t end = Issue(op, std::max(arrived, gathered));
-        if (op.stream == kCompute) arrived = gathered = 0;
-        else if (op.gathers_message) arrived = end;
-        if (!op.is_strategy && number++ == action.made_at) made = end;
-      }
-    }
+  for (const TimedOp* op : OpsOf(action)) {
+    if (op->has_values) gathered = std::max(gathered, TakeValues(group));
+    const int64_t end = Issue(*op, std::max(arrived, gathered));
+    if (op->stream == kCompute) arrived = gathered = 0;
+    else if (op->gathers_message) arrived = end;
+    if (!op->is_strategy && number++ == action.made_at) made = end;
   }
   return made;
+}
+
+int64_t RankWalk::TakeValues(size_t& group) {
+  const RankStrategy::Group& before = strategy_->values[group++];
+  for (int32_t s = before.begin; s < before.marker; ++s) host_ += strategy_->ops[s].host;
+  return EndOfDependencies(strategy_->ops[before.marker]);
+}
+
+// Between two of its waits the host issues what it comes to, which runs beside what was issued before the first of them and has not
+// ended: so the gathers there are issued before the rest.
+int64_t RankWalk::DoHeld(const StageAction& action, int64_t arrived, bool has_values, size_t& group,
+                         const NextForward& next) {
+  is_idle_ = false;
+  const std::vector<const TimedOp*> ops = OpsOf(action);
+  const auto last_hold =
+      std::find_if(ops.rbegin(), ops.rend(), [](const TimedOp* op) { return op->holds_host; });
+  const size_t behind_holds = static_cast<size_t>(ops.rend() - last_hold);
+  int64_t made = 0, gathered = 0;
+  int32_t number = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::span<const TimedOp* const> left = std::span(ops).subspan(i);
+    const bool goes_on = i == 0 ? !std::exchange(has_gathered_, false) : ops[i - 1]->holds_host;
+    size_t ahead = group;
+    if (goes_on && has_values) ahead = GatherUntilHeld(left, ahead);
+    if (i == behind_holds && next.forward != nullptr) {
+      const int64_t host = host_;
+      size_t taken = group;
+      for (const TimedOp* op : left) {
+        if (has_values && op->has_values) TakeValues(taken);
+        host_ += op->host;
+      }
+      host_ += next.host;
+      GatherUntilHeld(OpsOf(*next.forward), has_values ? taken : group);
+      has_gathered_ = true;
+      host_ = host;
+    }
+    const TimedOp& op = *ops[i];
+    if (has_values && op.has_values) gathered = std::max(gathered, TakeValues(group));
+    const int64_t end = Issue(op, std::max(arrived, gathered));
+    if (op.stream == kCompute) arrived = gathered = 0;
+    else if (op.gathers_message) arrived = end;
+    if (!op.is_strategy && number++ == action.made_at) made = end;
+  }
+  return made;
+}
+
+size_t RankWalk::GatherUntilHeld(std::span<const TimedOp* const> ops, size_t group) {
+  const int64_t host = host_;
+  for (const TimedOp* op : ops) {
+    if (op->has_values) {
+      const RankStrategy::Group& before = strategy_->values[group++];
+      for (int32_t s = before.begin; s < before.marker; ++s) Issue(s, 0);
+    }
+    host_ += op->host;
+    if (op->holds_host) break;
+  }
+  host_ = host;
+  return group;
 }
 
 int64_t RankWalk::GatherAhead(const StageAction& action, int64_t host, size_t& group) {
@@ -197,7 +259,7 @@ RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action, bool ignores_h
   walk.ignores_host_ = ignores_host;
   walk.slack_ = kNever;
   const int64_t made = walk.Walk(action, 0);
-  Rehearsed rehearsed{.made = made, .slack = walk.slack_};
+  Rehearsed rehearsed{.made = made, .slack = walk.slack_, .host = walk.host_};
   for (int stream = 0; stream < kModelStreams; ++stream) {
     rehearsed.ends[stream] = walk.ends_[stream];
     rehearsed.is_used[stream] = walk.issued_[stream] > 0;
@@ -216,6 +278,7 @@ int64_t RankWalk::Issue(const TimedOp& op, int64_t arrived) {
   if (ignores_host_) slack_ = std::min(slack_, start - host_);
   else start = std::max(start, host_);
   const int64_t end = Begin(op.stream, op.work, op.efficiency, start);
+  if (op.holds_host && !ignores_host_) host_ = std::max(host_, end);
   return end;
 }
 

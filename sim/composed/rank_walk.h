@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/composed/rank_strategy.h"
@@ -40,6 +41,15 @@ class RankWalk {
   // A step's first forward of a stage, operator by operator, with the gathers of values that begin with it (RankStrategy::values, from number
   // `group` on, which is moved on). What runs on the device while the host is ahead feels them: they are issued first, by GatherAhead.
   int64_t DoWithValues(const StageAction& action, int64_t arrived, size_t& group);
+  // Any forward, with the gathers if it `has_values`, where the host waits on the way (TimedOp::holds_host): gathers are issued as far as to
+  // its next waiting, those of the forward that follows on the rank, too, to which it comes `host` after the end of this one's.
+  struct NextForward {
+    const StageAction* forward =
+        nullptr;  // a first one; null: another action follows, or messages that the host awaits
+    int64_t host = 0;
+  };
+  int64_t DoHeld(const StageAction& action, int64_t arrived, bool has_values, size_t& group,
+                 const NextForward& next);
   // The gathers of a first forward that the host comes to at `host`: returns when it has issued all of the forward.
   int64_t GatherAhead(const StageAction& action, int64_t host, size_t& group);
 
@@ -57,6 +67,7 @@ class RankWalk {
     int64_t made = 0;
     // The least, over operators, of when one begins less the action's host time until it is issued.
     int64_t slack = 0;
+    int64_t host = 0;  // when all is issued
 
     int64_t duration() const { return ends[kCompute]; }
     // Whether communication has ended, too.
@@ -77,6 +88,11 @@ class RankWalk {
   bool IsQuiet(int64_t begin);
   int64_t Walk(const StageAction& action, int64_t arrived);
   int64_t Issue(const TimedOp& op, int64_t arrived);
+  // Issues the gathers of values of `ops` up to the first that holds the host; `group` is the number of the first, and returned the number
+  // behind the last.
+  size_t GatherUntilHeld(std::span<const TimedOp* const> ops, size_t group);
+  // What the host does for a group of values that were gathered ahead; when they are there.
+  int64_t TakeValues(size_t& group);
   void Issue(int32_t strategy_op, int64_t arrived);
   int64_t ArrivalOf(const StrategyOp& op) const;
   int64_t EndOfDependencies(const StrategyOp& op) const;
@@ -96,6 +112,7 @@ class RankWalk {
   int32_t tail_ = -1;
   bool ignores_host_ = false;  // rehearses
   bool is_idle_ = false;       // since AwaitAll
+  bool has_gathered_ = false;  // what begins the forward that follows (DoHeld)
   int64_t slack_ = 0;
 };
 

@@ -17,6 +17,10 @@ int64_t HostOf(const Part& part) {
   return host;
 }
 
+bool HoldsHost(const Part& part) {
+  return std::any_of(part.ops.begin(), part.ops.end(), [](const TimedOp& op) { return op.holds_host; });
+}
+
 // Finds how long an action takes, of whose layers in the middle only a few are walked: each takes as long as the one before once two
 // in a row did, and left communication in the same state.
 class Rehearsal {
@@ -38,7 +42,7 @@ class Rehearsal {
     action_.made = all.made + shift_;
     // In what was left out, and behind it, the host gains or loses evenly.
     action_.slack = all.slack + std::min<int64_t>(shift_ - host_, 0);
-    action_.is_regular = all.is_done();
+    action_.is_regular = all.is_done() && !action_.holds_host;
   }
 
  private:
@@ -79,6 +83,7 @@ StageAction MakeAction(const PartRuns& runs, int64_t layers, int32_t made_by, bo
   for (const PartRun& run : runs) {
     ops += ModelOps(*run.part) * run.count;
     action.host += HostOf(*run.part) * run.count;
+    action.holds_host |= run.count > 0 && HoldsHost(*run.part);
   }
   action.made_at = made_by < 0 ? -1 : static_cast<int32_t>(ops) - 1 - made_by;
   action.memory = MemoryOf(runs, layers - 1);
@@ -87,6 +92,7 @@ StageAction MakeAction(const PartRuns& runs, int64_t layers, int32_t made_by, bo
     const RankWalk::Rehearsed all = RankWalk::Rehearse(action, /*ignores_host=*/false);
     action.duration_from_idle = all.duration();
     action.made_from_idle = all.made;
+    action.host_from_idle = all.host;
     action.is_regular_from_idle = all.is_done();
   }
   return action;

@@ -20,6 +20,8 @@ struct StageAction {
   // not asked for.
   bool is_regular_from_idle = false;
   int64_t duration_from_idle = 0, made_from_idle = 0;
+  int64_t host_from_idle = 0;  // when it has issued all; more than `host` where the host waits on the way
+  bool holds_host = false;     // some operator does (TimedOp::holds_host)
   ActionMemory memory;
 };
 

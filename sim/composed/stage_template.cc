@@ -96,10 +96,14 @@ class SmallStage {
                                                   "context");
     expert_ =
         std::make_unique<CollectiveStream>(role_, kExpertAxis, static_cast<int>(spec.expert.size), "expert");
-    model_ = MakeModel(scenario_, range_,
-                       {.tensor = TensorParallelOf(scenario_, tensor_.get()),
-                        .context = {context_.get(), spec.context.kind},
-                        .expert = ExpertParallelOf(scenario_, expert_.get())});
+    ModelParallel parallel{.tensor = TensorParallelOf(scenario_, tensor_.get()),
+                           .context = {context_.get(), spec.context.kind},
+                           .expert = ExpertParallelOf(scenario_, expert_.get())};
+    if (HostCountsTokens(scenario_)) {
+      parallel.expert.host = static_cast<StreamId>(role_.streams.size());
+      role_.streams.push_back(Stream{StreamKind::kHost, "host", -1});
+    }
+    model_ = MakeModel(scenario_, range_, parallel);
     model_->Register(role_);
     parameters_ = role_.parameters;
     const StrategyContext context{.scenario = scenario_,
@@ -266,6 +270,7 @@ class Dissection {
       AddMessage(op);
       return Ok();
     }
+    if (std::holds_alternative<HostWait>(op.kind)) return AddHostWait(op);
     previous_ = index;
     const LocalStream stream = stage_.LocalOf(op);
     ordinal_[index] = issued_[stream]++;
@@ -287,6 +292,13 @@ class Dissection {
     sizes_[pass] = number_;
     if (part != nullptr) part->ops.push_back(timed);
     previous_part_ = part;
+    return Ok();
+  }
+
+  Status AddHostWait(const Op& op) {
+    if (op.dependencies != std::vector<OpIndex>{previous_})
+      return Unsupported("a host that waits for what it issued before");
+    if (previous_part_ != nullptr) previous_part_->ops.back().holds_host = true;
     return Ok();
   }
 

@@ -47,6 +47,7 @@ struct TimedOp {
   bool has_values =
       false;  // of a forward: values of parameters are asked for before it (Part::values, in order)
   bool gathers_message = false;  // the pass's first computation waits for it
+  bool holds_host = false;       // the host goes on when it has ended
   // Of other queues: the operator so many before the last issued there (0: the last).
   struct Dependency {
     uint8_t stream;

@@ -224,6 +224,26 @@ TEST(ComposedStep, IsPredictWithExpertsOverTensorRanks) {
   }
 }
 
+// Hosts that wait for the counts of tokens while gathers of parameters come with the first forwards.
+TEST(ComposedStep, IsPredictWhereHostsWaitOnTheWay) {
+  for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
+    Scenario s = Base(true);
+    s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 0};
+    s.framework = framework;
+    s.parallel.data.kind = DataParallelKind::kZero1;
+    s.parallel.data.overlap = s.parallel.data.overlap_param_gather = true;
+    s.parallel.data.bucket_cap_mb = 1;
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->sequence = {true};
+    s.search->pipeline = {1, 2, 4};
+    s.search->virtual_stages = {1, 2};
+    s.search->expert = {2, 4};
+    s.search->recompute = {Recompute::kNone, Recompute::kFull};
+    ExpectSameInSpace(s);
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
