@@ -6,6 +6,20 @@
 
 namespace windtunnel {
 
+Role::Role() = default;
+Role::Role(const Role&) = default;
+Role::Role(Role&&) noexcept = default;
+Role& Role::operator=(const Role&) = default;
+Role& Role::operator=(Role&&) noexcept = default;
+Role::~Role() = default;
+
+Plan::Plan() = default;
+Plan::Plan(const Plan&) = default;
+Plan::Plan(Plan&&) noexcept = default;
+Plan& Plan::operator=(const Plan&) = default;
+Plan& Plan::operator=(Plan&&) noexcept = default;
+Plan::~Plan() = default;
+
 int64_t WholeElements(const Parameter& parameter) {
   return std::accumulate(parameter.whole_shape.begin(), parameter.whole_shape.end(), int64_t{1},
                          std::multiplies<>());

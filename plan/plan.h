@@ -92,6 +92,14 @@ struct LossScaleState {
 
 // Ranks that execute the same programs.
 struct Role {
+  // Made and copied in one place, not in every file that has one.
+  Role();
+  Role(const Role&);
+  Role(Role&&) noexcept;
+  Role& operator=(const Role&);
+  Role& operator=(Role&&) noexcept;
+  ~Role();
+
   std::string name;        // "replica"; in a pipeline "stage 0", "stages 0, 2"
   std::vector<int> ranks;  // ascending
   std::vector<Stream> streams;
@@ -132,6 +140,14 @@ struct PipelinePlan {
 };
 
 struct Plan {
+  // Made and copied in one place, not in every file that has one.
+  Plan();
+  Plan(const Plan&);
+  Plan(Plan&&) noexcept;
+  Plan& operator=(const Plan&);
+  Plan& operator=(Plan&&) noexcept;
+  ~Plan();
+
   Scenario scenario;
   int world_size = 1;
   DeviceMesh mesh;

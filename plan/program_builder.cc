@@ -55,18 +55,13 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   std::sort(dependencies.begin(), dependencies.end());
   dependencies.erase(std::unique(dependencies.begin(), dependencies.end()), dependencies.end());
   const OpIndex index = static_cast<OpIndex>(ops_.size());
-  ops_.push_back(Op{std::move(kind),
-                    stream,
-                    std::move(reads),
-                    std::move(writes),
-                    std::move(dependencies),
-                    phase_,
-                    layer_,
-                    micro_batch_,
-                    std::move(name),
-                    {},
-                    stage_});
-  ops_.back().on_host = IsOnHost(ops_.back());
+  Op& op = ops_.emplace_back(std::move(kind), stream, std::move(reads), std::move(writes),
+                             std::move(dependencies), std::move(name));
+  op.phase = phase_;
+  op.layer = layer_;
+  op.micro_batch = micro_batch_;
+  op.stage = stage_;
+  op.on_host = IsOnHost(op);
   if (last_on_.size() <= static_cast<size_t>(stream)) last_on_.resize(static_cast<size_t>(stream) + 1, -1);
   last_on_[stream] = index;
   return index;
@@ -107,14 +102,11 @@ std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
 }
 
 void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
-  ops_.push_back(Op{.kind = std::move(kind),
-                    .reads = {},
-                    .writes = {Slice{id, 0, 0}},
-                    .dependencies = {},
-                    .phase = phase_,
-                    .layer = layer_,
-                    .micro_batch = micro_batch_,
-                    .name = role_.buffers[id].name});
+  Op& op = ops_.emplace_back(std::move(kind), kComputeStream, std::vector<Slice>(),
+                             std::vector<Slice>{{id, 0, 0}}, std::vector<OpIndex>(), role_.buffers[id].name);
+  op.phase = phase_;
+  op.layer = layer_;
+  op.micro_batch = micro_batch_;
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {
@@ -209,15 +201,12 @@ Program ProgramBuilder::Finish() {
   };
   const auto add = [&](OpKind kind, size_t temporary, const Op& beside) {
     const BufferId id = temporaries_[temporary];
-    result.ops.push_back(Op{.kind = std::move(kind),
-                            .stream = owner(temporary),
-                            .reads = {},
-                            .writes = {Slice{id, 0, 0}},
-                            .dependencies = {},
-                            .phase = beside.phase,
-                            .layer = beside.layer,
-                            .micro_batch = beside.micro_batch,
-                            .name = role_.buffers[id].name});
+    Op& op = result.ops.emplace_back(std::move(kind), owner(temporary), std::vector<Slice>(),
+                                     std::vector<Slice>{{id, 0, 0}}, std::vector<OpIndex>(),
+                                     role_.buffers[id].name);
+    op.phase = beside.phase;
+    op.layer = beside.layer;
+    op.micro_batch = beside.micro_batch;
   };
   const auto free = [&](size_t temporary, const Op& beside) {
     const bool is_recorded = recorded.contains(temporaries_[temporary]) && owner(temporary) != kComputeStream;

@@ -3,10 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace windtunnel {
+
+Op::Op() = default;
+Op::Op(OpKind kind, StreamId stream, std::vector<Slice> reads, std::vector<Slice> writes,
+       std::vector<OpIndex> dependencies, std::string name)
+    : kind(std::move(kind)),
+      stream(stream),
+      reads(std::move(reads)),
+      writes(std::move(writes)),
+      dependencies(std::move(dependencies)),
+      name(std::move(name)) {}
+Op::Op(const Op&) = default;
+Op::Op(Op&&) noexcept = default;
+Op& Op::operator=(const Op&) = default;
+Op& Op::operator=(Op&&) noexcept = default;
+Op::~Op() = default;
+
 namespace {
 
 std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, const std::vector<Axis>& axes,

@@ -117,6 +117,16 @@ enum class Phase : uint8_t {
 std::string_view Name(Phase phase);
 
 struct Op {
+  // Made and copied in one place, not in every file that holds programs: there are many kinds.
+  Op();
+  explicit Op(OpKind kind, StreamId stream = kComputeStream, std::vector<Slice> reads = {},
+              std::vector<Slice> writes = {}, std::vector<OpIndex> dependencies = {}, std::string name = {});
+  Op(const Op&);
+  Op(Op&&) noexcept;
+  Op& operator=(const Op&);
+  Op& operator=(Op&&) noexcept;
+  ~Op();
+
   OpKind kind;
   StreamId stream = kComputeStream;
   std::vector<Slice> reads, writes;   // in the order that the kind documents

@@ -350,6 +350,15 @@ struct ReadFileName {
 };
 
 struct Scenario {
+  // Made, copied and compared in one place, not in every file that has one.
+  Scenario();
+  Scenario(const Scenario&);
+  Scenario(Scenario&&) noexcept;
+  Scenario& operator=(const Scenario&);
+  Scenario& operator=(Scenario&&) noexcept;
+  ~Scenario();
+  bool operator==(const Scenario&) const;
+
   std::string name;
   std::string description;
   ModelSpec model;
@@ -375,7 +384,6 @@ struct Scenario {
   int64_t WorldSize() const {
     return parallel.data.size * parallel.pipeline.size * parallel.tensor.size * parallel.context.size;
   }
-  bool operator==(const Scenario&) const = default;
 };
 
 }  // namespace windtunnel

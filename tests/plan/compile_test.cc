@@ -174,8 +174,7 @@ TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {
   const std::vector<Buffer> buffers = {{"x", Bytes(40)}};
   const std::vector<Stream> streams = {{StreamKind::kCompute, "compute", -1}};
   const std::vector<Axis> axes = {MakeAxis("world", 1, 1, 1)};
-  Program program{"p",
-                  {Op{Scale{10, 2.0}, 0, {{0, 0, 10}}, {{0, 0, 10}}, {}, Phase::kForward, -1, -1, "double"}}};
+  Program program{"p", {Op(Scale{10, 2.0}, 0, {{0, 0, 10}}, {{0, 0, 10}}, {}, "double")}};
   std::vector<bool> alive;
   EXPECT_EQ(FindProgramError(program, buffers, streams, axes, alive),
             "p: operator 0 'double' (scale) uses 'x', which is not allocated");

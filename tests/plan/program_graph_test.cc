@@ -8,7 +8,7 @@ namespace {
 // a (stream 0) -> b (stream 0); a -> c (stream 1) -> d (stream 0).
 Program Diamond() {
   auto op = [](StreamId stream, std::vector<OpIndex> dependencies) {
-    return Op{Scale{}, stream, {}, {}, std::move(dependencies), Phase::kForward, -1, -1, ""};
+    return Op(Scale{}, stream, {}, {}, std::move(dependencies));
   };
   return Program{"diamond", {op(0, {}), op(0, {}), op(1, {0}), op(0, {2})}};
 }

@@ -12,7 +12,7 @@ struct Example {
   Example() {
     role.streams = {{StreamKind::kCompute, "compute", -1}, {StreamKind::kCommunication, "data", 0}};
     auto op = [](OpKind kind, StreamId stream, std::vector<OpIndex> dependencies) {
-      return Op{std::move(kind), stream, {}, {}, std::move(dependencies), Phase::kForward, -1, -1, ""};
+      return Op(std::move(kind), stream, {}, {}, std::move(dependencies));
     };
     role.steady.ops = {op(Gemm{}, 0, {}), op(Collective{CollectiveKind::kAllReduce}, 1, {0}),
                        op(Scale{}, 0, {1}), op(Collective{CollectiveKind::kBarrier}, 1, {2})};

@@ -5,6 +5,7 @@
 #include "reports/critical_path.h"
 #include "reports/explain.h"
 #include "reports/pipeline_actions.h"
+#include "tests/plan/scenarios_for_tests.h"
 #include "tests/reports/sample_pipeline.h"
 
 namespace windtunnel {

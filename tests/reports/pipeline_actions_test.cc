@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/plan/scenarios_for_tests.h"
 #include "tests/reports/sample_pipeline.h"
 
 namespace windtunnel {
