@@ -250,8 +250,7 @@ Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const
 Bytes MemoryTraffic(const Collective& collective, Pattern pattern, int ranks) {
   const Bytes bytes = MessageBytes(collective);
   if (pattern == Pattern::kNvls || pattern == Pattern::kNvlsTree) return bytes * 2;
-  return Bytes(
-      std::llround(2 * SentShare(Name(collective.kind), ranks) * static_cast<double>(bytes.count())));
+  return Bytes(std::llround(2 * SentShare(collective, ranks) * static_cast<double>(bytes.count())));
 }
 
 // The speed of kernels beside a collective. The blocks of NCCL's kernel occupy as many multiprocessors, and its traffic takes

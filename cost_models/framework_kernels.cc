@@ -54,7 +54,10 @@ class Shaper {
   }
   void operator()(const RouteTokens&) { Issued(/*is_backward=*/false); }
   void operator()(const RouteTokensBackward&) { Issued(/*is_backward=*/true); }
-  void operator()(const DispatchTokens& d) { OfTokenRows(d, /*is_backward=*/false); }
+  void operator()(const DispatchTokens& d) {
+    OfTokenRows(d, /*is_backward=*/false);
+    Says("counted", d.counted);
+  }
   void operator()(const CombineTokens& c) { OfTokenRows(c, /*is_backward=*/!c.weighted); }
   void operator()(const CombineBackward& c) { OfTokenRows(c, /*is_backward=*/true); }
   void operator()(const Dropout& d) { Issued(d.backward); }

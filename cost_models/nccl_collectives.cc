@@ -292,8 +292,8 @@ class Model {
   };
   static constexpr PairProtocol kPairLl = {6.6, 0.6, 1.0, 0, 0.5};
   static constexpr PairProtocol kPairSimple = {8.4, 3.4, 5.7, 14.0, 1};
-  // What messages from one rank to another reach over a network card, of 50 GB/s: 19.8 GB/s, and 22.6 in an all-to-all of 16 ranks on 2
-  // nodes of a cluster (nccl-tests, HGX B200, public cluster test summary).
+  // What messages from one rank to another reach over a network card: 19.8 GB/s of 50 (and 22.6 in an all-to-all of that cluster; HGX B200,
+  // public cluster test summary), 24.2 of 25, or 18.3 with NCCL 2.20 and later (nccl issue 1272). The mean.
   static Bandwidth PairCeiling() { return GBps(21.2); }
 
   Bandwidth OwnCard() const { return layout_.cards_achieved * (1.0 / layout_.ranks_per_node); }
@@ -336,7 +336,9 @@ class Model {
 
   CollectiveTime ToAllOthers(Bytes bytes) const {
     const double n = layout_.ranks, p = layout_.ranks_per_node;
-    return Pairs(bytes, (p - 1) / n, layout_.nodes > 1 ? (n - p) / n : 0, OwnCard());
+    const double beyond = layout_.nodes > 1 ? (n - p) / n : 0;
+    // Of two ranks the other one is a single pair.
+    return Pairs(bytes, (p - 1) / n, beyond, n > 2 ? OwnCard() : std::min(OwnCard(), PairCeiling()));
   }
 
   const GroupLayout& layout_;

@@ -1,7 +1,5 @@
 #include "cost_models/node_wire.h"
 
-#include "plan/op.h"
-
 namespace windtunnel {
 namespace {
 
@@ -17,6 +15,12 @@ double SentShare(std::string_view op, int ranks) {
        {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll})
     if (op == Name(kind)) return others;
   return 1;
+}
+
+double SentShare(const Collective& collective, int ranks) {
+  if (collective.kind == CollectiveKind::kTokenExchange)
+    return static_cast<double>(ranks - 1) * collective.reach.rank;
+  return SentShare(Name(collective.kind), ranks);
 }
 
 Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network) {

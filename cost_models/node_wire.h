@@ -17,12 +17,15 @@
 
 #include "base/units.h"
 #include "cost_models/cost_keys.h"
+#include "plan/op.h"
 #include "scenarios/scenario.h"
 
 namespace windtunnel {
 
 // Bytes that a rank sends, over those of the message, as w above. `op` is a collective's name, or that of a message.
 double SentShare(std::string_view op, int ranks);
+// Of a token exchange, what brings its tokens to the other ranks that have experts of theirs.
+double SentShare(const Collective& collective, int ranks);
 
 // 0 where the network names no rate between nodes.
 Duration WireTime(const TransferKey& transfer, int ranks, const NetworkSpec& network);

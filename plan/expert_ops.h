@@ -34,7 +34,10 @@ struct TokenRows {
   DType dtype = DType::kFloat32;
 };
 // Every token into its slots; empty ones become zero. reads: x, slots; writes: y[rows,hidden].
-struct DispatchTokens : TokenRows {};
+// `counted`: what goes to each expert and rank is counted before, for who sends no more.
+struct DispatchTokens : TokenRows {
+  bool counted = false;
+};
 // y = sum over the token's slots of its rows, times the weights with `weighted`. reads: x[rows,hidden], slots, (weights); writes: y.
 struct CombineTokens : TokenRows {
   bool weighted = false;

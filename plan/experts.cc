@@ -8,7 +8,7 @@ namespace windtunnel {
 using Neighbor = LayerContext::Neighbor;
 
 Slice ExpertLinear::InputToKeep(const LayerContext& c, Slice x) const {
-  if (!is_fp8) return x;
+  if (!is_fp8 || !c.types.keeps_inputs_in_fp8) return x;
   return Factors(c, name).OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns);
 }
 
@@ -191,7 +191,8 @@ Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, const Saved&
 Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved) const {
   const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
   const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
-  c.b.Add(DispatchTokens{tokens}, name + ".dispatch", {x, saved.slots}, {dispatched});
+  c.b.Add(DispatchTokens{tokens, /*counted=*/load.capacity == 0}, name + ".dispatch", {x, saved.slots},
+          {dispatched});
   {
     ForwardScope scope(c.hooks, module);
     saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch"));

@@ -55,7 +55,7 @@ struct ExpertLoad {
 // The share of tokens that have an expert among `bin` that follow each other from a multiple of `bin` on, when each token's are equally
 // likely any (with groups any `top_k_groups` of them, and within these any): 1 - C(count - bin, top_k) / C(count, top_k).
 // 256 experts, 8 a token, none of 4 (a rank of 64): 1 - 0.880 = 0.120; of 32 (a node of 8 such): 0.662.
-// REQUIRES: 1 <= bin <= count.
+// Exact where `bin` divides a group or is a multiple of one, else close. REQUIRES: 1 <= bin <= count.
 double ShareReaching(const ExpertsSpec& spec, int64_t bin);
 
 struct ExpertMlp {

@@ -12,7 +12,8 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum
                            bool sums_over_ranks) const {
   const bool splits = gathering != Gathering::kNone && c_.tensor.splits_tokens();
   const bool is_factor = c_.TypeOf(x) == DType::kFloat8;
-  const CastOptions options{.sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_};
+  const CastOptions options{
+      .sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_, .agrees = agrees_};
   if (!is_factor && (!splits || !c_.types.scales_whole_tensors())) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
     return Cast(x, c_.types.activations, columns, sum, options, name_);
@@ -46,7 +47,7 @@ Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum 
   if (types.keeps_weights_in_fp8 && c_.b.phase() == Phase::kRecompute) return values;
   const CastOptions options{.sums_over_ranks = sums_over_ranks,
                             .knows_scale = sum == Fp8Sum::kOverRows,
-                            .agrees = types.fp8_weights_shared_by == 0,
+                            .agrees = agrees_ && types.fp8_weights_shared_by == 0,
                             .shared_by = std::max<int64_t>(types.fp8_weights_shared_by, 1),
                             .with_other = types.keeps_weights_in_fp8 && sum == Fp8Sum::kOverRows};
   return Cast(values, types.storage, columns, sum, options, name_ + ".weight");

@@ -37,9 +37,12 @@ enum class Gathering : uint8_t { kNone, kForProducts, kKept };
 class Fp8Factors {
  public:
   // Adds operators named `name` to the context's program. With `knows_scale` a tensorwise scale need not be found.
-  // `groups`: of rows, each of which is a factor with scales of its own.
-  Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false, int64_t groups = 1)
-      : c_(c), name_(std::move(name)), knows_scale_(knows_scale), groups_(groups) {}
+  Fp8Factors(const LayerContext& c, std::string name, bool knows_scale = false)
+      : c_(c), name_(std::move(name)), knows_scale_(knows_scale) {}
+  // Of `experts`, each of which has some rows, as factors with scales of their own, on which tensor ranks do not agree (Transformer Engine's
+  // grouped linear layers).
+  Fp8Factors(const LayerContext& c, std::string name, bool knows_scale, int64_t experts)
+      : c_(c), name_(std::move(name)), knows_scale_(knows_scale), groups_(experts), agrees_(false) {}
 
   // Of x[tokens,columns], which may be a factor over columns already. What is gathered has the rank's own tokens where tokens are
   // split, and the factor all. `sums_over_ranks`: the product's sum goes over tensor ranks, too, each of which has some of what it sums over.
@@ -75,7 +78,8 @@ class Fp8Factors {
   const LayerContext& c_;
   const std::string name_;
   const bool knows_scale_;
-  const int64_t groups_;
+  const int64_t groups_ = 1;
+  const bool agrees_ = true;  // tensor ranks do, unless of weights in Transformer Engine
 };
 
 }  // namespace windtunnel

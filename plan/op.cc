@@ -69,7 +69,9 @@ std::string TokenRowsKey(std::string_view name, const TokenRows& t) {
                      t.top_k, t.rows);
 }
 
-std::string KeyOf(const DispatchTokens& d) { return TokenRowsKey("dispatch_tokens", d); }
+std::string KeyOf(const DispatchTokens& d) {
+  return TokenRowsKey("dispatch_tokens", d) + std::string(Flag(d.counted, " counted"));
+}
 
 std::string KeyOf(const CombineTokens& c) {
   return TokenRowsKey("combine_tokens", c) + std::string(Flag(c.weighted, " weighted"));

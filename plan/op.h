@@ -393,7 +393,7 @@ enum class CollectiveKind : uint8_t {
 // What an all-reduce, reduce or reduce-scatter makes of the ranks' elements.
 enum class Reduction : uint8_t { kSum, kMax };
 
-// Of a rank's tokens, the shares that go to one rank of the group (its own, too), and to one node. Of the busiest rank.
+// Of a rank's tokens, the shares that go to one rank of the group (its own, too; the busiest one), and to one node.
 struct TokenReach {
   double rank = 0, node = 0;
   auto operator<=>(const TokenReach&) const = default;
@@ -407,8 +407,9 @@ struct TokenReach {
 // shard may be its own part of the whole.
 // all-gather: reads shard, writes whole; the shard may be this rank's part of the whole.
 // all-to-all: reads in, writes out: part r of `in` becomes part (own rank) of rank r's `out`; both are `elements` long.
-// token exchange (predicted only): reads tokens, writes those that arrived (or the other way round, added up on the way): a token goes once to each node and once to each rank
-// that has experts of it, its way to another node's ranks by the one at the sender's place; `elements` is that of a rank's own tokens.
+// token exchange (predicted only): reads tokens, writes those that arrived (or the other way round, added up on the way): a token goes once
+// to each node and once to each rank that has experts of it, its way to another node's ranks by the one at the sender's place; `elements` is
+// that of a rank's own tokens.
 // shift: reads x, writes y: x goes to the rank `distance` ahead around the ring of the group, y comes from the one as far before; `elements`
 // is that of one x.
 // reduce-scatter: reads whole, writes shard, scratch; the shard may be this rank's part of the whole.

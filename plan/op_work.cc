@@ -64,13 +64,11 @@ Bytes BytesOf(const RouteTokens& r) {
 Bytes BytesOf(const RouteTokensBackward& r) {
   return SizeOf(r.dtype) * (r.tokens * r.experts) + F32(r.tokens * (r.experts + 2 * r.top_k));
 }
-Bytes BytesOf(const DispatchTokens& d) {
-  return SizeOf(d.dtype) * ((d.tokens * d.top_k + d.rows) * d.hidden);
-}
-Bytes BytesOf(const CombineTokens& c) { return SizeOf(c.dtype) * (c.tokens * (c.top_k + 1) * c.hidden); }
-Bytes BytesOf(const CombineBackward& c) {
-  return SizeOf(c.dtype) * ((2 * c.tokens * c.top_k + c.rows) * c.hidden);
-}
+// Copies of tokens among the rows: of tokens that arrived, some of whose experts are elsewhere, no more than there are rows.
+int64_t CopiesIn(const TokenRows& t) { return std::min(t.tokens * t.top_k, t.rows); }
+Bytes BytesOf(const DispatchTokens& d) { return SizeOf(d.dtype) * ((CopiesIn(d) + d.rows) * d.hidden); }
+Bytes BytesOf(const CombineTokens& c) { return SizeOf(c.dtype) * ((CopiesIn(c) + c.tokens) * c.hidden); }
+Bytes BytesOf(const CombineBackward& c) { return SizeOf(c.dtype) * ((2 * CopiesIn(c) + c.rows) * c.hidden); }
 Bytes BytesOf(const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns) / a.shared_by; }
 Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns) / c.shared_by; }
 Bytes BytesOf(const ColumnSum& c) {

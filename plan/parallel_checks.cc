@@ -39,7 +39,7 @@ Status CheckTensorParallel(const Scenario& scenario) {
     int64_t value;
   } split[] = {{"model.heads", model.heads},
                {"model.kv_heads", model.kv_heads},
-               {"model.ffn", scenario.parallel.TensorRanksHaveExperts() ? 0 : model.ffn},
+               {"model.ffn", model.experts && scenario.parallel.TensorRanksHaveExperts() ? 0 : model.ffn},
                {"model.experts.shared_ffn", model.experts ? model.experts->shared_ffn : 0},
                {"model.experts.dense_ffn", model.HasAlikeLayers() ? 0 : model.DenseFfn()},
                {"model.vocab", model.vocab}};
@@ -77,6 +77,12 @@ Status CheckExperts(const Scenario& scenario) {
   }
   const ParallelSpec& parallel = scenario.parallel;
   const bool of_tensor = parallel.TensorRanksHaveExperts();
+  const bool is_deepep = parallel.expert.dispatcher == ExpertDispatcher::kDeepEp;
+  if (is_deepep && scenario.model.experts->capacity_factor != 0)
+    return InvalidInput("parallel.expert.dispatcher is deepep, expected model.experts.capacity_factor 0");
+  if (is_deepep && parallel.tensor.size > 1 && !of_tensor)
+    return InvalidInput(
+        "parallel.expert.dispatcher is deepep, expected parallel.expert.tensor: 1 with several tensor ranks");
   if (of_tensor && !parallel.tensor.sequence)
     return InvalidInput("parallel.expert.tensor is 1, expected parallel.tensor.sequence: true");
   if (of_tensor && ranks % parallel.tensor.size != 0)

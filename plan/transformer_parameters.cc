@@ -193,7 +193,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, spec_.hidden};
   // Transformer Engine's grouped linear layers take it; torchao's conversion leaves experts in 16 bits.
   experts.up.is_fp8 = experts.down.is_fp8 =
-      types_.fp8 != Fp8Recipe::kNone && types_.fp8_weights_shared_by > 0;
+      types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kRowwise && types_.fp8_weights_shared_by > 0;
   experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
                                      {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
   experts.load =

@@ -67,8 +67,7 @@ Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& predi
     row.is_message = collective == nullptr;
     row.time += row.is_message ? cost.time.p50() : use.end - use.start;
     if (!row.is_message) row.exposed += use.end - use.start - use.hidden;
-    row.sent +=
-        static_cast<double>(bytes.count()) * (collective ? SentShare(Name(collective->kind), ranks) : 1);
+    row.sent += static_cast<double>(bytes.count()) * (collective ? SentShare(*collective, ranks) : 1);
   }
   if (rows.empty()) return std::string();
   std::vector<Row> sorted;

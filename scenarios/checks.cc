@@ -361,7 +361,7 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   int64_t tensor = parallel.tensor.size;
   int64_t context = parallel.context.size;
-  const bool splits_ffn = !parallel.TensorRanksHaveExperts();
+  const bool splits_ffn = !model.experts || !parallel.TensorRanksHaveExperts();
   check.Expect(Divides(tensor, model.heads) && (!splits_ffn || Divides(tensor, model.ffn)),
                {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.heads ({}){}", tensor, model.heads,
@@ -443,6 +443,10 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   const int64_t size = parallel.expert.size;
   const int64_t copies = parallel.data.size * parallel.context.size;
+  check.Expect(parallel.expert.tensor == 0 || scenario.model.experts.has_value(), {"parallel.expert.tensor"},
+               "parallel.expert.tensor is {}, expected 0 for a model without model.experts",
+               parallel.expert.tensor);
+  if (!scenario.model.experts && parallel.expert.tensor != 0) return;
   check.Expect(parallel.expert.tensor <= 1 || parallel.expert.tensor == parallel.tensor.size,
                {"parallel.expert.tensor", "parallel.tensor.size"},
                "parallel.expert.tensor is {}, expected 1 or tensor.size ({})", parallel.expert.tensor,
@@ -459,6 +463,16 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
       {"parallel.expert.dispatcher", "parallel.expert.tensor"},
       "parallel.expert.dispatcher is {}, expected parallel.expert.tensor: 1 with several tensor ranks",
       WordOf(parallel.expert.dispatcher));
+  const std::string& network = scenario.cluster.network.inter_node.kind;
+  const bool leaves_node = size * (parallel.TensorRanksHaveExperts() ? 1 : parallel.tensor.size) >
+                           scenario.cluster.devices_per_node;
+  check.Expect(
+      parallel.expert.dispatcher == ExpertDispatcher::kAllToAll || !leaves_node ||
+          (network != "ethernet" && network != "efa" && network != "omnipath"),
+      {"parallel.expert.dispatcher", "cluster.network.inter_node.kind"},
+      "parallel.expert.dispatcher is {}, expected infiniband or roce between the nodes of its ranks, "
+      "not {}",
+      WordOf(parallel.expert.dispatcher), network);
   check.Expect(parallel.expert.dispatcher == ExpertDispatcher::kAllToAll || size > 1,
                {"parallel.expert.dispatcher", "parallel.expert.size"},
                "parallel.expert.dispatcher is {}, expected parallel.expert.size above 1, between whose ranks "

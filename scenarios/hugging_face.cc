@@ -257,21 +257,24 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
   return model;
 }
 
-// DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts behind the first layers, shared ones
-// as one. What they say about routing (scores, groups, scale, balance) and about heads for further tokens changes no shape, but for those
-// heads, which are left out.
-// One group is none.
+// One group is none. Of DeepSeek-V3's configurations eight, four of which a token's are in, are the default.
 Status ReadExpertGroups(const Config& config, ExpertsSpec& experts) {
+  const YamlNode* type = config.Get("model_type");
+  const bool has_default = type != nullptr && type->text == "deepseek_v3";
+  const auto fallback = [&](int64_t value) { return has_default ? std::optional(value) : std::nullopt; };
   WT_ASSIGN_OR_RETURN(const std::optional<int64_t> groups,
-                      config.SizeOrNull("n_group", std::nullopt, From(1, kMostExpertGroups)));
+                      config.SizeOrNull("n_group", fallback(8), From(1, kMostExpertGroups)));
   WT_ASSIGN_OR_RETURN(const std::optional<int64_t> chosen,
-                      config.SizeOrNull("topk_group", std::nullopt, From(1, kMostExpertGroups)));
+                      config.SizeOrNull("topk_group", fallback(4), From(1, kMostExpertGroups)));
   if (groups.value_or(1) == 1) return Ok();
   experts.groups = static_cast<int>(*groups);
   experts.top_k_groups = static_cast<int>(chosen.value_or(*groups));
   return Ok();
 }
 
+// DeepseekV2Config and DeepseekV3Config, and those of models made after them: latent attention, experts behind the first layers, shared ones
+// as one. What else they say about routing (scores, scale, balance) and about heads for further tokens changes no shape, but for those
+// heads, which are left out.
 Result<ModelSpec> ReadDeepseek(const Config& config) {
   WT_ASSIGN_OR_RETURN(const int64_t rotated, config.Size("qk_rope_head_dim"));
   WT_ASSIGN_OR_RETURN(const int64_t unrotated, config.Size("qk_nope_head_dim"));

@@ -34,6 +34,8 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
   if (model.experts->shared_ffn > 0) return differs("model.experts.shared_ffn is given");
   if (!model.HasAlikeLayers())
     return differs("some layers have no experts (model.experts.first_dense, every)");
+  if (model.experts->top_k_groups > 0 && model.experts->top_k_groups < model.experts->groups)
+    return differs("tokens go to some groups of experts (model.experts.top_k_groups)");
   if (model.experts->top_k == 1) return differs("model.experts.top_k is 1, expected at least 2");
   return model.qk_norm ? Family::kQwen3Moe : Family::kMixtral;
 }

@@ -67,7 +67,13 @@ void RouteAll(Scratch& scratch, const RouteTokens& op, const T* logits, float* p
       return x != y ? x > y : a < b;
     });
     float* of_experts = probabilities + t * op.experts;
-    SoftmaxAmong(of_token, order, op.top_k > 1 ? op.top_k : op.experts, op.experts, of_experts);
+    if (op.top_k > 1) {
+      SoftmaxAmong(of_token, order, op.top_k, op.experts, of_experts);
+    } else {  // among all, those of other groups, too
+      std::iota(order + 1, order + op.experts, 0);
+      for (int64_t e = 1; e < op.experts; ++e) order[e] += order[e] >= order[0];
+      SoftmaxAmong(of_token, order, op.experts, op.experts, of_experts);
+    }
     for (int64_t k = 0; k < op.top_k; ++k) {
       const int32_t expert = order[k];
       weights[t * op.top_k + k] = of_experts[expert];

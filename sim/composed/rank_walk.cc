@@ -67,6 +67,7 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   tail_ = -1;
   ignores_host_ = false;
   is_idle_ = false;
+  has_gathered_ = false;
   for (int32_t s = 0; strategy != nullptr && s < strategy->opening; ++s) Issue(s, 0);
 }
 

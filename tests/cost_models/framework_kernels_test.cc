@@ -135,13 +135,12 @@ TEST(FrameworkKernels, MegatronCoreConvertsAndTransposesAtOnce) {
   EXPECT_NEAR(DeviceMicroseconds(cast, "megatron_core"), 18.7 + 3, 0.1);
 }
 
-// cuDNN's attention is half as fast again as FlashAttention-2 on an H100; an A100's is FlashAttention-2's.
 // Transformer Engine launches a product for each expert, from a loop in C++, and of its inputs the search for the largest magnitude (2) and
 // the conversion that transposes; what is transposed later costs its writing alone.
 TEST(FrameworkKernels, MegatronCoreLaunchesEachExpertsProduct) {
   const GroupedGemm product{
       .groups = 16, .m = 8, .n = 8, .k = 8, .transpose_b = true, .dtype = DType::kBFloat16};
-  EXPECT_NEAR(HostMicroseconds(product, "megatron_core"), 16 * (3 + 7), 1e-9);
+  EXPECT_NEAR(HostMicroseconds(product, "megatron_core"), 3 + 47 + 16 * (3 + 7), 1e-9);
   EXPECT_NEAR(HostMicroseconds(product, "pytorch"), 3 + 26, 1e-9);
   EXPECT_GE(DeviceMicroseconds(product, "megatron_core"), 16 * 3);
   const Fp8Amax amax{.rows = 128, .columns = 8, .dtype = DType::kBFloat16, .groups = 16};
@@ -154,6 +153,7 @@ TEST(FrameworkKernels, MegatronCoreLaunchesEachExpertsProduct) {
   EXPECT_LT(DeviceMicroseconds(transposed, "megatron_core"), 1);
 }
 
+// cuDNN's attention is half as fast again as FlashAttention-2 on an H100; an A100's is FlashAttention-2's.
 TEST(FrameworkKernels, MegatronCoreHasCudnnsAttention) {
   const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
   const AttentionBackward attention{1, 8192, 32, 8, 128, AttentionKind::kFlash, DType::kBFloat16};

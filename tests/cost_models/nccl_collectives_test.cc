@@ -101,6 +101,13 @@ TEST(NcclCollectives, AnAllToAllIsBoundByWhatLeavesTheNode) {
               8.4 + 14 + 1e9 / 23.5e3 + 33, 0.1);
 }
 
+// Between two ranks on a node each, it is a message to the other one.
+TEST(NcclCollectives, AnAllToAllOfTwoRanksIsAMessage) {
+  const GroupLayout apart = LayoutOf(MakeAxis("two", 16, 2, 8).groups[0], 2);
+  EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kAllToAll, Bytes(2'000'000'000)), apart),
+              MicrosecondsOf(Of(CollectiveKind::kShift, Bytes(1'000'000'000)), apart), 0.1);
+}
+
 // Around a ring each rank's message is one to its neighbour; on two nodes some leave theirs, whom the others wait for.
 TEST(NcclCollectives, AShiftIsAMessageFromEachToTheNext) {
   EXPECT_NEAR(MicrosecondsOf(Of(CollectiveKind::kShift, MiB(64)), OneNode()), 11.8 + 291.8 + 28, 0.1);

@@ -29,6 +29,14 @@ TEST(NodeWire, CountsWhatARankSends) {
   EXPECT_EQ(WireTime({"barrier", Bytes(0)}, 4, network), Duration());
 }
 
+// A token goes to each of the other ranks with the share of them that has experts of it.
+TEST(NodeWire, CountsWhereTokensGo) {
+  Collective exchange{CollectiveKind::kTokenExchange, DType::kBFloat16, 1024};
+  exchange.reach = {.rank = 0.25, .node = 1};
+  EXPECT_DOUBLE_EQ(SentShare(exchange, 8), 7 * 0.25);
+  EXPECT_DOUBLE_EQ(SentShare(Collective{CollectiveKind::kAllToAll, DType::kBFloat16, 1024}, 8), 7.0 / 8);
+}
+
 TEST(NodeWire, ANetworkThatNamesNoRateHasNoTime) {
   EXPECT_EQ(WireTime({"send", Bytes(1'000'000)}, 2, NetworkSpec()), Duration());
 }

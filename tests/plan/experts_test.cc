@@ -198,6 +198,25 @@ TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
   s.framework = Framework::kMegatronCore;
   const Plan plan = *CompilePlan(s);
   EXPECT_EQ(Count<GroupedGemm>(plan, in_fp8), 2 * 2 * 3);
+  // Tensor ranks need not agree on scales of experts that others do not have.
+  s = Experts(TinyLlama(4), 4, {.count = 4, .top_k = 2, .capacity_factor = 0});
+  s.precision.param = s.precision.reduce = Precision::kBf16;
+  s.precision.compute = Precision::kFp8;
+  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  s.framework = Framework::kMegatronCore;
+  s.parallel.data.size = 2;
+  s.parallel.tensor.size = 2;
+  s.parallel.tensor.sequence = true;
+  s.parallel.expert.tensor = 1;
+  const Plan over_tensor = *CompilePlan(s);
+  const auto agreed = [&](std::string_view part) {
+    return Count<Collective>(over_tensor, [&](const Op& op, const Collective& c) {
+      return c.reduction == Reduction::kMax && op.name.find(part) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(Count<GroupedGemm>(over_tensor, in_fp8), 2 * 2 * 3);
+  EXPECT_EQ(agreed("experts"), 0);
+  EXPECT_GT(agreed("attn"), 0);
   // Of each layer: both inputs, both gradients, and both weights.
   EXPECT_EQ(Count<Fp8Amax>(plan, of_each), 2 * (2 + 2 + 2));
 }

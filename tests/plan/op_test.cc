@@ -56,6 +56,16 @@ TEST(TrafficOf, Fp8FactorsHaveAByteAndTheirProductTwo) {
   EXPECT_EQ(TrafficOf(Fp8Amax{.rows = 2, .columns = 3, .dtype = DType::kBFloat16, .shared_by = 3}), Bytes(4));
 }
 
+// Of 8 tokens that two of four experts of theirs each, those that arrive at one rank fill its 6 rows, and no more are read.
+TEST(TrafficOf, ArrivedTokensAreCopiedToTheRowsThatThereAre) {
+  const TokenRows own{.tokens = 8, .hidden = 4, .top_k = 2, .rows = 24, .dtype = DType::kBFloat16};
+  EXPECT_EQ(TrafficOf(DispatchTokens{own}), Bytes(2 * 4 * (16 + 24)));
+  TokenRows arrived = own;
+  arrived.rows = 6;
+  EXPECT_EQ(TrafficOf(DispatchTokens{arrived}), Bytes(2 * 4 * (6 + 6)));
+  EXPECT_EQ(TrafficOf(CombineTokens{arrived, /*weighted=*/false}), Bytes(2 * 4 * (6 + 8)));
+}
+
 TEST(CostKey, LeavesOutWhatDoesNotChangeTheCost) {
   EXPECT_EQ(CostKey(Scale{7, 0.5}), CostKey(Scale{7, 0.25}));
   EXPECT_EQ(CostKey(CrossEntropy{.rows = 2, .vocab = 8, .gradient_scale = 0.5}),

@@ -216,6 +216,13 @@ INSTANTIATE_TEST_SUITE_P(
                           "deepep}}\n"),
                  "s.yaml:2:78: parallel.expert.dispatcher is deepep, expected parallel.expert.tensor: 1 with "
                  "several tensor ranks"},
+        Conflict{Gpt("parallel: {tensor: {size: 2, sequence: true}, expert: {tensor: 1}}\n"),
+                 "s.yaml:2:64: parallel.expert.tensor is 1, expected 0 for a model without model.experts"},
+        Conflict{Dropless("parallel: {data: {size: 8}, expert: {size: 4, dispatcher: deepep}}\n"
+                          "cluster: {device: h100-sxm-80g, nodes: 4, devices_per_node: 2, network: {preset: "
+                          "ethernet-4x100g}}\n"),
+                 "s.yaml:2:59: parallel.expert.dispatcher is deepep, expected infiniband or roce between the "
+                 "nodes of its ranks, not ethernet"},
         Conflict{
             "model: {kind: mlp, widths: [10, 33, 5]}\nparallel: {tensor: {size: 2}}\n",
             "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of entry 2 of model.widths (33)"},

@@ -299,6 +299,9 @@ TEST(HuggingFace, DeepseekHasLatentsAndExpertsBehindTheFirstLayers) {
   const ModelSpec one_group = ModelOf(Replaced(kDeepseekV3Config, "\"n_group\": 8", "\"n_group\": 1"));
   EXPECT_EQ(one_group.experts->groups, 0);
   EXPECT_EQ(one_group.experts->top_k_groups, 0);
+  // What DeepseekV3Config has where a file does not say.
+  EXPECT_EQ(ModelOf(Replaced(Replaced(kDeepseekV3Config, "\"n_group\": 8,", ""), "\"topk_group\": 4,", "")),
+            PresetModel("deepseek-v3"));
   const std::string path =
       Write(Replaced(kDeepseekV3Config, "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"));
   EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("moe_layer_freq is 2, expected 1"),

@@ -162,6 +162,10 @@ TEST(HuggingFaceWeights, OfOtherMixturesOfExpertsHaveNoNames) {
   EXPECT_NE(
       error_of([](ModelSpec& m) { m.experts->shared_ffn = 64; }).find("model.experts.shared_ffn is given"),
       std::string::npos);
+  EXPECT_NE(error_of([](ModelSpec& m) {
+              m.experts->groups = 2, m.experts->top_k_groups = 1;
+            }).find("model.experts.top_k_groups"),
+            std::string::npos);
   EXPECT_NE(error_of([](ModelSpec& m) { m.norm = NormKind::kLayerNorm; }).find("expected model.norm rmsnorm"),
             std::string::npos);
 }

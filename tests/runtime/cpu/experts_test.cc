@@ -50,6 +50,17 @@ TEST(RouteKernel, WeighsASingleExpertAmongAll) {
   EXPECT_NEAR(weights[0], 0.75, 1e-6);
 }
 
+// Also where it is the best of one group of several: among those of the others, too.
+TEST(RouteKernel, WeighsASingleExpertOfAGroupAmongAll) {
+  Tensor logits = Values{0, 0, std::log(2.0), 0}, probabilities(4), weights(1);
+  std::vector<int32_t> slots(1);
+  const RouteTokens op{.tokens = 1, .experts = 4, .top_k = 1, .capacity = 1, .groups = 2, .top_k_groups = 1};
+  ASSERT_EQ(Launch(op, {logits.ref()}, {probabilities.ref(), weights.ref(), RefOf(slots)}), "");
+  EXPECT_EQ(slots[0], 2);
+  EXPECT_NEAR(weights[0], 0.4, 1e-6);
+  EXPECT_LT(RelativeError(probabilities, Values{0.2, 0.2, 0.4, 0.2}), 1e-6);
+}
+
 TEST(RouteKernel, RefusesRowsWithoutAPlace) {
   Tensor logits = Values{0, 1}, probabilities(2), weights(1);
   std::vector<int32_t> slots(1);
