@@ -61,8 +61,8 @@ struct Parameter {
   std::vector<int64_t> whole_shape = {};
   TensorPart part = {};
   bool is_partial_gradient = false;
-  // With expert parallelism, of experts: the part begins this much further in the whole for each rank of the data axis that has others. Such gradients
-  // are added up over the ranks with the same experts only.
+  // With expert parallelism, of experts: the part begins this much further in the whole for each rank of the data axis that has others.
+  // Such gradients are added up over the ranks with the same experts only.
   int64_t expert_stride = 0;
   bool is_of_experts() const { return expert_stride > 0; }
 };

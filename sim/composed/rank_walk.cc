@@ -168,22 +168,9 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
 
 int64_t RankWalk::DoWithValues(const StageAction& action, int64_t arrived, size_t& group) {
   is_idle_ = false;
-  int64_t made = 0, gathered = 0;
-  int32_t number = 0;
-  for (const TimedOp* op : OpsOf(action)) {
-    if (op->has_values) gathered = std::max(gathered, TakeValues(group));
-    const int64_t end = Issue(*op, std::max(arrived, gathered));
-    if (op->stream == kCompute) arrived = gathered = 0;
-    else if (op->gathers_message) arrived = end;
-    if (!op->is_strategy && number++ == action.made_at) made = end;
-  }
-  return made;
-}
-
-int64_t RankWalk::TakeValues(size_t& group) {
-  const RankStrategy::Group& before = strategy_->values[group++];
-  for (int32_t s = before.begin; s < before.marker; ++s) host_ += strategy_->ops[s].host;
-  return EndOfDependencies(strategy_->ops[before.marker]);
+  Course course{.has_values = true, .arrived = arrived};
+  for (const TimedOp* op : OpsOf(action)) Issue(*op, action, group, course);
+  return course.made;
 }
 
 // Between two of its waits the host issues what it comes to, which runs beside what was issued before the first of them and has not
@@ -195,37 +182,35 @@ int64_t RankWalk::DoHeld(const StageAction& action, int64_t arrived, bool has_va
   const auto last_hold =
       std::find_if(ops.rbegin(), ops.rend(), [](const TimedOp* op) { return op->holds_host; });
   const size_t behind_holds = static_cast<size_t>(ops.rend() - last_hold);
-  int64_t made = 0, gathered = 0;
-  int32_t number = 0;
+  Course course{.has_values = has_values, .arrived = arrived};
   for (size_t i = 0; i < ops.size(); ++i) {
     const std::span<const TimedOp* const> left = std::span(ops).subspan(i);
     const bool goes_on = i == 0 ? !std::exchange(has_gathered_, false) : ops[i - 1]->holds_host;
-    size_t ahead = group;
-    if (goes_on && has_values) ahead = GatherUntilHeld(left, ahead);
-    if (i == behind_holds && next.forward != nullptr) {
+    if (goes_on && has_values) {
       const int64_t host = host_;
-      size_t taken = group;
-      for (const TimedOp* op : left) {
-        if (has_values && op->has_values) TakeValues(taken);
-        host_ += op->host;
-      }
-      host_ += next.host;
-      GatherUntilHeld(OpsOf(*next.forward), has_values ? taken : group);
-      has_gathered_ = true;
+      GatherUntilHeld(left, group);
       host_ = host;
     }
-    const TimedOp& op = *ops[i];
-    if (has_values && op.has_values) gathered = std::max(gathered, TakeValues(group));
-    const int64_t end = Issue(op, std::max(arrived, gathered));
-    if (op.stream == kCompute) arrived = gathered = 0;
-    else if (op.gathers_message) arrived = end;
-    if (!op.is_strategy && number++ == action.made_at) made = end;
+    if (i == behind_holds && next.forward != nullptr) GatherForNext(left, has_values, group, next);
+    Issue(*ops[i], action, group, course);
   }
-  return made;
+  return course.made;
+}
+
+void RankWalk::GatherForNext(std::span<const TimedOp* const> left, bool has_values, size_t group,
+                             const NextForward& next) {
+  const int64_t host = host_;
+  for (const TimedOp* op : left) {
+    if (has_values && op->has_values) TakeValues(group);
+    host_ += op->host;
+  }
+  host_ += next.host;
+  GatherUntilHeld(OpsOf(*next.forward), group);
+  host_ = host;
+  has_gathered_ = true;
 }
 
 size_t RankWalk::GatherUntilHeld(std::span<const TimedOp* const> ops, size_t group) {
-  const int64_t host = host_;
   for (const TimedOp* op : ops) {
     if (op->has_values) {
       const RankStrategy::Group& before = strategy_->values[group++];
@@ -234,25 +219,27 @@ size_t RankWalk::GatherUntilHeld(std::span<const TimedOp* const> ops, size_t gro
     host_ += op->host;
     if (op->holds_host) break;
   }
-  host_ = host;
   return group;
 }
 
 int64_t RankWalk::GatherAhead(const StageAction& action, int64_t host, size_t& group) {
-  std::swap(host_, host);
-  for (const PartRun& run : action.runs) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      for (const TimedOp& op : run.part->ops) {
-        if (op.has_values) {
-          const RankStrategy::Group& before = strategy_->values[group++];
-          for (int32_t s = before.begin; s < before.marker; ++s) Issue(s, 0);
-        }
-        host_ += op.host;
-      }
-    }
-  }
-  std::swap(host_, host);
-  return host;
+  const int64_t own = std::exchange(host_, host);
+  group = GatherUntilHeld(OpsOf(action), group);
+  return std::exchange(host_, own);
+}
+
+int64_t RankWalk::TakeValues(size_t& group) {
+  const RankStrategy::Group& before = strategy_->values[group++];
+  for (int32_t s = before.begin; s < before.marker; ++s) host_ += strategy_->ops[s].host;
+  return EndOfDependencies(strategy_->ops[before.marker]);
+}
+
+void RankWalk::Issue(const TimedOp& op, const StageAction& action, size_t& group, Course& course) {
+  if (course.has_values && op.has_values) course.gathered = std::max(course.gathered, TakeValues(group));
+  const int64_t end = Issue(op, std::max(course.arrived, course.gathered));
+  if (op.stream == kCompute) course.arrived = course.gathered = 0;
+  else if (op.gathers_message) course.arrived = end;
+  if (!op.is_strategy && course.number++ == action.made_at) course.made = end;
 }
 
 RankWalk::Rehearsed RankWalk::Rehearse(const StageAction& action, bool ignores_host) {

@@ -88,8 +88,19 @@ class RankWalk {
   bool IsQuiet(int64_t begin);
   int64_t Walk(const StageAction& action, int64_t arrived);
   int64_t Issue(const TimedOp& op, int64_t arrived);
-  // Issues the gathers of values of `ops` up to the first that holds the host; `group` is the number of the first, and returned the number
-  // behind the last.
+  // How far an action is that begins with gathers of values, or may.
+  struct Course {
+    const bool has_values = false;
+    int64_t arrived = 0, gathered = 0;  // what the next computation waits for
+    int64_t made = 0;                   // the message
+    int32_t number = 0;                 // of operators that are not the strategy's
+  };
+  void Issue(const TimedOp& op, const StageAction& action, size_t& group, Course& course);
+  // Those of the forward that follows when `left` of this one's is issued, and has `group` as the first of its own.
+  void GatherForNext(std::span<const TimedOp* const> left, bool has_values, size_t group,
+                     const NextForward& next);
+  // Issues the gathers of values of `ops` up to the first that holds the host, and leaves the host there; `group` is the number of the
+  // first, and returned the number behind the last.
   size_t GatherUntilHeld(std::span<const TimedOp* const> ops, size_t group);
   // What the host does for a group of values that were gathered ahead; when they are there.
   int64_t TakeValues(size_t& group);

@@ -153,6 +153,14 @@ TEST(FrameworkKernels, MegatronCoreLaunchesEachExpertsProduct) {
   EXPECT_LT(DeviceMicroseconds(transposed, "megatron_core"), 1);
 }
 
+// What tokens go where is counted in 18 kernels before they are put in order; what arrived was counted by who sent it.
+TEST(FrameworkKernels, MegatronCoreCountsTokensBeforeItSendsThem) {
+  DispatchTokens dispatch{{.tokens = 8, .hidden = 8, .top_k = 2, .rows = 16, .dtype = DType::kBFloat16}};
+  const double arrived = HostMicroseconds(dispatch, "megatron_core");
+  dispatch.counted = true;
+  EXPECT_NEAR(HostMicroseconds(dispatch, "megatron_core") / arrived, (18 + 4) / 4.0, 1e-9);
+}
+
 // cuDNN's attention is half as fast again as FlashAttention-2 on an H100; an A100's is FlashAttention-2's.
 TEST(FrameworkKernels, MegatronCoreHasCudnnsAttention) {
   const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();

@@ -94,6 +94,12 @@ TEST(Experts, TensorRanksSendTheirOwnTokens) {
   EXPECT_EQ(Count<RouteTokens>(at_home, [](const Op&, const RouteTokens& r) { return r.tokens == 32; }), 2);
 }
 
+std::vector<int> GroupOf(const Plan& plan, std::string_view axis, int rank) {
+  for (const Axis& other : plan.axes)
+    if (other.name == axis) return other.GroupOf(rank).ranks;
+  return {};
+}
+
 // Two tensor ranks with experts of their own are four expert ranks with two data ranks: each routes and sends its own 16 tokens, has one
 // expert whole, and gathers nothing for it.
 TEST(Experts, TensorRanksMayHaveExpertsOfTheirOwn) {
@@ -109,14 +115,8 @@ TEST(Experts, TensorRanksMayHaveExpertsOfTheirOwn) {
                                         g.k == s.model.ffn;  // down, undivided
                                }),
             2);
-  for (const Axis& axis : plan.axes) {
-    if (axis.name == "expert") {
-      EXPECT_EQ(axis.GroupOf(5).ranks, (std::vector<int>{4, 5, 6, 7}));
-    }
-    if (axis.name == "expert data") {
-      EXPECT_EQ(axis.GroupOf(5).ranks, (std::vector<int>{1, 5}));
-    }
-  }
+  EXPECT_EQ(GroupOf(plan, "expert", 5), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(GroupOf(plan, "expert data", 5), (std::vector<int>{1, 5}));
   const auto& parameters = plan.roles[0].parameters;
   const auto up = std::find_if(parameters.begin(), parameters.end(), [](const Parameter& parameter) {
     return parameter.name == "blocks.0.mlp.experts.up.weight";
@@ -183,42 +183,48 @@ TEST(Experts, DeepEpSendsATokenOnceToARank) {
             2 * 2 * 3);
 }
 
+Scenario DroplessInFp8(int64_t expert_ranks) {
+  Scenario s = Experts(TinyLlama(expert_ranks), expert_ranks, {.count = 4, .top_k = 2, .capacity_factor = 0});
+  s.precision.param = s.precision.reduce = Precision::kBf16;
+  s.precision.compute = Precision::kFp8;
+  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  s.framework = Framework::kMegatronCore;
+  return s;
+}
+
+int ProductsInFp8(const Plan& plan) {
+  return Count<GroupedGemm>(plan, [](const Op&, const GroupedGemm& g) { return g.dtype == DType::kFloat8; });
+}
+
 // Transformer Engine's grouped linear layers convert each expert's rows at a scale of its own, and keep what backward needs in fp8.
 TEST(Experts, ComputeInFp8UnderTransformerEngineAlone) {
-  Scenario s = Experts(TinyLlama(2), 2, {.count = 4, .top_k = 2, .capacity_factor = 0});
-  s.precision.param = s.precision.reduce = Precision::kBf16;
-  s.precision.compute = Precision::kFp8;
-  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
-  const auto in_fp8 = [](const Op&, const GroupedGemm& g) { return g.dtype == DType::kFloat8; };
+  Scenario s = DroplessInFp8(2);
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(ProductsInFp8(plan), 2 * 2 * 3);
+  // Of each layer: both inputs, both gradients, and both weights.
   const auto of_each = [](const Op&, const Fp8Amax& a) { return a.groups == 2 && a.numbers() == 2; };
+  EXPECT_EQ(Count<Fp8Amax>(plan, of_each), 2 * (2 + 2 + 2));
   for (const Framework framework : {Framework::kPytorch, Framework::kPytorchCompile}) {
     s.framework = framework;
-    EXPECT_EQ(Count<GroupedGemm>(*CompilePlan(s), in_fp8), 0);
+    EXPECT_EQ(ProductsInFp8(*CompilePlan(s)), 0);
   }
-  s.framework = Framework::kMegatronCore;
-  const Plan plan = *CompilePlan(s);
-  EXPECT_EQ(Count<GroupedGemm>(plan, in_fp8), 2 * 2 * 3);
-  // Tensor ranks need not agree on scales of experts that others do not have.
-  s = Experts(TinyLlama(4), 4, {.count = 4, .top_k = 2, .capacity_factor = 0});
-  s.precision.param = s.precision.reduce = Precision::kBf16;
-  s.precision.compute = Precision::kFp8;
-  s.precision.fp8_recipe = Fp8Recipe::kTensorwise;
-  s.framework = Framework::kMegatronCore;
+}
+
+// Nobody need know the scales of experts that no other tensor rank has.
+TEST(Experts, OfTensorRanksHaveScalesOfTheirOwn) {
+  Scenario s = DroplessInFp8(4);
   s.parallel.data.size = 2;
-  s.parallel.tensor.size = 2;
-  s.parallel.tensor.sequence = true;
+  s.parallel.tensor = {.size = 2, .sequence = true};
   s.parallel.expert.tensor = 1;
-  const Plan over_tensor = *CompilePlan(s);
+  const Plan plan = *CompilePlan(s);
   const auto agreed = [&](std::string_view part) {
-    return Count<Collective>(over_tensor, [&](const Op& op, const Collective& c) {
+    return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
       return c.reduction == Reduction::kMax && op.name.find(part) != std::string::npos;
     });
   };
-  EXPECT_EQ(Count<GroupedGemm>(over_tensor, in_fp8), 2 * 2 * 3);
+  EXPECT_EQ(ProductsInFp8(plan), 2 * 2 * 3);
   EXPECT_EQ(agreed("experts"), 0);
   EXPECT_GT(agreed("attn"), 0);
-  // Of each layer: both inputs, both gradients, and both weights.
-  EXPECT_EQ(Count<Fp8Amax>(plan, of_each), 2 * (2 + 2 + 2));
 }
 
 // Without a limit nothing is padded; the busiest expert's rank decides: of 64 rows of each of 2 ranks 32 for the busiest expert, and a third of

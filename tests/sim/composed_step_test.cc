@@ -3,65 +3,23 @@
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <fstream>
-#include <numeric>
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
-#include "scenarios/load.h"
-#include "sim/predict.h"
 #include "sim/search/space.h"
-#include "tests/plan/scenarios_for_tests.h"
+#include "tests/sim/composed_step_testing.h"
 #include "tests/sim/datasheets.h"
 
 namespace windtunnel {
 namespace {
-
-struct Both {
-  Duration composed_time, predicted_time;
-  Bytes composed_memory, predicted_memory;
-};
-
-Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
-  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
-  const bool is_fp8 = scenario.precision.compute == Precision::kFp8;
-  const auto model = MakeProfileCostModel(is_fp8 ? H100() : A100(), plan);
-  WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps.Compose(scenario, *model, Bytes::Max()));
-  WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
-  Both both{step.Time(), prediction.p50, step.memory(), {}};
-  for (const PredictedMemory& memory : prediction.memory)
-    both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
-  return both;
-}
 
 void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::string& what) {
   const auto both = Compare(steps, scenario);
   ASSERT_TRUE(both) << what << ": " << both.error().message;
   EXPECT_EQ(both->composed_time.picoseconds(), both->predicted_time.picoseconds()) << what;
   EXPECT_EQ(both->composed_memory.count(), both->predicted_memory.count()) << what;
-}
-
-// Small enough to predict in milliseconds, with kernels long enough for the host to be ahead of, when `wide`.
-Scenario Base(bool wide) {
-  Scenario s = TinyLlama(8);
-  s.model.layers = 8;
-  s.model.hidden = wide ? 2048 : 64;
-  s.model.heads = s.model.kv_heads = 4;
-  s.model.head_dim = s.model.hidden / s.model.heads;
-  s.model.ffn = 4 * s.model.hidden;
-  s.model.seq_len = wide ? 2048 : 32;
-  s.model.vocab = 512;
-  s.precision.param = s.precision.compute = Precision::kBf16;
-  s.batch = {.micro = 2, .accumulate = 4};
-  s.cluster.device = "a100-sxm-80g";
-  s.cluster.devices_per_node = 8;
-  s.cluster.network.intra_node.kind = "nvlink3";
-  s.cluster.network.inter_node.kind = "infiniband";
-  s.cluster.network.inter_node.gbits_per_nic = 200;
-  s.cluster.network.nics_per_node = 8;
-  return s;
 }
 
 void ExpectSameInSpace(const Scenario& s) {
@@ -458,97 +416,6 @@ TEST(ComposedStep, IsPredictUnderOtherSchedules) {
   ExpectSameInSpace(s);
 }
 
-template <typename T>
-T Any(std::initializer_list<T> values) {
-  return *rc::gen::elementOf(std::vector<T>(values));
-}
-
-// Anything that is composed: models, batches, autocast, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
-// padding, one micro-batch or many.
-Scenario AnyScenario() {
-  Scenario s = Base(false);
-  ModelSpec& model = s.model;
-  model.hidden = Any<int64_t>({32, 96, 1024});
-  model.seq_len = Any<int64_t>({16, 24, 1024});
-  model.heads = 4;
-  model.kv_heads = Any<int64_t>({2, 4});
-  model.head_dim = Any({model.hidden / model.heads, int64_t{24}});
-  model.ffn = model.hidden * Any<int64_t>({2, 4});
-  model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu});
-  model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
-  model.position = Any({PositionKind::kLearned, PositionKind::kRope});
-  model.bias = Any({true, false});
-  model.qkv_bias = Any({true, false});
-  model.qk_norm = Any({true, false});
-  model.tie_embeddings = Any({true, false});
-  model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
-  s.precision.param = s.precision.compute = Any({Precision::kBf16, Precision::kFp16, Precision::kFp32});
-  if (Any({false, false, true})) {
-    s.precision.param = Precision::kBf16;
-    s.precision.compute = Precision::kFp8;
-    s.precision.fp8_recipe = Any({Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock});
-  }
-  if (s.precision.param == Precision::kFp32 && Any({true, false}))
-    s.precision.compute = Precision::kBf16;  // autocast
-  s.precision.reduce = Any({Precision::kFp32, s.precision.param});
-  s.precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
-  if (Any({true, false, false}))
-    model.experts = ExpertsSpec{.count = 4,
-                                .top_k = Any({1, 2}),
-                                .capacity_factor = Any({0.0, 1.5}),
-                                .imbalance = 1.25,
-                                .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden})};
-  s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
-  s.optimizer.clip_norm = Any({0.0, 1.0});
-  s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
-                     Framework::kDeepspeed, Framework::kPytorch});
-  s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
-  s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
-  s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
-  ParallelSpec& parallel = s.parallel;
-  parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
-  parallel.tensor.overlap = parallel.tensor.sequence && Any({true, false});
-  parallel.context = {Any<int64_t>({1, 1, 2, 4}),
-                      Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
-  if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses)
-    model.attention = AttentionKind::kFlash;
-  if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
-  if (parallel.expert.size > 1) {
-    const bool of_tensor = parallel.tensor.size > 1 && parallel.tensor.sequence && Any({true, false});
-    parallel.expert.tensor = of_tensor ? 1 : 0;
-    if (model.experts->capacity_factor == 0 && (of_tensor || parallel.tensor.size == 1) && Any({true, false}))
-      parallel.expert.dispatcher = ExpertDispatcher::kDeepEp;
-  }
-  parallel.pipeline.size = Any<int64_t>({1, 2, 3, 4});
-  parallel.pipeline.virtual_stages = parallel.pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
-  parallel.pipeline.schedule = parallel.pipeline.virtual_stages == 1
-                                   ? Any<std::string>({"1f1b", "gpipe", "none"})
-                                   : Any<std::string>({"interleaved", "looped_bfs"});
-  const int64_t stages = parallel.pipeline.size * parallel.pipeline.virtual_stages;
-  std::vector<int64_t> layers(static_cast<size_t>(stages), Any<int64_t>({1, 2, 3, 5}));
-  if (Any({true, false}))
-    for (int64_t& of_stage : layers) of_stage = Any<int64_t>({1, 2, 3, 5});
-  model.layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
-  if (stages > 1) parallel.pipeline.balance = layers;
-  DataParallelSpec& data = parallel.data;
-  data.size = Any<int64_t>({1, 2, 3, 4});
-  data.kind = data.size == 1
-                  ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
-                  : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
-  data.overlap = Any({true, false});
-  data.overlap_param_gather = data.kind == DataParallelKind::kZero1 && data.overlap && Any({true, false});
-  data.bucket_cap_mb = Any<std::optional<double>>({std::nullopt, 0.05, 1.0, 25.0});
-  const bool may_view = s.precision.param == Precision::kFp32;
-  data.gradient_as_bucket_view = may_view && Any({true, false});
-  data.find_unused_parameters = Any({true, false, false});
-  // All on one node, or a node for each stage.
-  const bool one_node = Any({true, false});
-  s.cluster.devices_per_node =
-      parallel.tensor.size * parallel.context.size * data.size * (one_node ? parallel.pipeline.size : 1);
-  s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
-  return s;
-}
-
 // What searches over sharded models have.
 TEST(ComposedStep, IsPredictOfShards) {
   for (const int version : {1, 2}) {
@@ -571,70 +438,6 @@ TEST(ComposedStep, IsPredictOfShards) {
       s.search->shard_size = {2, 8};
       ExpectSameInSpace(s);
     }
-  }
-}
-
-// Anything that is stretched: both versions of FSDP, in whatever shards, with tensor and context ranks, experts, rowwise fp8 and offload.
-Scenario AnyShardedScenario() {
-  Scenario s = AnyScenario();
-  ParallelSpec& parallel = s.parallel;
-  parallel.pipeline = {};
-  s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});
-  s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
-  s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
-  if (s.precision.compute == Precision::kFp8 && Any({true, false}))
-    s.precision.fp8_recipe = Fp8Recipe::kRowwise;
-  if (s.precision.reduce != Precision::kFp32) s.precision.reduce = s.precision.param;
-  DataParallelSpec data;
-  data.kind = DataParallelKind::kFsdp;
-  data.size = Any<int64_t>({1, 2, 3, 4, 8});
-  data.version = Any<int64_t>({1, 2});
-  data.sharding = Any({Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kHybridShard,
-                       Sharding::kHybridShardZero2, Sharding::kNoShard});
-  if (data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2)
-    data.shard_size = Any<int64_t>({1, 2, 4});
-  data.reshard_after_forward = Any({true, true, false});
-  data.forward_prefetch = data.version == 1 ? Any<int64_t>({0, 0, 1, 2}) : 0;
-  data.prefetch = Any({Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost});
-  data.limit_all_gathers = Any({true, false});
-  data.sync = Any({GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch});
-  data.offload = Any({Offload::kNone, Offload::kNone, Offload::kNone, Offload::kOptimizer, Offload::kParam});
-  parallel.data = data;
-  s.cluster.devices_per_node = Any<int64_t>({1, 2, 4, 8});
-  const int64_t ranks = data.size * parallel.tensor.size * parallel.context.size;
-  s.cluster.nodes = std::max<int64_t>(ranks / s.cluster.devices_per_node, 1);
-  return s;
-}
-
-RC_GTEST_PROP(ComposedStep, IsPredictOfAnyShardedScenario, ()) {
-  const Scenario scenario = AnyShardedScenario();
-  RC_PRE(CompilePlan(scenario).has_value());
-  ComposedSteps steps;
-  const auto both = Compare(steps, scenario);
-  if (!both) {
-    RC_CLASSIFY(true, both.error().message);
-    if (both.error().kind == ErrorKind::kUnsupported) return;
-    RC_FAIL(both.error().message + "\n" + ResolvedYaml(scenario));
-  }
-  RC_CLASSIFY(true, "stretched");
-  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
-    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
-                        both->predicted_time.picoseconds(), both->composed_memory.count(),
-                        both->predicted_memory.count(), ResolvedYaml(scenario)));
-  }
-}
-
-RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
-  const Scenario scenario = AnyScenario();
-  RC_PRE(CompilePlan(scenario).has_value());
-  ComposedSteps steps;
-  const auto both = Compare(steps, scenario);
-  const std::string yaml = ResolvedYaml(scenario);
-  if (!both) RC_FAIL(both.error().message + "\n" + yaml);
-  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
-    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
-                        both->predicted_time.picoseconds(), both->composed_memory.count(),
-                        both->predicted_memory.count(), yaml));
   }
 }
 

@@ -1,0 +1,113 @@
+#include "scenarios/model_checks.h"
+
+#include <algorithm>
+
+#include "scenarios/describe.h"
+
+namespace windtunnel {
+namespace {
+
+void CheckLatentAttention(const ModelSpec& model, Checker& check) {
+  if (!model.latent_attention) return;
+  const LatentAttentionSpec& latent = *model.latent_attention;
+  const char* rope_dim = "model.latent_attention.rope_dim";
+  check.Expect(model.position == PositionKind::kRope, {"model.position", "model.latent_attention"},
+               "model.position is {}, expected rope with model.latent_attention", WordOf(model.position));
+  check.Expect(latent.rope_dim % 2 == 0, {rope_dim}, "{} is {}, expected an even number", rope_dim,
+               latent.rope_dim);
+  check.Expect(latent.rope_dim < model.head_dim, {rope_dim, "model.head_dim"},
+               "{} is {}, expected less than model.head_dim ({}), of which it is a part", rope_dim,
+               latent.rope_dim, model.head_dim);
+  check.Expect(
+      model.kv_heads == model.heads, {"model.kv_heads"},
+      "model.kv_heads is {}, expected model.heads ({}) with model.latent_attention: each head has keys "
+      "of its own",
+      model.kv_heads, model.heads);
+  check.Expect(!model.qkv_bias, {"model.qkv_bias", "model.bias", "model.norm"},
+               "model.qkv_bias is true, expected false with model.latent_attention");
+  check.Expect(!model.qk_norm, {"model.qk_norm"},
+               "model.qk_norm is true, expected false with model.latent_attention, which normalises latents");
+}
+
+// Of equally many experts each; those that a token may go to have experts enough.
+void CheckExpertGroups(const ExpertsSpec& experts, Checker& check) {
+  const int groups = experts.groups, chosen = experts.top_k_groups;
+  check.Expect(groups == 0 || experts.count % groups == 0, {"model.experts.groups"},
+               "model.experts.groups is {}, expected a divisor of count ({})", groups, experts.count);
+  check.Expect(chosen <= groups, {"model.experts.top_k_groups"},
+               "model.experts.top_k_groups is {}, expected at most groups ({})", chosen, groups);
+  const int each = groups > 0 ? experts.count / groups : 0;
+  check.Expect(
+      chosen == 0 || int64_t{chosen} * each >= experts.top_k,
+      {"model.experts.top_k_groups", "model.experts.top_k"},
+      "model.experts.top_k_groups is {}, expected groups enough for the {} experts of a token, {} in "
+      "each",
+      chosen, experts.top_k, each);
+}
+
+}  // namespace
+
+void CheckTransformer(const ModelSpec& model, Checker& check) {
+  struct Dimension {
+    const char* path;
+    int64_t value;
+  };
+  const Dimension dimensions[] = {{"model.layers", model.layers},
+                                  {"model.hidden", model.hidden},
+                                  {"model.heads", model.heads},
+                                  {"model.vocab", model.vocab},
+                                  {"model.seq_len", model.seq_len}};
+  for (const Dimension& dimension : dimensions) {
+    check.Expect(dimension.value > 0, {dimension.path},
+                 "{} is missing, expected a value, model.preset or model.config", dimension.path);
+    if (dimension.value <= 0) return;
+  }
+  check.Expect(model.head_dim > 0, {"model.heads", "model.hidden"},
+               "model.heads is {}, expected a divisor of model.hidden ({}), or model.head_dim", model.heads,
+               model.hidden);
+  check.Expect(Divides(model.kv_heads, model.heads), {"model.kv_heads", "model.heads"},
+               "model.kv_heads is {}, expected a divisor of model.heads ({})", model.kv_heads, model.heads);
+  bool rotates = model.position == PositionKind::kRope;
+  check.Expect(!rotates || model.head_dim % 2 == 0, {"model.head_dim", "model.heads", "model.hidden"},
+               "the head dimension is {}, expected an even one for position: rope", model.head_dim);
+  check.Expect(model.widths.empty(), {"model.widths"},
+               "model.widths is for kind: mlp, expected layers, hidden, ...");
+  CheckLatentAttention(model, check);
+  if (!model.experts) return;
+  check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
+               "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
+               model.experts->count);
+  CheckExpertGroups(*model.experts, check);
+  check.Expect(
+      model.LayersWithExperts() > 0, {"model.experts.first_dense", "model.experts.every", "model.layers"},
+      "no layer has experts: model.experts.first_dense is {} and every {}, expected one of the {} layers "
+      "behind the first {} to be a multiple of {}",
+      model.experts->first_dense, model.experts->every, model.layers, model.experts->first_dense,
+      model.experts->every);
+  check.Expect(model.experts->dense_ffn == 0 || model.LayersWithExperts() < model.layers,
+               {"model.experts.dense_ffn"},
+               "model.experts.dense_ffn is {}, expected it only where some layers have no experts "
+               "(model.experts.first_dense, every)",
+               model.experts->dense_ffn);
+  const double most = static_cast<double>(model.experts->count) / static_cast<double>(model.experts->top_k);
+  check.Expect(
+      model.experts->imbalance <= std::max(most, 1.0), {"model.experts.imbalance", "model.experts.count"},
+      "model.experts.imbalance is {}, expected at most count / top_k ({}), where every token goes to "
+      "the busiest expert",
+      model.experts->imbalance, most);
+}
+
+void CheckMlp(const ModelSpec& model, Checker& check) {
+  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
+                          "norm", "norm_epsilon", "position", "rope_theta", "qkv_bias", "qk_norm",
+                          "tie_embeddings", "attention", "latent_attention", "experts"}) {
+    std::string path = std::string("model.") + key;
+    check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
+  }
+  check.Expect(model.widths.size() >= 2, {"model.widths"},
+               "model.widths has {} entries, expected at least 2 (input and output)", model.widths.size());
+  check.Expect(model.activation != ActivationKind::kSwiglu, {"model.activation"},
+               "model.activation is 'swiglu', expected gelu or relu for kind: mlp");
+}
+
+}  // namespace windtunnel

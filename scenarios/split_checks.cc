@@ -1,0 +1,181 @@
+#include "scenarios/split_checks.h"
+
+#include <string>
+
+#include "scenarios/derived.h"
+#include "scenarios/describe.h"
+
+namespace windtunnel {
+
+// Tensor ranks of an MLP share what is between the two layers of each pair.
+void CheckMlpSplits(const Scenario& scenario, Checker& check) {
+  const std::vector<int64_t>& widths = scenario.model.widths;
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t tensor = parallel.tensor.size;
+  check.Expect(
+      tensor == 1 || widths.size() > 2, {"parallel.tensor.size"},
+      "parallel.tensor.size is {}, expected 1 for an MLP of one layer: ranks share what is between two",
+      tensor);
+  for (size_t i = 1; i + 1 < widths.size(); i += 2) {
+    check.Expect(Divides(tensor, widths[i]), {"parallel.tensor.size", "model.widths"},
+                 "parallel.tensor.size is {}, expected a divisor of entry {} of model.widths ({})", tensor,
+                 i + 1, widths[i]);
+  }
+  check.Expect(!parallel.tensor.sequence, {"parallel.tensor.sequence"},
+               "parallel.tensor.sequence is true, expected false for kind: mlp, which has no sequence");
+  check.Expect(!parallel.tensor.overlap, {"parallel.tensor.overlap"},
+               "parallel.tensor.overlap is true, expected false for kind: mlp, which has no sequence");
+  check.Expect(parallel.context.size == 1, {"parallel.context.size"},
+               "parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
+               parallel.context.size);
+  check.Expect(parallel.expert.size == 1, {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected 1 for kind: mlp, which has no experts",
+               parallel.expert.size);
+}
+
+// Tensor, context and expert parallelism split dimensions of the model.
+void CheckSplits(const Scenario& scenario, Checker& check) {
+  const ModelSpec& model = scenario.model;
+  const ParallelSpec& parallel = scenario.parallel;
+  int64_t tensor = parallel.tensor.size;
+  int64_t context = parallel.context.size;
+  const bool splits_ffn = !model.experts || !parallel.TensorRanksHaveExperts();
+  check.Expect(Divides(tensor, model.heads) && (!splits_ffn || Divides(tensor, model.ffn)),
+               {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.heads ({}){}", tensor, model.heads,
+               splits_ffn ? fmt::format(" and model.ffn ({})", model.ffn) : "");
+  const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
+  check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,
+               shared);
+  check.Expect(model.HasAlikeLayers() || Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.experts.dense_ffn ({})", tensor,
+               model.DenseFfn());
+  check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
+               "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
+               tensor, model.kv_heads);
+  const int64_t tokens = scenario.batch.micro * model.seq_len / context;  // of a rank's micro-batch
+  check.Expect(
+      !parallel.tensor.sequence || Divides(tensor, tokens), {"parallel.tensor.sequence"},
+      "parallel.tensor.sequence is true, expected tensor.size ({}) to divide the {} tokens that a rank "
+      "has of a micro-batch (batch.micro {} x model.seq_len {} / context.size {})",
+      tensor, tokens, scenario.batch.micro, model.seq_len, context);
+  check.Expect(
+      !parallel.tensor.overlap || parallel.tensor.sequence, {"parallel.tensor.overlap"},
+      "parallel.tensor.overlap is true, expected false without parallel.tensor.sequence: sums of whole "
+      "activations do not go around in parts");
+  check.Expect(Divides(context, model.seq_len), {"parallel.context.size"},
+               "parallel.context.size is {}, expected a divisor of model.seq_len ({})", context,
+               model.seq_len);
+  check.Expect(!model.latent_attention || scenario.recompute != Recompute::kSelectiveOp,
+               {"recompute", "model.latent_attention"},
+               "recompute is selective_op, expected none, selective or full with model.latent_attention");
+  check.Expect(!model.latent_attention || !parallel.tensor.overlap,
+               {"parallel.tensor.overlap", "model.latent_attention"},
+               "parallel.tensor.overlap is true, expected false with model.latent_attention");
+  if (context == 1) return;
+  bool ulysses = parallel.context.kind == ContextKind::kUlysses;
+  check.Expect(!ulysses || Divides(context * tensor, model.heads),
+               {"parallel.context.size", "parallel.context.kind"},
+               "parallel.context.size is {}, expected context x tensor ({}) to divide model.heads ({}) for "
+               "kind: ulysses",
+               context, context * tensor, model.heads);
+  if (!Divides(context * tensor, model.heads)) return;
+  check.Expect(
+      !ulysses || Divides(context * tensor, model.kv_heads),
+      {"parallel.context.size", "parallel.context.kind"},
+      "parallel.context.size is {}, expected context x tensor ({}) to divide model.kv_heads ({}) for "
+      "kind: ulysses",
+      context, context * tensor, model.kv_heads);
+  check.Expect(
+      ulysses || Divides(2 * context, model.seq_len), {"parallel.context.size"},
+      "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a chunk "
+      "from either end",
+      context, model.seq_len);
+  check.Expect(ulysses || !model.latent_attention,
+               {"parallel.context.kind", "parallel.context.size", "model.latent_attention"},
+               "parallel.context.kind is {}, expected ulysses with model.latent_attention",
+               WordOf(parallel.context.kind));
+  check.Expect(ulysses || model.attention == AttentionKind::kFlash,
+               {"model.attention", "parallel.context.kind", "parallel.context.size"},
+               "model.attention is eager, expected flash for parallel.context.kind: {}",
+               WordOf(parallel.context.kind));
+}
+
+namespace {
+
+// Data, context and tensor ranks share the experts among them.
+void CheckExpertsOfTensorRanks(const ParallelSpec& parallel, Checker& check) {
+  const int64_t size = parallel.expert.size, tensor = parallel.tensor.size;
+  const int64_t ranks = tensor * parallel.data.size * parallel.context.size;
+  check.Expect(
+      Divides(tensor, size) && Divides(size, ranks), {"parallel.expert.size", "parallel.expert.tensor"},
+      "parallel.expert.size is {}, expected a multiple of tensor.size ({}) and a divisor of tensor x "
+      "data x context ({}) with parallel.expert.tensor: 1",
+      size, tensor, ranks);
+  check.Expect(
+      parallel.tensor.sequence, {"parallel.expert.tensor", "parallel.tensor.sequence"},
+      "parallel.expert.tensor is 1, expected tensor.sequence: true, so that tensor ranks have tokens "
+      "of their own to send");
+}
+
+// DeepEP: whole experts, without a capacity, over links that its kernels can write to.
+void CheckDispatcher(const Scenario& scenario, Checker& check) {
+  const ParallelSpec& parallel = scenario.parallel;
+  if (parallel.expert.dispatcher == ExpertDispatcher::kAllToAll) return;
+  const std::string_view name = WordOf(parallel.expert.dispatcher);
+  const int64_t sharing = parallel.TensorRanksHaveExperts() ? 1 : parallel.tensor.size;
+  check.Expect(
+      sharing == 1, {"parallel.expert.dispatcher", "parallel.expert.tensor"},
+      "parallel.expert.dispatcher is {}, expected parallel.expert.tensor: 1 with several tensor ranks", name);
+  const std::string& network = scenario.cluster.network.inter_node.kind;
+  const bool leaves_node = parallel.expert.size * sharing > scenario.cluster.devices_per_node;
+  check.Expect(
+      !leaves_node || (network != "ethernet" && network != "efa" && network != "omnipath"),
+      {"parallel.expert.dispatcher", "cluster.network.inter_node.kind"},
+      "parallel.expert.dispatcher is {}, expected infiniband or roce between the nodes of its ranks, not {}",
+      name, network);
+  check.Expect(parallel.expert.size > 1, {"parallel.expert.dispatcher", "parallel.expert.size"},
+               "parallel.expert.dispatcher is {}, expected parallel.expert.size above 1, between whose ranks "
+               "tokens go",
+               name);
+  check.Expect(
+      !scenario.model.experts || scenario.model.experts->capacity_factor == 0,
+      {"parallel.expert.dispatcher", "model.experts.capacity_factor"},
+      "parallel.expert.dispatcher is {}, expected model.experts.capacity_factor 0: it pads no experts", name);
+}
+
+}  // namespace
+
+void CheckExpert(const Scenario& scenario, Checker& check) {
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t size = parallel.expert.size;
+  const int64_t copies = parallel.data.size * parallel.context.size;
+  check.Expect(parallel.expert.tensor == 0 || scenario.model.experts.has_value(), {"parallel.expert.tensor"},
+               "parallel.expert.tensor is {}, expected 0 for a model without model.experts",
+               parallel.expert.tensor);
+  if (!scenario.model.experts && parallel.expert.tensor != 0) return;
+  check.Expect(parallel.expert.tensor <= 1 || parallel.expert.tensor == parallel.tensor.size,
+               {"parallel.expert.tensor", "parallel.tensor.size"},
+               "parallel.expert.tensor is {}, expected 1 or tensor.size ({})", parallel.expert.tensor,
+               parallel.tensor.size);
+  if (parallel.TensorRanksHaveExperts()) CheckExpertsOfTensorRanks(parallel, check);
+  else
+    check.Expect(Divides(size, copies), {"parallel.expert.size"},
+                 "parallel.expert.size is {}, expected a divisor of data x context ({})", size, copies);
+  check.Expect(size == 1 || scenario.model.experts.has_value(), {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected 1 for a model without model.experts", size);
+  CheckDispatcher(scenario, check);
+  const int64_t shard = parallel.data.shard_size, ranks = parallel.ExpertDataRanks();
+  check.Expect(shard == 0 || Divides(ranks, shard) || Divides(shard, ranks),
+               {"parallel.data.shard_size", "parallel.expert.size"},
+               "parallel.data.shard_size is {}, expected a divisor or a multiple of the {} ranks of the data "
+               "axis that share the experts, so that a shard group has every expert equally often",
+               shard, ranks);
+  if (!scenario.model.experts) return;
+  check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
+               "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
+               scenario.model.experts->count);
+}
+
+}  // namespace windtunnel

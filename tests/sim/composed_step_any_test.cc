@@ -1,0 +1,193 @@
+// The composed evaluator says what Predict says of scenarios that are drawn at random, or refuses them.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <numeric>
+
+#include "plan/plan.h"
+#include "scenarios/load.h"
+#include "tests/sim/composed_step_testing.h"
+
+namespace windtunnel {
+namespace {
+
+template <typename T>
+T Any(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+ModelSpec AnyModel(ModelSpec model) {
+  model.hidden = Any<int64_t>({32, 96, 1024});
+  model.seq_len = Any<int64_t>({16, 24, 1024});
+  model.heads = 4;
+  model.kv_heads = Any<int64_t>({2, 4});
+  model.head_dim = Any({model.hidden / model.heads, int64_t{24}});
+  model.ffn = model.hidden * Any<int64_t>({2, 4});
+  model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu});
+  model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
+  model.position = Any({PositionKind::kLearned, PositionKind::kRope});
+  model.bias = Any({true, false});
+  model.qkv_bias = Any({true, false});
+  model.qk_norm = Any({true, false});
+  model.tie_embeddings = Any({true, false});
+  model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
+  if (Any({true, false, false}))
+    model.experts = ExpertsSpec{.count = 4,
+                                .top_k = Any({1, 2}),
+                                .capacity_factor = Any({0.0, 1.5}),
+                                .imbalance = 1.25,
+                                .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden})};
+  return model;
+}
+
+PrecisionSpec AnyPrecision() {
+  PrecisionSpec precision;
+  precision.param = precision.compute = Any({Precision::kBf16, Precision::kFp16, Precision::kFp32});
+  if (Any({false, false, true})) {
+    precision.param = Precision::kBf16;
+    precision.compute = Precision::kFp8;
+    precision.fp8_recipe = Any({Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock});
+  }
+  if (precision.param == Precision::kFp32 && Any({true, false}))
+    precision.compute = Precision::kBf16;  // autocast
+  precision.reduce = Any({Precision::kFp32, precision.param});
+  precision.loss_scale = Any({LossScale::kNone, LossScale::kDynamic});
+  return precision;
+}
+
+// Of tensor, context and expert ranks, and how attention must be computed over them.
+void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
+  parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
+  parallel.tensor.overlap = parallel.tensor.sequence && Any({true, false});
+  parallel.context = {Any<int64_t>({1, 1, 2, 4}),
+                      Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
+  if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses)
+    model.attention = AttentionKind::kFlash;
+  if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
+  if (parallel.expert.size > 1) {
+    const bool of_tensor = parallel.tensor.size > 1 && parallel.tensor.sequence && Any({true, false});
+    parallel.expert.tensor = of_tensor ? 1 : 0;
+    if (model.experts->capacity_factor == 0 && (of_tensor || parallel.tensor.size == 1) && Any({true, false}))
+      parallel.expert.dispatcher = ExpertDispatcher::kDeepEp;
+  }
+}
+
+void StageAnyhow(ModelSpec& model, PipelineSpec& pipeline) {
+  pipeline.size = Any<int64_t>({1, 2, 3, 4});
+  pipeline.virtual_stages = pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
+  pipeline.schedule = pipeline.virtual_stages == 1 ? Any<std::string>({"1f1b", "gpipe", "none"})
+                                                   : Any<std::string>({"interleaved", "looped_bfs"});
+  const int64_t stages = pipeline.size * pipeline.virtual_stages;
+  std::vector<int64_t> layers(static_cast<size_t>(stages), Any<int64_t>({1, 2, 3, 5}));
+  if (Any({true, false}))
+    for (int64_t& of_stage : layers) of_stage = Any<int64_t>({1, 2, 3, 5});
+  model.layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
+  if (stages > 1) pipeline.balance = layers;
+}
+
+DataParallelSpec AnyData(Precision param) {
+  DataParallelSpec data;
+  data.size = Any<int64_t>({1, 2, 3, 4});
+  data.kind = data.size == 1
+                  ? Any({DataParallelKind::kNone, DataParallelKind::kDdp, DataParallelKind::kZero1})
+                  : Any({DataParallelKind::kDdp, DataParallelKind::kZero1});
+  data.overlap = Any({true, false});
+  data.overlap_param_gather = data.kind == DataParallelKind::kZero1 && data.overlap && Any({true, false});
+  data.bucket_cap_mb = Any<std::optional<double>>({std::nullopt, 0.05, 1.0, 25.0});
+  const bool may_view = param == Precision::kFp32;
+  data.gradient_as_bucket_view = may_view && Any({true, false});
+  data.find_unused_parameters = Any({true, false, false});
+  return data;
+}
+
+// Anything that is composed: models, batches, autocast, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
+// padding, one micro-batch or many.
+Scenario AnyScenario() {
+  Scenario s = Base(false);
+  s.model = AnyModel(s.model);
+  s.precision = AnyPrecision();
+  s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
+  s.optimizer.clip_norm = Any({0.0, 1.0});
+  s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
+                     Framework::kDeepspeed, Framework::kPytorch});
+  s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
+  s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
+  s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
+  ParallelSpec& parallel = s.parallel;
+  SplitAnyhow(s.model, parallel);
+  StageAnyhow(s.model, parallel.pipeline);
+  parallel.data = AnyData(s.precision.param);
+  // All on one node, or a node for each stage.
+  const bool one_node = Any({true, false});
+  s.cluster.devices_per_node = parallel.tensor.size * parallel.context.size * parallel.data.size *
+                               (one_node ? parallel.pipeline.size : 1);
+  s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
+  return s;
+}
+
+// Anything that is stretched: both versions of FSDP, in whatever shards, with tensor and context ranks, experts, rowwise fp8 and offload.
+Scenario AnyShardedScenario() {
+  Scenario s = AnyScenario();
+  ParallelSpec& parallel = s.parallel;
+  parallel.pipeline = {};
+  s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});
+  s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
+  s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
+  if (s.precision.compute == Precision::kFp8 && Any({true, false}))
+    s.precision.fp8_recipe = Fp8Recipe::kRowwise;
+  if (s.precision.reduce != Precision::kFp32) s.precision.reduce = s.precision.param;
+  DataParallelSpec data;
+  data.kind = DataParallelKind::kFsdp;
+  data.size = Any<int64_t>({1, 2, 3, 4, 8});
+  data.version = Any<int64_t>({1, 2});
+  data.sharding = Any({Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kHybridShard,
+                       Sharding::kHybridShardZero2, Sharding::kNoShard});
+  if (data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2)
+    data.shard_size = Any<int64_t>({1, 2, 4});
+  data.reshard_after_forward = Any({true, true, false});
+  data.forward_prefetch = data.version == 1 ? Any<int64_t>({0, 0, 1, 2}) : 0;
+  data.prefetch = Any({Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost});
+  data.limit_all_gathers = Any({true, false});
+  data.sync = Any({GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch});
+  data.offload = Any({Offload::kNone, Offload::kNone, Offload::kNone, Offload::kOptimizer, Offload::kParam});
+  parallel.data = data;
+  s.cluster.devices_per_node = Any<int64_t>({1, 2, 4, 8});
+  const int64_t ranks = data.size * parallel.tensor.size * parallel.context.size;
+  s.cluster.nodes = std::max<int64_t>(ranks / s.cluster.devices_per_node, 1);
+  return s;
+}
+
+RC_GTEST_PROP(ComposedStep, IsPredictOfAnyShardedScenario, ()) {
+  const Scenario scenario = AnyShardedScenario();
+  RC_PRE(CompilePlan(scenario).has_value());
+  ComposedSteps steps;
+  const auto both = Compare(steps, scenario);
+  if (!both) {
+    RC_CLASSIFY(true, both.error().message);
+    if (both.error().kind == ErrorKind::kUnsupported) return;
+    RC_FAIL(both.error().message + "\n" + ResolvedYaml(scenario));
+  }
+  RC_CLASSIFY(true, "stretched");
+  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
+    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
+                        both->predicted_time.picoseconds(), both->composed_memory.count(),
+                        both->predicted_memory.count(), ResolvedYaml(scenario)));
+  }
+}
+
+RC_GTEST_PROP(ComposedStep, IsPredictOfAnyScenario, ()) {
+  const Scenario scenario = AnyScenario();
+  RC_PRE(CompilePlan(scenario).has_value());
+  ComposedSteps steps;
+  const auto both = Compare(steps, scenario);
+  const std::string yaml = ResolvedYaml(scenario);
+  if (!both) RC_FAIL(both.error().message + "\n" + yaml);
+  if (both->composed_time != both->predicted_time || both->composed_memory != both->predicted_memory) {
+    RC_FAIL(fmt::format("time {} and {}, memory {} and {}\n{}", both->composed_time.picoseconds(),
+                        both->predicted_time.picoseconds(), both->composed_memory.count(),
+                        both->predicted_memory.count(), yaml));
+  }
+}
+
+}  // namespace
+}  // namespace windtunnel

@@ -1,0 +1,45 @@
+#include "tests/sim/composed_step_testing.h"
+
+#include <algorithm>
+
+#include "cost_models/cost_model.h"
+#include "plan/plan.h"
+#include "sim/predict.h"
+#include "tests/plan/scenarios_for_tests.h"
+#include "tests/sim/datasheets.h"
+
+namespace windtunnel {
+
+Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
+  const bool is_fp8 = scenario.precision.compute == Precision::kFp8;
+  const auto model = MakeProfileCostModel(is_fp8 ? H100() : A100(), plan);
+  WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps.Compose(scenario, *model, Bytes::Max()));
+  WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
+  Both both{step.Time(), prediction.p50, step.memory(), {}};
+  for (const PredictedMemory& memory : prediction.memory)
+    both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
+  return both;
+}
+
+Scenario Base(bool wide) {
+  Scenario s = TinyLlama(8);
+  s.model.layers = 8;
+  s.model.hidden = wide ? 2048 : 64;
+  s.model.heads = s.model.kv_heads = 4;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  s.model.ffn = 4 * s.model.hidden;
+  s.model.seq_len = wide ? 2048 : 32;
+  s.model.vocab = 512;
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  s.batch = {.micro = 2, .accumulate = 4};
+  s.cluster.device = "a100-sxm-80g";
+  s.cluster.devices_per_node = 8;
+  s.cluster.network.intra_node.kind = "nvlink3";
+  s.cluster.network.inter_node.kind = "infiniband";
+  s.cluster.network.inter_node.gbits_per_nic = 200;
+  s.cluster.network.nics_per_node = 8;
+  return s;
+}
+
+}  // namespace windtunnel
