@@ -18,6 +18,7 @@
 #include "scenarios/load.h"
 #include "scenarios/words.h"
 #include "sim/composed/composed_step.h"
+#include "sim/operator_room.h"
 
 namespace windtunnel {
 namespace {
@@ -93,6 +94,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
   if (step && !(with_memory && HasMemory(measured))) {
     plan.model = StatisticsOf(plan.scenario);
   } else {
+    const OperatorRoom room(plan.scenario);
     WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario, {.checks = false}));
     if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));

@@ -19,6 +19,8 @@ enum class CostSource : uint8_t { kMeasured, kInterpolated, kModelled };
 struct KernelCost {
   Distribution time = {};
   CostSource source = CostSource::kMeasured;
+  // Its speed while communication holds multiprocessors; 0: what that leaves to kernels (CommunicationCost::compute_efficiency).
+  double beside_communication = 0;
 };
 
 struct CommunicationCost {
@@ -30,6 +32,7 @@ struct CommunicationCost {
   double weight = 1;
   // Speed of a kernel while a collective is in flight beyond the loss of core time (caches, memory): (0, 1].
   double compute_efficiency = 1;
+  bool holds_multiprocessors = false;  // its kernel runs on some of them
   CostSource source = CostSource::kMeasured;
   // "nvls_tree" and "simple": what it is taken to run by, where the model knows; empty otherwise.
   std::string_view algorithm = {}, protocol = {};

@@ -129,7 +129,11 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   if (op.on_host) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   if (op.graph < 0) time -= std::min(Microseconds(framework_.graph_saves_us), time / 2);
-  return KernelCost{Distribution::Constant(time + WaitForLaunch(op.kind)), CostSource::kModelled};
+  const bool is_product =
+      std::holds_alternative<Gemm>(op.kind) || std::holds_alternative<GroupedGemm>(op.kind);
+  return KernelCost{.time = Distribution::Constant(time + WaitForLaunch(op.kind)),
+                    .source = CostSource::kModelled,
+                    .beside_communication = is_product ? device_.gemm.beside_communication : 0};
 }
 
 // Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or
@@ -286,10 +290,12 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   // A message has two channels (NCCL 2.28, paths.cc, ncclTopoGetNchannels, to another node): 2 of a hundred
   // multiprocessors while it is under way. Not taken off, so that pipelines can be composed of what repeats (sim/composed).
   const auto* collective = std::get_if<Collective>(&op.kind);
-  if (collective != nullptr && collective->kind != CollectiveKind::kBarrier)
-    cost.compute_efficiency =
-        ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
-                          collective->by_copy_engine ? 0 : channels, cost.time.p50(), device_);
+  if (collective != nullptr && collective->kind != CollectiveKind::kBarrier) {
+    if (collective->by_copy_engine) channels = 0;
+    cost.holds_multiprocessors = channels > 0;
+    cost.compute_efficiency = ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
+                                                channels, cost.time.p50(), device_);
+  }
   return cost;
 }
 

@@ -36,6 +36,9 @@ struct GemmSpec {
   // How much longer steps of k take in 16 bits where rows of the product's matrices begin at multiples of 16 bytes only, of 8 or 4, and of 2
   // (optional: no longer).
   double rows_of_16 = 1, rows_of_4 = 1, rows_of_2 = 1;
+  // The speed of a product while communication holds multiprocessors, where its kernels are persistent: a block for each multiprocessor, of
+  // which those that find none wait for the others' end (optional; 0: they share like other kernels).
+  double beside_communication = 0;
 };
 
 // Causal attention as a kernel of one head size and sequence length achieves it; where it was measured forward and backward together, both

@@ -208,8 +208,8 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks &&
       IsMegatronOrDeepspeed(scenario.framework))
     return schedules::OneForwardOneBackward(ranks, micro_batches);
-  auto schedule =
-      MakeSchedule(pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
+  auto schedule = (scenario.parallel.expert.overlap ? MakePairedSchedule : MakeSchedule)(
+      pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
   if (!schedule) {
     return tl::unexpected(Error{schedule.error().kind,
                                 fmt::format("parallel.pipeline.schedule: {}", schedule.error().message)});

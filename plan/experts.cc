@@ -154,13 +154,16 @@ Slice ExpertMlp::SumRows(const LayerContext& c, Slice partial, const std::string
 }
 
 // [senders, ranks, experts, rows] as they arrive, [experts, senders, ranks, rows] as products want them.
-Slice ExpertMlp::ToExperts(const LayerContext& c, Slice x, const std::string& name) const {
-  x = GatherRows(c, Exchange(c, x, up.experts * load.rows, name), name);
-  return Swap(c, x, senders * parallel.ranks(), up.experts, name);
+Slice ExpertMlp::ToExperts(const LayerContext& c, Slice x, const std::string& name, Way way) const {
+  AtSlot(c.b, way == Way::kForward ? LayerSlot::kDispatch : LayerSlot::kCombineBackward);
+  x = Exchange(c, x, up.experts * load.rows, name);
+  AtSlot(c.b, way == Way::kForward ? LayerSlot::kExperts : LayerSlot::kExpertsBackward);
+  return Swap(c, GatherRows(c, x, name), senders * parallel.ranks(), up.experts, name);
 }
 
-Slice ExpertMlp::FromExperts(const LayerContext& c, Slice x, const std::string& name) const {
+Slice ExpertMlp::FromExperts(const LayerContext& c, Slice x, const std::string& name, Way way) const {
   x = SumRows(c, Swap(c, x, up.experts, senders * parallel.ranks(), name), name);
+  AtSlot(c.b, way == Way::kForward ? LayerSlot::kCombine : LayerSlot::kDispatchBackward);
   return Exchange(c, x, load.sent, name);
 }
 
@@ -195,9 +198,10 @@ Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved)
           {dispatched});
   {
     ForwardScope scope(c.hooks, module);
-    saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch"));
-    saved.returned = FromExperts(c, Compute(c, saved), name + ".combine");
+    saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch", Way::kForward));
+    saved.returned = FromExperts(c, Compute(c, saved), name + ".combine", Way::kForward);
   }
+  AtSlot(c.b, LayerSlot::kCombined);
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
   c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
           {saved.returned, saved.slots, saved.weights}, {y});
@@ -213,9 +217,11 @@ Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved
   Slice dspread;
   {
     BackwardScope scope(c.hooks, module);
-    const Slice dout = ToExperts(c, dreturned, name + ".dcombine");
-    dspread = FromExperts(c, ComputeBackward(c, dout, saved), name + ".ddispatch");
+    const Slice dout = ToExperts(c, dreturned, name + ".dcombine", Way::kBackward);
+    dspread = FromExperts(c, ComputeBackward(c, dout, saved), name + ".ddispatch", Way::kBackward);
+    c.AddDelayed(LayerSlot::kExpertWeights);
   }
+  AtSlot(c.b, LayerSlot::kAttentionBackward);
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
   c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dspread, saved.slots}, {dx});
   return dx;
@@ -251,8 +257,10 @@ Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) c
       c.b.Temporary(name + ".arrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
   saved.arrived_slots = c.b.Temporary(name + ".arrived.slots", tokens.tokens * spec.top_k,
                                       Category::kActivations, DType::kInt32);
+  AtSlot(c.b, LayerSlot::kDispatch);
   ExchangeTokens(c, {x, saved.weights, saved.slots}, {arrived, saved.arrived_weights, saved.arrived_slots},
                  name + ".dispatch");
+  AtSlot(c.b, LayerSlot::kExperts);
   const Slice received = c.Activation(name + ".received", tokens.rows * hidden());
   c.b.Add(DispatchTokens{tokens}, name + ".dispatch", {arrived, saved.arrived_slots}, {received});
   saved.received = up.InputToKeep(c, received);
@@ -261,7 +269,9 @@ Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) c
   c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
           {saved.returned, saved.arrived_slots, saved.arrived_weights}, {sums});
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
+  AtSlot(c.b, LayerSlot::kCombine);
   ExchangeTokens(c, {sums}, {y}, name + ".combine");
+  AtSlot(c.b, LayerSlot::kCombined);
   return y;
 }
 
@@ -270,6 +280,7 @@ Slice ExpertMlp::BackwardByDeepEp(const LayerContext& c, Slice dy, const Saved& 
   BackwardScope scope(c.hooks, module);
   const Slice darrived = c.Activation(name + ".darrived", tokens.tokens * hidden());
   ExchangeTokens(c, {dy}, {darrived}, name + ".dcombine");
+  AtSlot(c.b, LayerSlot::kExpertsBackward);
   const Slice dout = c.Activation(name + ".dreturned", tokens.rows * hidden());
   const Slice darrived_weights =
       c.b.Temporary(name + ".darrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
@@ -280,7 +291,10 @@ Slice ExpertMlp::BackwardByDeepEp(const LayerContext& c, Slice dy, const Saved& 
   c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dreceived, saved.arrived_slots},
           {sums});
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
+  AtSlot(c.b, LayerSlot::kDispatchBackward);
   ExchangeTokens(c, {sums, darrived_weights}, {dx, dweights}, name + ".ddispatch");
+  c.AddDelayed(LayerSlot::kExpertWeights);
+  AtSlot(c.b, LayerSlot::kAttentionBackward);
   return dx;
 }
 
@@ -296,7 +310,11 @@ Slice ExpertMlp::Forward(const LayerContext& c, Slice x, Saved& saved) const {
       c.b.Add(RouteTokens{load.tokens, spec.count, spec.top_k, load.capacity, c.types.activations,
                           spec.groups, spec.top_k_groups},
               name + ".route", {logits}, {saved.probabilities, saved.weights, saved.slots});
-  if (parallel.host >= 0) c.b.Add(HostWait{}, name + ".counts", {}, {}, {routed}, parallel.host);
+  if (parallel.host >= 0) {
+    AtSlot(c.b, LayerSlot::kDispatch);
+    c.b.Add(HostWait{}, name + ".counts", {}, {}, {routed}, parallel.host);
+    AtSlot(c.b, LayerSlot::kAttention);
+  }
   const Slice y = uses_deepep() ? ForwardByDeepEp(c, x, saved) : ForwardByAllToAll(c, x, saved);
   return sends_own_tokens ? y : c.SumOverRanks(y, name, Neighbor::kElementwise);
 }

@@ -86,8 +86,9 @@ struct ExpertMlp {
  private:
   int64_t hidden() const { return router.in; }
   int64_t rows() const { return senders * load.rows; }  // of each of the rank's experts
-  Slice ToExperts(const LayerContext& c, Slice x, const std::string& name) const;
-  Slice FromExperts(const LayerContext& c, Slice x, const std::string& name) const;
+  enum class Way : uint8_t { kForward, kBackward };
+  Slice ToExperts(const LayerContext& c, Slice x, const std::string& name, Way way) const;
+  Slice FromExperts(const LayerContext& c, Slice x, const std::string& name, Way way) const;
   Slice Exchange(const LayerContext& c, Slice x, int64_t arriving, const std::string& name) const;
   Slice GatherRows(const LayerContext& c, Slice x, const std::string& name) const;
   Slice SumRows(const LayerContext& c, Slice partial, const std::string& name) const;

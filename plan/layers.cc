@@ -80,8 +80,15 @@ ModuleId Model::AddModule(std::string name, ModuleId parent) {
 
 Slice Model::Backward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput,
                       WeightGradients weights) {
+  if (weights == WeightGradients::kDelayed) {
+    DeferredOps deferred;
+    const Slice dinput = AddBackward(builder, hooks, micro_batch, doutput, &deferred, /*delays=*/true);
+    WT_CHECK(deferred.empty());
+    return dinput;
+  }
   const bool defers = weights == WeightGradients::kDeferred;
-  return AddBackward(builder, hooks, micro_batch, doutput, defers ? &deferred_[micro_batch] : nullptr);
+  return AddBackward(builder, hooks, micro_batch, doutput, defers ? &deferred_[micro_batch] : nullptr,
+                     /*delays=*/false);
 }
 
 void Model::BackwardWeights(ProgramBuilder& builder, int micro_batch) {
@@ -169,6 +176,20 @@ int Model::AddTied(Role& role, ModuleId module, std::string name, std::vector<in
   next_ordinal_ = next;
   role.parameters[index].is_copy = true;
   return index;
+}
+
+void LayerContext::AddDelayed(LayerSlot slot) const {
+  if (!delays_weights) return;
+  AtSlot(b, slot);
+  const Phase phase = b.phase();
+  const int layer = b.layer();
+  b.SetPhase(Phase::kBackwardWeights);
+  for (const DeferredOp& op : std::exchange(*deferred, {})) {
+    b.SetLayer(op.layer);
+    op.add();
+  }
+  b.SetLayer(layer);
+  b.SetPhase(phase);
 }
 
 Slice LayerContext::Reordered(Slice x, const std::string& name, Neighbor neighbor) const {

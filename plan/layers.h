@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layer_turns.h"
 #include "plan/model.h"
 #include "plan/model_hooks.h"
 #include "plan/program_builder.h"
@@ -38,6 +39,7 @@ struct LayerContext {
   TensorParallel tensor = {};
   WeightCopies* copies =
       nullptr;  // of the micro-batch; null where nothing takes weights (deferred operators)
+  bool delays_weights = false;  // `deferred` is added where the layers say (AddDelayed), not later
 
   // Adds the operators that `add` (a function of a LayerContext) makes, or defers them.
   template <typename Add>
@@ -45,6 +47,9 @@ struct LayerContext {
     if (deferred == nullptr) return add(*this);
     deferred->push_back({b.layer(), [add, c = LayerContext{b, hooks, types, nullptr, tensor}] { add(c); }});
   }
+
+  // Adds what was deferred so far, at `slot`, where that is not for later.
+  void AddDelayed(LayerSlot slot) const;
 
   Slice Activation(std::string name, int64_t elements) const {
     return b.Temporary(std::move(name), elements, Category::kActivations, types.activations);

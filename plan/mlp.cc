@@ -93,7 +93,7 @@ class Mlp : public Model {
   }
 
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
-                    DeferredOps* deferred) override {
+                    DeferredOps* deferred, bool) override {
     Pass& pass = passes_.at(micro_batch);
     const LayerContext c = Context(b, hooks, pass, deferred);
     b.SetMicroBatch(micro_batch);

@@ -20,8 +20,9 @@ struct DeferredOp {
 };
 using DeferredOps = std::vector<DeferredOp>;
 
-// Whether a backward makes the gradients of weights along with those of inputs, or leaves them for later (zero-bubble pipelines).
-enum class WeightGradients : uint8_t { kWithInput, kDeferred };
+// Whether a backward makes the gradients of weights along with those of inputs, behind each part of a layer and the exchange that follows it
+// (Megatron's delay_wgrad_compute), or leaves them for later (zero-bubble pipelines).
+enum class WeightGradients : uint8_t { kWithInput, kDelayed, kDeferred };
 
 // Tensor parallelism (Megatron's): every rank of the stream's axis has a part of the weights and works on all tokens with it. With
 // `sequence`, what is between the parts of layers (norms, residual stream) is split as well, by tokens: rank r has the r-th of equal
@@ -145,9 +146,9 @@ class Model {
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;
 
  protected:
-  // Backward; `deferred` as in LayerContext (plan/layers.h).
+  // Backward; `deferred` as in LayerContext (plan/layers.h), and added where its layers say if `delays`.
   virtual Slice AddBackward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice doutput,
-                            DeferredOps* deferred) = 0;
+                            DeferredOps* deferred, bool delays) = 0;
   // Adds a module; parents before children, in forward order. -1 outside the stage.
   ModuleId AddModule(std::string name, ModuleId parent);
   // Adds a parameter of a module to the role; its index. Outside the stage it is only counted, and -1.

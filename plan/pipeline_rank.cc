@@ -71,6 +71,7 @@ class PipelineRank::Walk {
   };
 
   void Add(const Action& action);
+  void AddPair(const Action& forward, const Action& backward);
   void Forward(const Action& action);
   void Backward(const Action& action);
   void Send(const Action& action);
@@ -101,8 +102,15 @@ class PipelineRank::Walk {
 };
 
 PipelineRank::PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
-                           const PlanAxes& axes, DType type, const MessageHandling& how)
-    : role_(role), schedule_(schedule), rank_(rank), stages_(stages), type_(type), how_(how) {
+                           const PlanAxes& axes, DType type, WeightGradients weights,
+                           const MessageHandling& how)
+    : role_(role),
+      schedule_(schedule),
+      rank_(rank),
+      stages_(stages),
+      type_(type),
+      weights_(weights),
+      how_(how) {
   for (const auto& [pair, axis] : axes.messages) {
     if (pair.first != rank && pair.second != rank) continue;
     messages_.emplace(pair,
@@ -132,10 +140,16 @@ PipelineRank::Walk::Walk(PipelineRank& rank, ProgramBuilder& b, DataParallel& st
 }
 
 void PipelineRank::Walk::Run(bool forward_only) {
-  for (const Action& action : rank_.schedule_.ranks[rank_.rank_]) {
-    if (forward_only && !IsForward(action.kind)) continue;
-    b_.SetStage(action.stage);
-    Add(action);
+  const std::vector<Action>& actions = rank_.schedule_.ranks[rank_.rank_];
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (forward_only && !IsForward(actions[i].kind)) continue;
+    if (!forward_only && rank_.schedule_.paired.contains(actions[i])) {
+      AddPair(actions[i], actions[i + 1]);
+      ++i;
+      continue;
+    }
+    b_.SetStage(actions[i].stage);
+    Add(actions[i]);
   }
   b_.SetStage(-1);
   AwaitMessages();
@@ -183,6 +197,18 @@ void PipelineRank::Walk::Add(const Action& action) {
     case ActionKind::kReceiveGradient:
       return Receive(action);
   }
+}
+
+void PipelineRank::Walk::AddPair(const Action& forward, const Action& backward) {
+  AwaitMessages();
+  EndBackward();
+  b_.BeginTurns();
+  b_.SetStage(forward.stage);
+  Forward(forward);
+  b_.NextRun();
+  b_.SetStage(backward.stage);
+  Backward(backward);
+  b_.EndTurns();
 }
 
 PipelineRank::Walk::Part& PipelineRank::Walk::PartAt(int index) {
@@ -256,7 +282,7 @@ void PipelineRank::Walk::Backward(const Action& action) {
   strategy_.BeginBackward(IsLastBackward(action));
   const Slice dinput = part.stage.model->Backward(
       b_, part.hooks, static_cast<int>(action.micro_batch), doutput,
-      action.kind == ActionKind::kBackward ? WeightGradients::kWithInput : WeightGradients::kDeferred);
+      action.kind == ActionKind::kBackward ? rank_.weights_ : WeightGradients::kDeferred);
   in_backward_ = true;
   if (action.stage > 0) input_gradients_[key] = dinput;
 }

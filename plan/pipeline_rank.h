@@ -34,10 +34,11 @@ struct MessageHandling {
 
 class PipelineRank {
  public:
-  // `schedule` has communication; `type` is that of what stages hand to each other. Stages, schedule, role and what `how` names outlive
-  // it. Adds the streams of messages to the role.
+  // `schedule` has communication; `type` is that of what stages hand to each other; `weights` what whole backwards do about gradients of
+  // weights. Stages, schedule, role and what `how` names outlive it. Adds the streams of messages to the role.
   PipelineRank(Role& role, const Schedule& schedule, int rank, const std::vector<Stage>& stages,
-               const PlanAxes& axes, DType type, const MessageHandling& how = {});
+               const PlanAxes& axes, DType type, WeightGradients weights = WeightGradients::kWithInput,
+               const MessageHandling& how = {});
 
   // All micro-batches. `losses` of the last stage, else empty. `forward_only`: no backwards; the rest in the same order.
   void AddMicroBatches(ProgramBuilder& b, DataParallel& strategy, const std::vector<Slice>& losses,
@@ -51,6 +52,7 @@ class PipelineRank {
   const int rank_;
   const std::vector<Stage>& stages_;
   const DType type_;
+  const WeightGradients weights_;
   const MessageHandling how_;
   std::map<std::pair<int, int>, MessageStream> messages_;  // from rank to rank
   std::map<Action, size_t> positions_;                     // of all ranks' computations in their lists

@@ -1,6 +1,7 @@
 #include "plan/program_builder.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -64,6 +65,7 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   op.on_host = IsOnHost(op);
   if (last_on_.size() <= static_cast<size_t>(stream)) last_on_.resize(static_cast<size_t>(stream) + 1, -1);
   last_on_[stream] = index;
+  TakePlace();
   return index;
 }
 
@@ -107,6 +109,79 @@ void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
   op.phase = phase_;
   op.layer = layer_;
   op.micro_batch = micro_batch_;
+  TakePlace();
+}
+
+void ProgramBuilder::TakePlace() {
+  constexpr int kSlots = 16;
+  WT_CHECK(slot_ < kSlots);
+  if (is_in_turns_) turns_.back().places.push_back((turn_ + 1) * kSlots + slot_);
+}
+
+void ProgramBuilder::BeginTurns() {
+  WT_CHECK(!is_in_turns_);
+  is_in_turns_ = true;
+  turns_.push_back(
+      Turns{.begin = static_cast<OpIndex>(ops_.size()), .last_on = last_on_, .awaited = awaited_});
+  AtTurn(-1);
+}
+
+void ProgramBuilder::NextRun() {
+  WT_CHECK(is_in_turns_);
+  Turns& turns = turns_.back();
+  turns.left_awaited = std::exchange(awaited_, turns.awaited);
+  last_on_ = turns.last_on;
+  AtTurn(-1);
+}
+
+void ProgramBuilder::EndTurns() {
+  WT_CHECK(is_in_turns_);
+  is_in_turns_ = false;
+  Turns& turns = turns_.back();
+  turns.end = static_cast<OpIndex>(ops_.size());
+  awaited_.insert(awaited_.end(), turns.left_awaited.begin(), turns.left_awaited.end());
+  last_on_ = turns.last_on;
+  for (const OpIndex index : InOrder(turns)) {
+    const auto stream = static_cast<size_t>(ops_[index].stream);
+    if (IsMemory(ops_[index].kind)) continue;
+    if (last_on_.size() <= stream) last_on_.resize(stream + 1, -1);
+    last_on_[stream] = index;
+  }
+}
+
+std::vector<OpIndex> ProgramBuilder::InOrder(const Turns& turns) const {
+  std::vector<OpIndex> order(turns.places.size());
+  std::iota(order.begin(), order.end(), turns.begin);
+  std::stable_sort(order.begin(), order.end(), [&](OpIndex a, OpIndex b) {
+    return turns.places[a - turns.begin] < turns.places[b - turns.begin];
+  });
+  return order;
+}
+
+void ProgramBuilder::PutInOrder() {
+  WT_CHECK(!is_in_turns_);
+  if (turns_.empty()) return;
+  std::vector<OpIndex> place(ops_.size());  // by index
+  std::iota(place.begin(), place.end(), 0);
+  for (const Turns& turns : turns_) {
+    const std::vector<OpIndex> order = InOrder(turns);
+    for (size_t i = 0; i < order.size(); ++i) place[order[i]] = turns.begin + static_cast<OpIndex>(i);
+    std::vector<Op> own(order.size());
+    for (size_t i = 0; i < order.size(); ++i) own[i] = std::move(ops_[order[i]]);
+    std::move(own.begin(), own.end(), ops_.begin() + turns.begin);
+  }
+  for (OpIndex index = 0; index < static_cast<OpIndex>(ops_.size()); ++index) {
+    std::vector<OpIndex>& dependencies = ops_[index].dependencies;
+    for (OpIndex& dependency : dependencies) {
+      dependency = place[dependency];
+      WT_CHECK_LT(dependency, index);
+    }
+    std::sort(dependencies.begin(), dependencies.end());
+  }
+  for (auto* named : {&kept_, &worked_in_})
+    for (auto& [buffer, op] : *named)
+      if (op >= 0) op = place[op];
+  turns_.clear();
 }
 
 OpIndex ProgramBuilder::LastOn(StreamId stream) const {
@@ -173,6 +248,7 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
 }
 
 Program ProgramBuilder::Finish() {
+  PutInOrder();
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
   // Temporaries by the operator that they are allocated or freed beside; of one operator, as they were made.
   struct Beside {

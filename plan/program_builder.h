@@ -44,6 +44,16 @@ class ProgramBuilder {
   // Memory that operator `op` of the compute stream works in, and nothing else, though none of its operands says so.
   void WorkedInBy(OpIndex op, Slice temporary) { worked_in_.emplace_back(temporary.buffer, op); }
 
+  // Two runs of operators that take turns on the device, neither of which needs what the other makes: each is added as if the other were
+  // not there, first one, then, from NextRun to EndTurns, the other. Where an operator goes is said by AtTurn before it: Finish has them by
+  // turn, by slot within it, and as they were added within that. Outside of BeginTurns and EndTurns AtTurn does nothing.
+  void BeginTurns();
+  void NextRun();
+  void EndTurns();
+  void AtTurn(int turn) { AtTurn(turn, 0); }
+  void AtSlot(int slot) { AtTurn(turn_, slot); }
+  static constexpr int kLastTurn = 1 << 24;
+
   // All temporaries belong to the compute stream, whichever stream uses them first: where, in what is modelled, communication is
   // enqueued on the stream that computes.
   void BelongToCompute() { belong_to_compute_ = true; }
@@ -96,6 +106,17 @@ class ProgramBuilder {
 
  private:
   void AddMemory(OpKind kind, BufferId id);
+  // The operators of two runs that take turns: ops_[begin, end), and the place of each among them.
+  struct Turns {
+    OpIndex begin = -1, end = -1;
+    std::vector<int32_t> places = {};
+    // As they were at the beginning, and what the first run left to be awaited.
+    std::vector<OpIndex> last_on = {}, awaited = {}, left_awaited = {};
+  };
+  void AtTurn(int turn, int slot) { turn_ = turn, slot_ = slot; }
+  void TakePlace();  // of the operator that was added last
+  std::vector<OpIndex> InOrder(const Turns& turns) const;
+  void PutInOrder();
   // Freed after `last`, which uses it; or before `last`, which begins only when another stream has done with it.
   struct Lifetime {
     OpIndex first = -1, last = -1;
@@ -125,6 +146,9 @@ class ProgramBuilder {
   std::vector<BufferId> recorded_;
   std::vector<std::pair<BufferId, OpIndex>> kept_, worked_in_;
   bool belong_to_compute_ = false;
+  std::vector<Turns> turns_;
+  bool is_in_turns_ = false;
+  int turn_ = 0, slot_ = 0;
 };
 
 // Adds a buffer that outlives single programs to the role, and returns the whole of it.

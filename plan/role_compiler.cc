@@ -11,12 +11,16 @@
 namespace windtunnel {
 namespace {
 
-// The schedule of a model in one piece: micro-batches one after the other.
-Schedule OnePiece(int64_t micro_batches) {
+// The schedule of a model in one piece: micro-batches one after the other. In pairs: each backward along with the next one's forward.
+Schedule OnePiece(int64_t micro_batches, bool pairs) {
   Schedule schedule{"", micro_batches, {0}, {{}}};
+  std::vector<Action>& actions = schedule.ranks[0];
+  if (pairs) actions.push_back({ActionKind::kForward, 0, 0});
   for (int64_t i = 0; i < micro_batches; ++i) {
-    schedule.ranks[0].push_back({ActionKind::kForward, 0, i});
-    schedule.ranks[0].push_back({ActionKind::kBackward, 0, i});
+    const Action forward{ActionKind::kForward, 0, pairs ? i + 1 : i};
+    if (forward.micro_batch < micro_batches) actions.push_back(forward);
+    if (pairs && forward.micro_batch < micro_batches) schedule.paired.insert(forward);
+    actions.push_back({ActionKind::kBackward, 0, i});
   }
   return schedule;
 }
@@ -32,7 +36,8 @@ std::string RoleName(const Plan& plan, const std::vector<Stage>& stages) {
 
 RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_rank)
     : plan_(plan), scenario_(plan.scenario), axes_(axes), pipeline_rank_(pipeline_rank) {
-  schedule_ = plan.pipeline ? plan.pipeline->schedule : OnePiece(scenario_.batch.accumulate);
+  schedule_ = plan.pipeline ? plan.pipeline->schedule
+                            : OnePiece(scenario_.batch.accumulate, scenario_.parallel.expert.overlap);
   for (int rank = 0; rank < plan.world_size; ++rank) {
     if (plan.mesh.PlaceOf(rank).pipeline == pipeline_rank) role_.ranks.push_back(rank);
   }
@@ -44,8 +49,10 @@ RoleCompiler::RoleCompiler(const Plan& plan, const PlanAxes& axes, int pipeline_
   const MessageProtocol protocol = MessageProtocolOf(scenario_, schedule_.stages(), model.OutputElements());
   const MessageHandling how{.host = protocol.host_waits && !host_computes() ? HostStream() : -1,
                             .tensor = protocol.parts > 1 ? tensor_ : nullptr};
+  const WeightGradients weights =
+      scenario_.parallel.expert.delay_wgrad ? WeightGradients::kDelayed : WeightGradients::kWithInput;
   work_ = std::make_unique<PipelineRank>(role_, schedule_, pipeline_rank, stages_, axes, model.BoundaryType(),
-                                         how);
+                                         weights, how);
 }
 
 StreamId RoleCompiler::AddStream(StreamKind kind, const char* name) {

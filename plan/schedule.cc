@@ -103,6 +103,7 @@ Action Counterpart(const Action& action) {
 Schedule AddCommunication(const Schedule& schedule) {
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
   lowered.ranks.resize(schedule.ranks.size());
+  lowered.paired = schedule.paired;
   for (const ScheduleEvent& event : InOneOrder(schedule)) {
     lowered.ranks[event.rank].push_back(event.action);
     if (!IsSend(event.action.kind)) continue;
@@ -118,6 +119,7 @@ int ReceiverOf(const Schedule& schedule, const Action& send) {
 
 Schedule MergeBackwards(const Schedule& schedule) {
   Schedule merged{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
+  merged.paired = schedule.paired;
   for (const std::vector<Action>& actions : schedule.ranks) {
     std::vector<Action>& out = merged.ranks.emplace_back();
     for (const Action& action : actions) {

@@ -11,6 +11,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct Schedule {
   int64_t micro_batches = 0;
   std::vector<int> rank_of_stage;
   std::vector<std::vector<Action>> ranks;
+  // Forwards that run along with the backward that follows them, of another micro-batch, layer by layer: both begin when both have their
+  // inputs, and hand on what they made when both are done.
+  std::set<Action> paired = {};
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
   bool operator==(const Schedule&) const = default;
@@ -60,6 +64,11 @@ const std::vector<std::string>& ScheduleNames();
 // A schedule for `ranks` >= 2 pipeline ranks. InvalidInput, which says what is accepted, for a number of virtual stages or of
 // micro-batches that this schedule does not run with.
 Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches);
+
+// That schedule with forwards paired: interleaved, in which ranks run one forward more before their first backward, so that a pair is of two
+// micro-batches (Megatron's get_pp_rank_microbatches), or dualpipe_v. InvalidInput for others, too.
+Result<Schedule> MakePairedSchedule(const std::string& name, int ranks, int virtual_stages,
+                                    int64_t micro_batches);
 
 bool IsCommunication(ActionKind kind);
 bool IsSend(ActionKind kind);
@@ -83,7 +92,7 @@ int ReceiverOf(const Schedule& schedule, const Action& send);
 // time at which they are made when F, I and W take one unit of time each, and every rank's list follows it, so the first message
 // not yet exchanged has both ends ready. A receive stands as early as its message is made: runtimes should start sends and
 // receives without waiting (asynchronously) and wait for a receive before its computation, else a rank that is still computing
-// holds up the sender.
+// holds up the sender. There is none between the computations of a pair.
 // REQUIRES: computation only, and no fault (plan/schedule_check.h).
 Schedule AddCommunication(const Schedule& schedule);
 

@@ -16,6 +16,7 @@ struct ScheduleRequest {
   int ranks = 2;
   int virtual_stages = 1;
   int64_t micro_batches = 1;
+  bool is_paired = false;  // MakePairedSchedule's
 };
 
 // Bubble() in closed form for equal stages and free communication; nothing outside the regime in which it holds. p ranks, v
@@ -29,8 +30,8 @@ struct ScheduleRequest {
 //   zb_v         (p-1) F                                 F = I = W and m >= floor(3p / 2)
 //   dualpipe_v   (p-1) F                                 F = I = W
 //
-// DualPipeV's own README says (p-1) (F&B + B - 3W), which is 2 (p-1) F at F = I = W: there a pair of a forward and a backward is
-// one piece whose results exist at its end; here its forward hands over first.
+// Paired, the results of a forward and a backward exist at the end of both: dualpipe_v's is then (p-1) (F + B + B - 3W), as its own README
+// says, twice as much; interleaved has no formula here.
 //
 // Sources: the papers at the generators (plan/schedules/generators.h) for the familiar cases. The terms for m < p, zb_h1's
 // maximum and zb_v's and dualpipe_v's regimes were found by running the schedules, and are tested for p in 2..16 and m in 1..64.
@@ -39,7 +40,7 @@ std::optional<Duration> ClosedFormBubble(const ScheduleRequest& request, const S
 
 // ActivationsInFlight (plan/schedule_check.h) of rank r, in pairs of a stage and a micro-batch.
 //
-//   none 1; gpipe m; 1f1b min(m, p-r); interleaved min(m v, (v-1) g + 2 (p-1-r) + 1) with g = m / max(1, m / p);
+//   none 1; gpipe m; 1f1b min(m, p-r); interleaved min(m v, (v-1) g + 2 (p-1-r) + 1) with g = m / max(1, m / p), paired one more;
 //   looped_bfs m v; zb_h1 min(m, p); zb_v min(2p, 2m, m+r+1), 2p from m = 2p-1 on; dualpipe_v 2p+1
 int64_t PromisedActivationsInFlight(const ScheduleRequest& request, int rank);
 

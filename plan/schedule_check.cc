@@ -200,6 +200,7 @@ class DryRun {
     const Action* action = Current(rank);
     if (!action) return false;
     if (const auto needed = Needs(*action); needed && !IsDone(*needed)) return false;
+    if (schedule_.paired.contains(*action)) return StepPair(rank, action[1]);
     if (IsCommunication(action->kind)) {
       const Action other = Counterpart(*action);
       const int peer = RankOf(other);
@@ -215,9 +216,20 @@ class DryRun {
     return true;
   }
 
+  // A forward, whose input is there, along with the backward behind it.
+  bool StepPair(int rank, const Action& backward) {
+    if (const auto needed = Needs(backward); needed && !IsDone(*needed)) return false;
+    for (int i = 0; i < 2; ++i) {
+      done_.Add(*Current(rank));
+      ++next_[rank];
+    }
+    return true;
+  }
+
   // What the stuck `action` waits for.
   Action WaitsFor(const Action& action) const {
     if (const auto needed = Needs(action); needed && !IsDone(*needed)) return *needed;
+    if (schedule_.paired.contains(action)) return *Needs((&action)[1]);
     return Counterpart(action);
   }
 

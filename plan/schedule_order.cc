@@ -10,6 +10,7 @@ namespace {
 
 constexpr Duration kUnit =
     Picoseconds(1);  // times are counted by their picoseconds (MomentsOf), so the shortest
+constexpr StageTimes kUnitTimes{kUnit, kUnit, kUnit};
 
 // Nothing where the result stays on its rank.
 bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
@@ -23,6 +24,15 @@ bool NeedsSend(const Schedule& schedule, const Action& action, Action& send) {
   return true;
 }
 
+// When the rank is done with the action, or with both of a pair.
+Duration EndOf(const Schedule& schedule, const ScheduleTimes& times, int rank, size_t i) {
+  const std::vector<Action>& actions = schedule.ranks[rank];
+  Duration end = times.starts[rank][i] + kUnitTimes.Of(actions[i].kind);
+  if (schedule.paired.contains(actions[i])) end += kUnitTimes.Of(actions[i + 1].kind);
+  if (i > 0 && schedule.paired.contains(actions[i - 1])) end += kUnitTimes.Of(actions[i - 1].kind);
+  return end;
+}
+
 struct Moment {
   size_t number = 0;
   ScheduleEvent event;
@@ -30,8 +40,7 @@ struct Moment {
 
 // At one time messages go first: they were made by what ended then, for what begins then.
 std::vector<Moment> MomentsOf(const Schedule& schedule) {
-  const StageTimes unit{kUnit, kUnit, kUnit};
-  const ScheduleTimes times = RunSchedule(schedule, unit);
+  const ScheduleTimes times = RunSchedule(schedule, kUnitTimes);
   std::vector<Moment> moments;
   size_t computations = 0;
   for (const std::vector<Action>& actions : schedule.ranks) computations += actions.size();
@@ -43,7 +52,7 @@ std::vector<Moment> MomentsOf(const Schedule& schedule) {
       moments.push_back({2 * start + 1, {action, rank}});
       Action send;
       if (NeedsSend(schedule, action, send)) {
-        const auto end = start + static_cast<size_t>(unit.Of(action.kind).picoseconds());
+        const auto end = static_cast<size_t>(EndOf(schedule, times, rank, i).picoseconds());
         moments.push_back({2 * end, {send, rank}});
       }
     }

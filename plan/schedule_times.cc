@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -71,20 +72,32 @@ class Run {
     return {};
   }
 
+  // The actions that the rank runs next: one, or both of a pair.
+  size_t CountNext(size_t rank) const {
+    const size_t next = result_.starts[rank].size(), left = schedule_.ranks[rank].size() - next;
+    return left > 1 && schedule_.paired.contains(schedule_.ranks[rank][next]) ? 2 : std::min<size_t>(left, 1);
+  }
+
   bool Step(size_t rank) {
     std::vector<Duration>& starts = result_.starts[rank];
-    if (starts.size() == schedule_.ranks[rank].size()) return false;
-    const Action& action = schedule_.ranks[rank][starts.size()];
-    const EndTime input = InputAt(action);
-    if (!input) return false;
+    const Action* first = schedule_.ranks[rank].data() + starts.size();
+    const std::span<const Action> actions(first, CountNext(rank));
     Duration& done = result_.done[rank];
-    const Duration length = time_(action);
-    starts.push_back(std::max(*input, done));
-    done = starts.back() + length;
+    Duration start = done, length;
+    for (const Action& action : actions) {
+      const EndTime input = InputAt(action);
+      if (!input) return false;
+      start = std::max(start, *input);
+      length += time_(action);
+    }
+    if (actions.empty()) return false;
+    starts.insert(starts.end(), actions.size(), start);
+    done = start + length;
     result_.work[rank] += length;
-    if (action.kind == ActionKind::kForward) At(activations_, action.stage, action.micro_batch) = done;
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient) {
-      At(gradients_, action.stage, action.micro_batch) = done;
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kForward) At(activations_, action.stage, action.micro_batch) = done;
+      if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient)
+        At(gradients_, action.stage, action.micro_batch) = done;
     }
     return true;
   }

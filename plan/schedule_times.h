@@ -21,7 +21,8 @@ struct StageTimes {
 };
 
 struct ScheduleTimes {
-  std::vector<std::vector<Duration>> starts;  // by rank and position in its list
+  std::vector<std::vector<Duration>>
+      starts;  // by rank and position in its list; both of a pair start at once
   std::vector<Duration> work, done;           // by rank: of its actions; the end of the last
   Duration makespan;
 };

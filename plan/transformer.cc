@@ -82,6 +82,7 @@ void Transformer::ForwardDenseToDown(const LayerContext& c, const TransformerBlo
 Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.mlp_module);
+  if (!block.experts) AtSlot(c.b, LayerSlot::kExperts);
   ForwardDenseToDown(c, block, saved);
   return ProjectDown(c, block, saved);
 }
@@ -106,6 +107,7 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
 Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
+  AtSlot(c.b, LayerSlot::kAttention);
   saved.norm1 = block.norm1.Forward(c, x, branch, rows_);
   Slice attention = AttentionForwardOps(c, block, saved);
   saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
@@ -203,10 +205,15 @@ Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock&
   BackwardScope scope(c.hooks, block.mlp_module);
   dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
   dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
-  if (!block.experts) return DenseBackward(c, block, saved, dx);
-  const Slice dense = block.has_dense ? DenseBackward(c, block, saved, dx) : kNoSlice;
+  if (!block.experts) {
+    AtSlot(c.b, LayerSlot::kExpertsBackward);
+    const Slice dinput = DenseBackward(c, block, saved, dx);
+    c.AddDelayed(LayerSlot::kExpertWeights);
+    AtSlot(c.b, LayerSlot::kAttentionBackward);
+    return dinput;
+  }
   const Slice routed = block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
-  if (block.has_dense) c.AddTo(routed, dense, MlpName(block) + ".dx.sum");
+  if (block.has_dense) c.AddTo(routed, DenseBackward(c, block, saved, dx), MlpName(block) + ".dx.sum");
   return routed;
 }
 
@@ -243,13 +250,16 @@ Slice Transformer::AttentionBackwardOps(const LayerContext& c, const Transformer
 Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.module);
+  AtSlot(c.b, LayerSlot::kCombineBackward);
   RunAgain(c, block, saved);
   Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
   dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
   Slice dnorm1 = AttentionBackwardOps(c, block, saved, dx);
   for (const Slice& kept : saved.unneeded)
     if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
-  return block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
+  const Slice dinput = block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
+  c.AddDelayed(LayerSlot::kAttentionWeights);
+  return dinput;
 }
 
 Slice Transformer::MakeInputs(ProgramBuilder& b, int64_t micro_batches) const {
@@ -299,12 +309,14 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
   Slice x = stage_.is_first ? Embed(c, pass) : input, branch = kNoSlice;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
+    c.b.AtTurn(static_cast<int>(i));
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
     x = pass.saved[i].norm2.x;
     DropActivations(pass.saved[i]);
     if (runs_products_again()) pass.copies.Forget();
   }
   c.b.SetLayer(-1);
+  c.b.AtTurn(ProgramBuilder::kLastTurn);
   if (!stage_.is_last) return SumAtBoundary(c, x, branch);
   {
     ForwardScope norm(c.hooks, norm_module_);
@@ -405,21 +417,25 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
 }
 
 Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
-                               DeferredOps* deferred) {
+                               DeferredOps* deferred, bool delays) {
   TransformerPass& pass = passes_.at(micro_batch);
-  const LayerContext c = Context(b, hooks, pass, deferred);
+  const LayerContext c = Context(b, hooks, pass, deferred, delays);
   b.SetMicroBatch(micro_batch);
   b.SetPhase(Phase::kBackward);
   Slice dx = doutput;
   {
     BackwardScope scope(c.hooks, kRootModule);
     if (stage_.is_last) dx = HeadBackward(c, pass, doutput);
+    c.AddDelayed(LayerSlot::kAttentionWeights);
     for (size_t i = blocks_.size(); i-- > 0;) {
       b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
+      b.AtTurn(static_cast<int>(blocks_.size() - 1 - i));
       dx = BlockBackward(c, blocks_[i], pass.saved[i], dx);
     }
     b.SetLayer(-1);
+    b.AtTurn(ProgramBuilder::kLastTurn);
     if (stage_.is_first) EmbedBackward(c, pass, dx);
+    c.AddDelayed(LayerSlot::kAttentionWeights);
   }
   b.SetMicroBatch(-1);
   passes_.erase(micro_batch);

@@ -119,7 +119,7 @@ class Transformer : public Model {
 
  private:
   Slice AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch, Slice doutput,
-                    DeferredOps* deferred) override;
+                    DeferredOps* deferred, bool delays) override;
   // A projection's outputs: the layers' names in a framework that has one for each, and their columns (of all tensor ranks).
   struct Output {
     const char* name;
@@ -141,8 +141,8 @@ class Transformer : public Model {
   TransformerBlock RegisterBlock(Role& role, int64_t layer);
 
   LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, TransformerPass& pass,
-                       DeferredOps* deferred = nullptr) const {
-    return LayerContext{b, hooks, types_, deferred, tensor_, &pass.copies};
+                       DeferredOps* deferred = nullptr, bool delays = false) const {
+    return LayerContext{b, hooks, types_, deferred, tensor_, &pass.copies, delays};
   }
   Slice Embed(const LayerContext& c, TransformerPass& pass);
   Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,

@@ -145,7 +145,8 @@ std::string DescribeRanks(const Plan& plan, const Prediction& prediction, const 
 }
 
 // ClosedFormBubble's (plan/schedule_bubble.h).
-std::string Formula(const std::string& schedule) {
+std::string Formula(const std::string& schedule, bool is_paired) {
+  if (is_paired) return schedule == "dualpipe_v" ? "(p-1) (F+2B-3W) where F = I = W" : "";
   if (schedule == "none") return "m (p-1) (F+B)";
   if (schedule == "gpipe" || schedule == "1f1b") return "(p-1) (F+B)";
   if (schedule == "interleaved" || schedule == "looped_bfs") return "(p-1 + (v-1) max(0, p-m)) (F+B)";
@@ -158,9 +159,11 @@ std::string Formula(const std::string& schedule) {
 std::string DescribeClosedForm(const Plan& plan, const BubbleParts& parts) {
   const auto request = RequestOf(plan);
   if (!request) return "  closed form: none, the schedule is from a file\n";
-  const std::string text =
-      fmt::format("  closed form: {} with p = {}, v = {}, m = {}", Formula(request->name), request->ranks,
-                  request->virtual_stages, request->micro_batches);
+  const std::string formula = Formula(request->name, request->is_paired);
+  if (formula.empty())
+    return "  closed form: none for forwards and backwards in pairs, so the schedule was run\n";
+  const std::string text = fmt::format("  closed form: {} with p = {}, v = {}, m = {}", formula,
+                                       request->ranks, request->virtual_stages, request->micro_batches);
   if (!parts.closed_form) return text + ": not the case here, so the schedule was run\n";
   return text + fmt::format(": {} with the mean stage's times\n", Time(*parts.closed_form));
 }

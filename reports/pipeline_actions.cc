@@ -33,7 +33,8 @@ bool ActionLookup::Find(const Op& op, Action& action) const {
                                                                           : ActionKind::kBackward;
       return true;
     case Phase::kBackwardWeights:
-      action.kind = ActionKind::kWeightGradient;
+      action.kind = is_split_[op.stage * micro_batches_ + op.micro_batch] ? ActionKind::kWeightGradient
+                                                                          : ActionKind::kBackward;
       return true;
     case Phase::kInitialize:
     case Phase::kGradientSync:

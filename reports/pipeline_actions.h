@@ -14,7 +14,8 @@
 namespace windtunnel {
 
 // A computation of the schedule: a forward, a backward, an input-gradient or a weight-gradient. From the start of its first
-// operator on the compute stream to the end of its last: what it waited for before it began is not in it.
+// operator on the compute stream to the end of its last: what it waited for before it began is not in it. Of a pair that takes turns: a
+// turn of either.
 struct ActionSpan {
   Action action;
   Duration start, end;

@@ -108,8 +108,9 @@ PipelineUse PipelineUseOf(const Plan& plan, const std::vector<Timeline>& timelin
     for (const ActionSpan& span : ActionSpans(plan, *timeline)) {
       auto& [sum, count] = times[{span.action.kind, span.action.stage}];
       sum += span.end - span.start;
-      ++count;
-      use.actions[{span.action.kind, span.action.stage, span.action.micro_batch}] = span.end - span.start;
+      const auto [action, is_first] = use.actions.try_emplace(span.action);
+      action->second += span.end - span.start;
+      count += is_first;
     }
   }
   for (int stage = 0; stage < plan.pipeline->schedule.stages(); ++stage)
@@ -123,7 +124,8 @@ std::optional<ScheduleRequest> RequestOf(const Plan& plan) {
   const std::vector<std::string>& names = ScheduleNames();
   if (std::find(names.begin(), names.end(), schedule.name) == names.end()) return std::nullopt;
   const int ranks = static_cast<int>(schedule.ranks.size());
-  return ScheduleRequest{schedule.name, ranks, schedule.stages() / ranks, schedule.micro_batches};
+  return ScheduleRequest{schedule.name, ranks, schedule.stages() / ranks, schedule.micro_batches,
+                         !schedule.paired.empty()};
 }
 
 BubbleParts BubblePartsOf(const Plan& plan, const Prediction& prediction, const PipelineUse& use) {
@@ -135,7 +137,7 @@ BubbleParts BubblePartsOf(const Plan& plan, const Prediction& prediction, const 
   parts.equal_stages = MeanBubble(RunSchedule(schedule, mean), {});
   parts.own_times = MeanBubble(RunSchedule(schedule, own), {});
   const ActionTime each = [&](const Action& action) {
-    const auto found = use.actions.find({action.kind, action.stage, action.micro_batch});
+    const auto found = use.actions.find(action);
     return found == use.actions.end() ? own(action) : found->second;
   };
   parts.own_actions = MeanBubble(RunSchedule(schedule, each), {});

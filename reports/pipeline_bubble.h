@@ -29,7 +29,7 @@ struct MessageUse {
 
 struct PipelineUse {
   std::vector<StageUse> stages;
-  std::map<std::tuple<ActionKind, int, int64_t>, Duration> actions;  // by kind, stage and micro-batch
+  std::map<Action, Duration> actions;
   MessageUse messages;
   std::vector<Duration> tail;  // by pipeline rank: computing and exposed collectives after its last action
 };

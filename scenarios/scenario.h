@@ -209,6 +209,8 @@ struct ExpertParallelSpec {
   int64_t size = 1;
   int64_t tensor = 0;  // ranks that share each expert: 1, or (0 too) those of the tensor axis
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
+  bool overlap = false;      // tokens of one micro-batch are exchanged beside another's computation
+  bool delay_wgrad = false;  // gradients of weights are made behind the exchange that they are next to
   bool operator==(const ExpertParallelSpec&) const = default;
 };
 

@@ -31,6 +31,10 @@ void CheckMlpSplits(const Scenario& scenario, Checker& check) {
   check.Expect(parallel.expert.size == 1, {"parallel.expert.size"},
                "parallel.expert.size is {}, expected 1 for kind: mlp, which has no experts",
                parallel.expert.size);
+  check.Expect(!parallel.expert.overlap, {"parallel.expert.overlap"},
+               "parallel.expert.overlap is true, expected false for kind: mlp, which has no experts");
+  check.Expect(!parallel.expert.delay_wgrad, {"parallel.expert.delay_wgrad"},
+               "parallel.expert.delay_wgrad is true, expected false for kind: mlp, which has no experts");
 }
 
 // Tensor, context and expert parallelism split dimensions of the model.
@@ -145,6 +149,37 @@ void CheckDispatcher(const Scenario& scenario, Checker& check) {
       "parallel.expert.dispatcher is {}, expected model.experts.capacity_factor 0: it pads no experts", name);
 }
 
+// Exchanges beside another micro-batch's computation: as Megatron's schedules have it, and DualPipeV.
+void CheckExpertOverlap(const Scenario& scenario, Checker& check) {
+  const ParallelSpec& parallel = scenario.parallel;
+  check.Expect(!parallel.expert.delay_wgrad || parallel.expert.overlap,
+               {"parallel.expert.delay_wgrad", "parallel.expert.overlap"},
+               "parallel.expert.delay_wgrad is true, expected parallel.expert.overlap: true");
+  if (!parallel.expert.overlap) return;
+  check.Expect(parallel.expert.size > 1, {"parallel.expert.overlap", "parallel.expert.size"},
+               "parallel.expert.overlap is true, expected parallel.expert.size above 1, between whose ranks "
+               "tokens go");
+  check.Expect(
+      scenario.batch.accumulate > 1, {"parallel.expert.overlap", "batch.accumulate"},
+      "parallel.expert.overlap is true, expected batch.accumulate above 1: one micro-batch computes while "
+      "another's tokens are exchanged");
+  const std::string& schedule = parallel.pipeline.schedule;
+  check.Expect(parallel.pipeline.size == 1 || schedule == "interleaved" || schedule == "dualpipe_v",
+               {"parallel.expert.overlap", "parallel.pipeline.schedule"},
+               "parallel.expert.overlap is true, expected parallel.pipeline.schedule interleaved or "
+               "dualpipe_v, not {}: "
+               "others have no pairs of a forward and a backward of two micro-batches",
+               schedule);
+  check.Expect(parallel.data.kind != DataParallelKind::kFsdp,
+               {"parallel.expert.overlap", "parallel.data.kind"},
+               "parallel.expert.overlap is true, expected ddp, zero1 or zero2, not fsdp, which gathers "
+               "parameters in the "
+               "order of one pass");
+  check.Expect(scenario.recompute != Recompute::kFull, {"parallel.expert.overlap", "recompute"},
+               "parallel.expert.overlap is true, expected another recompute than full, which would exchange "
+               "tokens again");
+}
+
 }  // namespace
 
 void CheckExpert(const Scenario& scenario, Checker& check) {
@@ -166,6 +201,7 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
   check.Expect(size == 1 || scenario.model.experts.has_value(), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected 1 for a model without model.experts", size);
   CheckDispatcher(scenario, check);
+  CheckExpertOverlap(scenario, check);
   const int64_t shard = parallel.data.shard_size, ranks = parallel.ExpertDataRanks();
   check.Expect(shard == 0 || Divides(ranks, shard) || Divides(shard, ranks),
                {"parallel.data.shard_size", "parallel.expert.size"},

@@ -315,10 +315,19 @@ void StepExecutor::ShareDeviceOf(int32_t rank) {
     if (queues_[queue].in_flight >= 0 && engine_of(queue) == Engine::kKernels) ++kernels;
   }
   const double efficiency = kernels > 0 ? EfficiencyOn(rank) : 1;
+  const bool holds = efficiency < 1 && HoldsMultiprocessors(rank);
   for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
     if (queues_[queue].in_flight < 0) continue;
-    LimitTransfer(queues_[queue], engine_of(queue) == Engine::kKernels ? efficiency / kernels : 1);
+    const double own = holds ? traits_[queues_[queue].in_flight].beside_communication : 0;
+    const double speed = own > 0 ? own : efficiency;
+    LimitTransfer(queues_[queue], engine_of(queue) == Engine::kKernels ? speed / kernels : 1);
   }
+}
+
+bool StepExecutor::HoldsMultiprocessors(int32_t rank) const {
+  for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue)
+    if (queues_[queue].in_flight >= 0 && traits_[queues_[queue].in_flight].holds_multiprocessors) return true;
+  return false;
 }
 
 // What the communication in flight on a rank leaves to its kernels beyond core time.

@@ -8,7 +8,8 @@
 //
 // Where a device computes (ScheduleOptions::host), hosts, copies and communication go at speed 1, and
 //
-//   kernel    the efficiency of every communication in flight on its rank / kernels in flight there (on several streams)
+//   kernel    the efficiency of every communication in flight on its rank, or, while one of them holds multiprocessors, the kernel's own
+//             speed beside such (KernelCost::beside_communication) / kernels in flight there (on several streams)
 //
 // Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h): such a transfer's speed is at most what
 // its links leave it.
@@ -40,11 +41,13 @@ struct CoreLayout {
   int ranks_per_node = 1;
 };
 
-// How a transfer shares cores (CommunicationCost of cost_models/cost_model.h).
+// How a transfer shares cores and devices (CommunicationCost and KernelCost of cost_models/cost_model.h).
 struct TransferTraits {
   double core_share = 0;
   double weight = 1;
   double compute_efficiency = 1;
+  bool holds_multiprocessors = false;
+  double beside_communication = 0;  // of a kernel
 };
 
 // How long everything takes at speed 1.
@@ -121,6 +124,7 @@ class StepExecutor {
   void ShareCoreAmong(int32_t core);
   void ShareDeviceOf(int32_t rank);
   double EfficiencyOn(int32_t rank) const;
+  bool HoldsMultiprocessors(int32_t rank) const;
   void SetHostSpeed(int32_t rank, double speed);
   void LimitTransfer(QueueState& queue, double speed);
   void SetTransferSpeed(int32_t transfer);

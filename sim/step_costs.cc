@@ -156,9 +156,12 @@ bool AreConstant(const StepSchedule& schedule, const StepCosts& costs) {
 std::vector<TransferTraits> TraitsOf(const StepSchedule& schedule, const StepCosts& costs) {
   std::vector<TransferTraits> traits(schedule.transfers.size());
   for (size_t i = 0; i < traits.size(); ++i) {
-    if (schedule.transfers[i].engine != Engine::kLinks) continue;
+    if (schedule.transfers[i].engine != Engine::kLinks) {
+      traits[i].beside_communication = costs.kernels[costs.cost_of_transfer[i]].beside_communication;
+      continue;
+    }
     const CommunicationCost& cost = costs.communications[costs.cost_of_transfer[i]];
-    traits[i] = {cost.core_share, cost.weight, cost.compute_efficiency};
+    traits[i] = {cost.core_share, cost.weight, cost.compute_efficiency, cost.holds_multiprocessors};
   }
   return traits;
 }

@@ -20,7 +20,8 @@ Schedule OneForwardOneBackward(int ranks, int64_t micro_batches);
 // Warm-up: min(m v, (v-1) group + 2 (p-1-r)) forwards. torch takes group = m / max(1, m / p) and m a multiple of m / p rounds;
 // Megatron group = p (or microbatch_group_size_per_vp_stage) and a last group of m mod group, which is 0 or at least p.
 // REQUIRES: group >= min(p, m), and m mod group is 0 or at least p.
-Schedule Interleaved(int ranks, int virtual_stages, int64_t micro_batches, int64_t group);
+// `pairs`: one forward more of warm-up, and those after it are paired.
+Schedule Interleaved(int ranks, int virtual_stages, int64_t micro_batches, int64_t group, bool pairs = false);
 
 // Breadth first: all micro-batches through a rank's first stage, then its second, …; backward in exactly the reverse order
 // (Lamy-Poirier 2023).
@@ -35,8 +36,9 @@ Schedule ZeroBubbleH1(int ranks, int64_t micro_batches);
 Schedule ZeroBubbleV(int ranks, int64_t micro_batches);
 
 // DeepSeek's DualPipeV in its eight phases. Its pairs of a forward and a backward that overlap on the device stand here one
-// after the other, forward first. REQUIRES: m >= 2p.
-Schedule DualPipeV(int ranks, int64_t micro_batches);
+// after the other, forward first; `pairs`: they are paired, but for the last rank's first, for which stages before wait (torch's
+// ScheduleDualPipeV). REQUIRES: m >= 2p.
+Schedule DualPipeV(int ranks, int64_t micro_batches, bool pairs = false);
 
 // An empty schedule of `placement` for the generators to fill.
 Schedule EmptySchedule(const char* name, int ranks, int64_t micro_batches, std::vector<int> placement);

@@ -25,18 +25,20 @@ std::vector<Step> DepthFirst(int virtual_stages, int64_t micro_batches, int64_t 
 
 }  // namespace
 
-Schedule Interleaved(int ranks, int virtual_stages, int64_t micro_batches, int64_t group) {
+Schedule Interleaved(int ranks, int virtual_stages, int64_t micro_batches, int64_t group, bool pairs) {
   Schedule schedule =
       EmptySchedule("interleaved", ranks, micro_batches, LoopPlacement(ranks, virtual_stages));
   const std::vector<Step> steps = DepthFirst(virtual_stages, micro_batches, group);
   const int64_t total = static_cast<int64_t>(steps.size());
   for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t ahead = std::min(total, (virtual_stages - 1) * group + 2 * (ranks - 1 - rank));
+    const int64_t ahead =
+        std::min(total, (virtual_stages - 1) * group + 2 * (ranks - 1 - rank) + (pairs ? 1 : 0));
     std::vector<Action>& actions = schedule.ranks[rank];
     for (int64_t i = 0; i < total + ahead; ++i) {
       if (i < total)
         actions.push_back({ActionKind::kForward, steps[i].chunk * ranks + rank, steps[i].micro_batch});
       if (i < ahead) continue;
+      if (pairs && i < total) schedule.paired.insert(actions.back());
       const auto [chunk, micro_batch] = steps[i - ahead];
       actions.push_back({ActionKind::kBackward, (virtual_stages - 1 - chunk) * ranks + rank, micro_batch});
     }

@@ -11,11 +11,14 @@ namespace {
 
 enum class Stages { kOne, kTwo, kTwoOrMore };  // per rank
 
+using Make = Schedule (*)(int ranks, int virtual_stages, int64_t micro_batches);
+
 struct Generator {
   const char* name;
   Stages stages;
   Status (*check)(int ranks, int64_t micro_batches);
-  Schedule (*make)(int ranks, int virtual_stages, int64_t micro_batches);
+  Make make;
+  Make make_paired = nullptr;  // null: it has no pairs
 };
 
 Status AcceptAny(int, int64_t) { return Ok(); }
@@ -53,13 +56,15 @@ constexpr Generator kGenerators[] = {
     {"1f1b", Stages::kOne, NeedAsManyAsRanks,
      [](int p, int, int64_t m) { return schedules::OneForwardOneBackward(p, m); }},
     {"interleaved", Stages::kTwoOrMore, NeedEqualRounds,
-     [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m)); }},
+     [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m)); },
+     [](int p, int v, int64_t m) { return schedules::Interleaved(p, v, m, m / Rounds(p, m), true); }},
     {"looped_bfs", Stages::kTwoOrMore, AcceptAny,
      [](int p, int v, int64_t m) { return schedules::LoopedBreadthFirst(p, v, m); }},
     {"zb_h1", Stages::kOne, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleH1(p, m); }},
     {"zb_v", Stages::kTwo, AcceptAny, [](int p, int, int64_t m) { return schedules::ZeroBubbleV(p, m); }},
     {"dualpipe_v", Stages::kTwo, NeedTwoPerRank,
-     [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); }},
+     [](int p, int, int64_t m) { return schedules::DualPipeV(p, m); },
+     [](int p, int, int64_t m) { return schedules::DualPipeV(p, m, true); }},
 };
 
 Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
@@ -77,18 +82,9 @@ Status CheckVirtualStages(const Generator& generator, int virtual_stages) {
   return Ok();
 }
 
-}  // namespace
-
-const std::vector<std::string>& ScheduleNames() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> result;
-    for (const Generator& generator : kGenerators) result.push_back(generator.name);
-    return result;
-  }();
-  return names;
-}
-
-Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches) {
+// The generator, which accepts these numbers.
+Result<const Generator*> FindGenerator(const std::string& name, int ranks, int virtual_stages,
+                                       int64_t micro_batches) {
   const auto generator = std::find_if(std::begin(kGenerators), std::end(kGenerators),
                                       [&](const Generator& g) { return name == g.name; });
   if (generator == std::end(kGenerators)) {
@@ -104,7 +100,35 @@ Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_st
   accepted = generator->check(ranks, micro_batches);
   if (!accepted)
     return InvalidInput("pipeline schedule {} {} (batch.accumulate)", name, accepted.error().message);
+  return generator;
+}
+
+}  // namespace
+
+const std::vector<std::string>& ScheduleNames() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> result;
+    for (const Generator& generator : kGenerators) result.push_back(generator.name);
+    return result;
+  }();
+  return names;
+}
+
+Result<Schedule> MakeSchedule(const std::string& name, int ranks, int virtual_stages, int64_t micro_batches) {
+  WT_ASSIGN_OR_RETURN(const Generator* generator, FindGenerator(name, ranks, virtual_stages, micro_batches));
   return generator->make(ranks, virtual_stages, micro_batches);
+}
+
+Result<Schedule> MakePairedSchedule(const std::string& name, int ranks, int virtual_stages,
+                                    int64_t micro_batches) {
+  WT_ASSIGN_OR_RETURN(const Generator* generator, FindGenerator(name, ranks, virtual_stages, micro_batches));
+  if (generator->make_paired == nullptr)
+    return InvalidInput(
+        "pipeline schedule {}: a rank's forwards and backwards do not go in pairs of two micro-batches, "
+        "expected "
+        "interleaved or dualpipe_v",
+        name);
+  return generator->make_paired(ranks, virtual_stages, micro_batches);
 }
 
 }  // namespace windtunnel

@@ -11,8 +11,8 @@ namespace {
 // Writes a rank's list phase by phase; the micro-batches of each chunk and kind count themselves.
 class VRank {
  public:
-  VRank(int rank, int ranks, std::vector<Action>& actions)
-      : stages_{rank, 2 * ranks - 1 - rank}, actions_(actions) {}
+  VRank(int rank, int ranks, std::vector<Action>& actions, std::set<Action>* paired = nullptr)
+      : stages_{rank, 2 * ranks - 1 - rank}, actions_(actions), paired_(paired) {}
 
   int64_t forwards(int chunk) const { return forwards_[chunk]; }
   int64_t backwards(int chunk) const { return backwards_[chunk]; }
@@ -23,6 +23,12 @@ class VRank {
 
   void Forward(int chunk) { Add(ActionKind::kForward, chunk, forwards_[chunk]++); }
   void Backward(int chunk) { Add(ActionKind::kBackward, chunk, backwards_[chunk]++); }
+  // A forward of `chunk` along with a backward of the other.
+  void Pair(int chunk) {
+    Forward(chunk);
+    if (paired_ != nullptr) paired_->insert(actions_.back());
+    Backward(1 - chunk);
+  }
   void InputGradient(int chunk) {
     pending_.push_back({ActionKind::kWeightGradient, stages_[chunk], backwards_[chunk]});
     Add(ActionKind::kInputGradient, chunk, backwards_[chunk]++);
@@ -48,6 +54,7 @@ class VRank {
 
   std::array<int, 2> stages_;
   std::vector<Action>& actions_;
+  std::set<Action>* paired_;  // null: not asked for
   std::array<int64_t, 2> forwards_{}, backwards_{};
   std::deque<Action> pending_;
 };
@@ -112,15 +119,17 @@ void FillDualPipeV(VRank rank, int64_t r, int64_t p, int64_t m) {
     rank.Forward(1);
   }
   for (int64_t i = 0; i < m - 2 * p + r + 1; ++i) {
-    for (int chunk : {0, 1}) {
-      rank.Forward(chunk);
-      rank.Backward(1 - chunk);
+    if (i == 0 && r == p - 1) {
+      rank.Forward(0);
+      rank.Backward(1);
+    } else {
+      rank.Pair(0);
     }
+    rank.Pair(1);
   }
   for (int64_t i = 0; i < p - r - 1; ++i) {
     rank.Backward(1);
-    rank.Forward(1);
-    rank.Backward(0);
+    rank.Pair(1);
   }
   const bool put_off = BackwardsOfBothChunks(rank, r);
   for (int64_t i = 0; i < p - r - 1; ++i) {
@@ -144,10 +153,11 @@ Schedule ZeroBubbleV(int ranks, int64_t micro_batches) {
   return schedule;
 }
 
-Schedule DualPipeV(int ranks, int64_t micro_batches) {
+Schedule DualPipeV(int ranks, int64_t micro_batches, bool pairs) {
   Schedule schedule = EmptySchedule("dualpipe_v", ranks, micro_batches, VPlacement(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    FillDualPipeV(VRank(rank, ranks, schedule.ranks[rank]), rank, ranks, micro_batches);
+    FillDualPipeV(VRank(rank, ranks, schedule.ranks[rank], pairs ? &schedule.paired : nullptr), rank, ranks,
+                  micro_batches);
   }
   return schedule;
 }

@@ -110,6 +110,7 @@ Status CheckComposable(const Scenario& s) {
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
+  if (s.parallel.expert.overlap) return Unsupported("passes of two micro-batches that take turns");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
   if (s.precision.fp8_recipe == Fp8Recipe::kRowwise)
     return Unsupported("gradients that several operators make");

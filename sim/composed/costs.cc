@@ -12,9 +12,10 @@ Result<int64_t> Constant(const Distribution& time) {
 
 }  // namespace
 
-Result<int64_t> Costs::Kernel(const Op& op) const {
+Result<KernelTime> Costs::Kernel(const Op& op) const {
   WT_ASSIGN_OR_RETURN(const KernelCost cost, model_.Kernel(op));
-  return Constant(cost.time);
+  WT_ASSIGN_OR_RETURN(const int64_t time, Constant(cost.time));
+  return KernelTime{time, cost.beside_communication};
 }
 
 Result<int64_t> Costs::Host(const Op& op) const { return Constant(model_.DispatchOf(op).time); }
@@ -31,6 +32,7 @@ Result<TransferCost> Costs::Communication(const Op& op, AxisId axis, const Group
   }
   WT_ASSIGN_OR_RETURN(entry->second.time, Constant(cost->time));
   entry->second.efficiency = cost->compute_efficiency;
+  entry->second.holds_multiprocessors = cost->holds_multiprocessors;
   return entry->second;
 }
 

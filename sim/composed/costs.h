@@ -17,6 +17,11 @@ namespace windtunnel::composed {
 struct TransferCost {
   int64_t time = 0;  // picoseconds
   double efficiency = 1;
+  bool holds_multiprocessors = false;
+};
+struct KernelTime {
+  int64_t time = 0;                 // picoseconds
+  double beside_communication = 0;  // as KernelCost's
 };
 
 // What the model says of the operators of one scenario. Collectives are asked for once for each of their sizes.
@@ -25,7 +30,7 @@ class Costs {
  public:
   explicit Costs(const CostModel& model) : model_(model) {}
 
-  Result<int64_t> Kernel(const Op& op) const;
+  Result<KernelTime> Kernel(const Op& op) const;
   Result<int64_t> Host(const Op& op) const;
   // Of any of the axis's groups; all lie alike.
   Result<TransferCost> Communication(const Op& op, AxisId axis, const Group& group);

@@ -308,12 +308,15 @@ class Driver {
     WT_ASSIGN_OR_RETURN(added.host, costs_.Host(op));
     const AxisId axis = axes_[op.stream];
     if (axis < 0) {
-      WT_ASSIGN_OR_RETURN(added.work, costs_.Kernel(op));
+      WT_ASSIGN_OR_RETURN(const KernelTime kernel, costs_.Kernel(op));
+      added.work = kernel.time;
+      WT_CHECK_EQ(kernel.beside_communication, 0);  // strategies add no products
       return Ok();
     }
     WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
     added.work = cost.time;
     added.efficiency = cost.efficiency;
+    added.holds_multiprocessors = cost.holds_multiprocessors;
     added.meets_ranks = scenario_.parallel.pipeline.size > 1 && added.stream >= kPipeline;
     return Ok();
   }

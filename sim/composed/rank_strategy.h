@@ -16,6 +16,7 @@ namespace windtunnel::composed {
 struct StrategyOp {
   int64_t work = 0, host = 0;  // picoseconds
   double efficiency = 1;
+  bool holds_multiprocessors = false;
   uint8_t stream = kCompute;
   bool is_marker = false;                          // stands for the model's operator
   bool meets_ranks = false;                        // with those of other stages

@@ -265,7 +265,7 @@ int64_t RankWalk::Issue(const TimedOp& op, int64_t arrived) {
   }
   if (ignores_host_) slack_ = std::min(slack_, start - host_);
   else start = std::max(start, host_);
-  const int64_t end = Begin(op.stream, op.work, op.efficiency, start);
+  const int64_t end = Begin(op, op.beside_communication, start);
   if (op.holds_host && !ignores_host_) host_ = std::max(host_, end);
   return end;
 }
@@ -285,29 +285,32 @@ void RankWalk::Issue(int32_t index, int64_t arrived) {
   const StrategyOp& op = strategy_->ops[index];
   host_ += op.host;
   const int64_t start = std::max(ArrivalOf(op), arrived);
-  strategy_ends_[index] = Begin(op.stream, op.work, op.efficiency, start);
+  strategy_ends_[index] = Begin(op, 0, start);
 }
 
-// Runs an operator that begins at `start`; when it ends.
-int64_t RankWalk::Begin(uint8_t stream, int64_t work, double efficiency, int64_t start) {
-  const int64_t end = stream == kCompute ? KernelEnd(start, work) : start + work;
-  ends_[stream] = end;
-  if (stream < kModelStreams) history_[stream][issued_[stream]++ % kHistory] = end;
-  if (stream != kCompute && efficiency < 1 && work > 0) {
-    Lane& lane = lanes_[stream];
-    busy_lanes_ |= 1u << stream;
+// Runs an operator (a TimedOp or a StrategyOp) that begins at `start`; when it ends. `own_speed`: KernelCost's beside_communication.
+template <typename AnyOp>
+int64_t RankWalk::Begin(const AnyOp& op, double own_speed, int64_t start) {
+  const int64_t end = op.stream == kCompute ? KernelEnd(start, op.work, own_speed) : start + op.work;
+  ends_[op.stream] = end;
+  if (op.stream < kModelStreams) history_[op.stream][issued_[op.stream]++ % kHistory] = end;
+  if (op.stream != kCompute && op.efficiency < 1 && op.work > 0) {
+    Lane& lane = lanes_[op.stream];
+    busy_lanes_ |= 1u << op.stream;
     // One that follows without a gap changes nothing for what runs beside it.
     if (!lane.flights.empty() && lane.flights.back().end == start &&
-        lane.flights.back().efficiency == efficiency)
+        lane.flights.back().efficiency == op.efficiency &&
+        lane.flights.back().holds_multiprocessors == op.holds_multiprocessors)
       lane.flights.back().end = end;
-    else lane.flights.push_back({start, end, efficiency});
+    else lane.flights.push_back({start, end, op.efficiency, op.holds_multiprocessors});
   }
   return end;
 }
 
 // The speed of a kernel from now on, and until when.
-double RankWalk::SpeedAt(int64_t now, int64_t& change) {
+double RankWalk::SpeedAt(int64_t now, double own_speed, int64_t& change) {
   double speed = 1;
+  bool holds = false;
   change = kNever;
   for (uint32_t lanes = busy_lanes_; lanes != 0; lanes &= lanes - 1) {
     const int stream = __builtin_ctz(lanes);
@@ -318,18 +321,21 @@ double RankWalk::SpeedAt(int64_t now, int64_t& change) {
       continue;
     }
     const Lane::Flight& flight = lane.flights[lane.head];
-    if (flight.start <= now) speed *= flight.efficiency;
+    if (flight.start <= now) {
+      speed *= flight.efficiency;
+      holds |= flight.holds_multiprocessors;
+    }
     change = std::min(change, flight.start > now ? flight.start : flight.end);
   }
-  return speed;
+  return holds && own_speed > 0 ? own_speed : speed;
 }
 
-int64_t RankWalk::KernelEnd(int64_t start, int64_t work) {
+int64_t RankWalk::KernelEnd(int64_t start, int64_t work, double own_speed) {
   int64_t now = start;
   auto remaining = static_cast<double>(work);  // picoseconds at speed 1
   while (busy_lanes_ != 0) {
     int64_t change = kNever;
-    const double speed = SpeedAt(now, change);
+    const double speed = SpeedAt(now, own_speed, change);
     const int64_t end = now + TimeFor(remaining, speed).picoseconds();
     if (end <= change) return end;
     remaining = std::max(remaining - static_cast<double>(change - now) * speed, 0.0);
@@ -365,7 +371,7 @@ int32_t RankWalk::RunTail(int64_t sends_arrived, int64_t& arrival) {
 
 void RankWalk::Met(int32_t op, int64_t start) {
   const StrategyOp& met = strategy_->ops[op];
-  strategy_ends_[op] = Begin(met.stream, met.work, met.efficiency, start);
+  strategy_ends_[op] = Begin(met, 0, start);
   tail_ = op + 1;
 }
 

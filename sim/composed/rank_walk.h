@@ -107,9 +107,10 @@ class RankWalk {
   void Issue(int32_t strategy_op, int64_t arrived);
   int64_t ArrivalOf(const StrategyOp& op) const;
   int64_t EndOfDependencies(const StrategyOp& op) const;
-  int64_t Begin(uint8_t stream, int64_t work, double efficiency, int64_t start);
-  int64_t KernelEnd(int64_t start, int64_t work);
-  double SpeedAt(int64_t now, int64_t& change);
+  template <typename AnyOp>
+  int64_t Begin(const AnyOp& op, double own_speed, int64_t start);
+  int64_t KernelEnd(int64_t start, int64_t work, double own_speed);
+  double SpeedAt(int64_t now, double own_speed, int64_t& change);
   int32_t RunCopies(int32_t begin, int64_t sends_arrived);
 
   int64_t host_ = 0;

@@ -15,6 +15,7 @@ struct Lane {
   struct Flight {
     int64_t start = 0, end = 0;
     double efficiency = 1;  // of kernels
+    bool holds_multiprocessors = false;
   };
   std::vector<Flight> flights;
   size_t head = 0;  // the first that may not have ended

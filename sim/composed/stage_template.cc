@@ -306,12 +306,15 @@ class Dissection {
     timed.stream = stream;
     WT_ASSIGN_OR_RETURN(timed.host, costs_.Host(op));
     if (stream == kCompute) {
-      WT_ASSIGN_OR_RETURN(timed.work, costs_.Kernel(op));
+      WT_ASSIGN_OR_RETURN(const KernelTime kernel, costs_.Kernel(op));
+      timed.work = kernel.time;
+      timed.beside_communication = kernel.beside_communication;
     } else {
       const AxisId axis = stream == kTensor ? kTensorAxis : stream == kContext ? kContextAxis : kExpertAxis;
       WT_ASSIGN_OR_RETURN(const TransferCost cost, costs_.Communication(op, axis, groups_.Of(axis)));
       timed.work = cost.time;
       timed.efficiency = cost.efficiency;
+      timed.holds_multiprocessors = cost.holds_multiprocessors;
     }
     return Ok();
   }
@@ -526,6 +529,7 @@ Result<StageTemplate> WithScatteredMessages(const StageTemplate& whole, int part
   WT_ASSIGN_OR_RETURN(const TransferCost cost, costs.Communication(op, kTensorAxis, groups.tensor));
   gather.work = cost.time;
   gather.efficiency = cost.efficiency;
+  gather.holds_multiprocessors = cost.holds_multiprocessors;
 
   StageTemplate stage = whole;
   stage.message_parts = parts;

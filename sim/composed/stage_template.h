@@ -39,6 +39,8 @@ inline constexpr int kHistory = 32;
 struct TimedOp {
   int64_t work = 0, host = 0;  // picoseconds
   double efficiency = 1;       // of kernels beside it
+  double beside_communication = 0;     // of a kernel, as KernelCost's
+  bool holds_multiprocessors = false;  // of communication, as CommunicationCost's
   uint8_t stream = kCompute;
   // Added by the strategy of the small stage: in a stage of another size, or at the step's end, that adds operators of its own.
   bool is_strategy = false;

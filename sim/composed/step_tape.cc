@@ -72,6 +72,8 @@ class Taper {
     item.queue = queue;
     item.amount = work_.transfers[index].picoseconds();
     item.efficiency = traits_[index].compute_efficiency;
+    item.beside_communication = traits_[index].beside_communication;
+    item.holds_multiprocessors = traits_[index].holds_multiprocessors;
     item.op = last_ = of.ops[position];
     item.first_need = static_cast<int32_t>(tape_.needs.size());
     for (const Prerequisite& needed : of.PrerequisitesOf(position))
@@ -126,13 +128,6 @@ class Untaper {
   }
 
  private:
-  struct Issued {
-    int64_t time;
-    double efficiency;
-    Engine engine;
-    OpIndex op;
-  };
-
   void Add(const TapeItem& item) {
     switch (item.kind) {
       case TapeItem::Kind::kHost:
@@ -153,7 +148,7 @@ class Untaper {
           queue.prerequisites.push_back({need.queue, IssuedTo(need.queue) - need.back});
         queue.first_prerequisite.push_back(static_cast<int32_t>(queue.prerequisites.size()));
         queue.ops.push_back(item.op);
-        transfers_[item.queue].push_back({item.amount, item.efficiency, item.engine, item.op});
+        transfers_[item.queue].push_back(&item);
         return;
     }
   }
@@ -176,14 +171,16 @@ class Untaper {
       const int32_t first = static_cast<int32_t>(schedule_.transfers.size());
       schedule_.queues.push_back(
           {0, role_->queues[q].stream, first, static_cast<int32_t>(transfers_[q].size())});
-      for (const Issued& issued : transfers_[q]) {
+      for (const TapeItem* issued : transfers_[q]) {
         const int32_t index = static_cast<int32_t>(schedule_.transfers.size());
         schedule_.transfer_of_position.push_back(index);
         schedule_.transfers.push_back(
-            {.first_participant = index, .participants = 1, .needed = 1, .engine = issued.engine});
-        schedule_.participants.push_back({0, static_cast<int32_t>(q), issued.op});
-        traits_.push_back({.compute_efficiency = issued.efficiency});
-        work_.transfers.push_back(Picoseconds(issued.time));
+            {.first_participant = index, .participants = 1, .needed = 1, .engine = issued->engine});
+        schedule_.participants.push_back({0, static_cast<int32_t>(q), issued->op});
+        traits_.push_back({.compute_efficiency = issued->efficiency,
+                           .holds_multiprocessors = issued->holds_multiprocessors,
+                           .beside_communication = issued->beside_communication});
+        work_.transfers.push_back(Picoseconds(issued->amount));
       }
     }
   }
@@ -191,7 +188,7 @@ class Untaper {
   const StepTape& tape_;
   StepSchedule schedule_;
   RoleSchedule* role_;
-  std::vector<std::vector<Issued>> transfers_;  // by queue
+  std::vector<std::vector<const TapeItem*>> transfers_;  // by queue
   std::vector<TransferTraits> traits_;
   StepWork work_;
   int64_t host_ = 0;  // picoseconds since the last action
@@ -205,6 +202,8 @@ bool AreAlike(const StepTape& tape, std::span<const TapeItem> a, std::span<const
     const std::span<const TapeNeed> of_x = tape.NeedsOf(x), of_y = tape.NeedsOf(y);
     return x.kind == y.kind && x.engine == y.engine && x.queue == y.queue && x.back == y.back &&
            x.amount == y.amount && x.efficiency == y.efficiency &&
+           x.beside_communication == y.beside_communication &&
+           x.holds_multiprocessors == y.holds_multiprocessors &&
            std::equal(of_x.begin(), of_x.end(), of_y.begin(), of_y.end());
   });
 }

@@ -32,7 +32,9 @@ struct TapeItem {
   int32_t back = 0;                  // kWait: for all but so many operators of the queue
   // Picoseconds of the host (kHost), of the operator (kIssue); bytes of device memory as the allocator rounds them, freed ones below 0 (kMemory).
   int64_t amount = 0;
-  double efficiency = 1;              // kIssue: of kernels beside it
+  double efficiency = 1;               // kIssue: of kernels beside it
+  double beside_communication = 0;     // kIssue: of a kernel, as KernelCost's
+  bool holds_multiprocessors = false;  // kIssue: of communication, as CommunicationCost's
   int32_t first_need = 0, needs = 0;  // kIssue: into StepTape::needs
   OpIndex op = -1;                    // of the plan that it was made from
 };

@@ -161,6 +161,7 @@ class Stretcher {
       if (own.name != NameOf(*role_, item)) return Unsupported("other operators once a step");
       item.amount = own.amount;
       item.efficiency = own.efficiency;
+      item.holds_multiprocessors = own.holds_multiprocessors;
     }
     return Ok();
   }
@@ -372,7 +373,8 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
   WT_ASSIGN_OR_RETURN(const TapedPlan taped, TapeOf(plan, model));
   OncePerStep once;
   for (const TapeItem& item : taped.tape.items)
-    if (IsIssuedOrHost(item)) once.items.push_back({NameOf(role, item), item.amount, item.efficiency});
+    if (IsIssuedOrHost(item))
+      once.items.push_back({NameOf(role, item), item.amount, item.efficiency, item.holds_multiprocessors});
   for (size_t i = 0; i < EndOfHead(taped.tape); ++i) once.freed -= taped.tape.items[i].amount;
   for (const Op& op : role.steady.ops) {
     if (!std::holds_alternative<Alloc>(op.kind)) continue;

@@ -25,6 +25,7 @@ struct OncePerStep {
     std::string name;  // of an operator that is issued: OperatorName and its stream's; of host time: empty
     int64_t amount = 0;
     double efficiency = 1;
+    bool holds_multiprocessors = false;
   };
   std::vector<Item> items;                     // without those of memory
   std::map<std::string, int64_t> temporaries;  // by name

@@ -6,6 +6,7 @@
 #include "plan/outline.h"
 #include "plan/plan.h"
 #include "sim/composed/composed_step.h"
+#include "sim/operator_room.h"
 #include "sim/predict.h"
 #include "sim/role_memory.h"
 
@@ -33,6 +34,7 @@ Bytes LargestPeak(const Plan& plan) {
 
 // Operator by operator; memory first.
 Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile) {
+  const OperatorRoom room(scenario);
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.checks = false}));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan);
   const Bytes memory = LargestPeak(plan) + model->OutsideAllocator(plan);

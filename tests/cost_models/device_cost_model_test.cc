@@ -220,6 +220,35 @@ TEST(DeviceCostModel, KernelsBesideAnAllGatherSlowDownAboutAsMeasured) {
   EXPECT_NEAR(SlowdownBesideAnAllGather("h100-sxm-80g", "nvlink4"), 0.80 / 0.47, 0.1);
 }
 
+// Products of Hopper, not its other kernels, nor an A100's; beside collectives by kernels, not beside copies by an engine.
+TEST(DeviceCostModel, ProductsOfHopperGoInTwoWavesBesideCommunication) {
+  Plan plan = TwoNodePlan();
+  plan.scenario.cluster.network.intra_node.kind = "nvlink4";
+  plan.axes = {MakeAxis("data", 16, 8, 1)};
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value(), a100 = A100();
+  const auto beside = [&](const DeviceSpec& device, const OpKind& kind) {
+    Op op;
+    op.kind = kind;
+    return MakeDeviceCostModel(device, plan)->Kernel(op)->beside_communication;
+  };
+  EXPECT_EQ(beside(h100, SquareGemm(4096)), 0.5);
+  EXPECT_EQ(beside(h100, GroupedGemm{8, 512, 1024, 1024}), 0.5);
+  EXPECT_EQ(beside(h100, Copy{1 << 20, DType::kBFloat16, DType::kFloat32}), 0);
+  EXPECT_EQ(beside(a100, SquareGemm(4096)), 0);
+
+  const auto holds = [&](const Collective& collective) {
+    Op op;
+    op.kind = collective;
+    return MakeDeviceCostModel(h100, plan)->Communication(op, plan.axes[0].groups[0])->holds_multiprocessors;
+  };
+  EXPECT_TRUE(holds({CollectiveKind::kAllGather, DType::kBFloat16, 1 << 20}));
+  EXPECT_FALSE(holds({.kind = CollectiveKind::kShift,
+                      .dtype = DType::kBFloat16,
+                      .elements = 1 << 20,
+                      .by_copy_engine = true}));
+  EXPECT_FALSE(holds({CollectiveKind::kBarrier, DType::kFloat32, 0}));
+}
+
 // Switches that reduce need 16 blocks on 132, and read and store each message once.
 TEST(DeviceCostModel, SwitchesThatReduceTakeLess) {
   Plan plan = TwoNodePlan();

@@ -136,6 +136,25 @@ INSTANTIATE_TEST_SUITE_P(
                                       s.parallel.expert.size = 2;
                                       s.optimizer.clip_norm = 1;
                                     })},
+        Case{"ExpertsInTurns", With(TinyLlama(2), kZero1,
+                                    [](Scenario& s) {
+                                      s.model.experts =
+                                          ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5};
+                                      s.parallel.expert = {.size = 2, .overlap = true};
+                                      s.parallel.data.overlap_param_gather = true;
+                                      s.batch.accumulate = 3;
+                                    })},
+        Case{"ExpertsInTurnsOfStages",
+             With(TinyLlama(2),
+                  [](Scenario& s) {
+                    s.model.layers = 4;
+                    s.model.experts =
+                        ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5, .shared_ffn = 48};
+                    s.parallel.tensor = {.size = 2, .sequence = true};
+                    s.parallel.expert = {.size = 4, .tensor = 1, .overlap = true, .delay_wgrad = true};
+                    s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
+                    s.batch.accumulate = 4;
+                  })},
         Case{"ScaledLosses", Offloading(kZero2, Offload::kOptimizer,
                                         [](Scenario& s) {
                                           s.precision.loss_scale = LossScale::kDynamic;

@@ -130,6 +130,55 @@ TEST_P(EverySchedule, HasTheFormulasBubbleAndThePromisedActivations) {
 INSTANTIATE_TEST_SUITE_P(, EverySchedule, ::testing::ValuesIn(ScheduleNames()),
                          [](const auto& info) { return "schedule_" + info.param; });
 
+// Both of a pair begin when both inputs are there, and their results are there when both are done: 1F1 and 1B0 take 1 + 2 from 2 on.
+TEST(RunSchedule, HandsOnWhatAPairMadeAtItsEnd) {
+  Schedule schedule{"",
+                    2,
+                    {0, 1},
+                    {{{ActionKind::kForward, 0, 0},
+                      {ActionKind::kForward, 0, 1},
+                      {ActionKind::kBackward, 0, 0},
+                      {ActionKind::kBackward, 0, 1}},
+                     {{ActionKind::kForward, 1, 0},
+                      {ActionKind::kForward, 1, 1},
+                      {ActionKind::kBackward, 1, 0},
+                      {ActionKind::kBackward, 1, 1}}}};
+  schedule.paired = {{ActionKind::kForward, 1, 1}};
+  const ScheduleTimes times = RunSchedule(schedule, Times(1, 1, 1));
+  const auto at = [](int64_t moment) { return Picoseconds(moment); };
+  EXPECT_EQ(times.starts[1], (std::vector<Duration>{at(1), at(2), at(2), at(5)}));
+  EXPECT_EQ(times.starts[0], (std::vector<Duration>{at(0), at(1), at(5), at(7)}));
+  EXPECT_EQ(times.work, (std::vector<Duration>{at(6), at(6)}));
+}
+
+// dualpipe_v's README: (p-1) (F&B + B - 3W).
+TEST(Bubble, OfPairsIsWhatDualPipeVPromises) {
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (int64_t micro_batches = 2 * ranks; micro_batches <= 3 * ranks; ++micro_batches) {
+      const auto schedule = MakePairedSchedule("dualpipe_v", ranks, 2, micro_batches);
+      ASSERT_TRUE(schedule);
+      const auto closed =
+          ClosedFormBubble({"dualpipe_v", ranks, 2, micro_batches, /*is_paired=*/true}, Times(1, 1, 1));
+      ASSERT_TRUE(closed);
+      EXPECT_EQ(Bubble(*schedule, Times(1, 1, 1)), *closed) << ranks << " ranks, " << micro_batches;
+    }
+  }
+}
+
+TEST(PromisedActivationsInFlight, AreOneMoreOfPairs) {
+  for (const char* name : {"interleaved", "dualpipe_v"}) {
+    for (int ranks = 2; ranks <= 6; ++ranks) {
+      const int64_t micro_batches = 3 * ranks;
+      const auto schedule = MakePairedSchedule(name, ranks, 2, micro_batches);
+      ASSERT_TRUE(schedule);
+      const std::vector<int64_t> in_flight = ActivationsInFlight(*schedule);
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(in_flight[rank], PromisedActivationsInFlight({name, ranks, 2, micro_batches, true}, rank))
+            << name << ", rank " << rank << " of " << ranks;
+    }
+  }
+}
+
 // p = 4, m = 8, and a rank's layers take F = I = W = 2; each of two stages per rank takes 1. 1F1B idles 3 x (2+4) = 18,
 // interleaved half of that, ZB-H1 3 x 2 = 6 and ZB-V, with both advantages, 3 x 1 = 3.
 TEST(Bubble, ShrinksFrom1F1BToInterleavedToZeroBubble) {

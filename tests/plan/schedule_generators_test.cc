@@ -82,6 +82,72 @@ TEST(MakeSchedule, DualPipeVFollowsItsPhases) {
             "1F0,2F0,1F1,2F1,1F2,2B0,2F2,1B0,1F3,2B1,2F3,1B1,2B2,1B2,2I3,1I3,2W3,1W3\n");
 }
 
+std::string Pairs(const Schedule& schedule, int rank) {
+  std::string text;
+  const std::vector<Action>& actions = schedule.ranks[rank];
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (!schedule.paired.contains(actions[i])) continue;
+    text += FormatAction(actions[i]) + "+" + FormatAction(actions[i + 1]) + " ";
+  }
+  return text;
+}
+
+// One forward more ahead than above: five on rank 0, three on rank 1.
+TEST(MakePairedSchedule, InterleavedRunsOneForwardMoreAhead) {
+  const auto schedule = MakePairedSchedule("interleaved", 2, 2, 4);
+  ASSERT_TRUE(schedule);
+  EXPECT_EQ(PrintScheduleCsv(*schedule),
+            "0F0,0F1,2F0,2F1,0F2,0F3,2B0,2F2,2B1,2F3,0B0,0B1,2B2,2B3,0B2,0B3\n"
+            "1F0,1F1,3F0,3F1,3B0,1F2,3B1,1F3,1B0,3F2,1B1,3F3,3B2,3B3,1B2,1B3\n");
+  EXPECT_EQ(Pairs(*schedule, 0), "0F3+2B0 2F2+2B1 2F3+0B0 ");
+  EXPECT_EQ(Pairs(*schedule, 1), "3F1+3B0 1F2+3B1 1F3+1B0 3F2+1B1 3F3+3B2 ");
+}
+
+// As torch's: all of the steady state but the last rank's first, for whose gradient the stages before wait.
+TEST(MakePairedSchedule, DualPipeVHasItsOwn) {
+  const auto schedule = MakePairedSchedule("dualpipe_v", 2, 2, 4);
+  ASSERT_TRUE(schedule);
+  EXPECT_EQ(PrintScheduleCsv(*schedule), Made("dualpipe_v", 2, 2, 4));
+  EXPECT_EQ(Pairs(*schedule, 0), "0F3+3B1 3F2+0B0 3F3+0B1 ");
+  EXPECT_EQ(Pairs(*schedule, 1), "2F2+1B0 1F3+2B1 2F3+1B1 ");
+}
+
+TEST(MakePairedSchedule, AreOfTwoMicroBatchesAndCannotDeadlock) {
+  int made = 0;
+  for (const char* name : {"interleaved", "dualpipe_v"}) {
+    for (int ranks = 2; ranks <= 8; ++ranks) {
+      for (int virtual_stages : {2, 3}) {
+        for (int64_t micro_batches = 1; micro_batches <= 24; ++micro_batches) {
+          const auto schedule = MakePairedSchedule(name, ranks, virtual_stages, micro_batches);
+          if (!schedule) continue;
+          ++made;
+          const Schedule lowered = AddCommunication(*schedule);
+          const Status status = CheckSchedule(lowered);
+          ASSERT_TRUE(status) << status.error().message;
+          for (const std::vector<Action>& actions : lowered.ranks) {
+            for (size_t i = 0; i < actions.size(); ++i) {
+              if (!lowered.paired.contains(actions[i])) continue;
+              ASSERT_EQ(actions[i].kind, ActionKind::kForward);
+              ASSERT_EQ(actions[i + 1].kind, ActionKind::kBackward);
+              ASSERT_NE(actions[i].micro_batch, actions[i + 1].micro_batch);
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(made, 150);
+}
+
+TEST(MakePairedSchedule, RefusesThoseWithoutPairs) {
+  const auto schedule = MakePairedSchedule("1f1b", 2, 1, 4);
+  ASSERT_FALSE(schedule);
+  EXPECT_EQ(
+      schedule.error().message,
+      "pipeline schedule 1f1b: a rank's forwards and backwards do not go in pairs of two micro-batches, "
+      "expected interleaved or dualpipe_v");
+}
+
 TEST(MakeSchedule, SaysWhatItAccepts) {
   EXPECT_EQ(Made("1f1b", 4, 1, 3),
             "pipeline schedule 1f1b needs at least as many micro-batches as pipeline ranks, 4, but there are "

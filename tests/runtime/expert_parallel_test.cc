@@ -209,6 +209,39 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"ZeroBubble", Staged(Sharded(Experts(TinyLlama(4), 2), kFull), "zb_h1")}),
     NameOf);
 
+// Micro-batches that hide each other's exchange.
+Scenario InTurns(Scenario s, bool delay_wgrad = false, int64_t micro_batches = 3) {
+  s.parallel.expert.overlap = true;
+  s.parallel.expert.delay_wgrad = delay_wgrad;
+  s.batch.accumulate = micro_batches;
+  return s;
+}
+Scenario InStages(Scenario s, const char* schedule, bool delay_wgrad) {
+  s = Staged(std::move(s), schedule);
+  s.model.layers = 4;
+  s.parallel.pipeline.virtual_stages = 2;
+  return InTurns(std::move(s), delay_wgrad, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    InTurns, ExpertParity,
+    testing::Values(
+        ParityCase{"Gpt", InTurns(Experts(TinyGpt(2), 2))},
+        ParityCase{"DelayedClipped", Clipped(InTurns(Experts(TinyLlama(2), 2), true))},
+        ParityCase{"Zero1DelayedClipped", Clipped(InTurns(Kind(Experts(TinyGpt(4), 2), kZero1), true))},
+        ParityCase{"Zero2Clipped", Clipped(InTurns(Kind(Experts(TinyLlama(4), 2), kZero2)))},
+        ParityCase{"TensorSequenceDelayed", InTurns(Tensor(Experts(TinyLlama(2), 2), true), true)},
+        ParityCase{"OverTensorDelayedClipped",
+                   Clipped(InTurns(OverTensor(Experts(TinyLlama(2), 1), 4), true))},
+        ParityCase{"BehindPlainLayersDelayed", InTurns(Mixed(Experts(TinyLlama(2), 2)), true)},
+        ParityCase{"SelectiveOp",
+                   InTurns(Recomputed(Experts(TinyLlama(2), 2), Recompute::kSelectiveOp), true)},
+        ParityCase{"Interleaved", Clipped(InStages(Experts(TinyGpt(2), 2), "interleaved", false))},
+        ParityCase{"InterleavedZero1Delayed",
+                   InStages(Kind(Experts(TinyLlama(2), 2), kZero1), "interleaved", true)},
+        ParityCase{"DualPipeVDelayed", InStages(Experts(TinyLlama(2), 2), "dualpipe_v", true)}),
+    NameOf);
+
 // Eight ranks in two shard groups, each with every expert twice: shards of experts have replicas of their own.
 TEST(ExpertParallel, ShardsExpertsWithinAndReplicatesThemAcrossGroups) {
   ExpectLossParity(Clipped(Sharded(Experts(TinyLlama(8), 2), kHybrid, 4)));
@@ -246,6 +279,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"TensorSequenceClipped", Clipped(Tensor(WithShared(Experts(TinyLlama(2), 2)), true))},
         ParityCase{"Zero2Clipped", Clipped(Kind(WithShared(Experts(TinyGpt(4), 2)), kZero2))},
         ParityCase{"FsdpClipped", Clipped(Sharded(WithShared(Experts(TinyLlama(4), 2)), kFull))},
+        ParityCase{"InTurnsDelayedClipped", Clipped(InTurns(WithShared(Experts(TinyLlama(2), 2)), true))},
         ParityCase{"ZeroBubble", Staged(WithShared(Experts(TinyGpt(2), 2)), "zb_h1")}),
     NameOf);
 

@@ -223,6 +223,31 @@ INSTANTIATE_TEST_SUITE_P(
                           "ethernet-4x100g}}\n"),
                  "s.yaml:2:59: parallel.expert.dispatcher is deepep, expected infiniband or roce between the "
                  "nodes of its ranks, not ethernet"},
+        Conflict{Experts("parallel: {data: {size: 4}, expert: {size: 4, delay_wgrad: true}}\nbatch: "
+                         "{accumulate: 2}\n"),
+                 "s.yaml:2:60: parallel.expert.delay_wgrad is true, expected parallel.expert.overlap: true"},
+        Conflict{
+            Experts("parallel: {data: {size: 4}, expert: {overlap: true}}\nbatch: {accumulate: 2}\n"),
+            "s.yaml:2:47: parallel.expert.overlap is true, expected parallel.expert.size above 1, between "
+            "whose ranks tokens go"},
+        Conflict{Experts("parallel: {data: {size: 4}, expert: {size: 4, overlap: true}}\n"),
+                 "s.yaml:2:56: parallel.expert.overlap is true, expected batch.accumulate above 1: one "
+                 "micro-batch computes while another's tokens are exchanged"},
+        Conflict{
+            Experts("parallel: {data: {size: 4}, pipeline: {size: 2}, expert: {size: 4, overlap: true}}\n"
+                    "batch: {accumulate: 4}\n"),
+            "s.yaml:2:77: parallel.expert.overlap is true, expected parallel.pipeline.schedule interleaved "
+            "or dualpipe_v, not 1f1b: others have no pairs of a forward and a backward of two micro-batches"},
+        Conflict{
+            Experts("parallel: {data: {size: 4, kind: fsdp}, expert: {size: 4, overlap: true}}\nbatch: "
+                    "{accumulate: 2}\n"),
+            "s.yaml:2:68: parallel.expert.overlap is true, expected ddp, zero1 or zero2, not fsdp, which "
+            "gathers parameters in the order of one pass"},
+        Conflict{
+            Experts("parallel: {data: {size: 4}, expert: {size: 4, overlap: true}}\nbatch: {accumulate: 2}\n"
+                    "recompute: full\n"),
+            "s.yaml:2:56: parallel.expert.overlap is true, expected another recompute than full, which would "
+            "exchange tokens again"},
         Conflict{
             "model: {kind: mlp, widths: [10, 33, 5]}\nparallel: {tensor: {size: 2}}\n",
             "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of entry 2 of model.widths (33)"},
@@ -230,6 +255,13 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {kind: mlp, widths: [10, 4]}\nparallel: {tensor: {size: 2}}\n",
             "s.yaml:2:27: parallel.tensor.size is 2, expected 1 for an MLP of one layer: ranks share what is "
             "between two"},
+        Conflict{Mlp("parallel: {expert: {overlap: true}}\n"),
+                 "s.yaml:2:30: parallel.expert.overlap is true, expected false for kind: mlp, which has no "
+                 "experts"},
+        Conflict{
+            Mlp("parallel: {expert: {delay_wgrad: true}}\n"),
+            "s.yaml:2:34: parallel.expert.delay_wgrad is true, expected false for kind: mlp, which has no "
+            "experts"},
         Conflict{
             Mlp("parallel: {context: {size: 2}}\n"),
             "s.yaml:2:28: parallel.context.size is 2, expected 1 for kind: mlp, which has no sequence"}));

@@ -106,6 +106,7 @@ Scenario AnyScenario() {
   Scenario s = Base(false);
   s.model = AnyModel(s.model);
   s.precision = AnyPrecision();
+  s.cluster.device = Any({"a100-sxm-80g", "h100-sxm-80g"});
   s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,

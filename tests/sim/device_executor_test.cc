@@ -116,6 +116,20 @@ TEST(DeviceExecutor, KernelsSlowDownBesideACollective) {
   EXPECT_EQ(o.End(0, "two"), 34);
 }
 
+// A block for each multiprocessor: those that find none free, beside a collective (10-30), wait for the others' end, at half the speed then.
+// 10 of 20 until 30. Where communication holds no multiprocessors, such kernels share like others.
+TEST(DeviceExecutor, PersistentKernelsGoInTwoWavesBesideACollective) {
+  PlanBuilder b(2);
+  b.Collective("bucket", 20, {b.Kernel("one", 10)});
+  b.Kernel("two", 20);
+  FakeCosts costs = Device(0);
+  costs.sharing = {.compute_efficiency = 0.8, .holds_multiprocessors = true};
+  costs.beside_communication = 0.5;
+  EXPECT_EQ(Execute(b, costs).End(0, "two"), 40);
+  costs.sharing.holds_multiprocessors = false;
+  EXPECT_EQ(Execute(b, costs).End(0, "two"), 34);
+}
+
 // Two kernels of 10 share the device: both end at 20. A copy to the host has an engine of its own.
 TEST(DeviceExecutor, KernelsOfTwoStreamsShareTheDeviceAndCopiesDoNot) {
   PlanBuilder kernels(1);

@@ -114,7 +114,8 @@ void PlanBuilder::Free(BufferId buffer) {
 
 Result<KernelCost> FakeCosts::Kernel(const Op& op) const {
   return KernelCost{.time = spread.Scaled(static_cast<double>(MicrosecondsOf(op.kind))),
-                    .source = kernel_source};
+                    .source = kernel_source,
+                    .beside_communication = beside_communication};
 }
 
 Result<CommunicationCost> FakeCosts::Communication(const Op& op, const Group&) const {

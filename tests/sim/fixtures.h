@@ -59,6 +59,7 @@ struct FakeCosts : CostModel {
   Duration barrier;
   int cores = 0;
   CommunicationCost sharing;  // the time is filled in
+  double beside_communication = 0;  // of kernels
   CostSource kernel_source = CostSource::kMeasured;
   double drift = 0;  // the common mode goes from 1 - drift to 1 + drift
   bool on_device = false;
