@@ -1,6 +1,7 @@
 #include "reports/pipeline_actions.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
 
@@ -55,6 +56,29 @@ std::vector<ActionSpan> ActionSpans(const Plan& plan, const Timeline& timeline) 
     if (span.stream != kComputeStream || !lookup.Find(program.ops.at(span.op), action)) continue;
     if (spans.empty() || spans.back().action != action) spans.push_back({action, span.start, span.end});
     spans.back().end = span.end;
+  }
+  return spans;
+}
+
+std::vector<WholeActionSpan> WholeActionSpans(const Plan& plan, const Timeline& timeline) {
+  using Half = WholeActionSpan::Half;
+  std::vector<WholeActionSpan> spans;
+  if (!plan.pipeline) return spans;
+  const Schedule computations = ComputationsOf(plan);
+  std::map<Action, Half> halves;
+  for (const std::vector<Action>& actions : computations.ranks) {
+    for (size_t i = 0; i + 1 < actions.size(); ++i) {
+      if (!computations.paired.contains(actions[i])) continue;
+      halves[actions[i]] = Half::kUpper;
+      halves[actions[i + 1]] = Half::kLower;
+    }
+  }
+  std::map<Action, size_t> known;
+  for (const ActionSpan& span : ActionSpans(plan, timeline)) {
+    const auto half = halves.find(span.action);
+    const auto [place, is_new] = known.try_emplace(span.action, spans.size());
+    if (is_new) spans.push_back({{span}, half == halves.end() ? Half::kNone : half->second});
+    spans[place->second].end = span.end;
   }
   return spans;
 }

@@ -23,6 +23,13 @@ struct ActionSpan {
 // In time order. Empty without a pipeline.
 std::vector<ActionSpan> ActionSpans(const Plan& plan, const Timeline& timeline);
 
+// The same, but each computation once, from its first turn to its last; by its start. What runs beside another has `half`: forwards of a pair
+// the upper, backwards the lower.
+struct WholeActionSpan : ActionSpan {
+  enum class Half : uint8_t { kNone, kUpper, kLower } half = Half::kNone;
+};
+std::vector<WholeActionSpan> WholeActionSpans(const Plan& plan, const Timeline& timeline);
+
 // The computation that an operator of a role belongs to, where it has one.
 class ActionLookup {
  public:

@@ -61,10 +61,13 @@ Fill FillOf(ActionKind kind) {
   }
 }
 
-// A colour, and of actions the virtual stage that tints it.
+using Half = WholeActionSpan::Half;
+
+// A colour, and of actions the virtual stage that tints it, and the half of the lane that those of a pair have.
 struct Style {
   Fill fill = kForward;
   int tint = 0;
+  Half half = Half::kNone;
   auto operator<=>(const Style&) const = default;
 };
 
@@ -170,9 +173,7 @@ class PipelineDrawing {
       : plan_(plan),
         tints_(static_cast<int>(plan.pipeline->stages.size()) / plan.mesh.pipeline()),
         lane_(LaneHeight(plan.mesh.pipeline())),
-        canvas_({plan.scenario.name, ModelInWords(plan) + " · " + ParallelismInWords(plan.scenario),
-                 PipelineInWords(plan) + " · " + BatchInWords(plan)},
-                total, kBubbleColumn) {}
+        canvas_(Header(plan), total, kBubbleColumn) {}
 
   void Panel(std::string_view title, const std::vector<Timeline>& timelines, const StepBreakdown& mean) {
     const double top = canvas_.y();
@@ -197,6 +198,14 @@ class PipelineDrawing {
   }
 
  private:
+  static std::vector<std::string> Header(const Plan& plan) {
+    constexpr size_t kColumns = 170;  // that a line has room for
+    const std::string model = ModelInWords(plan), split = ParallelismInWords(plan.scenario);
+    std::vector<std::string> lines = {plan.scenario.name, model + " · " + split};
+    if (lines.back().size() > kColumns) lines = {plan.scenario.name, model, split};
+    lines.push_back(PipelineInWords(plan) + " · " + BatchInWords(plan));
+    return lines;
+  }
   static double LaneHeight(int ranks) { return ranks <= 8 ? 26 : ranks <= 16 ? 20 : ranks <= 32 ? 13 : 8; }
 
   void Lane(const Timeline& timeline) {
@@ -205,22 +214,34 @@ class PipelineDrawing {
     canvas_.Rect(left, y, canvas_.X(timeline.end) - left, lane_, "fill=\"#f4f4f4\"");
     Labels(timeline, role);
     std::vector<Block> blocks = Blocks(timeline, role);
-    Strokes strokes(y + lane_ / 2, lane_);
-    for (const Block& block : blocks) {
-      const double hair = block.width() >= kSetApartFrom ? kHair : 0;
-      strokes.Add(block.style, block.left, block.right - hair);
+    for (const Half half : {Half::kNone, Half::kUpper, Half::kLower}) {
+      Strokes strokes(y + MiddleOf(half), HeightOf(half));
+      for (const Block& block : blocks) {
+        if (block.style.half != half) continue;
+        const double hair = block.width() >= kSetApartFrom ? kHair : 0;
+        strokes.Add(block.style, block.left, block.right - hair);
+      }
+      strokes.AppendTo(canvas_, tints_);
     }
-    strokes.AppendTo(canvas_, tints_);
     Numbers(blocks);
     canvas_.Down(lane_ + kThinGap);
     Communication(timeline, role);
     canvas_.Down(kThinLane + (lane_ > 10 ? 5 : 2));
   }
 
+  // Of a lane, from its top.
+  double MiddleOf(Half half) const {
+    return half == Half::kNone ? lane_ / 2 : half == Half::kUpper ? lane_ / 4 : 3 * lane_ / 4;
+  }
+  double HeightOf(Half half) const { return half == Half::kNone ? lane_ : lane_ / 2; }
+
   void Labels(const Timeline& timeline, const Role& role) {
     const double baseline = canvas_.y() + lane_ / 2 + 4;
-    canvas_.Text(SvgCanvas::kMargin, baseline, fmt::format("rank {}", timeline.rank), "");
-    canvas_.Text(SvgCanvas::kMargin + SvgCanvas::kLabels - 7, baseline, ShortRoleName(role, 14),
+    constexpr size_t kLabelColumns = 20;  // of both
+    const std::string rank = fmt::format("rank {}", timeline.rank);
+    canvas_.Text(SvgCanvas::kMargin, baseline, rank, "");
+    canvas_.Text(SvgCanvas::kMargin + SvgCanvas::kLabels - 7, baseline,
+                 ShortRoleName(role, std::min<size_t>(14, kLabelColumns - rank.size())),
                  "class=\"s\" text-anchor=\"end\"");
     const StepBreakdown breakdown = BreakDown(timeline, role, role.steady);
     if (breakdown.step > Duration())
@@ -239,9 +260,11 @@ class PipelineDrawing {
       blocks.push_back(block);
       used_.insert(style.fill);
     };
-    for (const ActionSpan& span : ActionSpans(plan_, timeline)) {
+    for (const WholeActionSpan& span : WholeActionSpans(plan_, timeline)) {
       const auto tint = std::find(stages.begin(), stages.end(), span.action.stage) - stages.begin();
-      add({FillOf(span.action.kind), static_cast<int>(tint)}, span.start, span.end, span.action.micro_batch);
+      has_pairs_ |= span.half != Half::kNone;
+      add({FillOf(span.action.kind), static_cast<int>(tint), span.half}, span.start, span.end,
+          span.action.micro_batch);
     }
     const ActionLookup lookup(plan_, pipeline_rank);
     for (const Span& span : timeline.spans) {
@@ -291,13 +314,14 @@ class PipelineDrawing {
       if (block.micro_batch < 0) continue;
       const std::string number = std::to_string(block.micro_batch);
       const double room = (block.width() - 3) / (kDigitWidth * static_cast<double>(number.size()));
-      if (room < kSmallDigits || lane_ < kSmallDigits + 3) continue;
-      const bool is_small = room < kDigits || lane_ < kDigits + 3;
+      const double height = HeightOf(block.style.half);
+      if (room < kSmallDigits || height < kSmallDigits + 3) continue;
+      const bool is_small = room < kDigits || height < kDigits + 3;
       const std::string names =
           fmt::format("n{}{}", is_small ? " m" : "", IsDark(ColourOf(block.style, tints_)) ? "" : " d");
-      by_class[names] +=
-          fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", (block.left + block.right - kHair) / 2,
-                      canvas_.y() + lane_ / 2 + 0.36 * (is_small ? kSmallDigits : kDigits), number);
+      by_class[names] += fmt::format(
+          "<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", (block.left + block.right - kHair) / 2,
+          canvas_.y() + MiddleOf(block.style.half) + 0.36 * (is_small ? kSmallDigits : kDigits), number);
     }
     for (const auto& [names, texts] : by_class)
       canvas_.Append(fmt::format("<g class=\"{}\">{}</g>\n", names, texts));
@@ -354,6 +378,7 @@ class PipelineDrawing {
     }
     canvas_.LegendEntry({"fill=\"#f4f4f4\" stroke=\"#ccc\""}, "waiting for another stage: the bubble");
     if (tints_ > 1) canvas_.LegendEntry({}, "A rank's later stages are lighter.");
+    if (has_pairs_) canvas_.LegendEntry({}, "One above the other: they take turns, layer by layer.");
     canvas_.EndLegend();
   }
 
@@ -363,6 +388,7 @@ class PipelineDrawing {
   SvgCanvas canvas_;
   std::set<Fill> used_;
   bool has_other_collectives_ = false;  // than for gradients
+  bool has_pairs_ = false;
 };
 
 }  // namespace

@@ -186,20 +186,22 @@ std::string_view WordOf(ActionKind kind) {
 void AddActions(const Plan& plan, const std::vector<Timeline>& timelines, const std::string& side,
                 Json& actions) {
   if (!plan.pipeline) return;
-  std::vector<std::vector<ActionSpan>> by_rank;
+  std::vector<std::vector<WholeActionSpan>> by_rank;
   size_t count = 0;
   for (const Timeline* timeline : TimelinesByPipelineRank(plan, timelines)) {
-    by_rank.push_back(timeline != nullptr ? ActionSpans(plan, *timeline) : std::vector<ActionSpan>());
+    by_rank.push_back(timeline != nullptr ? WholeActionSpans(plan, *timeline)
+                                          : std::vector<WholeActionSpan>());
     count += by_rank.back().size();
   }
   if (count > kMostActions) return;
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    for (const ActionSpan& span : by_rank[rank])
+    for (const WholeActionSpan& span : by_rank[rank])
       actions.push_back({{"side", side},
                          {"rank", rank},
                          {"kind", WordOf(span.action.kind)},
                          {"stage", span.action.stage},
                          {"micro_batch", span.action.micro_batch},
+                         {"half", static_cast<int>(span.half)},
                          {"start_s", ToSeconds(span.start)},
                          {"end_s", ToSeconds(span.end)}});
   }

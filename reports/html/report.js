@@ -221,7 +221,8 @@ const ACTION_COLOURS = ['#4c78a8', '#54a24b', '#54a24b', '#b279a2'];
 
 function schedule(section, outcome) {
   if (!outcome.actions.length) return;
-  heading(section, 'Schedule', 'The pipeline as it ran: a forward or backward of one micro-batch is a bar, what is free between them the bubble. Drag to move, scroll to zoom.');
+  const pairs = outcome.actions.some((action) => action.half);
+  heading(section, 'Schedule', `The pipeline as it ran: a forward or backward of one micro-batch is a bar, what is free between them the bubble.${pairs ? ' One above the other take turns, layer by layer.' : ''} Drag to move, scroll to zoom.`);
   const end = Math.max(...outcome.timelines.map((timeline) => timeline.end_s));
   const [scale, unit] = timeUnit(end);
   const kinds = ACTIONS.filter((kind) => outcome.actions.some((action) => action.kind === kind));
@@ -230,17 +231,24 @@ function schedule(section, outcome) {
     const ranks = [...new Set(values.map((row) => row.rank))];
     const y = {field: 'rank', type: 'nominal', title: null, sort: ranks};
     const x = {field: 'start', type: 'quantitative', title: unit, scale: {domain: [0, end / scale], nice: false}};
-    const layer = [{
-      params: [{name: 'zoom', select: {type: 'interval', encodings: ['x']}, bind: 'scales'}],
-      mark: {type: 'bar', height: {band: 0.86}, clip: true, stroke: 'white', strokeWidth: 0.5},
+    // Half 0 is the whole height, 1 and 2 are the upper and the lower half of what runs beside something.
+    const bars = (half, band, yOffset) => ({
+      transform: [{filter: `datum.half === ${half}`}],
+      mark: {type: 'bar', height: {band}, yOffset, clip: true, stroke: 'white', strokeWidth: 0.5},
       encoding: {
         y, x, x2: {field: 'end'},
         color: colour('kind', kinds, kinds.map((kind) => ACTION_COLOURS[ACTIONS.indexOf(kind)])),
         tooltip: [{field: 'kind'}, {field: 'stage'}, {field: 'micro_batch', title: 'micro-batch'}, {field: 'time', format: '.4s', title: `time, ${unit}`}],
       },
-    }];
-    if (values.length <= 160)
-      layer.push({mark: {type: 'text', color: 'white', fontSize: 10, clip: true}, encoding: {y, x: {field: 'middle', type: 'quantitative'}, text: {field: 'micro_batch'}}});
+    });
+    const numbers = (half, yOffset) => ({
+      transform: [{filter: `datum.half === ${half}`}],
+      mark: {type: 'text', color: 'white', fontSize: half ? 8 : 10, yOffset, clip: true},
+      encoding: {y, x: {field: 'middle', type: 'quantitative'}, text: {field: 'micro_batch'}},
+    });
+    const layer = [{...bars(0, 0.86, 0), params: [{name: 'zoom', select: {type: 'interval', encodings: ['x']}, bind: 'scales'}]}];
+    if (pairs) layer.push(bars(1, 0.42, -4.7), bars(2, 0.42, 4.7));
+    if (values.length <= 160) layer.push(numbers(0, 0), ...(pairs ? [numbers(1, -4.7), numbers(2, 4.7)] : []));
     plot(section, {title: {text: side, anchor: 'start', fontSize: 13, color: '#1c2430', fontWeight: 500}, data: {values}, transform: [{calculate: '(datum.start + datum.end) / 2', as: 'middle'}], height: {step: 22}, layer});
   }
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/reports/sample_pipeline.h"
 
@@ -23,6 +25,49 @@ TEST(ActionSpans, AreTheScheduleInItsOrder) {
         before = span.end;
       }
       EXPECT_EQ(ran, schedule.ranks[outcome.plan.mesh.PlaceOf(timeline.rank).pipeline]) << sample.schedule;
+    }
+  }
+}
+
+// Every computation once; where none take turns, from top to bottom.
+TEST(WholeActionSpans, AreActionSpansWhereNoneTakeTurns) {
+  const Outcome outcome = PipelineOutcome(EverySchedule().front());
+  for (const Timeline& timeline : outcome.prediction->timelines) {
+    const std::vector<ActionSpan> spans = ActionSpans(outcome.plan, timeline);
+    const std::vector<WholeActionSpan> whole = WholeActionSpans(outcome.plan, timeline);
+    ASSERT_EQ(whole.size(), spans.size());
+    for (size_t i = 0; i < spans.size(); ++i) {
+      EXPECT_EQ(whole[i].action, spans[i].action);
+      EXPECT_EQ(whole[i].start, spans[i].start);
+      EXPECT_EQ(whole[i].end, spans[i].end);
+      EXPECT_EQ(whole[i].half, WholeActionSpan::Half::kNone);
+    }
+  }
+}
+
+// A forward and a backward of two micro-batches lie beside each other, in a half each; either may begin.
+TEST(WholeActionSpans, HaveHalvesWhereTwoTakeTurns) {
+  using Half = WholeActionSpan::Half;
+  const Outcome outcome =
+      PipelineOutcome({.schedule = "interleaved", .virtual_stages = 2, .takes_turns = true});
+  const Schedule schedule = ComputationsOf(outcome.plan);
+  ASSERT_FALSE(schedule.paired.empty());
+  for (const Timeline& timeline : outcome.prediction->timelines) {
+    const std::vector<WholeActionSpan> whole = WholeActionSpans(outcome.plan, timeline);
+    EXPECT_GT(ActionSpans(outcome.plan, timeline).size(), whole.size());
+    std::map<Action, WholeActionSpan> by_action;
+    for (const WholeActionSpan& span : whole) by_action.insert({span.action, span});
+    const auto& actions = schedule.ranks[outcome.plan.mesh.PlaceOf(timeline.rank).pipeline];
+    ASSERT_EQ(by_action.size(), actions.size());
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const WholeActionSpan& span = by_action.at(actions[i]);
+      const bool begins = schedule.paired.contains(actions[i]);
+      const bool ends = i > 0 && schedule.paired.contains(actions[i - 1]);
+      EXPECT_EQ(span.half, begins ? Half::kUpper : ends ? Half::kLower : Half::kNone);
+      if (!begins) continue;
+      const WholeActionSpan& other = by_action.at(actions[i + 1]);
+      EXPECT_LT(span.start, other.end);
+      EXPECT_LT(other.start, span.end);
     }
   }
 }

@@ -23,6 +23,21 @@ TEST(PipelineUse, CountsMessagesOfOneReplica) {
   for (Duration tail : use.tail) EXPECT_GT(tail, Duration());
 }
 
+// Of computations that take turns all turns are one: every stage's forwards and backwards of four micro-batches.
+TEST(PipelineUse, AddsUpTheTurnsOfEachComputation) {
+  const Outcome outcome =
+      PipelineOutcome({.schedule = "interleaved", .virtual_stages = 2, .takes_turns = true});
+  const PipelineUse use = PipelineUseOf(outcome.plan, outcome.prediction->timelines);
+  EXPECT_EQ(use.actions.size(), 2u * 4 * 4);
+  for (size_t stage = 0; stage < use.stages.size(); ++stage) {
+    EXPECT_FALSE(use.stages[stage].has_split);
+    Duration sum;
+    for (const auto& [action, time] : use.actions)
+      if (action.stage == static_cast<int>(stage) && action.kind == ActionKind::kForward) sum += time;
+    EXPECT_EQ(use.stages[stage].times.forward, sum / 4);
+  }
+}
+
 TEST(BubbleParts, BeginWithTheClosedFormAndExplainThePrediction) {
   for (const SamplePipeline& sample : EverySchedule()) {
     const Outcome outcome = PipelineOutcome(sample);

@@ -22,6 +22,12 @@ Scenario PipelineScenario(const SamplePipeline& sample) {
   s.cluster.devices_per_node = sample.ranks * sample.data * sample.tensor;
   s.parallel.tensor.size = sample.tensor;
   s.cluster.network.intra_node.kind = "nvlink3";
+  if (sample.takes_turns) {
+    s.model.experts = ExpertsSpec{.count = 4, .top_k = 2};
+    s.parallel.data.size = 2;
+    s.parallel.expert = {.size = 2, .overlap = true, .delay_wgrad = true};
+    s.cluster.devices_per_node = s.WorldSize();
+  }
   if (!sample.gathers_late) return s;
   s.framework = Framework::kMegatronCore;
   s.parallel.data.kind = DataParallelKind::kZero1;

@@ -16,6 +16,8 @@ struct SamplePipeline {
   int64_t hidden = 256;
   // Megatron-Core's: hosts wait for messages, and ZeRO-1's parameters come with the next forward.
   bool gathers_late = false;
+  // Four experts, two of them on either of two data ranks: micro-batches hide each other's exchange.
+  bool takes_turns = false;
 };
 
 Scenario PipelineScenario(const SamplePipeline& sample);
