@@ -237,11 +237,12 @@ class PipelineDrawing {
 
   void Labels(const Timeline& timeline, const Role& role) {
     const double baseline = canvas_.y() + lane_ / 2 + 4;
-    constexpr size_t kLabelColumns = 20;  // of both
+    constexpr double kRoom = 116, kLarge = 6.6, kSmall = 5.3;  // of both, and of a character of either
     const std::string rank = fmt::format("rank {}", timeline.rank);
+    const double left = kRoom - kLarge * static_cast<double>(rank.size());
     canvas_.Text(SvgCanvas::kMargin, baseline, rank, "");
     canvas_.Text(SvgCanvas::kMargin + SvgCanvas::kLabels - 7, baseline,
-                 ShortRoleName(role, std::min<size_t>(14, kLabelColumns - rank.size())),
+                 ShortRoleName(role, static_cast<size_t>(std::clamp(left / kSmall, 4.0, 14.0))),
                  "class=\"s\" text-anchor=\"end\"");
     const StepBreakdown breakdown = BreakDown(timeline, role, role.steady);
     if (breakdown.step > Duration())

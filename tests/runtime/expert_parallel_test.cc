@@ -230,6 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"DelayedClipped", Clipped(InTurns(Experts(TinyLlama(2), 2), true))},
         ParityCase{"Zero1DelayedClipped", Clipped(InTurns(Kind(Experts(TinyGpt(4), 2), kZero1), true))},
         ParityCase{"Zero2Clipped", Clipped(InTurns(Kind(Experts(TinyLlama(4), 2), kZero2)))},
+        ParityCase{"Zero2Delayed", InTurns(Kind(Experts(TinyGpt(2), 2), kZero2), true)},
         ParityCase{"TensorSequenceDelayed", InTurns(Tensor(Experts(TinyLlama(2), 2), true), true)},
         ParityCase{"OverTensorDelayedClipped",
                    Clipped(InTurns(OverTensor(Experts(TinyLlama(2), 1), 4), true))},
