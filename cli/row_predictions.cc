@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "base/parallel.h"
@@ -83,9 +84,9 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
 }
 
 // What Predict says; of rows whose steps are composed the median step alone, which is much sooner known, and memory where it was measured
-// and `with_memory`. `plan` is an outline, and then what was needed of it.
+// and `with_memory`. `plan` is an outline, and then what was needed of it, for which `room` is taken.
 Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& measured, bool with_memory,
-                              Plan& plan) {
+                              std::optional<OperatorRoom>& room, Plan& plan) {
   WT_RETURN_IF_ERROR(CheckSupported(plan.scenario));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
   ComposedSteps steps;
@@ -94,7 +95,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
   if (step && !(with_memory && HasMemory(measured))) {
     plan.model = StatisticsOf(plan.scenario);
   } else {
-    const OperatorRoom room(plan.scenario);
+    room.emplace(plan.scenario);
     WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario, {.checks = false}));
     if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
@@ -190,8 +191,10 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
   const Costs& costs = tuned ? *tuned : *shelved;
   // Residuals do not change it.
   const bool with_memory = !residuals || !HasStepTime(row.row.measured);
+  std::optional<OperatorRoom> room;  // until the plan is gone
   Plan plan = OutlineOf(WithBalance(std::move(scenario), costs));
-  WT_ASSIGN_OR_RETURN(const Prediction prediction, PredictRow(costs, row.row.measured, with_memory, plan));
+  WT_ASSIGN_OR_RETURN(const Prediction prediction,
+                      PredictRow(costs, row.row.measured, with_memory, room, plan));
   std::vector<ValidatedValue> values = ValuesOf(row, plan, costs.profile, prediction);
   if (values.empty())
     return InvalidInput(

@@ -19,7 +19,7 @@ enum class CostSource : uint8_t { kMeasured, kInterpolated, kModelled };
 struct KernelCost {
   Distribution time = {};
   CostSource source = CostSource::kMeasured;
-  // Its speed while communication holds multiprocessors; 0: what that leaves to kernels (CommunicationCost::compute_efficiency).
+  // Its speed, at most, while communication holds multiprocessors; 0: what that leaves to kernels (CommunicationCost::compute_efficiency).
   double beside_communication = 0;
 };
 
@@ -32,7 +32,8 @@ struct CommunicationCost {
   double weight = 1;
   // Speed of a kernel while a collective is in flight beyond the loss of core time (caches, memory): (0, 1].
   double compute_efficiency = 1;
-  bool holds_multiprocessors = false;  // its kernel runs on some of them
+  bool holds_multiprocessors =
+      false;  // its kernel runs on some of them; not said of messages, which hold two
   CostSource source = CostSource::kMeasured;
   // "nvls_tree" and "simple": what it is taken to run by, where the model knows; empty otherwise.
   std::string_view algorithm = {}, protocol = {};

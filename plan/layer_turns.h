@@ -7,7 +7,7 @@
 //
 // Each exchange waits for what it sends only, and its computation for what it brings, so the two micro-batches hide each other's.
 // As megatron/core/models/common/model_chunk_schedule_plan.py, whose nodes these are; but what adds up returned tokens is computed with the
-// next layer's attention here, and beside the exchange there.
+// next layer's attention here, and beside the exchange there; and what selective recomputation runs again comes before combine's backward.
 #pragma once
 
 #include "plan/program_builder.h"
@@ -15,17 +15,28 @@
 namespace windtunnel {
 
 enum class LayerSlot : int {
-  kCombineBackward,  // of the backward: up to the exchange that brings gradients to experts
-  kAttention,        // of the forward: up to the tokens that are sent
-  kExpertsBackward,  // gradients of what experts took
-  kDispatch,       // the exchange that brings tokens to experts, before which the host waits for their counts
-  kExpertWeights,  // where gradients of weights are put off: those of experts
-  kDispatchBackward,   // the exchange that brings gradients back
-  kExperts,            // or the plain MLP
-  kCombine,            // the exchange that brings tokens back
-  kAttentionBackward,  // from what adds up gradients that came back on
-  kAttentionWeights,   // of the router, too
-  kCombined,           // adds up tokens that came back
+  // of the backward: up to the exchange that brings gradients to experts
+  kCombineBackward,
+  // of the forward: up to the tokens that are sent
+  kAttention,
+  // gradients of what experts took
+  kExpertsBackward,
+  // the exchange that brings tokens to experts, before which the host waits for their counts
+  kDispatch,
+  // where gradients of weights are put off: those of experts
+  kExpertWeights,
+  // the exchange that brings gradients back
+  kDispatchBackward,
+  // or the plain MLP
+  kExperts,
+  // the exchange that brings tokens back
+  kCombine,
+  // from what adds up gradients that came back on
+  kAttentionBackward,
+  // of the router, too; of the head before the layers, of embeddings behind them
+  kAttentionWeights,
+  // adds up tokens that came back
+  kCombined,
 };
 
 inline void AtSlot(ProgramBuilder& b, LayerSlot slot) { b.AtSlot(static_cast<int>(slot)); }

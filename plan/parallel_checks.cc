@@ -69,7 +69,25 @@ Status CheckTensorParallel(const Scenario& scenario) {
   return Ok();
 }
 
+namespace {
+
+// What cannot be put in turns, whoever asks.
+Status CheckTurns(const Scenario& scenario) {
+  const ExpertParallelSpec& expert = scenario.parallel.expert;
+  if (!expert.overlap && !expert.delay_wgrad) return Ok();
+  if (!scenario.model.experts)
+    return InvalidInput("parallel.expert.overlap and delay_wgrad want a model with model.experts");
+  if (scenario.parallel.data.kind == DataParallelKind::kFsdp)
+    return InvalidInput("parallel.data.kind is fsdp, expected another with parallel.expert.overlap");
+  if (scenario.recompute == Recompute::kFull)
+    return InvalidInput("recompute is full, expected another with parallel.expert.overlap");
+  return Ok();
+}
+
+}  // namespace
+
 Status CheckExperts(const Scenario& scenario) {
+  WT_RETURN_IF_ERROR(CheckTurns(scenario));
   const int64_t ranks = scenario.parallel.expert.size;
   if (!scenario.model.experts) {
     if (ranks == 1) return Ok();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -95,6 +96,7 @@ class PipelineRank::Walk {
   ReadyCounts counts_;
   std::map<int, Part> parts_;  // by stage
   std::map<Key, Slice> outputs_, input_gradients_;
+  std::set<int> begun_;  // stages that have had a forward
   bool in_backward_ = false;
   bool has_exchanged_ = false;                         // messages since the last computation
   std::map<std::pair<bool, Key>, Received> received_;  // forward; for which stage
@@ -199,7 +201,9 @@ void PipelineRank::Walk::Add(const Action& action) {
   }
 }
 
+// Either run is added as if the other were not there, so neither may be the first that waits for a stage's values (overlap_param_gather).
 void PipelineRank::Walk::AddPair(const Action& forward, const Action& backward) {
+  WT_CHECK(begun_.contains(forward.stage) && begun_.contains(backward.stage));
   AwaitMessages();
   EndBackward();
   b_.BeginTurns();
@@ -266,6 +270,7 @@ void PipelineRank::Walk::Forward(const Action& action) {
   const Slice input = action.stage > 0 ? TakeInput(key, action.stage - 1, outputs_) : Slice{};
   const Slice loss = is_last ? losses_[action.micro_batch] : Slice{};
   Part& part = PartAt(action.stage);
+  begun_.insert(action.stage);
   strategy_.BeginForward();
   const Slice output =
       part.stage.model->Forward(b_, part.hooks, static_cast<int>(action.micro_batch), input, loss,

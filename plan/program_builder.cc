@@ -129,16 +129,18 @@ void ProgramBuilder::BeginTurns() {
 void ProgramBuilder::NextRun() {
   WT_CHECK(is_in_turns_);
   Turns& turns = turns_.back();
+  turns.next = static_cast<OpIndex>(ops_.size());
   turns.left_awaited = std::exchange(awaited_, turns.awaited);
   last_on_ = turns.last_on;
   AtTurn(-1);
 }
 
 void ProgramBuilder::EndTurns() {
-  WT_CHECK(is_in_turns_);
+  WT_CHECK(is_in_turns_ && turns_.back().next >= 0);
   is_in_turns_ = false;
   Turns& turns = turns_.back();
   turns.end = static_cast<OpIndex>(ops_.size());
+  CheckOrder(turns);
   awaited_.insert(awaited_.end(), turns.left_awaited.begin(), turns.left_awaited.end());
   last_on_ = turns.last_on;
   for (const OpIndex index : InOrder(turns)) {
@@ -146,6 +148,18 @@ void ProgramBuilder::EndTurns() {
     if (IsMemory(ops_[index].kind)) continue;
     if (last_on_.size() <= stream) last_on_.resize(stream + 1, -1);
     last_on_[stream] = index;
+  }
+}
+
+void ProgramBuilder::CheckOrder(const Turns& turns) const {
+  std::unordered_map<StreamId, int32_t> last;
+  for (OpIndex index = turns.begin; index < turns.end; ++index) {
+    if (index == turns.next) last.clear();
+    if (IsMemory(ops_[index].kind)) continue;
+    const int32_t place = turns.places[index - turns.begin];
+    int32_t& before = last.try_emplace(ops_[index].stream, place).first->second;
+    WT_CHECK_LE(before, place);
+    before = place;
   }
 }
 

@@ -106,15 +106,17 @@ class ProgramBuilder {
 
  private:
   void AddMemory(OpKind kind, BufferId id);
-  // The operators of two runs that take turns: ops_[begin, end), and the place of each among them.
+  // The operators of two runs that take turns: ops_[begin, next) and [next, end), and the place of each among them.
   struct Turns {
-    OpIndex begin = -1, end = -1;
+    OpIndex begin = -1, next = -1, end = -1;
     std::vector<int32_t> places = {};
     // As they were at the beginning, and what the first run left to be awaited.
     std::vector<OpIndex> last_on = {}, awaited = {}, left_awaited = {};
   };
   void AtTurn(int turn, int slot) { turn_ = turn, slot_ = slot; }
   void TakePlace();  // of the operator that was added last
+  // That each stream has the operators of either run in the order in which they were added, on which what they wait for counts.
+  void CheckOrder(const Turns& turns) const;
   std::vector<OpIndex> InOrder(const Turns& turns) const;
   void PutInOrder();
   // Freed after `last`, which uses it; or before `last`, which begins only when another stream has done with it.

@@ -45,8 +45,8 @@ struct Schedule {
   int64_t micro_batches = 0;
   std::vector<int> rank_of_stage;
   std::vector<std::vector<Action>> ranks;
-  // Forwards that run along with the backward that follows them, of another micro-batch, layer by layer: both begin when both have their
-  // inputs, and hand on what they made when both are done.
+  // Forwards that run along with the backward that follows them, of another micro-batch, layer by layer. For RunSchedule both begin when both
+  // have their inputs, and hand on what they made when both are done; a device may hand on the one that is done first then.
   std::set<Action> paired = {};
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }

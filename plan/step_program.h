@@ -109,7 +109,7 @@ enum class Phase : uint8_t {
   kLoss,
   kRecompute,
   kBackward,         // of inputs and weights, or of inputs alone
-  kBackwardWeights,  // what a backward of inputs alone left for later
+  kBackwardWeights,  // what a backward of inputs alone left for later, or put off
   kGradientSync,
   kOptimizer,
   kEnd

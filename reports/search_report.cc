@@ -45,6 +45,10 @@ Json ParallelJson(const ParallelSpec& parallel) {
   json["expert"] = {{"size", parallel.expert.size}};
   if (parallel.TensorRanksHaveExperts()) json["expert"]["tensor"] = 1;
   if (parallel.expert.size > 1) json["expert"]["dispatcher"] = WordOf(parallel.expert.dispatcher);
+  if (parallel.expert.overlap) {
+    json["expert"]["overlap"] = true;
+    json["expert"]["delay_wgrad"] = parallel.expert.delay_wgrad;
+  }
   return json;
 }
 

@@ -68,6 +68,7 @@ std::string ExpertsInWords(const ParallelSpec& parallel) {
   if (parallel.TensorRanksHaveExperts()) words.push_back("over tensor ranks");
   if (parallel.expert.dispatcher != ExpertDispatcher::kAllToAll)
     words.push_back(WordOf(parallel.expert.dispatcher));
+  if (parallel.expert.overlap) words.push_back("overlapped");
   return fmt::to_string(fmt::join(words, ", "));
 }
 

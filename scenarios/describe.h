@@ -247,10 +247,10 @@ void Describe(V& v, ExpertParallelSpec& expert) {
       "ranks that share each expert's matrices: those of the tensor axis (its size, or 0, the default), or "
       "1: tensor ranks have experts of their own, whole; with tensor.sequence");
   v.Word("dispatcher", expert.dispatcher, "default all_to_all");
-  v.Flag("overlap", expert.overlap,
-         "tokens of one micro-batch are exchanged beside the computation of another, whose backward runs "
-         "along with "
-         "its forward layer by layer (Megatron's overlap_moe_expert_parallel_comm; default false)");
+  v.Flag(
+      "overlap", expert.overlap,
+      "tokens of one micro-batch are exchanged beside the computation of another, whose backward runs "
+      "along with its forward layer by layer (Megatron's overlap_moe_expert_parallel_comm; default false)");
   v.Flag("delay_wgrad", expert.delay_wgrad,
          "backwards make gradients of inputs first, and those of weights beside the exchange that follows "
          "(Megatron's delay_wgrad_compute; with overlap; default false)");

@@ -159,22 +159,20 @@ void CheckExpertOverlap(const Scenario& scenario, Checker& check) {
   check.Expect(parallel.expert.size > 1, {"parallel.expert.overlap", "parallel.expert.size"},
                "parallel.expert.overlap is true, expected parallel.expert.size above 1, between whose ranks "
                "tokens go");
-  check.Expect(
-      scenario.batch.accumulate > 1, {"parallel.expert.overlap", "batch.accumulate"},
-      "parallel.expert.overlap is true, expected batch.accumulate above 1: one micro-batch computes while "
-      "another's tokens are exchanged");
+  check.Expect(scenario.batch.accumulate > 1, {"parallel.expert.overlap", "batch.accumulate"},
+               "parallel.expert.overlap is true, expected batch.accumulate above 1: one micro-batch computes "
+               "while another's tokens are exchanged");
   const std::string& schedule = parallel.pipeline.schedule;
-  check.Expect(parallel.pipeline.size == 1 || schedule == "interleaved" || schedule == "dualpipe_v",
-               {"parallel.expert.overlap", "parallel.pipeline.schedule"},
-               "parallel.expert.overlap is true, expected parallel.pipeline.schedule interleaved or "
-               "dualpipe_v, not {}: "
-               "others have no pairs of a forward and a backward of two micro-batches",
-               schedule);
-  check.Expect(parallel.data.kind != DataParallelKind::kFsdp,
-               {"parallel.expert.overlap", "parallel.data.kind"},
-               "parallel.expert.overlap is true, expected ddp, zero1 or zero2, not fsdp, which gathers "
-               "parameters in the "
-               "order of one pass");
+  check.Expect(
+      parallel.pipeline.size == 1 || schedule == "interleaved" || schedule == "dualpipe_v",
+      {"parallel.expert.overlap", "parallel.pipeline.schedule"},
+      "parallel.expert.overlap is true, expected parallel.pipeline.schedule interleaved or dualpipe_v, not "
+      "{}: others have no pairs of a forward and a backward of two micro-batches",
+      schedule);
+  check.Expect(
+      parallel.data.kind != DataParallelKind::kFsdp, {"parallel.expert.overlap", "parallel.data.kind"},
+      "parallel.expert.overlap is true, expected another parallel.data.kind than fsdp, which gathers "
+      "parameters in the order of one pass");
   check.Expect(scenario.recompute != Recompute::kFull, {"parallel.expert.overlap", "recompute"},
                "parallel.expert.overlap is true, expected another recompute than full, which would exchange "
                "tokens again");

@@ -319,7 +319,7 @@ void StepExecutor::ShareDeviceOf(int32_t rank) {
   for (int32_t queue = FirstQueueOf(rank); queue < EndQueueOf(rank); ++queue) {
     if (queues_[queue].in_flight < 0) continue;
     const double own = holds ? traits_[queues_[queue].in_flight].beside_communication : 0;
-    const double speed = own > 0 ? own : efficiency;
+    const double speed = own > 0 ? std::min(own, efficiency) : efficiency;
     LimitTransfer(queues_[queue], engine_of(queue) == Engine::kKernels ? speed / kernels : 1);
   }
 }

@@ -8,7 +8,7 @@
 //
 // Where a device computes (ScheduleOptions::host), hosts, copies and communication go at speed 1, and
 //
-//   kernel    the efficiency of every communication in flight on its rank, or, while one of them holds multiprocessors, the kernel's own
+//   kernel    the efficiency of every communication in flight on its rank, while one of them holds multiprocessors at most the kernel's own
 //             speed beside such (KernelCost::beside_communication) / kernels in flight there (on several streams)
 //
 // Transfers that cross links of cluster.topology share them max-min fairly (sim/link_sharing.h): such a transfer's speed is at most what

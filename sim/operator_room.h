@@ -13,7 +13,7 @@ namespace windtunnel {
 // blocks are mixtures of experts (measured; of all stages, since each has a role).
 Bytes OperatorMemory(const Scenario& scenario);
 
-// Three quarters of the machine's memory are shared; who needs more goes alone. Of the process, from any thread.
+// Three quarters of the machine's memory, or of the container's, are shared; who needs more goes alone. Of the process, from any thread.
 class OperatorRoom {
  public:
   explicit OperatorRoom(const Scenario& scenario);

@@ -12,7 +12,7 @@ def _precompiled_header_impl(ctx):
         unsupported_features = ctx.disabled_features,
     )
 
-    # Beside each other, and in the folder of generated files only: gcc and clang take NAME.gch where they would find NAME.
+    # Beside each other, and in the folder of generated files only: gcc takes NAME.gch where it would find NAME.
     header = ctx.actions.declare_file(ctx.attr.name + ".h")
     if ctx.var.get("prelude") == "none":
         ctx.actions.write(header, "")

@@ -125,8 +125,7 @@ Result<Schedule> MakePairedSchedule(const std::string& name, int ranks, int virt
   if (generator->make_paired == nullptr)
     return InvalidInput(
         "pipeline schedule {}: a rank's forwards and backwards do not go in pairs of two micro-batches, "
-        "expected "
-        "interleaved or dualpipe_v",
+        "expected interleaved or dualpipe_v",
         name);
   return generator->make_paired(ranks, virtual_stages, micro_batches);
 }

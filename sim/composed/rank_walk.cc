@@ -327,7 +327,7 @@ double RankWalk::SpeedAt(int64_t now, double own_speed, int64_t& change) {
     }
     change = std::min(change, flight.start > now ? flight.start : flight.end);
   }
-  return holds && own_speed > 0 ? own_speed : speed;
+  return holds && own_speed > 0 ? std::min(own_speed, speed) : speed;
 }
 
 int64_t RankWalk::KernelEnd(int64_t start, int64_t work, double own_speed) {

@@ -383,8 +383,10 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   s.parallel.tensor = {.size = c.tensor, .sequence = c.sequence, .overlap = c.overlaps_tensor()};
   s.parallel.context.size = c.context;
   s.parallel.expert.size = c.expert;
-  if (c.expert == 1)
-    s.parallel.expert.dispatcher = ExpertDispatcher::kAllToAll;  // there is nobody to send to
+  if (c.expert == 1) {  // there is nobody to send to
+    s.parallel.expert.dispatcher = ExpertDispatcher::kAllToAll;
+    s.parallel.expert.overlap = s.parallel.expert.delay_wgrad = false;
+  }
   PipelineSpec& pipeline = s.parallel.pipeline;
   pipeline.size = c.pipeline;
   pipeline.schedule = c.pipeline > 1 ? c.schedule : PipelineSpec{}.schedule;

@@ -498,5 +498,19 @@ TEST(Experts, RefusesWhatCannotBeShared) {
   ExpectRefused(Hybrid(Experts(TinyLlama(6), 2), 3), "parallel.data.shard_size");
 }
 
+TEST(Experts, RefuseTurnsThatCannotBeTaken) {
+  Scenario s = Experts(TinyLlama(2), 2);
+  s.parallel.expert.overlap = true;
+  s.batch.accumulate = 2;
+  ASSERT_TRUE(CompilePlan(s));
+  Scenario full = s, fsdp = s, none = s;
+  full.recompute = Recompute::kFull;
+  ExpectRefused(full, "recompute");
+  fsdp.parallel.data.kind = DataParallelKind::kFsdp;
+  ExpectRefused(fsdp, "parallel.data.kind");
+  none.model.experts.reset();
+  ExpectRefused(none, "parallel.expert.overlap");
+}
+
 }  // namespace
 }  // namespace windtunnel

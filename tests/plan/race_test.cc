@@ -144,6 +144,17 @@ INSTANTIATE_TEST_SUITE_P(
                                       s.parallel.data.overlap_param_gather = true;
                                       s.batch.accumulate = 3;
                                     })},
+        Case{"ExpertsInTurnsGatherLate",
+             With(TinyLlama(2), kZero1,
+                  [](Scenario& s) {
+                    s.model.layers = 4;
+                    s.model.experts = ExpertsSpec{.count = 4, .top_k = 2, .capacity_factor = 1.5};
+                    s.parallel.expert = {.size = 2, .overlap = true};
+                    s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
+                    s.parallel.data.overlap_param_gather = true;
+                    s.recompute = Recompute::kSelective;
+                    s.batch.accumulate = 4;
+                  })},
         Case{"ExpertsInTurnsOfStages",
              With(TinyLlama(2),
                   [](Scenario& s) {

@@ -216,6 +216,15 @@ Scenario InTurns(Scenario s, bool delay_wgrad = false, int64_t micro_batches = 3
   s.batch.accumulate = micro_batches;
   return s;
 }
+Scenario TensorOverlapped(Scenario s) {
+  s = Tensor(std::move(s), /*sequence=*/true);
+  s.parallel.tensor.overlap = true;
+  return s;
+}
+Scenario Tied(Scenario s) {
+  s.model.tie_embeddings = true;
+  return s;
+}
 Scenario InStages(Scenario s, const char* schedule, bool delay_wgrad) {
   s = Staged(std::move(s), schedule);
   s.model.layers = 4;
@@ -237,6 +246,9 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"BehindPlainLayersDelayed", InTurns(Mixed(Experts(TinyLlama(2), 2)), true)},
         ParityCase{"SelectiveOp",
                    InTurns(Recomputed(Experts(TinyLlama(2), 2), Recompute::kSelectiveOp), true)},
+        ParityCase{"Selective", InTurns(Recomputed(Experts(TinyGpt(2), 2), Recompute::kSelective))},
+        ParityCase{"TensorOverlapped", InTurns(TensorOverlapped(Experts(TinyLlama(2), 2)), true)},
+        ParityCase{"Tied", InStages(Tied(Experts(TinyGpt(2), 2)), "interleaved", true)},
         ParityCase{"Interleaved", Clipped(InStages(Experts(TinyGpt(2), 2), "interleaved", false))},
         ParityCase{"InterleavedZero1Delayed",
                    InStages(Kind(Experts(TinyLlama(2), 2), kZero1), "interleaved", true)},
@@ -263,6 +275,7 @@ Scenario SharedOverContext() {
   return s;
 }
 TEST(ExpertParallel, MayShareExpertsAmongContextRanks) { ExpectWeightParity(SharedOverContext()); }
+TEST(ExpertParallel, TakesTurnsBesideARing) { ExpectWeightParity(InTurns(SharedOverContext(), true)); }
 
 Scenario WithShared(Scenario s) {
   s.model.experts->shared_ffn = 48;

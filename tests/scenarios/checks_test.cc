@@ -241,8 +241,8 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{
             Experts("parallel: {data: {size: 4, kind: fsdp}, expert: {size: 4, overlap: true}}\nbatch: "
                     "{accumulate: 2}\n"),
-            "s.yaml:2:68: parallel.expert.overlap is true, expected ddp, zero1 or zero2, not fsdp, which "
-            "gathers parameters in the order of one pass"},
+            "s.yaml:2:68: parallel.expert.overlap is true, expected another parallel.data.kind than fsdp, "
+            "which gathers parameters in the order of one pass"},
         Conflict{
             Experts("parallel: {data: {size: 4}, expert: {size: 4, overlap: true}}\nbatch: {accumulate: 2}\n"
                     "recompute: full\n"),

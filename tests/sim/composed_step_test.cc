@@ -389,6 +389,18 @@ TEST(ComposedStep, IsPredictOfAFileOfSeveralStagesARank) {
   }
 }
 
+// What two micro-batches do in turns is predicted in full.
+TEST(ComposedStep, DoesNotKnowTurns) {
+  ComposedSteps steps;
+  Scenario s = Base(false);
+  s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 1};
+  s.parallel.expert = {.size = 4, .overlap = true};
+  const Plan plan = CompilePlan(s).value();
+  const auto composed = steps.Compose(s, *MakeProfileCostModel(A100(), plan), Bytes::Max());
+  ASSERT_FALSE(composed);
+  EXPECT_EQ(composed.error().kind, ErrorKind::kUnsupported);
+}
+
 TEST(ComposedStep, IsPredictInFp8) {
   for (const Framework framework : {Framework::kPytorch, Framework::kMegatronCore}) {
     for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock}) {

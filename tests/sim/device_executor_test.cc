@@ -130,6 +130,19 @@ TEST(DeviceExecutor, PersistentKernelsGoInTwoWavesBesideACollective) {
   EXPECT_EQ(Execute(b, costs).End(0, "two"), 34);
 }
 
+// Two collectives beside them (10-30) leave 0.6 x 0.6 = 0.36 to other kernels, and no more to these: 7.2 of 20 until 30.
+TEST(DeviceExecutor, PersistentKernelsAreNoFasterThanOthersBesideSeveralCollectives) {
+  PlanBuilder b(2);
+  const OpIndex one = b.Kernel("one", 10);
+  b.Collective("bucket", 20, {one});
+  b.Collective("gather", 20, {one}, kOther);
+  b.Kernel("two", 20);
+  FakeCosts costs = Device(0);
+  costs.sharing = {.compute_efficiency = 0.6, .holds_multiprocessors = true};
+  costs.beside_communication = 0.5;
+  EXPECT_NEAR(Execute(b, costs).End(0, "two"), 30 + 20 - 7.2, 1e-6);
+}
+
 // Two kernels of 10 share the device: both end at 20. A copy to the host has an engine of its own.
 TEST(DeviceExecutor, KernelsOfTwoStreamsShareTheDeviceAndCopiesDoNot) {
   PlanBuilder kernels(1);
