@@ -292,7 +292,8 @@ Result<CommunicationCost> DeviceCostModel::Communication(const Op& op, const Gro
   const auto* collective = std::get_if<Collective>(&op.kind);
   if (collective != nullptr && collective->kind != CollectiveKind::kBarrier) {
     if (collective->by_copy_engine) channels = 0;
-    cost.holds_multiprocessors = channels > 0;
+    // Products that pass their parts on while they are made leave multiprocessors to that (Transformer Engine's set_sm_margin).
+    cost.holds_multiprocessors = channels > 0 && collective->kind != CollectiveKind::kShift;
     cost.compute_efficiency = ComputeEfficiency(*collective, alone.model.pattern, alone.layout.ranks,
                                                 channels, cost.time.p50(), device_);
   }

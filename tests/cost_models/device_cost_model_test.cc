@@ -246,6 +246,7 @@ TEST(DeviceCostModel, ProductsOfHopperGoInTwoWavesBesideCommunication) {
                       .dtype = DType::kBFloat16,
                       .elements = 1 << 20,
                       .by_copy_engine = true}));
+  EXPECT_FALSE(holds({CollectiveKind::kShift, DType::kBFloat16, 1 << 20}));  // products leave room for it
   EXPECT_FALSE(holds({CollectiveKind::kBarrier, DType::kFloat32, 0}));
 }
 
