@@ -21,20 +21,24 @@ void CheckMlpSplits(const Scenario& scenario, Checker& check) {
                  "parallel.tensor.size is {}, expected a divisor of entry {} of model.widths ({})", tensor,
                  i + 1, widths[i]);
   }
-  check.Expect(!parallel.tensor.sequence, {"parallel.tensor.sequence"},
-               "parallel.tensor.sequence is true, expected false for kind: mlp, which has no sequence");
-  check.Expect(!parallel.tensor.overlap, {"parallel.tensor.overlap"},
-               "parallel.tensor.overlap is true, expected false for kind: mlp, which has no sequence");
   check.Expect(parallel.context.size == 1, {"parallel.context.size"},
                "parallel.context.size is {}, expected 1 for kind: mlp, which has no sequence",
                parallel.context.size);
   check.Expect(parallel.expert.size == 1, {"parallel.expert.size"},
                "parallel.expert.size is {}, expected 1 for kind: mlp, which has no experts",
                parallel.expert.size);
-  check.Expect(!parallel.expert.overlap, {"parallel.expert.overlap"},
-               "parallel.expert.overlap is true, expected false for kind: mlp, which has no experts");
-  check.Expect(!parallel.expert.delay_wgrad, {"parallel.expert.delay_wgrad"},
-               "parallel.expert.delay_wgrad is true, expected false for kind: mlp, which has no experts");
+  struct Switch {
+    const char* path;
+    bool is_on;
+    const char* lacks;
+  };
+  for (const auto& [path, is_on, lacks] :
+       {Switch{"parallel.tensor.sequence", parallel.tensor.sequence, "sequence"},
+        Switch{"parallel.tensor.overlap", parallel.tensor.overlap, "sequence"},
+        Switch{"parallel.expert.overlap", parallel.expert.overlap, "experts"},
+        Switch{"parallel.expert.delay_wgrad", parallel.expert.delay_wgrad, "experts"}}) {
+    check.Expect(!is_on, {path}, "{} is true, expected false for kind: mlp, which has no {}", path, lacks);
+  }
 }
 
 // Tensor, context and expert parallelism split dimensions of the model.
