@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 
 #include "cli/command_line.h"
@@ -71,6 +72,25 @@ bool StartsWithPlace(std::string_view message) {
   return true;
 }
 
+void PrintError(const std::string& text) {
+  std::fprintf(stderr, "%s%s\n", StartsWithPlace(text) ? "" : "windtunnel: ", text.c_str());
+}
+
+// What is wrong with the input: a line for each mistake, whatever the input's names have in them. All but the first begin with their place.
+void PrintMistakes(std::string_view message) {
+  const auto begins = [&](size_t at) {
+    const std::string_view line = message.substr(at, message.find('\n', at) - at);
+    return line.starts_with("--set ") || StartsWithPlace(line);
+  };
+  size_t begin = 0;
+  for (size_t end = 0; (end = message.find('\n', end)) != std::string_view::npos;) {
+    if (!begins(++end)) continue;
+    PrintError(Printable(message.substr(begin, end - 1 - begin)));
+    begin = end;
+  }
+  PrintError(Printable(message.substr(begin)));
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
@@ -94,10 +114,12 @@ int RunCommandLine(int argc, char** argv) {
   }();
   if (status) return *status;
   const Error& error = status.error();
-  // What is wrong with the input is one line, whatever the input's names have in them; what failed may be a list.
-  const std::string text = error.kind == ErrorKind::kFailed ? error.message : Printable(error.message);
-  std::fprintf(stderr, "%s%s\n", StartsWithPlace(text) ? "" : "windtunnel: ", text.c_str());
-  return error.kind == ErrorKind::kFailed ? 1 : 2;
+  if (error.kind == ErrorKind::kFailed) {
+    PrintError(error.message);
+    return 1;
+  }
+  PrintMistakes(error.message);
+  return 2;
 }
 
 }  // namespace windtunnel

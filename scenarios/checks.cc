@@ -322,7 +322,7 @@ Status CheckScenario(const Scenario& scenario) {
   Problems problems;
   CheckScenario(scenario, nothing, problems);
   if (problems.empty()) return Ok();
-  return InvalidInput("{}", problems.First().message);
+  return InvalidInput("{}", problems.InOrder().front().message);
 }
 
 }  // namespace windtunnel

@@ -1,8 +1,11 @@
 #include "scenarios/load.h"
 
+#include <fmt/ranges.h>
+
 #include <filesystem>
 
 #include "base/read_file.h"
+#include "scenarios/characters.h"
 #include "scenarios/checks.h"
 #include "scenarios/defaults.h"
 #include "scenarios/hugging_face.h"
@@ -26,9 +29,12 @@ class Sources {
     if (place.source == 0) return At(name_, place);
     return OverrideName(overrides_[static_cast<size_t>(place.source) - 1]);
   }
-  tl::unexpected<Error> FirstOf(const Problems& problems) const {
-    const Problem& first = problems.First();
-    return InvalidInput("{}: {}", Format(first.place), first.message);
+  // A line for each mistake.
+  tl::unexpected<Error> Report(const Problems& problems) const {
+    std::vector<std::string> lines;
+    for (const Problem& problem : problems.InOrder())
+      lines.push_back(Printable(fmt::format("{}: {}", Format(problem.place), problem.message)));
+    return InvalidInput("{}", fmt::join(lines, "\n"));
   }
 
  private:
@@ -123,7 +129,7 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   if (const YamlNode* config = root.FindPath("model.config"); config != nullptr && config->is_scalar())
     scenario.model_config.path = ResolvedPath(config->text, directory, config->place);
   Reader(root, "", directory, problems).Read(scenario);
-  if (!problems.empty()) return sources.FirstOf(problems);
+  if (!problems.empty()) return sources.Report(problems);
   // A profile of one's own, beside the scenario; other devices are names.
   std::string& device = scenario.cluster.device;
   if (NamesProfileFile(device))
@@ -131,7 +137,7 @@ Result<Scenario> ParseScenario(const std::string& text, const std::string& name,
   WT_RETURN_IF_ERROR(CompleteFramework(root, sources, scenario));
   CompleteDefaults(root, name, scenario);
   CheckScenario(scenario, root, problems);
-  if (!problems.empty()) return sources.FirstOf(problems);
+  if (!problems.empty()) return sources.Report(problems);
   return scenario;
 }
 

@@ -1,5 +1,6 @@
 #include "scenarios/reader.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <tuple>
@@ -9,11 +10,18 @@
 
 namespace windtunnel {
 
-const Problem& Problems::First() const {
-  WT_CHECK(!all_.empty());
-  return *std::min_element(all_.begin(), all_.end(), [](const Problem& a, const Problem& b) {
+std::vector<Problem> Problems::InOrder() const {
+  std::vector<Problem> ordered = all_;
+  std::stable_sort(ordered.begin(), ordered.end(), [](const Problem& a, const Problem& b) {
     return std::tie(a.is_missing, a.place) < std::tie(b.is_missing, b.place);
   });
+  const auto missing =
+      std::find_if(ordered.begin(), ordered.end(), [](const Problem& p) { return p.is_missing; });
+  if (missing != ordered.begin()) ordered.erase(missing, ordered.end());
+  const auto same = std::unique(ordered.begin(), ordered.end(),
+                                [](const Problem& a, const Problem& b) { return a.place == b.place; });
+  ordered.erase(same, ordered.end());
+  return ordered;
 }
 
 std::string ResolvedPath(const std::string& path, const std::string& directory, const Place& place) {

@@ -30,8 +30,9 @@ class Problems {
   void Add(Place place, std::string message) { all_.push_back({place, std::move(message)}); }
   void AddMissing(Place place, std::string message) { all_.push_back({place, std::move(message), true}); }
   bool empty() const { return all_.empty(); }
-  // REQUIRES: !empty()
-  const Problem& First() const;
+  // In the order of their places, those of one only once. Something that is missing counts for nothing beside what is wrong: that may be its
+  // name, misspelled.
+  std::vector<Problem> InOrder() const;
 
  private:
   std::vector<Problem> all_;

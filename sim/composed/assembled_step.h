@@ -14,9 +14,10 @@
 
 namespace windtunnel::composed {
 
-// A stage's actions, of so many layers.
+// A stage's actions.
 struct StageActions {
   std::shared_ptr<const StageTemplate> stage;
+  int64_t kept = 0;  // bytes, of what the model keeps beside its parameters
   StageAction forward, first_backward, backward;
 };
 

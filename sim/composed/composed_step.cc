@@ -1,12 +1,11 @@
 #include "sim/composed/composed_step.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -62,26 +61,39 @@ std::string ModelAxesKey(const Scenario& s) {
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8;
-  return fmt::format("{} {} m{} r{} z{} w{} {}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
+  return fmt::format("{} {} m{} r{} z{} w{} {}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
                      static_cast<int>(s.recompute), s.parallel.data.kind == DataParallelKind::kZero1,
-                     shares ? s.batch.accumulate : 1, kind.is_first, kind.is_last);
+                     shares ? s.batch.accumulate : 1, kind.is_first, kind.is_last,
+                     UnitsKey(s.model, kind.layers));
 }
 std::string ShapeKey(const Scenario& s, const StageKind& kind) {
-  return fmt::format("{} {} z{} {}{}", ClusterKey(s), ModelAxesKey(s),
-                     s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last);
+  return fmt::format("{} {} z{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
+                     s.parallel.data.kind == DataParallelKind::kZero1, kind.is_first, kind.is_last,
+                     UnitsKey(s.model, kind.layers));
 }
 std::string MeshKey(const Scenario& s) {
   return fmt::format("{} t{} c{} e{}t{} d{} p{}", ClusterKey(s), s.parallel.tensor.size,
                      s.parallel.context.size, s.parallel.expert.size, s.parallel.TensorRanksHaveExperts(),
                      s.parallel.data.size, s.parallel.pipeline.size);
 }
-// How a rank's layers are spread over its stages makes no difference: gradients come in the same order.
-std::string StrategyKey(const Scenario& s, const RankShape& shape) {
+// How a rank's layers are spread over its stages makes no difference: gradients come in the same order, that of what kinds layers are.
+std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_rank) {
+  std::string key;
+  int64_t layers = 0;
+  for (const StageKind& stage : of_rank) {
+    layers += stage.layers.layers;
+    if (model.HasAlikeLayers()) continue;
+    key += fmt::format(" {}+{}@{}", stage.layers.dense, stage.layers.layers - stage.layers.dense,
+                       stage.layers.phase);
+  }
+  return fmt::format("{}{}", layers, key);
+}
+std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank) {
   return fmt::format("{} {} d{} p{} k{} o{}g{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
                      s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
                      s.parallel.data.overlap, s.parallel.data.overlap_param_gather,
-                     std::accumulate(shape.layers.begin(), shape.layers.end(), int64_t{0}), shape.has_first,
-                     shape.has_last, s.batch.accumulate == 1);
+                     LayersKey(s.model, of_rank), of_rank.front().is_first, of_rank.back().is_last,
+                     s.batch.accumulate == 1);
 }
 std::string WalkKey(const Scenario& s) {
   const PipelineSpec& p = s.parallel.pipeline;
@@ -106,7 +118,6 @@ Status CheckComposable(const Scenario& s) {
   const int64_t copies = s.parallel.data.size * s.parallel.context.size;
   const bool whole_shards = s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == copies;
   if (s.model.kind != ModelKind::kTransformer || s.model.dropout != 0) return Unsupported("another model");
-  if (!s.model.HasAlikeLayers()) return Unsupported("layers of several kinds");
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");
@@ -157,23 +168,22 @@ class ComposedSteps::Parts {
     const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
     const int chunks = ranks == 1 ? 1 : static_cast<int>(scenario.parallel.pipeline.balance.size()) / ranks;
     const size_t stages = static_cast<size_t>(ranks) * static_cast<size_t>(chunks);
-    const std::vector<int64_t> layers =
-        ranks == 1 ? std::vector<int64_t>{scenario.model.layers} : scenario.parallel.pipeline.balance;
+    const std::vector<StageKind> kinds = KindsOf(scenario);
     // Memory that stays comes first: most configurations have too much of it.
-    AddClasses(ranks, layers, *content);
+    AddClasses(ranks, kinds, *content);
     for (Step::Content::RankClass& of : content->classes) {
-      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of.rank, layers, *groups, costs, capacity));
+      WT_ASSIGN_OR_RETURN(of.strategy, FindStrategy(scenario, of.rank, kinds, *groups, costs, capacity));
       of.resident = of.strategy->resident;
       if (of.resident <= capacity.count()) continue;
       content->peak = of.resident;
       return Step(std::move(content));
     }
-    WT_RETURN_IF_ERROR(AddActions(scenario, layers, *groups, costs, *content));
+    WT_RETURN_IF_ERROR(AddActions(scenario, kinds, *groups, costs, *content));
     WT_ASSIGN_OR_RETURN(content->walk,
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
     if (static_cast<size_t>(content->walk->ranks * content->walk->stages_per_rank) != stages)
       return Unsupported("a balance of other stages");
-    AddOtherMemory(scenario, layers, *content);
+    AddOtherMemory(scenario, kinds, *content);
     if (ranks > 1) {
       content->message = content->actions[0]->stage->message;
       content->received = content->actions[0]->stage->message_part;
@@ -200,30 +210,44 @@ class ComposedSteps::Parts {
     return Step(std::move(content));
   }
 
-  static void AddClasses(int ranks, const std::vector<int64_t>& layers, Step::Content& content) {
-    std::map<std::vector<int64_t>, int> known;  // ends of the pipeline, layers of the stages
+  static std::vector<StageKind> KindsOf(const Scenario& scenario) {
+    const ModelSpec& model = scenario.model;
+    if (scenario.parallel.pipeline.size == 1) return {{true, true, StageLayersOf(model, 0, model.layers)}};
+    const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
+    std::vector<StageKind> kinds;
+    kinds.reserve(balance.size());
+    int64_t first = 0;
+    for (const int64_t layers : balance) {
+      kinds.push_back(
+          {kinds.empty(), kinds.size() + 1 == balance.size(), StageLayersOf(model, first, layers)});
+      first += layers;
+    }
+    return kinds;
+  }
+
+  static void AddClasses(int ranks, const std::vector<StageKind>& kinds, Step::Content& content) {
+    std::map<std::pair<std::array<bool, 2>, std::vector<StageLayers>>, int>
+        known;  // ends of the pipeline, layers of the stages
     for (int rank = 0; rank < ranks; ++rank) {
-      std::vector<int64_t> key = {rank == 0, rank + 1 == ranks};
-      for (size_t stage = static_cast<size_t>(rank); stage < layers.size();
+      std::vector<StageLayers> layers;
+      for (size_t stage = static_cast<size_t>(rank); stage < kinds.size();
            stage += static_cast<size_t>(ranks))
-        key.push_back(layers[stage]);
-      const auto [found, is_new] =
-          known.try_emplace(std::move(key), static_cast<int>(content.classes.size()));
+        layers.push_back(kinds[stage].layers);
+      const auto [found, is_new] = known.try_emplace({{rank == 0, rank + 1 == ranks}, std::move(layers)},
+                                                     static_cast<int>(content.classes.size()));
       if (is_new) content.classes.push_back({rank, nullptr, 0});
       content.class_of.push_back(found->second);
     }
   }
 
-  Status AddActions(const Scenario& scenario, const std::vector<int64_t>& layers, const MeshGroups& groups,
+  Status AddActions(const Scenario& scenario, const std::vector<StageKind>& kinds, const MeshGroups& groups,
                     composed::Costs& costs, Step::Content& content) {
-    const size_t stages = layers.size();
-    std::map<std::tuple<bool, bool, int64_t>, const StageActions*> known;
-    for (size_t stage = 0; stage < stages; ++stage) {
-      const StageKind kind{stage == 0, stage + 1 == stages};
-      const StageActions*& found = known[{kind.is_first, kind.is_last, layers[stage]}];
+    std::map<StageKind, const StageActions*> known;
+    for (const StageKind& kind : kinds) {
+      const StageActions*& found = known[kind];
       if (found == nullptr) {
-        WT_ASSIGN_OR_RETURN(auto actions, FindActions(scenario, kind, layers[stage], static_cast<int>(stages),
-                                                      groups, costs));
+        WT_ASSIGN_OR_RETURN(auto actions,
+                            FindActions(scenario, kind, static_cast<int>(kinds.size()), groups, costs));
         found = actions.get();
         content.kept_actions.push_back(std::move(actions));
       }
@@ -233,8 +257,8 @@ class ComposedSteps::Parts {
   }
 
   Result<std::shared_ptr<const StageActions>> FindActions(const Scenario& scenario, const StageKind& kind,
-                                                          int64_t layers, int stages,
-                                                          const MeshGroups& groups, composed::Costs& costs) {
+                                                          int stages, const MeshGroups& groups,
+                                                          composed::Costs& costs) {
     const std::string key = StageKey(scenario, kind);
     WT_ASSIGN_OR_RETURN(std::shared_ptr<const StageTemplate> stage,
                         stages_.Find(key, [&] { return MakeStageTemplate(scenario, kind, groups, costs); }));
@@ -245,11 +269,16 @@ class ComposedSteps::Parts {
         return WithScatteredMessages(*stage, protocol.parts, scenario, groups, costs);
       }));
     }
-    return actions_.Find(fmt::format("{} l{}{}", key, layers, from_idle ? " i" : ""),
+    const int64_t layers = kind.layers.layers;
+    return actions_.Find(fmt::format("{} l{}.{}{}", key, kind.layers.dense, layers, from_idle ? " i" : ""),
                          [&]() -> Result<StageActions> {
-                           return StageActions{stage, MakeForward(*stage, layers, from_idle),
-                                               MakeBackward(stage->first_backward, layers, from_idle),
-                                               MakeBackward(stage->backward, layers, from_idle)};
+                           const std::vector<LayerUnit> units = UnitsOf(scenario.model, kind.layers);
+                           int64_t kept = 0;
+                           for (size_t unit = 0; unit < units.size(); ++unit)
+                             kept += units[unit].count * stage->kept[unit];
+                           return StageActions{stage, kept, MakeForward(*stage, units, from_idle),
+                                               MakeBackward(stage->first_backward, units, from_idle),
+                                               MakeBackward(stage->backward, units, from_idle)};
                          });
   }
 
@@ -265,23 +294,23 @@ class ComposedSteps::Parts {
   }
 
   Result<std::shared_ptr<const RankStrategy>> FindStrategy(const Scenario& scenario, int rank,
-                                                           const std::vector<int64_t>& layers,
+                                                           const std::vector<StageKind>& kinds,
                                                            const MeshGroups& groups, composed::Costs& costs,
                                                            Bytes capacity) {
-    const int ranks = static_cast<int>(scenario.parallel.pipeline.size);
-    const size_t stages = layers.size();
-    RankShape shape;
-    shape.has_first = rank == 0;
-    shape.has_last = rank + 1 == ranks;
-    for (size_t stage = static_cast<size_t>(rank); stage < stages; stage += static_cast<size_t>(ranks))
-      shape.layers.push_back(layers[stage]);
-    return strategies_.Find(StrategyKey(scenario, shape), [&]() -> Result<RankStrategy> {
+    std::vector<StageKind> of_rank;
+    for (size_t stage = static_cast<size_t>(rank); stage < kinds.size();
+         stage += static_cast<size_t>(scenario.parallel.pipeline.size))
+      of_rank.push_back(kinds[stage]);
+    return strategies_.Find(StrategyKey(scenario, of_rank), [&]() -> Result<RankStrategy> {
+      RankShape shape;
+      shape.has_first = of_rank.front().is_first;
+      shape.has_last = of_rank.back().is_last;
       std::vector<std::shared_ptr<const StageTemplate>> of_stages;
-      for (size_t stage = static_cast<size_t>(rank); stage < stages; stage += static_cast<size_t>(ranks)) {
-        const StageKind of_stage{stage == 0, stage + 1 == stages};
-        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, of_stage, groups, costs));
+      for (const StageKind& kind : of_rank) {
+        WT_ASSIGN_OR_RETURN(auto found, FindShape(scenario, kind, groups, costs));
         of_stages.push_back(std::move(found));
         shape.stages.push_back(of_stages.back().get());
+        shape.units.push_back(UnitsOf(scenario.model, kind.layers));
       }
       WT_ASSIGN_OR_RETURN(RankStrategy strategy,
                           MakeRankStrategy(scenario, shape, groups, costs, capacity.count()));
@@ -291,19 +320,19 @@ class ComposedSteps::Parts {
   }
 
   // What models keep, the scratch of the tensor axis's collectives, and the losses.
-  static void AddOtherMemory(const Scenario& scenario, const std::vector<int64_t>& layers,
+  static void AddOtherMemory(const Scenario& scenario, const std::vector<StageKind>& kinds,
                              Step::Content& content) {
     const auto ranks = static_cast<size_t>(content.walk->ranks);
     for (Step::Content::RankClass& of : content.classes) {
       const auto first = static_cast<size_t>(of.rank);
       int64_t tensor_scratch = of.strategy->tensor_scratch, context_scratch = 0;
       int64_t expert_scratch = of.strategy->expert_scratch;
-      for (size_t stage = first; stage < layers.size(); stage += ranks) {
+      for (size_t stage = first; stage < kinds.size(); stage += ranks) {
         const StageTemplate& made_of = *content.actions[stage]->stage;
         tensor_scratch = std::max(tensor_scratch, made_of.tensor_scratch);
         context_scratch = std::max(context_scratch, made_of.context_scratch);
         expert_scratch = std::max(expert_scratch, made_of.expert_scratch);
-        if (const int64_t kept = layers[stage] * made_of.kept_of_layer; kept > 0)
+        if (const int64_t kept = content.actions[stage]->kept; kept > 0)
           of.resident += RequestedBytes(Bytes(kept), scenario.allocator).count();
       }
       if (scenario.parallel.tensor.size > 1)

@@ -70,7 +70,8 @@ class Driver {
         role_.parameters.insert(role_.parameters.end(), parameters.begin(), parameters.end());
       };
       add(stage->head);
-      for (int64_t layer = 0; layer < shape_.layers[i]; ++layer) add(stage->layer);
+      for (size_t unit = 0; unit < stage->units.size(); ++unit)
+        for (int64_t n = 0; n < shape_.units[i][unit].count; ++n) add(stage->units[unit]);
       add(stage->tail);
     }
   }
@@ -119,47 +120,72 @@ class Driver {
       parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;
   }
 
+  // Where the role has a stage's: from which number on those before its layers, of its layers, and behind them.
+  struct ParametersOfStage {
+    int head = 0, layers = 0, tail = 0;
+
+    // Of a local index outside the layers, and in a unit that begins there.
+    auto Outside() const {
+      return [*this](int local) {
+        return local < layers - head ? head + local : tail + local - (layers - head);
+      };
+    }
+    static auto In(int begin) {
+      return [begin](int local) { return begin + local; };
+    }
+  };
+  ParametersOfStage ParametersOf(size_t stage) const {
+    const StageTemplate& of = *shape_.stages[stage];
+    ParametersOfStage parameters{.head = first_parameter_[stage]};
+    parameters.layers = parameters.tail = parameters.head + static_cast<int>(of.head.size());
+    for (size_t unit = 0; unit < of.units.size(); ++unit)
+      parameters.tail +=
+          static_cast<int>(of.units[unit].size()) * static_cast<int>(shape_.units[stage][unit].count);
+    return parameters;
+  }
+
   // Calls `f(calls, parameter of a local index)` for each operator that writes gradients in a backward of each stage, the last first.
   template <typename F>
   void ForEachCall(bool is_first, F f) {
     for (size_t i = shape_.stages.size(); i-- > 0;) {
       const StageTemplate& stage = *shape_.stages[i];
       const StagePass& pass = is_first ? stage.first_backward : stage.backward;
-      const int base = first_parameter_[i], head = static_cast<int>(stage.head.size());
-      const int of_layer = static_cast<int>(stage.layer.size());
-      const int layers = static_cast<int>(shape_.layers[i]);
-      const auto outside = [&](int local) {
-        return base + (local < head ? local : local + layers * of_layer);
-      };
-      for (const GradientCalls& calls : pass.before.gradients) f(calls, outside);
-      for (int layer = layers; layer-- > 0;) {
-        const auto inside = [&](int local) { return base + head + layer * of_layer + local; };
-        for (const GradientCalls& calls : (layer > 0 ? pass.next : pass.first).gradients) f(calls, inside);
+      const ParametersOfStage parameters = ParametersOf(i);
+      for (const GradientCalls& calls : pass.before.gradients) f(calls, parameters.Outside());
+      int begin = parameters.tail;
+      for (size_t unit = stage.units.size(); unit-- > 0;) {
+        for (int64_t n = 0; n < shape_.units[i][unit].count; ++n) {
+          begin -= static_cast<int>(stage.units[unit].size());
+          for (const GradientCalls& calls : pass.units[unit].gradients)
+            f(calls, ParametersOfStage::In(begin));
+        }
       }
-      for (const GradientCalls& calls : pass.after.gradients) f(calls, outside);
+      for (const GradientCalls& calls : pass.after.gradients) f(calls, parameters.Outside());
     }
   }
 
   // Calls `f(parameters)` for each operator that values are asked for before, in a forward of each stage.
   template <typename F>
   void ForEachUse(F f) {
-    for (size_t i = 0; i < shape_.stages.size(); ++i) {
-      const StagePass& pass = shape_.stages[i]->forward;
-      const int base = first_parameter_[i], head = static_cast<int>(shape_.stages[i]->head.size());
-      const int of_layer = static_cast<int>(shape_.stages[i]->layer.size());
-      const int layers = static_cast<int>(shape_.layers[i]);
-      const auto use = [&](const Part& part, int before_head, int behind_head) {
-        for (std::vector<int> parameters : part.values) {
-          for (int& local : parameters) local += base + (local < head ? before_head : behind_head);
-          f(parameters);
-        }
-      };
-      use(pass.before, 0, layers * of_layer);
-      for (int layer = 0; layer < layers; ++layer) {
-        const int offset = head + layer * of_layer;
-        use(layer == 0 ? pass.first : pass.next, offset, offset);
+    const auto use = [&](const Part& part, const auto& parameter) {
+      for (std::vector<int> parameters : part.values) {
+        for (int& local : parameters) local = parameter(local);
+        f(parameters);
       }
-      use(pass.after, 0, layers * of_layer);
+    };
+    for (size_t i = 0; i < shape_.stages.size(); ++i) {
+      const StageTemplate& stage = *shape_.stages[i];
+      const StagePass& pass = stage.forward;
+      const ParametersOfStage parameters = ParametersOf(i);
+      use(pass.before, parameters.Outside());
+      int begin = parameters.layers;
+      for (size_t unit = 0; unit < stage.units.size(); ++unit) {
+        for (int64_t n = 0; n < shape_.units[i][unit].count; ++n) {
+          use(pass.units[unit], ParametersOfStage::In(begin));
+          begin += static_cast<int>(stage.units[unit].size());
+        }
+      }
+      use(pass.after, parameters.Outside());
     }
   }
 

@@ -68,10 +68,10 @@ struct RankStrategy {
   int64_t peak_before = 0, net_before = 0, peak_after = 0;
 };
 
-// A rank that holds stages, each so many layers of its template.
+// A rank that holds stages, of whose templates each unit comes so often.
 struct RankShape {
-  std::vector<const StageTemplate*> stages;  // in the model's order
-  std::vector<int64_t> layers;               // of each
+  std::vector<const StageTemplate*> stages;   // in the model's order
+  std::vector<std::vector<LayerUnit>> units;  // of each
   bool has_first = false, has_last = false;  // of the pipeline's stages
 };
 

@@ -1,6 +1,7 @@
 #include "sim/composed/stage_action.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/composed/rank_walk.h"
 
@@ -76,9 +77,8 @@ class Rehearsal {
   int64_t shift_ = 0, host_ = 0;  // of what was left out
 };
 
-StageAction MakeAction(const PartRuns& runs, int64_t layers, int32_t made_by, bool from_idle) {
+StageAction MakeAction(PartRuns runs, std::span<const LayerUnit> units, int32_t made_by, bool from_idle) {
   StageAction action;
-  action.runs = runs;
   int64_t ops = 0;
   for (const PartRun& run : runs) {
     ops += ModelOps(*run.part) * run.count;
@@ -86,7 +86,8 @@ StageAction MakeAction(const PartRuns& runs, int64_t layers, int32_t made_by, bo
     action.holds_host |= run.count > 0 && HoldsHost(*run.part);
   }
   action.made_at = made_by < 0 ? -1 : static_cast<int32_t>(ops) - 1 - made_by;
-  action.memory = MemoryOf(runs, layers - 1);
+  action.memory = MemoryOf(runs, units);
+  action.runs = std::move(runs);
   Rehearsal(action).Run(made_by);
   if (from_idle) {
     const RankWalk::Rehearsed all = RankWalk::Rehearse(action, /*ignores_host=*/false);
@@ -100,15 +101,19 @@ StageAction MakeAction(const PartRuns& runs, int64_t layers, int32_t made_by, bo
 
 }  // namespace
 
-StageAction MakeForward(const StageTemplate& stage, int64_t layers, bool from_idle) {
+StageAction MakeForward(const StageTemplate& stage, std::span<const LayerUnit> units, bool from_idle) {
   const StagePass& pass = stage.forward;
-  return MakeAction({{{&pass.before, 1}, {&pass.first, 1}, {&pass.next, layers - 1}, {&pass.after, 1}}},
-                    layers, stage.is_last ? -1 : pass.made_by, from_idle);
+  PartRuns runs = {{&pass.before, 1}};
+  for (size_t i = 0; i < units.size(); ++i) runs.push_back({&pass.units[i], units[i].count});
+  runs.push_back({&pass.after, 1});
+  return MakeAction(std::move(runs), units, stage.is_last ? -1 : pass.made_by, from_idle);
 }
 
-StageAction MakeBackward(const StagePass& pass, int64_t layers, bool from_idle) {
-  return MakeAction({{{&pass.before, 1}, {&pass.next, layers - 1}, {&pass.first, 1}, {&pass.after, 1}}},
-                    layers, pass.made_by, from_idle);
+StageAction MakeBackward(const StagePass& pass, std::span<const LayerUnit> units, bool from_idle) {
+  PartRuns runs = {{&pass.before, 1}};
+  for (size_t i = units.size(); i-- > 0;) runs.push_back({&pass.units[i], units[i].count});
+  runs.push_back({&pass.after, 1});
+  return MakeAction(std::move(runs), units, pass.made_by, from_idle);
 }
 
 }  // namespace windtunnel::composed

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "sim/composed/stage_memory.h"
 #include "sim/composed/stage_template.h"
@@ -25,8 +26,8 @@ struct StageAction {
   ActionMemory memory;
 };
 
-// Of a stage of so many layers. `from_idle`: hosts wait for messages. The stage or pass must outlive the action.
-StageAction MakeForward(const StageTemplate& stage, int64_t layers, bool from_idle);
-StageAction MakeBackward(const StagePass& pass, int64_t layers, bool from_idle);
+// Of a stage whose units come so often each. `from_idle`: hosts wait for messages. The stage or pass must outlive the action.
+StageAction MakeForward(const StageTemplate& stage, std::span<const LayerUnit> units, bool from_idle);
+StageAction MakeBackward(const StagePass& pass, std::span<const LayerUnit> units, bool from_idle);
 
 }  // namespace windtunnel::composed

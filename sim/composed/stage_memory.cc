@@ -3,10 +3,11 @@
 namespace windtunnel::composed {
 namespace {
 
-MemoryPass MemoryOf(const Part& part, int64_t next_layers) {
+MemoryPass MemoryOf(const Part& part, std::span<const LayerUnit> units) {
   MemoryPass pass;
   for (const MemoryChange& change : part.memory)
-    pass.Add(change.of_next_layers ? change.bytes * next_layers : change.bytes);
+    pass.Add(change.of_unit < 0 ? change.bytes
+                                : change.bytes * units[static_cast<size_t>(change.of_unit)].count);
   return pass;
 }
 
@@ -99,19 +100,19 @@ class FirstBackward {
 
 }  // namespace
 
-ActionMemory MemoryOf(const PartRuns& runs, int64_t next_layers) {
+ActionMemory MemoryOf(const PartRuns& runs, std::span<const LayerUnit> units) {
   ActionMemory memory;
   bool has_begun = false;
   for (const PartRun& run : runs) {
     if (run.count == 0) continue;
     if (has_begun || run.part->ops.empty()) {
-      memory.rest = memory.rest.Then(MemoryOf(*run.part, next_layers).Times(run.count));
+      memory.rest = memory.rest.Then(MemoryOf(*run.part, units).Times(run.count));
       continue;
     }
     has_begun = true;
     const ActionMemory first = Split(*run.part);
     memory.lead = first.lead;
-    memory.rest = first.rest.Then(MemoryOf(*run.part, next_layers).Times(run.count - 1));
+    memory.rest = first.rest.Then(MemoryOf(*run.part, units).Times(run.count - 1));
   }
   return memory;
 }

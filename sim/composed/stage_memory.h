@@ -2,8 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "sim/composed/rank_strategy.h"
 #include "sim/composed/stage_template.h"
@@ -15,7 +16,7 @@ struct PartRun {
   const Part* part = nullptr;
   int64_t count = 0;
 };
-using PartRuns = std::array<PartRun, 4>;
+using PartRuns = std::vector<PartRun>;
 
 // A change of memory and the highest level on the way to it, bytes.
 struct MemoryPass {
@@ -38,8 +39,8 @@ struct ActionMemory {
   MemoryPass lead, rest;
 };
 
-// Of a stage with so many layers behind its first.
-ActionMemory MemoryOf(const PartRuns& runs, int64_t next_layers);
+// Of a stage whose units come so often each.
+ActionMemory MemoryOf(const PartRuns& runs, std::span<const LayerUnit> units);
 // Of a step's first backward, with what the strategy allocates for gradients: its groups from number `group` on.
 ActionMemory MemoryOfFirst(const PartRuns& runs, const RankStrategy& strategy, size_t group);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/check.h"
 #include "plan/buffer_pool.h"
@@ -82,11 +81,13 @@ class RecordingHooks : public ModelHooks {
   std::vector<GradientCalls> calls_;
 };
 
-// Two micro-batches through a stage of two layers.
+// Two micro-batches through a small stage.
 class SmallStage {
  public:
   SmallStage(const Scenario& scenario, const StageKind& kind)
-      : scenario_(Small(scenario, kind)), kind_(kind), range_(RangeOf(scenario_, kind)) {
+      : kind_(kind),
+        layers_(SmallLayersOf(scenario.model, kind.layers, kind.is_first, kind.is_last)),
+        scenario_(Small(scenario, layers_.model)) {
     role_.streams.push_back(Stream{StreamKind::kCompute, "compute", -1});
     const ParallelSpec& spec = scenario_.parallel;
     alone_ = std::make_unique<CollectiveStream>(role_, kWorldAxis, 1, "");
@@ -103,9 +104,13 @@ class SmallStage {
       parallel.expert.host = static_cast<StreamId>(role_.streams.size());
       role_.streams.push_back(Stream{StreamKind::kHost, "host", -1});
     }
-    model_ = MakeModel(scenario_, range_, parallel);
+    model_ = MakeModel(scenario_, layers_.range, parallel);
     model_->Register(role_);
     parameters_ = role_.parameters;
+    for (size_t unit = 0; unit < layers_.units.size(); ++unit)
+      unit_of_layer_.insert(unit_of_layer_.end(), static_cast<size_t>(layers_.units[unit].layers),
+                            static_cast<int>(unit));
+    kept_ = KeptOf(parallel);
     const StrategyContext context{.scenario = scenario_,
                                   .role = role_,
                                   .modules = modules_,
@@ -137,7 +142,13 @@ class SmallStage {
   const Role& role() const { return role_; }
   // As the model registered them.
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  int first_layer() const { return static_cast<int>(range_.first); }
+  int units() const { return static_cast<int>(layers_.units.size()); }
+  int layers() const { return static_cast<int>(unit_of_layer_.size()); }
+  int first_layer() const { return static_cast<int>(layers_.range.first); }
+  // -1: of no layer.
+  int UnitOf(int layer) const {
+    return layer < 0 ? -1 : unit_of_layer_[static_cast<size_t>(layer - first_layer())];
+  }
   // Of an operator that is no message.
   LocalStream LocalOf(const Op& op) const {
     if (op.stream == kComputeStream) return kCompute;
@@ -147,12 +158,8 @@ class SmallStage {
     return kExpert;
   }
   int64_t message_elements() const { return model_->OutputElements(); }
-  int64_t KeptOfLayer() const {
-    Bytes kept;
-    for (const BufferId id : model_->kept_buffers()) kept += role_.buffers[id].bytes;
-    WT_CHECK_EQ(kept.count() % 2, 0);
-    return kept.count() / 2;
-  }
+  // By unit, bytes.
+  const std::vector<int64_t>& kept() const { return kept_; }
   // By micro-batch.
   const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
   // Values that a forward asks for.
@@ -162,16 +169,30 @@ class SmallStage {
   bool IsSent(BufferId id) const { return Contains(sent_, id); }
 
  private:
-  static Scenario Small(const Scenario& scenario, const StageKind& kind) {
+  static Scenario Small(const Scenario& scenario, const ModelSpec& model) {
     Scenario s = scenario;
-    s.model.layers = kind.is_first && kind.is_last ? 2 : 6;
+    s.model = model;
     s.parallel.data.size = 1;
     s.parallel.data.shard_size = 0;
     return s;
   }
-  static StageRange RangeOf(const Scenario& scenario, const StageKind& kind) {
-    const int64_t first = kind.is_first ? 0 : kind.is_last ? scenario.model.layers - 2 : 2;
-    return {first, first + 2, kind.is_first, kind.is_last};
+  // What a stage keeps is in one buffer: of each unit as much as of a stage of its own.
+  std::vector<int64_t> KeptOf(const ModelParallel& parallel) const {
+    std::vector<int64_t> kept;
+    int64_t first = layers_.range.first;
+    for (const LayerUnit& unit : layers_.units) {
+      Bytes of_unit;
+      if (!model_->kept_buffers().empty()) {
+        const StageRange range{first, first + unit.layers, false, false};
+        Role role = role_;
+        const auto model = MakeModel(scenario_, range, parallel);
+        model->Register(role);
+        for (const BufferId id : model->kept_buffers()) of_unit += role.buffers[id].bytes;
+      }
+      kept.push_back(of_unit.count());
+      first += unit.layers;
+    }
+    return kept;
   }
   static bool Contains(const std::vector<BufferId>& ids, BufferId id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -207,12 +228,14 @@ class SmallStage {
     sent_.push_back(data.buffer);
   }
 
-  const Scenario scenario_;
   const StageKind kind_;
-  const StageRange range_;
+  const SmallLayers layers_;
+  const Scenario scenario_;
   Role role_;
   std::vector<Module> modules_;
   std::vector<Parameter> parameters_;
+  std::vector<int> unit_of_layer_;
+  std::vector<int64_t> kept_;
   std::unique_ptr<CollectiveStream> alone_, tensor_, context_, expert_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> strategy_;
@@ -244,6 +267,8 @@ class Dissection {
   }
 
   Status Run(StageTemplate& stage) {
+    for (StagePass* pass : {&stage.forward, &stage.first_backward, &stage.backward})
+      pass->units.resize(static_cast<size_t>(stage_.units()));
     passes_[0][0] = nullptr;  // the first micro-batch's forward is the second's
     passes_[0][1] = &stage.first_backward;
     passes_[1][0] = &stage.forward;
@@ -348,31 +373,24 @@ class Dissection {
     timed.has_values = true;
     std::vector<int>& values = part->values.emplace_back();
     for (int parameter : asked) {
-      if (LayerOf(parameter) != op.layer) return Unsupported("values that another layer uses");
-      values.push_back(Local(parameter, op.layer >= 0));
+      if (unit_of_[parameter] != stage_.UnitOf(op.layer))
+        return Unsupported("values that another layer uses");
+      values.push_back(local_[parameter]);
     }
     return Ok();
-  }
-
-  // -1: of no layer.
-  int LayerOf(int parameter) const {
-    const int of_layers = parameter - head_;
-    return of_layers < 0 || of_layers >= 2 * of_layer_ ? -1 : stage_.first_layer() + of_layers / of_layer_;
   }
 
   StagePass* PassOf(const Op& op) const {
     return op.micro_batch < 0 ? nullptr : passes_[op.micro_batch][IsBackward(op.phase)];
   }
 
-  // The second layer of the forward, and of the backward the first that comes.
   Part* PartOf(StagePass& pass, const Op& op) {
     if (&pass != layer_pass_) {
       layer_pass_ = &pass;
       was_in_layers_ = false;
     }
     was_in_layers_ |= op.layer >= 0;
-    if (op.layer == stage_.first_layer()) return &pass.first;
-    if (op.layer >= 0) return &pass.next;
+    if (op.layer >= 0) return &pass.units[static_cast<size_t>(stage_.UnitOf(op.layer))];
     return was_in_layers_ ? &pass.after : &pass.before;
   }
 
@@ -383,13 +401,14 @@ class Dissection {
     if (pass == nullptr || !is_temporary_[id]) return;
     if ((is_alloc && stage_.IsReceived(id)) || (!is_alloc && stage_.IsSent(id))) return;
     const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();
-    if (is_alloc && PartOf(*pass, op) == &pass->next) of_next_layer_.insert(id);
+    if (is_alloc) unit_of_buffer_[id] = stage_.UnitOf(op.layer);
     // Weights that autocast has converted live to the end of the forward, wherever that is, or into backward.
     const bool is_weight = stage_.role().buffers[id].category == Category::kParameters;
     if (!is_alloc && is_weight && !IsBackward(op.phase)) {
       Part& after = pass->after;
-      after.memory.push_back(
-          {static_cast<int32_t>(after.ops.size()), false, -bytes, of_next_layer_.contains(id)});
+      const auto unit = unit_of_buffer_.find(id);
+      after.memory.push_back({static_cast<int32_t>(after.ops.size()), false, -bytes,
+                              unit == unit_of_buffer_.end() ? -1 : unit->second});
       return;
     }
     // Freed right after its last use on the compute stream; else before what waits for its use elsewhere.
@@ -426,33 +445,30 @@ class Dissection {
   Status AddCalls(StagePass& pass, const std::vector<GradientCalls>& calls) {
     size_t next = 0;
     const auto several = Unsupported("gradients that several operators make");
-    for (Part* part : {&pass.before, &pass.next, &pass.first, &pass.after}) {
+    std::vector<Part*> parts = {&pass.before};
+    for (Part& unit : pass.units) parts.insert(parts.begin() + 1, &unit);
+    parts.push_back(&pass.after);
+    for (Part* part : parts) {
       for (const TimedOp& op : part->ops) {
         if (!op.has_gradients) continue;
         if (next == calls.size()) return several;
-        part->gradients.push_back(Local(calls[next++], part == &pass.next || part == &pass.first));
+        part->gradients.push_back(Local(calls[next++]));
       }
     }
     return next == calls.size() ? Ok() : several;
   }
 
-  GradientCalls Local(GradientCalls calls, bool in_layer) const {
-    for (int& parameter : calls.gradients) parameter = Local(parameter, in_layer);
-    for (GradientCalls::After& after : calls.after) after.parameter = Local(after.parameter, in_layer);
+  GradientCalls Local(GradientCalls calls) const {
+    for (int& parameter : calls.gradients) parameter = local_[parameter];
+    for (GradientCalls::After& after : calls.after) after.parameter = local_[after.parameter];
     return calls;
   }
 
-  int Local(int parameter, bool in_layer) const {
-    const int head = head_, of_layer = of_layer_;
-    if (in_layer) return (parameter - head) % of_layer;
-    return parameter < head ? parameter : parameter - 2 * of_layer;
-  }
-
  public:
-  // Embeddings come first, then the two layers.
-  void SetParameters(int head, int of_layer) {
-    head_ = head;
-    of_layer_ = of_layer;
+  // By parameter: the unit (-1: none), and the index in calls.
+  void SetParameters(std::vector<int> unit_of, std::vector<int> local) {
+    unit_of_ = std::move(unit_of);
+    local_ = std::move(local);
   }
 
  private:
@@ -461,9 +477,9 @@ class Dissection {
   const MeshGroups& groups_;
   Costs& costs_;
   const AllocatorKind allocator_;
-  int head_ = 0, of_layer_ = 1;
+  std::vector<int> unit_of_, local_;
   std::vector<bool> is_temporary_;
-  std::unordered_set<BufferId> of_next_layer_;  // allocated there
+  std::unordered_map<BufferId, int> unit_of_buffer_;  // where it was allocated
   StagePass* passes_[2][2] = {};                // by micro-batch; forward, backward
   int32_t issued_[kModelStreams] = {};
   std::vector<int32_t> ordinal_;  // in its queue
@@ -478,6 +494,31 @@ class Dissection {
   Part* previous_part_ = nullptr;
 };
 
+// Into those before the layers, of each unit, and behind them, as they were registered.
+void SortParameters(const SmallStage& small, StageTemplate& stage, Dissection& dissection) {
+  const std::vector<Parameter>& parameters = small.parameters();
+  const auto is_of_layer = [&](const Parameter& p, int layer) {
+    return p.name.starts_with(fmt::format("blocks.{}.", small.first_layer() + layer));
+  };
+  stage.units.resize(static_cast<size_t>(small.units()));
+  std::vector<int> unit_of, local;
+  int layer = 0;
+  for (const Parameter& parameter : parameters) {
+    if (layer + 1 < small.layers() && is_of_layer(parameter, layer + 1)) ++layer;
+    const bool in_layers = is_of_layer(parameter, layer);
+    const int unit = in_layers ? small.UnitOf(small.first_layer() + layer) : -1;
+    std::vector<Parameter>& list = in_layers                ? stage.units[static_cast<size_t>(unit)]
+                                   : stage.units[0].empty() ? stage.head
+                                                            : stage.tail;
+    const size_t before = &list == &stage.tail ? stage.head.size() : 0;
+    unit_of.push_back(unit);
+    local.push_back(static_cast<int>(before + list.size()));
+    list.push_back(parameter);
+  }
+  WT_CHECK_EQ(layer + 1, small.layers());
+  dissection.SetParameters(std::move(unit_of), std::move(local));
+}
+
 }  // namespace
 
 Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKind& kind,
@@ -488,22 +529,10 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   SmallStage small(scenario, kind);
   const Program program = small.Run();
 
-  const std::vector<Parameter>& parameters = small.parameters();
-  const auto is_of_layer = [&](const Parameter& p, int layer) {
-    return p.name.starts_with(fmt::format("blocks.{}.", layer));
-  };
-  for (const Parameter& parameter : parameters) {
-    if (is_of_layer(parameter, small.first_layer())) stage.layer.push_back(parameter);
-    else if (is_of_layer(parameter, small.first_layer() + 1)) continue;
-    else if (stage.layer.empty()) stage.head.push_back(parameter);
-    else stage.tail.push_back(parameter);
-  }
-  WT_CHECK_EQ(stage.head.size() + 2 * stage.layer.size() + stage.tail.size(), parameters.size());
-
   Dissection dissection(scenario, small, program, groups, costs);
-  dissection.SetParameters(static_cast<int>(stage.head.size()), static_cast<int>(stage.layer.size()));
+  SortParameters(small, stage, dissection);
   WT_RETURN_IF_ERROR(dissection.Run(stage));
-  stage.kept_of_layer = small.KeptOfLayer();
+  stage.kept = small.kept();
   stage.message_elements = small.message_elements();
   stage.message = stage.message_part =
       RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();

@@ -1,8 +1,8 @@
-// The operators of a stage's forward and backward, by parts that repeat: what comes before the layers, a layer, what comes after. They
-// are what the models of plan/ make of a stage of two layers, hooks and all; a stage of k layers is put together from them.
+// The operators of a stage's forward and backward, by parts that repeat: what comes before the layers, each unit of layers, what comes
+// after. They are what the models of plan/ make of a small stage (stage_layers.h), hooks and all; a stage is put together from them.
 //
-//   forward   before, first layer, (k - 1) x next layer, after
-//   backward  before, (k - 1) x layer, last layer (the stage's first), after
+//   forward   before, first layer, (k - 1) x next layer, after            of k layers that are alike
+//   backward  before, (k - 1) x next layer, first layer, after
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include "scenarios/scenario.h"
 #include "sim/composed/costs.h"
 #include "sim/composed/mesh_groups.h"
+#include "sim/composed/stage_layers.h"
 
 namespace windtunnel::composed {
 
@@ -64,8 +65,7 @@ struct MemoryChange {
   int32_t op = 0;
   bool is_after = false;
   int64_t bytes = 0;  // negative: freed
-  bool of_next_layers =
-      false;  // once for each layer of the stage but the first: what they leave until the forward ends
+  int32_t of_unit = -1;  // as often as the unit comes: what it leaves until the forward ends
 };
 
 // What a module asks of the strategy around one operator, by parameters of the part (StageTemplate says which those are).
@@ -87,7 +87,8 @@ struct Part {
 };
 
 struct StagePass {
-  Part before, first, next, after;
+  Part before, after;
+  std::vector<Part> units;  // in the model's order, which backwards go through from behind
   // The operator, counted from the end without the strategy's, whose end makes the message to the next stage; -1: there is none.
   int made_by = -1;
 };
@@ -95,21 +96,26 @@ struct StagePass {
 struct StageTemplate {
   bool is_first = true, is_last = true;
   StagePass forward;
-  // In backward `next` is a layer's and comes before `first`, that of the stage's first layer.
   StagePass first_backward;  // of a step: gradients do not hold anything yet
   StagePass backward;
-  // Parameters: `head` before the layers (embeddings), `layer`, `tail` (norm, head). Indices in calls: of the layer within it;
+  // Parameters: `head` before the layers (embeddings), those of each unit, `tail` (norm, head). Indices in calls: of the unit within it;
   // of others i, or head.size() + i for the tail.
-  std::vector<Parameter> head, layer, tail;
+  std::vector<Parameter> head, tail;
+  std::vector<std::vector<Parameter>> units;
   int64_t message_elements = 0;           // that stages hand to each other
   int message_parts = 1;                  // of which a rank sends one
   int64_t message = 0, message_part = 0;  // bytes, rounded: of all, and of what is sent
   int64_t tensor_scratch = 0, context_scratch = 0, expert_scratch = 0;  // bytes, of the axes' collectives
-  int64_t kept_of_layer = 0;  // bytes, of what the model keeps beside its parameters (Model::kept_buffers)
+  std::vector<int64_t>
+      kept;  // by unit: bytes of what the model keeps beside its parameters (Model::kept_buffers)
 };
 
+// Of a stage, what its template depends on, and how often each of its units comes, which it does not depend on.
 struct StageKind {
   bool is_first = true, is_last = true;
+  StageLayers layers;
+
+  auto operator<=>(const StageKind&) const = default;
 };
 
 // Of `scenario`'s micro-batch, tensor, context and expert parallelism, recomputation, precision and data.kind; what else it says does not matter.

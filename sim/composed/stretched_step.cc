@@ -14,9 +14,28 @@ namespace windtunnel::composed {
 namespace {
 
 // What is compiled of a longer model and a longer step: the one in the middle stands for those that are left out, and is the same as those on
-// both sides of it (of micro-batches: as the one behind it).
-constexpr int64_t kLayers = 7, kMiddleLayer = 3;
+// both sides of it (of micro-batches: as the one behind it). Layers repeat one by one, or in units.
+constexpr int64_t kUnits = 7, kMiddleUnit = 3;
 constexpr int64_t kMicroBatches = 5, kMiddleMicroBatch = 2;
+
+// Layers of which one after the other has what the one before it has, in the order of the model: as many as experts come once in, behind
+// those that come first without, and before what is left.
+struct Rhythm {
+  int64_t before = 0, unit = 1, units = 0, behind = 0;
+
+  int64_t layers() const { return before + unit * units + behind; }
+};
+Rhythm RhythmOf(const ModelSpec& model) {
+  Rhythm rhythm;
+  if (!model.HasAlikeLayers()) {
+    rhythm.before = std::min(model.experts->first_dense, model.layers);
+    rhythm.unit = model.experts->every;
+  }
+  const int64_t others = model.layers - rhythm.before;
+  rhythm.units = others / rhythm.unit;
+  rhythm.behind = others % rhythm.unit;
+  return rhythm;
+}
 
 bool IsScratch(const Buffer& buffer) { return buffer.name.starts_with("collective scratch"); }
 
@@ -92,11 +111,13 @@ class Stretcher {
   Result<StretchedStep> Run(const CostModel& model) {
     if (once_.resident > capacity_) return StretchedStep{once_.resident, {}};
     Scenario shorter = scenario_;
-    if (scenario_.model.layers > kLayers) shorter.model.layers = kLayers;
+    rhythm_ = RhythmOf(scenario_.model);
+    rhythm_.units = std::min(rhythm_.units, kUnits);
+    shorter.model.layers = rhythm_.layers();
     if (scenario_.batch.accumulate > kMicroBatches) shorter.batch.accumulate = kMicroBatches;
     WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(shorter, {.checks = false, .starts_up = false}));
     role_ = &plan.roles.at(0);
-    more_layers_ = scenario_.model.layers - shorter.model.layers;
+    more_units_ = (scenario_.model.layers - shorter.model.layers) / rhythm_.unit;
     more_micro_batches_ = scenario_.batch.accumulate - shorter.batch.accumulate;
     WT_ASSIGN_OR_RETURN(TapedPlan taped, TapeOf(plan, model));
     tape_ = std::move(taped.tape);
@@ -188,9 +209,12 @@ class Stretcher {
       const size_t begin = long_.items.size(), first = i;
       const int64_t level = level_;
       while (i < parts_.size() && parts_[i].label.micro_batch == micro_batch) {
-        if (const size_t end = EndOfPass(i); end > i) {
-          WT_RETURN_IF_ERROR(EmitPass(i));
-          i = end;
+        const LayerPass pass = PassFrom(i);
+        if (pass.end > i) {
+          WT_RETURN_IF_ERROR(EmitPass(pass));
+          i = pass.end;
+        } else if (more_units_ > 0 && IsOfMiddle(parts_[i].label.layer)) {
+          return Unsupported("layers that some of the step leaves out");
         } else {
           EmitPart(i++);
         }
@@ -231,47 +255,62 @@ class Stretcher {
     for (size_t i = parts_[part].begin; i < parts_[part].end; ++i) EmitItem(i);
   }
 
-  int64_t layers() const { return scenario_.model.layers - more_layers_; }
-
-  // Behind a pass through all layers that begins with a part; that part where none does.
-  size_t EndOfPass(size_t begin) const {
+  // Parts of consecutive layers, either way, with all that repeat among them.
+  struct LayerPass {
+    size_t begin = 0, end = 0;
+    size_t middle = 0;  // where the middle unit begins
+  };
+  // That begins with a part; else it ends there, too.
+  LayerPass PassFrom(size_t begin) const {
     const Label first = parts_[begin].label;
-    const auto size = static_cast<size_t>(layers());
-    if (first.layer < 0 || begin + size > parts_.size()) return begin;
-    const int32_t step = first.layer == 0 ? 1 : -1;
-    if (step < 0 && first.layer != static_cast<int32_t>(size) - 1) return begin;
-    for (size_t k = 1; k < size; ++k) {
-      const Label expected{first.micro_batch, first.is_backward,
-                           first.layer + step * static_cast<int32_t>(k)};
-      if (parts_[begin + k].label != expected) return begin;
+    const auto last = static_cast<int32_t>(rhythm_.layers()) - 1,
+               repeats = static_cast<int32_t>(rhythm_.before);
+    const bool ascends = first.layer <= repeats;
+    if (first.layer < 0 || (!ascends && first.layer != last)) return {begin, begin, begin};
+    size_t end = begin + 1;
+    for (Label next = first; end < parts_.size(); ++end) {
+      next.layer += ascends ? 1 : -1;
+      if (next.layer < 0 || parts_[end].label != next) break;
     }
-    return begin + size;
+    const int32_t reached = parts_[end - 1].label.layer;
+    if (ascends ? reached < last : reached > repeats) return {begin, begin, begin};
+    const int64_t ahead = ascends ? repeats - first.layer : rhythm_.behind;
+    return {begin, end, begin + static_cast<size_t>(ahead + kMiddleUnit * rhythm_.unit)};
+  }
+
+  bool IsOfMiddle(int32_t layer) const {
+    const int64_t middle = rhythm_.before + kMiddleUnit * rhythm_.unit;
+    return middle <= layer && layer < middle + rhythm_.unit;
   }
 
   // With those left out.
-  Status EmitPass(size_t begin) {
-    for (int64_t k = 0; k < layers(); ++k) {
-      const size_t part = begin + static_cast<size_t>(k);
+  Status EmitPass(const LayerPass& pass) {
+    for (size_t part = pass.begin; part < pass.end; ++part) {
       EmitPart(part);
-      if (k == kMiddleLayer && more_layers_ > 0) WT_RETURN_IF_ERROR(RepeatLayer(part));
+      const bool ends_middle = part + 1 == pass.middle + static_cast<size_t>(rhythm_.unit);
+      if (ends_middle && more_units_ > 0) WT_RETURN_IF_ERROR(RepeatUnit(pass.middle));
     }
     return Ok();
   }
 
+  // Of a unit that begins with a part.
   std::span<const TapeItem> ItemsOf(size_t part) const {
-    return std::span(tape_.items).subspan(parts_[part].begin, parts_[part].end - parts_[part].begin);
+    const size_t begin = parts_[part].begin, end = EndOfUnit(part);
+    return std::span(tape_.items).subspan(begin, end - begin);
   }
+  size_t EndOfUnit(size_t part) const { return parts_[part + static_cast<size_t>(rhythm_.unit) - 1].end; }
 
-  Status RepeatLayer(size_t part) {
-    if (!AreAlike(tape_, ItemsOf(part - 1), ItemsOf(part)) ||
-        !AreAlike(tape_, ItemsOf(part), ItemsOf(part + 1)))
+  Status RepeatUnit(size_t part) {
+    const auto unit = static_cast<size_t>(rhythm_.unit);
+    if (!AreAlike(tape_, ItemsOf(part - unit), ItemsOf(part)) ||
+        !AreAlike(tape_, ItemsOf(part), ItemsOf(part + unit)))
       return Unsupported("layers that are not alike");
-    // What a copy waits for is as far back as for the layer behind the middle one, of which that of two layers ago is on the tape.
-    for (size_t i = parts_[part].begin; i < parts_[part].end; ++i)
-      if (ReachesBack(i, parts_[part - 2].begin))
+    // What a copy waits for is as far back as for the unit behind the middle one, of which that of two units ago is on the tape.
+    for (size_t i = parts_[part].begin; i < EndOfUnit(part); ++i)
+      if (ReachesBack(i, parts_[part - 2 * unit].begin))
         return Unsupported("layers that wait for what was long before");
-    const size_t size = parts_[part].end - parts_[part].begin;
-    Repeat(long_.items.size() - size, more_layers_, parts_[part - 1].begin, parts_[part].end);
+    const size_t size = EndOfUnit(part) - parts_[part].begin;
+    Repeat(long_.items.size() - size, more_units_, parts_[part - unit].begin, EndOfUnit(part));
     return Ok();
   }
 
@@ -340,7 +379,8 @@ class Stretcher {
   const OncePerStep& once_;
   const int64_t capacity_;
   const Role* role_ = nullptr;
-  int64_t more_layers_ = 0, more_micro_batches_ = 0;
+  Rhythm rhythm_;  // of what is compiled
+  int64_t more_units_ = 0, more_micro_batches_ = 0;
   StepTape tape_;
   std::vector<int32_t> issued_before_;  // by item and queue, and behind the last item
   size_t begin_ = 0, end_ = 0;          // of the micro-batches
@@ -394,11 +434,10 @@ Status CheckStretchable(const Scenario& s) {
   if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
   if (data.kind != DataParallelKind::kFsdp || s.parallel.pipeline.size > 1)
     return Unsupported("another strategy");
-  if (!s.model.HasAlikeLayers()) return Unsupported("layers of several kinds");
   // A unit is a layer.
   if (data.wrap.kind != WrapPolicy::Kind::kBlock) return Unsupported("other units");
   if (s.run.cuda_graphs) return Unsupported("launches of several operators");
-  const bool is_longer = s.model.layers > kLayers + 1 || s.batch.accumulate > kMicroBatches + 1;
+  const bool is_longer = RhythmOf(s.model).units > kUnits + 1 || s.batch.accumulate > kMicroBatches + 1;
   return is_longer ? Ok() : Unsupported("a step that is as short");
 }
 

@@ -32,6 +32,13 @@ expect_line 2 'empty.jsonl: has no rows' validate empty.jsonl
 printf '{"schema": 1,\n  oops' > framework.json
 expect_line 2 'framework.json:2:3: is not JSON, expected a framework profile$' predict gpt.yaml --framework-profile framework.json
 
+# All mistakes, a line each.
+printf 'model: {preset: gpt2-124m}\nbatch: {micro: few}\nparalel: {}\n' > mistakes.yaml
+expect 2 "^mistakes.yaml:2:16: batch.micro is 'few'" predict mistakes.yaml
+expect 2 "^mistakes.yaml:3:1: unknown key 'paralel'" predict mistakes.yaml
+expect 2 '^windtunnel: --set run.steps=-1: run.steps is' predict gpt.yaml --set batch.micro=few --set run.steps=-1
+expect 2 '^windtunnel: --set batch.micro=few: batch.micro is' predict gpt.yaml --set batch.micro=few --set run.steps=-1
+
 # The place of a key whose value only the plan or the device's costs refuse.
 cat > late.yaml << 'SCENARIO'
 model: {layers: 4, hidden: 64, heads: 4, vocab: 256, seq_len: 32}

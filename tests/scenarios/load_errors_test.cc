@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("parallel: {tp: 2}\n"),
                 "s.yaml:2:12: unknown key 'parallel.tp', did you mean 'parallel.tensor.size'?"},
         Mistake{Mlp("batch: {size: 2, epochs: 3}\n"),
-                "s.yaml:2:9: unknown key 'batch.size', did you mean 'parallel.data.size'?"},
+                "s.yaml:2:9: unknown key 'batch.size', did you mean 'parallel.data.size'?\n"
+                "s.yaml:2:18: unknown key 'batch.epochs', expected micro or accumulate"},
         Mistake{Mlp("batch: {foo: 2}\n"),
                 "s.yaml:2:9: unknown key 'batch.foo', expected micro or accumulate"},
         // The misspelt key is why the other one is missing.
@@ -180,9 +181,18 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
 
-TEST(LoadErrors, TheFirstMistakeOfTheFileIsReportedWhateverTheOrderOfTheFormat) {
-  EXPECT_EQ(MessageOf(Mlp("tolerance: {step_time: -1}\nbatch: {micro: 0}\n")),
-            "s.yaml:2:24: tolerance.step_time is '-1', expected at least 0");
+TEST(LoadErrors, AllMistakesAreReportedInTheOrderOfTheFile) {
+  EXPECT_EQ(MessageOf(Mlp("tolerance: {step_time: -1}\nbatch: {micro: 0}\nrun: {stepz: 3}\n")),
+            "s.yaml:2:24: tolerance.step_time is '-1', expected at least 0\n"
+            "s.yaml:3:16: batch.micro is '0', expected at least 1\n"
+            "s.yaml:4:7: unknown key 'run.stepz', did you mean 'run.steps'?");
+}
+
+// What the keys say together is looked at once each can be read.
+TEST(LoadErrors, MistakesOfSeveralKeysAreReportedTogether) {
+  EXPECT_EQ(MessageOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),
+            "s.yaml:2:27: parallel.tensor.size is 3, expected a divisor of entry 2 of model.widths (100)\n"
+            "s.yaml:2:46: parallel.expert.size is 2, expected 1 for kind: mlp, which has no experts");
 }
 
 TEST(LoadErrors, LongAndMultiLineTextIsShownOnOneLine) {

@@ -1,11 +1,15 @@
 #include "scenarios/overrides.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "tests/scenarios/testing.h"
 
 namespace windtunnel {
 namespace {
+
+std::string MlpAnd(const char* lines) { return fmt::format("{}{}", kMlp, lines); }
 
 TEST(ParseOverride, SplitsAtTheFirstEqualsSign) {
   Result<Override> item = ParseOverride("cluster.device=a=b");
@@ -25,7 +29,7 @@ TEST(ParseOverride, NeedsAKeyAndAnEqualsSign) {
 }
 
 TEST(Overrides, ReplaceAValue) {
-  EXPECT_EQ(Parsed(std::string(kMlp) + "batch: {micro: 4, accumulate: 2}\n", {"batch.micro=8"}).batch,
+  EXPECT_EQ(Parsed(MlpAnd("batch: {micro: 4, accumulate: 2}\n"), {"batch.micro=8"}).batch,
             (BatchSpec{.micro = 8, .accumulate = 2}));
 }
 
@@ -38,13 +42,13 @@ TEST(Overrides, MakeTheBlocksThatTheFileDoesNotHave) {
 TEST(Overrides, TakeListsAndBlocksInYaml) {
   EXPECT_EQ(Parsed(kMlp, {"model.widths=[4, 5, 6]"}).model.widths, (std::vector<int64_t>{4, 5, 6}));
   EXPECT_EQ(Parsed(kMlp, {"batch={micro: 3}"}).batch.micro, 3);
-  EXPECT_EQ(Parsed(std::string(kMlp) + "search: {micro: [1]}\n", {"search=null"}).search, std::nullopt);
+  EXPECT_EQ(Parsed(MlpAnd("search: {micro: [1]}\n"), {"search=null"}).search, std::nullopt);
 }
 
 TEST(Overrides, TheLastOneWins) { EXPECT_EQ(Parsed(kMlp, {"run.steps=3", "run.steps=4"}).run.steps, 4); }
 
 TEST(Overrides, ReadRelativePathsFromTheCurrentDirectoryAndFilesFromTheirOwn) {
-  EXPECT_EQ(Parsed(std::string(kMlp) + "data: text/a.txt\n").data, "/somewhere/text/a.txt");
+  EXPECT_EQ(Parsed(MlpAnd("data: text/a.txt\n")).data, "/somewhere/text/a.txt");
   EXPECT_EQ(Parsed(kMlp, {"data=text/a.txt"}).data, std::filesystem::current_path().string() + "/text/a.txt");
   EXPECT_EQ(Parsed(kMlp, {"data=/a/../b.txt"}).data, "/b.txt");
 }
@@ -61,14 +65,20 @@ TEST(Overrides, AreThePlaceOfTheirMistakes) {
   EXPECT_EQ(
       MessageOf(kMlp, {"batch.micro=[1"}),
       "--set batch.micro=[1: not valid YAML (end of sequence flow not found), expected \"key: value\" lines");
-  EXPECT_EQ(MessageOf(std::string(kMlp) + "cluster: {network: dgx}\n", {"cluster.network.nics_per_node=2"}),
+  EXPECT_EQ(MessageOf(MlpAnd("cluster: {network: dgx}\n"), {"cluster.network.nics_per_node=2"}),
             "--set cluster.network.nics_per_node=2: cluster.network is 'dgx', expected a block (set the "
             "whole of it instead)");
 }
 
+TEST(Overrides, AreAllReported) {
+  EXPECT_EQ(MessageOf(kMlp, {"batch.micro=few", "run.steps=3", "batch.mirco=3"}),
+            "--set batch.micro=few: batch.micro is 'few', expected a whole number\n"
+            "--set batch.mirco=3: unknown key 'batch.mirco', did you mean 'batch.micro'?");
+}
+
 TEST(Overrides, AreBlamedForAConflictWithTheFile) {
   EXPECT_EQ(
-      MessageOf(std::string(kMlp) + "cluster: {nodes: 1, devices_per_node: 2}\n", {"parallel.data.size=4"}),
+      MessageOf(MlpAnd("cluster: {nodes: 1, devices_per_node: 2}\n"), {"parallel.data.size=4"}),
       "--set parallel.data.size=4: the world size is 4 (data 4 x pipeline 1 x tensor 1 x context 1) but the "
       "cluster has 2 devices (nodes 1 x devices_per_node 2), expected the same number");
 }

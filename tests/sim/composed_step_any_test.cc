@@ -36,7 +36,10 @@ ModelSpec AnyModel(ModelSpec model) {
                                 .top_k = Any({1, 2}),
                                 .capacity_factor = Any({0.0, 1.5}),
                                 .imbalance = 1.25,
-                                .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden})};
+                                .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden}),
+                                .first_dense = Any<int64_t>({0, 0, 0, 1, 3, 4}),
+                                .every = Any<int64_t>({1, 1, 1, 2, 3}),
+                                .dense_ffn = Any<int64_t>({0, 3 * model.hidden})};
   return model;
 }
 

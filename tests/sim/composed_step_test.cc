@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <random>
 
 #include "cost_models/cost_model.h"
 #include "plan/plan.h"
@@ -22,10 +24,14 @@ void ExpectSame(ComposedSteps& steps, const Scenario& scenario, const std::strin
   EXPECT_EQ(both->composed_memory.count(), both->predicted_memory.count()) << what;
 }
 
+// Of many some, always the same ones (composed_step_any_test draws others).
 void ExpectSameInSpace(const Scenario& s) {
+  constexpr size_t kMost = 10;
   ComposedSteps steps;
-  const SearchSpace space = EnumerateSpace(s).value();
+  SearchSpace space = EnumerateSpace(s).value();
   ASSERT_FALSE(space.legal.empty());
+  std::shuffle(space.legal.begin(), space.legal.end(), std::mt19937(1));
+  if (space.legal.size() > kMost) space.legal.resize(kMost);
   for (const Configuration& c : space.legal) {
     ExpectSame(steps, ScenarioOf(s, c), Describe(c));
     if (::testing::Test::HasFailure()) return;
@@ -157,6 +163,33 @@ TEST(ComposedStep, IsPredictWithExperts) {
       s.search->recompute = {Recompute::kNone, Recompute::kFull};
       ExpectSameInSpace(s);
     }
+  }
+}
+
+// Without experts in the first layers (DeepSeek), with them in every second (Llama 4 Maverick) or third, and both at once: in whole models, and
+// in stages that begin and end anywhere in a period.
+TEST(ComposedStep, IsPredictWithLayersOfSeveralKinds) {
+  for (const auto& [first_dense, every] : {std::pair<int64_t, int64_t>{3, 1}, {0, 2}, {1, 3}, {5, 2}}) {
+    Scenario s = Base(every == 1);
+    s.model.layers = 15;
+    s.model.experts = ExpertsSpec{.count = 8,
+                                  .top_k = 2,
+                                  .capacity_factor = 1.25,
+                                  .first_dense = first_dense,
+                                  .every = every,
+                                  .dense_ffn = 3 * s.model.hidden};
+    s.framework = Framework::kMegatronCore;
+    s.optimizer.clip_norm = 1;
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->sequence = {true};
+    s.search->pipeline = {1, 2, 4};
+    s.search->virtual_stages = {1, 2};
+    s.search->uneven = {true};
+    s.search->expert = {1, 2};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    s.search->recompute = {Recompute::kNone, Recompute::kFull};
+    ExpectSameInSpace(s);
   }
 }
 
@@ -450,6 +483,21 @@ TEST(ComposedStep, IsPredictOfShards) {
       s.search->shard_size = {2, 8};
       ExpectSameInSpace(s);
     }
+  }
+}
+
+TEST(ComposedStep, IsPredictOfShardsWithLayersOfSeveralKinds) {
+  for (const auto& [first_dense, every] : {std::pair<int64_t, int64_t>{3, 1}, {0, 2}, {1, 3}, {0, 4}}) {
+    Scenario s = Base(true);
+    s.model.layers = 40;
+    s.model.experts = ExpertsSpec{
+        .count = 8, .top_k = 2, .capacity_factor = 1.25, .first_dense = first_dense, .every = every};
+    s.framework = Framework::kPytorch;
+    s.parallel.data.kind = DataParallelKind::kFsdp;
+    s.parallel.data.size = 8;
+    s.parallel.data.version = 2;
+    ComposedSteps steps;
+    ExpectSame(steps, s, fmt::format("{} without, every {}", first_dense, every));
   }
 }
 

@@ -270,7 +270,9 @@ TEST_P(Spans, EveryOperatorHasOneWithinTheStep) {
         OpIndex before = -1;
         for (const Span& span : timeline.spans) {
           ++spans[span.op];
-          if (span.stream == kComputeStream) EXPECT_GT(span.op, std::exchange(before, span.op));
+          if (span.stream == kComputeStream) {
+            EXPECT_GT(span.op, std::exchange(before, span.op));
+          }
           EXPECT_LE(span.start, span.end);
           EXPECT_LE(span.end, timeline.end);
         }
@@ -355,7 +357,9 @@ TEST_P(Calibration, MeasuresTheDeviceAndTheHost) {
   FitSamples(samples, "nccl", 2, profile);
   EXPECT_TRUE(FindMissingCosts(profile, plan).empty());
   for (const Op& op : plan.roles[0].steady.ops) {
-    if (op.on_host) EXPECT_TRUE(samples[0].kernels.contains(CostKey(op.kind) + " on_host")) << op.name;
+    if (op.on_host) {
+      EXPECT_TRUE(samples[0].kernels.contains(CostKey(op.kind) + " on_host")) << op.name;
+    }
   }
   EXPECT_EQ(std::any_of(profile.kernels.begin(), profile.kernels.end(),
                         [](const KernelEntry& entry) { return entry.key.starts_with("graph_launch "); }),

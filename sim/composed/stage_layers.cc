@@ -1,0 +1,86 @@
+#include "sim/composed/stage_layers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace windtunnel::composed {
+namespace {
+
+// More of a unit in a row than these are like the middle one: its neighbours are units like itself.
+constexpr int64_t kKept = 3;
+
+int64_t PeriodOf(const ModelSpec& model) { return model.experts ? model.experts->every : 1; }
+
+// One kind of layer throughout.
+bool IsAlike(const ModelSpec& model, const StageLayers& stage) {
+  return model.HasAlikeLayers() || stage.dense == stage.layers || (stage.dense == 0 && PeriodOf(model) == 1);
+}
+
+// `layers` of them, of which `period` repeat.
+void AddUnits(int64_t layers, int64_t period, std::vector<LayerUnit>& units) {
+  const int64_t whole = layers / period;
+  for (int64_t i = 0; i < std::min(whole, kKept); ++i) units.push_back({period, 1});
+  if (whole > kKept) units[units.size() - 2].count = whole - kKept + 1;
+  for (int64_t i = 0; i < layers % period; ++i) units.push_back({1, 1});
+}
+
+// Layers of a small stage, of those that `layers` are.
+int64_t Kept(int64_t layers, int64_t period) {
+  return std::min(layers / period, kKept) * period + layers % period;
+}
+
+}  // namespace
+
+StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers) {
+  StageLayers stage{.layers = layers};
+  if (model.HasAlikeLayers()) return stage;
+  stage.dense = std::clamp<int64_t>(model.experts->first_dense - first, 0, layers);
+  if (stage.dense < layers) stage.phase = (first + stage.dense) % PeriodOf(model);
+  return stage;
+}
+
+std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage) {
+  if (IsAlike(model, stage)) return {{1, 1}, {1, stage.layers - 1}};
+  std::vector<LayerUnit> units;
+  AddUnits(stage.dense, PeriodOf(model), units);
+  AddUnits(stage.layers - stage.dense, PeriodOf(model), units);
+  return units;
+}
+
+std::string UnitsKey(const ModelSpec& model, const StageLayers& stage) {
+  if (model.HasAlikeLayers()) return "";
+  if (IsAlike(model, stage)) return stage.dense > 0 ? "dense" : "experts";
+  const int64_t period = PeriodOf(model);
+  return fmt::format("{}+{}@{}", Kept(stage.dense, period), Kept(stage.layers - stage.dense, period),
+                     stage.phase);
+}
+
+SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool is_first, bool is_last) {
+  SmallLayers small{model, {0, 0, is_first, is_last}, UnitsOf(model, stage)};
+  StageRange& range = small.range;
+  const int64_t period = PeriodOf(model);
+  if (IsAlike(model, stage)) {
+    range.first = is_first ? 0 : 2;
+    range.end = range.first + 2;
+    if (model.experts) {
+      const bool has_experts = model.HasAlikeLayers() ? model.LayersWithExperts() > 0 : stage.dense == 0;
+      small.model.experts->every = 1;
+      small.model.experts->first_dense = has_experts ? 0 : std::numeric_limits<int64_t>::max();
+    }
+  } else {
+    const int64_t dense = Kept(stage.dense, period), others = Kept(stage.layers - stage.dense, period);
+    // The first of the others is where it was in its period.
+    int64_t first = (stage.phase - stage.dense) % period;
+    if (first < 0) first += period;
+    if (!is_first && first == 0) first = period;
+    range.first = first;
+    range.end = first + dense + others;
+    small.model.experts->first_dense = dense > 0 ? first + dense : 0;
+  }
+  small.model.layers = range.end + (is_last ? 0 : 2);
+  return small;
+}
+
+}  // namespace windtunnel::composed
