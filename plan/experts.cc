@@ -181,7 +181,12 @@ Slice ExpertMlp::Compute(const LayerContext& c, Saved& saved) const {
   return down.Forward(c, saved.activated, rows());
 }
 
-Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, const Saved& saved) const {
+Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved) const {
+  if (saved.activated.buffer < 0) {
+    c.b.SetPhase(Phase::kRecompute);
+    Activate(c, saved);
+    c.b.SetPhase(Phase::kBackward);
+  }
   const Slice dactivated = down.Backward(c, dout, saved.activated, rows());
   const bool gated = activation == ActivationKind::kSwiglu;
   const int64_t all = up.experts * rows();

@@ -103,7 +103,8 @@ struct ExpertMlp {
                       const std::string& name) const;
   // From what experts received to what they return.
   Slice Compute(const LayerContext& c, Saved& saved) const;
-  Slice ComputeBackward(const LayerContext& c, Slice dout, const Saved& saved) const;
+  // Makes what the activation gave again, where it was dropped.
+  Slice ComputeBackward(const LayerContext& c, Slice dout, Saved saved) const;
   Slice Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner, const std::string& name) const;
 };
 

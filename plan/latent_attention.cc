@@ -30,12 +30,23 @@ Slice LatentProjections::Forward(const LayerContext& c, Slice x, int64_t rows, S
   const Slice own_key = c.Activation(name + ".shared_key", rows * join.rope_dim);
   c.b.Add(OfDown(rows, kv_norm.columns, join.rope_dim, c.types.activations), name + ".shared_key", {down},
           {own_key});
-  const Slice key = c.GatherTokens(own_key, name + ".shared_key", Neighbor::kElementwise);
+  saved.key = c.GatherTokens(own_key, name + ".shared_key", Neighbor::kElementwise);
   const Slice kv = kv_up.Forward(c, Normalized(c, kv_norm, kv_up, latent, rows, saved.keys), join.tokens());
+  return Joined(c, q, kv, saved.key);
+}
 
+Slice LatentProjections::Joined(const LayerContext& c, Slice q, Slice kv, Slice key) const {
   const Slice qkv = c.Activation(name + ".qkv", join.tokens() * join.packed_columns());
   c.b.Add(join, name + ".heads", {q, kv, key}, {qkv});
   return qkv;
+}
+
+Slice LatentProjections::UpAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const {
+  const Slice q_latent = q_down ? Normalized(c, *q_norm, q_up, saved.queries.x, rows, saved.queries) : x;
+  const Slice q = q_up.Forward(c, q_latent, join.tokens());
+  const Slice kv =
+      kv_up.Forward(c, Normalized(c, kv_norm, kv_up, saved.keys.x, rows, saved.keys), join.tokens());
+  return Joined(c, q, kv, saved.key);
 }
 
 Slice LatentProjections::LatentGradient(const LayerContext& c, const Norm& norm, Slice dy, int64_t rows,

@@ -33,17 +33,21 @@ struct LatentProjections {
 
   struct Saved {
     Norm::Saved queries, keys;  // x: the latents; y: as the up-projections take them
+    Slice key;                  // that all heads share, of all tokens
   };
   // What backward keeps of `x`, the rank's own tokens where they are split; the layers take it, too.
   Slice InputToKeep(const LayerContext& c, Slice x) const;
   // Packed projections, rotated, of all tokens. x[rows, hidden]: what InputToKeep gave.
   Slice Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
+  // The same of the latents and the shared key that Forward left: the up-projections with their norms, which are made again in `saved`.
+  Slice UpAgain(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;
   // The gradient of x.
   Slice Backward(const LayerContext& c, Slice dqkv, Slice x, int64_t rows, const Saved& saved) const;
 
  private:
   Slice Normalized(const LayerContext& c, const Norm& norm, const Linear& up, Slice latent, int64_t rows,
                    Norm::Saved& saved) const;
+  Slice Joined(const LayerContext& c, Slice q, Slice kv, Slice key) const;
   Slice LatentGradient(const LayerContext& c, const Norm& norm, Slice dy, int64_t rows,
                        const Norm::Saved& saved) const;
   // Columns [first, first + columns) of kv_down's output, and back.

@@ -81,6 +81,8 @@ Status CheckTurns(const Scenario& scenario) {
     return InvalidInput("parallel.data.kind is fsdp, expected another with parallel.expert.overlap");
   if (scenario.recompute == Recompute::kFull)
     return InvalidInput("recompute is full, expected another with parallel.expert.overlap");
+  if (scenario.Recomputes(RecomputeModule::kMoe))
+    return InvalidInput("recompute_modules has moe, expected others with parallel.expert.overlap");
   return Ok();
 }
 

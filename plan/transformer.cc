@@ -2,6 +2,7 @@
 #include "plan/transformer.h"
 
 #include "plan/loss_scaling.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 
@@ -88,7 +89,7 @@ Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& 
 }
 
 // All of the experts that tokens are sent to, too.
-Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
+Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& block,
                                BlockActivations& saved) {
   Slice out = kNoSlice, dense = kNoSlice;
   if (block.has_dense) {
@@ -99,6 +100,12 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
   }
   if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
   if (block.experts && block.has_dense) c.AddTo(out, dense, MlpName(block) + ".sum");
+  return out;
+}
+
+Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
+                               BlockActivations& saved) {
+  const Slice out = ForwardDown(c, block, saved);
   saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
   return out;
 }
@@ -114,13 +121,46 @@ Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& b
   return MlpForwardOps(c, block, saved);
 }
 
+uint32_t Transformer::ModulesAgain(const Scenario& scenario) {
+  uint32_t bits = 0;
+  for (const auto& [word, module] : Words<RecomputeModule>::table)
+    bits |= scenario.Recomputes(module) ? 1u << static_cast<int>(module) : 0;
+  return bits;
+}
+
+bool Transformer::RunsDenseAgain(const TransformerBlock& block) const {
+  if (!block.experts) return RunsAgain(RecomputeModule::kMlp);
+  return block.has_dense && (RunsAgain(RecomputeModule::kMoe) || RunsAgain(RecomputeModule::kSharedExperts));
+}
+
+// What modules that run again make, but for what they begin with.
+void Transformer::DropModules(const TransformerBlock& block, BlockActivations& saved) const {
+  if (RunsAgain(RecomputeModule::kCoreAttention))
+    saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
+  if (RunsAgain(RecomputeModule::kLayerNorm)) {
+    for (Norm::Saved* norm : {&saved.norm1, &saved.norm2}) norm->y = norm->statistics = kNoSlice;
+    saved.qkv_input = saved.up_input = kNoSlice;
+  }
+  if (RunsAgain(RecomputeModule::kLatentUp)) {
+    saved.qkv = kNoSlice;
+    for (Norm::Saved* norm : {&saved.latents.queries, &saved.latents.keys})
+      norm->y = norm->statistics = kNoSlice;
+  }
+  if (RunsDenseAgain(block)) {
+    saved.up_input = saved.activated = kNoSlice;
+    saved.up.clear();
+  }
+  if (block.experts && RunsAgain(RecomputeModule::kMoe)) saved.experts = {};
+  if (block.experts && RunsAgain(RecomputeModule::kMoeActivation)) saved.experts.activated = kNoSlice;
+}
+
 // A slice that backward does not name lives no longer than its last use in forward.
-void Transformer::DropActivations(BlockActivations& saved) const {
+void Transformer::DropActivations(const TransformerBlock& block, BlockActivations& saved) const {
   switch (recompute_) {
     case Recompute::kNone:
       return;
     case Recompute::kSelective:
-      saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
+      DropModules(block, saved);
       return;
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
@@ -147,7 +187,7 @@ void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block,
     case Recompute::kNone:
       break;
     case Recompute::kSelective:
-      Attend(c, block, saved);
+      RunMlpAgain(c, block, saved);
       break;
     case Recompute::kSelectiveOp:
       RecomputeEverySecondMatmul(c, block, saved);
@@ -156,6 +196,47 @@ void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block,
       RecomputeBlock(c, block, saved);
       break;
   }
+  c.b.SetPhase(Phase::kBackward);
+}
+
+// Before the MLP's backward. Megatron's modules go to their end, where others stop once there is what backward needs.
+void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  const bool runs_dense = RunsDenseAgain(block);
+  const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
+  if (RunsAgain(RecomputeModule::kLayerNorm)) {
+    saved.norm2 = block.norm2.Forward(c, saved.norm2.x, kNoSlice, rows_);
+    if (block.has_dense && !runs_dense)
+      saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
+  }
+  if (!runs_dense && !runs_experts) return;
+  ForwardScope scope(c.hooks, block.mlp_module);
+  ForwardDenseToDown(c, block, saved);
+  if (runs_experts) {
+    ForwardDown(c, block, saved);
+    return;
+  }
+  saved.activated = block.down.InputToKeep(c, saved.activated);
+  if (!stops_early()) block.down.Forward(c, saved.activated, tokens_);
+}
+
+// Before the backward of the attention's projection.
+void Transformer::RunAttentionNormAgain(const LayerContext& c, const TransformerBlock& block,
+                                        BlockActivations& saved) {
+  if (!RunsAgain(RecomputeModule::kLayerNorm)) return;
+  c.b.SetPhase(Phase::kRecompute);
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  saved.qkv_input = block.latent ? block.latent->InputToKeep(c, saved.norm1.y)
+                                 : block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
+  c.b.SetPhase(Phase::kBackward);
+}
+
+// Behind it.
+void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBlock& block,
+                                    BlockActivations& saved) {
+  c.b.SetPhase(Phase::kRecompute);
+  if (RunsAgain(RecomputeModule::kLatentUp))
+    saved.qkv = AttentionOf(c, block).Enter(block.latent->UpAgain(c, saved.qkv_input, rows_, saved.latents));
+  if (RunsAgain(RecomputeModule::kCoreAttention)) Attend(c, block, saved);
   c.b.SetPhase(Phase::kBackward);
 }
 
@@ -233,12 +314,14 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
 }
 
 Slice Transformer::AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
-                                        const BlockActivations& saved, Slice dx) {
+                                        BlockActivations& saved, Slice dx) {
   BackwardScope scope(c.hooks, block.attention_module);
+  RunAttentionNormAgain(c, block, saved);
   const std::string name = AttentionName(block);
   dx = c.InType(types_.activations, dx, name + ".dy");
   dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
   Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
+  RunAttentionAgain(c, block, saved);
   Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
   if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, rows_, saved.latents);
   if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
@@ -312,7 +395,7 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     c.b.AtTurn(static_cast<int>(i));
     branch = BlockForward(c, blocks_[i], x, branch, pass.saved[i]);
     x = pass.saved[i].norm2.x;
-    DropActivations(pass.saved[i]);
+    DropActivations(blocks_[i], pass.saved[i]);
     if (runs_products_again()) pass.copies.Forget();
   }
   c.b.SetLayer(-1);

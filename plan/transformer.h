@@ -85,6 +85,7 @@ class Transformer : public Model {
         stage_(stage),
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
+        again_(ModulesAgain(scenario)),
         framework_(scenario.framework),
         deterministic_(scenario.run.deterministic && OthersWouldBeFaster(scenario)),
         batch_(scenario.batch.micro),
@@ -152,12 +153,22 @@ class Transformer : public Model {
   void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  Slice ForwardDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ProjectDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice MlpForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
-  void DropActivations(BlockActivations& saved) const;
+  // Of kSelective's modules, bits by RecomputeModule.
+  static uint32_t ModulesAgain(const Scenario& scenario);
+  bool RunsAgain(RecomputeModule module) const { return (again_ >> static_cast<int>(module) & 1) != 0; }
+  // Whether of the dense MLP, or the shared expert, only its input is kept.
+  bool RunsDenseAgain(const TransformerBlock& block) const;
+  void DropActivations(const TransformerBlock& block, BlockActivations& saved) const;
+  void DropModules(const TransformerBlock& block, BlockActivations& saved) const;
+  void RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void RunAttentionNormAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void RunAttentionAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RecomputeBlock(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
@@ -168,8 +179,8 @@ class Transformer : public Model {
                        Slice dx);
   Slice DenseBackward(const LayerContext& c, const TransformerBlock& block, const BlockActivations& saved,
                       Slice dx);
-  Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
-                             const BlockActivations& saved, Slice dout);
+  Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
+                             Slice dout);
   Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
   void KeepWeightsInFp8(Role& role);
@@ -235,6 +246,7 @@ class Transformer : public Model {
   StageRange stage_;
   ModelTypes types_;
   Recompute recompute_;
+  uint32_t again_;
   Framework framework_;
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens

@@ -60,6 +60,8 @@ Json FoundJson(const FoundConfiguration& found) {
   json["parallel"] = ParallelJson(scenario.parallel);
   json["batch"] = {{"micro", scenario.batch.micro}, {"accumulate", scenario.batch.accumulate}};
   json["recompute"] = WordOf(scenario.recompute);
+  for (const RecomputeModule module : scenario.recompute_modules)
+    json["recompute_modules"].push_back(WordOf(module));
   json["cluster"] = {{"nodes", scenario.cluster.nodes},
                      {"devices_per_node", scenario.cluster.devices_per_node}};
   json["set"] = Json::array();

@@ -159,6 +159,58 @@ void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) 
                "parallel.pipeline.balance adds up to {}, expected the model's {} layers", sum, layers);
 }
 
+// Modules that there are, each once, of what is made again.
+void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
+  const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
+  if (modules.empty()) return;
+  check.Expect(scenario.recompute == Recompute::kSelective, {"recompute_modules", "recompute"},
+               "recompute_modules is given, expected recompute: selective, not {}",
+               WordOf(scenario.recompute));
+  check.Expect(
+      scenario.framework == Framework::kWindtunnel || scenario.framework == Framework::kMegatronCore,
+      {"recompute_modules", "framework"},
+      "recompute_modules is given, expected framework windtunnel or megatron_core, which have them, not {}",
+      WordOf(scenario.framework));
+  const ModelSpec& model = scenario.model;
+  const bool shares = model.experts && model.experts->shared_ffn > 0;
+  const auto is_there = [&](RecomputeModule module) {
+    switch (module) {
+      case RecomputeModule::kCoreAttention:
+      case RecomputeModule::kLayerNorm:
+        return true;
+      case RecomputeModule::kLatentUp:
+        return model.latent_attention.has_value();
+      case RecomputeModule::kMlp:
+        return !model.experts || model.LayersWithExperts() < model.layers;
+      case RecomputeModule::kMoe:
+      case RecomputeModule::kMoeActivation:
+        return model.experts.has_value();
+      case RecomputeModule::kSharedExperts:
+        return shares;
+    }
+    return false;
+  };
+  const auto has = [&](RecomputeModule module) {
+    return std::find(modules.begin(), modules.end(), module) != modules.end();
+  };
+  for (size_t i = 0; i < modules.size(); ++i) {
+    const std::string_view word = WordOf(modules[i]);
+    check.Expect(is_there(modules[i]), {"recompute_modules"},
+                 "recompute_modules has {}, which no layer of the model has", word);
+    check.Expect(std::find(modules.begin(), modules.begin() + static_cast<ptrdiff_t>(i), modules[i]) ==
+                     modules.begin() + static_cast<ptrdiff_t>(i),
+                 {"recompute_modules"}, "recompute_modules has {} twice", word);
+    const bool is_part =
+        modules[i] == RecomputeModule::kMoeActivation || modules[i] == RecomputeModule::kSharedExperts;
+    check.Expect(!is_part || !has(RecomputeModule::kMoe), {"recompute_modules"},
+                 "recompute_modules has moe and {}, which is a part of it", word);
+  }
+  check.Expect(!scenario.parallel.expert.overlap || !has(RecomputeModule::kMoe),
+               {"recompute_modules", "parallel.expert.overlap"},
+               "recompute_modules has moe, which exchanges tokens again, expected it without "
+               "parallel.expert.overlap");
+}
+
 // What is reduced in every backward does not fit a pipeline, which has several micro-batches' gradients in flight.
 void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
@@ -289,6 +341,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},
                "recompute is '{}', expected none for kind: mlp, which has no blocks",
                WordOf(scenario.recompute));
+  CheckRecomputeModules(scenario, check);
   CheckPipeline(scenario.parallel.pipeline, scenario.model, check);
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);

@@ -378,6 +378,8 @@ void Describe(V& v, SearchSpec& search) {
   v.Integers("pipeline", search.pipeline, kRanks, "parallel.pipeline.size");
   v.Integers("context", search.context, kRanks, "parallel.context.size");
   v.Integers("expert", search.expert, kRanks, "parallel.expert.size");
+  v.Integers("expert_tensor", search.expert_tensor, From(0, 1048576), "parallel.expert.tensor");
+  v.Words("dispatcher", search.dispatcher, "parallel.expert.dispatcher");
   v.Integers("micro", search.micro, kSize, "batch.micro");
   v.Integers("accumulate", search.accumulate, kSize, "batch.accumulate");
   v.Integers("virtual_stages", search.virtual_stages, kRanks, "parallel.pipeline.virtual_stages");
@@ -390,6 +392,8 @@ void Describe(V& v, SearchSpec& search) {
   v.Flags("overlap", search.overlap, "parallel.data.overlap");
   v.Flags("sequence", search.sequence, "parallel.tensor.sequence");
   v.Flags("tensor_overlap", search.tensor_overlap, "parallel.tensor.overlap, where sequence is true");
+  v.Flags("expert_overlap", search.expert_overlap,
+          "parallel.expert.overlap, with the scenario's delay_wgrad; predicted operator by operator");
   v.Flags("uneven", search.uneven,
           "true: layers go to stages as without parallel.pipeline.balance, and need not divide");
 }
@@ -410,6 +414,10 @@ void Describe(V& v, Scenario& scenario) {
   v.Block("optimizer", scenario.optimizer, "defaults as in torch.optim");
   v.Word("recompute", scenario.recompute,
          "activations recomputed in backward: none (default), the attention core, every second matmul, all");
+  v.Words(
+      "recompute_modules", scenario.recompute_modules,
+      "with recompute: selective, what of a block is made again in backward (Megatron's recompute_modules; "
+      "default: core_attn)");
   v.Block("parallel", scenario.parallel, "how it is split; world size = data x pipeline x tensor x context");
   v.Block("cluster", scenario.cluster, "the machine");
   v.WordOrPath(

@@ -306,13 +306,59 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
   return model;
 }
 
+// Layers with experts, each `every`th; a list of them says the same once more.
+Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layers) {
+  const YamlNode* listed = config.Get("moe_layers");
+  if (listed == nullptr) return Ok();
+  int64_t next = every - 1;
+  for (const YamlNode& item : listed->items) {
+    const Reading<int64_t> layer = ReadInteger(item);
+    if (!layer || *layer != next)
+      return Unsupported("moe_layers has {} where interleave_moe_layer_step ({}) has {}, expected the same",
+                         Found(item), every, next);
+    next += every;
+  }
+  if (next >= layers) return Ok();
+  return Unsupported("moe_layers ends before layer {}, expected each {}th (interleave_moe_layer_step)", next,
+                     every);
+}
+
+// Llama4TextConfig, which is a part of Llama4Config: in layers with experts one of the width of an expert that every token goes to, and one of
+// them for each token. A sequence is no longer than what its layers with positions see (attention_chunk_size). As for the presets, that every fourth
+// layer has no positions, norms of heads without weights and what a token's score is changes no shape, and is not modelled.
+Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "Llama 4"));
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> chunk, config.SizeOrNull("attention_chunk_size", 8192));
+  if (chunk && seq_len.value_or(0) > *chunk)
+    return Unsupported(
+        "attention_chunk_size is {}, expected null or at least seq_len ({}): attention within chunks is not "
+        "supported",
+        *chunk, *seq_len);
+  if (chunk) model.seq_len = std::min(model.seq_len, *chunk);
+  WT_ASSIGN_OR_RETURN(const int64_t count, config.Size("num_local_experts", 16, From(2, 65536)));
+  WT_ASSIGN_OR_RETURN(const int64_t top_k, config.Size("num_experts_per_tok", 1, From(1, count)));
+  WT_ASSIGN_OR_RETURN(const int64_t every,
+                      config.Size("interleave_moe_layer_step", 1, From(1, model.layers)));
+  WT_RETURN_IF_ERROR(CheckLayersWithExperts(config, every, model.layers));
+  model.experts = ExpertsSpec{.count = static_cast<int>(count),
+                              .top_k = static_cast<int>(top_k),
+                              .capacity_factor = 0,
+                              .shared_ffn = model.ffn,
+                              .every = every};
+  if (model.HasAlikeLayers()) return model;
+  WT_ASSIGN_OR_RETURN(model.experts->dense_ffn, config.Size("intermediate_size_mlp", 16384));
+  return model;
+}
+
 constexpr std::string_view kModelTypes =
-    "gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2";
+    "gpt2, llama, llama4, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2";
 
 Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
   constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
   if (type == "gpt2") return ReadGpt2(config);
   if (type == "llama") return ReadLlama(config);
+  if (type == "llama4_text") return ReadLlama4(config, seq_len);
   if (type == "mistral") return ReadMistral(config, kMistralWindow, seq_len);
   if (type == "mixtral") return ReadMixtral(config, seq_len);
   if (type == "qwen2") return ReadQwen2(config, seq_len);
@@ -334,7 +380,12 @@ Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<i
   const YamlNode* type = config.Get("model_type");
   if (type == nullptr)
     return InvalidInput("{}: model_type is missing, expected {}", At(path, root.place), kModelTypes);
-  Result<ModelSpec> model = ReadModel(type->text, config, seq_len);
+  // A model of text and images has that of text as a part.
+  const YamlNode* text_config = config.Get("text_config");
+  const bool is_part = type->text == "llama4" && text_config != nullptr && text_config->is_block();
+  Result<ModelSpec> model = is_part                  ? ReadLlama4(Config(path, *text_config), seq_len)
+                            : type->text == "llama4" ? ReadLlama4(config, seq_len)
+                                                     : ReadModel(type->text, config, seq_len);
   // What concerns several keys has no place of its own.
   bool has_place = model.has_value() || model.error().message.starts_with(path);
   if (!has_place) {

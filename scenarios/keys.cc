@@ -186,6 +186,7 @@ constexpr Alias kAliases[] = {
     {"dtype", "precision.param"},
     {"amp", "precision.compute"},
     {"autocast", "precision.compute"},
+    {"recompute_granularity", "recompute"},
     {"checkpoint_activations", "recompute"},
     {"activation_checkpointing", "recompute"},
     {"gradient_checkpointing", "recompute"},

@@ -142,6 +142,16 @@ struct OptimizerSpec {
 };
 
 enum class Recompute { kNone, kSelective, kSelectiveOp, kFull };
+// Parts of a block that `selective` makes again in backward, by Megatron's names (--recompute-modules).
+enum class RecomputeModule {
+  kCoreAttention,
+  kLayerNorm,      // both norms of a block
+  kLatentUp,       // of latent attention: the up-projections with their norms, and the rotation
+  kMlp,            // of layers without experts
+  kMoe,            // of layers with experts: the router, the exchange, experts and the shared one
+  kMoeActivation,  // of experts, between their products
+  kSharedExperts,
+};
 
 enum class DataParallelKind { kNone, kDp, kDdp, kZero1, kZero2, kFsdp };
 enum class Sharding { kFullShard, kShardGradOp, kHybridShard, kHybridShardZero2, kNoShard };
@@ -322,13 +332,15 @@ struct RunSpec {
 
 // Ranges of `windtunnel search`; an empty list keeps the scenario's own value.
 struct SearchSpec {
-  std::vector<int64_t> data, tensor, pipeline, context, expert, micro, accumulate, virtual_stages, shard_size;
+  std::vector<int64_t> data, tensor, pipeline, context, expert, expert_tensor, micro, accumulate,
+      virtual_stages, shard_size;
   std::vector<DataParallelKind> kind;
   std::vector<Sharding> sharding;
   std::vector<std::string> schedule;
   std::vector<Recompute> recompute;
   std::vector<int64_t> devices;  // data x pipeline x tensor x context
-  std::vector<bool> overlap, sequence, tensor_overlap, uneven;
+  std::vector<ExpertDispatcher> dispatcher;
+  std::vector<bool> overlap, sequence, tensor_overlap, expert_overlap, uneven;
   bool operator==(const SearchSpec&) const = default;
 };
 
@@ -361,6 +373,9 @@ struct Scenario {
   ~Scenario();
   bool operator==(const Scenario&) const;
 
+  // Whether `recompute` is kSelective and the module is among those that are made again.
+  bool Recomputes(RecomputeModule module) const;
+
   std::string name;
   std::string description;
   ModelSpec model;
@@ -368,6 +383,7 @@ struct Scenario {
   PrecisionSpec precision;
   OptimizerSpec optimizer;
   Recompute recompute = Recompute::kNone;
+  std::vector<RecomputeModule> recompute_modules;  // with kSelective; empty: the attention core
   ParallelSpec parallel;
   ClusterSpec cluster;
   Framework framework = Framework::kWindtunnel;  // of a framework profile's file: the one that it changes

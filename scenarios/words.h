@@ -80,6 +80,16 @@ struct Words<Recompute> {
                                               {"full", Recompute::kFull}};
 };
 template <>
+struct Words<RecomputeModule> {
+  static constexpr Word<RecomputeModule> table[] = {{"core_attn", RecomputeModule::kCoreAttention},
+                                                    {"layernorm", RecomputeModule::kLayerNorm},
+                                                    {"mla_up_proj", RecomputeModule::kLatentUp},
+                                                    {"mlp", RecomputeModule::kMlp},
+                                                    {"moe", RecomputeModule::kMoe},
+                                                    {"moe_act", RecomputeModule::kMoeActivation},
+                                                    {"shared_experts", RecomputeModule::kSharedExperts}};
+};
+template <>
 struct Words<DataParallelKind> {
   static constexpr Word<DataParallelKind> table[] = {
       {"none", DataParallelKind::kNone},   {"dp", DataParallelKind::kDp},

@@ -75,12 +75,25 @@ class Enumeration {
                     c.sequence = sequence;
                     c.tensor_overlap = tensor_overlap;
                     c.uneven = uneven;
-                    AddSchedules(c);
+                    AddExperts(c);
                   }
     return std::move(space_);
   }
 
  private:
+  // How experts' ranks have them, and tokens come to them.
+  void AddExperts(Configuration c) {
+    const ExpertParallelSpec& own = base_.parallel.expert;
+    for (int64_t expert_tensor : RangeOr(ranges_.expert_tensor, own.tensor))
+      for (ExpertDispatcher dispatcher : RangeOr(ranges_.dispatcher, own.dispatcher))
+        for (bool expert_overlap : RangeOr(ranges_.expert_overlap, own.overlap)) {
+          c.expert_tensor = expert_tensor;
+          c.dispatcher = dispatcher;
+          c.expert_overlap = expert_overlap;
+          AddSchedules(c);
+        }
+  }
+
   void AddSchedules(Configuration c) {
     const PipelineSpec& own = base_.parallel.pipeline;
     std::vector<std::string> schedules = ranges_.schedule;
@@ -202,7 +215,7 @@ class Enumeration {
     if (c.devices() > per_node && !Divides(per_node, c.devices()))
       return "the devices do not fill their nodes";
     if (c.micro * c.accumulate * c.data != global_batch_) return "the global batch is another";
-    if (base_.parallel.expert.tensor == 1 && c.tensor > 1) {
+    if (c.expert_tensor == 1 && c.tensor > 1) {
       if (!Divides(c.tensor, c.expert)) return "expert.tensor: 1, and tensor does not divide expert";
       if (!c.sequence) return "expert.tensor: 1 without sequence";
       if (!Divides(c.expert, c.tensor * c.data * c.context))
@@ -227,7 +240,7 @@ class Enumeration {
     const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
     if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
     // Experts that tensor ranks have whole are not divided.
-    const bool splits_ffn = !model.experts || base_.parallel.expert.tensor != 1;
+    const bool splits_ffn = !model.experts || c.expert_tensor != 1;
     for (int64_t dimension : {model.heads, model.kv_heads, splits_ffn ? model.ffn : c.tensor, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }
@@ -282,6 +295,19 @@ class Enumeration {
     const bool has_parts = c.tensor > 1 && c.sequence;
     if (!has_parts && IsRepeated(ranges_.tensor_overlap, c.tensor_overlap, base_.parallel.tensor.overlap))
       return "tensor_overlap has no effect: counted once";
+    return WhyRepeatedExperts(c);
+  }
+
+  const char* WhyRepeatedExperts(const Configuration& c) const {
+    const ExpertParallelSpec& own = base_.parallel.expert;
+    const bool shares = c.tensor > 1 && base_.model.experts;
+    if (!shares && IsRepeated(ranges_.expert_tensor, c.expert_tensor, own.tensor))
+      return "expert_tensor has no effect: counted once";
+    if (c.expert > 1) return nullptr;
+    if (IsRepeated(ranges_.dispatcher, c.dispatcher, own.dispatcher))
+      return "dispatcher has no effect: counted once";
+    if (IsRepeated(ranges_.expert_overlap, c.expert_overlap, own.overlap))
+      return "expert_overlap has no effect: counted once";
     return nullptr;
   }
 
@@ -306,7 +332,8 @@ class Enumeration {
     shorter.virtual_stages = std::min<int64_t>(c.virtual_stages, 2);
     const bool takes_any = c.schedule == "interleaved" || c.schedule == "looped_bfs";
     const Configuration& tried = takes_any ? shorter : c;
-    const auto key = std::tuple(c.schedule, c.pipeline, tried.virtual_stages, c.accumulate);
+    const auto key = std::tuple(c.schedule, c.pipeline, tried.virtual_stages, c.accumulate,
+                                c.expert > 1 && c.expert_overlap);
     auto [entry, is_new] = runs_.try_emplace(key, false);
     if (is_new) {
       const auto schedule = ScheduleOf(ScenarioOf(base_, tried));
@@ -338,7 +365,7 @@ class Enumeration {
   const ChooseStages& choose_;
   const int64_t global_batch_;
   SearchSpace space_;
-  std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, bool> runs_;
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, bool>, bool> runs_;
   std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> stages_of_file_;
 };
 
@@ -370,6 +397,7 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   s.search.reset();
   s.batch = {c.micro, c.accumulate};
   s.recompute = c.recompute;
+  if (c.recompute != Recompute::kSelective) s.recompute_modules.clear();
   s.cluster.nodes = c.nodes;
   s.cluster.devices_per_node = c.devices_per_node;
   DataParallelSpec& data = s.parallel.data;
@@ -382,11 +410,12 @@ Scenario ScenarioOf(const Scenario& base, const Configuration& c) {
   if (base.derived.reshard_after_forward) data.reshard_after_forward = DerivedReshardAfterForward(c.sharding);
   s.parallel.tensor = {.size = c.tensor, .sequence = c.sequence, .overlap = c.overlaps_tensor()};
   s.parallel.context.size = c.context;
-  s.parallel.expert.size = c.expert;
-  if (c.expert == 1) {  // there is nobody to send to
-    s.parallel.expert.dispatcher = ExpertDispatcher::kAllToAll;
-    s.parallel.expert.overlap = s.parallel.expert.delay_wgrad = false;
-  }
+  const bool sends = c.expert > 1;  // to anybody
+  s.parallel.expert = {.size = c.expert,
+                       .tensor = c.expert_tensor,
+                       .dispatcher = sends ? c.dispatcher : ExpertDispatcher::kAllToAll,
+                       .overlap = sends && c.expert_overlap,
+                       .delay_wgrad = sends && c.expert_overlap && base.parallel.expert.delay_wgrad};
   PipelineSpec& pipeline = s.parallel.pipeline;
   pipeline.size = c.pipeline;
   pipeline.schedule = c.pipeline > 1 ? c.schedule : PipelineSpec{}.schedule;
@@ -410,12 +439,22 @@ std::string InRuns(const std::vector<int64_t>& values) {
   return fmt::format("{}", fmt::join(runs, " + "));
 }
 
+// "64 (deepep, tensor 1, overlap)"
+std::string DescribeExperts(const Configuration& c) {
+  std::vector<std::string> how;
+  if (c.dispatcher != ExpertDispatcher::kAllToAll) how.emplace_back(WordOf(c.dispatcher));
+  if (c.expert_tensor == 1 && c.tensor > 1) how.emplace_back("tensor 1");
+  if (c.expert_overlap) how.emplace_back("overlap");
+  if (how.empty()) return fmt::format("{}", c.expert);
+  return fmt::format("{} ({})", c.expert, fmt::join(how, ", "));
+}
+
 }  // namespace
 
 std::string Describe(const Configuration& c) {
   std::string text = fmt::format("tensor {} x pipeline {} x data {}", c.tensor, c.pipeline, c.data);
   if (c.context > 1) text += fmt::format(" x context {}", c.context);
-  if (c.expert > 1) text += fmt::format(", experts over {}", c.expert);
+  if (c.expert > 1) text += ", experts over " + DescribeExperts(c);
   if (c.virtual_stages > 1) text += fmt::format(", {} virtual stages", c.virtual_stages);
   if (c.pipeline > 1 && c.schedule != "1f1b" && c.schedule != "interleaved") text += ", " + c.schedule;
   if (std::adjacent_find(c.balance.begin(), c.balance.end(), std::not_equal_to<>()) != c.balance.end())

@@ -28,7 +28,7 @@
 namespace windtunnel {
 
 struct Configuration {
-  int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
+  int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 0;
   int64_t micro = 1, accumulate = 1;
   int64_t virtual_stages = 1, shard_size = 0;
   int64_t nodes = 1, devices_per_node = 1;
@@ -38,6 +38,9 @@ struct Configuration {
   Recompute recompute = Recompute::kNone;
   bool overlap = true, sequence = false;
   bool tensor_overlap = false;  // where tensor ranks split tokens
+  // Where there are several expert ranks.
+  ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
+  bool expert_overlap = false;
   bool uneven = false;
   std::vector<int64_t> balance;  // layers of each stage; empty where there is one
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is said of wrong input: before any work is done, with the place or the option, and one line.
+# What is said of wrong input: before any work is done, with the place or the option, and a line for each mistake.
 # Usage: messages_test.sh BINARY
 set -u
 windtunnel=$(realpath "$1")

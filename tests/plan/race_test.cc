@@ -153,6 +153,8 @@ INSTANTIATE_TEST_SUITE_P(
                     s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
                     s.parallel.data.overlap_param_gather = true;
                     s.recompute = Recompute::kSelective;
+                    s.recompute_modules = {RecomputeModule::kCoreAttention, RecomputeModule::kLayerNorm,
+                                           RecomputeModule::kMoeActivation};
                     s.batch.accumulate = 4;
                   })},
         Case{"ExpertsInTurnsOfStages",

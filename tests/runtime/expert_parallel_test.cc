@@ -60,6 +60,12 @@ Scenario Mixed(Scenario s) {
   return s;
 }
 
+// An expert for all tokens beside those of some.
+Scenario BesideOne(Scenario s) {
+  s.model.experts->shared_ffn = 48;
+  return s;
+}
+
 class ExpertParity : public testing::TestWithParam<ParityCase> {};
 
 TEST_P(ExpertParity, LossesWithAdamW) { ExpectLossParity(GetParam().scenario); }
@@ -247,12 +253,37 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"SelectiveOp",
                    InTurns(Recomputed(Experts(TinyLlama(2), 2), Recompute::kSelectiveOp), true)},
         ParityCase{"Selective", InTurns(Recomputed(Experts(TinyGpt(2), 2), Recompute::kSelective))},
+        ParityCase{"ModulesAgainDelayed",
+                   InTurns(MadeAgain(BesideOne(Experts(TinyLlama(2), 2)),
+                                     {RecomputeModule::kLayerNorm, RecomputeModule::kMoeActivation,
+                                      RecomputeModule::kSharedExperts, RecomputeModule::kCoreAttention}),
+                           true)},
+        ParityCase{"PlainLayersAgain",
+                   InTurns(MadeAgain(Mixed(Experts(TinyLlama(2), 2)),
+                                     {RecomputeModule::kMlp, RecomputeModule::kMoeActivation}))},
         ParityCase{"TensorOverlapped", InTurns(TensorOverlapped(Experts(TinyLlama(2), 2)), true)},
         ParityCase{"Tied", InStages(Tied(Experts(TinyGpt(2), 2)), "interleaved", true)},
         ParityCase{"Interleaved", Clipped(InStages(Experts(TinyGpt(2), 2), "interleaved", false))},
         ParityCase{"InterleavedZero1Delayed",
                    InStages(Kind(Experts(TinyLlama(2), 2), kZero1), "interleaved", true)},
         ParityCase{"DualPipeVDelayed", InStages(Experts(TinyLlama(2), 2), "dualpipe_v", true)}),
+    NameOf);
+
+// Parts of blocks that are made again in backward: all of what experts do, their exchange included, or some.
+INSTANTIATE_TEST_SUITE_P(
+    ModulesAgain, ExpertParity,
+    testing::Values(
+        ParityCase{"Moe", MadeAgain(BesideOne(Experts(TinyLlama(2), 2)), {RecomputeModule::kMoe})},
+        ParityCase{"MoeFsdp", MadeAgain(Kind(Experts(TinyLlama(2), 2), DataParallelKind::kFsdp),
+                                        {RecomputeModule::kMoe, RecomputeModule::kLayerNorm})},
+        ParityCase{"MoeTensorSequence", MadeAgain(Tensor(Experts(TinyGpt(2), 2), true),
+                                                  {RecomputeModule::kMoe, RecomputeModule::kLayerNorm})},
+        ParityCase{"ActivationOverTensor",
+                   MadeAgain(OverTensor(Experts(TinyLlama(2), 1), 4),
+                             {RecomputeModule::kMoeActivation, RecomputeModule::kLayerNorm})},
+        ParityCase{"PlainLayersAndShared",
+                   MadeAgain(Mixed(BesideOne(Experts(TinyLlama(2), 2))),
+                             {RecomputeModule::kMlp, RecomputeModule::kSharedExperts})}),
     NameOf);
 
 // Eight ranks in two shard groups, each with every expert twice: shards of experts have replicas of their own.

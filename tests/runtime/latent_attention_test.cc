@@ -11,6 +11,8 @@
 namespace windtunnel {
 namespace {
 
+using enum RecomputeModule;
+
 // Heads of 12 columns, four of them rotated, and values of six.
 Scenario Latent(int64_t ranks, int64_t q_rank = 10) {
   Scenario s = TinyLlama(ranks);
@@ -48,6 +50,14 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"TensorSequenceQueriesOfHiddenState", Tensor(Latent(1, 0), true)},
                     ParityCase{"TensorSequenceFull", Recomputed(Tensor(Latent(2), true), Recompute::kFull)},
                     ParityCase{"Selective", Recomputed(Latent(2), Recompute::kSelective)},
+                    ParityCase{"UpAgain", MadeAgain(Latent(2), {kLatentUp})},
+                    ParityCase{"UpOfHiddenStateAgain", MadeAgain(Latent(2, 0), {kLatentUp, kCoreAttention})},
+                    ParityCase{"TensorSequenceUpAndNormsAgain",
+                               MadeAgain(Tensor(Latent(1), true), {kLatentUp, kLayerNorm, kMlp})},
+                    ParityCase{"FsdpUpAndNormsAgain", MadeAgain(Kind(Latent(2), DataParallelKind::kFsdp),
+                                                                {kLatentUp, kCoreAttention, kLayerNorm})},
+                    ParityCase{"ZeroBubbleUpAgain",
+                               Staged(MadeAgain(Latent(1), {kLatentUp, kLayerNorm}), "zb_h1")},
                     ParityCase{"Ulysses", Ulysses(Latent(1))},
                     ParityCase{"ZeroBubbleTensorSequence", Staged(Tensor(Latent(1), true), "zb_h1")}),
     NameOf);
@@ -56,6 +66,7 @@ TEST(LatentAttention, PeaksAreExact) {
   ExpectExactPeaks(*CompilePlan(Latent(2)));
   ExpectExactPeaks(*CompilePlan(Tensor(Kind(Latent(2), DataParallelKind::kFsdp), true)));
   ExpectExactPeaks(*CompilePlan(Recomputed(Latent(2, 0), Recompute::kFull)));
+  ExpectExactPeaks(*CompilePlan(MadeAgain(Tensor(Latent(2), true), {kLatentUp, kLayerNorm, kMlp})));
 }
 
 }  // namespace

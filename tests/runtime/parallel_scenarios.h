@@ -18,6 +18,11 @@ inline Scenario Recomputed(Scenario s, Recompute recompute) {
   s.recompute = recompute;
   return s;
 }
+// Of each block these modules.
+inline Scenario MadeAgain(Scenario s, std::vector<RecomputeModule> modules) {
+  s.recompute_modules = std::move(modules);
+  return Recomputed(std::move(s), Recompute::kSelective);
+}
 inline Scenario Tensor(Scenario s, bool sequence) {
   s.parallel.tensor = {.size = 2, .sequence = sequence};
   s.cluster.devices_per_node = s.WorldSize();

@@ -107,7 +107,7 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path +
-                ":6:17: model_type is 'bert', expected gpt2, llama, mistral, mixtral, qwen2, qwen3, "
+                ":6:17: model_type is 'bert', expected gpt2, llama, llama4, mistral, mixtral, qwen2, qwen3, "
                 "qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
@@ -257,6 +257,61 @@ TEST(HuggingFace, Qwen3HasNormsOfHeadsAndExpertsOfAWidthOfTheirOwn) {
   EXPECT_EQ(dense.head_dim, 128);
   EXPECT_EQ(dense.ffn, 6144);
   EXPECT_FALSE(dense.experts);
+}
+
+constexpr char kLlama4Config[] = R"({
+  "model_type": "llama4",
+  "text_config": {
+    "model_type": "llama4_text",
+    "attention_bias": false,
+    "attention_chunk_size": 8192,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 5120,
+    "interleave_moe_layer_step": 1,
+    "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384,
+    "max_position_embeddings": 10485760,
+    "no_rope_layers": [],
+    "num_attention_heads": 40,
+    "num_experts_per_tok": 1,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 8,
+    "num_local_experts": 16,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": false,
+    "use_qk_norm": true,
+    "vocab_size": 202048
+  },
+  "vision_config": {"model_type": "llama4_vision_model", "hidden_size": 1408}
+}
+)";
+
+TEST(HuggingFace, Llama4IsItsTextModel) {
+  EXPECT_EQ(ModelOf(kLlama4Config), PresetModel("llama4-scout"));
+  const std::string maverick =
+      Replaced(Replaced(kLlama4Config, "\"num_local_experts\": 16", "\"num_local_experts\": 128"),
+               "\"interleave_moe_layer_step\": 1", "\"interleave_moe_layer_step\": 2");
+  EXPECT_EQ(ModelOf(maverick), PresetModel("llama4-maverick"));
+  const auto error_of = [&](const char* layers) {
+    const std::string listed = fmt::format("\"moe_layers\": {}, \"no_rope_layers\"", layers);
+    const auto model = ReadHuggingFaceConfig(Write(Replaced(maverick, "\"no_rope_layers\"", listed)));
+    return model ? "" : model.error().message;
+  };
+  EXPECT_NE(error_of("[1, 4]").find("moe_layers has '4' where interleave_moe_layer_step (2) has 3"),
+            std::string::npos)
+      << error_of("[1, 4]");
+  EXPECT_NE(error_of("[1, 3]").find("moe_layers ends before layer 5"), std::string::npos)
+      << error_of("[1, 3]");
+}
+
+TEST(HuggingFace, Llama4sSequencesAreNoLongerThanItsChunks) {
+  const std::string path = Write(kLlama4Config);
+  EXPECT_EQ(ReadHuggingFaceConfig(path, 4096)->seq_len,
+            8192);  // the caller's own is for what looks no further
+  EXPECT_NE(ReadHuggingFaceConfig(path, 16384).error().message.find("attention_chunk_size is 8192"),
+            std::string::npos);
 }
 
 constexpr char kDeepseekV3Config[] = R"({

@@ -188,6 +188,23 @@ TEST(LoadErrors, AllMistakesAreReportedInTheOrderOfTheFile) {
             "s.yaml:4:7: unknown key 'run.stepz', did you mean 'run.steps'?");
 }
 
+TEST(LoadErrors, ModulesThatAreMadeAgainAreThere) {
+  const auto of = [](const std::string& modules, const std::string& rest) {
+    return MessageOf(Gpt("recompute_modules: [" + modules + "]\n" + rest));
+  };
+  EXPECT_EQ(of("layernorm", ""),
+            "s.yaml:2:20: recompute_modules is given, expected recompute: selective, not none");
+  const std::string selective = "recompute: selective\n";
+  EXPECT_EQ(of("mlp, layernorm, core_attn", selective), "(no error)");
+  EXPECT_EQ(of("moe_act, mla_up_proj", selective),
+            "s.yaml:2:20: recompute_modules has moe_act, which no layer of the model has");
+  EXPECT_EQ(of("mlp, mlp", selective), "s.yaml:2:20: recompute_modules has mlp twice");
+  EXPECT_EQ(
+      of("layer_norm", selective),
+      "s.yaml:2:21: recompute_modules is 'layer_norm', expected core_attn, layernorm, mla_up_proj, mlp, moe, "
+      "moe_act or shared_experts (did you mean 'layernorm'?)");
+}
+
 // What the keys say together is looked at once each can be read.
 TEST(LoadErrors, MistakesOfSeveralKeysAreReportedTogether) {
   EXPECT_EQ(MessageOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),

@@ -58,6 +58,16 @@ PrecisionSpec AnyPrecision() {
   return precision;
 }
 
+// Some that may be there, whatever the model has.
+std::vector<RecomputeModule> AnyModules() {
+  std::vector<RecomputeModule> modules;
+  for (const RecomputeModule module :
+       {RecomputeModule::kCoreAttention, RecomputeModule::kLayerNorm, RecomputeModule::kMlp,
+        Any({RecomputeModule::kMoe, RecomputeModule::kMoeActivation})})
+    if (Any({true, false})) modules.push_back(module);
+  return modules;
+}
+
 // Of tensor, context and expert ranks, and how attention must be computed over them.
 void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
   parallel.tensor = {.size = Any<int64_t>({1, 2}), .sequence = Any({true, false})};
@@ -116,6 +126,9 @@ Scenario AnyScenario() {
                      Framework::kDeepspeed, Framework::kPytorch});
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
+  if (s.recompute == Recompute::kSelective &&
+      (s.framework == Framework::kWindtunnel || s.framework == Framework::kMegatronCore))
+    s.recompute_modules = AnyModules();
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
   ParallelSpec& parallel = s.parallel;
   SplitAnyhow(s.model, parallel);

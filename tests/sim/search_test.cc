@@ -97,6 +97,61 @@ TEST(SearchSpace, TensorOverlapIsARange) {
   EXPECT_EQ(overlapped, 1);
 }
 
+// Without several expert ranks nobody sends tokens, without several tensor ranks nobody splits experts.
+TEST(SearchSpace, HowTokensComeToExpertsIsARange) {
+  Scenario s = OnEightDevices();
+  s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 0};
+  s.framework = Framework::kMegatronCore;
+  s.parallel.tensor.sequence = true;
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.search->tensor = {1, 2};
+  s.search->expert = {1, 4};
+  s.search->expert_tensor = {0, 1};
+  s.search->dispatcher = {ExpertDispatcher::kAllToAll, ExpertDispatcher::kDeepEp};
+  s.search->expert_overlap = {false, true};
+  const SearchSpace space = EnumerateSpace(s).value();
+  EXPECT_EQ(space.combinations, 32);
+  std::set<std::tuple<int64_t, int64_t, bool, ExpertDispatcher, bool>> found;
+  std::set<std::string> words;
+  for (const Configuration& c : space.legal) {
+    const Scenario scenario = ScenarioOf(s, c);
+    const ParallelSpec& parallel = scenario.parallel;
+    EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
+    found.insert({c.tensor, c.expert, parallel.TensorRanksHaveExperts(), parallel.expert.dispatcher,
+                  parallel.expert.overlap});
+    words.insert(Describe(c));
+  }
+  // One tensor rank: without expert ranks 1, with them 2 x 2; two: 1 without, and with them whole experts 2 x 2, split ones (not by DeepEP) 2.
+  EXPECT_EQ(space.legal.size(), 12u) << fmt::format("{}", fmt::join(words, "\n"));
+  EXPECT_EQ(found.size(), space.legal.size());
+  EXPECT_EQ(words.size(), space.legal.size());
+  EXPECT_TRUE(
+      words.contains("tensor 2 x pipeline 1 x data 4, experts over 4 (deepep, tensor 1, overlap), micro 2 x "
+                     "8, zero1, sequence"))
+      << fmt::format("{}", fmt::join(words, "\n"));
+}
+
+// Pairs of passes need a schedule that has them, and weights' gradients are put off only with them.
+TEST(SearchSpace, TurnsComeWithTheirSchedule) {
+  Scenario s = OnEightDevices();
+  s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 1.25};
+  s.parallel.data.size = 4;
+  s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
+  s.parallel.expert = {.size = 4, .overlap = true, .delay_wgrad = true};
+  s.search->schedule = {"looped_bfs", "interleaved"};
+  s.search->expert_overlap = {true, false};
+  std::set<std::pair<std::string, bool>> found;
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) {
+    const Scenario scenario = ScenarioOf(s, c);
+    found.insert({c.schedule, c.expert_overlap});
+    EXPECT_EQ(scenario.parallel.expert.delay_wgrad, c.expert_overlap);
+    EXPECT_TRUE(CompilePlan(scenario)) << Describe(c);
+  }
+  EXPECT_EQ(found, (std::set<std::pair<std::string, bool>>{
+                       {"looped_bfs", false}, {"interleaved", false}, {"interleaved", true}}));
+}
+
 // A file says itself how many stages there are.
 TEST(SearchSpace, AFilesStagesAreThoseOfTheConfiguration) {
   const std::string path = testing::TempDir() + "two_stages_a_rank.csv";
@@ -191,7 +246,8 @@ TEST(SearchSpace, DescribesWhatItChooses) {
   s.parallel.data.kind = DataParallelKind::kZero1;
   s.search->shard_size = {1, 2, 4};
   std::set<std::string> words;
-  for (const Configuration& c : EnumerateSpace(s).value().legal) words.insert(Describe(c));
+  const SearchSpace space = EnumerateSpace(s).value();
+  for (const Configuration& c : space.legal) words.insert(Describe(c));
   EXPECT_EQ(words.size(), 3u) << fmt::format("{}", fmt::join(words, "\n"));
   Configuration c;
   c.expert = 4;
