@@ -55,7 +55,7 @@ ends_with() {
 }
 
 # A rank dies on either node, one after the other: the end is the undisturbed run's, bit by bit, over both backends.
-steps=(--set run.steps=1000 --checkpoint-every 20)  # some two seconds, so that the second kill comes in time
+steps=(--set run.steps=600 --checkpoint-every 20)  # more than a second, so that the second kill comes in time
 start "${steps[@]}" --checkpoint-dir undisturbed
 ends_with 0 0 60
 ends_with 1 0 10

@@ -95,6 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"SelectiveOpSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kSelectiveOp)},
         ParityCase{"FullQwen3", Recomputed(Tensor(TinyQwen3(), 2, false), Recompute::kFull)},
         ParityCase{"SelectiveQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelective)},
+        ParityCase{"ModulesAgainSequence", MadeAgain(Tensor(TinyQwen3(), 2, true),
+                                                     {RecomputeModule::kLayerNorm, RecomputeModule::kMlp})},
         ParityCase{"SelectiveOpQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelectiveOp)}),
     NameOf);
 
@@ -135,6 +137,11 @@ INSTANTIATE_TEST_SUITE_P(
                    Accumulated(WithKeyHeads(Overlapped(Tensor(TinyLlama(), 4, true)), 4))},
         ParityCase{"Gpt4OfPyTorch", OfPyTorch(FourHeads(Overlapped(Tensor(TiedGpt(), 4, true))))},
         ParityCase{"LlamaRecomputed", Recomputed(Overlapped(Tensor(TinyLlama(), 2, true)), Recompute::kFull)},
+        ParityCase{"LlamaModulesAgain",
+                   MadeAgain(Overlapped(Tensor(TinyLlama(), 2, true)),
+                             {RecomputeModule::kLayerNorm, RecomputeModule::kCoreAttention})},
+        ParityCase{"LlamaMlpAgain",
+                   MadeAgain(Overlapped(Tensor(TinyLlama(), 2, true)), {RecomputeModule::kMlp})},
         ParityCase{"GptSelectiveOp",
                    Recomputed(Overlapped(Tensor(TiedGpt(), 2, true)), Recompute::kSelectiveOp)},
         ParityCase{"GptSelectiveOpOfPyTorch",
