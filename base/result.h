@@ -13,6 +13,7 @@
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 namespace windtunnel {
 
@@ -27,6 +28,8 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::kFailed;
   std::string message;
+  std::vector<std::string> others =
+      {};  // of kInvalidInput: further mistakes of the same input, each as the message
 };
 
 template <typename T>

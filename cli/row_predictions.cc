@@ -116,6 +116,7 @@ Result<Scenario> ScenarioOf(const ValidationRow& row, const std::vector<Override
   const size_t end = error.message.find(": ");
   if (error.message.starts_with(begin) && end != std::string::npos)
     error.message = row.place + error.message.substr(end);
+  error.others.clear();  // a row has one reason
   return tl::unexpected(std::move(error));
 }
 

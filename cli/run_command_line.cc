@@ -76,21 +76,6 @@ void PrintError(const std::string& text) {
   std::fprintf(stderr, "%s%s\n", StartsWithPlace(text) ? "" : "windtunnel: ", text.c_str());
 }
 
-// What is wrong with the input: a line for each mistake, whatever the input's names have in them. All but the first begin with their place.
-void PrintMistakes(std::string_view message) {
-  const auto begins = [&](size_t at) {
-    const std::string_view line = message.substr(at, message.find('\n', at) - at);
-    return line.starts_with("--set ") || StartsWithPlace(line);
-  };
-  size_t begin = 0;
-  for (size_t end = 0; (end = message.find('\n', end)) != std::string_view::npos;) {
-    if (!begins(++end)) continue;
-    PrintError(Printable(message.substr(begin, end - 1 - begin)));
-    begin = end;
-  }
-  PrintError(Printable(message.substr(begin)));
-}
-
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
@@ -118,7 +103,9 @@ int RunCommandLine(int argc, char** argv) {
     PrintError(error.message);
     return 1;
   }
-  PrintMistakes(error.message);
+  // Each mistake is a line, whatever the input's names have in them.
+  PrintError(Printable(error.message));
+  for (const std::string& other : error.others) PrintError(Printable(other));
   return 2;
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "base/parallel.h"
@@ -50,10 +51,14 @@ bool JoinsJob(const Options& options) {
 
 Result<std::vector<Override>> OverridesOf(const Options& options) {
   std::vector<Override> overrides;
+  std::optional<Error> error;
   for (const std::string& set : options.sets) {
-    WT_ASSIGN_OR_RETURN(Override parsed, ParseOverride(set));
-    overrides.push_back(std::move(parsed));
+    Result<Override> parsed = ParseOverride(set);
+    if (parsed) overrides.push_back(*std::move(parsed));
+    else if (!error) error = std::move(parsed).error();
+    else error->others.push_back(std::move(parsed).error().message);
   }
+  if (error) return tl::unexpected(*std::move(error));
   if (options.seed) overrides.push_back({"run.seed", std::to_string(*options.seed)});
   return overrides;
 }

@@ -133,10 +133,11 @@ double LayersWeights(const ModelSpec& model) {
 struct Passes {
   double layers = 3, attention = 3;
 };
-Passes PassesOf(Recompute recompute, FlopsConvention convention) {
+// Of modules that are made again the attention core alone counts, as in the formula of Megatron's (Korthikanti et al., arXiv:2205.05198).
+Passes PassesOf(const Scenario& scenario, FlopsConvention convention) {
   if (convention == FlopsConvention::kMegatron) return {};
-  if (recompute == Recompute::kFull) return {4, 4};
-  if (recompute == Recompute::kSelective) return {3, 4};
+  if (scenario.recompute == Recompute::kFull) return {4, 4};
+  if (scenario.Recomputes(RecomputeModule::kCoreAttention)) return {3, 4};
   return {};
 }
 
@@ -166,7 +167,7 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   const ModelSpec& model = plan.scenario.model;
   if (convention == FlopsConvention::kPalm || model.kind != ModelKind::kTransformer)
     return plan.model.flops_per_token;
-  const Passes passes = PassesOf(plan.scenario.recompute, convention);
+  const Passes passes = PassesOf(plan.scenario, convention);
   const double layers = static_cast<double>(model.layers);
   const double weights = 2 * passes.layers * LayersWeights(model);
   const double attention =

@@ -1,15 +1,17 @@
 // GPT- and Llama-style decoder: embedding, blocks of (norm, attention, norm, MLP) with residuals, final norm, head.
 // The residual additions are fused into the norm that follows them.
 //
-// Recomputation drops activations after a block's forward and makes them again at the start of its backward:
+// Recomputation drops activations after a block's forward and makes them again in its backward, at its start but for single modules:
 //   full          keeps the block's input (the sum that its first norm makes) and runs everything after it again
-//   selective     runs the attention core again, for the probabilities (eager) or log-sum-exps (flash) alone
+//   selective     runs modules again (Scenario::recompute_modules), each right before its own backward or, where Megatron discards what a
+//                 module gave, before that of what took it: by default the attention core, for the probabilities (eager) or
+//                 log-sum-exps (flash) alone
 //   selective_op  keeps what every second matmul made, and attention's output; runs the others again, and what is between. Which these
 //                 are depends on whether projections are modules of their own (plan/projections.h), as torchtitan counts them; PyTorch
 //                 keeps what is reduce-scattered over tensor ranks, too
 // Its collectives come with what is run again.
 // What backward does not need is not run again, as torch.utils.checkpoint's early stop; frameworks of another name than
-// windtunnel are taken to run the whole block again.
+// windtunnel are taken to run the whole block, or module, again.
 #pragma once
 
 #include <map>

@@ -159,11 +159,34 @@ void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) 
                "parallel.pipeline.balance adds up to {}, expected the model's {} layers", sum, layers);
 }
 
-// Modules that there are, each once, of what is made again.
-void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
-  const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
-  if (modules.empty()) return;
-  check.Expect(scenario.recompute == Recompute::kSelective, {"recompute_modules", "recompute"},
+// Whether any layer of the model has the module.
+bool IsThere(RecomputeModule module, const ModelSpec& model) {
+  switch (module) {
+    case RecomputeModule::kCoreAttention:
+    case RecomputeModule::kLayerNorm:
+      return true;
+    case RecomputeModule::kLatentUp:
+      return model.latent_attention.has_value();
+    case RecomputeModule::kMlp:
+      return !model.experts || model.LayersWithExperts() < model.layers;
+    case RecomputeModule::kMoe:
+    case RecomputeModule::kMoeActivation:
+      return model.experts.has_value();
+    case RecomputeModule::kSharedExperts:
+      return model.experts && model.experts->shared_ffn > 0;
+  }
+  return false;
+}
+
+// Where something is made again at all, or may be: a search has its own `recompute`.
+void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
+  const auto in_search = [&](Recompute recompute) {
+    if (!scenario.search) return false;
+    const std::vector<Recompute>& range = scenario.search->recompute;
+    return std::find(range.begin(), range.end(), recompute) != range.end();
+  };
+  check.Expect(scenario.recompute == Recompute::kSelective || in_search(Recompute::kSelective),
+               {"recompute_modules", "recompute"},
                "recompute_modules is given, expected recompute: selective, not {}",
                WordOf(scenario.recompute));
   check.Expect(
@@ -171,41 +194,29 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
       {"recompute_modules", "framework"},
       "recompute_modules is given, expected framework windtunnel or megatron_core, which have them, not {}",
       WordOf(scenario.framework));
-  const ModelSpec& model = scenario.model;
-  const bool shares = model.experts && model.experts->shared_ffn > 0;
-  const auto is_there = [&](RecomputeModule module) {
-    switch (module) {
-      case RecomputeModule::kCoreAttention:
-      case RecomputeModule::kLayerNorm:
-        return true;
-      case RecomputeModule::kLatentUp:
-        return model.latent_attention.has_value();
-      case RecomputeModule::kMlp:
-        return !model.experts || model.LayersWithExperts() < model.layers;
-      case RecomputeModule::kMoe:
-      case RecomputeModule::kMoeActivation:
-        return model.experts.has_value();
-      case RecomputeModule::kSharedExperts:
-        return shares;
-    }
-    return false;
+}
+
+// Modules that there are, each once, of what is made again.
+void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
+  const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
+  if (modules.empty()) return;
+  CheckWhereModulesCount(scenario, check);
+  const auto count = [&](RecomputeModule module) {
+    return std::count(modules.begin(), modules.end(), module);
   };
-  const auto has = [&](RecomputeModule module) {
-    return std::find(modules.begin(), modules.end(), module) != modules.end();
-  };
-  for (size_t i = 0; i < modules.size(); ++i) {
-    const std::string_view word = WordOf(modules[i]);
-    check.Expect(is_there(modules[i]), {"recompute_modules"},
+  const bool has_moe = count(RecomputeModule::kMoe) > 0;
+  for (const RecomputeModule module : modules) {
+    const std::string_view word = WordOf(module);
+    check.Expect(IsThere(module, scenario.model), {"recompute_modules"},
                  "recompute_modules has {}, which no layer of the model has", word);
-    check.Expect(std::find(modules.begin(), modules.begin() + static_cast<ptrdiff_t>(i), modules[i]) ==
-                     modules.begin() + static_cast<ptrdiff_t>(i),
-                 {"recompute_modules"}, "recompute_modules has {} twice", word);
+    check.Expect(count(module) == 1, {"recompute_modules"},
+                 "recompute_modules has {} {} times, expected once", word, count(module));
     const bool is_part =
-        modules[i] == RecomputeModule::kMoeActivation || modules[i] == RecomputeModule::kSharedExperts;
-    check.Expect(!is_part || !has(RecomputeModule::kMoe), {"recompute_modules"},
+        module == RecomputeModule::kMoeActivation || module == RecomputeModule::kSharedExperts;
+    check.Expect(!is_part || !has_moe, {"recompute_modules"},
                  "recompute_modules has moe and {}, which is a part of it", word);
   }
-  check.Expect(!scenario.parallel.expert.overlap || !has(RecomputeModule::kMoe),
+  check.Expect(!scenario.parallel.expert.overlap || !has_moe,
                {"recompute_modules", "parallel.expert.overlap"},
                "recompute_modules has moe, which exchanges tokens again, expected it without "
                "parallel.expert.overlap");

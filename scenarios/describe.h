@@ -413,7 +413,7 @@ void Describe(V& v, Scenario& scenario) {
   v.Block("precision", scenario.precision, "number formats");
   v.Block("optimizer", scenario.optimizer, "defaults as in torch.optim");
   v.Word("recompute", scenario.recompute,
-         "activations recomputed in backward: none (default), the attention core, every second matmul, all");
+         "activations recomputed in backward: none (default), some modules, every second matmul, all");
   v.Words(
       "recompute_modules", scenario.recompute_modules,
       "with recompute: selective, what of a block is made again in backward (Megatron's recompute_modules; "

@@ -310,6 +310,7 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
 Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layers) {
   const YamlNode* listed = config.Get("moe_layers");
   if (listed == nullptr) return Ok();
+  if (!listed->is_list()) return InvalidInput("moe_layers is {}, expected a list of layers", Found(*listed));
   int64_t next = every - 1;
   for (const YamlNode& item : listed->items) {
     const Reading<int64_t> layer = ReadInteger(item);
@@ -319,8 +320,8 @@ Status CheckLayersWithExperts(const Config& config, int64_t every, int64_t layer
     next += every;
   }
   if (next >= layers) return Ok();
-  return Unsupported("moe_layers ends before layer {}, expected each {}th (interleave_moe_layer_step)", next,
-                     every);
+  return Unsupported("moe_layers ends before layer {}, expected all of one in {} (interleave_moe_layer_step)",
+                     next, every);
 }
 
 // Llama4TextConfig, which is a part of Llama4Config: in layers with experts one of the width of an expert that every token goes to, and one of

@@ -1,11 +1,10 @@
 #include "scenarios/load.h"
 
-#include <fmt/ranges.h>
-
 #include <filesystem>
+#include <iterator>
+#include <utility>
 
 #include "base/read_file.h"
-#include "scenarios/characters.h"
 #include "scenarios/checks.h"
 #include "scenarios/defaults.h"
 #include "scenarios/hugging_face.h"
@@ -29,12 +28,14 @@ class Sources {
     if (place.source == 0) return At(name_, place);
     return OverrideName(overrides_[static_cast<size_t>(place.source) - 1]);
   }
-  // A line for each mistake.
   tl::unexpected<Error> Report(const Problems& problems) const {
-    std::vector<std::string> lines;
+    std::vector<std::string> mistakes;
     for (const Problem& problem : problems.InOrder())
-      lines.push_back(Printable(fmt::format("{}: {}", Format(problem.place), problem.message)));
-    return InvalidInput("{}", fmt::join(lines, "\n"));
+      mistakes.push_back(fmt::format("{}: {}", Format(problem.place), problem.message));
+    Error error{ErrorKind::kInvalidInput, std::move(mistakes.front())};
+    error.others.assign(std::make_move_iterator(mistakes.begin() + 1),
+                        std::make_move_iterator(mistakes.end()));
+    return tl::unexpected(std::move(error));
   }
 
  private:

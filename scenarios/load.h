@@ -14,7 +14,7 @@ namespace windtunnel {
 
 // Reads `path`, applies the overrides in order, expands presets and checks the whole. A scenario of this machine (cluster.device: cpu) is
 // one of `device` instead, with that device's defaults, unless that is empty. The file is read once, so it may be a pipe.
-// Errors: InvalidInput with the place; for an override the place is "--set KEY=VALUE".
+// Errors: InvalidInput with the place, and further mistakes among Error::others; for an override the place is "--set KEY=VALUE".
 Result<Scenario> LoadScenario(const std::string& path, const std::vector<Override>& overrides,
                               const std::string& device = "");
 

@@ -61,10 +61,14 @@ std::string OverrideName(const Override& item) {
 }
 
 Status ApplyOverrides(YamlNode& root, const std::vector<Override>& overrides) {
+  Status all = Ok();
   for (size_t i = 0; i < overrides.size(); ++i) {
-    WT_RETURN_IF_ERROR(Apply(root, overrides[i], static_cast<int>(i) + 1));
+    Status status = Apply(root, overrides[i], static_cast<int>(i) + 1);
+    if (status) continue;
+    if (all) all = std::move(status);
+    else all.error().others.push_back(std::move(status.error().message));
   }
-  return Ok();
+  return all;
 }
 
 }  // namespace windtunnel

@@ -18,8 +18,9 @@ std::vector<Problem> Problems::InOrder() const {
   const auto missing =
       std::find_if(ordered.begin(), ordered.end(), [](const Problem& p) { return p.is_missing; });
   if (missing != ordered.begin()) ordered.erase(missing, ordered.end());
-  const auto same = std::unique(ordered.begin(), ordered.end(),
-                                [](const Problem& a, const Problem& b) { return a.place == b.place; });
+  const auto same = std::unique(ordered.begin(), ordered.end(), [](const Problem& a, const Problem& b) {
+    return a.place == b.place && a.message == b.message;
+  });
   ordered.erase(same, ordered.end());
   return ordered;
 }

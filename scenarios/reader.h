@@ -23,15 +23,14 @@ struct Problem {
   bool is_missing = false;  // there is no such key; `place` is its block's
 };
 
-// Collects problems; the first in the order of the file counts, overrides come after the file, and keys that are missing after both:
-// a misspelt key explains the one that is not there.
+// Collects problems. They are reported in the order of the file, those of overrides after it, and keys that are missing only where nothing else is
+// wrong: a misspelt key explains the one that is not there.
 class Problems {
  public:
   void Add(Place place, std::string message) { all_.push_back({place, std::move(message)}); }
   void AddMissing(Place place, std::string message) { all_.push_back({place, std::move(message), true}); }
   bool empty() const { return all_.empty(); }
-  // In the order of their places, those of one only once. Something that is missing counts for nothing beside what is wrong: that may be its
-  // name, misspelled.
+  // In that order, the same one only once.
   std::vector<Problem> InOrder() const;
 
  private:

@@ -58,6 +58,7 @@ std::string ModelAxesKey(const Scenario& s) {
                      context.size, static_cast<int>(context.kind), expert.size,
                      s.parallel.TensorRanksHaveExperts(), static_cast<int>(expert.dispatcher));
 }
+// (Of what is recomputed the modules are the same for all configurations of a search.)
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
   const bool shares = s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8;

@@ -84,7 +84,7 @@ class Enumeration {
   // How experts' ranks have them, and tokens come to them.
   void AddExperts(Configuration c) {
     const ExpertParallelSpec& own = base_.parallel.expert;
-    for (int64_t expert_tensor : RangeOr(ranges_.expert_tensor, own.tensor))
+    for (int64_t expert_tensor : ExpertTensors(c.tensor))
       for (ExpertDispatcher dispatcher : RangeOr(ranges_.dispatcher, own.dispatcher))
         for (bool expert_overlap : RangeOr(ranges_.expert_overlap, own.overlap)) {
           c.expert_tensor = expert_tensor;
@@ -92,6 +92,19 @@ class Enumeration {
           c.expert_overlap = expert_overlap;
           AddSchedules(c);
         }
+  }
+
+  // Of values of the range that say the same (0 and the tensor ranks; with one tensor rank 1, too) the scenario's own, or the first.
+  std::vector<int64_t> ExpertTensors(int64_t tensor) const {
+    const int64_t own = base_.parallel.expert.tensor;
+    const auto says = [&](int64_t value) { return value == tensor ? int64_t{0} : value; };
+    std::vector<int64_t> values;
+    for (int64_t value : RangeOr(ranges_.expert_tensor, own)) {
+      const auto is_same = [&](int64_t other) { return says(other) == says(value); };
+      if (std::any_of(values.begin(), values.end(), is_same)) continue;
+      values.push_back(is_same(own) ? own : value);
+    }
+    return values;
   }
 
   void AddSchedules(Configuration c) {
@@ -300,9 +313,6 @@ class Enumeration {
 
   const char* WhyRepeatedExperts(const Configuration& c) const {
     const ExpertParallelSpec& own = base_.parallel.expert;
-    const bool shares = c.tensor > 1 && base_.model.experts;
-    if (!shares && IsRepeated(ranges_.expert_tensor, c.expert_tensor, own.tensor))
-      return "expert_tensor has no effect: counted once";
     if (c.expert > 1) return nullptr;
     if (IsRepeated(ranges_.dispatcher, c.dispatcher, own.dispatcher))
       return "dispatcher has no effect: counted once";

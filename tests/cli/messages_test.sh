@@ -37,6 +37,7 @@ printf 'model: {preset: gpt2-124m}\nbatch: {micro: few}\nparalel: {}\n' > mistak
 expect 2 "^mistakes.yaml:2:16: batch.micro is 'few'" predict mistakes.yaml
 expect 2 "^mistakes.yaml:3:1: unknown key 'paralel'" predict mistakes.yaml
 expect 2 '^windtunnel: --set run.steps=-1: run.steps is' predict gpt.yaml --set batch.micro=few --set run.steps=-1
+expect 2 '^windtunnel: --set other: there is no' predict gpt.yaml --set nothing --set other
 expect 2 '^windtunnel: --set batch.micro=few: batch.micro is' predict gpt.yaml --set batch.micro=few --set run.steps=-1
 
 # The place of a key whose value only the plan or the device's costs refuse.

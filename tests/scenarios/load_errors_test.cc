@@ -15,7 +15,7 @@ struct Mistake {
 class Mistakes : public testing::TestWithParam<Mistake> {};
 
 TEST_P(Mistakes, AreReportedWithPlaceAndExpectation) {
-  EXPECT_EQ(MessageOf(GetParam().text), GetParam().message);
+  EXPECT_EQ(MistakesOf(GetParam().text), GetParam().message);
 }
 
 std::string Mlp(const std::string& rest) { return kMlp + rest; }
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
 
 TEST(LoadErrors, AllMistakesAreReportedInTheOrderOfTheFile) {
-  EXPECT_EQ(MessageOf(Mlp("tolerance: {step_time: -1}\nbatch: {micro: 0}\nrun: {stepz: 3}\n")),
+  EXPECT_EQ(MistakesOf(Mlp("tolerance: {step_time: -1}\nbatch: {micro: 0}\nrun: {stepz: 3}\n")),
             "s.yaml:2:24: tolerance.step_time is '-1', expected at least 0\n"
             "s.yaml:3:16: batch.micro is '0', expected at least 1\n"
             "s.yaml:4:7: unknown key 'run.stepz', did you mean 'run.steps'?");
@@ -190,15 +190,17 @@ TEST(LoadErrors, AllMistakesAreReportedInTheOrderOfTheFile) {
 
 TEST(LoadErrors, ModulesThatAreMadeAgainAreThere) {
   const auto of = [](const std::string& modules, const std::string& rest) {
-    return MessageOf(Gpt("recompute_modules: [" + modules + "]\n" + rest));
+    return MistakesOf(Gpt("recompute_modules: [" + modules + "]\n" + rest));
   };
   EXPECT_EQ(of("layernorm", ""),
             "s.yaml:2:20: recompute_modules is given, expected recompute: selective, not none");
+  EXPECT_EQ(of("layernorm", "recompute: full\nsearch: {recompute: [full, selective]}\n"), "(no error)");
   const std::string selective = "recompute: selective\n";
   EXPECT_EQ(of("mlp, layernorm, core_attn", selective), "(no error)");
   EXPECT_EQ(of("moe_act, mla_up_proj", selective),
-            "s.yaml:2:20: recompute_modules has moe_act, which no layer of the model has");
-  EXPECT_EQ(of("mlp, mlp", selective), "s.yaml:2:20: recompute_modules has mlp twice");
+            "s.yaml:2:20: recompute_modules has moe_act, which no layer of the model has\n"
+            "s.yaml:2:20: recompute_modules has mla_up_proj, which no layer of the model has");
+  EXPECT_EQ(of("mlp, mlp", selective), "s.yaml:2:20: recompute_modules has mlp 2 times, expected once");
   EXPECT_EQ(
       of("layer_norm", selective),
       "s.yaml:2:21: recompute_modules is 'layer_norm', expected core_attn, layernorm, mla_up_proj, mlp, moe, "
@@ -207,7 +209,7 @@ TEST(LoadErrors, ModulesThatAreMadeAgainAreThere) {
 
 // What the keys say together is looked at once each can be read.
 TEST(LoadErrors, MistakesOfSeveralKeysAreReportedTogether) {
-  EXPECT_EQ(MessageOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),
+  EXPECT_EQ(MistakesOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),
             "s.yaml:2:27: parallel.tensor.size is 3, expected a divisor of entry 2 of model.widths (100)\n"
             "s.yaml:2:46: parallel.expert.size is 2, expected 1 for kind: mlp, which has no experts");
 }

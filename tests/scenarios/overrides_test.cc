@@ -71,7 +71,7 @@ TEST(Overrides, AreThePlaceOfTheirMistakes) {
 }
 
 TEST(Overrides, AreAllReported) {
-  EXPECT_EQ(MessageOf(kMlp, {"batch.micro=few", "run.steps=3", "batch.mirco=3"}),
+  EXPECT_EQ(MistakesOf(kMlp, {"batch.micro=few", "run.steps=3", "batch.mirco=3"}),
             "--set batch.micro=few: batch.micro is 'few', expected a whole number\n"
             "--set batch.mirco=3: unknown key 'batch.mirco', did you mean 'batch.micro'?");
 }

@@ -39,4 +39,13 @@ inline std::string MessageOf(const std::string& text, const std::vector<std::str
   return scenario.error().message;
 }
 
+// All mistakes, a line each.
+inline std::string MistakesOf(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const Result<Scenario> scenario = Parse(text, sets);
+  if (scenario) return "(no error)";
+  std::string lines = scenario.error().message;
+  for (const std::string& other : scenario.error().others) lines += "\n" + other;
+  return lines;
+}
+
 }  // namespace windtunnel

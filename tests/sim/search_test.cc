@@ -110,7 +110,7 @@ TEST(SearchSpace, HowTokensComeToExpertsIsARange) {
   s.search->dispatcher = {ExpertDispatcher::kAllToAll, ExpertDispatcher::kDeepEp};
   s.search->expert_overlap = {false, true};
   const SearchSpace space = EnumerateSpace(s).value();
-  EXPECT_EQ(space.combinations, 32);
+  EXPECT_EQ(space.combinations, 24);  // with one tensor rank 0 and 1 say the same
   std::set<std::tuple<int64_t, int64_t, bool, ExpertDispatcher, bool>> found;
   std::set<std::string> words;
   for (const Configuration& c : space.legal) {
@@ -129,6 +129,22 @@ TEST(SearchSpace, HowTokensComeToExpertsIsARange) {
       words.contains("tensor 2 x pipeline 1 x data 4, experts over 4 (deepep, tensor 1, overlap), micro 2 x "
                      "8, zero1, sequence"))
       << fmt::format("{}", fmt::join(words, "\n"));
+}
+
+// As many ranks as the tensor axis has, 0, and with one tensor rank 1 are the same.
+TEST(SearchSpace, RanksThatShareAnExpertCountOnce) {
+  Scenario s = OnEightDevices();
+  s.model.experts = ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 1.25};
+  s.parallel.tensor.sequence = true;
+  s.parallel.expert.size = 2;
+  s.search->tensor = {1, 2};
+  s.search->expert_tensor = {2, 1, 0};
+  const SearchSpace space = EnumerateSpace(s).value();
+  std::set<std::pair<int64_t, bool>> found;
+  for (const Configuration& c : space.legal)
+    found.insert({c.tensor, ScenarioOf(s, c).parallel.TensorRanksHaveExperts()});
+  EXPECT_EQ(space.legal.size(), 3u);
+  EXPECT_EQ(found, (std::set<std::pair<int64_t, bool>>{{1, false}, {2, false}, {2, true}}));
 }
 
 // Pairs of passes need a schedule that has them, and weights' gradients are put off only with them.
