@@ -7,8 +7,8 @@
 //
 // Each exchange waits for what it sends only, and its computation for what it brings, so the two micro-batches hide each other's.
 // As megatron/core/models/common/model_chunk_schedule_plan.py, whose nodes these are; but what adds up returned tokens is computed with the
-// next layer's attention here, and beside the exchange there; and of what is made again (recompute_modules), the norm before the MLP, the MLP and the shared expert come before
-// combine's backward.
+// next layer's attention here, and beside the exchange there; and of what is made again (recompute_modules) the norm before the MLP, the MLP
+// and the shared expert come before combine's backward.
 #pragma once
 
 #include "plan/program_builder.h"

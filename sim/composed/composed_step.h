@@ -5,10 +5,10 @@
 //   WT_ASSIGN_OR_RETURN(const auto step, steps.Compose(scenario, model, capacity));        // Unsupported: Predict it
 //   if (step.memory() <= capacity) Duration time = step.Time();
 //
-// For devices that run kernels in queues of their own, with costs that are constants: transformers, with experts in all layers or some, in stages of at least a layer, under
-// schedules of whole backwards on loop placements; tensor and context parallelism; data.kind none, ddp or zero1; one type throughout, but for
-// autocast, fp8 products by a recipe that leaves gradients to one operator each, and reductions in fp32. FSDP in one stage is stretched
-// instead (stretched_step.h). What else there is, is Unsupported.
+// For devices that run kernels in queues of their own, with costs that are constants: transformers, with experts in all layers, some or none,
+// in stages of at least a layer, under schedules of whole backwards on loop placements; tensor and context parallelism; data.kind none, ddp or
+// zero1; one type throughout, but for autocast, fp8 products by a recipe that leaves gradients to one operator each, and reductions in fp32.
+// FSDP in one stage is stretched instead (stretched_step.h). What else there is, is Unsupported.
 #pragma once
 
 #include <memory>
