@@ -28,8 +28,8 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::kFailed;
   std::string message;
-  std::vector<std::string> others =
-      {};  // of kInvalidInput: further mistakes of the same input, each as the message
+  // Of kInvalidInput: further mistakes of the same input, each as the message.
+  std::vector<std::string> others = {};
 };
 
 template <typename T>

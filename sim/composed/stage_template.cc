@@ -446,7 +446,7 @@ class Dissection {
     size_t next = 0;
     const auto several = Unsupported("gradients that several operators make");
     std::vector<Part*> parts = {&pass.before};
-    for (Part& unit : pass.units) parts.insert(parts.begin() + 1, &unit);
+    for (auto unit = pass.units.rbegin(); unit != pass.units.rend(); ++unit) parts.push_back(&*unit);
     parts.push_back(&pass.after);
     for (Part* part : parts) {
       for (const TimedOp& op : part->ops) {
