@@ -168,11 +168,9 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   if (convention == FlopsConvention::kPalm || model.kind != ModelKind::kTransformer)
     return plan.model.flops_per_token;
   const Passes passes = PassesOf(plan.scenario, convention);
-  const double layers = static_cast<double>(model.layers);
   const double weights = 2 * passes.layers * LayersWeights(model);
-  const double attention =
-      2 * passes.attention * layers *
-      static_cast<double>(model.seq_len * model.heads * (model.head_dim + model.ValueDim()));
+  const double attention = 2 * passes.attention * model.AttentionTokens() *
+                           static_cast<double>(model.heads * (model.head_dim + model.ValueDim()));
   const double head = 6 * static_cast<double>(model.hidden * model.vocab);
   return Flops(weights + attention + head);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "plan/fused_attention.h"
@@ -102,13 +103,37 @@ const std::vector<AttentionRate>& RatesOf(const Attention& a, const DeviceSpec& 
   return device.flash;
 }
 
+// How the time of attention within a window follows from rates without: fused kernels skip tiles of scores of which nothing is seen, and
+// compute the others whole.
+struct WindowedWork {
+  int64_t seq = 0;   // of causal attention that works on as many tiles of keys for one of queries
+  double share = 1;  // of its FLOPs' time that one of the window's FLOPs takes
+};
+template <typename Attention>
+WindowedWork WindowedWorkOf(const Attention& a) {
+  if (a.window == 0) return {a.seq, 1};
+  const int64_t tiles = CeilDiv(a.seq, kQueryBlock);
+  const double worked = SeenPairs(tiles, CeilDiv(a.window - 1, kQueryBlock) + 1);
+  const double alike = std::max(2 * worked / static_cast<double>(tiles) - 1, 1.0);  // tiles of that sequence
+  const int64_t seq = std::min<int64_t>(a.seq, std::llround(alike * static_cast<double>(kQueryBlock)));
+  const double tile = static_cast<double>(kQueryBlock * kQueryBlock);
+  const double useful = SeenPairs(a.seq, a.window) / (worked * tile);
+  const double useful_alike = SeenPairs(seq, 0) / (alike * (alike + 1) / 2 * tile);
+  return {seq, useful_alike / useful};
+}
+
 template <typename Attention>
 Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward, const DeviceSpec& device,
                                const KernelOptions& options) {
   const auto& rates = RatesOf(a, device, options.flash);
+  // Eager attention makes the whole square of scores, and masks what is not seen.
+  const bool is_eager = a.kind == AttentionKind::kEager;
+  const WindowedWork work =
+      is_eager ? WindowedWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window)} : WindowedWorkOf(a);
+  flops = flops * work.share;
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
-      AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, a.seq, is_backward), device, options.tf32));
+      AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, work.seq, is_backward), device, options.tf32));
   const double blocks = static_cast<double>(a.batch * a.heads * CeilDiv(a.seq, kQueryBlock));
   const double filled = std::min(blocks / static_cast<double>(device.multiprocessors), 1.0);
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);

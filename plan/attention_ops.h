@@ -38,7 +38,8 @@ struct HeadNormBackward {
 // Causal multi-head attention over packed projections qkv[T, (heads + 2 kv_heads) * head_dim] (all query heads, then key
 // heads, then value heads), scaled by head_dim^-1/2. out is [T, heads * head_dim]. Heads of values may have another width (value_dim): qkv
 // is then [T, (heads + kv_heads) * head_dim + kv_heads * value_dim], and out [T, heads * value_dim].
-// eager saves the probabilities [batch, heads, seq, seq] (upper triangle zero);
+// With a window, which is shorter than seq, a query sees that many keys at most, the last of which is its own.
+// eager saves the probabilities [batch, heads, seq, seq] (those of what is not seen are zero);
 // flash saves the rows' log-sum-exp [batch, heads, seq]. The workspace holds tiles; its size is AttentionWorkspaceElements().
 // forward: reads qkv; writes out, saved, workspace.
 // backward: reads dout, qkv, out, saved; writes dqkv, workspace.
@@ -47,6 +48,7 @@ struct AttentionForward {
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
   int64_t value_dim = 0;  // 0: head_dim
+  int64_t window = 0;     // keys that a query sees at most; 0: all before
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -55,7 +57,7 @@ struct AttentionBackward {
   AttentionKind kind = AttentionKind::kFlash;
   DType dtype = DType::kFloat32;
   bool deterministic = false;  // by a kernel that repeats its bits, where another would be faster
-  int64_t value_dim = 0;       // as AttentionForward's
+  int64_t value_dim = 0, window = 0;  // as AttentionForward's
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };

@@ -163,29 +163,33 @@ class PartsOfModel {
 };
 
 // One layer of a kind, in a model without others.
-Parts MeasureLayer(const Scenario& scenario, const OperatorTime& time, bool has_experts) {
+Parts MeasureLayer(const Scenario& scenario, const OperatorTime& time, const LayerKind& kind) {
   Scenario shorter = scenario;
   shorter.model.layers = 1;
   if (shorter.model.experts) {
-    shorter.model.experts->first_dense = has_experts ? 0 : 1;
+    shorter.model.experts->first_dense = kind.has_experts ? 0 : 1;
     shorter.model.experts->every = 1;
   }
+  shorter.model.sliding_window.reset();
+  if (kind.window > 0) shorter.model.sliding_window = SlidingWindowSpec{.tokens = kind.window};
   return PartsOfModel(shorter, time).Measure();
 }
 
-// Layers of a transformer are alike, or of two kinds: one of each is measured.
+// Layers of a transformer are of few kinds, and one of each is measured.
 Parts MeasureParts(const Scenario& scenario, const OperatorTime& time) {
   const ModelSpec& model = scenario.model;
   if (model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, time).Measure();
-  const bool first_has_experts = model.HasExperts(0);
-  Parts parts = MeasureLayer(scenario, time, first_has_experts);
-  const Parts others = model.HasAlikeLayers() ? parts : MeasureLayer(scenario, time, !first_has_experts);
+  std::map<LayerKind, Parts> of_kind;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const LayerKind kind = model.KindOf(layer);
+    if (!of_kind.contains(kind)) of_kind.emplace(kind, MeasureLayer(scenario, time, kind));
+  }
+  Parts parts = of_kind.at(model.KindOf(0));
   for (auto costs : {&Parts::time, &Parts::states, &Parts::activations}) {
     std::vector<double>& layers = (parts.*costs).layers;
-    layers.assign(static_cast<size_t>(model.layers), layers.front());
+    layers.clear();
     for (int64_t layer = 0; layer < model.layers; ++layer)
-      if (model.HasExperts(layer) != first_has_experts)
-        layers[static_cast<size_t>(layer)] = (others.*costs).layers.front();
+      layers.push_back((of_kind.at(model.KindOf(layer)).*costs).layers.front());
   }
   return parts;
 }

@@ -114,7 +114,8 @@ ContextAttention::Core ContextAttention::Forward(Slice qkv) const {
                  {},
                  {}};
     const Slice workspace = Workspace(false);
-    c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim},
+    c_.b.Add(AttentionForward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype, d.value_dim,
+                              d.window},
              name_, {qkv}, {core.out, core.saved, workspace});
     if (d.kind == AttentionKind::kEager) Drop(core);
     return core;
@@ -158,7 +159,7 @@ Slice ContextAttention::Backward(Slice dout, Slice qkv, const Core& core) const 
                {core.dropped});
     }
     c_.b.Add(AttentionBackward{d.batch, d.seq, d.heads, d.kv_heads, d.head_dim, d.kind, d.dtype,
-                               d.deterministic, d.value_dim},
+                               d.deterministic, d.value_dim, d.window},
              name_, {dout, qkv, core.out, core.saved}, {dqkv, workspace});
     return exchanges_heads() ? ToTokens(dqkv, dims_.parts(), name_ + ".dqkv") : dqkv;
   }

@@ -26,6 +26,7 @@ struct AttentionDims {
   double dropout = 0;  // of eager's probabilities; flash drops within its kernel, from the seed
   bool deterministic = false;
   int64_t value_dim = 0;  // 0: head_dim
+  int64_t window = 0;     // as AttentionForward's; not in a ring or gathered
 
   int64_t tokens() const { return batch * seq; }
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }

@@ -12,9 +12,10 @@ std::string_view Flag(bool set, std::string_view text) { return set ? text : std
 
 template <typename Attention>
 std::string AttentionKey(std::string_view direction, const Attention& a) {
-  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}{}", direction, WordOf(a.kind),
+  return fmt::format("attention_{} {} {} b={} s={} h={} kv={} d={}{}{}", direction, WordOf(a.kind),
                      Name(a.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim,
-                     a.values() == a.head_dim ? "" : fmt::format(" v={}", a.values()));
+                     a.values() == a.head_dim ? "" : fmt::format(" v={}", a.values()),
+                     a.window == 0 ? "" : fmt::format(" w={}", a.window));
 }
 
 // fp32 is not written.

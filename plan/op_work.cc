@@ -5,13 +5,13 @@
 namespace windtunnel {
 namespace {
 
-// Forward of causal attention: QK^T and PV, half of the seq x seq square each; backward has five such
+// Forward of causal attention: QK^T and PV, of the pairs that are seen, half of the seq x seq square or less; backward has five such
 // products, of which the flash kind recomputes one (Dao 2022, section 3.1; eager keeps the probabilities and
 // has four). Three of the five are as wide as keys (QK^T, dQ, dK), two as values (dV, dP).
 template <typename Attention>
 double CausalProducts(const Attention& a, int64_t of_keys, int64_t of_values) {
   const int64_t columns = of_keys * a.head_dim + of_values * a.values();
-  return 2.0 * a.batch * a.heads * columns * a.seq * (a.seq + 1) / 2;
+  return 2.0 * static_cast<double>(a.batch * a.heads * columns) * SeenPairs(a.seq, a.window);
 }
 
 template <typename Attention>

@@ -41,7 +41,7 @@ Status CheckTensorParallel(const Scenario& scenario) {
                {"model.kv_heads", model.kv_heads},
                {"model.ffn", model.experts && scenario.parallel.TensorRanksHaveExperts() ? 0 : model.ffn},
                {"model.experts.shared_ffn", model.experts ? model.experts->shared_ffn : 0},
-               {"model.experts.dense_ffn", model.HasAlikeLayers() ? 0 : model.DenseFfn()},
+               {"model.experts.dense_ffn", model.MixesExperts() ? model.DenseFfn() : 0},
                {"model.vocab", model.vocab}};
   for (const auto& [key, value] : split) {
     if (value % tensor.size == 0) continue;

@@ -539,11 +539,10 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
     unseen = (static_cast<double>(experts->count) - seen) *
              static_cast<double>(spec_.LayersWithExperts() * matrices * spec_.hidden * spec_.ffn);
   }
-  // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token; heads of values may have another width.
-  statistics.flops_per_token =
-      Flops(6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen) +
-            6.0 * static_cast<double>(spec_.layers * spec_.heads * (spec_.head_dim + spec_.ValueDim()) *
-                                      spec_.seq_len));
+  // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token; heads of values may have another width, and layers a window.
+  statistics.flops_per_token = Flops(
+      6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen) +
+      6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());
   return statistics;
 }
 

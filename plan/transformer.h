@@ -38,6 +38,7 @@ struct TransformerBlock {
   std::optional<ExpertMlp>
       experts;  // instead of up and down, which are then those of the shared expert, if there is one
   bool has_dense = true;  // up and down are there
+  int64_t window = 0;     // tokens that a token sees; 0: all before
 };
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
@@ -239,7 +240,8 @@ class Transformer : public Model {
                              types_.activations,
                              spec_.dropout,
                              deterministic_,
-                             spec_.latent_attention ? spec_.ValueDim() : 0};
+                             spec_.latent_attention ? spec_.ValueDim() : 0,
+                             block.window};
     return ContextAttention(c, dims, context_, AttentionName(block));
   }
 

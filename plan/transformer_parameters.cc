@@ -125,6 +125,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
   const std::string name = fmt::format("blocks.{}", layer), prefix = name + ".";
   TransformerBlock block;
+  block.window = spec_.WindowOf(layer);
   block.module = AddModule(name, kRootModule);
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);

@@ -38,7 +38,7 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   double parameters = product(model.layers) * of_latents +
                       product(model.layers, model.hidden) *
                           (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
-                           product(matrices, model.HasAlikeLayers() ? 0 : model.DenseFfn())) +
+                           product(matrices, model.MixesExperts() ? model.DenseFfn() : 0)) +
                       product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
   double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
                             product(2, model.DenseFfn()), ranks, heads + values, product(model.vocab),

@@ -95,12 +95,20 @@ void Describe(V& v, LatentAttentionSpec& latent) {
 }
 
 template <typename V>
+void Describe(V& v, SlidingWindowSpec& window) {
+  v.Integer("tokens", window.tokens, kSize, "tokens that a token sees: itself, and those right before it");
+  v.Integer("full_every", window.full_every, From(0, 2147483647),
+            "of all layers each so many-th sees all tokens before, the last of so many (default 0: none)");
+  v.Require("tokens");
+}
+
+template <typename V>
 void Describe(V& v, ModelSpec& model) {
   TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
   v.InputOnly("config",
               "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral, mixtral, "
-              "qwen or deepseek model");
+              "qwen, deepseek or gpt_oss model");
   v.Word("kind", model.kind, "default transformer");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");
@@ -131,6 +139,7 @@ void Describe(V& v, ModelSpec& model) {
     v.Word("attention", model.attention, "default flash");
     v.OptionalBlock("latent_attention", model.latent_attention,
                     "multi-head latent attention: queries, keys and values are made of latents");
+    v.OptionalBlock("sliding_window", model.sliding_window, "attention to the latest tokens only");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
   }
   v.Number("dropout", model.dropout, FromToBelow(0, 1), "default 0; live runs accept 0 only");

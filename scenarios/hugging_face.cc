@@ -179,14 +179,39 @@ Result<ModelSpec> ReadLlama(const Config& config) {
   return model;
 }
 
-// Attention looks at all tokens before, which is the same where the window is no shorter than the sequences.
-Status CheckWindow(const Config& config, std::optional<int64_t> fallback, int64_t seq_len) {
-  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> window, config.SizeOrNull("sliding_window", fallback));
-  if (!window || *window >= seq_len) return Ok();
-  return Unsupported(
-      "sliding_window is {}, expected null or at least seq_len ({}): attention within a window is not "
-      "supported (a shorter model.seq_len is)",
-      *window, seq_len);
+// Of a list of layers' kinds of attention, after how many layers one that sees all tokens comes each time; 0: none does.
+Result<int64_t> ReadFullEvery(const Config& config, const ModelSpec& model, int64_t fallback) {
+  const YamlNode* types = config.Get("layer_types");
+  if (types == nullptr) return fallback;
+  if (!types->is_list() || static_cast<int64_t>(types->items.size()) != model.layers)
+    return InvalidInput("layer_types is {}, expected a list of num_hidden_layers ({}) entries", Found(*types),
+                        model.layers);
+  int64_t full_every = 0, layer = 0;
+  for (const YamlNode& item : types->items) {
+    const bool is_full = item.text == "full_attention";
+    if (!is_full && item.text != "sliding_attention")
+      return Unsupported("layer_types has {}, expected full_attention or sliding_attention", Found(item));
+    ++layer;
+    if (is_full && full_every == 0) full_every = layer;
+    if (is_full != (full_every > 0 && layer % full_every == 0))
+      return Unsupported(
+          "layer_types has {} for layer {}, expected one of full_attention after every {} of "
+          "sliding_attention, from the first layer on",
+          item.text, layer - 1, full_every - 1);
+  }
+  return full_every;
+}
+
+// The window that layers see, where sequences are longer. `fallback`: its size where nothing is said; `full_every`: as SlidingWindowSpec's,
+// where layers' kinds are not listed.
+Status ReadWindow(const Config& config, std::optional<int64_t> fallback, int64_t full_every,
+                  std::optional<int64_t> seq_len, ModelSpec& model) {
+  WT_ASSIGN_OR_RETURN(const std::optional<int64_t> size, config.SizeOrNull("sliding_window", fallback));
+  if (!size || *size >= seq_len.value_or(model.seq_len)) return Ok();
+  WT_ASSIGN_OR_RETURN(full_every, ReadFullEvery(config, model, full_every));
+  if (full_every == 1) return Ok();  // all layers see all
+  model.sliding_window = SlidingWindowSpec{.tokens = *size, .full_every = full_every};
+  return Ok();
 }
 
 // MistralConfig and MixtralConfig: eight heads of keys unless said otherwise.
@@ -194,7 +219,7 @@ Result<ModelSpec> ReadMistral(const Config& config, std::optional<int64_t> windo
                               std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
   WT_RETURN_IF_ERROR(ExpectNoBias(config, "Mistral"));
-  WT_RETURN_IF_ERROR(CheckWindow(config, window, seq_len.value_or(model.seq_len)));
+  WT_RETURN_IF_ERROR(ReadWindow(config, window, 0, seq_len, model));
   return model;
 }
 
@@ -220,12 +245,20 @@ Result<ModelSpec> ReadMixtral(const Config& config, std::optional<int64_t> seq_l
   return model;
 }
 
-// What Qwen's configurations have in common: a window is there only where it is asked for.
+// What Qwen's configurations have in common: a window is there only where it is asked for, of the layers behind so many.
 Result<ModelSpec> ReadQwen(const Config& config, int64_t kv_heads, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, kv_heads));
   WT_ASSIGN_OR_RETURN(const bool has_window, config.Flag("use_sliding_window", false));
-  constexpr int64_t kWindow = 4096;
-  if (has_window) WT_RETURN_IF_ERROR(CheckWindow(config, kWindow, seq_len.value_or(model.seq_len)));
+  constexpr int64_t kWindow = 4096, kLayersWithout = 28;
+  WT_ASSIGN_OR_RETURN(const int64_t without,
+                      config.Size("max_window_layers", kLayersWithout, From(0, 2147483647)));
+  if (!has_window || without >= model.layers) return model;
+  WT_RETURN_IF_ERROR(ReadWindow(config, kWindow, 0, seq_len, model));
+  if (model.sliding_window && without > 0)
+    return Unsupported(
+        "max_window_layers is {}, expected 0, or num_hidden_layers ({}): layers with a window begin with the "
+        "first",
+        without, model.layers);
   return model;
 }
 
@@ -250,10 +283,21 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("moe_intermediate_size", 768));
   WT_ASSIGN_OR_RETURN(model.experts->every, config.Size("decoder_sparse_step", 1));
   WT_ASSIGN_OR_RETURN(model.experts->first_dense, config.Leading("mlp_only_layers"));
-  if (!model.HasAlikeLayers()) model.experts->dense_ffn = dense_ffn;
+  if (model.MixesExperts()) model.experts->dense_ffn = dense_ffn;
   WT_ASSIGN_OR_RETURN(const bool normalizes, config.Flag("norm_topk_prob", false));
   if (!normalizes)
     return Unsupported("norm_topk_prob is false, expected true: the chosen experts' weights add up to 1");
+  return model;
+}
+
+// GptOssConfig: every second layer sees all tokens, and all have experts. As of the presets, what changes no shape is not modelled: a logit
+// of each head that nothing is seen of, experts' biases, their activation's limit, positions' scaling.
+Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
+  WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", true));
+  model.qkv_bias = model.bias;
+  WT_RETURN_IF_ERROR(ReadWindow(config, 128, 2, seq_len, model));
+  WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_local_experts", 128, 4));
   return model;
 }
 
@@ -301,7 +345,7 @@ Result<ModelSpec> ReadDeepseek(const Config& config) {
   if (experts.every != 1)
     return Unsupported("moe_layer_freq is {}, expected 1: all layers behind the first have experts",
                        experts.every);
-  if (!model.HasAlikeLayers()) experts.dense_ffn = dense_ffn;
+  if (model.MixesExperts()) experts.dense_ffn = dense_ffn;
   WT_RETURN_IF_ERROR(ReadExpertGroups(config, experts));
   return model;
 }
@@ -347,13 +391,14 @@ Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_le
                               .capacity_factor = 0,
                               .shared_ffn = model.ffn,
                               .every = every};
-  if (model.HasAlikeLayers()) return model;
+  if (!model.MixesExperts()) return model;
   WT_ASSIGN_OR_RETURN(model.experts->dense_ffn, config.Size("intermediate_size_mlp", 16384));
   return model;
 }
 
 constexpr std::string_view kModelTypes =
-    "gpt2, llama, llama4, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2";
+    "gpt2, gpt_oss, llama, llama4, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or "
+    "kimi_k2";
 
 Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
   constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
@@ -364,6 +409,7 @@ Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::
   if (type == "mixtral") return ReadMixtral(config, seq_len);
   if (type == "qwen2") return ReadQwen2(config, seq_len);
   if (type == "qwen3") return ReadQwen3(config, 32, seq_len);
+  if (type == "gpt_oss") return ReadGptOss(config, seq_len);
   if (type == "qwen3_moe") return ReadQwen3Moe(config, seq_len);
   if (type == "deepseek_v2" || type == "deepseek_v3" || type == "kimi_k2") return ReadDeepseek(config);
   return Unsupported("model_type is '{}', expected {}", type, kModelTypes);

@@ -29,6 +29,18 @@ void CheckLatentAttention(const ModelSpec& model, Checker& check) {
                "model.qk_norm is true, expected false with model.latent_attention, which normalises latents");
 }
 
+void CheckSlidingWindow(const ModelSpec& model, Checker& check) {
+  if (!model.sliding_window) return;
+  const int64_t full = model.sliding_window->full_every;
+  check.Expect(full != 1, {"model.sliding_window.full_every"},
+               "model.sliding_window.full_every is 1, which leaves no layer with a window; expected at least "
+               "2, or no model.sliding_window");
+  check.Expect(full <= model.layers, {"model.sliding_window.full_every", "model.layers"},
+               "model.sliding_window.full_every is {}, expected at most model.layers ({}), or 0: no layer "
+               "sees all tokens",
+               full, model.layers);
+}
+
 // Of equally many experts each; those that a token may go to have experts enough.
 void CheckExpertGroups(const ExpertsSpec& experts, Checker& check) {
   const int groups = experts.groups, chosen = experts.top_k_groups;
@@ -73,6 +85,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
   check.Expect(model.widths.empty(), {"model.widths"},
                "model.widths is for kind: mlp, expected layers, hidden, ...");
   CheckLatentAttention(model, check);
+  CheckSlidingWindow(model, check);
   if (!model.experts) return;
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
@@ -100,7 +113,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 void CheckMlp(const ModelSpec& model, Checker& check) {
   for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
                           "norm", "norm_epsilon", "position", "rope_theta", "qkv_bias", "qk_norm",
-                          "tie_embeddings", "attention", "latent_attention", "experts"}) {
+                          "tie_embeddings", "attention", "latent_attention", "sliding_window", "experts"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }

@@ -11,8 +11,9 @@ namespace {
 
 // GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary positions, no biases, a head of
 // its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads; DeepSeek's with latent
-// attention (64 columns of a head are rotated, 128 are not, and as many of values).
-enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek };
+// attention (64 columns of a head are rotated, 128 are not, and as many of values);
+// GPT-OSS's with biases of all of attention's projections.
+enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss };
 
 struct Row {
   std::string_view name;
@@ -26,6 +27,7 @@ struct Row {
   // As ExpertsSpec's and LatentAttentionSpec's; without a kv_rank attention has no latents.
   int64_t first_dense = 0, every = 1, dense_ffn = 0, q_rank = 0, kv_rank = 0;
   int groups = 0, top_k_groups = 0;
+  int64_t window = 0, full_every = 0;  // as SlidingWindowSpec's; 0: no window
 };
 
 // Sources of the rows, from top to bottom:
@@ -45,9 +47,12 @@ struct Row {
 //            deepseek-ai/DeepSeek-V3 config.json; context in pre-training. Not ours: routing by sigmoid, the heads that predict
 //            further tokens.
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
+//   Mistral  Jiang et al., arXiv:2310.06825, table 1; mistralai/Mistral-7B-v0.1 config.json
+//   GPT-OSS  OpenAI, arXiv:2508.10925, section 2; openai/gpt-oss-{20b,120b} config.json; its context before it was extended. Not ours: a
+//            logit of each head that nothing is seen of, experts' biases, the limit of their activation.
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn, first_dense,
-    // every, dense_ffn, q_rank, kv_rank, groups, top_k_groups
+    // every, dense_ffn, q_rank, kv_rank, groups, top_k_groups, window, full_every
     {"gpt2-124m", Family::kGpt, 12, 768, 12, 0, 0, 50257, 1024},
     {"gpt2-355m", Family::kGpt, 24, 1024, 16, 0, 0, 50257, 1024},
     {"gpt2-774m", Family::kGpt, 36, 1280, 20, 0, 0, 50257, 1024},
@@ -79,6 +84,12 @@ constexpr Row kRows[] = {
      2048, 3, 1, 18432, 1536, 512, 8, 4},
     {"kimi-k2", Family::kDeepseek, 61, 7168, 64, 0, 2048, 163840, 4096, 5e4, 1e-6, 192, 384, 8, false,
      2048, 1, 1, 18432, 1536, 512},
+    {"mistral-7b-v0.1", Family::kLlama, 32, 4096, 32, 8, 14336, 32000, 8192, 1e4, 1e-5, 128, 0, 0, false,
+     0, 0, 1, 0, 0, 0, 0, 0, 4096},
+    {"gpt-oss-20b", Family::kGptOss, 24, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 32, 4, false,
+     0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
+    {"gpt-oss-120b", Family::kGptOss, 36, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 128, 4, false,
+     0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
     // clang-format on
 };
 
@@ -111,8 +122,8 @@ ModelSpec Expand(const Row& row) {
   model.norm_epsilon = row.norm_epsilon;
   model.position = gpt ? PositionKind::kLearned : PositionKind::kRope;
   model.rope_theta = row.rope_theta;
-  model.bias = gpt;
-  model.qkv_bias = gpt || row.family == Family::kQwen2;
+  model.bias = gpt || row.family == Family::kGptOss;
+  model.qkv_bias = model.bias || row.family == Family::kQwen2;
   model.qk_norm = row.family == Family::kQwen3;
   model.tie_embeddings = gpt || row.tie_embeddings;
   if (row.experts > 0)
@@ -125,6 +136,8 @@ ModelSpec Expand(const Row& row) {
                                 .dense_ffn = row.dense_ffn,
                                 .groups = row.groups,
                                 .top_k_groups = row.top_k_groups};
+  if (row.window > 0)
+    model.sliding_window = SlidingWindowSpec{.tokens = row.window, .full_every = row.full_every};
   if (row.kv_rank > 0)
     model.latent_attention =
         LatentAttentionSpec{.q_rank = row.q_rank, .kv_rank = row.kv_rank, .rope_dim = 64, .value_dim = 128};

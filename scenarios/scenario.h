@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <variant>
@@ -50,6 +51,27 @@ struct LatentAttentionSpec {
   bool operator==(const LatentAttentionSpec&) const = default;
 };
 
+// Attention to the latest `tokens` only, a token itself among them (Beltagy et al., arXiv:2004.05150, section 3.1). Every `full_every`-th
+// layer sees all tokens before, where that is not 0: 6 in Gemma 3, 2 in GPT-OSS, none in Mistral 7B v0.1.
+struct SlidingWindowSpec {
+  int64_t tokens = 0;
+  int64_t full_every = 0;
+  bool operator==(const SlidingWindowSpec&) const = default;
+};
+
+// Pairs of a token and one that it sees, of a sequence of `seq` tokens: all before it and itself, or the `window` latest (0: all).
+inline double SeenPairs(int64_t seq, int64_t window) {
+  const double n = static_cast<double>(seq), w = static_cast<double>(window);
+  return window == 0 || window >= seq ? n * (n + 1) / 2 : w * (w + 1) / 2 + (n - w) * w;
+}
+
+// What layers of one model may differ in.
+struct LayerKind {
+  bool has_experts = false;
+  int64_t window = 0;  // tokens that each sees, itself among them; 0: all before
+  auto operator<=>(const LayerKind&) const = default;
+};
+
 struct ModelSpec {
   std::string preset;  // the preset that the dimensions came from; empty when spelled out
   ModelKind kind = ModelKind::kTransformer;
@@ -72,6 +94,7 @@ struct ModelSpec {
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<LatentAttentionSpec> latent_attention;
+  std::optional<SlidingWindowSpec> sliding_window;
   std::optional<ExpertsSpec> experts;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
@@ -83,10 +106,37 @@ struct ModelSpec {
   int64_t LayersWithExperts() const {
     return experts ? layers / experts->every - std::min(experts->first_dense, layers) / experts->every : 0;
   }
-  // Layers of one kind throughout.
-  bool HasAlikeLayers() const {
+  // Some layers have experts, and some a plain MLP.
+  bool MixesExperts() const {
     const int64_t with = LayersWithExperts();
-    return with == 0 || with == layers;
+    return with > 0 && with < layers;
+  }
+  // Tokens that one of layer `layer` sees, itself among them; 0: all before, also where the window is no shorter than sequences.
+  int64_t WindowOf(int64_t layer) const {
+    if (!HasWindows()) return 0;
+    const int64_t full = sliding_window->full_every;
+    return full > 0 && (layer + 1) % full == 0 ? 0 : sliding_window->tokens;
+  }
+  // Some layers see those within a window only, which are fewer than a sequence has; and others all.
+  bool HasWindows() const { return sliding_window && sliding_window->tokens < seq_len; }
+  bool MixesWindows() const {
+    return HasWindows() && sliding_window->full_every > 1 && sliding_window->full_every <= layers;
+  }
+  // Tokens of a sequence over all layers, as what counts attention to be over all of them takes them: of layers with a window fewer, by the
+  // share of pairs that are seen.
+  double AttentionTokens() const {
+    const double all = static_cast<double>(layers * seq_len);
+    if (!HasWindows()) return all;
+    const int64_t full = sliding_window->full_every > 0 ? layers / sliding_window->full_every : 0;
+    const double share = SeenPairs(seq_len, sliding_window->tokens) / SeenPairs(seq_len, 0);
+    return static_cast<double>(full * seq_len) + static_cast<double>((layers - full) * seq_len) * share;
+  }
+  LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
+  // Layers of one kind throughout.
+  bool HasAlikeLayers() const { return !MixesExperts() && !MixesWindows(); }
+  // Layers after which kinds come again, behind those that come first without experts (and among those).
+  int64_t LayerPeriod() const {
+    return std::lcm(MixesExperts() ? experts->every : 1, MixesWindows() ? sliding_window->full_every : 1);
   }
   // Width of a head's values.
   int64_t ValueDim() const {

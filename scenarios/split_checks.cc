@@ -56,7 +56,7 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,
                shared);
-  check.Expect(model.HasAlikeLayers() || Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
+  check.Expect(!model.MixesExperts() || Divides(tensor, model.DenseFfn()), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.dense_ffn ({})", tensor,
                model.DenseFfn());
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
@@ -100,6 +100,10 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
       "parallel.context.size is {}, expected twice that to divide model.seq_len ({}): each rank has a chunk "
       "from either end",
       context, model.seq_len);
+  check.Expect(ulysses || !model.HasWindows(),
+               {"parallel.context.kind", "parallel.context.size", "model.sliding_window"},
+               "parallel.context.kind is {}, expected ulysses with model.sliding_window",
+               WordOf(parallel.context.kind));
   check.Expect(ulysses || !model.latent_attention,
                {"parallel.context.kind", "parallel.context.size", "model.latent_attention"},
                "parallel.context.kind is {}, expected ulysses with model.latent_attention",

@@ -11,8 +11,8 @@ using Mapping = HuggingFaceMapping;
 using Shape = std::vector<int64_t>;
 
 // The models of transformers that compute what a scenario's do. All but GPT-2 are Llamas: Mixtral with experts in the place of every MLP,
-// Qwen2 with biases of queries, keys and values, Qwen3 with norms of queries' and keys' heads.
-enum class Family { kGpt2, kLlama, kMixtral, kQwen2, kQwen3, kQwen3Moe };
+// Mistral with a window, Qwen2 with biases of queries, keys and values, Qwen3 with norms of queries' and keys' heads.
+enum class Family { kGpt2, kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
 
 bool IsLlama(const ModelSpec& model) {
   return model.norm == NormKind::kRmsNorm && model.position == PositionKind::kRope &&
@@ -32,8 +32,7 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
   if (model.bias) return differs("model.bias is true, expected false");
   if (model.qkv_bias) return differs("model.qkv_bias is true, expected false");
   if (model.experts->shared_ffn > 0) return differs("model.experts.shared_ffn is given");
-  if (!model.HasAlikeLayers())
-    return differs("some layers have no experts (model.experts.first_dense, every)");
+  if (model.MixesExperts()) return differs("some layers have no experts (model.experts.first_dense, every)");
   if (model.experts->top_k_groups > 0 && model.experts->top_k_groups < model.experts->groups)
     return differs("tokens go to some groups of experts (model.experts.top_k_groups)");
   if (model.experts->top_k == 1) return differs("model.experts.top_k is 1, expected at least 2");
@@ -45,20 +44,24 @@ Result<Family> FamilyOf(const ModelSpec& model) {
     return Unsupported("Hugging Face's names are known of GPT-2, Llama, Mixtral and Qwen, not of an MLP");
   if (model.latent_attention)
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
+  if (model.HasWindows() && model.sliding_window->full_every > 0)
+    return Unsupported(
+        "Hugging Face's names are not known of models some layers of which see all tokens "
+        "(model.sliding_window.full_every)");
   if (model.experts) return FamilyOfExperts(model);
   if (IsLlama(model)) {
     if (model.qk_norm && !model.bias && !model.qkv_bias) return Family::kQwen3;
     if (!model.qk_norm && model.qkv_bias && !model.bias) return Family::kQwen2;
-    if (!model.qk_norm && model.qkv_bias == model.bias) return Family::kLlama;
+    if (model.HasWindows() && !model.qk_norm && !model.qkv_bias && !model.bias) return Family::kMistral;
+    if (!model.HasWindows() && !model.qk_norm && model.qkv_bias == model.bias) return Family::kLlama;
     return Unsupported(
-        "Hugging Face's names are known of Llama, Qwen2 (model.qkv_bias without bias) and Qwen3 (qk_norm "
-        "without "
-        "biases); this model is none of them");
+        "Hugging Face's names are known of Llama, Mistral (model.sliding_window without biases), Qwen2 "
+        "(qkv_bias without bias) and Qwen3 (qk_norm without biases); this model is none of them");
   }
   const bool is_gpt2 = model.norm == NormKind::kLayerNorm && model.position == PositionKind::kLearned &&
                        model.activation != ActivationKind::kSwiglu && model.kv_heads == model.heads &&
                        model.heads * model.head_dim == model.hidden && model.qkv_bias == model.bias &&
-                       !model.qk_norm;
+                       !model.qk_norm && !model.HasWindows();
   if (is_gpt2) return Family::kGpt2;
   return Unsupported(
       "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu "
@@ -182,6 +185,8 @@ FamilyNames NamesOf(Family family) {
       return {"GPT2LMHeadModel", "gpt2"};
     case Family::kLlama:
       return {"LlamaForCausalLM", "llama"};
+    case Family::kMistral:
+      return {"MistralForCausalLM", "mistral"};
     case Family::kMixtral:
       return {"MixtralForCausalLM", "mixtral"};
     case Family::kQwen2:
@@ -219,9 +224,14 @@ nlohmann::ordered_json LlamaConfig(const ModelSpec& model, Family family) {
                                  {"rope_theta", model.rope_theta}};
   if (model.experts) json["num_experts_per_tok"] = model.experts->top_k;
   if (family == Family::kLlama) json["attention_bias"] = json["mlp_bias"] = model.bias;
-  if (family == Family::kMixtral) {
-    json["num_local_experts"] = model.experts->count;
-    json["sliding_window"] = nullptr;
+  if (family == Family::kMixtral) json["num_local_experts"] = model.experts->count;
+  if (family == Family::kMixtral || family == Family::kMistral) json["sliding_window"] = nullptr;
+  if (model.HasWindows()) {
+    json["sliding_window"] = model.sliding_window->tokens;
+    if (family != Family::kMixtral && family != Family::kMistral) {  // Qwen's
+      json["use_sliding_window"] = true;
+      json["max_window_layers"] = 0;
+    }
   }
   if (family == Family::kQwen3Moe) {
     json["num_experts"] = model.experts->count;

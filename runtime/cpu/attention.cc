@@ -13,18 +13,24 @@ namespace {
 
 using Layout = AttentionLayout;
 
-// Query rows [first, first + rows) of one head, and the keys [0, keys) that the last of them may see.
+// Query rows [first, first + rows) of one head, and the keys [first_key, first_key + keys) that they may see between them.
 struct QueryBlock {
-  int64_t first = 0, rows = 0, keys = 0;
+  int64_t first = 0, rows = 0, first_key = 0, keys = 0;
 
-  static QueryBlock Starting(int64_t first, int64_t seq) {
-    const int64_t rows = std::min(kAttentionBlock, seq - first);
-    return {first, rows, first + rows};
+  static QueryBlock Starting(int64_t first, const Layout& layout) {
+    const int64_t rows = std::min(kAttentionBlock, layout.seq - first);
+    const int64_t first_key = layout.window == 0 ? 0 : std::max<int64_t>(0, first + 1 - layout.window);
+    return {first, rows, first_key, first + rows - first_key};
   }
 };
 
 ScoreTile TileOf(const Layout& layout, const QueryBlock& block, int64_t stride) {
-  return {block.rows, block.keys, stride, block.first, 1.0f / std::sqrt(static_cast<float>(layout.head_dim))};
+  return {block.rows,
+          block.keys,
+          stride,
+          block.first - block.first_key,
+          1.0f / std::sqrt(static_cast<float>(layout.head_dim)),
+          layout.window};
 }
 
 // The five products of attention; `stride` is that of the tile of scores.
@@ -58,13 +64,15 @@ struct ForwardHead {
 };
 
 // Rounds a block's probabilities into `saved`, unless they were computed there, and clears the part of the
-// square that no block computes.
+// rows that no block computes.
 template <typename T>
 void Keep(const Layout& l, const QueryBlock& block, const float* scores, int64_t stride, T* saved) {
   for (int64_t row = 0; row < block.rows; ++row) {
-    T* kept = saved + row * l.seq;
+    T* of_row = saved + row * l.seq;
+    T* kept = of_row + block.first_key;
     if constexpr (!std::is_same_v<T, float>) Convert(block.keys, 1.0f, scores + row * stride, kept);
-    std::fill(kept + block.keys, kept + l.seq, T());
+    std::fill(of_row, kept, T());
+    std::fill(kept + block.keys, of_row + l.seq, T());
   }
 }
 
@@ -76,14 +84,15 @@ Status ForwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block
   float* scores = workspace;
   int64_t stride = block.keys;
   if constexpr (std::is_same_v<T, float>) {
-    if (eager) scores = saved.probabilities + first_row * l.seq, stride = l.seq;
+    if (eager) scores = saved.probabilities + first_row * l.seq + block.first_key, stride = l.seq;
   }
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, stride),
-                                head.queries.At(block.first), head.keys.data, nullptr, scores));
+                                head.queries.At(block.first), head.keys.At(block.first_key), nullptr,
+                                scores));
   CausalSoftmax(TileOf(l, block, stride), scores, eager ? nullptr : saved.log_sum_exp + first_row);
   if (eager) Keep(l, block, scores, stride, saved.probabilities + first_row * l.seq);
-  return engine.Run(Times(block, stride, head.values, head.out), scores, head.values.data, nullptr,
-                    head.out.At(block.first));
+  return engine.Run(Times(block, stride, head.values, head.out), scores, head.values.At(block.first_key),
+                    nullptr, head.out.At(block.first));
 }
 
 template <typename T>
@@ -105,8 +114,7 @@ Status Forward(GemmEngine& engine, Scratch& scratch, const AttentionForward& op,
                                 PlaceOf(l.value_dim, out + l.Merged(b, i), l.merged, places.At(3)),
                                 (b * l.heads + i) * l.seq};
       for (int64_t first = 0; first < op.seq; first += kAttentionBlock) {
-        WT_RETURN_IF_ERROR(
-            ForwardBlock(engine, l, QueryBlock::Starting(first, op.seq), head, saved, workspace));
+        WT_RETURN_IF_ERROR(ForwardBlock(engine, l, QueryBlock::Starting(first, l), head, saved, workspace));
       }
       StoreRows(l.seq, head.out, out + l.Merged(b, i), l.merged);
     }
@@ -131,7 +139,7 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
                            const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
   const int64_t first_row = head.first_row + block.first;
   if (saved.probabilities != nullptr) {
-    const T* probabilities = saved.probabilities + first_row * l.seq;
+    const T* probabilities = saved.probabilities + first_row * l.seq + block.first_key;
     if constexpr (std::is_same_v<T, float>) {
       return Tile{probabilities, l.seq};
     } else {
@@ -140,12 +148,13 @@ Result<Tile> Probabilities(GemmEngine& engine, const Layout& l, const QueryBlock
     }
   }
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.queries, head.keys, block.keys),
-                                head.queries.At(block.first), head.keys.data, nullptr, workspace));
+                                head.queries.At(block.first), head.keys.At(block.first_key), nullptr,
+                                workspace));
   CausalSoftmaxFromLogSumExp(TileOf(l, block, block.keys), saved.log_sum_exp + first_row, workspace);
   return Tile{workspace, block.keys};
 }
 
-// `first_touch`: nothing was written yet to the gradients of this head's keys and values.
+// `first_touch`: nothing was written yet to the gradients of this head's keys and values, of which the block sees all.
 template <typename T>
 Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& block, bool first_touch,
                      const BackwardHead& head, const Saved<const T>& saved, float* workspace) {
@@ -155,15 +164,15 @@ Status BackwardBlock(GemmEngine& engine, const Layout& l, const QueryBlock& bloc
   const float* dout = head.dout.At(block.first);
 
   WT_RETURN_IF_ERROR(engine.Run(TransposedTimesRows(block, stride, head.dout, head.dvalues, !first_touch),
-                                tile.probabilities, dout, nullptr, head.dvalues.data));
+                                tile.probabilities, dout, nullptr, head.dvalues.At(block.first_key)));
   WT_RETURN_IF_ERROR(engine.Run(TimesTransposed(block, head.dout, head.values, stride), dout,
-                                head.values.data, nullptr, gradient));
+                                head.values.At(block.first_key), nullptr, gradient));
   CausalSoftmaxBackward(TileOf(l, block, stride), tile.probabilities, head.out.At(block.first), dout,
                         head.dout.columns, head.dout.stride, gradient);
-  WT_RETURN_IF_ERROR(engine.Run(Times(block, stride, head.keys, head.dqueries), gradient, head.keys.data,
-                                nullptr, head.dqueries.At(block.first)));
+  WT_RETURN_IF_ERROR(engine.Run(Times(block, stride, head.keys, head.dqueries), gradient,
+                                head.keys.At(block.first_key), nullptr, head.dqueries.At(block.first)));
   return engine.Run(TransposedTimesRows(block, stride, head.queries, head.dkeys, !first_touch), gradient,
-                    head.queries.At(block.first), nullptr, head.dkeys.data);
+                    head.queries.At(block.first), nullptr, head.dkeys.At(block.first_key));
 }
 
 template <typename T>
@@ -187,7 +196,11 @@ BackwardOperands<T> BackwardOperandsOf(const Layout& l, const AttentionBackward&
           operands.Out(1, AttentionWorkspaceElements(op.seq, /*backward=*/true))};
 }
 
-// Blocks from the last to the first: the last sees every key, so it may overwrite the keys' and values'
+void Clear(int64_t count, const MutableRows& rows) {
+  for (int64_t row = 0; row < count; ++row) std::fill_n(rows.At(row), rows.columns, 0.0f);
+}
+
+// Blocks from the last to the first: the last sees every key, unless there is a window, so it may overwrite the keys' and values'
 // gradients, and no one has to clear them. Those stay in fp32 until the last query head that shares them is
 // done.
 template <typename T>
@@ -208,9 +221,14 @@ Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& o
                                  PlaceOf(l.head_dim, p.dqkv + key, l.packed, places.At(6)),
                                  PlaceOf(l.value_dim, p.dqkv + value, l.packed, places.At(7)),
                                  (b * l.heads + i) * l.seq};
+      const bool begins_group = i % l.heads_per_kv_head() == 0;
+      if (l.window > 0 && begins_group) {
+        Clear(l.seq, head.dkeys);
+        Clear(l.seq, head.dvalues);
+      }
       for (int64_t first = last; first >= 0; first -= kAttentionBlock) {
-        const bool first_touch = first == last && i % l.heads_per_kv_head() == 0;
-        WT_RETURN_IF_ERROR(BackwardBlock<T>(engine, l, QueryBlock::Starting(first, op.seq), first_touch, head,
+        const bool first_touch = l.window == 0 && first == last && begins_group;
+        WT_RETURN_IF_ERROR(BackwardBlock<T>(engine, l, QueryBlock::Starting(first, l), first_touch, head,
                                             p.saved, p.workspace));
       }
       StoreRows(l.seq, head.dqueries, p.dqkv + query, l.packed);

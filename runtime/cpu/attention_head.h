@@ -16,6 +16,7 @@ struct AttentionLayout {
   int64_t batch, seq, heads, kv_heads, head_dim, value_dim;
   int64_t packed;  // distance of rows of qkv: (heads + kv_heads) * head_dim + kv_heads * value_dim
   int64_t merged;  // distance of rows of out: heads * value_dim
+  int64_t window = 0;  // keys that a query sees at most; 0: all before
 
   template <typename AttentionOp>
   explicit AttentionLayout(const AttentionOp& op)
@@ -26,7 +27,9 @@ struct AttentionLayout {
         head_dim(op.head_dim),
         value_dim(op.values()),
         packed((heads + kv_heads) * head_dim + kv_heads * value_dim),
-        merged(heads * value_dim) {}
+        merged(heads * value_dim) {
+    if constexpr (requires { op.window; }) window = op.window;
+  }
 
   int64_t tokens() const { return batch * seq; }
   int64_t heads_per_kv_head() const { return heads / kv_heads; }

@@ -15,17 +15,20 @@ namespace {
 constexpr int64_t kVector = 16;
 
 struct RowExtent {
-  int64_t visible;  // keys that the row may see
-  int64_t worked;   // those rounded up, within the tile
+  int64_t begin, end;  // keys that the row may see
+  int64_t worked;      // the end rounded up, within the tile
 };
 
 WT_INLINE RowExtent ExtentOf(const ScoreTile& tile, int64_t row) {
-  const int64_t visible = std::min(tile.keys, tile.first_query + row + 1);
-  return {visible, std::min(tile.keys, (visible + kVector - 1) / kVector * kVector)};
+  const int64_t end = std::min(tile.keys, tile.first_query + row + 1);
+  const int64_t begin = tile.window == 0 ? 0 : std::max<int64_t>(0, tile.first_query + row + 1 - tile.window);
+  return {begin, end, std::min(tile.keys, (end + kVector - 1) / kVector * kVector)};
 }
 
 WT_INLINE void HideInWorked(const RowExtent& extent, float* row) {
-  for (int64_t j = extent.visible; j < extent.worked; ++j) row[j] = -std::numeric_limits<float>::infinity();
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  std::fill(row, row + extent.begin, kHidden);
+  for (int64_t j = extent.end; j < extent.worked; ++j) row[j] = kHidden;
 }
 
 WT_INLINE void ZeroRest(const ScoreTile& tile, const RowExtent& extent, float* row) {

@@ -5,13 +5,14 @@
 
 namespace windtunnel::cpu {
 
-// A tile of attention scores: `rows` queries, the first of which is position `first_query`; key j of a row is
-// visible when j <= first_query + row. The others (up to `keys`) become zero. Rows lie `stride` elements
-// apart.
+// A tile of attention scores: `rows` queries, the first of which is position `first_query`, where the first key is 0; key j of a row is
+// visible when j <= first_query + row, and with a window only if j is one of so many last ones of those. The others (up to `keys`) become
+// zero. Rows lie `stride` elements apart.
 struct ScoreTile {
   int64_t rows = 0, keys = 0, stride = 0;
   int64_t first_query = 0;
   float scale = 1.0f;  // applied to the scores
+  int64_t window = 0;  // 0: none
 };
 
 // scores -> probabilities, in place; log_sum_exp[row] (when not null) = log of the sum over visible keys of

@@ -11,11 +11,13 @@ namespace {
 // More of a unit in a row than these are like the middle one: its neighbours are units like itself.
 constexpr int64_t kKept = 3;
 
-int64_t PeriodOf(const ModelSpec& model) { return model.experts ? model.experts->every : 1; }
+constexpr int64_t kNone = std::numeric_limits<int64_t>::max();  // of first_dense: no layer has experts
 
 // One kind of layer throughout.
 bool IsAlike(const ModelSpec& model, const StageLayers& stage) {
-  return model.HasAlikeLayers() || stage.dense == stage.layers || (stage.dense == 0 && PeriodOf(model) == 1);
+  if (model.HasAlikeLayers()) return true;
+  if (model.MixesWindows()) return false;
+  return stage.dense == stage.layers || (stage.dense == 0 && model.LayerPeriod() == 1);
 }
 
 // `layers` of them, of which `period` repeat.
@@ -36,23 +38,23 @@ int64_t Kept(int64_t layers, int64_t period) {
 StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers) {
   StageLayers stage{.layers = layers};
   if (model.HasAlikeLayers()) return stage;
-  stage.dense = std::clamp<int64_t>(model.experts->first_dense - first, 0, layers);
-  if (stage.dense < layers) stage.phase = (first + stage.dense) % PeriodOf(model);
+  if (model.MixesExperts()) stage.dense = std::clamp<int64_t>(model.experts->first_dense - first, 0, layers);
+  if (!IsAlike(model, stage)) stage.phase = (first + stage.dense) % model.LayerPeriod();
   return stage;
 }
 
 std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage) {
   if (IsAlike(model, stage)) return {{1, 1}, {1, stage.layers - 1}};
   std::vector<LayerUnit> units;
-  AddUnits(stage.dense, PeriodOf(model), units);
-  AddUnits(stage.layers - stage.dense, PeriodOf(model), units);
+  AddUnits(stage.dense, model.LayerPeriod(), units);
+  AddUnits(stage.layers - stage.dense, model.LayerPeriod(), units);
   return units;
 }
 
 std::string UnitsKey(const ModelSpec& model, const StageLayers& stage) {
   if (model.HasAlikeLayers()) return "";
   if (IsAlike(model, stage)) return stage.dense > 0 ? "dense" : "experts";
-  const int64_t period = PeriodOf(model);
+  const int64_t period = model.LayerPeriod();
   return fmt::format("{}+{}@{}", Kept(stage.dense, period), Kept(stage.layers - stage.dense, period),
                      stage.phase);
 }
@@ -60,15 +62,16 @@ std::string UnitsKey(const ModelSpec& model, const StageLayers& stage) {
 SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool is_first, bool is_last) {
   SmallLayers small{model, {0, 0, is_first, is_last}, UnitsOf(model, stage)};
   StageRange& range = small.range;
-  const int64_t period = PeriodOf(model);
+  const int64_t period = model.LayerPeriod();
   if (IsAlike(model, stage)) {
     range.first = is_first ? 0 : 2;
     range.end = range.first + 2;
     if (model.experts) {
       const bool has_experts = model.HasAlikeLayers() ? model.LayersWithExperts() > 0 : stage.dense == 0;
       small.model.experts->every = 1;
-      small.model.experts->first_dense = has_experts ? 0 : std::numeric_limits<int64_t>::max();
+      small.model.experts->first_dense = has_experts ? 0 : kNone;
     }
+    if (model.HasWindows() && model.WindowOf(0) > 0) small.model.sliding_window->full_every = 0;
   } else {
     const int64_t dense = Kept(stage.dense, period), others = Kept(stage.layers - stage.dense, period);
     // The first of the others is where it was in its period.
@@ -77,7 +80,9 @@ SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool
     if (!is_first && first == 0) first = period;
     range.first = first;
     range.end = first + dense + others;
-    small.model.experts->first_dense = dense > 0 ? first + dense : 0;
+    if (small.model.experts && model.LayersWithExperts() > 0)
+      small.model.experts->first_dense = dense > 0 ? first + dense : 0;
+    else if (small.model.experts) small.model.experts->first_dense = kNone;
   }
   small.model.layers = range.end + (is_last ? 0 : 2);
   return small;

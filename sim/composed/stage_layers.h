@@ -1,4 +1,4 @@
-// A stage's layers, as what repeats in them: a layer, or, where only each n-th has experts, n of them.
+// A stage's layers, as what repeats in them: a layer, or, where only each n-th has experts or sees all tokens, n of them.
 //
 //   DDDMMMMMMM (dense ones first, then with experts): units D D D M 5 x M M
 //

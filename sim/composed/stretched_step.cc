@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kUnits = 7, kMiddleUnit = 3;
 constexpr int64_t kMicroBatches = 5, kMiddleMicroBatch = 2;
 
-// Layers of which one after the other has what the one before it has, in the order of the model: as many as experts come once in, behind
-// those that come first without, and before what is left.
+// Layers of which one after the other has what the one before it has, in the order of the model: as many as each kind comes again after,
+// behind those that come first without experts, and before what is left.
 struct Rhythm {
   int64_t before = 0, unit = 1, units = 0, behind = 0;
 
@@ -27,10 +27,8 @@ struct Rhythm {
 };
 Rhythm RhythmOf(const ModelSpec& model) {
   Rhythm rhythm;
-  if (!model.HasAlikeLayers()) {
-    rhythm.before = std::min(model.experts->first_dense, model.layers);
-    rhythm.unit = model.experts->every;
-  }
+  if (model.MixesExperts()) rhythm.before = std::min(model.experts->first_dense, model.layers);
+  rhythm.unit = model.LayerPeriod();
   const int64_t others = model.layers - rhythm.before;
   rhythm.units = others / rhythm.unit;
   rhythm.behind = others % rhythm.unit;

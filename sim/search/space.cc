@@ -257,7 +257,7 @@ class Enumeration {
     for (int64_t dimension : {model.heads, model.kv_heads, splits_ffn ? model.ffn : c.tensor, model.vocab}) {
       if (!Divides(c.tensor, dimension)) return "tensor does not divide heads, kv_heads, ffn and vocab";
     }
-    if ((splits_ffn || !model.HasAlikeLayers()) && !Divides(c.tensor, model.DenseFfn()))
+    if ((splits_ffn || model.MixesExperts()) && !Divides(c.tensor, model.DenseFfn()))
       return "tensor does not divide model.experts.dense_ffn";
     const bool ulysses = base_.parallel.context.kind == ContextKind::kUlysses;
     if (!Divides(c.context, model.seq_len)) return "context does not divide the sequence";
@@ -265,6 +265,7 @@ class Enumeration {
       return "2 x context does not divide the sequence";
     if (c.context > 1 && !ulysses && model.attention != AttentionKind::kFlash)
       return "context without flash attention";
+    if (c.context > 1 && !ulysses && model.HasWindows()) return "context without ulysses and with a window";
     if (c.context > 1 && ulysses && !Divides(c.context * c.tensor, model.kv_heads))
       return "context x tensor does not divide kv_heads";
     if (c.expert > 1 && (!model.experts || !Divides(c.expert, model.experts->count)))

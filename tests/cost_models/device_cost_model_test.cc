@@ -142,6 +142,20 @@ TEST(KernelRoofline, AttentionThatDoesNotFillTheDeviceIsSlower) {
   EXPECT_NEAR(MicrosecondsOf(full), MicrosecondsOf(half), 1e-6);
 }
 
+// By hand in cost_models/kernel_roofline.h. A window as long as the sequence is none; eager attention masks what is not seen.
+TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
+  const auto microseconds = [](int64_t seq, int64_t window, AttentionKind kind = AttentionKind::kFlash) {
+    AttentionForward a{32, seq, 32, 32, 128, kind, DType::kBFloat16};
+    a.window = window;
+    return MicrosecondsOf(a);
+  };
+  const double of_a_pair = microseconds(2032, 0) / SeenPairs(2032, 0);
+  EXPECT_NEAR(microseconds(8192, 1024) / SeenPairs(8192, 1024) / of_a_pair, 1.059, 0.002);
+  EXPECT_NEAR(microseconds(8192, 8191) / microseconds(8192, 0), 1, 0.001);
+  EXPECT_LT(microseconds(8192, 128), microseconds(8192, 1024));
+  EXPECT_EQ(microseconds(2048, 128, AttentionKind::kEager), microseconds(2048, 0, AttentionKind::kEager));
+}
+
 // Published rates are of 16 bits: an A100 has 312 TFLOP/s of those, 156 of tf32 and 19.5 of fp32. Eager attention moves twice the bytes,
 // and its products take over where they are slower.
 TEST(KernelRoofline, AttentionIsNoFasterThanItsTypesArithmetic) {

@@ -72,6 +72,15 @@ TEST(CostKey, LeavesOutWhatDoesNotChangeTheCost) {
             CostKey(CrossEntropy{.rows = 2, .vocab = 8}));
 }
 
+// Of a sequence of 4 and a window of 2 the pairs (0,0), (1,0), (1,1), (2,1), (2,2), (3,2), (3,3): seven instead of ten.
+TEST(FlopsOf, CountsPairsWithinAWindow) {
+  AttentionForward all{.batch = 1, .seq = 4, .heads = 1, .kv_heads = 1, .head_dim = 8};
+  AttentionForward near = all;
+  near.window = 2;
+  EXPECT_EQ(FlopsOf(near).count() / FlopsOf(all).count(), 0.7);
+  EXPECT_EQ(CostKey(near), CostKey(all) + " w=2");
+}
+
 TEST(FlopsOf, CountsAMultiplyAddAsTwo) {
   EXPECT_DOUBLE_EQ(FlopsOf(Gemm{.m = 2, .n = 3, .k = 4}).count(), 48);
   // Causal: 4 positions see 1 + 2 + 3 + 4 = 10 keys; two products of head_dim 8, one head: 2 * 2 * 10 * 8.

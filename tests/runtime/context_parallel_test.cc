@@ -22,6 +22,10 @@ Scenario Context(Scenario s, ContextKind kind, int64_t ranks = 2) {
   s.cluster.devices_per_node = s.WorldSize();
   return s;
 }
+Scenario Windowed(Scenario s) {
+  s.model.sliding_window = SlidingWindowSpec{.tokens = 3, .full_every = 2};
+  return s;
+}
 Scenario Tied(Scenario s) {
   s.model.tie_embeddings = true;
   return s;
@@ -46,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ParityCase{"RingGpt", Context(TinyGpt(), kRing)},
                     ParityCase{"RingLlama", Context(TinyLlama(), kRing)},
                     ParityCase{"RingQwen3", Context(TinyQwen3(), kRing)},
-                    ParityCase{"UlyssesQwen3SelectiveOp", Recomputed(Context(TinyQwen3(), kUlysses), Recompute::kSelectiveOp)},
+                    ParityCase{"UlyssesQwen3SelectiveOp",
+                               Recomputed(Context(TinyQwen3(), kUlysses), Recompute::kSelectiveOp)},
                     ParityCase{"RingGptTiedClipped", Clipped(Tied(Context(TinyGpt(), kRing)))},
                     ParityCase{"RingLlama4", Context(TinyLlama(), kRing, 4)},
                     ParityCase{"AllGatherGpt", Context(TinyGpt(), kAllGather)},
@@ -54,6 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"AllGatherGpt4Clipped", Clipped(Context(TinyGpt(), kAllGather, 4))},
                     ParityCase{"UlyssesGpt", Context(TinyGpt(), kUlysses)},
                     ParityCase{"UlyssesLlama", Context(TinyLlama(), kUlysses)},
+                    ParityCase{"UlyssesWindows", Windowed(Context(TinyLlama(), kUlysses))},
                     ParityCase{"UlyssesOneSequence", OneSequence(Context(TinyLlama(), kUlysses))},
                     ParityCase{"UlyssesGpt4Clipped", Clipped(FourHeads(Context(TinyGpt(), kUlysses, 4)))}),
     NameOf);

@@ -28,6 +28,10 @@ Scenario Pipelined(Scenario s, const char* schedule, int64_t ranks, int64_t virt
 }
 
 void Tied(Scenario& s) { s.model.tie_embeddings = true; }
+void Windowed(Scenario& s) {
+  s.model.layers = 6;
+  s.model.sliding_window = SlidingWindowSpec{.tokens = 3, .full_every = 3};
+}
 void Clipped(Scenario& s) { s.optimizer.clip_norm = 0.5; }
 void TiedAndClipped(Scenario& s) {
   Tied(s);
@@ -66,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"ZbVOfThree", Pipelined(TinyGpt(), "zb_v", 3, 2)},
                     ParityCase{"DualPipeV", Pipelined(TinyGpt(), "dualpipe_v", 2, 2, Tied)},
                     ParityCase{"Llama", Pipelined(TinyLlama(), "1f1b", 2)},
+                    ParityCase{"LlamaWithWindows", Pipelined(TinyLlama(), "1f1b", 2, 1, Windowed)},
                     ParityCase{"LlamaZbH1Recomputed",
                                Pipelined(TinyLlama(), "zb_h1", 2, 1,
                                          [](Scenario& s) { s.recompute = Recompute::kFull; })},

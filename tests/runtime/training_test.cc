@@ -20,8 +20,14 @@ TEST_P(DdpParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetPa
 INSTANTIATE_TEST_SUITE_P(
     Strategies, DdpParity,
     testing::Values(
-        ParityCase{"Gpt", TinyGpt(2)}, ParityCase{"Llama", TinyLlama(2)}, ParityCase{"Mlp", TinyMlp(2)},
-        ParityCase{"FourRanks", TinyGpt(4)}, ParityCase{"ThreeRanks", TinyMlp(3)},
+        ParityCase{"Gpt", TinyGpt(2)}, ParityCase{"Llama", TinyLlama(2)},
+        ParityCase{"LlamaWithWindows", With(TinyLlama(2),
+                                            [](Scenario& s) {
+                                              s.model.sliding_window =
+                                                  SlidingWindowSpec{.tokens = 3, .full_every = 2};
+                                            })},
+        ParityCase{"Mlp", TinyMlp(2)}, ParityCase{"FourRanks", TinyGpt(4)},
+        ParityCase{"ThreeRanks", TinyMlp(3)},
         ParityCase{"TiedEmbeddings", With(TinyGpt(2), [](Scenario& s) { s.model.tie_embeddings = true; })},
         ParityCase{"SmallBuckets",
                    With(TinyGpt(2), [](Scenario& s) { s.parallel.data.bucket_cap_mb = 0.01; })},

@@ -76,6 +76,14 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: mixtral-8x7b, experts: {count: 8, dense_ffn: 64}}\n",
             "s.yaml:1:62: model.experts.dense_ffn is 64, expected it only where some layers have no experts "
             "(model.experts.first_dense, every)"},
+        Conflict{"model: {preset: mistral-7b-v0.1, sliding_window: {tokens: 64, full_every: 1}}\n",
+                 "s.yaml:1:75: model.sliding_window.full_every is 1, which leaves no layer with a window; "
+                 "expected at least 2, or no model.sliding_window"},
+        Conflict{"model: {preset: mistral-7b-v0.1, sliding_window: {tokens: 64, full_every: 33}}\n",
+                 "s.yaml:1:75: model.sliding_window.full_every is 33, expected at most model.layers (32), or "
+                 "0: no layer sees all tokens"},
+        Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {context: {size: 2}}\n",
+                 "s.yaml:2:28: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
         Conflict{
             "model: {preset: deepseek-v3, head_dim: 64}\n",
             "s.yaml:1:40: model.latent_attention.rope_dim is 64, expected less than model.head_dim (64), of "

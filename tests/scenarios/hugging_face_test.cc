@@ -176,22 +176,21 @@ TEST(HuggingFace, MixtralsThatRouteOtherwiseAreRefused) {
             path + ":11:24: num_local_experts is '1', expected at least 2");
 }
 
-TEST(HuggingFace, MistralIsALlamaWhereItsWindowHoldsTheSequence) {
+TEST(HuggingFace, MistralIsALlamaWithAWindowWhereSequencesAreLonger) {
   const std::string mistral = Replaced(kMixtralConfig, "\"mixtral\"", "\"mistral\"");
   EXPECT_FALSE(ModelOf(mistral).experts);
-  std::string path = Write(Replaced(mistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
-  EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
-  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find(
-                "sliding_window is 4096, expected null or at least seq_len (32768)"),
-            std::string::npos);
-  EXPECT_TRUE(ReadHuggingFaceConfig(path, 4096));
+  const std::string path = Write(Replaced(mistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
+  const auto long_ones = ReadHuggingFaceConfig(path), short_ones = ReadHuggingFaceConfig(path, 4096);
+  ASSERT_TRUE(long_ones && short_ones);
+  EXPECT_EQ(long_ones->sliding_window, (SlidingWindowSpec{.tokens = 4096}));
+  EXPECT_FALSE(short_ones->sliding_window);
   Result<Scenario> scenario =
       ParseScenario("model: {config: config.json, seq_len: 2048}\n", "s.yaml", testing::TempDir(), {});
   ASSERT_TRUE(scenario) << scenario.error().message;
   EXPECT_EQ(scenario->model.seq_len, 2048);
   // Where it is missing transformers takes 4096.
-  Write(Replaced(mistral, "\"sliding_window\": null,", ""));
-  EXPECT_FALSE(ReadHuggingFaceConfig(path));
+  EXPECT_EQ(ModelOf(Replaced(mistral, "\"sliding_window\": null,", "")).sliding_window,
+            (SlidingWindowSpec{.tokens = 4096}));
 }
 
 // As on the hub, less what no scenario has.
@@ -245,9 +244,62 @@ TEST(HuggingFace, Qwen2IsALlamaWithBiasesOfQueriesKeysAndValues) {
   EXPECT_EQ(model, PresetModel("qwen2.5-0.5b"));
   EXPECT_TRUE(model.qkv_bias);
   EXPECT_FALSE(model.bias);
-  const std::string path =
-      Write(Replaced(kQwen2Config, "\"use_sliding_window\": false", "\"use_sliding_window\": true"));
-  EXPECT_NE(ReadHuggingFaceConfig(path).error().message.find("sliding_window is 1024"), std::string::npos);
+}
+
+// Of layers behind the first max_window_layers, which here are all.
+TEST(HuggingFace, Qwen2HasAWindowWhereItIsUsed) {
+  const std::string used =
+      Replaced(kQwen2Config, "\"use_sliding_window\": false", "\"use_sliding_window\": true");
+  EXPECT_FALSE(ModelOf(used).sliding_window);
+  const std::string of_all = Replaced(used, "\"max_window_layers\": 24", "\"max_window_layers\": 0");
+  EXPECT_EQ(ModelOf(of_all).sliding_window, (SlidingWindowSpec{.tokens = 1024}));
+  const std::string path = Write(Replaced(used, "\"max_window_layers\": 24", "\"max_window_layers\": 20"));
+  const auto refused = ReadHuggingFaceConfig(path);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::kUnsupported);
+  EXPECT_NE(refused.error().message.find("max_window_layers is 20, expected 0, or num_hidden_layers (24)"),
+            std::string::npos);
+}
+
+// As on the hub, with four layers, and less what no scenario has.
+constexpr char kGptOssConfig[] = R"({
+  "model_type": "gpt_oss",
+  "attention_bias": true,
+  "head_dim": 64,
+  "hidden_act": "silu",
+  "hidden_size": 2880,
+  "intermediate_size": 2880,
+  "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+  "max_position_embeddings": 4096,
+  "num_attention_heads": 64,
+  "num_experts_per_tok": 4,
+  "num_hidden_layers": 4,
+  "num_key_value_heads": 8,
+  "num_local_experts": 32,
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 150000,
+  "sliding_window": 128,
+  "tie_word_embeddings": false,
+  "vocab_size": 201088
+}
+)";
+
+TEST(HuggingFace, GptOssSeesAllTokensInEverySecondLayer) {
+  ModelSpec of_preset = PresetModel("gpt-oss-20b");
+  of_preset.layers = 4;
+  EXPECT_EQ(ModelOf(kGptOssConfig), of_preset);
+  const std::string third = Replaced(
+      kGptOssConfig, "\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"",
+      "\"sliding_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\"");
+  EXPECT_EQ(ModelOf(third).sliding_window, (SlidingWindowSpec{.tokens = 128, .full_every = 3}));
+  const std::string path = Write(Replaced(kGptOssConfig, "[\"sliding_attention\", \"full_attention\"",
+                                          "[\"full_attention\", \"sliding_attention\""));
+  const auto refused = ReadHuggingFaceConfig(path);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("layer_types has sliding_attention for layer 1, expected one of "
+                                         "full_attention after every 0 of sliding_attention"),
+            std::string::npos)
+      << refused.error().message;
 }
 
 TEST(HuggingFace, Qwen3HasNormsOfHeadsAndExpertsOfAWidthOfTheirOwn) {

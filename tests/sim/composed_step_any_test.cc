@@ -32,6 +32,9 @@ ModelSpec AnyModel(ModelSpec model) {
   model.tie_embeddings = Any({true, false});
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
   if (Any({true, false, false}))
+    model.sliding_window =
+        SlidingWindowSpec{.tokens = Any<int64_t>({4, 20, 256}), .full_every = Any<int64_t>({0, 2, 3, 4})};
+  if (Any({true, false, false}))
     model.experts = ExpertsSpec{.count = 4,
                                 .top_k = Any({1, 2}),
                                 .capacity_factor = Any({0.0, 1.5}),
@@ -74,8 +77,10 @@ void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
   parallel.tensor.overlap = parallel.tensor.sequence && Any({true, false});
   parallel.context = {Any<int64_t>({1, 1, 2, 4}),
                       Any({ContextKind::kRing, ContextKind::kAllGather, ContextKind::kUlysses})};
-  if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses)
+  if (parallel.context.size > 1 && parallel.context.kind != ContextKind::kUlysses) {
     model.attention = AttentionKind::kFlash;
+    model.sliding_window.reset();
+  }
   if (model.experts) parallel.expert.size = Any<int64_t>({1, 2, 4});
   if (parallel.expert.size > 1) {
     const bool of_tensor = parallel.tensor.size > 1 && parallel.tensor.sequence && Any({true, false});

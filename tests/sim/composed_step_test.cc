@@ -193,6 +193,26 @@ TEST(ComposedStep, IsPredictWithLayersOfSeveralKinds) {
   }
 }
 
+// A window in all layers, or in all but every second or third, beside layers without experts and with them.
+TEST(ComposedStep, IsPredictWithWindows) {
+  for (const auto& [full_every, every] : {std::pair<int64_t, int64_t>{0, 0}, {2, 0}, {3, 0}, {3, 2}}) {
+    Scenario s = Base(every > 0);
+    s.model.layers = 14;
+    s.model.sliding_window = SlidingWindowSpec{.tokens = s.model.seq_len / 4, .full_every = full_every};
+    if (every > 0)
+      s.model.experts =
+          ExpertsSpec{.count = 8, .top_k = 2, .capacity_factor = 1.25, .first_dense = 1, .every = every};
+    s.framework = Framework::kMegatronCore;
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->pipeline = {1, 2};
+    s.search->virtual_stages = {1, 2};
+    s.search->uneven = {true};
+    s.search->recompute = {Recompute::kNone, Recompute::kSelective};
+    ExpectSameInSpace(s);
+  }
+}
+
 // Tensor ranks with experts of their own; DeepEP; fp8 in experts' products.
 TEST(ComposedStep, IsPredictWithExpertsOverTensorRanks) {
   for (const ExpertDispatcher dispatcher : {ExpertDispatcher::kAllToAll, ExpertDispatcher::kDeepEp}) {
@@ -498,6 +518,9 @@ TEST(ComposedStep, IsPredictOfShardsWithLayersOfSeveralKinds) {
     s.parallel.data.version = 2;
     ComposedSteps steps;
     ExpectSame(steps, s, fmt::format("{} without, every {}", first_dense, every));
+    s.model.layers = 80;
+    s.model.sliding_window = SlidingWindowSpec{.tokens = s.model.seq_len / 4, .full_every = 2};
+    ExpectSame(steps, s, fmt::format("{} without, every {}, windows", first_dense, every));
   }
 }
 

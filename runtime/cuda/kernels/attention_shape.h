@@ -1,6 +1,6 @@
 // Where queries, keys and values lie, and which keys a query sees. One description for attention over whole sequences and for that of
 // context-parallel ranks: both are rows in chunks of consecutive positions, and key k is visible to query q where position(k) <=
-// position(q).
+// position(q), and, of whole sequences with a window, position(k) > position(q) - window.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,20 @@ struct AttentionShape {
   int batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int seq = 0;  // rows of a sequence that one rank has
   Chunks queries, keys;
+  int window = 0;  // 0: none; else of one chunk
   float scale = 1.0f;
   int64_t query_stride = 0, key_stride = 0,
           out_stride = 0;  // distances of rows, of operands and their gradients alike
 
 #if defined(WT_DEVICE)
+  WT_DEVICE bool Sees(int query_position, int key_position) const {
+    return key_position <= query_position && (window == 0 || key_position > query_position - window);
+  }
+  // Whether all of `queries` from `first_query` on see all of `keys` from `first_key` on.
+  WT_DEVICE bool AllSee(int first_query, int queries, int first_key, int keys) const {
+    return first_key + keys - 1 <= first_query &&
+           (window == 0 || first_key > first_query + queries - 1 - window);
+  }
   WT_DEVICE int KeyHead(int head) const { return head / (heads / kv_heads); }
   // The row that a chunk begins with, of one sequence.
   WT_DEVICE int64_t Row(int sequence, int chunk) const {
@@ -74,8 +83,10 @@ WT_DEVICE Tile TileAt(const Chunks& chunks, int size, int index) {
 // The tiles of keys that some row of a tile of queries sees, in order: for (…; !tiles.done(); tiles.Next()) tiles.tile().
 class VisibleKeys {
  public:
-  WT_DEVICE VisibleKeys(const Chunks& keys, int size, const Tile& queries)
-      : keys_(keys), size_(size), last_(queries.position + queries.rows - 1) {
+  WT_DEVICE VisibleKeys(const AttentionShape& shape, int size, const Tile& queries)
+      : keys_(shape.keys), size_(size), last_(queries.position + queries.rows - 1) {
+    const int first = queries.position - shape.window + 1;
+    if (shape.window > 0 && first > 0) first_ = first / size * size;
     Enter(0);
   }
   WT_DEVICE bool done() const { return tile_.chunk >= keys_.count; }
@@ -97,7 +108,7 @@ class VisibleKeys {
       if (visible_ > 0) break;
     }
     tile_.chunk = chunk;
-    if (chunk < keys_.count) Place(0);
+    if (chunk < keys_.count) Place(first_);
   }
   WT_DEVICE void Place(int first) {
     const int left = keys_.length - first;
@@ -108,14 +119,16 @@ class VisibleKeys {
 
   const Chunks& keys_;
   int size_, last_, visible_ = 0;
+  int first_ = 0;  // key of a chunk
   Tile tile_;
 };
 
-// The tiles of queries, of each of `heads` heads in turn, that see some row of a tile of keys.
+// The tiles of queries, of each of the heads that share a key head in turn, that see some row of a tile of keys.
 class SeeingQueries {
  public:
-  WT_DEVICE SeeingQueries(const Chunks& queries, int size, const Tile& keys, int heads)
-      : queries_(queries), size_(size), key_(keys.position), heads_(heads) {
+  WT_DEVICE SeeingQueries(const AttentionShape& shape, int size, const Tile& keys)
+      : queries_(shape.queries), size_(size), key_(keys.position), heads_(shape.heads / shape.kv_heads) {
+    if (shape.window > 0) end_ = keys.position + keys.rows - 1 + shape.window;
     Enter(0);
     if (tile_.chunk >= queries_.count) head_ = heads_;
   }
@@ -123,8 +136,9 @@ class SeeingQueries {
   WT_DEVICE const Tile& tile() const { return tile_; }
   WT_DEVICE int head() const { return head_; }
   WT_DEVICE void Next() {
-    if (tile_.first + size_ < queries_.length) {
-      Place(tile_.first + size_);
+    const int next = tile_.first + size_;
+    if (next < queries_.length && (end_ == 0 || next < end_)) {
+      Place(next);
       return;
     }
     Enter(tile_.chunk + 1);
@@ -152,6 +166,7 @@ class SeeingQueries {
 
   const Chunks& queries_;
   int size_, key_, heads_, head_ = 0;
+  int end_ = 0;  // position behind the last that sees any of the keys; 0: all behind do
   Tile tile_;
 };
 

@@ -43,7 +43,7 @@ struct FlashQueryGradientKernel {
 
     float result[kTiles][kHeadDim / 8][4];
     ClearResults(result);
-    VisibleKeys coming(shape.keys, kKeys, queries);
+    VisibleKeys coming(shape, kKeys, queries);
     ForEachFetched(
         coming,
         [&](const VisibleKeys& next, int stage) {
@@ -85,9 +85,9 @@ struct FlashQueryGradientKernel {
     ClearResults(s);
     ClearResults(d);
     AddTimesTransposed<T>(query_tile, first, StageTile(stage, 0), kHeadDim, s);
-    if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
+    if (keys.rows < kKeys || !shape.AllSee(queries.position + first, kWarpRows, keys.position, kKeys)) {
       WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
+      for (int m = 0; m < kTiles; ++m) Hide(shape, keys, queries.position + first + 16 * m, s[m]);
     }
     AddTimesTransposed<T>(dout_tile, first, StageTile(stage, 1), kHeadDim, d);
     WT_UNROLL
@@ -128,7 +128,6 @@ struct FlashKeyGradientKernel {
 
   WT_DEVICE void operator()() const {
     const int kv_head = BlockY(), sequence = BlockZ(), head_dim = shape.head_dim;
-    const int group = shape.heads / shape.kv_heads;
     const KeyTile key_tile{SharedMemory<T>()}, value_tile{SharedMemory<T>() + KeyTile::kElements};
     const Tile keys = TileAt(shape.keys, kRows, BlockX());
     const int64_t at = (shape.Row(sequence, keys.chunk) + keys.first) * shape.key_stride + kv_head * head_dim;
@@ -139,7 +138,7 @@ struct FlashKeyGradientKernel {
     float of_keys[kTiles][kHeadDim / 8][4], of_values[kTiles][kHeadDim / 8][4];
     ClearResults(of_keys);
     ClearResults(of_values);
-    SeeingQueries coming(shape.queries, kQueries, keys, group);
+    SeeingQueries coming(shape, kQueries, keys);
     ForEachFetched(
         coming, [&](const SeeingQueries& next, int stage) { FetchQueries(next, stage); },
         [&](const Tile& queries, int stage) {
@@ -185,9 +184,9 @@ struct FlashKeyGradientKernel {
     float p[kTiles][kQueries / 8][4], d[kTiles][kQueries / 8][4];
     ClearResults(p);
     AddTimesTransposed<T>(key_tile, first, StageTile(stage, 0), kHeadDim, p);
-    if (key_position + kWarpRows - 1 > query_position) {
+    if (!shape.AllSee(query_position, kQueries, key_position, kWarpRows)) {
       WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) HideFromEarlier(key_position + 16 * m, query_position, p[m]);
+      for (int m = 0; m < kTiles; ++m) HideFromBlind(key_position + 16 * m, query_position, p[m]);
     }
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) Exponentiate(stage, p[m]);
@@ -199,14 +198,14 @@ struct FlashKeyGradientKernel {
     AddResultsTimes<T>(d, StageTile(stage, 0), of_keys);
   }
 
-  // Scores (keys down, queries across) of queries that come before the key: minus infinity. Keys that there are not have rows of their own,
+  // Scores (keys down, queries across) of queries that do not see the key: minus infinity. Keys that there are not have rows of their own,
   // which nobody stores; queries that there are not have an infinite log-sum-exp.
-  static WT_DEVICE void HideFromEarlier(int key_position, int query_position, Results<kQueries / 8>& p) {
+  WT_DEVICE void HideFromBlind(int key_position, int query_position, Results<kQueries / 8>& p) const {
     WT_UNROLL
     for (int n = 0; n < kQueries / 8; ++n) {
       WT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        if (key_position + RowOfElement(i) > query_position + ColumnOfElement(n, i))
+        if (!shape.Sees(query_position + ColumnOfElement(n, i), key_position + RowOfElement(i)))
           p[n][i] = -std::numeric_limits<float>::infinity();
       }
     }

@@ -42,7 +42,7 @@ struct FlashForwardKernel {
       state.most[m][0] = state.most[m][1] = -std::numeric_limits<float>::infinity();
       state.sum[m][0] = state.sum[m][1] = 0.0f;
     }
-    VisibleKeys coming(shape.keys, kKeys, queries);
+    VisibleKeys coming(shape, kKeys, queries);
     ForEachFetched(
         coming,
         [&](const VisibleKeys& next, int stage) {
@@ -65,9 +65,9 @@ struct FlashForwardKernel {
     float s[kTiles][kKeys / 8][4];
     ClearResults(s);
     AddTimesTransposed<T>(query_tile, first, key_tile, kHeadDim, s);
-    if (keys.rows < kKeys || keys.position + kKeys - 1 > queries.position + first) {
+    if (keys.rows < kKeys || !shape.AllSee(queries.position + first, kWarpRows, keys.position, kKeys)) {
       WT_UNROLL
-      for (int m = 0; m < kTiles; ++m) Hide(keys, queries.position + first + 16 * m, s[m]);
+      for (int m = 0; m < kTiles; ++m) Hide(shape, keys, queries.position + first + 16 * m, s[m]);
     }
     WT_UNROLL
     for (int m = 0; m < kTiles; ++m) {

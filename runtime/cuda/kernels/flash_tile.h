@@ -165,13 +165,13 @@ WT_DEVICE void ClearResults(float (&x)[kTiles][kCount][4]) {
 
 // Scores of keys that the rows' queries do not see, or that there are not: minus infinity. The rows begin at `first_position`.
 template <int kCount>
-WT_DEVICE void Hide(const Tile& keys, int first_position, Results<kCount>& s) {
+WT_DEVICE void Hide(const AttentionShape& shape, const Tile& keys, int first_position, Results<kCount>& s) {
   WT_UNROLL
   for (int n = 0; n < kCount; ++n) {
     WT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int key = ColumnOfElement(n, i);
-      if (key >= keys.rows || keys.position + key > first_position + RowOfElement(i))
+      if (key >= keys.rows || !shape.Sees(first_position + RowOfElement(i), keys.position + key))
         s[n][i] = -std::numeric_limits<float>::infinity();
     }
   }

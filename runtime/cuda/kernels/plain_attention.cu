@@ -95,7 +95,7 @@ struct PlainForwardKernel {
                 queries.rows);
 
     float most = kHidden, sum = 0.0f, result[kMostPerLane] = {};
-    for (VisibleKeys keys(shape.keys, kPlainTile, queries); !keys.done(); keys.Next()) {
+    for (VisibleKeys keys(shape, kPlainTile, queries); !keys.done(); keys.Next()) {
       const Tile& tile = keys.tile();
       SyncThreads();
       FetchKeys(tiles, tile);
@@ -144,7 +144,7 @@ struct PlainForwardKernel {
   }
   WT_DEVICE bool Sees(const Tile& queries, const Tile& keys, int i) const {
     const int column = LaneOfRow() + i * kRowLanes;
-    return column < keys.rows && keys.position + column <= queries.position + RowOfThread();
+    return column < keys.rows && shape.Sees(queries.position + RowOfThread(), keys.position + column);
   }
 
   // Once more over all keys, the hidden ones too: their probabilities are zero.
@@ -175,7 +175,7 @@ template <typename T>
 WT_DEVICE float ProbabilityOf(const AttentionShape& shape, const AttentionSaved<T>& saved, int sequence,
                               int head, const Tile& queries, int query, const Tile& keys, int key,
                               float product) {
-  if (query >= queries.rows || key >= keys.rows || keys.position + key > queries.position + query)
+  if (query >= queries.rows || key >= keys.rows || !shape.Sees(queries.position + query, keys.position + key))
     return 0.0f;
   const int64_t row = shape.Statistic(sequence, head, queries.chunk) + queries.first + query;
   if (saved.log_sum_exp == nullptr) return Float(saved.probabilities[row * shape.seq + keys.first + key]);
@@ -207,7 +207,7 @@ struct PlainQueryGradientKernel {
     const float product = row < queries.rows ? saved.products[statistic] : 0.0f;
 
     float result[kMostPerLane] = {};
-    for (VisibleKeys keys(shape.keys, kPlainTile, queries); !keys.done(); keys.Next()) {
+    for (VisibleKeys keys(shape, kPlainTile, queries); !keys.done(); keys.Next()) {
       const Tile& tile = keys.tile();
       const int64_t at =
           (shape.Row(sequence, tile.chunk) + tile.first) * shape.key_stride + shape.KeyHead(head) * head_dim;
@@ -255,7 +255,7 @@ struct PlainKeyGradientKernel {
     tiles.Fetch(1, in.values + at, shape.key_stride, keys.rows);
 
     float of_keys[kMostPerLane] = {}, of_values[kMostPerLane] = {};
-    for (SeeingQueries queries(shape.queries, kPlainTile, keys, group); !queries.done(); queries.Next()) {
+    for (SeeingQueries queries(shape, kPlainTile, keys); !queries.done(); queries.Next()) {
       const Tile& tile = queries.tile();
       const int head = kv_head * group + queries.head();
       const int64_t first_row = shape.Row(sequence, tile.chunk) + tile.first;

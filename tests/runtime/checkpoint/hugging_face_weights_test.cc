@@ -29,6 +29,20 @@ Scenario Qwen2() {
   return s;
 }
 
+Scenario Mistral() {
+  Scenario s = TinyLlama(2);
+  s.name = "tiny-mistral";
+  s.model.sliding_window = SlidingWindowSpec{.tokens = 3};
+  return s;
+}
+
+Scenario Qwen3WithAWindow() {
+  Scenario s = TinyQwen3(2);
+  s.name = "tiny-qwen3-window";
+  s.model.sliding_window = SlidingWindowSpec{.tokens = 3};
+  return s;
+}
+
 Scenario Qwen3Moe() {
   Scenario s = TinyQwen3(2);
   s.name = "tiny-qwen3-moe";
@@ -48,15 +62,15 @@ std::string Exported(const Scenario& scenario, const std::string& name) {
 }
 
 std::string NameOfModel(const testing::TestParamInfo<Scenario>& info) {
-  static constexpr const char* kNames[] = {"Gpt2",  "UntiedGpt2", "Llama",   "Mixtral",
-                                           "Qwen2", "Qwen3",      "Qwen3Moe"};
+  static constexpr const char* kNames[] = {"Gpt2",  "UntiedGpt2", "Llama",   "Mixtral",         "Qwen2",
+                                           "Qwen3", "Qwen3Moe",   "Mistral", "Qwen3WithAWindow"};
   return kNames[info.index];
 }
 
 class EveryArchitecture : public testing::TestWithParam<Scenario> {};
 INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture,
                          testing::Values(Gpt2(), TinyGpt(2), TinyLlama(2), Mixtral(), Qwen2(), TinyQwen3(2),
-                                         Qwen3Moe()),
+                                         Qwen3Moe(), Mistral(), Qwen3WithAWindow()),
                          NameOfModel);
 
 TEST_P(EveryArchitecture, ComesBackBitByBitInAnyLayout) {

@@ -32,8 +32,9 @@ class AttentionKernel : public testing::TestWithParam<AttentionCase> {
   Tensor workspace = Tensor(AttentionWorkspaceElements(s.seq, /*backward=*/true));
 
   std::string Forward() {
-    return Launch(AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind}, {qkv32.ref()},
-                  {out.ref(), saved.ref(), workspace.ref()});
+    AttentionForward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
+    op.window = s.window;
+    return Launch(op, {qkv32.ref()}, {out.ref(), saved.ref(), workspace.ref()});
   }
 };
 
@@ -48,6 +49,26 @@ std::vector<AttentionCase> Cases() {
              AttentionShape{.batch = 1, .seq = 1, .heads = 3, .kv_heads = 3, .head_dim = 4},
              AttentionShape{
                  .batch = 1, .seq = 3 * kAttentionBlock - 1, .heads = 1, .kv_heads = 1, .head_dim = 32},
+             // Windows of less than a block, of one exactly, of more, and of one token.
+             AttentionShape{.batch = 2,
+             .seq = 3 * kAttentionBlock - 1,
+             .heads = 4,
+             .kv_heads = 2,
+             .head_dim = 8,
+             .window = 20},
+             AttentionShape{.batch = 1,
+             .seq = 4 * kAttentionBlock,
+             .heads = 1,
+             .kv_heads = 1,
+             .head_dim = 16,
+             .window = kAttentionBlock},
+             AttentionShape{.batch = 1,
+             .seq = 3 * kAttentionBlock + 7,
+             .heads = 2,
+             .kv_heads = 1,
+             .head_dim = 8,
+             .window = kAttentionBlock + 33},
+             AttentionShape{.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = 8, .window = 1},
          }) {
       cases.push_back({kind, shape});
     }
@@ -68,17 +89,20 @@ TEST_P(AttentionKernel, BackwardMatchesTheReference) {
   ASSERT_EQ(Forward(), "");
   const Values dout = RandomValues(2, s.out_elements());
   Tensor dout32 = dout, dqkv(s.qkv_elements());
-  ASSERT_EQ(Launch(AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind},
-                   {dout32.ref(), qkv32.ref(), out.ref(), saved.ref()}, {dqkv.ref(), workspace.ref()}),
+  AttentionBackward op{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind};
+  op.window = s.window;
+  ASSERT_EQ(Launch(op, {dout32.ref(), qkv32.ref(), out.ref(), saved.ref()}, {dqkv.ref(), workspace.ref()}),
             "");
   EXPECT_LT(RelativeError(dqkv, reference::AttentionBackward(s, dout, qkv)), 5e-6);
 }
 
-TEST_P(AttentionKernel, EagerProbabilitiesOfTheFutureAreZero) {
+TEST_P(AttentionKernel, EagerProbabilitiesOfWhatIsNotSeenAreZero) {
   if (kind != AttentionKind::kEager) GTEST_SKIP() << "flash keeps no probabilities";
   ASSERT_EQ(Forward(), "");
   for (int64_t row = 0; row < s.batch * s.heads * s.seq; ++row) {
-    for (int64_t key = row % s.seq + 1; key < s.seq; ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
+    const int64_t query = row % s.seq;
+    for (int64_t key = query + 1; key < s.seq; ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
+    for (int64_t key = 0; key < s.FirstKey(query); ++key) ASSERT_EQ(saved[row * s.seq + key], 0.0f);
   }
 }
 

@@ -122,7 +122,7 @@ AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
       for (int64_t t = 0; t < s.seq; ++t) {
         double* p = r.probabilities.data() + at.Row(b, head, t) * s.seq;
         double sum = 0.0;
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
           double score = 0.0;
           for (int64_t i = 0; i < s.head_dim; ++i)
             score += qkv[at.Query(b, t, head, i)] * qkv[at.Key(b, u, head, i)];
@@ -130,7 +130,7 @@ AttentionResult Attention(const AttentionShape& s, const Values& qkv) {
           sum += p[u];
         }
         r.log_sum_exp[at.Row(b, head, t)] = std::log(sum);
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
           p[u] /= sum;
           for (int64_t i = 0; i < s.head_dim; ++i)
             r.out[at.Out(b, t, head, i)] += p[u] * qkv[at.Value(b, u, head, i)];
@@ -150,14 +150,14 @@ Values AttentionBackward(const AttentionShape& s, const Values& dout, const Valu
         const double* p = r.probabilities.data() + at.Row(b, head, t) * s.seq;
         Values dp = Zeros(t + 1);
         double mean = 0.0;
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
           for (int64_t i = 0; i < s.head_dim; ++i) {
             dp[u] += dout[at.Out(b, t, head, i)] * qkv[at.Value(b, u, head, i)];
             dqkv[at.Value(b, u, head, i)] += p[u] * dout[at.Out(b, t, head, i)];
           }
           mean += p[u] * dp[u];
         }
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = s.FirstKey(t); u <= t; ++u) {
           const double ds = p[u] * (dp[u] - mean) * scale;
           for (int64_t i = 0; i < s.head_dim; ++i) {
             dqkv[at.Query(b, t, head, i)] += ds * qkv[at.Key(b, u, head, i)];

@@ -27,7 +27,10 @@ NormGradients NormBackward(NormKind kind, int64_t rows, int64_t columns, const V
 
 struct AttentionShape {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before
 
+  // The first key that query `query` sees.
+  int64_t FirstKey(int64_t query) const { return window == 0 ? 0 : std::max<int64_t>(0, query + 1 - window); }
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t qkv_elements() const { return batch * seq * packed(); }
   int64_t out_elements() const { return batch * seq * heads * head_dim; }

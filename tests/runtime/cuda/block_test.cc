@@ -160,44 +160,70 @@ TEST(FlashTile, ResultsTimesATileAreTheProductOfThree) {
 }
 
 // Which keys a query sees, by every pair: tiles must cover those pairs, each once.
-TEST(VisibleTiles, CoverEveryVisiblePairOnce) {
-  for (int ranks : {0, 1, 2, 3}) {
-    for (int rank = 0; rank < (ranks == 0 ? 1 : ranks); ++rank) {
-      const Chunks queries = ranks == 0 ? Chunks{1, 50} : Chunks{2, 21, ranks, rank};
-      const Chunks keys = ranks == 0 ? Chunks{1, 50} : Chunks{2 * ranks, 21, ranks, 0};
-      const int all_keys = keys.count * keys.length;
-      std::vector<int> from_queries(static_cast<size_t>(queries.count * queries.length * all_keys)),
-          from_keys = from_queries;
-      const auto count = [&](std::vector<int>& pairs, const Tile& q, const Tile& k) {
-        for (int i = 0; i < q.rows; ++i) {
-          for (int j = 0; j < k.rows; ++j) {
-            if (k.position + j > q.position + i) continue;
-            ++pairs[static_cast<size_t>((q.chunk * queries.length + q.first + i) * all_keys +
-                                        k.chunk * keys.length + k.first + j)];
-          }
-        }
-      };
-      const auto tiles = [](const Chunks& chunks) { return chunks.count * ((chunks.length + 7) / 8); };
-      for (int t = 0; t < tiles(queries); ++t) {
-        const Tile q = TileAt(queries, 8, t);
-        for (VisibleKeys k(keys, 16, q); !k.done(); k.Next()) count(from_queries, q, k.tile());
-      }
-      for (int t = 0; t < tiles(keys); ++t) {
-        const Tile k = TileAt(keys, 8, t);
-        for (SeeingQueries q(queries, 16, k, 2); !q.done(); q.Next()) {
-          if (q.head() == 1) count(from_keys, q.tile(), k);
-        }
-      }
-      for (int i = 0; i < queries.count * queries.length; ++i) {
-        for (int j = 0; j < all_keys; ++j) {
-          const int visible = keys.Position(j / keys.length) + j % keys.length <=
-                              queries.Position(i / queries.length) + i % queries.length;
-          EXPECT_EQ(from_queries[static_cast<size_t>(i * all_keys + j)], visible);
-          EXPECT_EQ(from_keys[static_cast<size_t>(i * all_keys + j)], visible);
-        }
+void ExpectCovered(const AttentionShape& shape) {
+  const Chunks &queries = shape.queries, &keys = shape.keys;
+  const int all_keys = keys.count * keys.length;
+  std::vector<int> from_queries(static_cast<size_t>(queries.count * queries.length * all_keys)),
+      from_keys = from_queries;
+  const auto count = [&](std::vector<int>& pairs, const Tile& q, const Tile& k) {
+    for (int i = 0; i < q.rows; ++i) {
+      for (int j = 0; j < k.rows; ++j) {
+        if (!shape.Sees(q.position + i, k.position + j)) continue;
+        ++pairs[static_cast<size_t>((q.chunk * queries.length + q.first + i) * all_keys +
+                                    k.chunk * keys.length + k.first + j)];
       }
     }
+  };
+  const auto tiles = [](const Chunks& chunks) { return chunks.count * ((chunks.length + 7) / 8); };
+  for (int t = 0; t < tiles(queries); ++t) {
+    const Tile q = TileAt(queries, 8, t);
+    for (VisibleKeys k(shape, 16, q); !k.done(); k.Next()) count(from_queries, q, k.tile());
   }
+  for (int t = 0; t < tiles(keys); ++t) {
+    const Tile k = TileAt(keys, 8, t);
+    for (SeeingQueries q(shape, 16, k); !q.done(); q.Next()) {
+      if (q.head() == 1) count(from_keys, q.tile(), k);
+    }
+  }
+  for (int i = 0; i < queries.count * queries.length; ++i) {
+    for (int j = 0; j < all_keys; ++j) {
+      const int key = keys.Position(j / keys.length) + j % keys.length;
+      const int query = queries.Position(i / queries.length) + i % queries.length;
+      const int visible = key <= query && (shape.window == 0 || query - key < shape.window);
+      EXPECT_EQ(from_queries[static_cast<size_t>(i * all_keys + j)], visible);
+      EXPECT_EQ(from_keys[static_cast<size_t>(i * all_keys + j)], visible);
+    }
+  }
+}
+
+TEST(VisibleTiles, CoverEveryVisiblePairOnce) {
+  AttentionShape shape;
+  shape.heads = 2, shape.kv_heads = 1;
+  for (int ranks : {1, 2, 3}) {
+    shape.keys = {2 * ranks, 21, ranks, 0};
+    for (int rank = 0; rank < ranks; ++rank) {
+      shape.queries = {2, 21, ranks, rank};
+      ExpectCovered(shape);
+    }
+  }
+  shape.queries = shape.keys = {1, 50};
+  for (int window : {0, 1, 3, 8, 16, 17, 33, 49}) {
+    shape.window = window;
+    ExpectCovered(shape);
+  }
+}
+
+// A tile that no query of a window sees is not worked on.
+TEST(VisibleTiles, AreFewWithinAWindow) {
+  AttentionShape shape;
+  shape.heads = shape.kv_heads = 1;
+  shape.queries = shape.keys = {1, 1024};
+  shape.window = 17;
+  int of_queries = 0, of_keys = 0;
+  for (VisibleKeys k(shape, 16, TileAt(shape.queries, 16, 20)); !k.done(); k.Next()) ++of_queries;
+  for (SeeingQueries q(shape, 16, TileAt(shape.keys, 16, 20)); !q.done(); q.Next()) ++of_keys;
+  EXPECT_EQ(of_queries, 2);
+  EXPECT_EQ(of_keys, 2);
 }
 
 }  // namespace

@@ -463,15 +463,20 @@ void AddGemms(Cases& c) {
 }
 
 struct AttentionSizes {
-  int64_t batch, seq, heads, kv_heads, head_dim;
+  int64_t batch, seq, heads, kv_heads, head_dim, window = 0;
 };
 
-// Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail.
+// Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail; windows of less than a tile and
+// of more than one.
 std::vector<AttentionSizes> AttentionShapes(bool large) {
-  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64}, {1, 140, 2, 2, 64}, {1, 64, 4, 2, 32},
-                                     {1, 70, 2, 1, 80}, {1, 40, 1, 1, 96},  {1, 100, 2, 1, 128},
-                                     {1, 70, 1, 1, 20}, {1, 1, 1, 1, 8},    {1, 128, 2, 1, 64}};
-  if (large) all.insert(all.end(), {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}});
+  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},      {1, 140, 2, 2, 64},      {1, 64, 4, 2, 32},
+                                     {1, 70, 2, 1, 80},      {1, 40, 1, 1, 96},       {1, 100, 2, 1, 128},
+                                     {1, 70, 1, 1, 20},      {1, 1, 1, 1, 8},         {1, 128, 2, 1, 64},
+                                     {1, 260, 2, 1, 64, 20}, {1, 200, 1, 1, 128, 97}, {1, 140, 1, 1, 20, 33}};
+  if (large)
+    all.insert(
+        all.end(),
+        {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}, {1, 4096, 32, 8, 128, 1024}});
   return all;
 }
 
@@ -485,16 +490,16 @@ void AddAttention(Cases& c) {
       if (eager && s.seq > 1024) continue;
       const DType saved_type = eager ? c.dtype : kFloat;
       const int64_t saved = rows * (eager ? s.seq : 1);
-      auto& forward =
-          c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype})
-              .Read(c.dtype, tokens * packed)
-              .Write(c.dtype, tokens * merged)
-              .Write(saved_type, saved)
-              .Workspace(AttentionWorkspaceElements(s.seq, false));
+      auto& forward = c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
+                                                          kind, c.dtype, 0, s.window})
+                          .Read(c.dtype, tokens * packed)
+                          .Write(c.dtype, tokens * merged)
+                          .Write(saved_type, saved)
+                          .Workspace(AttentionWorkspaceElements(s.seq, false));
       const Outcome outcome = OnCpu(forward);
-      OperatorCase backward{
-          .name = "attention backward",
-          .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind, c.dtype}};
+      OperatorCase backward{.name = "attention backward",
+                            .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind,
+                                                      c.dtype, false, 0, s.window}};
       backward.Read(c.dtype, tokens * merged)
           .ReadValues(forward.buffers[0])
           .ReadValues(outcome.writes[0])
