@@ -98,8 +98,9 @@ std::string HowToGetCosts(const Scenario& scenario) {
         "measure them with `windtunnel compare {} --node-rank N --master-addr HOST`, given on each of the {} "
         "nodes",
         scenario.source_file, scenario.cluster.nodes);
-  return fmt::format("measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}`",
-                     scenario.source_file);
+  return fmt::format(
+      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}` (and the same --set)",
+      scenario.source_file);
 }
 
 }  // namespace

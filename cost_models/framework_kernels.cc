@@ -69,13 +69,12 @@ class Shaper {
   void operator()(const SplitColumns&) { Issued(/*is_backward=*/false); }
   void operator()(const SwapBlocks&) { Issued(/*is_backward=*/false); }
   void operator()(const ColumnSum& c) {
-    Main("input", Product(c.rows, c.columns), c.dtype);
-    Tensor("bias", static_cast<double>(c.columns));
+    OfBias(c);
     Says("accumulate", c.accumulate);
     Issued(/*is_backward=*/true);
   }
   void operator()(const AddBias& a) {
-    Main("input", Product(a.rows, a.columns), a.dtype);
+    OfBias(a);
     Issued(/*is_backward=*/false);
   }
   void operator()(const NormForward& n) { OfNorm(n, false); }
@@ -186,6 +185,14 @@ class Shaper {
     Says("heads_by_four", a.batch * a.heads % 4 == 0);
     Says("grouped", a.heads != a.kv_heads);
     Issued(is_backward);
+  }
+  template <typename Bias>
+  void OfBias(const Bias& b) {
+    Main("input", Product(b.biases() * b.rows, b.columns), b.dtype);
+    Tensor("bias", Product(b.biases(), b.columns));
+    shape.count = static_cast<double>(b.biases());
+    Says("of_experts", b.groups > 0);
+    Says("apart", b.apart);
   }
   template <typename Activation>
   void OfActivation(const Activation& a, bool is_backward) {

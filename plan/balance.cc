@@ -11,6 +11,7 @@
 #include "plan/schedule_check.h"
 #include "plan/schedule_csv.h"
 #include "plan/schedules/generators.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
@@ -52,11 +53,6 @@ double CostOf(const LayerCosts& costs, int64_t first, int64_t end) {
   double cost = first == 0 ? costs.input : 0;
   for (int64_t layer = first; layer < end; ++layer) cost += costs.layers[layer];
   return end == static_cast<int64_t>(costs.layers.size()) ? cost + costs.output : cost;
-}
-
-bool IsMegatronOrDeepspeed(Framework framework) {
-  return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
-         framework == Framework::kDeepspeed;
 }
 
 // Of each layer the same. Embedding and head cost nothing where stages divide the layers, else as much as a layer each: Megatron-Core's
@@ -210,7 +206,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   }
   // Megatron runs 1F1B with any number of micro-batches, and DeepSpeed likewise; torch's schedules refuse fewer than stages.
   if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks &&
-      IsMegatronOrDeepspeed(scenario.framework))
+      CountsLayers(scenario.framework))
     return schedules::OneForwardOneBackward(ranks, micro_batches);
   auto schedule = (scenario.parallel.expert.overlap ? MakePairedSchedule : MakeSchedule)(
       pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
@@ -226,13 +222,17 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
   WT_RETURN_IF_ERROR(CheckTensorParallel(scenario));
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
   const int stages = schedule.stages();
+  if (EndsAreStages(scenario, stages, LayerCount(scenario.model))) {
+    std::vector<int64_t> balance(static_cast<size_t>(stages), 1);
+    balance.front() = balance.back() = 0;
+    return balance;
+  }
   if (stages > LayerCount(scenario.model)) {
     return InvalidInput(
         "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
         scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
   }
-  if (IsMegatronOrDeepspeed(scenario.framework))
-    return BalanceStages(CountedLayers(scenario.model, stages), stages);
+  if (CountsLayers(scenario.framework)) return BalanceStages(CountedLayers(scenario.model, stages), stages);
   const Parts parts = MeasureParts(scenario, time);
   if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);

@@ -1,7 +1,7 @@
 // DistributedDataParallel's reducer (PyTorch, torch/csrc/distributed/c10d/reducer.cpp), as operators.
 //
 // In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's forward the buckets
-// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap] (Megatron-Core: BucketCap alone). With
+// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap] (where bucket_cap_mb is given, and in Megatron-Core: BucketCap alone). With
 // find_unused_parameters those limits hold from the first step on, over parameters in reversed registration order, and
 // there is no rebuild; a map of used parameters is reduced after the last bucket.
 //

@@ -35,14 +35,19 @@ struct TokenRows {
 };
 // Every token into its slots; empty ones become zero. reads: x, slots; writes: y[rows,hidden].
 // `counted`: what goes to each expert and rank is counted before, for who sends no more.
+// Predicted only: tokens' weights, fp32 [tokens,top_k], go along, into fp32 [rows].
 struct DispatchTokens : TokenRows {
   bool counted = false;
 };
 // y = sum over the token's slots of its rows, times the weights with `weighted`. reads: x[rows,hidden], slots, (weights); writes: y.
+// Predicted only: gradients of rows' weights, fp32 [rows], go back along, into fp32 [tokens,top_k].
 struct CombineTokens : TokenRows {
   bool weighted = false;
 };
 // Of the weighted one. reads: dy, x, slots, weights; writes: dx[rows,hidden] (empty slots zero), dweights (fp32 [tokens,top_k]).
-struct CombineBackward : TokenRows {};
+// Not `weighted` (predicted only): reads dy, slots; writes dx.
+struct CombineBackward : TokenRows {
+  bool weighted = true;
+};
 
 }  // namespace windtunnel

@@ -23,6 +23,7 @@ Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const 
   gemm.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
   if (!is_fp8) {
     c.b.Add(gemm, name, {x, c.OperandOf(weight, name)}, {y});
+    AddBiasTo(c, y, rows);
     return y;
   }
   const Fp8Factors fp8 = Factors(c, name);
@@ -30,13 +31,39 @@ Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const 
   gemm.fast_accumulation = fp8.forward_accumulates_fast();
   const Slice factor = fp8.OfTokens(x, in, Gathering::kNone, Fp8Sum::kOverColumns);
   c.b.Add(gemm, name, {factor, fp8.OfWeight(weight, experts * out, in, Fp8Sum::kOverColumns, false)}, {y});
+  AddBiasTo(c, y, rows);
   return y;
+}
+
+// Added apart, what is added and the sum are there in fp32, expert by expert and put together.
+void ExpertLinear::AddBiasTo(const LayerContext& c, Slice y, int64_t rows) const {
+  if (bias < 0) return;
+  std::vector<Slice> writes = {y};
+  if (adds_bias_apart)
+    writes.push_back(c.b.Temporary(name + ".bias.fp32", 2 * y.elements, Category::kWorkspace));
+  c.b.Add(AddBias{rows, out, c.types.activations, experts, adds_bias_apart}, name + ".bias",
+          {y, c.OperandOf(bias, name + ".bias")}, std::move(writes));
+}
+
+void ExpertLinear::AddBiasGradient(const LayerContext& c, Slice dy, int64_t rows) const {
+  if (bias < 0) return;
+  ColumnSum sum{rows, out, false, c.types.activations, experts, adds_bias_apart};
+  if (c.types.autocasts()) {
+    const Slice own = c.Activation(name + ".bias.grad", experts * out);
+    c.b.Add(sum, name + ".bias", {dy}, {own});
+    c.AddConverted(own, name + ".bias", bias);
+  } else {
+    sum.accumulate = c.hooks.HoldsValue(bias);
+    c.b.Add(sum, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
+  }
+  c.hooks.Ready(bias);
 }
 
 Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
   const Slice dx = c.Activation(name + ".dx", experts * rows * in);
   GroupedGemm input{experts, rows, in, out};
   input.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+  const Slice whole_dy = dy;
   Slice dy_by_rows = dy;  // of the weight's product
   Slice weights;
   if (is_fp8) {
@@ -51,13 +78,14 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
     weights = c.OperandOf(weight, name);
   }
   c.b.Add(input, name + ".input", {dy, weights}, {dx});
-  c.AddOrDefer([*this, dy_by_rows, x, rows](const LayerContext& c) {
+  c.AddOrDefer([*this, whole_dy, dy_by_rows, x, rows](const LayerContext& c) {
     GroupedGemm gemm{experts, out, in, rows};
     gemm.transpose_a = !is_fp8;
     gemm.transpose_b = is_fp8;
     gemm.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
     c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy_by_rows, x, weight);
     c.hooks.Ready(weight);
+    AddBiasGradient(c, whole_dy, rows);
   });
   return dx;
 }
@@ -128,6 +156,14 @@ Slice ExpertMlp::Exchange(const LayerContext& c, Slice x, int64_t arriving, cons
   return y;
 }
 
+Slice ExpertMlp::ExchangeWeights(const LayerContext& c, Slice x, int64_t arriving,
+                                 const std::string& name) const {
+  if (!parallel.splits()) return x;
+  const Slice y = c.b.Temporary(name + ".weights.exchanged", arriving, Category::kActivations);
+  c.b.WaitBeforeUse(y, parallel.stream->AllToAll(c.b, x, y, name + ".weights", c.b.BeforeNextCompute()));
+  return y;
+}
+
 // [outer, inner, …] -> [inner, outer, …] of ranks and experts; what is not padded is put in order all the same.
 Slice ExpertMlp::Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inner,
                       const std::string& name) const {
@@ -140,7 +176,8 @@ Slice ExpertMlp::Swap(const LayerContext& c, Slice x, int64_t outer, int64_t inn
 // Of the tokens of all senders.
 Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& name) const {
   if (senders == 1) return x;
-  const Slice y = c.Activation(name + ".gathered", senders * x.elements);
+  const Slice y =
+      c.b.Temporary(name + ".gathered", senders * x.elements, Category::kActivations, c.TypeOf(x));
   c.b.WaitBeforeUse(y, c.tensor.stream->AllGather(c.b, x, y, name, c.b.BeforeNextCompute()));
   return y;
 }
@@ -148,30 +185,44 @@ Slice ExpertMlp::GatherRows(const LayerContext& c, Slice x, const std::string& n
 // Over tensor ranks, of which each keeps what it sent.
 Slice ExpertMlp::SumRows(const LayerContext& c, Slice partial, const std::string& name) const {
   if (senders == 1) return partial;
-  const Slice y = c.Activation(name + ".scattered", partial.elements / senders);
+  const Slice y = c.b.Temporary(name + ".scattered", partial.elements / senders, Category::kActivations,
+                                c.TypeOf(partial));
   c.b.WaitBeforeUse(y, c.tensor.stream->ReduceScatter(c.b, partial, y, name, c.b.BeforeNextCompute()));
   return y;
 }
 
 // [senders, ranks, experts, rows] as they arrive, [experts, senders, ranks, rows] as products want them.
-Slice ExpertMlp::ToExperts(const LayerContext& c, Slice x, const std::string& name, Way way) const {
+// (The order of weights changes by the kernels that change tokens'.)
+Slice ExpertMlp::ToExperts(const LayerContext& c, Slice x, const std::string& name, Way way,
+                           Slice* weights) const {
   AtSlot(c.b, way == Way::kForward ? LayerSlot::kDispatch : LayerSlot::kCombineBackward);
   x = Exchange(c, x, up.experts * load.rows, name);
+  if (weights != nullptr) {
+    *weights = ExchangeWeights(c, *weights, up.experts * load.rows, name);
+    *weights = GatherRows(c, *weights, name + ".weights");
+  }
   AtSlot(c.b, way == Way::kForward ? LayerSlot::kExperts : LayerSlot::kExpertsBackward);
   return Swap(c, GatherRows(c, x, name), senders * parallel.ranks(), up.experts, name);
 }
 
-Slice ExpertMlp::FromExperts(const LayerContext& c, Slice x, const std::string& name, Way way) const {
+Slice ExpertMlp::FromExperts(const LayerContext& c, Slice x, const std::string& name, Way way,
+                             Slice* weights) const {
   x = SumRows(c, Swap(c, x, up.experts, senders * parallel.ranks(), name), name);
+  if (weights != nullptr) *weights = SumRows(c, *weights, name + ".weights");
   AtSlot(c.b, way == Way::kForward ? LayerSlot::kCombine : LayerSlot::kDispatchBackward);
-  return Exchange(c, x, load.sent, name);
+  x = Exchange(c, x, load.sent, name);
+  if (weights != nullptr) *weights = ExchangeWeights(c, *weights, load.sent, name);
+  return x;
 }
 
 void ExpertMlp::Activate(const LayerContext& c, Saved& saved) const {
   const int64_t all = up.experts * rows();
   const Slice activated = c.Activation(name + ".activation", all * down.in);
-  c.b.Add(ActivationForward{activation, all, down.in, c.types.activations}, name + ".activation", {saved.up},
-          {activated});
+  std::vector<Slice> reads = {saved.up}, writes = {activated};
+  if (weighs_activations) reads.push_back(saved.row_weights);
+  if (keeps_gate) writes.push_back(saved.gate = c.Activation(name + ".silu", all * down.in));
+  c.b.Add(ActivationForward{activation, all, down.in, c.types.activations, weighs_activations},
+          name + ".activation", std::move(reads), std::move(writes));
   saved.activated = down.InputToKeep(c, activated);
 }
 
@@ -181,7 +232,7 @@ Slice ExpertMlp::Compute(const LayerContext& c, Saved& saved) const {
   return down.Forward(c, saved.activated, rows());
 }
 
-Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved) const {
+Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved, Slice dweights) const {
   if (saved.activated.buffer < 0) {
     c.b.SetPhase(Phase::kRecompute);
     Activate(c, saved);
@@ -191,44 +242,87 @@ Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved)
   const bool gated = activation == ActivationKind::kSwiglu;
   const int64_t all = up.experts * rows();
   const Slice dup = gated ? c.Activation(name + ".activation.dx", 2 * all * down.in) : dactivated;
-  c.b.Add(ActivationBackward{activation, all, down.in, c.types.activations}, name + ".activation",
-          {dactivated, saved.up}, {dup});
+  std::vector<Slice> reads = {dactivated, saved.up}, writes = {dup};
+  if (weighs_activations) {
+    reads.push_back(saved.row_weights);
+    writes.push_back(dweights);
+  }
+  if (keeps_gate) reads.push_back(saved.gate);
+  c.b.Add(ActivationBackward{activation, all, down.in, c.types.activations, weighs_activations},
+          name + ".activation", std::move(reads), std::move(writes));
   return up.Backward(c, dup, saved.received, rows());
 }
 
 Slice ExpertMlp::ForwardByAllToAll(const LayerContext& c, Slice x, Saved& saved) const {
   const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
   const Slice dispatched = c.Activation(name + ".dispatched", load.sent * hidden());
-  c.b.Add(DispatchTokens{tokens, /*counted=*/load.capacity == 0}, name + ".dispatch", {x, saved.slots},
-          {dispatched});
+  std::vector<Slice> reads = {x, saved.slots}, writes = {dispatched};
+  Slice sent_weights = kNoSlice;
+  if (weighs_activations) {
+    sent_weights = c.b.Temporary(name + ".dispatched.weights", load.sent, Category::kActivations);
+    reads.push_back(saved.weights);
+    writes.push_back(sent_weights);
+  }
+  c.b.Add(DispatchTokens{tokens, /*counted=*/load.capacity == 0}, name + ".dispatch", std::move(reads),
+          std::move(writes));
   {
     ForwardScope scope(c.hooks, module);
-    saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch", Way::kForward));
+    saved.received = up.InputToKeep(c, ToExperts(c, dispatched, name + ".dispatch", Way::kForward,
+                                                 weighs_activations ? &sent_weights : nullptr));
+    saved.row_weights = sent_weights;
     saved.returned = FromExperts(c, Compute(c, saved), name + ".combine", Way::kForward);
   }
   AtSlot(c.b, LayerSlot::kCombined);
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
-  c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
-          {saved.returned, saved.slots, saved.weights}, {y});
+  reads = {saved.returned, saved.slots};
+  if (!weighs_activations) reads.push_back(saved.weights);
+  c.b.Add(CombineTokens{tokens, !weighs_activations}, name + ".combine", std::move(reads), {y});
+  if (weighs_activations) saved.returned = kNoSlice;
   return y;
+}
+
+// Of what was added up, into the rows that it came from; weighted, with the gradient of weights.
+void ExpertMlp::AddCombineBackward(const LayerContext& c, const TokenRows& tokens, Slice dy, Slice slots,
+                                   Slice weights, const Saved& saved, Slice drows, Slice dweights) const {
+  const CombineBackward op{tokens, !weighs_activations};
+  if (weighs_activations) c.b.Add(op, name + ".combine", {dy, slots}, {drows});
+  else c.b.Add(op, name + ".combine", {dy, saved.returned, slots, weights}, {drows, dweights});
+}
+
+Slice ExpertMlp::RowWeightGradients(const LayerContext& c) const {
+  if (!weighs_activations) return kNoSlice;
+  return c.b.Temporary(name + ".row.dweights", up.experts * rows(), Category::kActivations);
+}
+
+// Gradients of tokens, of what their rows got; and of their weights, where these went along.
+void ExpertMlp::AddDispatchBackward(const LayerContext& c, const TokenRows& tokens, Slice drows, Slice slots,
+                                    Slice row_dweights, Slice dx, Slice dweights) const {
+  std::vector<Slice> reads = {drows, slots}, writes = {dx};
+  if (weighs_activations) {
+    reads.push_back(row_dweights);
+    writes.push_back(dweights);
+  }
+  c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", std::move(reads),
+          std::move(writes));
 }
 
 Slice ExpertMlp::BackwardByAllToAll(const LayerContext& c, Slice dy, const Saved& saved,
                                     Slice dweights) const {
   const TokenRows tokens{load.tokens, hidden(), spec.top_k, load.sent, c.types.activations};
   const Slice dreturned = c.Activation(name + ".dreturned", load.sent * hidden());
-  c.b.Add(CombineBackward{tokens}, name + ".combine", {dy, saved.returned, saved.slots, saved.weights},
-          {dreturned, dweights});
-  Slice dspread;
+  AddCombineBackward(c, tokens, dy, saved.slots, saved.weights, saved, dreturned, dweights);
+  Slice dspread, row_dweights;
   {
     BackwardScope scope(c.hooks, module);
     const Slice dout = ToExperts(c, dreturned, name + ".dcombine", Way::kBackward);
-    dspread = FromExperts(c, ComputeBackward(c, dout, saved), name + ".ddispatch", Way::kBackward);
+    row_dweights = RowWeightGradients(c);
+    dspread = FromExperts(c, ComputeBackward(c, dout, saved, row_dweights), name + ".ddispatch",
+                          Way::kBackward, weighs_activations ? &row_dweights : nullptr);
     c.AddDelayed(LayerSlot::kExpertWeights);
   }
   AtSlot(c.b, LayerSlot::kAttentionBackward);
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
-  c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dspread, saved.slots}, {dx});
+  AddDispatchBackward(c, tokens, dspread, saved.slots, row_dweights, dx, dweights);
   return dx;
 }
 
@@ -267,12 +361,20 @@ Slice ExpertMlp::ForwardByDeepEp(const LayerContext& c, Slice x, Saved& saved) c
                  name + ".dispatch");
   AtSlot(c.b, LayerSlot::kExperts);
   const Slice received = c.Activation(name + ".received", tokens.rows * hidden());
-  c.b.Add(DispatchTokens{tokens}, name + ".dispatch", {arrived, saved.arrived_slots}, {received});
+  std::vector<Slice> reads = {arrived, saved.arrived_slots}, writes = {received};
+  if (weighs_activations) {
+    saved.row_weights = c.b.Temporary(name + ".row.weights", tokens.rows, Category::kActivations);
+    reads.push_back(saved.arrived_weights);
+    writes.push_back(saved.row_weights);
+  }
+  c.b.Add(DispatchTokens{tokens}, name + ".dispatch", std::move(reads), std::move(writes));
   saved.received = up.InputToKeep(c, received);
   saved.returned = Compute(c, saved);
   const Slice sums = c.Activation(name + ".sums", tokens.tokens * hidden());
-  c.b.Add(CombineTokens{tokens, /*weighted=*/true}, name + ".combine",
-          {saved.returned, saved.arrived_slots, saved.arrived_weights}, {sums});
+  reads = {saved.returned, saved.arrived_slots};
+  if (!weighs_activations) reads.push_back(saved.arrived_weights);
+  c.b.Add(CombineTokens{tokens, !weighs_activations}, name + ".combine", std::move(reads), {sums});
+  if (weighs_activations) saved.returned = saved.arrived_weights = kNoSlice;
   const Slice y = c.Activation(name + ".combined", load.tokens * hidden());
   AtSlot(c.b, LayerSlot::kCombine);
   ExchangeTokens(c, {sums}, {y}, name + ".combine");
@@ -289,12 +391,12 @@ Slice ExpertMlp::BackwardByDeepEp(const LayerContext& c, Slice dy, const Saved& 
   const Slice dout = c.Activation(name + ".dreturned", tokens.rows * hidden());
   const Slice darrived_weights =
       c.b.Temporary(name + ".darrived.weights", tokens.tokens * spec.top_k, Category::kActivations);
-  c.b.Add(CombineBackward{tokens}, name + ".combine",
-          {darrived, saved.returned, saved.arrived_slots, saved.arrived_weights}, {dout, darrived_weights});
-  const Slice dreceived = ComputeBackward(c, dout, saved);
+  AddCombineBackward(c, tokens, darrived, saved.arrived_slots, saved.arrived_weights, saved, dout,
+                     darrived_weights);
+  const Slice row_dweights = RowWeightGradients(c);
+  const Slice dreceived = ComputeBackward(c, dout, saved, row_dweights);
   const Slice sums = c.Activation(name + ".dsums", tokens.tokens * hidden());
-  c.b.Add(CombineTokens{tokens, /*weighted=*/false}, name + ".ddispatch", {dreceived, saved.arrived_slots},
-          {sums});
+  AddDispatchBackward(c, tokens, dreceived, saved.arrived_slots, row_dweights, sums, darrived_weights);
   const Slice dx = c.Activation(name + ".dx", load.tokens * hidden());
   AtSlot(c.b, LayerSlot::kDispatchBackward);
   ExchangeTokens(c, {sums, darrived_weights}, {dx, dweights}, name + ".ddispatch");

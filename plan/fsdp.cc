@@ -239,10 +239,9 @@ void Fsdp::CopyFromMasters(ProgramBuilder& b, OpIndex after) {
 
 namespace {
 
-// Tied weights: the embedding is the first parameter.
 bool HoldsTied(const FsdpUnit& unit, const std::vector<Parameter>& parameters) {
   return std::any_of(unit.parameters.begin(), unit.parameters.end(),
-                     [&](int index) { return parameters[index].ordinal == 0; });
+                     [&](int index) { return IsTied(parameters[index]); });
 }
 
 }  // namespace
@@ -250,10 +249,10 @@ bool HoldsTied(const FsdpUnit& unit, const std::vector<Parameter>& parameters) {
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
   const bool is_whole = context.scenario.parallel.pipeline.size == 1;
-  WT_ASSIGN_OR_RETURN(std::vector<FsdpUnit> units,
-                      MakeUnits(context.modules, context.role.parameters, spec.wrap, is_whole));
   const ModelSpec& model = context.scenario.model;
   const bool is_tied = model.kind == ModelKind::kTransformer && model.tie_embeddings;
+  WT_ASSIGN_OR_RETURN(std::vector<FsdpUnit> units,
+                      MakeUnits(context.modules, context.role.parameters, spec.wrap, is_whole, is_tied));
   for (const FsdpUnit& unit : units) {
     if (is_tied && !context.modules[unit.module].is_root() && HoldsTied(unit, context.role.parameters)) {
       return InvalidInput(

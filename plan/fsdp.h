@@ -127,7 +127,7 @@ class Fsdp : public DataParallel {
   void Accumulate(UnitState& unit);
   void ReduceNext(int unit);
   void Reduce(UnitState& unit);
-  Slice ReductionInput(const UnitState& unit, OpIndex& ready);
+  Slice ReductionInput(UnitState& unit, OpIndex& ready);
   Slice ReductionOutput(UnitState& unit, Slice input);
   void AllocGradient(UnitState& unit);
   void AwaitScatter(UnitState& unit);

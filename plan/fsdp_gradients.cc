@@ -42,7 +42,7 @@ Slice Fsdp::Gradient(int index) {
 }
 
 // The unit's gradients, divided by the number of ranks, in the layout and type of the reduction; there after `ready`.
-Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
+Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
   const int all = data_.ranks();  // over which the mean is, of experts too
   const double share = 1.0 / static_cast<double>(all);
   const std::string name = unit.name + ".grad";
@@ -53,7 +53,13 @@ Slice Fsdp::ReductionInput(const UnitState& unit, OpIndex& ready) {
       ready = AddBeside(*b_, copies_, Scale{flat.elements, share, type_}, name, flat, flat, {ready});
     return flat;
   }
-  Slice input = b_->Temporary(name + " (to reduce)", unit.padded(), Category::kCommunication, reduce_);
+  // Version 1 without shards: what is reduced stays, as the gradient (FlatParamHandle's, after _reduce_grad_no_shard).
+  const bool stays = spec_.version == 1 && unit.ranks() == 1 && reduce_ == DType::kFloat32 &&
+                     !unit.gradient_holds && !offloads_parameters();
+  if (stays) AllocGradient(unit);
+  const Slice input =
+      stays ? unit.gradient
+            : b_->Temporary(name + " (to reduce)", unit.padded(), Category::kCommunication, reduce_);
   if (spec_.version == 1) {
     ready = AddBeside(*b_, copies_,
                       Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share}, name,

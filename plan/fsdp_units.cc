@@ -25,11 +25,12 @@ bool Matches(const std::string& name, const std::string& pattern) {
 class Wrapper {
  public:
   Wrapper(const std::vector<Module>& modules, const std::vector<Parameter>& parameters,
-          const WrapPolicy& policy, bool is_whole)
+          const WrapPolicy& policy, bool is_whole, bool is_tied)
       : modules_(modules),
         parameters_(parameters),
         policy_(policy),
         is_whole_(is_whole),
+        is_tied_(is_tied),
         wrapped_(modules.size(), false) {}
 
   Result<std::vector<FsdpUnit>> Run() {
@@ -120,10 +121,17 @@ class Wrapper {
     return children;
   }
 
+  // What two modules share is in the root's unit.
+  bool HoldsTied(ModuleId module) const {
+    const std::vector<int>& own = modules_[module].parameters;
+    return is_tied_ &&
+           std::any_of(own.begin(), own.end(), [&](int index) { return IsTied(parameters_[index]); });
+  }
+
   // Returns the elements below that are in units of their own.
   int64_t WrapBySize(ModuleId module) {
     const int64_t elements = Elements(module);
-    if (!Reaches(elements)) return 0;
+    if (!Reaches(elements) || (HoldsTied(module) && !modules_[module].is_root())) return 0;
     int64_t in_units = 0;
     for (ModuleId child : ChildrenOf(module)) in_units += WrapBySize(child);
     if (modules_[module].is_root() || !Reaches(elements - in_units)) return in_units;
@@ -151,7 +159,7 @@ class Wrapper {
   const std::vector<Module>& modules_;
   const std::vector<Parameter>& parameters_;
   const WrapPolicy& policy_;
-  const bool is_whole_;
+  const bool is_whole_, is_tied_;
   std::vector<bool> wrapped_;
 };
 
@@ -159,8 +167,8 @@ class Wrapper {
 
 Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,
                                         const std::vector<Parameter>& parameters, const WrapPolicy& policy,
-                                        bool is_whole) {
-  return Wrapper(modules, parameters, policy, is_whole).Run();
+                                        bool is_whole, bool is_tied) {
+  return Wrapper(modules, parameters, policy, is_whole, is_tied).Run();
 }
 
 ShardLayout MakeShardLayout(const FsdpUnit& unit, const std::vector<Parameter>& parameters, int ranks,

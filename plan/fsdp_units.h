@@ -21,12 +21,15 @@ struct FsdpUnit {
 //   block  "blocks.N" (and an MLP's layers); the root keeps embedding, final norm and head
 //   root   one unit
 //   size   as PyTorch's size_based_auto_wrap_policy: a module is wrapped when what its wrapped children leave of it reaches the
-//          size; children first, and only below modules that reach it (bytes of fp32 parameters; experts that ranks share do not count)
+//          size; children first, and only below modules that reach it (bytes of fp32 parameters; experts that ranks share do not count).
+//          What holds the embedding stays in the root's unit where the head shares it (`is_tied`)
 //   names  those modules; `*` stands for one part of a name: "blocks.*.mlp"
 // InvalidInput for a name that no module has, unless the modules are a stage's (`is_whole` false), which has some of them only.
 Result<std::vector<FsdpUnit>> MakeUnits(const std::vector<Module>& modules,
                                         const std::vector<Parameter>& parameters, const WrapPolicy& policy,
-                                        bool is_whole = true);
+                                        bool is_whole = true, bool is_tied = false);
+// Where weights are tied: the embedding is the first parameter.
+inline bool IsTied(const Parameter& parameter) { return parameter.ordinal == 0; }
 
 // Version 1: the unit's tensors lie one after the other in a flat parameter, padded at its end to a multiple of `ranks`; rank r holds
 // the r-th of `ranks` equal parts. Version 2: every tensor is cut along its first dimension into `ranks` parts of

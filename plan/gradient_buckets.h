@@ -21,8 +21,8 @@ inline constexpr Bytes kDdpFirstBucket = MiB(1);
 // data-parallel rank (context ranks counted, as its current version does), and all of them where nothing overlaps
 // (megatron/core/distributed/distributed_data_parallel.py). Left out: later pipeline ranks and model chunks, which it does not bucket.
 Bytes BucketCap(const Scenario& scenario, Bytes of_one);
-// The limits of DDP's buckets: PyTorch's first one is small, so that a reduction begins early. (Its newest versions make it as large as
-// the others where the cap was said. Scenarios do not tell a cap of 25 that was said from the default.)
+// The limits of DDP's buckets: PyTorch's first one is small, so that a reduction begins early, unless the cap was said (`bucket_cap_mb`;
+// torch/nn/parallel/distributed.py, bucket_bytes_cap_default: its earlier versions made it small in any case).
 std::vector<Bytes> BucketLimits(const Scenario& scenario, Bytes of_one);
 
 // Positions (into `sizes`) of each bucket. REQUIRES: limits not empty; sizes of one element type.

@@ -18,6 +18,11 @@ std::string AttentionKey(std::string_view direction, const Attention& a) {
                      a.window == 0 ? "" : fmt::format(" w={}", a.window));
 }
 
+// Of experts.
+std::string GroupsSuffix(int64_t groups) {
+  return groups == 0 ? std::string() : fmt::format(" groups={}", groups);
+}
+
 // fp32 is not written.
 std::string TypeSuffix(DType dtype) {
   return dtype == DType::kFloat32 ? std::string() : fmt::format(" {}", Name(dtype));
@@ -78,7 +83,9 @@ std::string KeyOf(const CombineTokens& c) {
   return TokenRowsKey("combine_tokens", c) + std::string(Flag(c.weighted, " weighted"));
 }
 
-std::string KeyOf(const CombineBackward& c) { return TokenRowsKey("combine_backward", c); }
+std::string KeyOf(const CombineBackward& c) {
+  return TokenRowsKey("combine_backward", c) + std::string(Flag(!c.weighted, " unweighted"));
+}
 
 template <typename Conversion>
 std::string ConversionSuffix(const Conversion& c) {
@@ -100,8 +107,9 @@ std::string KeyOf(const Fp8Cast& c) {
 }
 
 std::string KeyOf(const ColumnSum& c) {
-  return fmt::format("column_sum rows={} columns={}{}{}", c.rows, c.columns,
-                     Flag(c.accumulate, " accumulate"), TypeSuffix(c.dtype));
+  return fmt::format("column_sum rows={} columns={}{}{}{}{}", c.rows, c.columns,
+                     Flag(c.accumulate, " accumulate"), GroupsSuffix(c.groups), Flag(c.apart, " apart"),
+                     TypeSuffix(c.dtype));
 }
 
 std::string KeyOf(const SumParts& s) {
@@ -109,7 +117,8 @@ std::string KeyOf(const SumParts& s) {
 }
 
 std::string KeyOf(const AddBias& a) {
-  return fmt::format("add_bias rows={} columns={}{}", a.rows, a.columns, TypeSuffix(a.dtype));
+  return fmt::format("add_bias rows={} columns={}{}{}{}", a.rows, a.columns, GroupsSuffix(a.groups),
+                     Flag(a.apart, " apart"), TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const NormForward& n) {
@@ -188,13 +197,13 @@ std::string KeyOf(const JoinLatentHeads& j) {
 }
 
 std::string KeyOf(const ActivationForward& a) {
-  return fmt::format("activation_forward {} rows={} columns={}{}", WordOf(a.kind), a.rows, a.columns,
-                     TypeSuffix(a.dtype));
+  return fmt::format("activation_forward {} rows={} columns={}{}{}", WordOf(a.kind), a.rows, a.columns,
+                     Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const ActivationBackward& a) {
-  return fmt::format("activation_backward {} rows={} columns={}{}", WordOf(a.kind), a.rows, a.columns,
-                     TypeSuffix(a.dtype));
+  return fmt::format("activation_backward {} rows={} columns={}{}{}", WordOf(a.kind), a.rows, a.columns,
+                     Flag(a.weighted, " weighted"), TypeSuffix(a.dtype));
 }
 
 std::string KeyOf(const EmbeddingForward& e) {

@@ -75,11 +75,16 @@ struct Fp8Cast {
   bool with_other = false;        // by the kernel that makes the same factor the other way round, too
 };
 
-// bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out.
+// bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out. Of experts, `groups` of these that follow
+// each other, in in[groups,rows,columns] and out[groups,columns].
 struct ColumnSum {
   int64_t rows = 0, columns = 0;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
+  int64_t groups = 0;  // 0: not of experts
+  bool apart = false;  // the gradient of a bias that was added apart (AddBias)
+
+  int64_t biases() const { return groups > 0 ? groups : 1; }
 };
 
 // out[elements] = sum over parts of in[parts,elements], in fp32, rounded once. reads: in; writes: out.
@@ -89,10 +94,15 @@ struct SumParts {
 };
 
 // y[rows,columns] += bias[columns] in place: a row-parallel layer's bias, once the sum over ranks is there. reads: y, bias;
-// writes: y.
+// writes: y. Of experts, `groups` of these that follow each other, in y[groups,rows,columns] and bias[groups,columns].
 struct AddBias {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kFloat32;
+  int64_t groups = 0;  // 0: not of experts
+  bool apart =
+      false;  // not by the product: expert by expert and in fp32, as Megatron adds biases times the router's weights
+
+  int64_t biases() const { return groups > 0 ? groups : 1; }
 };
 
 // y = norm(x) * gamma (+ beta: layer norm with bias). With `residual`: sum = x + branch, y = norm(sum).
@@ -153,15 +163,18 @@ struct Dropout {
 // GELU (tanh-free, erf form, as torch's default), ReLU: out[rows,columns] = f(in[rows,columns]).
 // SwiGLU: in is [rows, 2*columns] (gate, then up), out[rows,columns] = silu(gate) * up.
 // forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout for GELU and ReLU).
+// weighted (predicted only): each row of out times a number, fp32 [rows], which is read, too; backward writes its gradient, too.
 struct ActivationForward {
   ActivationKind kind = ActivationKind::kGelu;
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kFloat32;
+  bool weighted = false;
 };
 struct ActivationBackward {
   ActivationKind kind = ActivationKind::kGelu;
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kFloat32;
+  bool weighted = false;
 };
 
 // x[T,hidden] = table[ids] (+ positions[t mod seq]). reads: ids (int32 [T]), table[vocab,hidden],

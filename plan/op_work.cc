@@ -68,14 +68,18 @@ Bytes BytesOf(const RouteTokensBackward& r) {
 int64_t CopiesIn(const TokenRows& t) { return std::min(t.tokens * t.top_k, t.rows); }
 Bytes BytesOf(const DispatchTokens& d) { return SizeOf(d.dtype) * ((CopiesIn(d) + d.rows) * d.hidden); }
 Bytes BytesOf(const CombineTokens& c) { return SizeOf(c.dtype) * ((CopiesIn(c) + c.tokens) * c.hidden); }
-Bytes BytesOf(const CombineBackward& c) { return SizeOf(c.dtype) * ((2 * CopiesIn(c) + c.rows) * c.hidden); }
+Bytes BytesOf(const CombineBackward& c) {
+  return SizeOf(c.dtype) * (((c.weighted ? 2 : 1) * CopiesIn(c) + c.rows) * c.hidden);
+}
 Bytes BytesOf(const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns) / a.shared_by; }
 Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns) / c.shared_by; }
 Bytes BytesOf(const ColumnSum& c) {
-  return SizeOf(c.dtype) * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1));
+  return SizeOf(c.dtype) * (c.biases() * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1)));
 }
 Bytes BytesOf(const SumParts& s) { return SizeOf(s.dtype) * ((s.parts + 1) * s.elements); }
-Bytes BytesOf(const AddBias& a) { return SizeOf(a.dtype) * (2 * a.rows * a.columns + a.columns); }
+Bytes BytesOf(const AddBias& a) {
+  return SizeOf(a.dtype) * (a.biases() * (2 * a.rows * a.columns + a.columns));
+}
 Bytes BytesOf(const NormForward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 2)); }
 Bytes BytesOf(const NormBackward& n) { return SizeOf(n.dtype) * (n.rows * n.columns * (n.residual ? 4 : 3)); }
 // Value heads pass through, forward; backward nothing is to be done to them.
@@ -114,10 +118,12 @@ Bytes BytesOf(const JoinLatentHeads& j) {
          (j.tokens() * (j.query_columns() + j.kv_columns() + j.rope_dim + j.packed_columns()));
 }
 Bytes BytesOf(const ActivationForward& a) {
-  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2));
+  const Bytes weights = a.weighted ? F32(a.rows) : Bytes(0);
+  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2)) + weights;
 }
 Bytes BytesOf(const ActivationBackward& a) {
-  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3));
+  const Bytes weights = a.weighted ? F32(2 * a.rows) : Bytes(0);
+  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3)) + weights;
 }
 Bytes BytesOf(const EmbeddingForward& e) { return SizeOf(e.dtype) * (2 * e.tokens * e.hidden); }
 Bytes BytesOf(const EmbeddingBackward& e) {

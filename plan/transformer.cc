@@ -63,8 +63,11 @@ void Transformer::Activate(const LayerContext& c, const TransformerBlock& block,
   const std::string name = ActivationName(block);
   const int64_t ffn = block.down.in;
   saved.activated = c.Activation(name, tokens_ * ffn);
+  std::vector<Slice> writes = {saved.activated};
+  if (framework_ == Framework::kPytorch && gated())
+    writes.push_back(saved.gate = c.Activation(name + ".silu", tokens_ * ffn));
   c.b.Add(ActivationForward{spec_.activation, tokens_, ffn, types_.activations}, name, saved.up,
-          {saved.activated});
+          std::move(writes));
 }
 
 void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
@@ -147,7 +150,7 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
       norm->y = norm->statistics = kNoSlice;
   }
   if (RunsDenseAgain(block)) {
-    saved.up_input = saved.activated = kNoSlice;
+    saved.up_input = saved.activated = saved.gate = kNoSlice;
     saved.up.clear();
   }
   if (block.experts && RunsAgain(RecomputeModule::kMoe)) saved.experts = {};
@@ -164,6 +167,7 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       return;
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
+      saved.gate = saved.experts.gate = kNoSlice;
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;
       saved.head_norm.statistics = kNoSlice;
@@ -308,6 +312,7 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
     for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
   }
   reads.insert(reads.end(), saved.up.begin(), saved.up.end());
+  if (saved.gate.buffer >= 0) reads.push_back(saved.gate);
   c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
           std::move(reads), dup);
   return block.up.Backward(c, dup, saved.up_input, tokens_);

@@ -54,6 +54,7 @@ struct BlockActivations {
   Slice attention_mask, mlp_mask;  // of dropout, behind either half
   std::vector<Slice> up;           // one, or gate and up
   Slice activated;
+  Slice gate;                   // eager PyTorch's silu of it, an operator of its own
   std::vector<Slice> unneeded;  // that a policy keeps all the same, until the block's backward is nearly over
   ExpertMlp::Saved experts;
 };
@@ -103,7 +104,8 @@ class Transformer : public Model {
       // Where units are gathered anew, so are their weights' conversions.
       types_.keeps_weights_in_fp8 = scenario.parallel.data.kind != DataParallelKind::kFsdp;
       types_.fp8_weights_shared_by = types_.keeps_weights_in_fp8 ? scenario.batch.accumulate : 1;
-      types_.keeps_inputs_in_fp8 = types_.scales_whole_tensors() && recompute_ != Recompute::kSelectiveOp;
+      types_.keeps_inputs_in_fp8 = (types_.scales_whole_tensors() || types_.fp8 == Fp8Recipe::kBlock) &&
+                                   recompute_ != Recompute::kSelectiveOp;
     }
     if (framework_ == Framework::kPytorchCompile)
       tensor_.reorder = TensorParallel::Reorder::kByCopyOrNeighbor;

@@ -173,6 +173,8 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
                              kInitDeviation / std::sqrt(2.0 * static_cast<double>(spec_.layers))};
   ExpertMlp experts{
       .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
+  experts.weighs_activations = framework_ == Framework::kMegatronCore;
+  experts.keeps_gate = framework_ == Framework::kPytorch && gated();
   experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
   experts.sends_own_tokens = expert_.splits() && tensor_.splits_tokens();
   // Tensor ranks that share an expert.
@@ -189,6 +191,9 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   experts.up = ExpertLinear{prefix + "mlp.experts.up", own, spec_.hidden, columns / sharing};
   experts.up.weight = AddParameter(role, experts.module, experts.up.name + ".weight",
                                    {count * columns, spec_.hidden}, into, by_rows);
+  if (spec.bias)
+    experts.up.bias =
+        AddParameter(role, experts.module, experts.up.name + ".bias", {count * columns}, {}, by_rows);
   ParameterSplit by_columns{ParameterSplit::By::kColumns};
   by_columns.experts = count;
   experts.down = ExpertLinear{prefix + "mlp.experts.down", own, spec_.ffn / sharing, spec_.hidden};
@@ -197,6 +202,13 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
       types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kRowwise && types_.fp8_weights_shared_by > 0;
   experts.down.weight = AddParameter(role, experts.module, experts.down.name + ".weight",
                                      {count * spec_.hidden, spec_.ffn}, out_of, by_columns);
+  if (spec.bias) {
+    ParameterSplit whole;
+    whole.experts = count;
+    experts.down.bias =
+        AddParameter(role, experts.module, experts.down.name + ".bias", {count * spec_.hidden}, {}, whole);
+    experts.down.adds_bias_apart = framework_ == Framework::kMegatronCore;
+  }
   experts.load =
       ExpertLoad::Of(spec, experts.sends_own_tokens ? tokens_ / tensor_.ranks() : tokens_, expert_.ranks());
   return experts;

@@ -187,8 +187,9 @@ std::string DescribeBubble(const Plan& plan, const Prediction& prediction, const
                      ink.Dim("   mean over ranks, share of the step") + "\n";
   text += row("equal stages, free messages", parts.equal_stages, true);
   text += row("stages that take different times", parts.own_times - parts.equal_stages, false);
-  text += row(plan.scenario.parallel.data.overlap_param_gather ? "first forwards that await parameters"
-                                                               : "micro-batches that take different times",
+  // Of replicas the first forwards await parameters, and products are slower beside gathers and reductions.
+  text += row(plan.mesh.copies() > 1 ? "passes beside, or awaiting, collectives"
+                                     : "micro-batches that take different times",
               parts.own_actions - parts.own_times, false);
   text += row("messages", parts.with_messages - parts.own_actions, false);
   text += row("the optimizer and gradients' collectives", parts.with_end - parts.with_messages, false);

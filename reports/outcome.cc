@@ -167,7 +167,9 @@ std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
 
 Bytes PredictedResident(const Prediction& prediction, int rank) {
   const PredictedMemory& memory = PredictedMemoryOf(prediction, rank);
-  return memory.reserved + memory.host_reserved + prediction.outside_allocator;
+  // An allocator that has given memory back had reserved more before.
+  return std::max(memory.reserved, memory.steady.reserved) + memory.host_reserved +
+         prediction.outside_allocator;
 }
 
 const PredictedMemory& PredictedMemoryOf(const Prediction& prediction, int rank) {

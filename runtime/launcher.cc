@@ -281,8 +281,9 @@ class Job {
     const std::string said = options_.describe_error ? options_.describe_error(rank) : "";
     const std::string name = options_.name ? options_.name(rank) : fmt::format("rank {}", rank);
     std::string text = WIFSIGNALED(status)
-                           ? fmt::format("{} was killed by signal {} ({})", name, WTERMSIG(status),
-                                         strsignal(WTERMSIG(status)))
+                           ? fmt::format("{} was killed by signal {} ({}{})", name, WTERMSIG(status),
+                                         strsignal(WTERMSIG(status)),
+                                         WTERMSIG(status) == SIGKILL ? ", as where memory runs out" : "")
                            : fmt::format("{} exited with status {}", name, WEXITSTATUS(status));
     if (!where.empty()) text += "; its last operator was " + where;
     if (!said.empty()) text += ": " + said;

@@ -84,8 +84,8 @@ Status CheckRunsHere(const Plan& plan) {
   const bool on_cuda = IsOfCudaDevice(device);
   if (on_cuda) WT_RETURN_IF_ERROR(CheckCudaDevice());
   if (!IsAtHand(device))
-    return Unsupported("cluster.device: '{}' is not at hand, only '{}' is; use `windtunnel predict`", device,
-                       CudaDevices().empty() ? "cpu" : CudaProfileName(CudaDevices().front()));
+    return Unsupported("cluster.device: '{}' is not at hand, only '{}' is; `windtunnel predict` knows others",
+                       device, CudaDevices().empty() ? "cpu" : CudaProfileName(CudaDevices().front()));
   WT_RETURN_IF_ERROR(CheckBackend(plan, on_cuda));
   WT_RETURN_IF_ERROR(CheckPrecision(plan.scenario.precision, on_cuda));
   const Framework framework = plan.scenario.framework;
@@ -96,6 +96,11 @@ Status CheckRunsHere(const Plan& plan) {
         "predicted only; live runs have stacked weights (framework: windtunnel)");
   }
   const auto& experts = plan.scenario.model.experts;
+  if (experts && framework == Framework::kMegatronCore)
+    return Unsupported(
+        "framework: Megatron-Core's experts, whose activations are weighed, are predicted only; live runs "
+        "weigh "
+        "what experts give (framework: windtunnel)");
   if (experts && experts->capacity_factor == 0) {
     return Unsupported(
         "model.experts.capacity_factor: 0 (no limit, and rows as many as there are) is predicted only; live "

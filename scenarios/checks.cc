@@ -140,11 +140,29 @@ void CheckOneProcess(const Scenario& scenario, Checker& check) {
                scenario.cluster.nodes);
 }
 
-void CheckBalance(const PipelineSpec& pipeline, int64_t layers, Checker& check) {
+// The first stage may have the embedding alone, and the last one the head.
+void CheckStagesWithoutLayers(const Scenario& scenario, Checker& check) {
+  const std::vector<int64_t>& balance = scenario.parallel.pipeline.balance;
+  if (std::find(balance.begin(), balance.end(), 0) == balance.end()) return;
+  const bool ends_only =
+      balance.size() > 1 && std::find(balance.begin() + 1, balance.end() - 1, 0) == balance.end() - 1;
+  check.Expect(
+      ends_only && scenario.model.kind == ModelKind::kTransformer, {"parallel.pipeline.balance"},
+      "parallel.pipeline.balance has a stage without layers, expected at least one in all but the first "
+      "stage (which may have the embedding alone) and the last (the head) of a transformer");
+  check.Expect(!scenario.parallel.expert.overlap, {"parallel.pipeline.balance", "parallel.expert.overlap"},
+               "parallel.pipeline.balance has a stage without layers, expected at least one in each with "
+               "parallel.expert.overlap");
+}
+
+void CheckBalance(const Scenario& scenario, int64_t layers, Checker& check) {
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
   int64_t stages = pipeline.size * pipeline.virtual_stages;
+  CheckStagesWithoutLayers(scenario, check);
   if (pipeline.balance.empty()) {
     check.Expect(
-        stages <= layers, {"parallel.pipeline.size", "parallel.pipeline.virtual_stages"},
+        stages <= layers || EndsAreStages(scenario, stages, layers),
+        {"parallel.pipeline.size", "parallel.pipeline.virtual_stages"},
         "the pipeline has {} stages (size {} x virtual_stages {}), expected at most the model's {} layers",
         stages, pipeline.size, pipeline.virtual_stages, layers);
     return;
@@ -237,9 +255,11 @@ void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
                "parallel.data.sync is every_micro_batch, expected last_micro_batch in a pipeline");
 }
 
-void CheckPipeline(const PipelineSpec& pipeline, const ModelSpec& model, Checker& check) {
+void CheckPipeline(const Scenario& scenario, Checker& check) {
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  const ModelSpec& model = scenario.model;
   bool mlp = model.kind == ModelKind::kMlp;
-  CheckBalance(pipeline, mlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, check);
+  CheckBalance(scenario, mlp ? static_cast<int64_t>(model.widths.size()) - 1 : model.layers, check);
   const std::string& schedule = pipeline.schedule;
   bool single = schedule == "none" || schedule == "gpipe" || schedule == "1f1b";
   check.Expect(!single || pipeline.virtual_stages == 1,
@@ -353,7 +373,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
                "recompute is '{}', expected none for kind: mlp, which has no blocks",
                WordOf(scenario.recompute));
   CheckRecomputeModules(scenario, check);
-  CheckPipeline(scenario.parallel.pipeline, scenario.model, check);
+  CheckPipeline(scenario, check);
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);
   if (transformer) {

@@ -66,6 +66,7 @@ void Describe(V& v, ExpertsSpec& experts) {
            "only");
   v.Number("imbalance", experts.imbalance, AtLeast(1),
            "capacity_factor 0: the busiest expert's load over the mean (default 1)");
+  v.Flag("bias", experts.bias, "biases of experts (default false)");
   v.Integer("shared_ffn", experts.shared_ffn, From(0, 2147483647),
             "width of an expert that every token goes to, or of several together (default 0: none)");
   v.Integer("first_dense", experts.first_dense, From(0, 2147483647),
@@ -225,9 +226,10 @@ void Describe(V& v, PipelineSpec& pipeline) {
          "a known schedule (default 1f1b) or a CSV file of actions");
   v.Integer("virtual_stages", pipeline.virtual_stages, kRanks,
             "stages per rank (default 1; zb_v, dualpipe_v: 2)");
-  v.Integers(
-      "balance", pipeline.balance, kSize,
-      "layers of each stage; [] (default): by cost, or as many in each where the framework counts layers");
+  v.Integers("balance", pipeline.balance, From(0, kSize.max),
+             "layers of each stage (0: embedding or head alone); [] (default): by cost, or as many in each "
+             "where the "
+             "framework counts layers");
 }
 
 template <typename V>

@@ -291,13 +291,14 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
 }
 
 // GptOssConfig: every second layer sees all tokens, and all have experts. As of the presets, what changes no shape is not modelled: a logit
-// of each head that nothing is seen of, experts' biases, their activation's limit, positions' scaling.
+// of each head that nothing is seen of, the router's bias, the limit of experts' activation, positions' scaling.
 Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", true));
   model.qkv_bias = model.bias;
   WT_RETURN_IF_ERROR(ReadWindow(config, 128, 2, seq_len, model));
   WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_local_experts", 128, 4));
+  model.experts->bias = true;
   return model;
 }
 

@@ -117,7 +117,7 @@ std::vector<std::string> ScenarioKeys() {
 
 namespace {
 
-// What users of PyTorch, Megatron and DeepSpeed type, and where it is here.
+// What users of PyTorch, Megatron and DeepSpeed type, anywhere or (with its block) in one place, and where it is here.
 struct Alias {
   std::string_view name, key;
 };
@@ -125,15 +125,21 @@ constexpr Alias kAliases[] = {
     {"learning_rate", "optimizer.lr"},
     {"max_grad_norm", "optimizer.clip_norm"},
     {"clip_grad", "optimizer.clip_norm"},
+    {"max_norm", "optimizer.clip_norm"},
     {"gradient_clipping", "optimizer.clip_norm"},
     {"betas", "optimizer.beta1"},
     {"batch_size", "batch.micro"},
+    {"batch.size", "batch.micro"},
+    {"micro_batch", "batch.micro"},
+    {"microbatch_size", "batch.micro"},
     {"micro_batch_size", "batch.micro"},
     {"train_micro_batch_size_per_gpu", "batch.micro"},
     {"per_device_train_batch_size", "batch.micro"},
     {"grad_accum", "batch.accumulate"},
     {"gradient_accumulation_steps", "batch.accumulate"},
     {"micro_batches", "batch.accumulate"},
+    {"n_microbatches", "batch.accumulate"},
+    {"num_microbatches", "batch.accumulate"},
     {"num_layers", "model.layers"},
     {"num_hidden_layers", "model.layers"},
     {"n_layer", "model.layers"},
@@ -190,6 +196,8 @@ constexpr Alias kAliases[] = {
     {"dtype", "precision.param"},
     {"amp", "precision.compute"},
     {"autocast", "precision.compute"},
+    {"mixed_precision", "precision.param"},
+    {"mp_policy", "precision.param"},
     {"recompute_granularity", "recompute"},
     {"checkpoint_activations", "recompute"},
     {"activation_checkpointing", "recompute"},
@@ -220,6 +228,11 @@ constexpr Alias kAliases[] = {
     {"strategy", "parallel.data.kind"},
     {"zero_stage", "parallel.data.kind"},
     {"sharding_strategy", "parallel.data.sharding"},
+    {"backward_prefetch", "parallel.data.prefetch"},
+    {"auto_wrap_policy", "parallel.data.wrap"},
+    {"cpu_offload", "parallel.data.offload"},
+    {"offload_policy", "parallel.data.offload"},
+    {"no_sync", "parallel.data.sync"},
     {"world_size", "cluster.devices_per_node"},
     {"gpus", "cluster.devices_per_node"},
     {"gpus_per_node", "cluster.devices_per_node"},
@@ -250,7 +263,7 @@ std::string SuggestKey(const std::string& path, const std::string& unknown,
   const std::string nearest = Nearest(unknown, known);
   if (EditDistance(unknown, nearest) <= 1) return JoinPath(path, nearest);
   for (const Alias& alias : kAliases)
-    if (alias.name == unknown) return std::string(alias.key);
+    if (alias.name == unknown || alias.name == JoinPath(path, unknown)) return std::string(alias.key);
   if (std::string same = SameName(path, unknown); !same.empty()) return same;
   const std::string meant = MeantWord(unknown, known);
   return meant.empty() ? "" : JoinPath(path, meant);

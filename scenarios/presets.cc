@@ -12,7 +12,7 @@ namespace {
 // GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary positions, no biases, a head of
 // its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads; DeepSeek's with latent
 // attention (64 columns of a head are rotated, 128 are not, and as many of values);
-// GPT-OSS's with biases of all of attention's projections.
+// GPT-OSS's with biases of all of attention's projections and of experts.
 enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss };
 
 struct Row {
@@ -49,7 +49,7 @@ struct Row {
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 //   Mistral  Jiang et al., arXiv:2310.06825, table 1; mistralai/Mistral-7B-v0.1 config.json
 //   GPT-OSS  OpenAI, arXiv:2508.10925, section 2; openai/gpt-oss-{20b,120b} config.json; its context before it was extended. Not ours: a
-//            logit of each head that nothing is seen of, experts' biases, the limit of their activation.
+//            logit of each head that nothing is seen of, the router's bias, the limit of experts' activation.
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn, first_dense,
     // every, dense_ffn, q_rank, kv_rank, groups, top_k_groups, window, full_every
@@ -130,6 +130,7 @@ ModelSpec Expand(const Row& row) {
     model.experts = ExpertsSpec{.count = row.experts,
                                 .top_k = row.top_k,
                                 .capacity_factor = 0,
+                                .bias = row.family == Family::kGptOss,
                                 .shared_ffn = row.shared_ffn,
                                 .first_dense = row.first_dense,
                                 .every = row.every,

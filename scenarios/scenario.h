@@ -31,6 +31,7 @@ struct ExpertsSpec {
   int top_k = 1;
   double capacity_factor = 1.0;
   double imbalance = 1.0;  // the busiest expert's load over the mean
+  bool bias = false;       // of the experts' linear layers
   int64_t shared_ffn = 0;  // 0: there is none
   int64_t first_dense = 0, every = 1;
   int64_t dense_ffn = 0;  // of the layers without experts; 0: ModelSpec::ffn

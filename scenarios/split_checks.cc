@@ -52,6 +52,12 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
                {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.heads ({}){}", tensor, model.heads,
                splits_ffn ? fmt::format(" and model.ffn ({})", model.ffn) : "");
+  check.Expect(
+      !model.experts || !model.experts->bias || tensor == 1 || parallel.TensorRanksHaveExperts(),
+      {"model.experts.bias", "parallel.tensor.size"},
+      "model.experts.bias is true, expected parallel.expert.tensor: 1 with parallel.tensor.size ({}): "
+      "tensor ranks that share an expert would each add its biases",
+      tensor);
   const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
   check.Expect(Divides(tensor, shared), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.experts.shared_ffn ({})", tensor,

@@ -73,10 +73,14 @@ Status Run(Scratch& scratch, const ColumnSum& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     float* place = scratch.Floats(ElementsBeside<T>(op.columns));
-    Sums<T> sums(op.columns, operands.Out<T>(0, op.columns), place);
-    sums.Start(op.accumulate);
-    AddColumnSums(op.rows, op.columns, operands.In<T>(0, op.rows * op.columns), sums.data());
-    sums.Store();
+    const T* in = operands.In<T>(0, op.biases() * op.rows * op.columns);
+    T* out = operands.Out<T>(0, op.biases() * op.columns);
+    for (int64_t bias = 0; bias < op.biases(); ++bias) {
+      Sums<T> sums(op.columns, out + bias * op.columns, place);
+      sums.Start(op.accumulate);
+      AddColumnSums(op.rows, op.columns, in + bias * op.rows * op.columns, sums.data());
+      sums.Store();
+    }
   });
   return Ok();
 }
@@ -93,7 +97,10 @@ Status Run(const SumParts& op, const Operands& operands) {
 Status Run(const AddBias& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    AddToRows(op.rows, op.columns, operands.In<T>(1, op.columns), operands.Out<T>(0, op.rows * op.columns));
+    const T* biases = operands.In<T>(1, op.biases() * op.columns);
+    T* y = operands.Out<T>(0, op.biases() * op.rows * op.columns);
+    for (int64_t bias = 0; bias < op.biases(); ++bias)
+      AddToRows(op.rows, op.columns, biases + bias * op.columns, y + bias * op.rows * op.columns);
   });
   return Ok();
 }

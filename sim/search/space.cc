@@ -181,7 +181,7 @@ class Enumeration {
     Derive(c);
     const char* own_reason = given_reason != nullptr ? given_reason : WhyIllegal(c);
     if (own_reason == nullptr) own_reason = Balance(c);
-    if (c.kind == DataParallelKind::kDp && !ranges_.shard_size.empty()) c.shard_size = 0;  // it takes none
+    if (!ShardsInGroups(c) && !ranges_.shard_size.empty()) c.shard_size = 0;  // it takes none
     const auto illegal = own_reason != nullptr ? std::optional<std::string>(own_reason) : WhyRefused(c);
     if (illegal) {
       ++space_.illegal[*illegal];
@@ -286,7 +286,7 @@ class Enumeration {
     const int64_t others = c.pipeline * c.tensor * c.context * c.expert;
     if (c.kind == DataParallelKind::kDp && (others > 1 || c.nodes > 1))
       return "kind: dp goes with nothing else";
-    const bool in_groups = c.kind == DataParallelKind::kFsdp ? IsHybrid(c.sharding) : sharded;
+    const bool in_groups = ShardsInGroups(c);
     if (in_groups && c.shard_size > 0 && !Divides(c.shard_size, copies))
       return "shard_size does not divide data x context";
     if (sharded && c.expert > 1) {
@@ -295,6 +295,9 @@ class Enumeration {
       if (!Divides(sharing, shard) && !Divides(shard, sharing))
         return "expert and shard_size do not divide each other";
     }
+    if (in_groups && c.kind == DataParallelKind::kFsdp && c.shard_size == copies &&
+        HasInRange(WholeOf(c.sharding)))
+      return "hybrid sharding in a single group: counted once, as sharding over all ranks";
     if (c.pipeline > 1 && copies > 1 && c.kind == DataParallelKind::kZero2)
       return "kind: zero2 in a pipeline";
     const bool same_overlap = HasOverlapKey(c.kind) && copies > 1;
@@ -310,6 +313,17 @@ class Enumeration {
     if (!has_parts && IsRepeated(ranges_.tensor_overlap, c.tensor_overlap, base_.parallel.tensor.overlap))
       return "tensor_overlap has no effect: counted once";
     return WhyRepeatedExperts(c);
+  }
+
+  static bool ShardsInGroups(const Configuration& c) {
+    return c.kind == DataParallelKind::kFsdp ? IsHybrid(c.sharding) : IsSharded(c.kind);
+  }
+  // What hybrid sharding is where there is one group.
+  static Sharding WholeOf(Sharding hybrid) {
+    return hybrid == Sharding::kHybridShard ? Sharding::kFullShard : Sharding::kShardGradOp;
+  }
+  bool HasInRange(Sharding sharding) const {
+    return std::find(ranges_.sharding.begin(), ranges_.sharding.end(), sharding) != ranges_.sharding.end();
   }
 
   const char* WhyRepeatedExperts(const Configuration& c) const {

@@ -76,7 +76,7 @@ class Chooser {
     const uint8_t byte = bytes_.Next();
     if (byte < 128) return;
     values.resize(byte % 5);
-    for (int64_t& value : values) value = 1 + bytes_.Next() % 8;
+    for (int64_t& value : values) value = bytes_.Next() % 9;
   }
   void Wrap(std::string_view, WrapPolicy& wrap, std::string_view) {
     using Kind = WrapPolicy::Kind;
@@ -97,6 +97,11 @@ class Chooser {
   void OptionalBlock(std::string_view, std::optional<LatentAttentionSpec>& spec, std::string_view) {
     if (bytes_.Next() < 192) return;
     spec = LatentAttentionSpec{.kv_rank = 6, .rope_dim = 4};
+    Describe(*this, *spec);
+  }
+  void OptionalBlock(std::string_view, std::optional<SlidingWindowSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = SlidingWindowSpec{.tokens = 3};
     Describe(*this, *spec);
   }
   void Text(std::string_view, const std::string&, const TextRule&, std::string_view) {}

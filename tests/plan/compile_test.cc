@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/outline.h"
 #include "plan/plan.h"
 #include "plan/program_graph.h"
 #include "tests/plan/scenarios_for_tests.h"
@@ -168,6 +169,27 @@ TEST(CompilePlan, LateGathersAreAwaitedWhereParametersAreFirstNeeded) {
     return std::find(op.dependencies.begin(), op.dependencies.end(), gathers[0]) != op.dependencies.end();
   });
   EXPECT_TRUE(awaited);
+}
+
+// Where products go around tensor ranks in parts, a block has several times as many operators.
+TEST(CompilePlan, RefusesStepsOfMoreOperatorsThanFitInMemory) {
+  Scenario s = TinyLlama(1);
+  s.model.layers = 96;
+  s.model.heads = s.model.kv_heads = 8;
+  s.model.head_dim = 4;
+  s.parallel.tensor = {.size = 8, .sequence = true};
+  s.batch.accumulate = 1000;
+  s.cluster.devices_per_node = 8;
+  EXPECT_TRUE(CheckSupported(s));
+  s.parallel.tensor.overlap = true;
+  const Status refused = CheckSupported(s);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::kUnsupported);
+  EXPECT_NE(refused.error().message.find(
+                "batch.accumulate is 1000: a rank would go through 96000 blocks in a step, "
+                "expected at most 36822"),
+            std::string::npos)
+      << refused.error().message;
 }
 
 TEST(FindProgramError, NamesTheOperatorThatUsesAFreedBuffer) {

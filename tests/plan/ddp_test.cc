@@ -95,10 +95,12 @@ TEST(Ddp, RebuildsBucketsInReadyOrderAtTheStartOfTheSecondStep) {
   ASSERT_EQ(role.startup.size(), 2u);
   EXPECT_EQ(CollectivesOf(role.startup[1], CollectiveKind::kBroadcast).size(), 2u);
   EXPECT_TRUE(CollectivesOf(role.steady, CollectiveKind::kBroadcast).empty());
-  // The head is ready first, so it opens bucket 0; with the final norm and part of the last block it reaches 1 MiB.
+  // The head is ready first, so it opens bucket 0, which like all but the last is closed when it reaches what was said.
   const auto reductions = CollectivesOf(role.steady, CollectiveKind::kAllReduce);
-  ASSERT_GE(reductions.size(), 3u);
-  EXPECT_GE(Elements(*reductions[0]) * 4, MiB(1).count());
+  ASSERT_GE(reductions.size(), 4u);
+  for (size_t i = 0; i + 1 < reductions.size(); ++i)
+    EXPECT_GE(Elements(*reductions[i]) * 16, MiB(1).count()) << i;
+  EXPECT_LT(Elements(*reductions[0]) * 4, MiB(1).count());
   int64_t total = 0;
   for (const Op* op : reductions) total += Elements(*op);
   EXPECT_EQ(total, plan.model.parameters);
@@ -150,6 +152,15 @@ TEST(Ddp, DividesByTheNumberOfRanksBeforeReducing) {
   EXPECT_EQ(copies_in, static_cast<int>(plan.roles[0].parameters.size()));
 }
 
+// Where no size is said.
+TEST(Ddp, TheFirstBucketIsSmallByDefault) {
+  Scenario s = SeveralBuckets();
+  s.parallel.data.bucket_cap_mb.reset();
+  const auto reductions = CollectivesOf(CompilePlan(s)->roles[0].steady, CollectiveKind::kAllReduce);
+  ASSERT_EQ(reductions.size(), 2u);
+  EXPECT_GE(Elements(*reductions[0]) * 4, MiB(1).count());
+}
+
 TEST(Ddp, FindUnusedParametersUsesTheLimitsFromTheFirstStepOnInReversedRegistrationOrder) {
   Scenario s = SeveralBuckets();
   s.parallel.data.find_unused_parameters = true;
@@ -160,8 +171,8 @@ TEST(Ddp, FindUnusedParametersUsesTheLimitsFromTheFirstStepOnInReversedRegistrat
   const auto steady = CollectivesOf(role.steady, CollectiveKind::kAllReduce);
   ASSERT_EQ(first.size(), steady.size());
   ASSERT_GE(steady.size(), 3u);
-  // Reversed: the last bucket has the first parameters, so it is the one of at least 1 MiB; then the map of used parameters.
-  EXPECT_GE(Elements(*steady[steady.size() - 2]) * 4, MiB(1).count());
+  // Reversed: the last bucket has the first parameters, so it is one that is full; then the map of used parameters.
+  EXPECT_GE(Elements(*steady[steady.size() - 2]) * 16, MiB(1).count());
   EXPECT_EQ(steady.back()->name, "used parameters");
   EXPECT_EQ(std::get<Collective>(steady.back()->kind).dtype, DType::kInt32);
 }

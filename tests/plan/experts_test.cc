@@ -183,6 +183,62 @@ TEST(Experts, DeepEpSendsATokenOnceToARank) {
             2 * 2 * 3);
 }
 
+// Megatron-Core multiplies what the activation gives by the router's weights, for which these go along with tokens; so it keeps nothing of what
+// experts give, where others keep it for the weights' gradients.
+TEST(Experts, MegatronCoreKeepsNothingOfWhatTheyGive) {
+  const auto freed_in_forward = [](const Plan& plan) {
+    const Role& role = plan.roles[0];
+    Phase phase = Phase::kForward;
+    for (const Op& op : role.steady.ops) {
+      if (op.layer == 0 && !IsMemory(op.kind)) phase = op.phase;
+      if (std::holds_alternative<Free>(op.kind) &&
+          role.buffers[op.writes[0].buffer].name == "blocks.0.mlp.combine.exchanged")
+        return phase == Phase::kForward;
+    }
+    return false;
+  };
+  const auto exchanged = [](const Plan& plan, Phase phase, int64_t elements) {
+    return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
+      return op.layer == 0 && op.phase == phase && c.kind == CollectiveKind::kAllToAll &&
+             c.elements == elements;
+    });
+  };
+  Scenario s = Experts(TinyLlama(2), 2, {.count = 4, .top_k = 2, .capacity_factor = 0});
+  const Plan own = *CompilePlan(s);
+  s.framework = Framework::kMegatronCore;
+  const Plan core = *CompilePlan(s);
+  EXPECT_FALSE(freed_in_forward(own));
+  EXPECT_TRUE(freed_in_forward(core));
+  for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+    EXPECT_EQ(exchanged(own, phase, 32 * 2), 0);
+    EXPECT_EQ(exchanged(core, phase, 32 * 2), 1);  // a number for each row
+    EXPECT_EQ(exchanged(core, phase, 32 * 2 * 32), exchanged(own, phase, 32 * 2 * 32));
+  }
+  EXPECT_EQ(Count<ActivationForward>(core, [](const Op&, const ActivationForward& a) { return a.weighted; }),
+            2);
+  EXPECT_EQ(Count<CombineBackward>(core, [](const Op&, const CombineBackward& c) { return c.weighted; }), 0);
+}
+
+// Of both products; Megatron-Core adds those of what experts give apart.
+TEST(Experts, MayHaveBiases) {
+  Scenario s = Experts(TinyLlama(2), 2);
+  const int64_t without = CompilePlan(s)->model.parameters;
+  s.model.experts->bias = true;
+  const Plan own = *CompilePlan(s);
+  EXPECT_EQ(own.model.parameters, without + 2 * 4 * (2 * s.model.ffn + s.model.hidden));
+  const auto added = [](const Plan& plan, bool apart) {
+    return Count<AddBias>(plan, [&](const Op& op, const AddBias& a) {
+      return op.layer == 0 && a.groups == 2 && a.apart == apart;
+    });
+  };
+  EXPECT_EQ(added(own, false), 2);
+  EXPECT_EQ(added(own, true), 0);
+  s.framework = Framework::kMegatronCore;
+  const Plan core = *CompilePlan(s);
+  EXPECT_EQ(added(core, false), 1);
+  EXPECT_EQ(added(core, true), 1);
+}
+
 Scenario DroplessInFp8(int64_t expert_ranks) {
   Scenario s = Experts(TinyLlama(expert_ranks), expert_ranks, {.count = 4, .top_k = 2, .capacity_factor = 0});
   s.precision.param = s.precision.reduce = Precision::kBf16;

@@ -307,6 +307,25 @@ TEST(Fsdp, TheRateLimiterHoldsTheHostBackOnDevicesWithStreams) {
   EXPECT_EQ(waits(), 0);
 }
 
+// What version 1 adds up over replicas in fp32 is the gradient, which no copy is made of (FullyShardedDataParallel's no_shard).
+TEST(Fsdp, Version1WithoutShardsReducesTheGradientItself) {
+  Scenario s = TwoBlocks(1);
+  s.parallel.data.sharding = Sharding::kNoShard;
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  const Plan plan = *CompilePlan(s);
+  const Role& role = plan.roles[0];
+  int sums = 0;
+  for (const Op& op : role.steady.ops) {
+    EXPECT_FALSE(op.name.ends_with("shard.grad") && std::holds_alternative<Copy>(op.kind)) << op.name;
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective == nullptr || collective->kind != CollectiveKind::kAllReduce) continue;
+    EXPECT_TRUE(role.buffers[op.writes[0].buffer].name.ends_with("shard.grad"))
+        << role.buffers[op.writes[0].buffer].name;
+    ++sums;
+  }
+  EXPECT_EQ(sums, 3);
+}
+
 TEST(Fsdp, SaysThatTiedWeightsCannotBeParted) {
   Scenario s = TwoBlocks(2);
   s.model.tie_embeddings = true;
@@ -352,6 +371,20 @@ TEST(MakeUnits, WrapsBySizeFromTheInsideOut) {
   // 80 elements reach 320 B together, 60 alone do not.
   EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kSize, 320, {}}), "root:0 a:1 b:23 ");
   EXPECT_EQ(Tree().UnitsWith({WrapPolicy::Kind::kSize, 1000, {}}), "root:0123 ");
+}
+
+// The tied embedding is the first parameter.
+TEST(MakeUnits, BySizeLeavesWhatIsTiedInTheRoot) {
+  Tree tree;
+  tree.modules = {{"", -1, {}}, {"embedding", 0, {0}}, {"b", 0, {1, 2}}};
+  for (size_t i = 0; i < tree.parameters.size(); ++i) tree.parameters[i].ordinal = static_cast<int64_t>(i);
+  const WrapPolicy by_size{WrapPolicy::Kind::kSize, 40, {}};
+  const auto apart = MakeUnits(tree.modules, tree.parameters, by_size);
+  EXPECT_EQ(apart->size(), 2u);
+  const auto tied = MakeUnits(tree.modules, tree.parameters, by_size, /*is_whole=*/true, /*is_tied=*/true);
+  ASSERT_EQ(tied->size(), 2u);
+  EXPECT_EQ(tied->front().name, "root");
+  EXPECT_EQ(tied->front().parameters, (std::vector<int>{0}));
 }
 
 TEST(MakeUnits, KeepsExpertsThatRanksShareApart) {

@@ -280,6 +280,21 @@ TEST(Fp8, BlocksAreFoundOnTheWay) {
             4 * 2);
 }
 
+// What backward's products need of forward's inputs is a byte an element in Transformer Engine, by blocks as well.
+TEST(Fp8, MegatronCoreKeepsBlocksInFp8) {
+  const auto activations = [](Framework framework, Fp8Recipe recipe) {
+    Scenario s = InFp8(TinyLlama(), recipe);
+    s.batch.micro = 256;
+    s.framework = framework;
+    const RoleMemory memory = SimulateMemory(CompilePlan(s)->roles[0]).value();
+    return memory.steady.by_category[static_cast<int>(Category::kActivations)];
+  };
+  EXPECT_LT(activations(Framework::kMegatronCore, Fp8Recipe::kBlock),
+            activations(Framework::kMegatron, Fp8Recipe::kBlock));
+  EXPECT_EQ(activations(Framework::kMegatronCore, Fp8Recipe::kBlock),
+            activations(Framework::kMegatronCore, Fp8Recipe::kDelayed));
+}
+
 // Where tensor ranks agree on a scale, tokens travel in one byte.
 TEST(Fp8, TensorwiseGathersTokensInFp8) {
   for (Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kRowwise}) {

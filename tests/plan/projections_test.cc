@@ -85,6 +85,22 @@ TEST(Projections, EagerPyTorchKeepsWhatTheLastProductMakes) {
   EXPECT_EQ(freed_in(Framework::kPytorch, TinyGpt()), Phase::kForward);
 }
 
+// F.silu(gate) * up are two operators: the second one keeps what the first one gave. Compilers and others fuse them.
+TEST(Projections, EagerPyTorchKeepsTheGatesActivation) {
+  const auto kept = [](Framework framework, const Scenario& s) {
+    const Plan plan = *CompilePlan(Of(framework, s));
+    const Role& role = plan.roles[0];
+    return std::count_if(role.steady.ops.begin(), role.steady.ops.end(), [&](const Op& op) {
+      return std::holds_alternative<ActivationBackward>(op.kind) && op.layer == 0 &&
+             role.buffers[op.reads.back().buffer].name.ends_with(".silu");
+    });
+  };
+  EXPECT_EQ(kept(Framework::kPytorch, TinyLlama()), 1);
+  EXPECT_EQ(kept(Framework::kPytorch, TinyGpt()), 0);
+  for (Framework framework : {Framework::kPytorchCompile, Framework::kMegatronCore, Framework::kWindtunnel})
+    EXPECT_EQ(kept(framework, TinyLlama()), 0);
+}
+
 TEST(Projections, GradientsOfOneInputAreAddedUp) {
   const auto adds = [](const Copy& copy) { return copy.accumulate; };
   EXPECT_EQ(OfBlock<Copy>(Of(Framework::kWindtunnel), Phase::kBackward, adds), Names{});

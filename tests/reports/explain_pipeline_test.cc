@@ -87,7 +87,7 @@ TEST(CriticalPath, FollowsTheHostToWhatItWaitedFor) {
   ASSERT_GE(stages.size(), 4u);
   EXPECT_EQ(std::vector<int>(stages.begin(), stages.begin() + 4), (std::vector<int>{0, 1, 2, 3}));
   const std::string text = ExplainPipeline(outcome.plan, *outcome.prediction, Ink(false));
-  EXPECT_TRUE(Has(text, "first forwards that await parameters"));
+  EXPECT_TRUE(Has(text, "passes beside, or awaiting, collectives"));
   EXPECT_TRUE(Has(Explained({}), "micro-batches that take different times"));
 }
 

@@ -60,6 +60,11 @@ Scenario Mixed(Scenario s) {
   return s;
 }
 
+Scenario Biased(Scenario s) {
+  s.model.experts->bias = true;
+  return s;
+}
+
 // An expert for all tokens beside those of some.
 Scenario BesideOne(Scenario s) {
   s.model.experts->shared_ffn = 48;
@@ -86,6 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ParityCase{"Gpt", Experts(TinyGpt(2), 2)}, ParityCase{"Llama", Experts(TinyLlama(2), 2)},
                     ParityCase{"LlamaClipped", Clipped(Experts(TinyLlama(2), 2))},
                     ParityCase{"TopOne", TopOne(Experts(TinyLlama(2), 2))},
+                    ParityCase{"Biased", Biased(Experts(TinyLlama(2), 2))},
+                    ParityCase{"BiasedAccumulated", Accumulated(Biased(Experts(TinyGpt(2), 2)))},
                     ParityCase{"FourRanks", Experts(TinyLlama(4), 4)},
                     ParityCase{"TwoByTwoClipped", Clipped(Experts(TinyLlama(4), 2))},
                     ParityCase{"Accumulated", Accumulated(Experts(TinyGpt(2), 2))},
@@ -140,6 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"AndDataRanksClipped", Clipped(OverTensor(Kind(Experts(TinyLlama(2), 1), kDdp), 4))},
         ParityCase{"AndSomeDataRanksClipped", Clipped(OverTensor(Kind(Experts(TinyGpt(4), 1), kDdp), 4))},
         ParityCase{"Zero1Clipped", Clipped(OverTensor(Kind(Experts(TinyLlama(4), 1), kZero1), 4))},
+        ParityCase{"BiasedClipped", Clipped(OverTensor(Biased(Kind(Experts(TinyLlama(2), 1), kZero1)), 4))},
         ParityCase{"Zero1OfAllClipped", Clipped(OverTensor(Kind(Experts(TinyLlama(2), 1), kZero1), 2))},
         ParityCase{"FsdpClipped",
                    Clipped(OverTensor(Sharded(Experts(TinyLlama(4), 1), Sharding::kFullShard), 4))},
@@ -189,6 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"ExpertsWhole", Sharded(Experts(TinyLlama(2), 2), kFull)},
         ParityCase{"ExpertsWhole1", Sharded(Experts(TinyLlama(2), 2), kFull, 0, 1)},
         ParityCase{"FullShardClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), kFull))},
+        ParityCase{"BiasedFullShard", Biased(Sharded(Experts(TinyLlama(4), 2), kFull))},
         ParityCase{"FullShard1Clipped", Clipped(Sharded(Experts(TinyGpt(4), 2), kFull, 0, 1))},
         ParityCase{"ShardGradOp", Sharded(Experts(TinyGpt(4), 2), Sharding::kShardGradOp)},
         ParityCase{"NoShardClipped", Clipped(Sharded(Experts(TinyLlama(4), 2), Sharding::kNoShard, 0, 1))},

@@ -118,7 +118,8 @@ TEST_F(LauncherTest, NamesTheRankThatWasKilledAndItsLastOperatorAndEndsTheOthers
   LaunchOptions options = Options(3, "if [ $RANK = 1 ]; then sleep 0.1; kill -9 $$; fi; exec sleep 60");
   options.last_op = [](int rank) { return "'up' (gemm, backward) of step 1" + std::to_string(rank); };
   EXPECT_EQ(FailureOf(options),
-            "rank 1 was killed by signal 9 (Killed); its last operator was 'up' (gemm, backward) of step 11");
+            "rank 1 was killed by signal 9 (Killed, as where memory runs out); its last operator was 'up' "
+            "(gemm, backward) of step 11");
   ExpectGone(PidsOf(3));
 }
 
@@ -145,7 +146,7 @@ TEST_F(LauncherTest, WhatARankHasStartedEndsWithIt) {
 TEST_F(LauncherTest, WhoWasKilledGoesBeforeWhoComplains) {
   LaunchOptions options = Options(2, "if [ $RANK = 0 ]; then exit 1; fi; sleep 0.1; kill -9 $$");
   options.grace = milliseconds(2'000);
-  EXPECT_EQ(FailureOf(options), "rank 1 was killed by signal 9 (Killed)");
+  EXPECT_EQ(FailureOf(options), "rank 1 was killed by signal 9 (Killed, as where memory runs out)");
 }
 
 TEST_F(LauncherTest, KillsRanksThatIgnoreSigterm) {

@@ -51,6 +51,9 @@ Scenario ThreeLayers(Scenario s) {
   return s;
 }
 
+// Four stages, of which the first has the embedding and the last the head, and nothing else.
+void EndsAlone(Scenario& s) { s.parallel.pipeline.balance = {0, 2, 2, 0}; }
+
 class PipelineParity : public testing::TestWithParam<ParityCase> {};
 TEST_P(PipelineParity, LossesAreThoseOfOneDeviceUnderAdamW) { ExpectLossParity(GetParam().scenario); }
 TEST_P(PipelineParity, WeightsAreThoseOfOneDeviceUnderSgd) { ExpectWeightParity(GetParam().scenario); }
@@ -70,6 +73,12 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"ZbVOfThree", Pipelined(TinyGpt(), "zb_v", 3, 2)},
                     ParityCase{"DualPipeV", Pipelined(TinyGpt(), "dualpipe_v", 2, 2, Tied)},
                     ParityCase{"Llama", Pipelined(TinyLlama(), "1f1b", 2)},
+                    ParityCase{"EndsAlone", Pipelined(TinyLlama(), "1f1b", 4, 1, EndsAlone)},
+                    ParityCase{"EndsAloneTiedClipped", Pipelined(TinyGpt(), "zb_h1", 3, 1,
+                                                                 [](Scenario& s) {
+                                                                   s.parallel.pipeline.balance = {0, 3, 0};
+                                                                   TiedAndClipped(s);
+                                                                 })},
                     ParityCase{"LlamaWithWindows", Pipelined(TinyLlama(), "1f1b", 2, 1, Windowed)},
                     ParityCase{"LlamaZbH1Recomputed",
                                Pipelined(TinyLlama(), "zb_h1", 2, 1,

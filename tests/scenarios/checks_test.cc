@@ -82,6 +82,9 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{"model: {preset: mistral-7b-v0.1, sliding_window: {tokens: 64, full_every: 33}}\n",
                  "s.yaml:1:75: model.sliding_window.full_every is 33, expected at most model.layers (32), or "
                  "0: no layer sees all tokens"},
+        Conflict{"model: {preset: gpt-oss-20b}\nparallel: {tensor: {size: 2}}\n",
+                 "s.yaml:2:27: model.experts.bias is true, expected parallel.expert.tensor: 1 with "
+                 "parallel.tensor.size (2): tensor ranks that share an expert would each add its biases"},
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {context: {size: 2}}\n",
                  "s.yaml:2:28: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
         Conflict{

@@ -107,7 +107,8 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path +
-                ":6:17: model_type is 'bert', expected gpt2, llama, llama4, mistral, mixtral, qwen2, qwen3, "
+                ":6:17: model_type is 'bert', expected gpt2, gpt_oss, llama, llama4, mistral, mixtral, "
+                "qwen2, qwen3, "
                 "qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 

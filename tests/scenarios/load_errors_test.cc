@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("parallel: {tp: 2}\n"),
                 "s.yaml:2:12: unknown key 'parallel.tp', did you mean 'parallel.tensor.size'?"},
         Mistake{Mlp("batch: {size: 2, epochs: 3}\n"),
-                "s.yaml:2:9: unknown key 'batch.size', did you mean 'parallel.data.size'?\n"
+                "s.yaml:2:9: unknown key 'batch.size', did you mean 'batch.micro'?\n"
                 "s.yaml:2:18: unknown key 'batch.epochs', expected micro or accumulate"},
         Mistake{Mlp("batch: {foo: 2}\n"),
                 "s.yaml:2:9: unknown key 'batch.foo', expected micro or accumulate"},

@@ -22,7 +22,8 @@ constexpr char kEverything[] = R"(name: everything
 description: "a: b # not a comment, \"quoted\", ünï\tcode"
 model: {layers: 8, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, vocab: 100, seq_len: 64, activation: swiglu,
         norm: rmsnorm, position: rope, bias: true, tie_embeddings: true, attention: eager, dropout: 0.1,
-        experts: {count: 8, top_k: 2, capacity_factor: 1.25, imbalance: 1.5, shared_ffn: 64, first_dense: 1, every: 2,
+        sliding_window: {tokens: 16, full_every: 4},
+        experts: {count: 8, top_k: 2, capacity_factor: 1.25, imbalance: 1.5, bias: true, shared_ffn: 64, first_dense: 1, every: 2,
                   dense_ffn: 1024, groups: 4, top_k_groups: 2}}
 batch: {micro: 2, accumulate: 4}
 precision: {param: bf16, compute: fp8, reduce: bf16, buffer: bf16, fp8_recipe: rowwise,
@@ -83,7 +84,7 @@ TEST(Resolved, AScenarioWithEveryKeyIsReadBack) {
 }
 
 // The keys at dotted paths of a tree of blocks; lists of blocks count by their elements.
-void CollectKeys(const YamlNode& node, const std::string& path, std::vector<std::string>& keys) {
+void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string>& keys) {
   for (size_t i = 0; i < node.keys.size(); ++i) {
     keys.push_back(JoinPath(path, node.keys[i].name));
     const YamlNode& value = node.items[i];

@@ -39,6 +39,7 @@ ModelSpec AnyModel(ModelSpec model) {
                                 .top_k = Any({1, 2}),
                                 .capacity_factor = Any({0.0, 1.5}),
                                 .imbalance = 1.25,
+                                .bias = Any({true, false, false}),
                                 .shared_ffn = Any<int64_t>({0, 0, 2 * model.hidden}),
                                 .first_dense = Any<int64_t>({0, 0, 0, 1, 3, 4}),
                                 .every = Any<int64_t>({1, 1, 1, 2, 3}),

@@ -198,6 +198,23 @@ TEST(SearchSpace, DataParallelIsOfOneNode) {
   EXPECT_EQ(space.illegal.at("kind: dp goes with nothing else"), 1);
 }
 
+// Groups are of hybrid sharding alone, which in a single group is sharding over all ranks.
+TEST(SearchSpace, ShardGroupsCountWhereThereAreSome) {
+  Scenario s = OnEightDevices();
+  s.search->kind = {DataParallelKind::kFsdp};
+  s.search->data = {8};
+  s.search->micro = {1};
+  s.search->sharding = {Sharding::kFullShard, Sharding::kHybridShard};
+  s.search->shard_size = {2, 4, 8};
+  const SearchSpace space = EnumerateSpace(s).value();
+  std::set<std::pair<Sharding, int64_t>> found;
+  for (const Configuration& c : space.legal) found.insert({c.sharding, c.shard_size});
+  EXPECT_EQ(found, (std::set<std::pair<Sharding, int64_t>>{
+                       {Sharding::kFullShard, 0}, {Sharding::kHybridShard, 2}, {Sharding::kHybridShard, 4}}));
+  for (const Configuration& c : space.legal)
+    EXPECT_EQ(Describe(c).find("in groups") != std::string::npos, c.sharding == Sharding::kHybridShard);
+}
+
 // Gradients are reduced over context ranks, too.
 TEST(SearchSpace, OverlapIsARangeWithContextRanksAlone) {
   Scenario s = OnEightDevices();

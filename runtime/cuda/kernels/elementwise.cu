@@ -228,22 +228,29 @@ void Run(Queue& queue, const AddBias& op, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     using Kernel = AddBiasKernel<T>;
-    const T* bias = operands.In<T>(1, op.columns);
-    T* y = operands.Out<T>(0, op.rows * op.columns);
-    const bool aligned = Aligned(bias, y) && op.columns % Kernel::kWidth == 0;
+    const T* biases = operands.In<T>(1, op.biases() * op.columns);
+    T* y = operands.Out<T>(0, op.biases() * op.rows * op.columns);
+    const bool aligned = Aligned(biases, y) && op.columns % Kernel::kWidth == 0;
     const int64_t across = CeilDivide(op.columns, Kernel::kThreads * (aligned ? Kernel::kWidth : 1));
-    return queue.Launch(Kernel{op.rows, op.columns, aligned, bias, y},
-                        {across, queue.BlocksFor(op.rows, 4, CeilDivide(16, across))});
+    for (int64_t bias = 0; bias < op.biases(); ++bias)
+      queue.Launch(
+          Kernel{op.rows, op.columns, aligned, biases + bias * op.columns, y + bias * op.rows * op.columns},
+          {across, queue.BlocksFor(op.rows, 4, CeilDivide(16, across))});
   });
 }
 
 void Run(Queue& queue, const ColumnSum& op, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    const T* in = operands.In<T>(0, op.rows * op.columns);
-    T* out = operands.Out<T>(0, op.columns);
-    return Aligned(in) && op.columns % kVector<T> == 0 ? SumColumns<T, kVector<T>>(queue, op, in, out)
-                                                       : SumColumns<T, 1>(queue, op, in, out);
+    const T* in = operands.In<T>(0, op.biases() * op.rows * op.columns);
+    T* out = operands.Out<T>(0, op.biases() * op.columns);
+    const bool vectors = Aligned(in) && op.columns % kVector<T> == 0;
+    for (int64_t bias = 0; bias < op.biases(); ++bias) {
+      if (vectors) SumColumns<T, kVector<T>>(queue, op, in, out);
+      else SumColumns<T, 1>(queue, op, in, out);
+      in += op.rows * op.columns;
+      out += op.columns;
+    }
   });
 }
 

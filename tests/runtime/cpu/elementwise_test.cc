@@ -18,6 +18,27 @@ using test::TypeOf;
 using test::Values;
 using test::ValuesOf;
 
+// Three experts' rows, of which each has its own sums and its own bias.
+TEST(ColumnSumKernel, KeepsExpertsApart) {
+  constexpr int64_t kExperts = 3, kRows = 10, kColumns = 7;
+  const Values in = RandomValues(1, kExperts * kRows * kColumns);
+  const Values biases = RandomValues(2, kExperts * kColumns);
+  Values sums(kExperts * kColumns, 0.0), added = in;
+  for (int64_t i = 0; i < kExperts * kRows * kColumns; ++i) {
+    const int64_t of_bias = i / (kRows * kColumns) * kColumns + i % kColumns;
+    sums[of_bias] += in[i];
+    added[i] += biases[of_bias];
+  }
+  Tensor in32 = in, biases32 = biases, out(kExperts * kColumns);
+  ASSERT_EQ(Launch(ColumnSum{kRows, kColumns, false, DType::kFloat32, kExperts}, {in32.ref()}, {out.ref()}),
+            "");
+  EXPECT_LT(RelativeError(out, sums), 1e-6);
+  ASSERT_EQ(
+      Launch(AddBias{kRows, kColumns, DType::kFloat32, kExperts}, {in32.ref(), biases32.ref()}, {in32.ref()}),
+      "");
+  EXPECT_LT(RelativeError(in32, added), 1e-6);
+}
+
 TEST(ColumnSumKernel, AddsUpRowsOrAddsThemToWhatWasThere) {
   for (const auto& [rows, columns] :
        {std::pair<int64_t, int64_t>{1, 1}, {7, 10}, {8, 100}, {21, 37}, {512, 256}}) {

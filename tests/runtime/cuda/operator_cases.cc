@@ -60,6 +60,13 @@ void AddElementwise(Cases& c) {
   for (const auto& [rows, columns] : Matrices(c.large)) {
     const int64_t n = rows * columns;
     c.Add("add bias", AddBias{rows, columns, c.dtype}).Read(c.dtype, n).Read(c.dtype, columns).WriteToRead(0);
+    c.Add("add experts' biases", AddBias{rows, columns, c.dtype, 3})
+        .Read(c.dtype, 3 * n)
+        .Read(c.dtype, 3 * columns)
+        .WriteToRead(0);
+    c.Add("column sums of experts", ColumnSum{rows, columns, true, c.dtype, 3})
+        .Read(c.dtype, 3 * n)
+        .Update(c.dtype, 3 * columns);
     for (bool accumulate : {false, true}) {
       c.Add("column sum", ColumnSum{rows, columns, accumulate, c.dtype})
           .Read(c.dtype, n)
