@@ -206,7 +206,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   }
   // Megatron runs 1F1B with any number of micro-batches, and DeepSpeed likewise; torch's schedules refuse fewer than stages.
   if (pipeline.schedule == "1f1b" && pipeline.virtual_stages == 1 && micro_batches < ranks &&
-      CountsLayers(scenario.framework))
+      IsMegatronOrDeepspeed(scenario.framework))
     return schedules::OneForwardOneBackward(ranks, micro_batches);
   auto schedule = (scenario.parallel.expert.overlap ? MakePairedSchedule : MakeSchedule)(
       pipeline.schedule, ranks, static_cast<int>(pipeline.virtual_stages), micro_batches);
@@ -232,7 +232,8 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
         "parallel.pipeline.schedule: {} has {} stages, expected at most the model's {} layers",
         scenario.parallel.pipeline.schedule, stages, LayerCount(scenario.model));
   }
-  if (CountsLayers(scenario.framework)) return BalanceStages(CountedLayers(scenario.model, stages), stages);
+  if (IsMegatronOrDeepspeed(scenario.framework))
+    return BalanceStages(CountedLayers(scenario.model, stages), stages);
   const Parts parts = MeasureParts(scenario, time);
   if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);

@@ -40,8 +40,8 @@ Status CheckPrecision(const PrecisionSpec& p) {
   return Ok();
 }
 
-// What a block's forward and backward are to the simulator, in terms of one without experts and parts of products: some 95 events of a KiB
-// each; 150 with experts, and 66 and 24 for each tensor rank where products go in parts (counted at 2, 4 and 8 ranks).
+// What a block's forward and backward are to the simulator, in terms of one without experts and parts of products, which is some 95 events
+// of a KiB each; 66 and 24 for each tensor rank where products go in parts (counted at 2, 4 and 8 ranks), and 80 more with experts.
 double SizeOfBlock(const Scenario& s) {
   constexpr double kPlain = 95, kOfExperts = 80, kInParts = 66, kPart = 24;
   const TensorParallelSpec& tensor = s.parallel.tensor;

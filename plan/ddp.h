@@ -1,9 +1,9 @@
 // DistributedDataParallel's reducer (PyTorch, torch/csrc/distributed/c10d/reducer.cpp), as operators.
 //
 // In the first step all gradients share one bucket, so nothing overlaps. At the start of the second step's forward the buckets
-// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap] (where bucket_cap_mb is given, and in Megatron-Core: BucketCap alone). With
-// find_unused_parameters those limits hold from the first step on, over parameters in reversed registration order, and
-// there is no rebuild; a map of used parameters is reduced after the last bucket.
+// are rebuilt in the order in which gradients became ready, with limits [1 MiB, BucketCap] (BucketCap alone in Megatron-Core, and where
+// bucket_cap_mb is given). With find_unused_parameters those limits hold from the first step on, over parameters in reversed registration
+// order, and there is no rebuild; a map of used parameters is reduced after the last bucket.
 //
 // A gradient that is ready is copied into its bucket, divided by the number of ranks; a bucket that is full is
 // all-reduced on the group's stream, strictly in bucket order, while backward goes on. After backward every bucket is

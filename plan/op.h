@@ -99,8 +99,8 @@ struct AddBias {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kFloat32;
   int64_t groups = 0;  // 0: not of experts
-  bool apart =
-      false;  // not by the product: expert by expert and in fp32, as Megatron adds biases times the router's weights
+  // Not by the product: expert by expert and in fp32, as Megatron adds biases times the router's weights.
+  bool apart = false;
 
   int64_t biases() const { return groups > 0 ? groups : 1; }
 };

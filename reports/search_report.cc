@@ -219,6 +219,7 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     if (const auto reserved = ReservedBy(best))
       text += fmt::format("  {} of the device are then reserved (memory is what is asked for)\n",
                           FormatBytes(*reserved));
+    else text += ink.Dim("  which also says whether fragments of memory fit: --quick did not look") + "\n";
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
   text += ReasonsOf("cannot be predicted", report.refused, ink);

@@ -22,7 +22,7 @@ int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devic
 
 int64_t DerivedVirtualStages(const std::string& schedule) { return IsVSchedule(schedule) ? 2 : 1; }
 
-bool CountsLayers(Framework framework) {
+bool IsMegatronOrDeepspeed(Framework framework) {
   return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
          framework == Framework::kDeepspeed;
 }

@@ -27,11 +27,11 @@ int64_t DerivedVirtualStages(const std::string& schedule);
 // Whether FSDP shards within groups of shard_size ranks.
 bool IsHybrid(Sharding sharding);
 
-// Of frameworks that give each stage as many layers as the next, and count embedding and head as one each where that does not come out: with
-// two stages more than layers these are stages by themselves.
-bool CountsLayers(Framework framework);
+// These give each stage as many layers as the next, and count embedding and head as one each where that does not come out: with two stages
+// more than layers those are stages by themselves.
+bool IsMegatronOrDeepspeed(Framework framework);
 inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t layers) {
-  return CountsLayers(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
+  return IsMegatronOrDeepspeed(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
          stages == layers + 2 && !scenario.parallel.expert.overlap;
 }
 // Whether parameters stay gathered between forward and backward, whatever reshard_after_forward says.

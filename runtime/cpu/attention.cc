@@ -200,9 +200,9 @@ void Clear(int64_t count, const MutableRows& rows) {
   for (int64_t row = 0; row < count; ++row) std::fill_n(rows.At(row), rows.columns, 0.0f);
 }
 
-// Blocks from the last to the first: the last sees every key, unless there is a window, so it may overwrite the keys' and values'
-// gradients, and no one has to clear them. Those stay in fp32 until the last query head that shares them is
-// done.
+// Blocks from the last to the first: the last sees every key, unless there is a window, so it may overwrite the
+// keys' and values' gradients, and no one has to clear them. Those stay in fp32 until the last query head that
+// shares them is done.
 template <typename T>
 Status Backward(GemmEngine& engine, Scratch& scratch, const AttentionBackward& op, const Operands& operands) {
   const Layout l(op);

@@ -412,7 +412,7 @@ Result<SearchSpace> EnumerateSpace(const Scenario& scenario, const ChooseStages&
   SearchSpace space = Enumeration(scenario, choose).Run();
   if (!space.legal.empty()) return space;
   std::vector<std::string> reasons;
-  for (const auto& [reason, count] : space.illegal) reasons.push_back(fmt::format("{} ({})", reason, count));
+  for (const auto& [reason, count] : space.illegal) reasons.push_back(fmt::format("in {} {}", count, reason));
   return InvalidInput("search: none of {} combinations is legal: {}", space.combinations,
                       fmt::join(reasons, ", "));
 }

@@ -173,7 +173,7 @@ printf '\n{"id": "a", "scenario": {}, "measured": {"mfu": 1}}\n' > place.jsonl
 expect 3 'place.jsonl:2:1: model is missing' validate place.jsonl
 
 # A search that cannot find anything says so at once.
-expect_line 2 'search: none of 1 combinations is legal: .* (1)$' search gpt.yaml --set 'search={tensor: [3]}' \
+expect_line 2 'search: none of 1 combinations is legal: in 1 .*$' search gpt.yaml --set 'search={tensor: [3]}' \
   --set cluster.devices_per_node=3 --set parallel.data.size=3
 expect_line 2 "cluster.device is 'cpu', whose profile .* can predict neither" search cpu.yaml --set 'search={recompute: [none, full]}'
 
