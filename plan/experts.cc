@@ -47,16 +47,8 @@ void ExpertLinear::AddBiasTo(const LayerContext& c, Slice y, int64_t rows) const
 
 void ExpertLinear::AddBiasGradient(const LayerContext& c, Slice dy, int64_t rows) const {
   if (bias < 0) return;
-  ColumnSum sum{rows, out, false, c.types.activations, experts, adds_bias_apart};
-  if (c.types.autocasts()) {
-    const Slice own = c.Activation(name + ".bias.grad", experts * out);
-    c.b.Add(sum, name + ".bias", {dy}, {own});
-    c.AddConverted(own, name + ".bias", bias);
-  } else {
-    sum.accumulate = c.hooks.HoldsValue(bias);
-    c.b.Add(sum, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
-  }
-  c.hooks.Ready(bias);
+  c.AddBiasGradient(ColumnSum{rows, out, false, c.types.activations, experts, adds_bias_apart},
+                    name + ".bias", dy, bias);
 }
 
 Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {

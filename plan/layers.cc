@@ -396,16 +396,7 @@ LayerContext::Product Linear::ProductOf(const LayerContext& c, Slice x, int64_t 
 }
 
 void Linear::AddBiasGradient(const LayerContext& c, Slice dy) const {
-  ColumnSum sum{dy.elements / out, out, false, c.types.activations};
-  if (c.types.autocasts()) {
-    const Slice own = c.Activation(name + ".bias.grad", out);
-    c.b.Add(sum, name + ".bias", {dy}, {own});
-    c.AddConverted(own, name + ".bias", bias);
-  } else {
-    sum.accumulate = c.hooks.HoldsValue(bias);
-    c.b.Add(sum, name + ".bias", {dy}, {c.hooks.Gradient(bias)});
-  }
-  c.hooks.Ready(bias);
+  c.AddBiasGradient(ColumnSum{dy.elements / out, out, false, c.types.activations}, name + ".bias", dy, bias);
 }
 
 Slice Linear::InputGradient(const LayerContext& c, Slice dy, int64_t rows) const {

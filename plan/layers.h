@@ -91,6 +91,18 @@ struct LayerContext {
                     .accumulate = hooks.HoldsValue(parameter)};
     b.Add(copy, name, {gradient}, {hooks.Gradient(parameter)});
   }
+  // Adds (to) the gradient of a bias, or of several (of experts), what `sum` makes of dy; no other operator does in this micro-batch.
+  void AddBiasGradient(ColumnSum sum, const std::string& name, Slice dy, int bias) const {
+    if (types.autocasts()) {
+      const Slice own = Activation(name + ".grad", sum.biases() * sum.columns);
+      b.Add(sum, name, {dy}, {own});
+      AddConverted(own, name, bias);
+    } else {
+      sum.accumulate = hooks.HoldsValue(bias);
+      b.Add(sum, name, {dy}, {hooks.Gradient(bias)});
+    }
+    hooks.Ready(bias);
+  }
   // Drops elements of x, in place; returns the mask, which backward wants. Nothing (no slice) where nothing is dropped.
   Slice Drop(Slice x, double share, const std::string& name) const {
     if (share == 0) return {};

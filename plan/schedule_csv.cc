@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -61,7 +62,19 @@ std::optional<Action> ParseAction(std::string_view cell) {
   return action;
 }
 
-// The actions of a cell: none when it is empty, several when it is an overlapped pair. Nothing when it is malformed.
+// One of torch's "compute_comms": stage, name, and (of messages) micro-batch.
+bool IsCommunicationOfTorch(std::string_view cell) {
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t name_begin = cell.find_first_not_of(kDigits);
+  if (name_begin == 0 || name_begin == std::string_view::npos) return false;
+  const size_t name_end = cell.find_last_not_of(kDigits) + 1;
+  const std::string_view name = cell.substr(name_begin, name_end - name_begin);
+  const bool has_micro_batch = name_end < cell.size();
+  if (name == "UNSHARD" || name == "RESHARD" || name == "REDUCE_GRAD") return !has_micro_batch;
+  return has_micro_batch && (name == "SEND_F" || name == "RECV_F" || name == "SEND_B" || name == "RECV_B");
+}
+
+// The actions of a cell: none when it is empty or communication, several when it is an overlapped pair. Nothing when it is malformed.
 std::optional<std::vector<Action>> ParseCell(std::string_view cell) {
   constexpr std::string_view kPairEnd = ")OVERLAP_F_B";
   cell = Trim(cell);
@@ -72,6 +85,7 @@ std::optional<std::vector<Action>> ParseCell(std::string_view cell) {
   }
   std::vector<Action> actions;
   for (std::string_view part : parts) {
+    if (IsCommunicationOfTorch(Trim(part))) continue;
     const auto action = ParseAction(Trim(part));
     if (!action) return std::nullopt;
     actions.push_back(*action);

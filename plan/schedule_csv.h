@@ -1,10 +1,11 @@
-// Schedule files, as torch.distributed.pipelining reads and writes those without communication ("compute_only"): a row for each
-// rank, a cell for each action (stage, F B I or W, micro-batch), empty cells where torch draws a rank as idle:
+// Schedule files, as torch.distributed.pipelining reads and writes them: a row for each rank, a cell for each action (stage, F B
+// I or W, micro-batch), empty cells where torch draws a rank as idle:
 //
 //   0F0,0F1,,,0B0,,0B1
 //   ,1F0,1B0,1F1,1B1
 //
 // Idle cells carry no meaning and are not kept. torch's pair "(0F1;3B0)OVERLAP_F_B" is read as its actions one after the other.
+// Communication ("compute_comms": 0UNSHARD, 0SEND_F0, …) is read past: messages and gathers follow from schedule and strategy.
 #pragma once
 
 #include <string>

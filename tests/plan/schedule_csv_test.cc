@@ -64,11 +64,24 @@ TEST(ScheduleCsv, SavesAndLoadsAFile) {
                 "per rank");
 }
 
+// As torch's "compute_comms" writes them, for a schedule of stages that are sharded.
+TEST(ScheduleCsv, ReadsPastCommunication) {
+  const auto with =
+      ParseScheduleCsv("own.csv",
+                       "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD\n"
+                       "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1RESHARD\n",
+                       2, 2);
+  ASSERT_TRUE(with) << with.error().message;
+  const auto without = ParseScheduleCsv("own.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", 2, 2);
+  ASSERT_TRUE(without) << without.error().message;
+  EXPECT_EQ(with->ranks, without->ranks);
+}
+
 TEST(ScheduleCsv, PointsAtTheOffendingCell) {
   EXPECT_EQ(ErrorOf("0F0,0X1\n1F0\n"),
             "own.csv:1:5: '0X1' is no action; expected stage, F, B, I or W, and micro-batch, such as 2F0");
-  for (const char* cell :
-       {"F0", "0F", "0F0x", "-1F0", "0F-1", "0SEND_F0", "99999999999F0", "(0F0;)OVERLAP_F_B", "(0F0;0B0)"}) {
+  for (const char* cell : {"F0", "0F", "0F0x", "-1F0", "0F-1", "0SEND_F", "0SEND_G0", "99999999999F0",
+                           "(0F0;)OVERLAP_F_B", "(0F0;0B0)"}) {
     EXPECT_NE(ErrorOf(std::string("0F0\n,, ") + cell + "\n").find("own.csv:2:4: '"), std::string::npos)
         << cell;
   }
