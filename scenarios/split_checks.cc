@@ -41,12 +41,13 @@ void CheckMlpSplits(const Scenario& scenario, Checker& check) {
   }
 }
 
-// Tensor, context and expert parallelism split dimensions of the model.
-void CheckSplits(const Scenario& scenario, Checker& check) {
+namespace {
+
+// Tensor ranks share heads, the width of MLPs, and with tensor.sequence tokens.
+void CheckTensorRanks(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   const ParallelSpec& parallel = scenario.parallel;
-  int64_t tensor = parallel.tensor.size;
-  int64_t context = parallel.context.size;
+  const int64_t tensor = parallel.tensor.size;
   const bool splits_ffn = !model.experts || !parallel.TensorRanksHaveExperts();
   check.Expect(Divides(tensor, model.heads) && (!splits_ffn || Divides(tensor, model.ffn)),
                {"parallel.tensor.size"},
@@ -68,27 +69,29 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
                tensor, model.kv_heads);
-  const int64_t tokens = scenario.batch.micro * model.seq_len / context;  // of a rank's micro-batch
+  const int64_t tokens =
+      scenario.batch.micro * model.seq_len / parallel.context.size;  // of a rank's micro-batch
   check.Expect(
       !parallel.tensor.sequence || Divides(tensor, tokens), {"parallel.tensor.sequence"},
       "parallel.tensor.sequence is true, expected tensor.size ({}) to divide the {} tokens that a rank "
       "has of a micro-batch (batch.micro {} x model.seq_len {} / context.size {})",
-      tensor, tokens, scenario.batch.micro, model.seq_len, context);
+      tensor, tokens, scenario.batch.micro, model.seq_len, parallel.context.size);
   check.Expect(
       !parallel.tensor.overlap || parallel.tensor.sequence, {"parallel.tensor.overlap"},
       "parallel.tensor.overlap is true, expected false without parallel.tensor.sequence: sums of whole "
       "activations do not go around in parts");
+}
+
+// Context ranks share the sequence, and with Ulysses heads.
+void CheckContextRanks(const Scenario& scenario, Checker& check) {
+  const ModelSpec& model = scenario.model;
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t tensor = parallel.tensor.size, context = parallel.context.size;
   check.Expect(Divides(context, model.seq_len), {"parallel.context.size"},
                "parallel.context.size is {}, expected a divisor of model.seq_len ({})", context,
                model.seq_len);
-  check.Expect(!model.latent_attention || scenario.recompute != Recompute::kSelectiveOp,
-               {"recompute", "model.latent_attention"},
-               "recompute is selective_op, expected none, selective or full with model.latent_attention");
-  check.Expect(!model.latent_attention || !parallel.tensor.overlap,
-               {"parallel.tensor.overlap", "model.latent_attention"},
-               "parallel.tensor.overlap is true, expected false with model.latent_attention");
   if (context == 1) return;
-  bool ulysses = parallel.context.kind == ContextKind::kUlysses;
+  const bool ulysses = parallel.context.kind == ContextKind::kUlysses;
   check.Expect(!ulysses || Divides(context * tensor, model.heads),
                {"parallel.context.size", "parallel.context.kind"},
                "parallel.context.size is {}, expected context x tensor ({}) to divide model.heads ({}) for "
@@ -118,6 +121,21 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
                {"model.attention", "parallel.context.kind", "parallel.context.size"},
                "model.attention is eager, expected flash for parallel.context.kind: {}",
                WordOf(parallel.context.kind));
+}
+
+}  // namespace
+
+// Tensor and context parallelism split dimensions of the model.
+void CheckSplits(const Scenario& scenario, Checker& check) {
+  const ModelSpec& model = scenario.model;
+  CheckTensorRanks(scenario, check);
+  check.Expect(!model.latent_attention || scenario.recompute != Recompute::kSelectiveOp,
+               {"recompute", "model.latent_attention"},
+               "recompute is selective_op, expected none, selective or full with model.latent_attention");
+  check.Expect(!model.latent_attention || !scenario.parallel.tensor.overlap,
+               {"parallel.tensor.overlap", "model.latent_attention"},
+               "parallel.tensor.overlap is true, expected false with model.latent_attention");
+  CheckContextRanks(scenario, check);
 }
 
 namespace {

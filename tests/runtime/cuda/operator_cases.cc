@@ -4,32 +4,10 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/runtime/cuda/operator_case.h"
+#include "tests/runtime/cuda/case_list.h"
 
 namespace windtunnel::test {
 namespace {
-
-constexpr DType kFloat = DType::kFloat32;
-
-// Collects cases of one type.
-class Cases {
- public:
-  Cases(DType dtype, bool large) : dtype(dtype), large(large) {}
-
-  OperatorCase& Add(std::string name, OpKind kind, KernelContext context = {}) {
-    cases.push_back({.name = std::move(name), .kind = std::move(kind), .context = context});
-    return cases.back();
-  }
-
-  const DType dtype;
-  const bool large;
-  std::vector<OperatorCase> cases;
-};
-
-Outcome OnCpu(const OperatorCase& operator_case) {
-  static HostBench cpu(MakeCpuDevice());
-  return RunOn(cpu, operator_case);
-}
 
 struct Matrix {
   int64_t rows, columns;
@@ -466,110 +444,6 @@ void AddGemms(Cases& c) {
             .Update(c.dtype, 3 * (s.m / 4 + 1) * s.n);
       }
     }
-  }
-}
-
-struct AttentionSizes {
-  int64_t batch, seq, heads, kv_heads, head_dim, window = 0;
-};
-
-// Head sizes of every kernel and between them; sequences of less than a tile, of whole tiles, and with a tail; windows of less than a tile and
-// of more than one.
-std::vector<AttentionSizes> AttentionShapes(bool large) {
-  std::vector<AttentionSizes> all = {{2, 17, 2, 1, 64},      {1, 140, 2, 2, 64},      {1, 64, 4, 2, 32},
-                                     {1, 70, 2, 1, 80},      {1, 40, 1, 1, 96},       {1, 100, 2, 1, 128},
-                                     {1, 70, 1, 1, 20},      {1, 1, 1, 1, 8},         {1, 128, 2, 1, 64},
-                                     {1, 260, 2, 1, 64, 20}, {1, 200, 1, 1, 128, 97}, {1, 140, 1, 1, 20, 33}};
-  if (large)
-    all.insert(
-        all.end(),
-        {{4, 1024, 12, 12, 64}, {1, 2048, 32, 8, 128}, {2, 1000, 25, 25, 80}, {1, 4096, 32, 8, 128, 1024}});
-  return all;
-}
-
-// Gradients by the log-sum-exp and the output that belong to the inputs: from the reference, the cpu device in fp32 being as good.
-void AddAttention(Cases& c) {
-  for (const AttentionSizes& s : AttentionShapes(c.large)) {
-    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
-                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq;
-    for (AttentionKind kind : {AttentionKind::kFlash, AttentionKind::kEager}) {
-      const bool eager = kind == AttentionKind::kEager;
-      if (eager && s.seq > 1024) continue;
-      const DType saved_type = eager ? c.dtype : kFloat;
-      const int64_t saved = rows * (eager ? s.seq : 1);
-      auto& forward = c.Add("attention", AttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
-                                                          kind, c.dtype, 0, s.window})
-                          .Read(c.dtype, tokens * packed)
-                          .Write(c.dtype, tokens * merged)
-                          .Write(saved_type, saved)
-                          .Workspace(AttentionWorkspaceElements(s.seq, false));
-      const Outcome outcome = OnCpu(forward);
-      OperatorCase backward{.name = "attention backward",
-                            .kind = AttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, kind,
-                                                      c.dtype, false, 0, s.window}};
-      backward.Read(c.dtype, tokens * merged)
-          .ReadValues(forward.buffers[0])
-          .ReadValues(outcome.writes[0])
-          .ReadValues(outcome.writes[1])
-          .Write(c.dtype, tokens * packed)
-          .Workspace(AttentionWorkspaceElements(s.seq, true));
-      if (!eager && c.dtype != kFloat) {
-        OperatorCase deterministic = backward;
-        std::get<AttentionBackward>(deterministic.kind).deterministic = true;
-        c.cases.push_back(std::move(deterministic));
-        backward.repeats_bits = false;
-      }
-      c.cases.push_back(std::move(backward));
-    }
-  }
-}
-
-// All blocks of keys together, or those of one rank, which the queries of another see in part, wholly, or not at all.
-void AddContextAttention(Cases& c) {
-  for (const AttentionSizes& s : {AttentionSizes{2, 24, 2, 1, 64}, {1, 140, 1, 1, 80}, {1, 12, 2, 1, 20}}) {
-    const int64_t tokens = s.batch * s.seq, packed = (s.heads + 2 * s.kv_heads) * s.head_dim,
-                  merged = s.heads * s.head_dim, rows = s.batch * s.heads * s.seq,
-                  keys = 2 * s.kv_heads * s.head_dim;
-    for (int step = -1; step < 3; ++step) {
-      const int ranks = 3, blocks = step < 0 ? ranks : 1, at = std::max(step, 0);
-      const KernelContext place = {.context = {1}};
-      auto& forward = c.Add("context attention",
-                            ContextAttentionForward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks,
-                                                    blocks, at, c.dtype},
-                            place)
-                          .Read(c.dtype, tokens * packed)
-                          .Read(c.dtype, blocks * tokens * keys)
-                          .Write(c.dtype, tokens * merged)
-                          .Write(kFloat, rows)
-                          .Workspace(AttentionWorkspaceElements(s.seq * blocks, false));
-      const Outcome outcome = OnCpu(forward);
-      // Of one block, the log-sum-exp is finite for the rows that another block is behind, too.
-      Buffer sums = outcome.writes[1];
-      auto* values = reinterpret_cast<float*>(sums.bytes.data());
-      for (int64_t i = 0; i < rows; ++i) values[i] = std::max(values[i], 0.0f) + (blocks > 1 ? 0.0f : 1.0f);
-      for (bool accumulate : {step == 1, step < 0}) {
-        OperatorCase backward{
-            .name = "context attention backward",
-            .kind = ContextAttentionBackward{s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, ranks, blocks,
-                                             at, accumulate, c.dtype},
-            .context = place};
-        backward.Read(c.dtype, tokens * merged)
-            .ReadValues(forward.buffers[0])
-            .ReadValues(forward.buffers[1])
-            .ReadValues(outcome.writes[0])
-            .ReadValues(blocks > 1 ? outcome.writes[1] : sums);
-        // Only the queries' columns are written.
-        backward.Update(c.dtype, tokens * packed)
-            .Write(c.dtype, blocks * tokens * keys)
-            .Workspace(AttentionWorkspaceElements(s.seq * blocks, true));
-        c.cases.push_back(std::move(backward));
-      }
-    }
-    c.Add("merge attention", MergeAttention{s.batch, s.seq, s.heads, s.head_dim, c.dtype})
-        .Read(c.dtype, tokens * merged)
-        .Read(kFloat, rows)
-        .Update(c.dtype, tokens * merged)
-        .Update(kFloat, rows);
   }
 }
 

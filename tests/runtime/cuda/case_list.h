@@ -1,0 +1,33 @@
+// Cases of operators in the making: what the files of this folder add theirs to.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/runtime/cuda/operator_case.h"
+
+namespace windtunnel::test {
+
+inline constexpr DType kFloat = DType::kFloat32;
+
+// Collects cases of one type.
+class Cases {
+ public:
+  Cases(DType dtype, bool large) : dtype(dtype), large(large) {}
+
+  OperatorCase& Add(std::string name, OpKind kind, KernelContext context = {}) {
+    cases.push_back({.name = std::move(name), .kind = std::move(kind), .context = context});
+    return cases.back();
+  }
+
+  const DType dtype;
+  const bool large;
+  std::vector<OperatorCase> cases;
+};
+
+// Attention of whole sequences and of context ranks' blocks.
+void AddAttention(Cases& c);
+void AddContextAttention(Cases& c);
+
+}  // namespace windtunnel::test
