@@ -99,8 +99,7 @@ Status CheckRunsHere(const Plan& plan) {
   if (experts && framework == Framework::kMegatronCore)
     return Unsupported(
         "framework: Megatron-Core's experts, whose activations are weighed, are predicted only; live runs "
-        "weigh "
-        "what experts give (framework: windtunnel)");
+        "weigh what experts give (framework: windtunnel)");
   if (experts && experts->capacity_factor == 0) {
     return Unsupported(
         "model.experts.capacity_factor: 0 (no limit, and rows as many as there are) is predicted only; live "

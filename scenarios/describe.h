@@ -228,8 +228,7 @@ void Describe(V& v, PipelineSpec& pipeline) {
             "stages per rank (default 1; zb_v, dualpipe_v: 2)");
   v.Integers("balance", pipeline.balance, From(0, kSize.max),
              "layers of each stage (0: embedding or head alone); [] (default): by cost, or as many in each "
-             "where the "
-             "framework counts layers");
+             "where the framework counts layers");
 }
 
 template <typename V>
