@@ -21,6 +21,8 @@ std::map<std::string, FlopRate> ReadPeaks(Fields& fields) {
   std::map<std::string, FlopRate> peaks;
   for (const char* type : {"fp32", "tf32", "bf16", "fp16", "fp8"})
     peaks[type] = Tflops(fields.NumberOrNull(type, 0, kMost));
+  for (const char* type : {"mxfp8", "fp4"})
+    if (fields.Has(type)) peaks[type] = Tflops(fields.NumberOrNull(type, 0, kMost));
   return peaks;
 }
 
@@ -41,6 +43,8 @@ GemmSpec ReadGemm(Fields& fields) {
   spec.fp8_precise_share = fields.Has("fp8_precise_share")
                                ? fields.Number("fp8_precise_share", 1e-3, spec.fp8_share)
                                : spec.fp8_share;
+  if (fields.Has("mxfp8_share")) spec.mxfp8_share = fields.Number("mxfp8_share", 1e-3, 1 / spec.ceiling);
+  if (fields.Has("fp4_share")) spec.fp4_share = fields.Number("fp4_share", 1e-3, 1 / spec.ceiling);
   constexpr double kMostSlower = 100;
   if (fields.Has("rows_of_16")) spec.rows_of_16 = fields.Number("rows_of_16", 1, kMostSlower);
   if (fields.Has("rows_of_4")) spec.rows_of_4 = fields.Number("rows_of_4", 1, kMostSlower);

@@ -43,14 +43,14 @@ class Shaper {
     Says("accumulate", g.accumulate);
     Says("bias", g.bias);
     Says("weight_gradient", g.transpose_a);
-    Issued(/*is_backward=*/g.dtype == DType::kFloat8 ? !g.is_forward : !g.transpose_b);
+    Issued(/*is_backward=*/IsFactor(g.dtype) ? !g.is_forward : !g.transpose_b);
   }
   void operator()(const GroupedGemm& g) {
     Main("product", Product(g.groups * g.m, g.n), g.dtype);
     shape.count = static_cast<double>(g.groups);
     Says("accumulate", g.accumulate);
     Says("weight_gradient", g.transpose_a);
-    Issued(/*is_backward=*/g.dtype == DType::kFloat8 ? !g.is_forward : !g.transpose_b);
+    Issued(/*is_backward=*/IsFactor(g.dtype) ? !g.is_forward : !g.transpose_b);
   }
   void operator()(const RouteTokens&) { Issued(/*is_backward=*/false); }
   void operator()(const RouteTokensBackward&) { Issued(/*is_backward=*/true); }
@@ -131,9 +131,10 @@ class Shaper {
     shape.share = 1 / static_cast<double>(c.shared_by);
     shape.count = static_cast<double>(c.groups);
     Says("grouped", c.groups > 1);
-    Says("from_fp8", c.dtype == DType::kFloat8);
+    Says("from_fp8", IsFactor(c.dtype));
     Says("transposed", c.transposed);
     Says("with_other", c.with_other);
+    Says("mxfp8", c.recipe == Fp8Recipe::kMxfp8);
   }
   void operator()(const Copy& c) {
     Main("elements", static_cast<double>(c.elements), c.from);
@@ -345,7 +346,7 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
     if (!Holds(kernel, shape)) continue;
     const double launches = LaunchesOf(kernel, shape);
     const bool moves = kernel.values + kernel.fp32 + kernel.bytes > 0;
-    if (launches == 0 && !moves) continue;
+    if (launches == 0 && !moves && kernel.work == Work::kBytes) continue;
     WT_ASSIGN_OR_RETURN(const Duration work, WorkTime(kernel, kind, shape, framework, device, context));
     total = total + work.Scaled(ResidualOf(kernel, kind, framework.residuals)) +
             device.kernel_minimum.Scaled(launches);

@@ -62,11 +62,17 @@ Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRa
 // What the ceiling is of.
 Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool fast_accumulation = false) {
   const FlopRate peak = device.PeakFor(dtype == DType::kFloat32 && tf32 ? DType::kTf32 : dtype);
-  if (peak > FlopRate() && dtype == DType::kFloat8) {
-    const double share = fast_accumulation ? device.gemm.fp8_share : device.gemm.fp8_precise_share;
-    return FlopRate::FromFlopsPerSecond(peak.flops_per_second() * share);
+  if (peak > FlopRate() && IsFactor(dtype)) {
+    const GemmSpec& gemm = device.gemm;
+    const double of_fp8 = fast_accumulation ? gemm.fp8_share : gemm.fp8_precise_share;
+    const double of_blocks = dtype == DType::kMxFloat8 ? gemm.mxfp8_share : gemm.fp4_share;
+    return FlopRate::FromFlopsPerSecond(peak.flops_per_second() *
+                                        (dtype == DType::kFloat8 ? of_fp8 : of_blocks));
   }
   if (peak > FlopRate()) return peak;
+  if (dtype == DType::kMxFloat8)
+    return InvalidInput("precision.fp8_recipe is mxfp8, expected another: {} has no arithmetic in it",
+                        device.name);
   return InvalidInput("precision.compute is {}, expected another type: {} has no arithmetic in it",
                       Name(dtype), device.name);
 }
@@ -204,7 +210,8 @@ Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool t
       least = std::min(least, TiledTime(g, tile, split, peak, device));
     }
   }
-  const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n + g.m * g.n));
+  const int64_t in_one = g.dtype == DType::kFloat4x2 ? 2 : 1;
+  const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) / in_one);
   return std::max(least, MemoryTime(traffic, device));
 }
 

@@ -10,7 +10,8 @@ namespace windtunnel {
 namespace {
 
 std::optional<DType> TypeNamed(const std::string& word) {
-  for (DType type : {DType::kFloat32, DType::kTf32, DType::kBFloat16, DType::kFloat16, DType::kFloat8})
+  for (DType type : {DType::kFloat32, DType::kTf32, DType::kBFloat16, DType::kFloat16, DType::kFloat8,
+                     DType::kMxFloat8, DType::kFloat4x2})
     if (word == Name(type)) return type;
   return std::nullopt;
 }

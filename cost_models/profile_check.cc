@@ -23,12 +23,13 @@ struct Limits {
   std::string what;  // "a core", "an NVIDIA H100 SXM5 80 GB"
   bool is_device = false;
   FlopRate peak_fp32, peak_16;
-  FlopRate peak_fp8;
+  FlopRate peak_fp8, peak_fp4;
   Bandwidth memory;
   Bandwidth links;
 
   FlopRate Peak(DType type) const {
-    if (type == DType::kFloat8) return peak_fp8;
+    if (type == DType::kFloat8 || type == DType::kMxFloat8) return peak_fp8;
+    if (type == DType::kFloat4x2) return peak_fp4;
     return type == DType::kFloat32 || type == DType::kTf32 ? peak_fp32 : peak_16;
   }
 };
@@ -41,7 +42,7 @@ Limits LimitsOfCores(int64_t cores) {
   limits.what = cores == 1 ? "a core" : fmt::format("{} cores", cores);
   limits.peak_fp32 = FlopRate::FromFlopsPerSecond(kCoreFlopsPerCycle * cycles);
   limits.peak_16 = FlopRate::FromFlopsPerSecond(kCoreFlopsPerCycle16 * cycles);
-  limits.peak_fp8 = limits.peak_16;
+  limits.peak_fp8 = limits.peak_fp4 = limits.peak_16;
   limits.memory = limits.links = BytesPerSecond(kCoreBytesPerCycle * cycles);
   return limits;
 }
@@ -54,6 +55,7 @@ Limits LimitsOf(const DeviceSpec& device) {
   limits.peak_fp32 = std::max(device.PeakFor(DType::kFloat32), device.PeakFor(DType::kTf32));
   limits.peak_16 = std::max(device.PeakFor(DType::kBFloat16), device.PeakFor(DType::kFloat16));
   limits.peak_fp8 = device.PeakFor(DType::kFloat8);
+  limits.peak_fp4 = device.PeakFor(DType::kFloat4x2);
   limits.memory = device.hbm;
   if (const auto links = IntraNodeRates({}, device.intra_node)) limits.links = links->nominal;
   return limits;
@@ -276,6 +278,9 @@ class Checker {
     if (fp8 > FlopRate() && fp8 < limits.peak_16)
       Suspicious("peak_tflops", fmt::format("fp8 ({}) is slower than 16 bits ({})", FormatFlopRate(fp8),
                                             FormatFlopRate(limits.peak_16)));
+    if (limits.peak_fp4 > FlopRate() && limits.peak_fp4 < fp8)
+      Suspicious("peak_tflops", fmt::format("fp4 ({}) is slower than fp8 ({})",
+                                            FormatFlopRate(limits.peak_fp4), FormatFlopRate(fp8)));
     if (limits.peak_16 < limits.peak_fp32)
       Suspicious("peak_tflops",
                  fmt::format("16 bits ({}) are slower than fp32 or tf32 ({})", FormatFlopRate(limits.peak_16),

@@ -22,12 +22,13 @@ Status UnsupportedKey(std::string_view key, std::string_view what) {
 }
 
 Status CheckPrecision(const PrecisionSpec& p) {
-  if (p.param == Precision::kFp8) {
+  if (p.param == Precision::kFp8 || p.param == Precision::kFp4) {
     return InvalidInput(
-        "precision.param is fp8, expected fp32, bf16 or fp16: parameters are stored in those, and products "
-        "of precision.compute fp8 convert them");
+        "precision.param is {}, expected fp32, bf16 or fp16: parameters are stored in those, and products of "
+        "precision.compute fp8 and fp4 convert them",
+        WordOf(p.param));
   }
-  const bool is_narrower = p.param == Precision::kFp32 || p.compute == Precision::kFp8;
+  const bool is_narrower = p.param == Precision::kFp32 || p.fp8_recipe != Fp8Recipe::kNone;
   if (p.compute != p.param && !is_narrower) {
     return InvalidInput(
         "precision.compute has as many bits as precision.param or more, expected precision.param itself or "

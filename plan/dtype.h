@@ -8,7 +8,20 @@
 
 namespace windtunnel {
 
-enum class DType : uint8_t { kFloat32, kTf32, kBFloat16, kFloat16, kFloat8, kInt32, kInt64, kUInt8 };
+// kMxFloat8 and kFloat4x2 are factors of products, in blocks with scales that matrix units multiply with (the OCP's microscaling formats;
+// NVFP4); the latter is two numbers of 4 bits (E2M1) in a byte.
+enum class DType : uint8_t {
+  kFloat32,
+  kTf32,
+  kBFloat16,
+  kFloat16,
+  kFloat8,
+  kMxFloat8,
+  kFloat4x2,
+  kInt32,
+  kInt64,
+  kUInt8
+};
 
 constexpr Bytes SizeOf(DType dtype) {
   switch (dtype) {
@@ -20,6 +33,8 @@ constexpr Bytes SizeOf(DType dtype) {
     case DType::kFloat16:
       return Bytes(2);
     case DType::kFloat8:
+    case DType::kMxFloat8:
+    case DType::kFloat4x2:
     case DType::kUInt8:
       return Bytes(1);
     case DType::kInt64:
@@ -28,7 +43,7 @@ constexpr Bytes SizeOf(DType dtype) {
   return Bytes(0);
 }
 
-// "fp32", "tf32", "bf16", "fp16", "fp8", "int32", "int64", "uint8".
+// "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4", "int32", "int64", "uint8".
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -41,6 +56,10 @@ constexpr std::string_view Name(DType dtype) {
       return "fp16";
     case DType::kFloat8:
       return "fp8";
+    case DType::kMxFloat8:
+      return "mxfp8";
+    case DType::kFloat4x2:
+      return "fp4";
     case DType::kInt32:
       return "int32";
     case DType::kInt64:

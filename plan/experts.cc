@@ -20,7 +20,7 @@ Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const 
   const Slice y = c.Activation(name, experts * rows * out);
   GroupedGemm gemm{experts, rows, out, in};
   gemm.transpose_b = true;
-  gemm.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+  gemm.dtype = is_fp8 ? c.types.factor() : c.types.activations;
   if (!is_fp8) {
     c.b.Add(gemm, name, {x, c.OperandOf(weight, name)}, {y});
     AddBiasTo(c, y, rows);
@@ -54,7 +54,7 @@ void ExpertLinear::AddBiasGradient(const LayerContext& c, Slice dy, int64_t rows
 Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
   const Slice dx = c.Activation(name + ".dx", experts * rows * in);
   GroupedGemm input{experts, rows, in, out};
-  input.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+  input.dtype = is_fp8 ? c.types.factor() : c.types.activations;
   const Slice whole_dy = dy;
   Slice dy_by_rows = dy;  // of the weight's product
   Slice weights;
@@ -74,7 +74,7 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
     GroupedGemm gemm{experts, out, in, rows};
     gemm.transpose_a = !is_fp8;
     gemm.transpose_b = is_fp8;
-    gemm.dtype = is_fp8 ? DType::kFloat8 : c.types.activations;
+    gemm.dtype = is_fp8 ? c.types.factor() : c.types.activations;
     c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy_by_rows, x, weight);
     c.hooks.Ready(weight);
     AddBiasGradient(c, whole_dy, rows);

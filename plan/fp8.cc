@@ -11,17 +11,21 @@ using Neighbor = LayerContext::Neighbor;
 Slice Fp8Factors::OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum sum,
                            bool sums_over_ranks) const {
   const bool splits = gathering != Gathering::kNone && c_.tensor.splits_tokens();
-  const bool is_factor = c_.TypeOf(x) == DType::kFloat8;
+  const bool is_factor = IsFactor(c_.TypeOf(x));
   const CastOptions options{
       .sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_, .agrees = agrees_};
-  if (!is_factor && (!splits || !c_.types.scales_whole_tensors())) {
+  if (!is_factor && (!splits || !c_.types.gathers_factors())) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
     return Cast(x, c_.types.activations, columns, sum, options, name_);
   }
   const Slice own =
       is_factor ? x : Cast(x, c_.types.activations, columns, Fp8Sum::kOverColumns, options, name_);
-  if (sum == Fp8Sum::kOverRows)
-    return Transposed(splits ? c_.GatherTokens(own, name_, Neighbor::kElementwise) : own, columns, name_);
+  if (sum == Fp8Sum::kOverRows) {
+    if (!splits) return OtherForm(own, columns, name_);
+    if (c_.types.makes_both_forms())
+      return c_.GatherTokens(OtherForm(own, columns, name_), name_, Neighbor::kProduct);
+    return OtherForm(c_.GatherTokens(own, name_, Neighbor::kElementwise), columns, name_);
+  }
   return splits ? c_.GatherForProducts(own, name_, gathering == Gathering::kKept) : own;
 }
 
@@ -31,7 +35,14 @@ Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gat
     const Slice factor =
         OfTokens(x, columns, gathers ? Gathering::kKept : Gathering::kNone, Fp8Sum::kOverColumns);
     // What is to come is transposed when the products of its parts are made.
-    return {factor, c_.b.WillComeInParts(factor) ? kNoSlice : Transposed(factor, columns, name_)};
+    return {factor, c_.b.WillComeInParts(factor) ? kNoSlice : OtherForm(factor, columns, name_)};
+  }
+  if (c_.types.makes_both_forms()) {
+    const Slice own = OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverColumns, sums_over_ranks);
+    const Slice other = OtherForm(own, columns, name_);
+    if (!gathers || !c_.tensor.splits_tokens()) return {own, other};
+    const Slice factor = c_.GatherForProducts(own, name_, /*is_kept=*/false);
+    return {factor, c_.GatherTokens(other, name_, Neighbor::kProduct)};
   }
   if (gathers) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
   return {OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverColumns, sums_over_ranks),
@@ -59,7 +70,8 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
   const bool over_rows = sum == Fp8Sum::kOverRows, is_rowwise = c_.types.fp8 == Fp8Recipe::kRowwise;
   const bool sums_over_ranks = options.sums_over_ranks && options.agrees;
   std::vector<Slice> reads = {x};
-  if (c_.types.fp8 == Fp8Recipe::kTensorwise && !options.knows_scale) {
+  const bool has_one_scale = c_.types.fp8 == Fp8Recipe::kTensorwise || c_.types.fp8 == Fp8Recipe::kNvfp4;
+  if (has_one_scale && !options.knows_scale) {
     reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kAll, type, options.shared_by, groups_},
                          c_.tensor.splits() && options.agrees, name));
   } else if (is_rowwise && over_rows) {
@@ -69,7 +81,8 @@ Slice Fp8Factors::Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const C
     reads.push_back(Amax(x, {rows, columns, Fp8Amax::Of::kEachRow, type, options.shared_by, groups_},
                          sums_over_ranks, name));
   }
-  const Slice y = c_.b.Temporary(name + ".fp8", x.elements, Category::kActivations, DType::kFloat8);
+  const Slice y = c_.b.Temporary(name + ".fp8", FactorBytes(c_.types.fp8, x.elements), Category::kActivations,
+                                 c_.types.factor());
   c_.b.Add(
       Fp8Cast{rows, columns, c_.types.fp8, over_rows, type, options.shared_by, groups_, options.with_other},
       name, std::move(reads), {y});
@@ -92,11 +105,14 @@ void Fp8Factors::Rescale(Slice product) const {
            {product});
 }
 
-Slice Fp8Factors::Transposed(Slice factor, int64_t columns, const std::string& name) const {
-  const Slice y =
-      c_.b.Temporary(name + ".fp8.transposed", factor.elements, Category::kActivations, DType::kFloat8);
-  c_.b.Add(Fp8Cast{factor.elements / columns, columns, c_.types.fp8, true, DType::kFloat8, 1, groups_}, name,
-           {factor}, {y});
+Slice Fp8Factors::OtherForm(Slice factor, int64_t columns, const std::string& name) const {
+  const DType type = c_.types.factor();
+  const Slice y = c_.b.Temporary(name + ".fp8.transposed", factor.elements, Category::kActivations, type);
+  Fp8Cast cast{
+      NumbersIn(c_.types.fp8, factor.elements) / columns, columns, c_.types.fp8, true, type, 1, groups_};
+  if (c_.types.fp8 == Fp8Recipe::kNvfp4) cast.dtype = c_.types.activations;  // which it is made of
+  else cast.with_other = c_.types.makes_both_forms();
+  c_.b.Add(cast, name, {factor}, {y});
   return y;
 }
 

@@ -1,5 +1,5 @@
-// The factors of fp8 products, as torchao's float8 linear layers make them (torchao/float8/float8_linear.py,
-// float8_tensor_parallel.py): from the 16-bit tensors, anew for each of a layer's three products, which sum over different
+// The factors of fp8 and fp4 products, as torchao's float8 and MX linear layers make them (torchao/float8/float8_linear.py,
+// float8_tensor_parallel.py, torchao/prototype/mx_formats/mx_linear.py): from the 16-bit tensors, anew for each of a layer's three products, which sum over different
 // dimensions of them. Nothing is kept in fp8 between forward and backward, unless by Transformer Engine (`framework: megatron_core`,
 // docs/decisions/0028-two-megatrons.md).
 //
@@ -18,6 +18,15 @@
 //               has no scales by row: a kernel scales the results of backward's products
 //               (torchao/float8/float8_ops.py; pytorch/ao pull request 1325)
 //   block       1 x 128 of what tokens make, 128 x 128 of weights (DeepSeek-V3, section 3.3), found on the way
+//   mxfp8       a scale of a byte for 32 numbers, along what the product sums over, found on the way: two forms, neither of which is the
+//               other transposed
+//   nvfp4       numbers of four bits, with a scale of a byte for 16 of them (16 x 16 of weights) and one for the tensor, for which there is
+//               a pass before (Transformer Engine's NVFP4BlockScaling; the form for sums over tokens has a kernel of its own, which rotates
+//               blocks by a Hadamard matrix)
+//
+// Transformer Engine makes both forms of block's, mxfp8's and nvfp4's factors together, of block's and mxfp8's by one kernel, and gathers
+// tokens in them, each form for itself. Of inputs it keeps that for sums over tokens; here the one that forward needs stands for it (of as
+// many bytes), and backward makes the other, for what it takes in forward.
 //
 // Forward's products accumulate fast, backward's do not (torchao/float8/config.py, use_fast_accum; transformer_engine/pytorch/module/base.py,
 // _2X_ACC_FPROP, _2X_ACC_DGRAD, _2X_ACC_WGRAD); those of blocks never do.
@@ -73,7 +82,8 @@ class Fp8Factors {
   Slice Cast(Slice x, DType type, int64_t columns, Fp8Sum sum, const CastOptions& options,
              const std::string& name) const;
   Slice Amax(Slice x, const Fp8Amax& op, bool over_ranks, const std::string& name) const;
-  Slice Transposed(Slice factor, int64_t columns, const std::string& name) const;
+  // The other form of a factor over columns: transposed, or made along with it.
+  Slice OtherForm(Slice factor, int64_t columns, const std::string& name) const;
 
   const LayerContext& c_;
   const std::string name_;

@@ -22,6 +22,8 @@ DType TypeOf(Precision precision) {
       return DType::kFloat16;
     case Precision::kFp8:
       return DType::kFloat8;
+    case Precision::kFp4:
+      return DType::kFloat4x2;
   }
   return DType::kFloat32;
 }
@@ -54,7 +56,7 @@ DType StreamOf(DType storage, DType activations) {
 
 ModelTypes TypesOf(const PrecisionSpec& precision) {
   const DType storage = precision.param == Precision::kTf32 ? DType::kFloat32 : TypeOf(precision.param);
-  if (precision.compute != Precision::kFp8) {
+  if (precision.fp8_recipe == Fp8Recipe::kNone) {
     const DType gemm = TypeOf(precision.compute);
     return {.storage = storage,
             .activations = gemm == DType::kTf32 ? storage : gemm,
@@ -381,7 +383,7 @@ LayerContext::Product Linear::ProductOf(const LayerContext& c, Slice x, int64_t 
   std::vector<Slice> reads;
   if (is_fp8) {
     const Fp8Factors fp8(c, name);
-    gemm.dtype = DType::kFloat8;
+    gemm.dtype = c.types.factor();
     gemm.is_forward = true;
     gemm.fast_accumulation = fp8.forward_accumulates_fast();
     reads = {fp8.OfTokens(x, in, gathers() ? Gathering::kForProducts : Gathering::kNone, Fp8Sum::kOverColumns,
@@ -410,7 +412,7 @@ void Linear::AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Sli
   Gemm gemm{.m = rows, .n = in, .k = out, .accumulate = accumulate, .dtype = c.types.gemm};
   std::vector<Slice> reads;
   if (is_fp8) {
-    gemm.dtype = DType::kFloat8;
+    gemm.dtype = c.types.factor();
     gemm.transpose_b = true;
     reads = {dy, Fp8Factors(c, name).OfWeight(weight, out, in, Fp8Sum::kOverRows,
                                               split == LinearSplit::kColumnParallel)};
@@ -429,7 +431,7 @@ LayerContext::Neighbor Linear::MakerOfInputGradient(const LayerContext& c) const
 void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
   Gemm gemm{.m = out, .n = in, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
   if (is_fp8) {
-    gemm.dtype = DType::kFloat8;
+    gemm.dtype = c.types.factor();
     gemm.transpose_a = false;
     gemm.transpose_b = true;
   }

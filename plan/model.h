@@ -191,6 +191,13 @@ struct ModelTypes {
   bool autocasts() const { return activations != storage; }
   // In fp8 a tensor is converted at one scale: it can be gathered and transposed in fp8.
   bool scales_whole_tensors() const { return fp8 == Fp8Recipe::kTensorwise || fp8 == Fp8Recipe::kDelayed; }
+  // Scales go along what a product sums over: both forms of a factor are made together, and each is gathered (Transformer Engine).
+  bool makes_both_forms() const { return fp8_weights_shared_by > 0 && scales_blocks(); }
+  bool scales_blocks() const {
+    return fp8 == Fp8Recipe::kBlock || fp8 == Fp8Recipe::kMxfp8 || fp8 == Fp8Recipe::kNvfp4;
+  }
+  bool gathers_factors() const { return scales_whole_tensors() || makes_both_forms(); }
+  DType factor() const { return FactorType(fp8); }
 };
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);

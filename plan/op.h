@@ -24,7 +24,7 @@ namespace windtunnel {
 
 // C[m,n] = op(A) op(B) (+ bias[n] on every row) (+ C when accumulate); op(A) is [m,k], op(B) is [k,n].
 // A is stored [m,k], or [k,m] when transpose_a; B is stored [k,n], or [n,k] when transpose_b.
-// Of fp8 factors C has two bytes an element. Its sums stay in the tensor cores' own precision with fast accumulation, or are carried over
+// Of factors in fp8 or fp4 C has two bytes an element. Its sums stay in the tensor cores' own precision with fast accumulation, or are carried over
 // to fp32 every 128 elements.
 // reads: A, B, (bias); writes: C.
 struct Gemm {
@@ -33,7 +33,7 @@ struct Gemm {
   bool bias = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
-  // Of fp8 factors only, which lie alike in both directions.
+  // Of factors in fp8 or fp4 only, which lie alike in both directions.
   bool is_forward = false, fast_accumulation = false;
   // In what is modelled: one of many alike, so many of which run at once, on streams of their own.
   int streams = 1;
@@ -61,10 +61,11 @@ struct GroupedGemm {
   bool is_forward = false, fast_accumulation = false;  // as a Gemm's
 };
 
-// x[rows,columns] scaled into fp8 as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in earlier
-// steps), of each row or each column (rowwise), or of each 128 elements of a row or 128 x 128 of a matrix (block). The result is x as
-// it lies, or transposed: the units that multiply fp8 sum over what is contiguous. From fp8 it is transposed only. Rows' and blocks'
-// magnitudes are found on the way. reads: x, (amax, unless the scale is a known number or found on the way); writes: y.
+// x[rows,columns] scaled into fp8 (nvfp4: fp4) as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in
+// earlier steps), of each row or each column (rowwise), of each 128 elements of a row or 128 x 128 of a matrix (block), of each 32 (mxfp8),
+// or of each 16 and of all (nvfp4). The result is x as it lies, or transposed: the units that multiply fp8 sum over what is contiguous.
+// From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the way. reads: x, (amax, unless the scale is a known number or
+// found on the way); writes: y.
 struct Fp8Cast {
   int64_t rows = 0, columns = 0;
   Fp8Recipe recipe = Fp8Recipe::kTensorwise;
@@ -72,8 +73,32 @@ struct Fp8Cast {
   DType dtype = DType::kFloat32;  // of x
   int64_t shared_by = 1;          // micro-batches, as Fp8Amax
   int64_t groups = 1;             // of rows, as Fp8Amax: each is a factor of its own
-  bool with_other = false;        // by the kernel that makes the same factor the other way round, too
+  bool with_other =
+      false;  // by the kernel that makes the same factor the other way round, too, and so without reading
 };
+
+// The type of factors that a recipe scales.
+constexpr DType FactorType(Fp8Recipe recipe) {
+  if (recipe == Fp8Recipe::kNvfp4) return DType::kFloat4x2;
+  return recipe == Fp8Recipe::kMxfp8 ? DType::kMxFloat8 : DType::kFloat8;
+}
+constexpr bool IsFactor(DType dtype) {
+  return dtype == DType::kFloat8 || dtype == DType::kMxFloat8 || dtype == DType::kFloat4x2;
+}
+
+// What a factor of so many numbers takes: one byte each (nvfp4: half a byte), and the scales of microscaled blocks, a byte for 32 numbers
+// (mxfp8) or 16 (nvfp4). (Of the other recipes scales are too few to count.)
+constexpr int64_t FactorBytes(Fp8Recipe recipe, int64_t numbers) {
+  if (recipe == Fp8Recipe::kMxfp8) return numbers + (numbers + 31) / 32;
+  if (recipe == Fp8Recipe::kNvfp4) return (numbers + 1) / 2 + (numbers + 15) / 16;
+  return numbers;
+}
+// The numbers in a factor of so many bytes, whose rows are whole blocks.
+constexpr int64_t NumbersIn(Fp8Recipe recipe, int64_t bytes) {
+  if (recipe == Fp8Recipe::kMxfp8) return bytes * 32 / 33;
+  if (recipe == Fp8Recipe::kNvfp4) return bytes * 16 / 9;
+  return bytes;
+}
 
 // bias gradient: out[columns] (acc) = sum over rows of in[rows,columns]. reads: in; writes: out. Of experts, `groups` of these that follow
 // each other, in in[groups,rows,columns] and out[groups,columns].

@@ -53,8 +53,9 @@ Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 
 template <typename Product>
 Bytes BytesOfOne(const Product& g) {
-  const Bytes result = g.dtype == DType::kFloat8 ? Bytes(2) : SizeOf(g.dtype);
-  return SizeOf(g.dtype) * (g.m * g.k + g.k * g.n) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
+  const Bytes result = IsFactor(g.dtype) ? Bytes(2) : SizeOf(g.dtype);
+  const int64_t in_one = g.dtype == DType::kFloat4x2 ? 2 : 1;
+  return SizeOf(g.dtype) * ((g.m * g.k + g.k * g.n) / in_one) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
 }
 Bytes BytesOf(const Gemm& g) { return BytesOfOne(g); }
 Bytes BytesOf(const GroupedGemm& g) { return BytesOfOne(g) * g.groups; }
@@ -72,7 +73,12 @@ Bytes BytesOf(const CombineBackward& c) {
   return SizeOf(c.dtype) * (((c.weighted ? 2 : 1) * CopiesIn(c) + c.rows) * c.hidden);
 }
 Bytes BytesOf(const Fp8Amax& a) { return SizeOf(a.dtype) * (a.rows * a.columns) / a.shared_by; }
-Bytes BytesOf(const Fp8Cast& c) { return (SizeOf(c.dtype) + Bytes(1)) * (c.rows * c.columns) / c.shared_by; }
+Bytes BytesOf(const Fp8Cast& c) {
+  const int64_t numbers = c.rows * c.columns;
+  const Bytes factor(FactorBytes(c.recipe, numbers));
+  const Bytes read = c.with_other ? Bytes() : IsFactor(c.dtype) ? factor : SizeOf(c.dtype) * numbers;
+  return (read + factor) / c.shared_by;
+}
 Bytes BytesOf(const ColumnSum& c) {
   return SizeOf(c.dtype) * (c.biases() * (c.rows * c.columns + c.columns * (c.accumulate ? 2 : 1)));
 }

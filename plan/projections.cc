@@ -10,7 +10,7 @@ using Neighbor = LayerContext::Neighbor;
 Slice Projections::Enter(const LayerContext& c, Slice x) const {
   if (style == Style::kStacked || !c.tensor.splits_tokens()) return x;
   const Linear& first = layers[0];
-  const bool in_fp8 = first.is_fp8 && c.types.scales_whole_tensors();
+  const bool in_fp8 = first.is_fp8 && c.types.gathers_factors();
   return in_fp8 ? Fp8Factors(c, first.name).OfTokens(x, first.in, Gathering::kKept, Fp8Sum::kOverColumns)
          : first.is_fp8 ? c.GatherTokens(x, first.name, Neighbor::kElementwise)
                         : c.GatherForProducts(x, first.name, /*is_kept=*/true);

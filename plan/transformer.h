@@ -104,8 +104,7 @@ class Transformer : public Model {
       // Where units are gathered anew, so are their weights' conversions.
       types_.keeps_weights_in_fp8 = scenario.parallel.data.kind != DataParallelKind::kFsdp;
       types_.fp8_weights_shared_by = types_.keeps_weights_in_fp8 ? scenario.batch.accumulate : 1;
-      types_.keeps_inputs_in_fp8 = (types_.scales_whole_tensors() || types_.fp8 == Fp8Recipe::kBlock) &&
-                                   recompute_ != Recompute::kSelectiveOp;
+      types_.keeps_inputs_in_fp8 = types_.gathers_factors() && recompute_ != Recompute::kSelectiveOp;
     }
     if (framework_ == Framework::kPytorchCompile)
       tensor_.reorder = TensorParallel::Reorder::kByCopyOrNeighbor;

@@ -214,7 +214,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   return experts;
 }
 
-// Both ways round, one byte each.
+// Both ways round.
 void Transformer::KeepWeightsInFp8(Role& role) {
   if (types_.fp8 == Fp8Recipe::kNone || !types_.keeps_weights_in_fp8) return;
   int64_t elements = 0;
@@ -234,7 +234,9 @@ void Transformer::KeepWeightsInFp8(Role& role) {
   }
   if (elements == 0) return;
   const std::string name = fmt::format("blocks.{}-{}.weights.fp8", stage_.first, stage_.end - 1);
-  kept_buffers_.push_back(NewBuffer(role, name, 2 * elements, Category::kParameters, DType::kFloat8).buffer);
+  kept_buffers_.push_back(
+      NewBuffer(role, name, 2 * FactorBytes(types_.fp8, elements), Category::kParameters, types_.factor())
+          .buffer);
 }
 
 void Transformer::Register(Role& role) {

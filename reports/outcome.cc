@@ -120,6 +120,8 @@ FlopRate DensePeak(const Plan& plan, const Profile& profile) {
       return hardware->PeakFor(DType::kFloat16);
     case Precision::kFp8:
       return hardware->PeakFor(DType::kFloat8);
+    case Precision::kFp4:
+      return hardware->PeakFor(DType::kFloat4x2);
   }
   return {};
 }

@@ -120,6 +120,11 @@ std::string HardwareTable(const DeviceSpec& device, Ink ink) {
     row("GEMM ceiling in fp8", fmt::format("{:.1f} %, {:.1f} % with sums carried over to fp32",
                                            100 * device.gemm.ceiling * device.gemm.fp8_share,
                                            100 * device.gemm.ceiling * device.gemm.fp8_precise_share));
+  if (device.PeakFor(DType::kMxFloat8) > FlopRate())
+    row("GEMM ceiling in mxfp8",
+        fmt::format("{:.1f} %", 100 * device.gemm.ceiling * device.gemm.mxfp8_share));
+  if (device.PeakFor(DType::kFloat4x2) > FlopRate())
+    row("GEMM ceiling in fp4", fmt::format("{:.1f} %", 100 * device.gemm.ceiling * device.gemm.fp4_share));
   row("spread of devices' speeds", fmt::format("{:.1f} %", 100 * device.speed_spread));
   row("kernel launch, minimum",
       FormatDuration(device.kernel_launch) + ", " + FormatDuration(device.kernel_minimum));

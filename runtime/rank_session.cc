@@ -8,6 +8,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/nccl/communicator.h"
 #include "runtime/neighbors.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 
@@ -66,13 +67,15 @@ Status CheckPrecision(const PrecisionSpec& precision, bool on_cuda) {
     return Unsupported(
         "precision.compute: tf32 is a type of GPUs; the cpu device computes in fp32, bf16 and "
         "fp16");
-  if (precision.compute == Precision::kFp8) {
+  if (precision.fp8_recipe != Fp8Recipe::kNone) {
     return on_cuda ? Unsupported(
-                         "precision.compute: fp8 is predicted only; live runs compute in fp32, tf32, bf16 "
-                         "and fp16")
+                         "precision.compute: {} is predicted only; live runs compute in fp32, tf32, bf16 "
+                         "and fp16",
+                         WordOf(precision.compute))
                    : Unsupported(
-                         "precision.compute: fp8 is a type of GPUs; the cpu device computes in fp32, bf16 "
-                         "and fp16");
+                         "precision.compute: {} is a type of GPUs; the cpu device computes in fp32, bf16 "
+                         "and fp16",
+                         WordOf(precision.compute));
   }
   return Ok();
 }

@@ -54,15 +54,50 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
                kMostElements);
 }
 
-void CheckPrecision(const PrecisionSpec& precision, Checker& check) {
-  bool fp8 = precision.compute == Precision::kFp8;
-  bool has_recipe = precision.fp8_recipe != Fp8Recipe::kNone;
-  check.Expect(
-      has_recipe || !fp8, {"precision.fp8_recipe", "precision.compute"},
-      "precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise or block for compute: fp8");
-  check.Expect(fp8 || !has_recipe, {"precision.fp8_recipe"},
-               "precision.fp8_recipe is '{}', expected none unless compute is fp8",
-               WordOf(precision.fp8_recipe));
+// Rows of factors are whole blocks of 32 numbers with a scale of their own (Transformer Engine, torchao), on each tensor rank.
+void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
+  const Fp8Recipe recipe = scenario.precision.fp8_recipe;
+  const ModelSpec& model = scenario.model;
+  if (recipe != Fp8Recipe::kMxfp8 && recipe != Fp8Recipe::kNvfp4) return;
+  if (model.kind != ModelKind::kTransformer) return;
+  constexpr int64_t kBlock = 32;
+  const int64_t tensor = scenario.parallel.tensor.size;
+  const auto expect = [&](const char* path, int64_t width, int64_t ranks) {
+    check.Expect(Divides(kBlock, width / ranks), {path, "precision.fp8_recipe"},
+                 "{} is {}{}, expected a multiple of {} on each rank with precision.fp8_recipe: {}, whose "
+                 "scales are of blocks",
+                 path, width, ranks > 1 ? fmt::format(" over parallel.tensor.size {}", ranks) : "", kBlock,
+                 WordOf(recipe));
+  };
+  expect("model.hidden", model.hidden, 1);
+  expect("model.ffn", model.ffn, scenario.parallel.TensorRanksHaveExperts() && model.experts ? 1 : tensor);
+  if (model.experts) expect("model.experts.shared_ffn", model.experts->shared_ffn, tensor);
+  if (model.MixesExperts()) expect("model.experts.dense_ffn", model.DenseFfn(), tensor);
+  check.Expect(Divides(kBlock, model.heads / tensor * model.ValueDim()),
+               {"model.heads", "precision.fp8_recipe"},
+               "a rank's heads are {} wide ({} of {}), expected a multiple of {} with precision.fp8_recipe: "
+               "{}, whose scales are of blocks",
+               model.heads / tensor * model.ValueDim(), model.heads / tensor, model.ValueDim(), kBlock,
+               WordOf(recipe));
+}
+
+void CheckPrecision(const Scenario& scenario, Checker& check) {
+  const PrecisionSpec& precision = scenario.precision;
+  const Fp8Recipe recipe = precision.fp8_recipe;
+  const bool fp8 = precision.compute == Precision::kFp8, fp4 = precision.compute == Precision::kFp4;
+  const bool is_of_fp8 = recipe != Fp8Recipe::kNone && recipe != Fp8Recipe::kNvfp4;
+  check.Expect(!fp8 || is_of_fp8, {"precision.fp8_recipe", "precision.compute"},
+               "precision.fp8_recipe is '{}', expected tensorwise, delayed, rowwise, block or mxfp8 for "
+               "compute: fp8",
+               WordOf(recipe));
+  check.Expect(!fp4 || recipe == Fp8Recipe::kNvfp4, {"precision.fp8_recipe", "precision.compute"},
+               "precision.fp8_recipe is '{}', expected nvfp4 for compute: fp4", WordOf(recipe));
+  check.Expect(fp8 || fp4 || recipe == Fp8Recipe::kNone, {"precision.fp8_recipe"},
+               "precision.fp8_recipe is '{}', expected none unless compute is fp8 or fp4", WordOf(recipe));
+  check.Expect(!fp4 || scenario.framework == Framework::kMegatronCore, {"precision.compute", "framework"},
+               "precision.compute is 'fp4', expected framework: megatron_core, since Transformer Engine's is "
+               "the recipe that is modelled");
+  CheckScaledBlocks(scenario, check);
 }
 
 // Only what is sharded is worth a trip to the host and back, and only FSDP gathers parameters when they are needed.
@@ -363,7 +398,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   else CheckMlp(scenario.model, check);
   if (!problems.empty()) return;  // what follows divides by the model's dimensions
   CheckSizes(scenario, check);
-  CheckPrecision(scenario.precision, check);
+  CheckPrecision(scenario, check);
   bool momentum = scenario.optimizer.momentum > 0;
   check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
                "optimizer.momentum is {}, expected 0 unless kind is sgd", scenario.optimizer.momentum);

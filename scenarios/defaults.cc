@@ -66,6 +66,8 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
   if (!given("precision.compute")) precision.compute = precision.param;
   bool fp8 = precision.compute == Precision::kFp8;
   if (fp8 && !given("precision.fp8_recipe")) precision.fp8_recipe = Fp8Recipe::kTensorwise;
+  const bool fp4 = precision.compute == Precision::kFp4;
+  if (fp4 && !given("precision.fp8_recipe")) precision.fp8_recipe = Fp8Recipe::kNvfp4;
   // Gradients of fp16 underflow without it: its smallest number is 6e-8.
   bool fp16 = precision.param == Precision::kFp16 || precision.compute == Precision::kFp16;
   if (fp16 && !given("precision.loss_scale")) precision.loss_scale = LossScale::kDynamic;

@@ -166,7 +166,7 @@ void Describe(V& v, PrecisionSpec& precision) {
   v.Word("buffer", precision.buffer, {P::kFp32, P::kBf16, P::kFp16}, "module buffers (default fp32)");
   v.Word("optimizer", precision.optimizer, {P::kFp32}, "master weights and moments: fp32, the only choice");
   v.Word("fp8_recipe", precision.fp8_recipe,
-         "scaling of compute: fp8 (default tensorwise, without fp8 none)");
+         "scaling of compute: fp8 (default tensorwise) or fp4 (nvfp4, the only choice); without these none");
   v.WordOrNumber("loss_scale", precision.loss_scale, precision.static_loss_scale, MoreThan(0),
                  "what the loss is multiplied by before backward (default dynamic where param or compute is "
                  "fp16, else none); a number is static");

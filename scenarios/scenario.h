@@ -158,8 +158,8 @@ struct BatchSpec {
   bool operator==(const BatchSpec&) const = default;
 };
 
-enum class Precision { kFp32, kTf32, kBf16, kFp16, kFp8 };
-enum class Fp8Recipe { kNone, kTensorwise, kDelayed, kRowwise, kBlock };
+enum class Precision { kFp32, kTf32, kBf16, kFp16, kFp8, kFp4 };
+enum class Fp8Recipe { kNone, kTensorwise, kDelayed, kRowwise, kBlock, kMxfp8, kNvfp4 };
 enum class LossScale { kNone, kDynamic };
 
 struct PrecisionSpec {

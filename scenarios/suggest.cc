@@ -10,11 +10,11 @@ namespace {
 
 // PyTorch's, DeepSpeed's and Megatron's words for ours, and other words for commands.
 constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
-    {"float32", "fp32"},     {"float", "fp32"},       {"bfloat16", "bf16"}, {"float16", "fp16"},
-    {"half", "fp16"},        {"float8", "fp8"},       {"zero3", "fsdp"},    {"fully_shard", "fsdp"},
-    {"dataparallel", "dp"},  {"distributed", "ddp"},  {"torch", "pytorch"}, {"ib", "infiniband"},
-    {"simulate", "predict"}, {"estimate", "predict"}, {"train", "run"},     {"measure", "calibrate"},
-    {"tune", "search"},      {"plan", "search"}};
+    {"float32", "fp32"},  {"float", "fp32"},        {"bfloat16", "bf16"},    {"float16", "fp16"},
+    {"half", "fp16"},     {"float8", "fp8"},        {"float4", "fp4"},       {"nvfp4", "fp4"},
+    {"zero3", "fsdp"},    {"fully_shard", "fsdp"},  {"dataparallel", "dp"},  {"distributed", "ddp"},
+    {"torch", "pytorch"}, {"ib", "infiniband"},     {"simulate", "predict"}, {"estimate", "predict"},
+    {"train", "run"},     {"measure", "calibrate"}, {"tune", "search"},      {"plan", "search"}};
 
 std::string InLowerCase(std::string_view word) {
   std::string lower(word);

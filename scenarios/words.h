@@ -53,19 +53,17 @@ struct Words<LossScale> {
 };
 template <>
 struct Words<Precision> {
-  static constexpr Word<Precision> table[] = {{"fp32", Precision::kFp32},
-                                              {"tf32", Precision::kTf32},
-                                              {"bf16", Precision::kBf16},
-                                              {"fp16", Precision::kFp16},
-                                              {"fp8", Precision::kFp8}};
+  static constexpr Word<Precision> table[] = {{"fp32", Precision::kFp32}, {"tf32", Precision::kTf32},
+                                              {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16},
+                                              {"fp8", Precision::kFp8},   {"fp4", Precision::kFp4}};
 };
 template <>
 struct Words<Fp8Recipe> {
-  static constexpr Word<Fp8Recipe> table[] = {{"none", Fp8Recipe::kNone},
-                                              {"tensorwise", Fp8Recipe::kTensorwise},
-                                              {"delayed", Fp8Recipe::kDelayed},
-                                              {"rowwise", Fp8Recipe::kRowwise},
-                                              {"block", Fp8Recipe::kBlock}};
+  static constexpr Word<Fp8Recipe> table[] = {
+      {"none", Fp8Recipe::kNone},       {"tensorwise", Fp8Recipe::kTensorwise},
+      {"delayed", Fp8Recipe::kDelayed}, {"rowwise", Fp8Recipe::kRowwise},
+      {"block", Fp8Recipe::kBlock},     {"mxfp8", Fp8Recipe::kMxfp8},
+      {"nvfp4", Fp8Recipe::kNvfp4}};
 };
 template <>
 struct Words<OptimizerKind> {

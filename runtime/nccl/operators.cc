@@ -19,6 +19,8 @@ ncclDataType_t TypeOf(DType dtype) {
     case DType::kInt64:
       return ncclInt64;
     case DType::kFloat8:
+    case DType::kMxFloat8:
+    case DType::kFloat4x2:
     case DType::kUInt8:
       return ncclUint8;
   }

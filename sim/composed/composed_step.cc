@@ -61,7 +61,7 @@ std::string ModelAxesKey(const Scenario& s) {
 // (Of what is recomputed the modules are the same for all configurations of a search.)
 std::string StageKey(const Scenario& s, const StageKind& kind) {
   // Weights are converted once for all micro-batches, of which each bears its share.
-  const bool shares = s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8;
+  const bool shares = s.framework == Framework::kMegatronCore && s.precision.fp8_recipe != Fp8Recipe::kNone;
   return fmt::format("{} {} m{} r{} z{} w{} {}{}{}", ClusterKey(s), ModelAxesKey(s), s.batch.micro,
                      static_cast<int>(s.recompute), s.parallel.data.kind == DataParallelKind::kZero1,
                      shares ? s.batch.accumulate : 1, kind.is_first, kind.is_last,

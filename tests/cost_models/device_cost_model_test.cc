@@ -109,6 +109,24 @@ TEST(KernelRoofline, ProductsInFp8TakeLongerWhereSumsAreCarriedOverToFp32) {
   EXPECT_NEAR(precise / fast, 1.047 / 0.914, 1e-6);
 }
 
+// Blackwell's products of scaled blocks: 0.936 and 0.906 of the ceiling, of 4,500 and 9,000 TFLOP/s, beside 0.984 of 4,500.
+TEST(KernelRoofline, ProductsOfScaledBlocksHaveRatesOfTheirOwn) {
+  const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
+  const auto time = [&](DType type) {
+    return KernelTime(SquareGemm(8192, type), b200, {}).value() - b200.kernel_minimum;
+  };
+  EXPECT_NEAR(time(DType::kMxFloat8) / time(DType::kFloat8), 0.984 / 0.936, 1e-6);
+  EXPECT_NEAR(time(DType::kFloat8) / time(DType::kFloat4x2), 2 * 0.906 / 0.984, 1e-6);
+}
+
+TEST(KernelRoofline, HopperMultipliesNoScaledBlocks) {
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  const auto time = KernelTime(SquareGemm(128, DType::kMxFloat8), h100, {});
+  ASSERT_FALSE(time);
+  EXPECT_EQ(time.error().message,
+            "precision.fp8_recipe is mxfp8, expected another: h100-sxm-80g has no arithmetic in it");
+}
+
 // 1e9 elements of 4 bytes read and written: 8e9 / (2039e9 x 0.88) s = 4458.6 us.
 TEST(KernelRoofline, EverythingElseIsBytes) {
   EXPECT_NEAR(MicrosecondsOf(Scale{.elements = 1'000'000'000}), 4458.6 + 3, 0.1);

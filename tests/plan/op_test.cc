@@ -56,6 +56,23 @@ TEST(TrafficOf, Fp8FactorsHaveAByteAndTheirProductTwo) {
   EXPECT_EQ(TrafficOf(Fp8Amax{.rows = 2, .columns = 3, .dtype = DType::kBFloat16, .shared_by = 3}), Bytes(4));
 }
 
+// A byte of scale for 32 numbers (mxfp8), for 16 of four bits (nvfp4); the other form of a factor is written by the kernel that read x.
+TEST(TrafficOf, ScaledBlocksHaveTheirScalesWithThem) {
+  EXPECT_EQ(FactorBytes(Fp8Recipe::kTensorwise, 96), 96);
+  EXPECT_EQ(FactorBytes(Fp8Recipe::kMxfp8, 96), 96 + 3);
+  EXPECT_EQ(FactorBytes(Fp8Recipe::kNvfp4, 96), 48 + 6);
+  for (const Fp8Recipe recipe :
+       {Fp8Recipe::kTensorwise, Fp8Recipe::kBlock, Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4})
+    for (const int64_t numbers : {32, 96, 4096})
+      EXPECT_EQ(NumbersIn(recipe, FactorBytes(recipe, numbers)), numbers);
+  Fp8Cast cast{.rows = 2, .columns = 32, .recipe = Fp8Recipe::kMxfp8, .dtype = DType::kBFloat16};
+  EXPECT_EQ(TrafficOf(cast), Bytes(64 * 2 + 66));
+  cast.with_other = true;
+  EXPECT_EQ(TrafficOf(cast), Bytes(66));
+  const Gemm fp4{.m = 2, .n = 3, .k = 4, .dtype = DType::kFloat4x2};
+  EXPECT_EQ(TrafficOf(fp4), Bytes((2 * 4 + 4 * 3) / 2 + 2 * 2 * 3));
+}
+
 // Of 8 tokens that two of four experts of theirs each, those that arrive at one rank fill its 6 rows, and no more are read.
 TEST(TrafficOf, ArrivedTokensAreCopiedToTheRowsThatThereAre) {
   const TokenRows own{.tokens = 8, .hidden = 4, .top_k = 2, .rows = 24, .dtype = DType::kBFloat16};

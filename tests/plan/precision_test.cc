@@ -196,6 +196,65 @@ TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
   EXPECT_EQ(kept(*CompilePlan(s)), Bytes(0));
 }
 
+// Blocks' scales go along what a product sums over. torchao converts what a product takes from 16 bits each time, and sends 16 bits.
+TEST(Fp8, TorchaosMxfp8ConvertsEachFactorFromSixteenBits) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kMxfp8);
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = 2;
+  const Plan plan = *CompilePlan(s);
+  const auto casts = [&](Phase phase) {
+    return Count<Fp8Cast>(plan, [&](const Op& op, const Fp8Cast& c) {
+      return InLayer0(op, phase) && c.dtype == DType::kBFloat16 && !c.with_other;
+    });
+  };
+  const auto any = [](const Op&, const auto&) { return true; };
+  EXPECT_EQ(casts(Phase::kForward), 4 * 2);   // x and W
+  EXPECT_EQ(casts(Phase::kBackward), 4 * 4);  // dy both ways, W, x
+  EXPECT_EQ(Count<Fp8Cast>(plan, any), 2 * 4 * 6);
+  EXPECT_EQ(Count<Fp8Amax>(plan, any), 0);
+  EXPECT_EQ(Count<Gemm>(plan, [](const Op&, const Gemm& g) { return g.dtype == DType::kMxFloat8; }),
+            2 * 4 * 3);
+  EXPECT_EQ(
+      Count<Collective>(plan, [](const Op&, const Collective& c) { return c.dtype == DType::kMxFloat8; }), 0);
+}
+
+// Transformer Engine makes both forms at once, gathers tokens in each, and keeps inputs and both forms of weights with their scales.
+TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4}) {
+    Scenario s = InFp8(TinyLlama(), recipe);
+    if (recipe == Fp8Recipe::kNvfp4) s.precision.compute = Precision::kFp4;
+    s.framework = Framework::kMegatronCore;
+    s.parallel.tensor = {.size = 2, .sequence = true};
+    s.cluster.devices_per_node = 2;
+    const DType factor = FactorType(recipe);
+    const Plan plan = *CompilePlan(s);
+    EXPECT_EQ(Count<Gemm>(plan, [&](const Op&, const Gemm& g) { return g.dtype == factor; }), 2 * 4 * 3);
+    const auto gathers = [&](Phase phase, DType type) {
+      return Count<Collective>(plan, [&](const Op& op, const Collective& c) {
+        return InLayer0(op, phase) && c.kind == CollectiveKind::kAllGather && c.dtype == type;
+      });
+    };
+    EXPECT_EQ(gathers(Phase::kForward, factor), 2);  // of the column-parallel layers' inputs
+    EXPECT_EQ(gathers(Phase::kBackward, factor),
+              2 + 4);  // of these again, and of the others' dy in both forms
+    EXPECT_EQ(gathers(Phase::kForward, DType::kBFloat16) + gathers(Phase::kBackward, DType::kBFloat16), 0);
+    // mxfp8's second form comes with the first; nvfp4's has a kernel of its own.
+    const int along = Count<Fp8Cast>(
+        plan, [](const Op& op, const Fp8Cast& c) { return InLayer0(op, Phase::kBackward) && c.with_other; });
+    EXPECT_EQ(along, recipe == Fp8Recipe::kMxfp8 ? 4 * 3 : 4);  // x, dy and W; W alone
+    // A scale of the whole tensor is found once: of x, W and dy.
+    EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op& op, const Fp8Amax&) { return op.layer == 0; }),
+              recipe == Fp8Recipe::kNvfp4 ? 4 * 3 : 0);
+    int64_t weights = 0;
+    Bytes kept;
+    for (const Parameter& parameter : plan.roles[0].parameters)
+      if (parameter.name.starts_with("blocks.") && parameter.shape.size() == 2) weights += parameter.elements;
+    for (const Buffer& buffer : plan.roles[0].buffers)
+      if (buffer.name.ends_with("weights.fp8")) kept += buffer.bytes;
+    EXPECT_EQ(kept, Bytes(2 * FactorBytes(recipe, weights)));
+  }
+}
+
 TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {
   const Plan plan = *CompilePlan(InFp8(TinyLlama(), Fp8Recipe::kRowwise));
   EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op& op, const Fp8Amax&) { return InLayer0(op, Phase::kForward); }),

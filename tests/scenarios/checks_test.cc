@@ -109,10 +109,26 @@ INSTANTIATE_TEST_SUITE_P(
     Numerics, Conflicts,
     testing::Values(
         Conflict{Gpt("precision: {compute: fp8, fp8_recipe: none}\n"),
-                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise or "
-                 "block for compute: fp8"},
+                 "s.yaml:2:39: precision.fp8_recipe is 'none', expected tensorwise, delayed, rowwise, block "
+                 "or mxfp8 for compute: fp8"},
+        Conflict{Gpt("precision: {compute: fp8, fp8_recipe: nvfp4}\n"),
+                 "s.yaml:2:39: precision.fp8_recipe is 'nvfp4', expected tensorwise, delayed, rowwise, block "
+                 "or mxfp8 for compute: fp8"},
+        Conflict{Gpt("precision: {compute: fp4, fp8_recipe: mxfp8}\nframework: megatron_core\n"),
+                 "s.yaml:2:39: precision.fp8_recipe is 'mxfp8', expected nvfp4 for compute: fp4"},
+        Conflict{Gpt("precision: {compute: fp4}\n"),
+                 "s.yaml:2:22: precision.compute is 'fp4', expected framework: megatron_core, since "
+                 "Transformer Engine's is the recipe that is modelled"},
+        Conflict{"model: {preset: gpt2-124m, ffn: 3080}\nprecision: {compute: fp8, fp8_recipe: mxfp8}\n",
+                 "s.yaml:1:33: model.ffn is 3080, expected a multiple of 32 on each rank with "
+                 "precision.fp8_recipe: mxfp8, whose scales are of blocks"},
+        Conflict{
+            "model: {preset: gpt2-124m, ffn: 3104}\nprecision: {compute: fp8, fp8_recipe: mxfp8}\n"
+            "parallel: {tensor: {size: 2}}\n",
+            "s.yaml:1:33: model.ffn is 3104 over parallel.tensor.size 2, expected a multiple of 32 on each "
+            "rank with precision.fp8_recipe: mxfp8, whose scales are of blocks"},
         Conflict{Gpt("precision: {compute: bf16, fp8_recipe: block}\n"),
-                 "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8"},
+                 "s.yaml:2:40: precision.fp8_recipe is 'block', expected none unless compute is fp8 or fp4"},
         Conflict{Gpt("optimizer: {momentum: 0.9}\n"),
                  "s.yaml:2:23: optimizer.momentum is 0.9, expected 0 unless kind is sgd"}));
 

@@ -57,6 +57,8 @@ TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
   EXPECT_EQ(bf16, (PrecisionSpec{.param = Precision::kBf16, .compute = Precision::kBf16}));
   PrecisionSpec fp8 = Parsed(std::string(kMlp) + "precision: {param: bf16, compute: fp8}\n").precision;
   EXPECT_EQ(fp8.fp8_recipe, Fp8Recipe::kTensorwise);
+  const char* fp4 = "precision: {param: bf16, compute: fp4}\nframework: megatron_core\n";
+  EXPECT_EQ(Parsed(std::string(kMlp) + fp4).precision.fp8_recipe, Fp8Recipe::kNvfp4);
 }
 
 // torch.amp.GradScaler's numbers.

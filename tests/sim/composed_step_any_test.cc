@@ -53,7 +53,8 @@ PrecisionSpec AnyPrecision() {
   if (Any({false, false, true})) {
     precision.param = Precision::kBf16;
     precision.compute = Precision::kFp8;
-    precision.fp8_recipe = Any({Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock});
+    precision.fp8_recipe =
+        Any({Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock, Fp8Recipe::kMxfp8});
   }
   if (precision.param == Precision::kFp32 && Any({true, false}))
     precision.compute = Precision::kBf16;  // autocast
@@ -130,6 +131,11 @@ Scenario AnyScenario() {
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
                      Framework::kDeepspeed, Framework::kPytorch});
+  if (s.framework == Framework::kMegatronCore && s.precision.compute == Precision::kFp8 &&
+      Any({true, false, false})) {
+    s.precision.compute = Precision::kFp4;
+    s.precision.fp8_recipe = Fp8Recipe::kNvfp4;
+  }
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   if (s.recompute == Recompute::kSelective &&

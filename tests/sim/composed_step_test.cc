@@ -456,11 +456,13 @@ TEST(ComposedStep, DoesNotKnowTurns) {
 
 TEST(ComposedStep, IsPredictInFp8) {
   for (const Framework framework : {Framework::kPytorch, Framework::kMegatronCore}) {
-    for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock}) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::kTensorwise, Fp8Recipe::kDelayed, Fp8Recipe::kBlock,
+                                   Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4}) {
       Scenario s = Base(true);
       s.framework = framework;
-      s.precision.compute = Precision::kFp8;
+      s.precision.compute = recipe == Fp8Recipe::kNvfp4 ? Precision::kFp4 : Precision::kFp8;
       s.precision.fp8_recipe = recipe;
+      if (recipe == Fp8Recipe::kNvfp4 && framework != Framework::kMegatronCore) continue;
       s.search.emplace();
       s.search->tensor = {1, 2};
       s.search->sequence = {true};

@@ -12,9 +12,9 @@ namespace windtunnel {
 
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
-  const bool is_fp8 = scenario.precision.compute == Precision::kFp8;
-  const bool is_h100 = is_fp8 || scenario.cluster.device == "h100-sxm-80g";
-  const auto model = MakeProfileCostModel(is_h100 ? H100() : A100(), plan);
+  const Fp8Recipe recipe = scenario.precision.fp8_recipe;
+  const bool is_h100 = recipe == Fp8Recipe::kNone && scenario.cluster.device == "h100-sxm-80g";
+  const auto model = MakeProfileCostModel(is_h100 ? H100() : DatasheetFor(recipe), plan);
   WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps.Compose(scenario, *model, Bytes::Max()));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
   Both both{step.Time(), prediction.p50, step.memory(), {}};

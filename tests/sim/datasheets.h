@@ -19,5 +19,15 @@ inline const Profile& H100() {
   static const Profile profile = Datasheet("h100-sxm-80g");
   return profile;
 }
+// Has mxfp8 and fp4.
+inline const Profile& B200() {
+  static const Profile profile = Datasheet("b200-sxm-180g");
+  return profile;
+}
+// One that has arithmetic in what products of `recipe` take.
+inline const Profile& DatasheetFor(Fp8Recipe recipe) {
+  if (recipe == Fp8Recipe::kMxfp8 || recipe == Fp8Recipe::kNvfp4) return B200();
+  return recipe == Fp8Recipe::kNone ? A100() : H100();
+}
 
 }  // namespace windtunnel
