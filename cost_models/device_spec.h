@@ -33,8 +33,9 @@ struct GemmSpec {
   // Of the ceiling, that products in fp8 reach of their peak; above 1 where these draw less power: with fast accumulation, and where sums are
   // carried over to fp32 (optional: the same).
   double fp8_share = 1, fp8_precise_share = 1;
-  double mxfp8_share = 1,
-         fp4_share = 1;  // in microscaled fp8 and in fp4, likewise (of devices that have these)
+  // Likewise in microscaled fp8 and in fp4, of devices that have these.
+  double mxfp8_share = 1;
+  double fp4_share = 1;
   // How much longer steps of k take in 16 bits where rows of the product's matrices begin at multiples of 16 bytes only, of 8 or 4, and of 2
   // (optional: no longer).
   double rows_of_16 = 1, rows_of_4 = 1, rows_of_2 = 1;

@@ -210,8 +210,9 @@ Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool t
       least = std::min(least, TiledTime(g, tile, split, peak, device));
     }
   }
-  const int64_t in_one = g.dtype == DType::kFloat4x2 ? 2 : 1;
-  const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) / in_one);
+  const Bytes result = IsFactor(g.dtype) ? Bytes(2) : SizeOf(g.dtype);
+  const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n) / NumbersIn(g.dtype)) +
+                        result * (g.batch * g.m * g.n);
   return std::max(least, MemoryTime(traffic, device));
 }
 

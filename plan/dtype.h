@@ -43,6 +43,13 @@ constexpr Bytes SizeOf(DType dtype) {
   return Bytes(0);
 }
 
+// What products in fp8 and fp4 take.
+constexpr bool IsFactor(DType dtype) {
+  return dtype == DType::kFloat8 || dtype == DType::kMxFloat8 || dtype == DType::kFloat4x2;
+}
+// Numbers in one element of a buffer.
+constexpr int64_t NumbersIn(DType dtype) { return dtype == DType::kFloat4x2 ? 2 : 1; }
+
 // "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4", "int32", "int64", "uint8".
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {

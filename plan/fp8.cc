@@ -14,6 +14,10 @@ Slice Fp8Factors::OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum
   const bool is_factor = IsFactor(c_.TypeOf(x));
   const CastOptions options{
       .sums_over_ranks = sums_over_ranks, .knows_scale = knows_scale_, .agrees = agrees_};
+  if (!is_factor && sum == Fp8Sum::kOverRows && c_.types.makes_both_forms()) {
+    const Slice own = Cast(x, c_.types.activations, columns, sum, options, name_);
+    return splits ? c_.GatherTokens(own, name_, Neighbor::kProduct) : own;
+  }
   if (!is_factor && (!splits || !c_.types.gathers_factors())) {
     if (splits) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
     return Cast(x, c_.types.activations, columns, sum, options, name_);
@@ -39,14 +43,21 @@ Fp8Factors::Both Fp8Factors::OfTokensBothWays(Slice x, int64_t columns, bool gat
   }
   if (c_.types.makes_both_forms()) {
     const Slice own = OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverColumns, sums_over_ranks);
-    const Slice other = OtherForm(own, columns, name_);
-    if (!gathers || !c_.tensor.splits_tokens()) return {own, other};
+    if (!gathers || !c_.tensor.splits_tokens()) return {own, OtherForm(own, columns, name_)};
     const Slice factor = c_.GatherForProducts(own, name_, /*is_kept=*/false);
-    return {factor, c_.GatherTokens(other, name_, Neighbor::kProduct)};
+    if (c_.b.WillComeInParts(factor)) return {factor, kNoSlice};
+    return {factor, c_.GatherTokens(OtherForm(own, columns, name_), name_, Neighbor::kProduct)};
   }
   if (gathers) x = c_.GatherTokens(x, name_, Neighbor::kElementwise);
   return {OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverColumns, sums_over_ranks),
           OfTokens(x, columns, Gathering::kNone, Fp8Sum::kOverRows)};
+}
+
+Slice Fp8Factors::OverRowsAfterParts(Slice x, Slice over_columns, int64_t columns) const {
+  if (!c_.types.makes_both_forms())
+    return OfTokens(over_columns, columns, Gathering::kNone, Fp8Sum::kOverRows);
+  return Fp8Factors(c_, name_, /*knows_scale=*/true)
+      .OfTokens(x, columns, Gathering::kKept, Fp8Sum::kOverRows);
 }
 
 Slice Fp8Factors::OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum,
@@ -107,9 +118,9 @@ void Fp8Factors::Rescale(Slice product) const {
 
 Slice Fp8Factors::OtherForm(Slice factor, int64_t columns, const std::string& name) const {
   const DType type = c_.types.factor();
-  const Slice y = c_.b.Temporary(name + ".fp8.transposed", factor.elements, Category::kActivations, type);
+  const Slice y = c_.b.Temporary(name + ".fp8.other", factor.elements, Category::kActivations, type);
   Fp8Cast cast{
-      NumbersIn(c_.types.fp8, factor.elements) / columns, columns, c_.types.fp8, true, type, 1, groups_};
+      FactorNumbers(c_.types.fp8, factor.elements) / columns, columns, c_.types.fp8, true, type, 1, groups_};
   if (c_.types.fp8 == Fp8Recipe::kNvfp4) cast.dtype = c_.types.activations;  // which it is made of
   else cast.with_other = c_.types.makes_both_forms();
   c_.b.Add(cast, name, {factor}, {y});

@@ -1,5 +1,5 @@
-// The factors of fp8 and fp4 products, as torchao's float8 and MX linear layers make them (torchao/float8/float8_linear.py,
-// float8_tensor_parallel.py, torchao/prototype/mx_formats/mx_linear.py): from the 16-bit tensors, anew for each of a layer's three products, which sum over different
+// The factors of fp8 and fp4 products, as torchao's float8 and MX linear layers make them (torchao/float8: float8_linear.py,
+// float8_tensor_parallel.py; torchao/prototype/mx_formats/mx_linear.py): from the 16-bit tensors, anew for each of a layer's three products, which sum over different
 // dimensions of them. Nothing is kept in fp8 between forward and backward, unless by Transformer Engine (`framework: megatron_core`,
 // docs/decisions/0028-two-megatrons.md).
 //
@@ -26,10 +26,11 @@
 //
 // Transformer Engine makes both forms of block's, mxfp8's and nvfp4's factors together, of block's and mxfp8's by one kernel, and gathers
 // tokens in them, each form for itself. Of inputs it keeps that for sums over tokens; here the one that forward needs stands for it (of as
-// many bytes), and backward makes the other, for what it takes in forward.
+// many bytes), and backward makes the other, for what it takes in forward. Gradients whose tokens go around in parts have their second form
+// made by a kernel of its own, and gathered behind the product that takes the first (module/layernorm_linear.py).
 //
 // Forward's products accumulate fast, backward's do not (torchao/float8/config.py, use_fast_accum; transformer_engine/pytorch/module/base.py,
-// _2X_ACC_FPROP, _2X_ACC_DGRAD, _2X_ACC_WGRAD); those of blocks never do.
+// _2X_ACC_FPROP, _2X_ACC_DGRAD, _2X_ACC_WGRAD); of blocks' products none does.
 #pragma once
 
 #include <string>
@@ -58,15 +59,17 @@ class Fp8Factors {
   Slice OfTokens(Slice x, int64_t columns, Gathering gathering, Fp8Sum sum,
                  bool sums_over_ranks = false) const;
   // Both, of one x; `sums_over_ranks` is of the sum over columns (that over rows is of all tokens). That over rows is no slice where
-  // the other will come in parts: OfTokens makes it of that one, behind the products that take them.
+  // the other will come in parts: OverRowsAfterParts makes it, behind the products that take them.
   struct Both {
     Slice over_columns, over_rows;
   };
   Both OfTokensBothWays(Slice x, int64_t columns, bool gathers, bool sums_over_ranks) const;
+  // Of x, whose factor over columns came in parts.
+  Slice OverRowsAfterParts(Slice x, Slice over_columns, int64_t columns) const;
   // Of a parameter [rows,columns]; forward's (over columns) finds its scale.
   Slice OfWeight(int parameter, int64_t rows, int64_t columns, Fp8Sum sum, bool sums_over_ranks) const;
 
-  bool forward_accumulates_fast() const { return c_.types.fp8 != Fp8Recipe::kBlock; }
+  bool forward_accumulates_fast() const { return !c_.types.scales_blocks(); }
   // Whether backward's products are scaled after they are made.
   bool rescales() const { return c_.types.fp8 == Fp8Recipe::kRowwise; }
   // REQUIRES: rescales().

@@ -475,8 +475,7 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
     dx = InputGradient(c, dy, rows);
     if (is_column_parallel) dx = c.SumOverRanks(dx, name + ".dx", MakerOfInputGradient(c));
   }
-  if (dy_by_rows.buffer < 0)
-    dy_by_rows = Fp8Factors(c, name + ".dy").OfTokens(dy, out, Gathering::kNone, Fp8Sum::kOverRows);
+  if (dy_by_rows.buffer < 0) dy_by_rows = Fp8Factors(c, name + ".dy").OverRowsAfterParts(own_dy, dy, out);
   c.AddOrDefer([*this, dy_by_rows, input, known_input, rows, weight_ready](const LayerContext& c) {
     AddWeightGradient(c, dy_by_rows, known_input.buffer < 0 ? input(c) : known_input, rows);
     if (weight_ready) c.hooks.Ready(weight);

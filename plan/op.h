@@ -64,8 +64,9 @@ struct GroupedGemm {
 // x[rows,columns] scaled into fp8 (nvfp4: fp4) as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in
 // earlier steps), of each row or each column (rowwise), of each 128 elements of a row or 128 x 128 of a matrix (block), of each 32 (mxfp8),
 // or of each 16 and of all (nvfp4). The result is x as it lies, or transposed: the units that multiply fp8 sum over what is contiguous.
-// From fp8 it is transposed only. Rows' and blocks' magnitudes are found on the way. reads: x, (amax, unless the scale is a known number or
-// found on the way); writes: y.
+// From fp8 it is transposed only; `with_other` and nvfp4's second form, which read x, stand behind the factor that was kept of it (Fp8Factors).
+// Rows' and blocks' magnitudes are found on the way. reads: x or that factor, (amax, unless the scale is a known number or found on the way);
+// writes: y.
 struct Fp8Cast {
   int64_t rows = 0, columns = 0;
   Fp8Recipe recipe = Fp8Recipe::kTensorwise;
@@ -73,17 +74,13 @@ struct Fp8Cast {
   DType dtype = DType::kFloat32;  // of x
   int64_t shared_by = 1;          // micro-batches, as Fp8Amax
   int64_t groups = 1;             // of rows, as Fp8Amax: each is a factor of its own
-  bool with_other =
-      false;  // by the kernel that makes the same factor the other way round, too, and so without reading
+  bool with_other = false;        // by the kernel that makes the other form, too, and so without reading
 };
 
 // The type of factors that a recipe scales.
 constexpr DType FactorType(Fp8Recipe recipe) {
   if (recipe == Fp8Recipe::kNvfp4) return DType::kFloat4x2;
   return recipe == Fp8Recipe::kMxfp8 ? DType::kMxFloat8 : DType::kFloat8;
-}
-constexpr bool IsFactor(DType dtype) {
-  return dtype == DType::kFloat8 || dtype == DType::kMxFloat8 || dtype == DType::kFloat4x2;
 }
 
 // What a factor of so many numbers takes: one byte each (nvfp4: half a byte), and the scales of microscaled blocks, a byte for 32 numbers
@@ -94,7 +91,7 @@ constexpr int64_t FactorBytes(Fp8Recipe recipe, int64_t numbers) {
   return numbers;
 }
 // The numbers in a factor of so many bytes, whose rows are whole blocks.
-constexpr int64_t NumbersIn(Fp8Recipe recipe, int64_t bytes) {
+constexpr int64_t FactorNumbers(Fp8Recipe recipe, int64_t bytes) {
   if (recipe == Fp8Recipe::kMxfp8) return bytes * 32 / 33;
   if (recipe == Fp8Recipe::kNvfp4) return bytes * 16 / 9;
   return bytes;

@@ -54,8 +54,8 @@ Bytes F32(int64_t elements) { return Bytes(4) * elements; }
 template <typename Product>
 Bytes BytesOfOne(const Product& g) {
   const Bytes result = IsFactor(g.dtype) ? Bytes(2) : SizeOf(g.dtype);
-  const int64_t in_one = g.dtype == DType::kFloat4x2 ? 2 : 1;
-  return SizeOf(g.dtype) * ((g.m * g.k + g.k * g.n) / in_one) + result * (g.m * g.n * (g.accumulate ? 2 : 1));
+  return SizeOf(g.dtype) * ((g.m * g.k + g.k * g.n) / NumbersIn(g.dtype)) +
+         result * (g.m * g.n * (g.accumulate ? 2 : 1));
 }
 Bytes BytesOf(const Gemm& g) { return BytesOfOne(g); }
 Bytes BytesOf(const GroupedGemm& g) { return BytesOfOne(g) * g.groups; }

@@ -54,31 +54,40 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
                kMostElements);
 }
 
-// Rows of factors are whole blocks of 32 numbers with a scale of their own (Transformer Engine, torchao), on each tensor rank.
+// Both dimensions of a factor are whole blocks of 32 numbers with a scale of their own (Transformer Engine, torchao), on each tensor rank.
 void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   const Fp8Recipe recipe = scenario.precision.fp8_recipe;
   const ModelSpec& model = scenario.model;
+  const ParallelSpec& parallel = scenario.parallel;
   if (recipe != Fp8Recipe::kMxfp8 && recipe != Fp8Recipe::kNvfp4) return;
-  if (model.kind != ModelKind::kTransformer) return;
   constexpr int64_t kBlock = 32;
-  const int64_t tensor = scenario.parallel.tensor.size;
-  const auto expect = [&](const char* path, int64_t width, int64_t ranks) {
-    check.Expect(Divides(kBlock, width / ranks), {path, "precision.fp8_recipe"},
-                 "{} is {}{}, expected a multiple of {} on each rank with precision.fp8_recipe: {}, whose "
-                 "scales are of blocks",
-                 path, width, ranks > 1 ? fmt::format(" over parallel.tensor.size {}", ranks) : "", kBlock,
-                 WordOf(recipe));
+  const int64_t tensor = parallel.tensor.size;
+  const auto expect = [&](const char* path, const char* what, int64_t width) {
+    check.Expect(Divides(kBlock, width), {path, "precision.fp8_recipe"},
+                 "{}: {} of a rank's {} are no multiple of {}, which the blocks of precision.fp8_recipe: {} "
+                 "are of",
+                 path, width, what, kBlock, WordOf(recipe));
   };
-  expect("model.hidden", model.hidden, 1);
-  expect("model.ffn", model.ffn, scenario.parallel.TensorRanksHaveExperts() && model.experts ? 1 : tensor);
-  if (model.experts) expect("model.experts.shared_ffn", model.experts->shared_ffn, tensor);
-  if (model.MixesExperts()) expect("model.experts.dense_ffn", model.DenseFfn(), tensor);
-  check.Expect(Divides(kBlock, model.heads / tensor * model.ValueDim()),
-               {"model.heads", "precision.fp8_recipe"},
-               "a rank's heads are {} wide ({} of {}), expected a multiple of {} with precision.fp8_recipe: "
-               "{}, whose scales are of blocks",
-               model.heads / tensor * model.ValueDim(), model.heads / tensor, model.ValueDim(), kBlock,
-               WordOf(recipe));
+  const bool experts_take_factors = scenario.framework == Framework::kMegatronCore;
+  const int64_t sharing = parallel.TensorRanksHaveExperts() ? 1 : tensor;
+  expect("model.hidden", "columns", model.hidden);
+  if (!model.experts) expect("model.ffn", "columns", model.ffn / tensor);
+  else if (experts_take_factors) expect("model.ffn", "columns of experts", model.ffn / sharing);
+  if (model.experts) expect("model.experts.shared_ffn", "columns", model.experts->shared_ffn / tensor);
+  if (model.MixesExperts()) expect("model.experts.dense_ffn", "columns", model.DenseFfn() / tensor);
+  expect("model.heads", "columns of values", model.heads / tensor * model.ValueDim());
+  if (model.latent_attention) {
+    const LatentAttentionSpec& latent = *model.latent_attention;
+    expect("model.latent_attention.q_rank", "columns", latent.q_rank);
+    expect("model.latent_attention.kv_rank", "columns", latent.kv_rank);
+    expect("model.latent_attention.rope_dim", "columns", latent.rope_dim);
+    expect("model.head_dim", "columns of heads", model.heads / tensor * model.head_dim);
+  } else {
+    expect("model.kv_heads", "columns of queries, keys and values",
+           (model.heads + 2 * model.kv_heads) / tensor * model.head_dim);
+  }
+  const int64_t splits = parallel.context.size * (parallel.tensor.sequence ? tensor : 1);
+  expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);
 }
 
 void CheckPrecision(const Scenario& scenario, Checker& check) {
@@ -97,7 +106,12 @@ void CheckPrecision(const Scenario& scenario, Checker& check) {
   check.Expect(!fp4 || scenario.framework == Framework::kMegatronCore, {"precision.compute", "framework"},
                "precision.compute is 'fp4', expected framework: megatron_core, since Transformer Engine's is "
                "the recipe that is modelled");
-  CheckScaledBlocks(scenario, check);
+  const bool has_blocks = scenario.model.kind == ModelKind::kTransformer;
+  check.Expect(has_blocks || !(fp8 || fp4), {"precision.compute"},
+               "precision.compute is '{}', expected another type for kind: mlp: products of a transformer's "
+               "blocks alone take it",
+               WordOf(precision.compute));
+  if (has_blocks) CheckScaledBlocks(scenario, check);
 }
 
 // Only what is sharded is worth a trip to the host and back, and only FSDP gathers parameters when they are needed.

@@ -48,8 +48,8 @@ inline TextRule NetworkPresets() {
 
 inline TextRule TopologyPresets() {
   return {.other = TextRule::Other::kNothing,
-          .words = {"dgx-a100", "dgx-h100", "dgx-b200", "gb200-nvl72", "rail-fat-tree", "ethernet-4x100g",
-                    "omnipath-4x100g"}};
+          .words = {"dgx-a100", "dgx-h100", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72",
+                    "rail-fat-tree", "ethernet-4x100g", "omnipath-4x100g"}};
 }
 
 inline TextRule Schedules() {
@@ -349,8 +349,9 @@ void Describe(V& v, SlowLinkSpec& link) {
 
 template <typename V>
 void Describe(V& v, ClusterSpec& cluster) {
-  TextRule devices = {.words = {"cpu", "cuda", "gb200-nvl72-186g", "b200-sxm-180g", "h200-sxm-141g",
-                                "h100-sxm-80g", "a100-sxm-80g", "a100-sxm-40g"}};
+  TextRule devices = {.words = {"cpu", "cuda", "gb300-nvl72-279g", "b300-sxm-270g", "gb200-nvl72-186g",
+                                "b200-sxm-180g", "h200-sxm-141g", "h100-sxm-80g", "a100-sxm-80g",
+                                "a100-sxm-40g"}};
   v.Text("device", cluster.device, devices,
          "cpu (default) or cuda: the one at hand; else a hardware profile");
   v.Integer("nodes", cluster.nodes, kRanks, "default 1");

@@ -9,7 +9,7 @@
 namespace windtunnel {
 
 // Of `cluster.network`, and with switches between (topology/presets.cc) of `cluster.topology`. NVIDIA's datasheets of DGX A100, H100, B200
-// and GB200 NVL72: a card for each device, of which a rack of the last, whose links all meet in switches, has 72. The others leave the links within a node to the device.
+// and B300 and of GB200 and GB300 NVL72: a card for each device, of which a rack, whose links all meet in switches, has 72. The others leave the links within a node to the device.
 struct KnownNetwork {
   std::string_view name, intra, inter;  // kinds of links; empty: the device's
   double gbits = 0;                     // of a card
@@ -18,11 +18,13 @@ struct KnownNetwork {
   // Of a node that has, or of which one uses, so many devices: NVIDIA's have a card for each.
   int64_t CardsOf(int64_t devices) const { return intra.empty() ? cards : std::min(cards, devices); }
 };
-inline constexpr std::array<KnownNetwork, 6> kKnownNetworks = {
+inline constexpr std::array<KnownNetwork, 8> kKnownNetworks = {
     {{"dgx-a100", "nvlink3", "infiniband", 200, 8},
      {"dgx-h100", "nvlink4", "infiniband", 400, 8},
      {"dgx-b200", "nvlink5", "infiniband", 400, 8},
+     {"dgx-b300", "nvlink5", "infiniband", 800, 8},
      {"gb200-nvl72", "nvlink5", "infiniband", 400, 72},
+     {"gb300-nvl72", "nvlink5", "infiniband", 800, 72},
      {"ethernet-4x100g", "", "ethernet", 100, 4},
      {"omnipath-4x100g", "", "omnipath", 100, 4}}};
 

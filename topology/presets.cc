@@ -19,14 +19,16 @@ struct Preset {
 };
 // A scalable unit of a DGX H100 SuperPOD has 32 nodes on 8 leaf switches. Leaf switches of the others are taken to have 32 ports to nodes,
 // too.
-constexpr std::array<Preset, 7> kPresets = {{{"dgx-a100", true, 32},
+constexpr std::array<Preset, 9> kPresets = {{{"dgx-a100", true, 32},
                                              {"dgx-h100", true, 32},
                                              {"dgx-b200", true, 32},
+                                             {"dgx-b300", true, 32},
                                              {"gb200-nvl72", true, 32},
+                                             {"gb300-nvl72", true, 32},
                                              {"rail-fat-tree", true, 32},
                                              {"ethernet-4x100g", false, 8},
                                              {"omnipath-4x100g", false, 8}}};
-// A device's PCIe x16 over the card that it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4 31.5 and 200, Gen5 63 and 400.
+// A device's PCIe x16 over the card that it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4 31.5 and 200, Gen5 63 and 400, Gen6 126 and 800.
 constexpr double kPcieOverCard = 1.26;
 
 const Preset* FindPreset(const std::string& name) {

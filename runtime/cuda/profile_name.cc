@@ -11,6 +11,8 @@ std::string CudaProfileName(const CudaDeviceInfo& device) {
   const auto has = [&](int64_t of) { return std::abs(gigabytes - of) <= of / 10; };
   const bool is_part_or_other = is("MIG") || is("NVL") || is("GH200");  // of a GPU; of other rates
   if (!is_part_or_other) {
+    if (is("GB300") && has(298)) return "gb300-nvl72-279g";
+    if (is("B300") && !is("GB300") && has(288)) return "b300-sxm-270g";
     if (is("GB200") && has(198)) return "gb200-nvl72-186g";
     if (is("B200") && !is("GB200") && has(191)) return "b200-sxm-180g";
     if (is("H200") && has(150)) return "h200-sxm-141g";

@@ -148,7 +148,7 @@ class Issue {
 }  // namespace
 
 Status CheckNcclOperator(const GroupOperator& op) {
-  if (Sums(op.operation) && op.dtype == DType::kFloat8)
+  if (Sums(op.operation) && IsFactor(op.dtype))
     return Unsupported("{} of {} is not supported over nccl", Name(op.operation), Name(op.dtype));
   return Ok();
 }

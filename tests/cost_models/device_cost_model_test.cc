@@ -109,14 +109,14 @@ TEST(KernelRoofline, ProductsInFp8TakeLongerWhereSumsAreCarriedOverToFp32) {
   EXPECT_NEAR(precise / fast, 1.047 / 0.914, 1e-6);
 }
 
-// Blackwell's products of scaled blocks: 0.936 and 0.906 of the ceiling, of 4,500 and 9,000 TFLOP/s, beside 0.984 of 4,500.
+// Blackwell's products of scaled blocks: 0.936 and 0.918 of the ceiling, of 4,500 and 9,000 TFLOP/s, beside 0.984 of 4,500.
 TEST(KernelRoofline, ProductsOfScaledBlocksHaveRatesOfTheirOwn) {
   const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
   const auto time = [&](DType type) {
     return KernelTime(SquareGemm(8192, type), b200, {}).value() - b200.kernel_minimum;
   };
   EXPECT_NEAR(time(DType::kMxFloat8) / time(DType::kFloat8), 0.984 / 0.936, 1e-6);
-  EXPECT_NEAR(time(DType::kFloat8) / time(DType::kFloat4x2), 2 * 0.906 / 0.984, 1e-6);
+  EXPECT_NEAR(time(DType::kFloat8) / time(DType::kFloat4x2), 2 * 0.918 / 0.984, 1e-6);
 }
 
 TEST(KernelRoofline, HopperMultipliesNoScaledBlocks) {

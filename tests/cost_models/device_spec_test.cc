@@ -9,7 +9,7 @@ namespace {
 
 TEST(DeviceSpec, EveryEmbeddedProfileIsWellFormedAndNamesASourceForEveryFigure) {
   const std::vector<std::string> names = EmbeddedProfileNames();
-  EXPECT_EQ(names.size(), 7u);
+  EXPECT_EQ(names.size(), 9u);
   for (const std::string& name : names) {
     const auto device = ParseDeviceSpec(*EmbeddedProfile(name), name);
     ASSERT_TRUE(device) << device.error().message;

@@ -64,7 +64,7 @@ TEST(TrafficOf, ScaledBlocksHaveTheirScalesWithThem) {
   for (const Fp8Recipe recipe :
        {Fp8Recipe::kTensorwise, Fp8Recipe::kBlock, Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4})
     for (const int64_t numbers : {32, 96, 4096})
-      EXPECT_EQ(NumbersIn(recipe, FactorBytes(recipe, numbers)), numbers);
+      EXPECT_EQ(FactorNumbers(recipe, FactorBytes(recipe, numbers)), numbers);
   Fp8Cast cast{.rows = 2, .columns = 32, .recipe = Fp8Recipe::kMxfp8, .dtype = DType::kBFloat16};
   EXPECT_EQ(TrafficOf(cast), Bytes(64 * 2 + 66));
   cast.with_other = true;

@@ -220,7 +220,7 @@ TEST(Fp8, TorchaosMxfp8ConvertsEachFactorFromSixteenBits) {
 
 // Transformer Engine makes both forms at once, gathers tokens in each, and keeps inputs and both forms of weights with their scales.
 TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
-  for (const Fp8Recipe recipe : {Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4}) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::kBlock, Fp8Recipe::kMxfp8, Fp8Recipe::kNvfp4}) {
     Scenario s = InFp8(TinyLlama(), recipe);
     if (recipe == Fp8Recipe::kNvfp4) s.precision.compute = Precision::kFp4;
     s.framework = Framework::kMegatronCore;
@@ -238,10 +238,10 @@ TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
     EXPECT_EQ(gathers(Phase::kBackward, factor),
               2 + 4);  // of these again, and of the others' dy in both forms
     EXPECT_EQ(gathers(Phase::kForward, DType::kBFloat16) + gathers(Phase::kBackward, DType::kBFloat16), 0);
-    // mxfp8's second form comes with the first; nvfp4's has a kernel of its own.
+    // The second form comes with the first, but for nvfp4's, which has a kernel of its own.
     const int along = Count<Fp8Cast>(
         plan, [](const Op& op, const Fp8Cast& c) { return InLayer0(op, Phase::kBackward) && c.with_other; });
-    EXPECT_EQ(along, recipe == Fp8Recipe::kMxfp8 ? 4 * 3 : 4);  // x, dy and W; W alone
+    EXPECT_EQ(along, recipe == Fp8Recipe::kNvfp4 ? 4 : 4 * 3);  // W alone; x, dy and W
     // A scale of the whole tensor is found once: of x, W and dy.
     EXPECT_EQ(Count<Fp8Amax>(plan, [](const Op& op, const Fp8Amax&) { return op.layer == 0; }),
               recipe == Fp8Recipe::kNvfp4 ? 4 * 3 : 0);
@@ -253,6 +253,77 @@ TEST(Fp8, MegatronCoreMakesBothFormsOfScaledBlocks) {
       if (buffer.name.ends_with("weights.fp8")) kept += buffer.bytes;
     EXPECT_EQ(kept, Bytes(2 * FactorBytes(recipe, weights)));
   }
+}
+
+// Inputs in 16 bits, as made again, are converted once for sums over tokens. FSDP gathers weights anew, and keeps no forms of them.
+TEST(Fp8, WhatIsKeptInSixteenBitsIsConvertedOnce) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kMxfp8);
+  s.framework = Framework::kMegatronCore;
+  s.recompute = Recompute::kSelectiveOp;
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  s.cluster.devices_per_node = 2;
+  const Plan plan = *CompilePlan(s);
+  const auto of_inputs = [&](bool along) {
+    return Count<Fp8Cast>(plan, [&](const Op& op, const Fp8Cast& c) {
+      return InLayer0(op, Phase::kBackward) && op.name.ends_with(".x") && c.with_other == along;
+    });
+  };
+  EXPECT_EQ(of_inputs(false), 4);
+  EXPECT_EQ(of_inputs(true), 0);
+  s.recompute = Recompute::kNone;
+  s.parallel.data = {.kind = DataParallelKind::kFsdp, .size = 2, .wrap = {}};
+  s.cluster.devices_per_node = 4;
+  const Plan sharded = *CompilePlan(s);
+  for (const Buffer& buffer : sharded.roles[0].buffers) EXPECT_FALSE(buffer.name.ends_with("weights.fp8"));
+  EXPECT_EQ(Count<Fp8Cast>(sharded,
+                           [](const Op& op, const Fp8Cast& c) {
+                             return op.name.find(".weight") != std::string::npos && c.with_other;
+                           }),
+            0);
+}
+
+// Tokens of dy go around for dx; those of its other form are gathered behind that product, for dW.
+TEST(Fp8, TheRingOfGradientsComesBeforeTheirOtherForm) {
+  Scenario s = InFp8(TinyLlama(), Fp8Recipe::kMxfp8);
+  s.framework = Framework::kMegatronCore;
+  s.parallel.tensor = {.size = 2, .sequence = true, .overlap = true};
+  s.cluster.devices_per_node = 2;
+  const Plan plan = *CompilePlan(s);
+  int product = -1, gather = -1;
+  const std::vector<Op>& ops = plan.roles[0].steady.ops;
+  for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+    if (!InLayer0(ops[i], Phase::kBackward)) continue;
+    if (std::holds_alternative<Gemm>(ops[i].kind) && ops[i].name.ends_with("down.input")) product = i;
+    const auto* collective = std::get_if<Collective>(&ops[i].kind);
+    if (collective != nullptr && ops[i].name.ends_with("down.dy")) gather = i;
+  }
+  ASSERT_GE(product, 0);
+  EXPECT_GT(gather, product);
+}
+
+// Of a token and layer: 33 bytes instead of 32 in mxfp8, 9 instead of 16 in nvfp4, of what is kept for products.
+TEST(Fp8, KeptInputsHaveTheirScalesWithThem) {
+  const auto kept = [](Fp8Recipe recipe) {
+    Scenario s = InFp8(TinyLlama(), recipe);
+    if (recipe == Fp8Recipe::kNvfp4) s.precision.compute = Precision::kFp4;
+    s.framework = Framework::kMegatronCore;
+    const Plan plan = *CompilePlan(s);
+    std::set<BufferId> of_inputs;  // that backward reads, too
+    std::set<BufferId> made;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      if (!std::holds_alternative<Fp8Cast>(op.kind)) continue;
+      if (op.phase == Phase::kForward) made.insert(op.writes[0].buffer);
+      if (op.phase == Phase::kBackward && made.contains(op.reads[0].buffer))
+        of_inputs.insert(op.reads[0].buffer);
+    }
+    Bytes bytes;
+    for (const BufferId buffer : of_inputs) bytes += plan.roles[0].buffers[buffer].bytes;
+    return bytes;
+  };
+  const Bytes tensorwise = kept(Fp8Recipe::kTensorwise);
+  ASSERT_GT(tensorwise, Bytes(0));
+  EXPECT_EQ(kept(Fp8Recipe::kMxfp8) * 32, tensorwise * 33);
+  EXPECT_EQ(kept(Fp8Recipe::kNvfp4) * 16, tensorwise * 9);
 }
 
 TEST(Fp8, RowwiseScalesColumnsWhereProductsSumOverRows) {

@@ -55,10 +55,11 @@ TEST(PrecisionDefaults, ComputeIsParamAndTheRestIsFp32) {
   EXPECT_EQ(Parsed(kMlp).precision, PrecisionSpec{});
   PrecisionSpec bf16 = Parsed(std::string(kMlp) + "precision: {param: bf16}\n").precision;
   EXPECT_EQ(bf16, (PrecisionSpec{.param = Precision::kBf16, .compute = Precision::kBf16}));
-  PrecisionSpec fp8 = Parsed(std::string(kMlp) + "precision: {param: bf16, compute: fp8}\n").precision;
+  const std::string gpt = "model: {preset: gpt2-124m}\n";
+  PrecisionSpec fp8 = Parsed(gpt + "precision: {param: bf16, compute: fp8}\n").precision;
   EXPECT_EQ(fp8.fp8_recipe, Fp8Recipe::kTensorwise);
   const char* fp4 = "precision: {param: bf16, compute: fp4}\nframework: megatron_core\n";
-  EXPECT_EQ(Parsed(std::string(kMlp) + fp4).precision.fp8_recipe, Fp8Recipe::kNvfp4);
+  EXPECT_EQ(Parsed(gpt + fp4).precision.fp8_recipe, Fp8Recipe::kNvfp4);
 }
 
 // torch.amp.GradScaler's numbers.
@@ -212,6 +213,8 @@ TEST(Defaults, NetworksThatAreKnownAreTheirParts) {
   EXPECT_EQ(network("{preset: dgx-h100, nics_per_node: 4}").nics_per_node, 4);
   EXPECT_EQ(network("dgx-b200").intra_node.kind, "nvlink5");
   EXPECT_EQ(network("gb200-nvl72").nics_per_node, 72);
+  EXPECT_EQ(network("gb300-nvl72").inter_node.gbits_per_nic, 800);
+  EXPECT_EQ(network("dgx-b300").nics_per_node, 8);
   EXPECT_EQ(network("omnipath-4x100g").intra_node, LinkSpec{}) << "the device's";
 }
 

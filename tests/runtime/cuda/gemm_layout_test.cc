@@ -95,6 +95,8 @@ TEST(CudaProfileName, IsTheDatasheetsWhereThereIsOne) {
   const auto name = [](const char* device, int64_t gigabytes) {
     return CudaProfileName({.name = device, .memory = Bytes(gigabytes * 1'000'000'000)});
   };
+  EXPECT_EQ(name("NVIDIA GB300", 298), "gb300-nvl72-279g");
+  EXPECT_EQ(name("NVIDIA B300 SXM6 AC", 288), "b300-sxm-270g");
   EXPECT_EQ(name("NVIDIA GB200", 198), "gb200-nvl72-186g");
   EXPECT_EQ(name("NVIDIA B200", 191), "b200-sxm-180g");
   EXPECT_EQ(name("NVIDIA H200", 150), "h200-sxm-141g");
