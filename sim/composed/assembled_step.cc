@@ -45,22 +45,40 @@ bool AssembledStep::HoldsHosts() const {
   });
 }
 
-std::vector<RankWalk::NextForward> AssembledStep::NextForwards() const {
-  std::vector<RankWalk::NextForward> next(walk->events.size()), of_rank(static_cast<size_t>(walk->ranks));
-  for (size_t i = walk->events.size(); i-- > 0;) {
+std::vector<std::vector<RankWalk::LaterForward>> AssembledStep::LaterForwards() const {
+  struct Course {
+    size_t since = 0;      // the event behind which the host runs
+    bool is_open = false;  // until it waits again
+    bool has_begun = false;
+    int64_t host = 0;  // since the first forward before
+  };
+  std::vector<std::vector<RankWalk::LaterForward>> later(walk->events.size());
+  std::vector<Course> courses(static_cast<size_t>(walk->ranks));
+  for (size_t i = 0; i < walk->events.size(); ++i) {
     const PipelineEvent& event = walk->events[i];
-    const auto rank = static_cast<size_t>(event.rank);
+    Course& course = courses[static_cast<size_t>(event.rank)];
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      of_rank[rank].host += send_host;
-      of_rank[static_cast<size_t>(event.receiver)].host += receive_host;
+      course.host += send_host;
+      courses[static_cast<size_t>(event.receiver)].host += receive_host;
       continue;
     }
-    next[i] = of_rank[rank];
-    const bool is_first_forward = event.kind == PipelineEvent::Kind::kForward && event.is_first;
-    const bool comes_ahead = is_first_forward && !(host_awaits_messages && event.follows_messages);
-    of_rank[rank] = {comes_ahead ? &ActionsOf(event).forward : nullptr, 0};
+    if (event.kind == PipelineEvent::Kind::kBackward) {
+      course.is_open =
+          false;  // no first forwards come behind (GathersAreKnown), or with messages that the host awaits
+      continue;
+    }
+    const StageAction& forward = ActionsOf(event).forward;
+    const bool waits = host_awaits_messages && event.follows_messages;
+    if (waits) course.is_open = false;
+    if (course.is_open && event.is_first) {
+      later[course.since].push_back({&forward, course.host});
+      course.host = 0;
+    } else {
+      course.host += forward.host;
+    }
+    if (forward.holds_host || waits || !course.has_begun) course = {i, true, true, 0};
   }
-  return next;
+  return later;
 }
 
 void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
@@ -202,8 +220,7 @@ Duration AssembledStep::Time() const {
       exchanged(order.ranks);  // by rank: when its last message ended, either way
   std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);  // groups
   const bool holds = gathers_with_forward && HoldsHosts();
-  const std::vector<RankWalk::NextForward> next_forwards =
-      holds ? NextForwards() : std::vector<RankWalk::NextForward>();
+  const auto later = holds ? LaterForwards() : std::vector<std::vector<RankWalk::LaterForward>>();
   if (gathers_with_forward && !host_awaits_messages && !holds) GatherAhead(ranks);
   for (size_t i = 0; i < order.events.size(); ++i) {
     const PipelineEvent& event = order.events[i];
@@ -228,8 +245,8 @@ Duration AssembledStep::Time() const {
       const bool gathers = gathers_with_forward && event.is_first;
       if (size_t group = next_use[event.rank]; gathers && host_awaits_messages && !holds)
         rank.GatherAhead(of.forward, rank.host(), group);
-      if (holds && (gathers || next_forwards[i].forward != nullptr))
-        end = rank.DoHeld(of.forward, arrival, gathers, next_use[event.rank], next_forwards[i]);
+      if (holds && (gathers || !later[i].empty()))
+        end = rank.DoHeld(of.forward, arrival, gathers, next_use[event.rank], later[i]);
       else if (gathers) end = rank.DoWithValues(of.forward, arrival, next_use[event.rank]);
       else end = rank.Do(of.forward, arrival);
     } else if (event.is_last) {

@@ -59,8 +59,9 @@ struct AssembledStep {
   bool GathersAreKnown() const;
   // Whether hosts wait on the way through a forward.
   bool HoldsHosts() const;
-  // Behind each event's action: what follows on its rank.
-  std::vector<RankWalk::NextForward> NextForwards() const;
+  // By event: the first forwards that its rank's host comes to behind it before it waits again. None behind an action on whose way the host
+  // does not wait, which came to them earlier.
+  std::vector<std::vector<RankWalk::LaterForward>> LaterForwards() const;
   // Issues them for all ranks, where hosts do not wait for messages.
   void GatherAhead(std::vector<RankWalk>& ranks) const;
 };

@@ -67,7 +67,7 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   tail_ = -1;
   ignores_host_ = false;
   is_idle_ = false;
-  has_gathered_ = false;
+  gathered_ahead_ = 0;
   for (int32_t s = 0; strategy != nullptr && s < strategy->opening; ++s) Issue(s, 0);
 }
 
@@ -176,38 +176,42 @@ int64_t RankWalk::DoWithValues(const StageAction& action, int64_t arrived, size_
 // Between two of its waits the host issues what it comes to, which runs beside what was issued before the first of them and has not
 // ended: so the gathers there are issued before the rest.
 int64_t RankWalk::DoHeld(const StageAction& action, int64_t arrived, bool has_values, size_t& group,
-                         const NextForward& next) {
+                         std::span<const LaterForward> later) {
   is_idle_ = false;
   const std::vector<const TimedOp*> ops = OpsOf(action);
   const auto last_hold =
       std::find_if(ops.rbegin(), ops.rend(), [](const TimedOp* op) { return op->holds_host; });
   const size_t behind_holds = static_cast<size_t>(ops.rend() - last_hold);
   Course course{.has_values = has_values, .arrived = arrived};
+  const bool has_begun = has_values && gathered_ahead_ > 0;
+  if (has_begun) --gathered_ahead_;
   for (size_t i = 0; i < ops.size(); ++i) {
     const std::span<const TimedOp* const> left = std::span(ops).subspan(i);
-    const bool goes_on = i == 0 ? !std::exchange(has_gathered_, false) : ops[i - 1]->holds_host;
+    const bool goes_on = i == 0 ? !has_begun : ops[i - 1]->holds_host;
     if (goes_on && has_values) {
       const int64_t host = host_;
       GatherUntilHeld(left, group);
       host_ = host;
     }
-    if (i == behind_holds && next.forward != nullptr) GatherForNext(left, has_values, group, next);
+    if (i == behind_holds && !later.empty()) GatherForLater(left, has_values, group, later);
     Issue(*ops[i], action, group, course);
   }
   return course.made;
 }
 
-void RankWalk::GatherForNext(std::span<const TimedOp* const> left, bool has_values, size_t group,
-                             const NextForward& next) {
+void RankWalk::GatherForLater(std::span<const TimedOp* const> left, bool has_values, size_t group,
+                              std::span<const LaterForward> later) {
   const int64_t host = host_;
   for (const TimedOp* op : left) {
     if (has_values && op->has_values) TakeValues(group);
     host_ += op->host;
   }
-  host_ += next.host;
-  GatherUntilHeld(OpsOf(*next.forward), group);
+  for (const LaterForward& next : later) {
+    host_ += next.host;
+    group = GatherUntilHeld(OpsOf(*next.forward), group);
+  }
   host_ = host;
-  has_gathered_ = true;
+  gathered_ahead_ += later.size();
 }
 
 size_t RankWalk::GatherUntilHeld(std::span<const TimedOp* const> ops, size_t group) {

@@ -42,14 +42,13 @@ class RankWalk {
   // `group` on, which is moved on). What runs on the device while the host is ahead feels them: they are issued first, by GatherAhead.
   int64_t DoWithValues(const StageAction& action, int64_t arrived, size_t& group);
   // Any forward, with the gathers if it `has_values`, where the host waits on the way (TimedOp::holds_host): gathers are issued as far as to
-  // its next waiting, those of the forward that follows on the rank, too, to which it comes `host` after the end of this one's.
-  struct NextForward {
-    const StageAction* forward =
-        nullptr;  // a first one; null: another action follows, or messages that the host awaits
-    int64_t host = 0;
+  // its next waiting, those of later forwards on the rank, too, that it comes to before.
+  struct LaterForward {
+    const StageAction* forward = nullptr;  // the first of its stage
+    int64_t host = 0;  // from the end of the one before (or of the action that they come after) until it
   };
   int64_t DoHeld(const StageAction& action, int64_t arrived, bool has_values, size_t& group,
-                 const NextForward& next);
+                 std::span<const LaterForward> later);
   // The gathers of a first forward that the host comes to at `host`: returns when it has issued all of the forward.
   int64_t GatherAhead(const StageAction& action, int64_t host, size_t& group);
 
@@ -96,9 +95,9 @@ class RankWalk {
     int32_t number = 0;                 // of operators that are not the strategy's
   };
   void Issue(const TimedOp& op, const StageAction& action, size_t& group, Course& course);
-  // Those of the forward that follows when `left` of this one's is issued, and has `group` as the first of its own.
-  void GatherForNext(std::span<const TimedOp* const> left, bool has_values, size_t group,
-                     const NextForward& next);
+  // Those of later forwards, to which the host comes when `left` of this one's is issued, which has `group` as the next of its own.
+  void GatherForLater(std::span<const TimedOp* const> left, bool has_values, size_t group,
+                      std::span<const LaterForward> later);
   // Issues the gathers of values of `ops` up to the first that holds the host, and leaves the host there; `group` is the number of the
   // first, and returned the number behind the last.
   size_t GatherUntilHeld(std::span<const TimedOp* const> ops, size_t group);
@@ -124,7 +123,8 @@ class RankWalk {
   int32_t tail_ = -1;
   bool ignores_host_ = false;  // rehearses
   bool is_idle_ = false;       // since AwaitAll
-  bool has_gathered_ = false;  // what begins the forward that follows (DoHeld)
+  size_t gathered_ahead_ =
+      0;  // of how many first forwards that follow what they begin with is gathered (DoHeld)
   int64_t slack_ = 0;
 };
 

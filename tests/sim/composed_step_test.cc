@@ -255,6 +255,24 @@ TEST(ComposedStep, IsPredictWhereHostsWaitOnTheWay) {
   }
 }
 
+// Behind forwards of layers without experts, on whose way the host does not wait, it comes to the gathers of later ones while the device is at
+// the first.
+TEST(ComposedStep, IsPredictWhereHostsComeToLaterGathersFirst) {
+  for (const int64_t first_dense : {1, 3, 5}) {
+    Scenario s = Base(true);
+    s.model.experts = ExpertsSpec{
+        .count = 8, .top_k = 2, .capacity_factor = 0, .first_dense = first_dense, .dense_ffn = 8192};
+    s.batch = {.micro = 1, .accumulate = 4};
+    s.parallel.data.kind = DataParallelKind::kZero1;
+    s.parallel.data.overlap = s.parallel.data.overlap_param_gather = true;
+    s.search.emplace();
+    s.search->pipeline = {2};
+    s.search->virtual_stages = {2, 4};
+    s.search->expert = {4};
+    ExpectSameInSpace(s);
+  }
+}
+
 TEST(ComposedStep, IsPredictInPipelines) {
   for (bool wide : {false, true}) {
     Scenario s = Base(wide);
