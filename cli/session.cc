@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/parallel.h"
 #include "cli/outputs.h"
@@ -168,6 +170,38 @@ LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {
   return live;
 }
 
+namespace {
+
+// What a scenario says of nodes that no system has, or that another count of them was meant for: links within a node are many times as fast as
+// those between.
+std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec& device) {
+  const ClusterSpec& cluster = scenario.cluster;
+  const LinkSpec& within = cluster.network.intra_node;
+  const std::string link = within.kind.empty() ? device.intra_node : within.kind;
+  std::vector<std::string> lines;
+  const bool is_linkable =  // or refused
+      device.most_devices_per_node == 0 || cluster.devices_per_node <= device.most_devices_per_node;
+  if (device.usual_devices_per_node > 0 && cluster.devices_per_node > device.usual_devices_per_node &&
+      is_linkable)
+    lines.push_back(fmt::format(
+        "{} devices of a node are taken to be joined by {}; systems of {} have {} (cluster.nodes, "
+        "cluster.devices_per_node)",
+        cluster.devices_per_node, link, device.name, device.usual_devices_per_node));
+  constexpr int64_t kOfTray = 8;
+  const bool is_rack = device.most_devices_per_node > kOfTray;
+  if (is_rack && cluster.nodes > 1 && cluster.devices_per_node <= kOfTray && cluster.topology.links.empty())
+    lines.push_back(fmt::format(
+        "nodes of {} are taken to be joined by the network; {} joins up to {} {} of a rack, which is a node "
+        "here (cluster.devices_per_node)",
+        cluster.devices_per_node, link, device.most_devices_per_node, device.name));
+  if (cluster.devices_per_node > 1 && within.gbytes_per_s == 0 && link != device.intra_node)
+    lines.push_back(fmt::format("devices of a node are joined by {}, as cluster.network says; {} has {}",
+                                link, device.name, device.intra_node));
+  return lines;
+}
+
+}  // namespace
+
 void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario) {
   const Profile& profile = costs.profile;
   if (!profile.hardware) return;
@@ -175,6 +209,7 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
   if (device != profile.name && EmbeddedProfile(device) && EmbeddedProfile(profile.name))
     Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
                               profile.name, device));
+  for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
   if (scenario.run.backend != Backend::kNccl && scenario.WorldSize() > 1)
     Note(options, fmt::format("run.backend changes nothing here: collectives of {} are predicted as NCCL's",
                               profile.name));

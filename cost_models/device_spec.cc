@@ -142,6 +142,8 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.intra_node = fields.String("intra_node");
   if (fields.Has("most_devices_per_node"))
     device.most_devices_per_node = fields.Integer("most_devices_per_node", 1);
+  if (fields.Has("usual_devices_per_node"))
+    device.usual_devices_per_node = fields.Integer("usual_devices_per_node", 1);
   device.host_link = ReadGBps(fields, "host_gbytes_per_s");
   device.host_memory = ReadGBps(fields, "host_memory_gbytes_per_s");
   if (fields.Has("host_memory_devices"))

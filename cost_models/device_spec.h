@@ -85,7 +85,8 @@ struct DeviceSpec {
   // given), unfused.
   std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;
   std::string intra_node;  // the kind of link to its neighbours, where the scenario names none
-  int64_t most_devices_per_node = 0;  // that such links join; 0: not known
+  int64_t most_devices_per_node = 0;   // that such links join; 0: not known
+  int64_t usual_devices_per_node = 0;  // of systems as they are sold; 0: not known
   Bandwidth host_link;     // to the host, one way
   // Of the processors of so many devices (0: of all of a node), whose hosts share it.
   Bandwidth host_memory;

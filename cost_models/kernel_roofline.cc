@@ -1,9 +1,12 @@
 #include "cost_models/kernel_roofline.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "plan/fused_attention.h"
 
@@ -70,11 +73,17 @@ Result<FlopRate> PeakOf(DType dtype, const DeviceSpec& device, bool tf32, bool f
                                         (dtype == DType::kFloat8 ? of_fp8 : of_blocks));
   }
   if (peak > FlopRate()) return peak;
-  if (dtype == DType::kMxFloat8)
-    return InvalidInput("precision.fp8_recipe is mxfp8, expected another: {} has no arithmetic in it",
-                        device.name);
-  return InvalidInput("precision.compute is {}, expected another type: {} has no arithmetic in it",
-                      Name(dtype), device.name);
+  if (dtype == DType::kMxFloat8 && device.PeakFor(DType::kFloat8) > FlopRate())
+    return InvalidInput(
+        "precision.fp8_recipe is mxfp8, expected tensorwise, delayed, rowwise or block: {} multiplies no "
+        "microscaled blocks",
+        device.name);
+  std::vector<std::string_view> others;
+  for (const DType other : {DType::kFloat8, DType::kBFloat16, DType::kFloat16, DType::kTf32, DType::kFloat32})
+    if (device.PeakFor(other) > FlopRate()) others.push_back(Name(other));
+  return InvalidInput("precision.compute is {}, expected one of {}: {} has no arithmetic in it",
+                      dtype == DType::kMxFloat8 ? Name(DType::kFloat8) : Name(dtype), fmt::join(others, ", "),
+                      device.name);
 }
 
 // Rates are of 16 bits. In other types fused attention is arithmetic; eager attention is memory, as long as its products are faster.
@@ -155,19 +164,26 @@ Result<Duration> BlockTime(const Attention& a, Flops flops, bool is_backward, co
                        flops, is_backward, device, options);
 }
 
+// Where units multiply microscaled blocks, products of larger ones are made by these (TransformerEngine pull request 2157).
+template <typename Product>
+DType MultipliedAs(const Product& g, const DeviceSpec& device) {
+  return g.of_blocks && device.PeakFor(DType::kMxFloat8) > FlopRate() ? DType::kMxFloat8 : g.dtype;
+}
+
 Result<Duration> ArithmeticTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {
   if (const auto* g = std::get_if<Gemm>(&kind)) {
     // Those that run at once share waves.
     const int64_t rows =
         CommonPowerOfTwo(CommonPowerOfTwo(g->transpose_a ? g->m : g->k, g->transpose_b ? g->k : g->n), g->n);
-    WT_ASSIGN_OR_RETURN(const Duration all, GemmTime({g->streams, g->m, g->n, g->k, g->dtype,
+    WT_ASSIGN_OR_RETURN(const Duration all, GemmTime({g->streams, g->m, g->n, g->k, MultipliedAs(*g, device),
                                                       g->fast_accumulation, options.pads_products ? 0 : rows},
                                                      device, options.tf32));
     return all / g->streams;
   }
   // Tiles of all groups fill the multiprocessors together.
   if (const auto* g = std::get_if<GroupedGemm>(&kind))
-    return GemmTime({g->groups, g->m, g->n, g->k, g->dtype, g->fast_accumulation}, device, options.tf32);
+    return GemmTime({g->groups, g->m, g->n, g->k, MultipliedAs(*g, device), g->fast_accumulation}, device,
+                    options.tf32);
   if (const auto* a = std::get_if<AttentionForward>(&kind))
     return AttentionTime(*a, FlopsOf(kind), false, device, options);
   if (const auto* a = std::get_if<AttentionBackward>(&kind)) {

@@ -42,19 +42,21 @@ Status CheckPrecision(const PrecisionSpec& p) {
 }
 
 // What a block's forward and backward are to the simulator, in terms of one without experts and parts of products, which is some 95 events
-// of a KiB each; 66 and 24 for each tensor rank where products go in parts (counted at 2, 4 and 8 ranks), and 80 more with experts.
+// of 1.2 to 2 KB each; 66 and 24 for each tensor rank where products go in parts (counted at 2, 4 and 8 ranks), and 80 more with experts,
+// 90 with conversions to fp8 or fp4.
 double SizeOfBlock(const Scenario& s) {
-  constexpr double kPlain = 95, kOfExperts = 80, kInParts = 66, kPart = 24;
+  constexpr double kPlain = 95, kOfExperts = 80, kOfFactors = 90, kInParts = 66, kPart = 24;
   const TensorParallelSpec& tensor = s.parallel.tensor;
   const bool in_parts = tensor.overlap && tensor.sequence && tensor.size > 1;
   const double events = in_parts ? kInParts + kPart * static_cast<double>(tensor.size) : kPlain;
-  return (events + (s.model.experts ? kOfExperts : 0)) / kPlain;
+  const bool converts = s.precision.fp8_recipe != Fp8Recipe::kNone;
+  return (events + (s.model.experts ? kOfExperts : 0) + (converts ? kOfFactors : 0)) / kPlain;
 }
 
 // A step's operators are made one by one.
 Status CheckSize(const Scenario& s) {
-  const double most = 100'000 / SizeOfBlock(s);            // of a rank: some 10 GiB of operators
-  const double most_of_stages = 200'000 / SizeOfBlock(s);  // of all stages, of each of which one rank is made
+  const double most = 80'000 / SizeOfBlock(s);             // of a rank: up to 16 GB of operators
+  const double most_of_stages = 150'000 / SizeOfBlock(s);  // of all stages, of each of which one rank is made
   const bool is_mlp = s.model.kind == ModelKind::kMlp;
   const double layers =
       is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);

@@ -21,6 +21,7 @@ Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const 
   GroupedGemm gemm{experts, rows, out, in};
   gemm.transpose_b = true;
   gemm.dtype = is_fp8 ? c.types.factor() : c.types.activations;
+  gemm.of_blocks = is_fp8 && c.types.fp8 == Fp8Recipe::kBlock;
   if (!is_fp8) {
     c.b.Add(gemm, name, {x, c.OperandOf(weight, name)}, {y});
     AddBiasTo(c, y, rows);
@@ -55,6 +56,7 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
   const Slice dx = c.Activation(name + ".dx", experts * rows * in);
   GroupedGemm input{experts, rows, in, out};
   input.dtype = is_fp8 ? c.types.factor() : c.types.activations;
+  input.of_blocks = is_fp8 && c.types.fp8 == Fp8Recipe::kBlock;
   const Slice whole_dy = dy;
   Slice dy_by_rows = dy;  // of the weight's product
   Slice weights;
@@ -75,6 +77,7 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
     gemm.transpose_a = !is_fp8;
     gemm.transpose_b = is_fp8;
     gemm.dtype = is_fp8 ? c.types.factor() : c.types.activations;
+    gemm.of_blocks = is_fp8 && c.types.fp8 == Fp8Recipe::kBlock;
     c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy_by_rows, x, weight);
     c.hooks.Ready(weight);
     AddBiasGradient(c, whole_dy, rows);

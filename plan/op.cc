@@ -43,18 +43,18 @@ std::string_view NameOf(Copy::Crosses crosses) {
 // ---- cost keys, one function a kind
 
 std::string KeyOf(const Gemm& g) {
-  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
+  return fmt::format("gemm {} {}{} m={} n={} k={}{}{}{}{}{}{}", Name(g.dtype), g.transpose_a ? 't' : 'n',
                      g.transpose_b ? 't' : 'n', g.m, g.n, g.k, Flag(g.bias, " bias"),
                      Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
-                     Flag(g.fast_accumulation, " fast_accumulation"),
+                     Flag(g.fast_accumulation, " fast_accumulation"), Flag(g.of_blocks, " of_blocks"),
                      g.streams > 1 ? fmt::format(" streams={}", g.streams) : "");
 }
 
 std::string KeyOf(const GroupedGemm& g) {
-  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}{}{}", Name(g.dtype),
+  return fmt::format("grouped_gemm {} {}{} groups={} m={} n={} k={}{}{}{}{}", Name(g.dtype),
                      g.transpose_a ? 't' : 'n', g.transpose_b ? 't' : 'n', g.groups, g.m, g.n, g.k,
                      Flag(g.accumulate, " accumulate"), Flag(g.is_forward, " forward"),
-                     Flag(g.fast_accumulation, " fast_accumulation"));
+                     Flag(g.fast_accumulation, " fast_accumulation"), Flag(g.of_blocks, " of_blocks"));
 }
 
 template <typename R>

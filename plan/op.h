@@ -35,6 +35,7 @@ struct Gemm {
   DType dtype = DType::kFloat32;
   // Of factors in fp8 or fp4 only, which lie alike in both directions.
   bool is_forward = false, fast_accumulation = false;
+  bool of_blocks = false;  // of 128 numbers and 128 x 128, each with a scale (Fp8Recipe::kBlock)
   // In what is modelled: one of many alike, so many of which run at once, on streams of their own.
   int streams = 1;
 };
@@ -58,7 +59,7 @@ struct GroupedGemm {
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
   DType dtype = DType::kFloat32;
-  bool is_forward = false, fast_accumulation = false;  // as a Gemm's
+  bool is_forward = false, fast_accumulation = false, of_blocks = false;  // as a Gemm's
 };
 
 // x[rows,columns] scaled into fp8 (nvfp4: fp4) as a factor of a product, by the largest magnitude of all of it (tensorwise; delayed: in

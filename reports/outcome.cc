@@ -58,10 +58,19 @@ std::string ClusterInWords(const Outcome& outcome) {
   const ClusterSpec& cluster = outcome.plan.scenario.cluster;
   if (!outcome.prediction || !outcome.profile.hardware) return "";
   std::vector<std::string> parts;
+  const NetworkSpec& network = cluster.network;
+  if (outcome.plan.scenario.WorldSize() > 1) {
+    const LinkSpec& within = network.intra_node;
+    parts.push_back(fmt::format("{} node{} of {}", cluster.nodes, cluster.nodes > 1 ? "s" : "",
+                                cluster.devices_per_node));
+    if (cluster.devices_per_node > 1)
+      parts.push_back((within.gbytes_per_s > 0 ? fmt::format("{} GB/s", within.gbytes_per_s)
+                       : within.kind.empty()   ? outcome.profile.hardware->intra_node
+                                               : within.kind) +
+                      " within");
+  }
   if (cluster.nodes > 1) {
-    const NetworkSpec& network = cluster.network;
     const LinkSpec& between = network.inter_node;
-    parts.push_back(fmt::format("{} nodes of {}", cluster.nodes, cluster.devices_per_node));
     if (between.gbits_per_nic > 0)
       parts.push_back(
           fmt::format("{} x {} Gb/s {} a node", network.nics_per_node, between.gbits_per_nic, between.kind));

@@ -58,7 +58,9 @@ std::string Difference(Bytes difference) {
                      FormatBytes(Bytes(std::llabs(difference.count()))));
 }
 
+// Nothing where all steps are alike, as costs that are modelled have them.
 std::string Spread(const StepTimes& times) {
+  if (times.p10 == times.p90) return "";
   return fmt::format("{} – {}", FormatDuration(times.p10), FormatDuration(times.p90));
 }
 
@@ -114,7 +116,8 @@ void AddStepTime(Table& table, const Outcome& outcome) {
   table.Heading("a step", "     error");
   table.Row("  time (median)", Time(predicted.p50), Time(measured.p50),
             RelativeError(ToSeconds(predicted.p50), ToSeconds(measured.p50)));
-  table.Row("    p10 – p90", Spread(predicted), Spread(measured));
+  if (!(Spread(predicted) + Spread(measured)).empty())
+    table.Row("    p10 – p90", Spread(predicted), Spread(measured));
   table.Row("  " + TokenWord(outcome.plan.scenario) + "/s", FormatCount(predicted_rate.tokens_per_s),
             FormatCount(measured_rate.tokens_per_s),
             RelativeError(predicted_rate.tokens_per_s, measured_rate.tokens_per_s));

@@ -78,10 +78,9 @@ void CompleteNetwork(const Given& given, int64_t devices_per_node, NetworkSpec& 
   const KnownNetwork* known = FindKnownNetwork(network.preset);
   if (known == nullptr) return;
   if (!given("cluster.network.intra_node")) network.intra_node.kind = known->intra;
-  if (!given("cluster.network.inter_node")) {
-    network.inter_node.kind = known->inter;
-    network.inter_node.gbits_per_nic = known->gbits;
-  }
+  LinkSpec& between = network.inter_node;
+  if (between.kind.empty()) between.kind = known->inter;
+  if (between.gbits_per_nic == 0 && between.gbytes_per_s == 0) between.gbits_per_nic = known->gbits;
   if (!given("cluster.network.nics_per_node")) network.nics_per_node = known->CardsOf(devices_per_node);
 }
 

@@ -1,6 +1,8 @@
 #include "scenarios/overrides.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "scenarios/characters.h"
 #include "scenarios/yaml_tree.h"
@@ -16,6 +18,30 @@ YamlNode& FindOrAdd(YamlNode& block, const std::string& key, Place place) {
   return block.items.back();
 }
 
+// Blocks that a name alone is short for, and its key there.
+struct NamedBlock {
+  std::string_view path, key;
+};
+constexpr NamedBlock kNamedBlocks[] = {{"cluster.network", "preset"},
+                                       {"cluster.network.intra_node", "kind"},
+                                       {"cluster.network.inter_node", "kind"},
+                                       {"cluster.topology", "preset"}};
+
+// A name alone as the block that it is short for, so that a part can be set beside it.
+void SpellOut(std::string_view path, YamlNode& node) {
+  if (!node.is_scalar()) return;
+  for (const NamedBlock& named : kNamedBlocks) {
+    if (named.path != path) continue;
+    YamlNode block;
+    block.kind = YamlNode::Kind::kBlock;
+    block.place = node.place;
+    block.keys.push_back({std::string(named.key), node.place});
+    block.items.push_back(std::move(node));
+    node = std::move(block);
+    return;
+  }
+}
+
 Status Apply(YamlNode& root, const Override& item, int source) {
   WT_ASSIGN_OR_RETURN(YamlNode value, ParseYaml(item.value, OverrideName(item), source));
   Place place = {source, 1, 1};
@@ -28,9 +54,11 @@ Status Apply(YamlNode& root, const Override& item, int source) {
       node->kind = YamlNode::Kind::kBlock;
       node->place = place;
     }
+    const std::string_view path = std::string_view(item.key).substr(0, start > 0 ? start - 1 : 0);
+    SpellOut(path, *node);
     if (!node->is_block()) {
       return InvalidInput("{}: {} is {}, expected a block (set the whole of it instead)", OverrideName(item),
-                          item.key.substr(0, start - 1), Found(*node));
+                          path, Found(*node));
     }
     node = &FindOrAdd(*node, item.key.substr(start, dot - start), place);
     start = dot + 1;

@@ -57,7 +57,11 @@ bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::
 
 void Reader::Require(std::string_view key) {
   if (block_.Find(key) != nullptr) return;
-  problems_.AddMissing(block_.place, fmt::format("{} is missing, expected a value", PathOf(key)));
+  const std::string path = PathOf(key);
+  const bool is_in_model = path.starts_with("model.");  // a block of its own there
+  problems_.AddMissing(block_.place,
+                       fmt::format("{} is missing, expected a value{}", path,
+                                   is_in_model ? " (a preset's block is replaced as a whole)" : ""));
 }
 
 void Reader::ReportUnknownKeys() {

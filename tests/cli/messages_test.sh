@@ -192,6 +192,12 @@ expect 0 "^windtunnel: costs are h100-sxm-80g's, which --profile names, and the 
   predict gpt.yaml --profile h100-sxm-80g
 expect 0 "^windtunnel: run.backend changes nothing here: collectives of a100-sxm-80g are predicted as NCCL's$" \
   predict gpt.yaml --set run.backend=gloo --set parallel.data.kind=ddp --set parallel.data.size=2 --set cluster.devices_per_node=2
+expect 0 '^windtunnel: 16 devices of a node are taken to be joined by nvlink3; systems of a100-sxm-80g have 8 (cluster.nodes, cluster.devices_per_node)$' \
+  predict gpt.yaml --set parallel.data.kind=ddp --set parallel.data.size=16 --set cluster.devices_per_node=16
+expect 0 '^windtunnel: devices of a node are joined by pcie4, as cluster.network says; a100-sxm-80g has nvlink3$' \
+  predict gpt.yaml --set cluster.network.intra_node=pcie4 --set parallel.data.kind=ddp --set parallel.data.size=2 --set cluster.devices_per_node=2
+expect 0 '^windtunnel: nodes of 4 are taken to be joined by the network; nvlink5 joins up to 72 gb200-nvl72-186g of a rack' \
+  predict gpt.yaml --set cluster.device=gb200-nvl72-186g --set cluster.network=gb200-nvl72 --set parallel.data.kind=ddp --set parallel.data.size=8 --set cluster.devices_per_node=4 --set cluster.nodes=2
 "$windtunnel" predict gpt.yaml 2>&1 > /dev/null | grep . && { echo "FAILED: a note for nothing"; failures=$((failures + 1)); }
 
 # Numbers and help.

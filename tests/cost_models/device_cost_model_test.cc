@@ -96,7 +96,9 @@ TEST(KernelRoofline, Tf32RunsOnTensorCoresOnlyWhenAskedFor) {
 TEST(KernelRoofline, ArithmeticThatTheDeviceLacksIsAnError) {
   const auto time = KernelTime(SquareGemm(128, DType::kFloat8), A100(), {});
   ASSERT_FALSE(time);
-  EXPECT_EQ(time.error().message, "precision.compute is fp8, expected another type: a100-sxm-80g has no arithmetic in it");
+  EXPECT_EQ(time.error().message,
+            "precision.compute is fp8, expected one of bf16, fp16, tf32, fp32: a100-sxm-80g has no "
+            "arithmetic in it");
 }
 
 // 0.914 of the ceiling instead of 1.047, on the same tiles.
@@ -119,12 +121,29 @@ TEST(KernelRoofline, ProductsOfScaledBlocksHaveRatesOfTheirOwn) {
   EXPECT_NEAR(time(DType::kFloat8) / time(DType::kFloat4x2), 2 * 0.918 / 0.984, 1e-6);
 }
 
+// Transformer Engine's block scaling on Blackwell goes through mxfp8's products, on Hopper it has its own.
+TEST(KernelRoofline, BlackwellMultipliesLargerBlocksAsMicroscaledOnes) {
+  for (const char* name : {"b200-sxm-180g", "h100-sxm-80g"}) {
+    const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(name), name).value();
+    Gemm gemm = SquareGemm(4096, DType::kFloat8);
+    const Duration of_tensors = KernelTime(gemm, device, {}).value();
+    gemm.of_blocks = true;
+    const Duration of_blocks = KernelTime(gemm, device, {}).value();
+    const bool is_blackwell = device.PeakFor(DType::kMxFloat8) > FlopRate();
+    EXPECT_EQ(of_blocks,
+              is_blackwell ? KernelTime(SquareGemm(4096, DType::kMxFloat8), device, {}).value() : of_tensors)
+        << name;
+  }
+}
+
 TEST(KernelRoofline, HopperMultipliesNoScaledBlocks) {
   const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
   const auto time = KernelTime(SquareGemm(128, DType::kMxFloat8), h100, {});
   ASSERT_FALSE(time);
   EXPECT_EQ(time.error().message,
-            "precision.fp8_recipe is mxfp8, expected another: h100-sxm-80g has no arithmetic in it");
+            "precision.fp8_recipe is mxfp8, expected tensorwise, delayed, rowwise or block: h100-sxm-80g "
+            "multiplies no "
+            "microscaled blocks");
 }
 
 // 1e9 elements of 4 bytes read and written: 8e9 / (2039e9 x 0.88) s = 4458.6 us.

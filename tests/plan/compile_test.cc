@@ -178,17 +178,17 @@ TEST(CompilePlan, RefusesStepsOfMoreOperatorsThanFitInMemory) {
   s.model.heads = s.model.kv_heads = 8;
   s.model.head_dim = 4;
   s.parallel.tensor = {.size = 8, .sequence = true};
-  s.batch.accumulate = 1000;
+  s.batch.accumulate = 800;
   s.cluster.devices_per_node = 8;
   EXPECT_TRUE(CheckSupported(s));
   s.parallel.tensor.overlap = true;
   const Status refused = CheckSupported(s);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::kUnsupported);
-  EXPECT_NE(refused.error().message.find(
-                "batch.accumulate is 1000: a rank would go through 96000 blocks in a step, "
-                "expected at most 36822"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.error().message.find("batch.accumulate is 800: a rank would go through 76800 blocks in a step, "
+                                   "expected at most 29457"),
+      std::string::npos)
       << refused.error().message;
 }
 

@@ -38,14 +38,18 @@ TEST(ClusterInWords, SaysWhatADatasheetDoesNot) {
   outcome.profile.hardware.emplace();
   ClusterSpec& cluster = outcome.plan.scenario.cluster;
   cluster = {};
-  EXPECT_EQ(ClusterInWords(outcome), "");
+  EXPECT_EQ(ClusterInWords(outcome), "1 node of 1");
   cluster.nodes = 4;
   cluster.devices_per_node = 8;
   cluster.network.inter_node.kind = "infiniband";
   cluster.network.inter_node.gbits_per_nic = 400;
+  outcome.profile.hardware->intra_node = "nvlink4";
   cluster.straggler = StragglerSpec{3, 1.3};
   EXPECT_EQ(ClusterInWords(outcome),
-            "4 nodes of 8 · 1 x 400 Gb/s infiniband a node · rank 3 takes 1.3 x as long");
+            "4 nodes of 8 · nvlink4 within · 1 x 400 Gb/s infiniband a node · rank 3 takes 1.3 x as long");
+  cluster.network.intra_node.gbytes_per_s = 300;
+  EXPECT_EQ(ClusterInWords(outcome),
+            "4 nodes of 8 · 300 GB/s within · 1 x 400 Gb/s infiniband a node · rank 3 takes 1.3 x as long");
   outcome.prediction.reset();
   EXPECT_EQ(ClusterInWords(outcome), "");
 }

@@ -45,6 +45,22 @@ TEST(Overrides, TakeListsAndBlocksInYaml) {
   EXPECT_EQ(Parsed(MlpAnd("search: {micro: [1]}\n"), {"search=null"}).search, std::nullopt);
 }
 
+TEST(Overrides, StandBesideANameThatIsShortForABlock) {
+  const NetworkSpec network =
+      Parsed(MlpAnd("cluster: {device: h100-sxm-80g, network: dgx-h100}\nparallel: {data: {size: 1}}\n"),
+             {"cluster.network.nics_per_node=2", "cluster.network.inter_node.latency_us=7"})
+          .cluster.network;
+  EXPECT_EQ(network.preset, "dgx-h100");
+  EXPECT_EQ(network.nics_per_node, 2);
+  EXPECT_EQ(network.inter_node.latency_us, 7);
+  EXPECT_EQ(network.inter_node.kind, "infiniband");  // the preset's
+  EXPECT_EQ(network.inter_node.gbits_per_nic, 400);
+  EXPECT_EQ(Parsed(MlpAnd("cluster: {device: h100-sxm-80g, topology: dgx-h100}\n"),
+                   {"cluster.topology.oversubscription=2"})
+                .cluster.topology.oversubscription,
+            2);
+}
+
 TEST(Overrides, TheLastOneWins) { EXPECT_EQ(Parsed(kMlp, {"run.steps=3", "run.steps=4"}).run.steps, 4); }
 
 TEST(Overrides, ReadRelativePathsFromTheCurrentDirectoryAndFilesFromTheirOwn) {
@@ -65,9 +81,8 @@ TEST(Overrides, AreThePlaceOfTheirMistakes) {
   EXPECT_EQ(
       MessageOf(kMlp, {"batch.micro=[1"}),
       "--set batch.micro=[1: not valid YAML (end of sequence flow not found), expected \"key: value\" lines");
-  EXPECT_EQ(MessageOf(MlpAnd("cluster: {network: dgx}\n"), {"cluster.network.nics_per_node=2"}),
-            "--set cluster.network.nics_per_node=2: cluster.network is 'dgx', expected a block (set the "
-            "whole of it instead)");
+  EXPECT_EQ(MessageOf(MlpAnd("run: fast\n"), {"run.steps=2"}),
+            "--set run.steps=2: run is 'fast', expected a block (set the whole of it instead)");
 }
 
 TEST(Overrides, AreAllReported) {
