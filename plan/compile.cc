@@ -56,7 +56,7 @@ double SizeOfBlock(const Scenario& s) {
 // A step's operators are made one by one.
 Status CheckSize(const Scenario& s) {
   const double most = 80'000 / SizeOfBlock(s);             // of a rank: up to 16 GB of operators
-  const double most_of_stages = 150'000 / SizeOfBlock(s);  // of all stages, of each of which one rank is made
+  const double most_of_stages = 135'000 / SizeOfBlock(s);  // of all stages, one rank of each: up to 18 GB
   const bool is_mlp = s.model.kind == ModelKind::kMlp;
   const double layers =
       is_mlp ? static_cast<double>(s.model.widths.size()) - 1 : static_cast<double>(s.model.layers);
