@@ -1,8 +1,11 @@
 #include "reports/explain.h"
 
+#include <memory>
+
 #include "base/parallel.h"
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "cost_models/cost_model.h"
 #include "reports/explain_pipeline.h"
 #include "reports/questions.h"
 #include "reports/units.h"
@@ -22,6 +25,12 @@ std::optional<Capacity> CapacityOf(const Plan& plan, const Costs& costs, const P
       ranks > 1 ? fmt::format("the machine's memory over {} ranks", ranks) : "the machine's memory"};
 }
 
+// All of it where no costs are at hand, which memory alone can do without.
+Bytes RoomOf(const Result<Costs>& costs, const Plan& plan) {
+  if (!costs || !costs->profile.hardware) return Bytes::Max();
+  return RoomForAllocator(plan, *MakeProfileCostModel(costs->profile, plan));
+}
+
 }  // namespace
 
 Result<int> ExplainCommand(const Options& options) {
@@ -32,8 +41,9 @@ Result<int> ExplainCommand(const Options& options) {
   }
   WT_ASSIGN_OR_RETURN(Plan plan, CompileBalanced(options, scenario));
   Ink ink = StandardInk();
-  WT_ASSIGN_OR_RETURN(std::string memory, ExplainMemory(plan, ink));
   if (options.memory) {
+    WT_ASSIGN_OR_RETURN(const std::string memory,
+                        ExplainMemory(plan, RoomOf(FindCosts(options, plan), plan), MemoryDetail::kAll, ink));
     fmt::print("{}", memory);
     return 0;
   }
@@ -43,8 +53,10 @@ Result<int> ExplainCommand(const Options& options) {
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());
   };
-  WT_ASSIGN_OR_RETURN(const std::string collectives,
-                      ExplainCollectives(plan, prediction, *MakeProfileCostModel(costs.profile, plan), ink));
+  const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
+  WT_ASSIGN_OR_RETURN(const std::string collectives, ExplainCollectives(plan, prediction, *model, ink));
+  WT_ASSIGN_OR_RETURN(const std::string memory,
+                      ExplainMemory(plan, RoomForAllocator(plan, *model), MemoryDetail::kLargest, ink));
   if (!options.quiet)
     fmt::print("{}{}{}{}{}{}", ExplainTime(plan, prediction, ink), collectives,
                ExplainPipeline(plan, prediction, ink), ExplainUnits(plan, prediction, ink),

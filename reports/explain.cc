@@ -168,8 +168,11 @@ std::string DescribeBreakdown(const Plan& plan, const Prediction& prediction, In
   std::string text = ink.Bold(ink.Cyan(plan.scenario.name)) + "  " + ModelInWords(plan) + ", " +
                      ParallelismInWords(plan.scenario) + (plan.pipeline ? ", " + PipelineInWords(plan) : "") +
                      "\n";
-  text += fmt::format("step {} (p10 – p90: {} – {})\n", FormatDuration(prediction.p50),
-                      FormatDuration(prediction.p10), FormatDuration(prediction.p90));
+  text += "step " + FormatDuration(prediction.p50);
+  if (prediction.p10 != prediction.p90)
+    text +=
+        fmt::format(" (p10 – p90: {} – {})", FormatDuration(prediction.p10), FormatDuration(prediction.p90));
+  text += "\n";
   auto row = [&](const char* label, Duration part) {
     text += fmt::format("  {:<28}{:>12}{}\n", label, part == Duration() ? "0" : FormatDuration(part),
                         Share(part, b.step));

@@ -20,12 +20,14 @@ std::string ExplainTime(const Plan& plan, const Prediction& prediction, Ink ink)
 Result<std::string> ExplainCollectives(const Plan& plan, const Prediction& prediction, const CostModel& costs,
                                        Ink ink);
 
-// Each collective that carries gradients: its bytes and parameters, in launch order. Empty when there are
-// none.
+// Each collective that carries gradients: its bytes and parameters, in launch order; of roles whose collectives are alike in bytes and numbers
+// of tensors those of the first. Empty when there are none.
 std::string ExplainBuckets(const Plan& plan, Ink ink);
 
 // The peaks of start-up and of the steady step by category, of the device's memory and of the host's, when they are reached, and
-// the largest buffers then. Errors: those of ReplayMemory.
-Result<std::string> ExplainMemory(const Plan& plan, Ink ink);
+// the largest buffers then, on a device that has `room` for the allocator. kLargest: where more than two roles differ, of the one that
+// allocates most, and the others' sums. Errors: those of ReplayMemory.
+enum class MemoryDetail { kLargest, kAll };
+Result<std::string> ExplainMemory(const Plan& plan, Bytes room, MemoryDetail detail, Ink ink);
 
 }  // namespace windtunnel

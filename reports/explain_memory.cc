@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "reports/communication.h"
@@ -89,47 +93,105 @@ std::string RoleTitle(const Role& role) {
   return fmt::format("{} (rank{} {})", role.name, role.ranks.size() > 1 ? "s" : "", RankRanges(role.ranks));
 }
 
+// The collectives of a role that carry gradients, and what those of alike roles have in common.
+struct Carried {
+  std::string lines;
+  std::vector<std::pair<Bytes, size_t>> sizes;  // and numbers of tensors
+};
+
+Carried CarriedBy(const Role& role) {
+  Carried carried;
+  std::set<std::string> seen;  // a unit is gathered and reduced several times, and carries the same
+  for (const Op& op : role.steady.ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (!collective || op.parameters.empty() || !seen.insert(op.name).second) continue;
+    carried.sizes.emplace_back(MessageBytes(*collective), op.parameters.size());
+    if (seen.size() > kListedBuckets) continue;
+    carried.lines += fmt::format("  {}: {} of {}, {}\n", op.name, OperatorName(op.kind),
+                                 FormatBytes(MessageBytes(*collective)),
+                                 Counted(static_cast<int64_t>(op.parameters.size()), "parameter tensor"));
+    carried.lines += ParameterLines(role, op.parameters);
+  }
+  if (seen.size() > kListedBuckets)
+    carried.lines += fmt::format("  … and {} more\n", seen.size() - kListedBuckets);
+  return carried;
+}
+
+// A role's peaks, or those of the roles that have as much and follow each other.
+struct AlikePeaks {
+  std::vector<const Role*> roles;
+  RolePeaks peaks;
+
+  bool AreLike(const RolePeaks& other) const {
+    return peaks.steady.memory.allocated == other.steady.memory.allocated &&
+           peaks.startup.memory.allocated == other.startup.memory.allocated;
+  }
+};
+
+std::string InFull(const AlikePeaks& alike, Ink ink) {
+  const Role& role = *alike.roles.front();
+  std::string text = DescribePeaks("the steady step, " + RoleTitle(role), role, alike.peaks.steady, ink) +
+                     DescribePeaks("start-up, " + RoleTitle(role), role, alike.peaks.startup, ink);
+  for (size_t i = 1; i < alike.roles.size(); ++i)
+    text += (i == 1 ? "\nas much: " : ", ") + RoleTitle(*alike.roles[i]);
+  return alike.roles.size() > 1 ? text + "\n" : text;
+}
+
+std::string PeaksTable(const std::vector<AlikePeaks>& all, Ink ink) {
+  std::string text = "\n" + ink.Bold("peak memory of all ranks") + "   in full: --memory\n" +
+                     ink.Dim(fmt::format("  {:<16}{:>24}{:>24}", "ranks", "steady step", "start-up")) + "\n" +
+                     ink.Dim(fmt::format("  {:<16}{:>12}{:>12}{:>12}{:>12}", "", "allocated", "reserved",
+                                         "allocated", "reserved")) +
+                     "\n";
+  for (const AlikePeaks& alike : all)
+    for (const Role* role : alike.roles) {
+      const MemoryPeak& steady = alike.peaks.steady.memory;
+      const MemoryPeak& startup = alike.peaks.startup.memory;
+      text += fmt::format("  {:<16}{:>12}{:>12}{:>12}{:>12}\n", RankRanges(role->ranks),
+                          FormatBytes(steady.allocated), FormatBytes(steady.reserved),
+                          FormatBytes(startup.allocated), FormatBytes(startup.reserved));
+    }
+  return text;
+}
+
 }  // namespace
 
 std::string ExplainBuckets(const Plan& plan, Ink ink) {
   std::string text;
+  std::vector<std::pair<const Role*, Carried>> described;
+  std::map<const Role*, std::vector<int>> alike;  // ranks, as the role described
   for (const Role& role : plan.roles) {
-    std::string lines;
-    std::set<std::string> seen;  // a unit is gathered and reduced several times, and carries the same
-    for (const Op& op : role.steady.ops) {
-      const auto* collective = std::get_if<Collective>(&op.kind);
-      if (!collective || op.parameters.empty() || !seen.insert(op.name).second) continue;
-      if (seen.size() > kListedBuckets) continue;
-      lines += fmt::format("  {}: {} of {}, {}\n", op.name, OperatorName(op.kind),
-                           FormatBytes(MessageBytes(*collective)),
-                           Counted(static_cast<int64_t>(op.parameters.size()), "parameter tensor"));
-      lines += ParameterLines(role, op.parameters);
-    }
-    if (seen.size() > kListedBuckets) lines += fmt::format("  … and {} more\n", seen.size() - kListedBuckets);
-    if (!lines.empty())
-      text += "\n" + ink.Bold("what collectives carry, in launch order, " + RoleTitle(role)) + "\n" + lines;
+    Carried carried = CarriedBy(role);
+    if (carried.sizes.empty()) continue;
+    const auto same = std::find_if(described.begin(), described.end(),
+                                   [&](const auto& other) { return other.second.sizes == carried.sizes; });
+    if (same == described.end()) described.emplace_back(&role, std::move(carried));
+    else alike[same->first].insert(alike[same->first].end(), role.ranks.begin(), role.ranks.end());
+  }
+  for (const auto& [role, carried] : described) {
+    text += "\n" + ink.Bold("what collectives carry, in launch order, " + RoleTitle(*role)) + "\n" +
+            carried.lines;
+    if (!alike[role].empty()) text += fmt::format("  as much on ranks {}\n", RankRanges(alike[role]));
   }
   return text;
 }
 
-Result<std::string> ExplainMemory(const Plan& plan, Ink ink) {
-  std::string text, same;  // roles whose peaks are the last one's
-  std::vector<Bytes> last;
+Result<std::string> ExplainMemory(const Plan& plan, Bytes room, MemoryDetail detail, Ink ink) {
+  std::vector<AlikePeaks> all;
   for (const Role& role : plan.roles) {
-    WT_ASSIGN_OR_RETURN(RolePeaks memory, ReplayMemory(role, kLargestBuffers, plan.scenario.allocator));
-    std::string title = RoleTitle(role);
-    const std::vector<Bytes> peaks = {memory.steady.memory.allocated, memory.startup.memory.allocated};
-    if (peaks == last) {
-      same += (same.empty() ? "\nas much: " : ", ") + title;
-      continue;
-    }
-    if (!same.empty()) text += same + "\n";
-    same.clear();
-    last = peaks;
-    text += DescribePeaks("the steady step, " + title, role, memory.steady, ink);
-    text += DescribePeaks("start-up, " + title, role, memory.startup, ink);
+    WT_ASSIGN_OR_RETURN(RolePeaks peaks, ReplayMemory(role, kLargestBuffers, plan.scenario.allocator, room));
+    if (all.empty() || !all.back().AreLike(peaks)) all.push_back({{}, std::move(peaks)});
+    all.back().roles.push_back(&role);
   }
-  return same.empty() ? text : text + same + "\n";
+  std::string text;
+  if (detail == MemoryDetail::kAll || all.size() <= 2) {
+    for (const AlikePeaks& alike : all) text += InFull(alike, ink);
+    return text;
+  }
+  const auto largest = std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.peaks.steady.memory.allocated < b.peaks.steady.memory.allocated;
+  });
+  return InFull(*largest, ink) + PeaksTable(all, ink);
 }
 
 }  // namespace windtunnel

@@ -65,10 +65,8 @@ class Replay {
   bool is_unlisted_[2] = {};  // by space
 };
 
-}  // namespace
-
-Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorKind allocator) {
-  VirtualSegmentSource device, host;
+Result<RolePeaks> Replayed(const Role& role, int largest_buffers, AllocatorKind allocator, Bytes capacity) {
+  VirtualSegmentSource device(capacity), host;
   Replay replay(role, {.device = &device, .host = &host, .allocator = allocator}, largest_buffers);
   RolePeaks peaks;
   WT_RETURN_IF_ERROR(replay.Run(role.initialize, peaks.startup));
@@ -76,6 +74,17 @@ Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorK
   replay.Restart(role.steady, peaks.steady);
   WT_RETURN_IF_ERROR(replay.Run(role.steady, peaks.steady));
   return peaks;
+}
+
+}  // namespace
+
+Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorKind allocator, Bytes room) {
+  WT_ASSIGN_OR_RETURN(RolePeaks unlimited, Replayed(role, largest_buffers, allocator, Bytes::Max()));
+  const MemoryPeak& steady = unlimited.steady.memory;
+  const bool gives_back = allocator != AllocatorKind::kWindtunnel;
+  if (!gives_back || steady.reserved <= room || steady.requested > room) return unlimited;
+  Result<RolePeaks> limited = Replayed(role, largest_buffers, allocator, room);
+  return limited ? std::move(limited) : unlimited;
 }
 
 OpIndex OperatorAfter(const Program& program, OpIndex op) {

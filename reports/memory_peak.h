@@ -29,9 +29,11 @@ struct RolePeaks {
   ProgramPeaks steady;   // of the first steady step
 };
 
-// Memory is unlimited, so nothing fails but a broken program.
+// On a device that has `room` for the allocator, as SimulateMemoryWithin: what does not fit is said as of unlimited memory, so that nothing
+// fails but a broken program.
 Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers,
-                               AllocatorKind allocator = AllocatorKind::kWindtunnel);
+                               AllocatorKind allocator = AllocatorKind::kWindtunnel,
+                               Bytes room = Bytes::Max());
 
 // The operator that the peak's buffer is for: the first after `op` that is not Alloc or Free; -1 when there
 // is none.

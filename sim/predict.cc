@@ -218,6 +218,10 @@ Result<Prediction> MemoryOf(const Plan& plan, const CostModel& model, int thread
 
 }  // namespace
 
+Bytes RoomForAllocator(const Plan& plan, const CostModel& costs) {
+  return RoomForAllocator(costs.DeviceMemory(), costs.OutsideAllocator(plan));
+}
+
 Result<Prediction> PredictMemory(const Plan& plan, const CostModel& model) {
   std::vector<RoleMemory> memory;
   return MemoryOf(plan, model, /*threads=*/1, memory);

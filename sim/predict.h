@@ -52,6 +52,9 @@ Result<Prediction> Predict(const Plan& plan, const CostModel& costs, const Predi
 // Its memory alone: memory, initial_peak, peak_reserved, outside_allocator and device_memory.
 Result<Prediction> PredictMemory(const Plan& plan, const CostModel& costs);
 
+// What the allocator has of the device's memory; Bytes::Max() where that is not known.
+Bytes RoomForAllocator(const Plan& plan, const CostModel& costs);
+
 // Prediction::p50 alone.
 Result<Duration> PredictStepTime(const Plan& plan, const CostModel& costs, const PredictOptions& options);
 

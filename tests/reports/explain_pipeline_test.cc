@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "reports/critical_path.h"
 #include "reports/explain.h"
 #include "reports/pipeline_actions.h"
@@ -50,10 +51,23 @@ TEST(ExplainPipeline, SaysWhereNoClosedFormHolds) {
 
 TEST(Explain, TellsOfEqualRolesOnce) {
   const Outcome outcome = PipelineOutcome({.schedule = "gpipe", .ranks = 4});
-  const std::string text = *ExplainMemory(outcome.plan, Ink(false));
+  const std::string text = *ExplainMemory(outcome.plan, Bytes::Max(), MemoryDetail::kAll, Ink(false));
   EXPECT_TRUE(Has(text, "as much: stage 2 (rank 2)\n"));
   EXPECT_FALSE(Has(text, "peak memory of the steady step, stage 2"));
   EXPECT_TRUE(Has(text, "peak memory of the steady step, stage 3"));
+}
+
+// Of stages that differ one is told in full, and the others' sums in a table.
+TEST(Explain, TellsOfTheLargestOfManyRolesInFull) {
+  const Outcome outcome = PipelineOutcome({.ranks = 4});
+  const std::string text = *ExplainMemory(outcome.plan, Bytes::Max(), MemoryDetail::kLargest, Ink(false));
+  const std::string all = *ExplainMemory(outcome.plan, Bytes::Max(), MemoryDetail::kAll, Ink(false));
+  const std::string title = "peak memory of the steady step, stage";
+  EXPECT_EQ(text.find(title), text.rfind(title)) << text;
+  EXPECT_NE(all.find(title), all.rfind(title));
+  EXPECT_TRUE(Has(text, "peak memory of all ranks   in full: --memory\n"));
+  for (const PredictedMemory& memory : outcome.prediction->memory)
+    EXPECT_TRUE(Has(text, FormatBytes(memory.steady.allocated))) << text;
 }
 
 // 1F1B's longest chain goes down the stages with the first micro-batch and up again with the last.

@@ -97,9 +97,10 @@ TEST(ReplayMemory, KeepsTheHostsPeakApart) {
 
 TEST(Explain, ListsHostMemoryOnlyWhereThereIsAny) {
   Plan plan = SamplePlan();
-  EXPECT_EQ(ExplainMemory(plan, Ink(false))->find("host memory"), std::string::npos);
+  EXPECT_EQ(ExplainMemory(plan, Bytes::Max(), MemoryDetail::kAll, Ink(false))->find("host memory"),
+            std::string::npos);
   plan.roles[0].buffers[3].space = MemorySpace::kHost;
-  const std::string text = ExplainMemory(plan, Ink(false)).value();
+  const std::string text = ExplainMemory(plan, Bytes::Max(), MemoryDetail::kAll, Ink(false)).value();
   EXPECT_NE(text.find("peak host memory of the steady step, "), std::string::npos) << text;
   EXPECT_NE(text.find(": 16.0 MiB allocated\n"), std::string::npos) << text;
 }
@@ -109,9 +110,34 @@ TEST(Explain, NamesBucketsTheirParametersAndTheLargestBuffers) {
   EXPECT_NE(buckets.find("bucket 0: all_reduce of 4.00 MiB, 1 parameter tensor\n"), std::string::npos)
       << buckets;
   EXPECT_NE(buckets.find("1024 × 1024"), std::string::npos) << buckets;
-  auto memory = ExplainMemory(SamplePlan(), Ink(false));
+  auto memory = ExplainMemory(SamplePlan(), Bytes::Max(), MemoryDetail::kAll, Ink(false));
   ASSERT_TRUE(memory);
   EXPECT_NE(memory->find("reached in 'steady', allocating activations for"), std::string::npos) << *memory;
+}
+
+TEST(Explain, NamesBucketsOfAlikeRolesOnce) {
+  Plan plan = SamplePlan();
+  plan.roles.push_back(plan.roles[0]);
+  plan.roles[1].ranks = {7};
+  const std::string text = ExplainBuckets(plan, Ink(false));
+  EXPECT_EQ(text.find("what collectives carry"), text.rfind("what collectives carry")) << text;
+  EXPECT_NE(text.find("  as much on ranks 7\n"), std::string::npos) << text;
+}
+
+// As `predict` says of a device that is smaller than what PyTorch's allocator would keep without a limit.
+TEST(ReplayMemory, GivesBackWhatTheDeviceHasNoRoomFor) {
+  Role role = SampleRole();
+  role.buffers.push_back({"scratch", MiB(32), Category::kWorkspace});
+  role.startup.push_back({"step 0", {SampleMemoryOp(Alloc{}, 4), SampleMemoryOp(Free{}, 4)}});
+  role.steady.ops[kAllocOp].stream = 1;  // which finds nothing in what the other has freed
+  const Bytes unlimited = ReplayMemory(role, 2, AllocatorKind::kPytorch)->steady.memory.reserved;
+  const Bytes room = MiB(60);
+  ASSERT_GT(unlimited, room);
+  const MemoryPeak peak = ReplayMemory(role, 2, AllocatorKind::kPytorch, room)->steady.memory;
+  EXPECT_LE(peak.reserved, room);
+  EXPECT_EQ(peak.reserved, SimulateMemoryWithin(room, role, AllocatorKind::kPytorch)->steady.reserved);
+  EXPECT_EQ(ReplayMemory(role, 2, AllocatorKind::kPytorch, MiB(1))->steady.memory.reserved, unlimited)
+      << "what does not fit";
 }
 
 // Start-up leaves 8 MiB of a segment free. Windtunnel's allocator takes the 4 MiB of the other stream from there, PyTorch's does not.
@@ -123,9 +149,10 @@ TEST(Explain, SaysHowFragmentedMemoryIs) {
   role.buffers[3].bytes = MiB(4);
   role.steady.ops[kAllocOp].stream = 1;
   plan.scenario.allocator = AllocatorKind::kWindtunnel;
-  EXPECT_EQ(ExplainMemory(plan, Ink(false))->find("fragmentation"), std::string::npos);
+  EXPECT_EQ(ExplainMemory(plan, Bytes::Max(), MemoryDetail::kAll, Ink(false))->find("fragmentation"),
+            std::string::npos);
   plan.scenario.allocator = AllocatorKind::kPytorch;
-  const std::string text = ExplainMemory(plan, Ink(false)).value();
+  const std::string text = ExplainMemory(plan, Bytes::Max(), MemoryDetail::kAll, Ink(false)).value();
   EXPECT_NE(text.find("  fragmentation: a request of 4.00 MiB needed more memory although as much was free"),
             std::string::npos)
       << text;
