@@ -1,6 +1,7 @@
 #include "cost_models/kernel_roofline.h"
 
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

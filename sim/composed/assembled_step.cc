@@ -63,8 +63,8 @@ std::vector<std::vector<RankWalk::LaterForward>> AssembledStep::LaterForwards() 
       continue;
     }
     if (event.kind == PipelineEvent::Kind::kBackward) {
-      course.is_open =
-          false;  // no first forwards come behind (GathersAreKnown), or with messages that the host awaits
+      // No first forwards come behind (GathersAreKnown), or with messages that the host awaits.
+      course.is_open = false;
       continue;
     }
     const StageAction& forward = ActionsOf(event).forward;

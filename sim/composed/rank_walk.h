@@ -123,8 +123,8 @@ class RankWalk {
   int32_t tail_ = -1;
   bool ignores_host_ = false;  // rehearses
   bool is_idle_ = false;       // since AwaitAll
-  size_t gathered_ahead_ =
-      0;  // of how many first forwards that follow what they begin with is gathered (DoHeld)
+  // Of how many first forwards that follow what they begin with is gathered (DoHeld).
+  size_t gathered_ahead_ = 0;
   int64_t slack_ = 0;
 };
 
