@@ -300,11 +300,13 @@ class Selection {
     std::vector<std::optional<Result<Verified>>> results(open.size());
     Progress progress(ShowsProgress(options_));
     std::atomic<size_t> done = 0;
-    // A full prediction may take a GiB: a few at a time.
+    // A full prediction may take a GiB: a few at a time, and of few each on several threads.
+    const int at_once = std::min(ThreadsFor(options_), 4);
+    const int each = std::max(1, ThreadsFor(options_) / std::max(1, static_cast<int>(open.size())));
     RunOnThreads(
-        std::min(ThreadsFor(options_), 4), open.size(),
+        at_once, open.size(),
         [&](size_t i) {
-          results[i] = PredictInFull(open[i]);
+          results[i] = PredictInFull(open[i], each);
           ++done;
         },
         [&] {
@@ -352,13 +354,13 @@ class Selection {
     return true;
   }
 
-  Result<Verified> PredictInFull(int64_t id) const {
+  Result<Verified> PredictInFull(int64_t id, int threads) const {
     const Scenario scenario = ScenarioOf(scenario_, space_.legal[static_cast<size_t>(id)]);
     const auto begin = Clock::now();
     Outcome outcome;
-    WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario));
+    WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads}));
     outcome.profile = costs_.profile;
-    WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs_, outcome.plan));
+    WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs_, outcome.plan, /*fold=*/true, threads));
     outcome.prediction_wall = Seconds(SecondsSince(begin));
     Verified verified;
     verified.step_time = outcome.prediction->p50;

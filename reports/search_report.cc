@@ -18,6 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order of docs/contract.md
 
+constexpr double kWorthSaying = 0.5;  // seconds that a report would otherwise be silent about
+
 // As a scenario file has it.
 Json ParallelJson(const ParallelSpec& parallel) {
   const DataParallelSpec& data = parallel.data;
@@ -207,6 +209,7 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   text += fmt::format("\n  {:.3g} s, {:.4g} configurations/s ({:.4g}/s of processor time)", report.wall_s,
                       report.configurations_per_s, report.configurations_per_cpu_s);
   if (report.resumed > 0) text += fmt::format(", {} known before", report.resumed);
+  if (report.full_s >= kWorthSaying) text += fmt::format("; the best in full: {:.3g} s more", report.full_s);
   text += "\n";
   if (report.pareto.empty()) {
     text += "\n" + ink.Red("no configuration can be trained") + "\n";
