@@ -20,8 +20,8 @@ Slice ExpertLinear::Forward(const LayerContext& c, Slice x, int64_t rows) const 
   const Slice y = c.Activation(name, experts * rows * out);
   GroupedGemm gemm{experts, rows, out, in};
   gemm.transpose_b = true;
-  gemm.dtype = is_fp8 ? c.types.factor() : c.types.activations;
-  gemm.of_blocks = is_fp8 && c.types.fp8 == Fp8Recipe::kBlock;
+  if (is_fp8) c.types.TakesFactors(gemm);
+  else gemm.dtype = c.types.activations;
   if (!is_fp8) {
     c.b.Add(gemm, name, {x, c.OperandOf(weight, name)}, {y});
     AddBiasTo(c, y, rows);
@@ -55,8 +55,8 @@ void ExpertLinear::AddBiasGradient(const LayerContext& c, Slice dy, int64_t rows
 Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
   const Slice dx = c.Activation(name + ".dx", experts * rows * in);
   GroupedGemm input{experts, rows, in, out};
-  input.dtype = is_fp8 ? c.types.factor() : c.types.activations;
-  input.of_blocks = is_fp8 && c.types.fp8 == Fp8Recipe::kBlock;
+  if (is_fp8) c.types.TakesFactors(input);
+  else input.dtype = c.types.activations;
   const Slice whole_dy = dy;
   Slice dy_by_rows = dy;  // of the weight's product
   Slice weights;
@@ -76,8 +76,8 @@ Slice ExpertLinear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t r
     GroupedGemm gemm{experts, out, in, rows};
     gemm.transpose_a = !is_fp8;
     gemm.transpose_b = is_fp8;
-    gemm.dtype = is_fp8 ? c.types.factor() : c.types.activations;
-    gemm.of_blocks = is_fp8 && c.types.fp8 == Fp8Recipe::kBlock;
+    if (is_fp8) c.types.TakesFactors(gemm);
+    else gemm.dtype = c.types.activations;
     c.AddWeightGradient(gemm, name + ".weight", experts * out * in, dy_by_rows, x, weight);
     c.hooks.Ready(weight);
     AddBiasGradient(c, whole_dy, rows);

@@ -383,8 +383,7 @@ LayerContext::Product Linear::ProductOf(const LayerContext& c, Slice x, int64_t 
   std::vector<Slice> reads;
   if (is_fp8) {
     const Fp8Factors fp8(c, name);
-    gemm.dtype = c.types.factor();
-    gemm.of_blocks = c.types.fp8 == Fp8Recipe::kBlock;
+    c.types.TakesFactors(gemm);
     gemm.is_forward = true;
     gemm.fast_accumulation = fp8.forward_accumulates_fast();
     reads = {fp8.OfTokens(x, in, gathers() ? Gathering::kForProducts : Gathering::kNone, Fp8Sum::kOverColumns,
@@ -413,8 +412,7 @@ void Linear::AddInputGradient(const LayerContext& c, Slice dy, int64_t rows, Sli
   Gemm gemm{.m = rows, .n = in, .k = out, .accumulate = accumulate, .dtype = c.types.gemm};
   std::vector<Slice> reads;
   if (is_fp8) {
-    gemm.dtype = c.types.factor();
-    gemm.of_blocks = c.types.fp8 == Fp8Recipe::kBlock;
+    c.types.TakesFactors(gemm);
     gemm.transpose_b = true;
     reads = {dy, Fp8Factors(c, name).OfWeight(weight, out, in, Fp8Sum::kOverRows,
                                               split == LinearSplit::kColumnParallel)};
@@ -433,8 +431,7 @@ LayerContext::Neighbor Linear::MakerOfInputGradient(const LayerContext& c) const
 void Linear::AddWeightGradient(const LayerContext& c, Slice dy, Slice x, int64_t rows) const {
   Gemm gemm{.m = out, .n = in, .k = rows, .transpose_a = true, .dtype = c.types.gemm};
   if (is_fp8) {
-    gemm.dtype = c.types.factor();
-    gemm.of_blocks = c.types.fp8 == Fp8Recipe::kBlock;
+    c.types.TakesFactors(gemm);
     gemm.transpose_a = false;
     gemm.transpose_b = true;
   }

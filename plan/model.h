@@ -198,6 +198,12 @@ struct ModelTypes {
   }
   bool gathers_factors() const { return scales_whole_tensors() || makes_both_forms(); }
   DType factor() const { return FactorType(fp8); }
+  // `product`, a Gemm or a GroupedGemm, is of factors.
+  template <typename Product>
+  void TakesFactors(Product& product) const {
+    product.dtype = factor();
+    product.of_blocks = fp8 == Fp8Recipe::kBlock;
+  }
 };
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);
