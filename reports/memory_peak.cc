@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "plan/buffer_pool.h"
+#include "sim/role_memory.h"
 
 namespace windtunnel {
 namespace {
@@ -80,9 +81,7 @@ Result<RolePeaks> Replayed(const Role& role, int largest_buffers, AllocatorKind 
 
 Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorKind allocator, Bytes room) {
   WT_ASSIGN_OR_RETURN(RolePeaks unlimited, Replayed(role, largest_buffers, allocator, Bytes::Max()));
-  const MemoryPeak& steady = unlimited.steady.memory;
-  const bool gives_back = allocator != AllocatorKind::kWindtunnel;
-  if (!gives_back || steady.reserved <= room || steady.requested > room) return unlimited;
+  if (!GivesBack(allocator, room, unlimited.steady.memory)) return unlimited;
   Result<RolePeaks> limited = Replayed(role, largest_buffers, allocator, room);
   return limited ? std::move(limited) : unlimited;
 }

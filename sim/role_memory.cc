@@ -71,10 +71,13 @@ Bytes RequestedPeak(const Role& role, AllocatorKind allocator) {
   return requests.peak();
 }
 
+bool GivesBack(AllocatorKind allocator, Bytes room, const MemoryPeak& unlimited) {
+  return allocator != AllocatorKind::kWindtunnel && unlimited.reserved > room && unlimited.requested <= room;
+}
+
 Result<RoleMemory> SimulateMemoryWithin(Bytes room, const Role& role, AllocatorKind allocator) {
   WT_ASSIGN_OR_RETURN(RoleMemory unlimited, SimulateMemory(role, {.allocator = allocator}));
-  const bool gives_back = allocator != AllocatorKind::kWindtunnel;
-  if (!gives_back || unlimited.steady.reserved <= room || unlimited.steady.requested > room) return unlimited;
+  if (!GivesBack(allocator, room, unlimited.steady)) return unlimited;
   auto limited = SimulateMemory(role, {.allocator = allocator, .device_capacity = room});
   return limited ? std::move(limited) : unlimited;
 }

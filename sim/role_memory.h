@@ -29,6 +29,10 @@ Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& opt
 // RoleMemory's steady.requested alone.
 Bytes RequestedPeak(const Role& role, AllocatorKind allocator);
 
+// Whether a device's allocator that has `room` gives back what it has cached, rather than reserve as `unlimited` did: PyTorch's, where what is
+// requested fits.
+bool GivesBack(AllocatorKind allocator, Bytes room, const MemoryPeak& unlimited);
+
 // SimulateMemory on a device that has `room` for the allocator. Where PyTorch's would reserve more than that, it gives back what it has cached
 // first (MemoryPeak::retries). Where even so it runs out, what it would reserve without a limit, which is more than `room`.
 Result<RoleMemory> SimulateMemoryWithin(Bytes room, const Role& role, AllocatorKind allocator);
