@@ -11,6 +11,7 @@
 
 #include "base/parallel.h"
 #include "base/read_file.h"
+#include "cli/outputs.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
@@ -37,11 +38,12 @@ std::string ComparableTo(const Plan& plan) {
   const ModelSpec& m = s.model;
   const int64_t experts = m.experts ? m.experts->count : 0, top_k = m.experts ? m.experts->top_k : 0;
   const int64_t shared = m.experts ? m.experts->shared_ffn : 0;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} | {} x {} | {}", m.layers,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} | {} x {} | {}", m.layers,
                      m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, m.seq_len,
                      WordOf(m.activation), m.tie_embeddings, experts, top_k, shared, m.LayersWithExperts(),
                      m.DenseFfn(), m.latent_attention ? m.latent_attention->kv_rank : 0, m.AttentionTokens(),
-                     fmt::join(m.widths, "-"), plan.world_size, s.cluster.device, plan.model.tokens_per_step);
+                     m.MtpLayers(), fmt::join(m.widths, "-"), plan.world_size, s.cluster.device,
+                     plan.model.tokens_per_step);
 }
 
 bool HasMemory(const PublishedMeasurement& measured) {
@@ -145,9 +147,7 @@ Result<RowPredictor> RowPredictor::Make(const Options& options) {
 Result<const Costs*> RowPredictor::CostsOf(const Plan& plan) const {
   std::lock_guard lock(shelf_->mutex);
   const std::string& device = plan.scenario.cluster.device;
-  // A machine's own costs depend on the scenario.
-  const bool has_own = !named_.profile && device == "cpu";
-  const std::string key = (has_own ? plan.scenario.name : device) + "\n" + plan.scenario.framework_file;
+  const std::string key = device + "\n" + plan.scenario.framework_file;
   auto found = shelf_->costs.find(key);
   if (found == shelf_->costs.end()) {
     WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(named_, plan));
@@ -160,6 +160,13 @@ Status RowPredictor::CheckOverrides(const SourcedRow& row) const {
   const auto scenario = ScenarioOf(row.row, overrides_, options_.profile);
   if (scenario || !scenario.error().message.starts_with("--set ")) return Ok();
   return tl::unexpected(scenario.error());
+}
+
+Status RowPredictor::CheckOutputs(const std::vector<SourcedRow>& rows) const {
+  if (options_.json.empty() && options_.svg.empty() && options_.out.empty()) return Ok();
+  for (const SourcedRow& row : rows)
+    if (const auto scenario = ScenarioFor(row)) WT_RETURN_IF_ERROR(CheckOutputsAgainst(*scenario, options_));
+  return Ok();
 }
 
 Result<Scenario> RowPredictor::ScenarioFor(const SourcedRow& row) const {
@@ -209,23 +216,17 @@ std::vector<RowOutcome> RowPredictor::PredictAll(const std::vector<SourcedRow>& 
                                                  const std::optional<ResidualFactors>& residuals) const {
   std::vector<RowOutcome> outcomes(rows.size());
   Progress progress(ShowsProgress(options_));
-  std::atomic<size_t> next = 0, done = 0;
-  auto work = [&] {
-    for (size_t i = next++; i < rows.size(); i = next++) {
-      auto values = Predict(rows[i], residuals);
-      if (values) outcomes[i].values = std::move(*values);
-      else outcomes[i].error = values.error();
-      ++done;
-    }
-  };
-  std::vector<std::thread> threads;
-  const auto cores = static_cast<size_t>(Cores());
-  for (size_t i = 0; i < std::min(cores, rows.size()); ++i) threads.emplace_back(work);
-  while (done < rows.size()) {
-    progress.Show(label, static_cast<double>(done) / static_cast<double>(rows.size()));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  for (std::thread& thread : threads) thread.join();
+  std::atomic<size_t> done = 0;
+  ForEachInParallel(
+      Cores(), rows.size(),
+      [&](size_t i) {
+        auto values = Predict(rows[i], residuals);
+        if (values) outcomes[i].values = std::move(*values);
+        else outcomes[i].error = values.error();
+        ++done;
+      },
+      [&] { progress.Show(label, static_cast<double>(done) / static_cast<double>(rows.size())); },
+      [] { return false; });
   return outcomes;
 }
 

@@ -59,10 +59,6 @@ Status AddExpertAxes(Plan& plan, PlanAxes& axes) {
   return Ok();
 }
 
-bool TiesWeights(const ModelSpec& model) {
-  return model.kind == ModelKind::kTransformer && model.tie_embeddings;
-}
-
 void AddPipelineAxes(Plan& plan, PlanAxes& axes) {
   if (!plan.pipeline) return;
   const DeviceMesh& mesh = plan.mesh;
@@ -70,7 +66,7 @@ void AddPipelineAxes(Plan& plan, PlanAxes& axes) {
   if (plan.scenario.optimizer.clip_norm > 0 || plan.scenario.precision.scales_loss())
     axes.pipeline = Add(plan, mesh.PipelineAxis());
   const int first = schedule.rank_of_stage.front(), last = schedule.rank_of_stage.back();
-  if (TiesWeights(plan.scenario.model) && first != last) {
+  if (plan.scenario.model.SharesEmbedding() && first != last) {
     axes.embedding = Add(plan, mesh.PairAxis("embedding", std::min(first, last), std::max(first, last)));
   }
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {

@@ -109,30 +109,40 @@ class PartsOfModel {
   }
 
  private:
-  static bool IsInput(const OpKind& kind) {
-    return std::holds_alternative<LoadBatch>(kind) || std::holds_alternative<EmbeddingForward>(kind) ||
-           std::holds_alternative<EmbeddingBackward>(kind);
+  // Of operators outside the layers: embeddings, but for those of tokens further on (model.mtp).
+  static bool IsInput(const Op& op) {
+    const bool embeds = std::holds_alternative<EmbeddingForward>(op.kind) ||
+                        std::holds_alternative<EmbeddingBackward>(op.kind);
+    return std::holds_alternative<LoadBatch>(op.kind) || (embeds && op.name == kEmbeddingName);
   }
 
   void AddTimes(const Program& program) {
     for (const Op& op : program.ops) {
       // The tensor axis's collectives are the same for every layer.
       if (IsMemory(op.kind) || IsCommunication(op.kind)) continue;
-      PartOf(parts_.time, op.layer, IsInput(op.kind)) += time_(op);
+      PartOf(parts_.time, op.layer, IsInput(op)) += time_(op);
     }
   }
 
   // What forward makes and backward frees.
   void AddActivations(const Program& program, const Role& role) {
-    std::map<BufferId, int> layer_of;
+    struct Birth {
+      int layer;
+      bool is_input;  // before the first layer
+    };
+    std::map<BufferId, Birth> born;
+    bool is_input = true;
     for (const Op& op : program.ops) {
+      is_input &= op.layer < 0;
       if (!IsMemory(op.kind)) continue;
       const BufferId id = op.writes[0].buffer;
-      if (std::holds_alternative<Alloc>(op.kind) && op.phase == Phase::kForward) layer_of[id] = op.layer;
-      const auto born = layer_of.find(id);
-      if (!std::holds_alternative<Free>(op.kind) || op.phase == Phase::kForward || born == layer_of.end())
+      if (std::holds_alternative<Alloc>(op.kind) && op.phase == Phase::kForward)
+        born[id] = {op.layer, is_input};
+      const auto birth = born.find(id);
+      if (!std::holds_alternative<Free>(op.kind) || op.phase == Phase::kForward || birth == born.end())
         continue;
-      PartOf(parts_.activations, born->second, false) += static_cast<double>(role.buffers[id].bytes.count());
+      PartOf(parts_.activations, birth->second.layer, birth->second.is_input) +=
+          static_cast<double>(role.buffers[id].bytes.count());
     }
   }
 
@@ -144,10 +154,10 @@ class PartsOfModel {
       for (const Slice& slice : op.reads) {
         const std::optional<size_t> parameter = hooks.ParameterOf(slice.buffer);
         if (!parameter) continue;
-        const int place = op.layer >= 0 ? op.layer : IsInput(op.kind) ? -1 : -2;
+        const int place = op.layer >= 0 ? op.layer : IsInput(op) ? -1 : -2;
         if (!seen.emplace(std::pair{slice.buffer, place}, true).second) continue;
         const bool of_experts = role.parameters[*parameter].is_of_experts();
-        PartOf(parts_.states, op.layer, IsInput(op.kind)) +=
+        PartOf(parts_.states, op.layer, IsInput(op)) +=
             StateBytes(scenario_, of_experts) * static_cast<double>(slice.elements);
       }
     }
@@ -181,7 +191,9 @@ Parts MeasureParts(const Scenario& scenario, const OperatorTime& time) {
     if (!of_kind.contains(kind)) of_kind.emplace(kind, MeasureLayer(scenario, time, kind));
   }
   Parts parts = of_kind.at(model.KindOf(0));
+  const Parts& last = of_kind.at(model.KindOf(model.layers - 1));
   for (auto costs : {&Parts::time, &Parts::states, &Parts::activations}) {
+    (parts.*costs).output = (last.*costs).output;
     std::vector<double>& layers = (parts.*costs).layers;
     layers.clear();
     for (int64_t layer = 0; layer < model.layers; ++layer)

@@ -185,12 +185,20 @@ void DdpReducer::Wrote(int index) {
   if (own_gradients_) own_gradients_->Wrote(index);
 }
 
+// A gradient is the mean over all ranks. Where every micro-batch reduces what those before left, which all who have the parameter have alike,
+// that must stay as it is: experts', which fewer ranks have, is then the mean over those, and gets its share of it with the last.
+int DdpReducer::SharingRanks(int index) const {
+  const bool keeps = spec_.sync == GradientSync::kEveryMicroBatch && role_.parameters[index].is_of_experts();
+  return keeps ? experts_.ranks() : collectives_.ranks();
+}
+
 void DdpReducer::Ready(int index, bool is_last) {
   Wrote(index);
   if (!is_last && spec_.sync == GradientSync::kLastMicroBatch) return;
   if (ready_++ == 0) BeginReduction();
   if (ready_order_.size() < role_.parameters.size()) ready_order_.push_back(index);
-  const double share = 1.0 / static_cast<double>(collectives_.ranks());
+  is_last_reduction_ = is_last;
+  const double share = 1.0 / static_cast<double>(SharingRanks(index));
   const std::string& name = role_.parameters[index].name;
   if (own_gradients_) {
     builder_->Add(Copy{.elements = slot_[index].elements, .from = type_, .to = reduce_, .scale = share}, name,
@@ -232,10 +240,17 @@ void DdpReducer::EndBackward() {
     const bool waits = stream->ranks() > 1 && (used_map_.buffer >= 0 || !own_gradients_);
     builder_->WaitBeforeNextCompute(waits ? builder_->LastOn(stream->stream()) : -1);
   }
-  if (!own_gradients_) return;
   for (const Bucket& bucket : buckets_) {
     for (int parameter : bucket.parameters) {
-      builder_->Add(Copy{.elements = slot_[parameter].elements, .from = reduce_, .to = type_},
+      const double ranks = collectives_.ranks(), sharing = SharingRanks(parameter);
+      const double share = is_last_reduction_ ? sharing / ranks : 1;
+      if (!own_gradients_) {
+        if (share != 1)
+          builder_->Add(Scale{slot_[parameter].elements, share, type_}, role_.parameters[parameter].name,
+                        {slot_[parameter]}, {slot_[parameter]});
+        continue;
+      }
+      builder_->Add(Copy{.elements = slot_[parameter].elements, .from = reduce_, .to = type_, .scale = share},
                     role_.parameters[parameter].name, {slot_[parameter]}, {own_gradients_->Place(parameter)},
                     bucket.launched < 0 ? std::vector<OpIndex>() : std::vector<OpIndex>{bucket.launched});
     }

@@ -54,6 +54,7 @@ class DdpReducer {
     OpIndex launched = -1;
   };
 
+  int SharingRanks(int index) const;
   void BeginReduction();
   void AssignFirstBuckets();
   void Rebuild();
@@ -80,6 +81,7 @@ class DdpReducer {
   std::vector<int> ready_order_;  // recorded in the first synchronised backward
   std::vector<bool> holds_value_;
   Slice used_map_;
+  bool is_last_reduction_ = false;  // the one under way, of the step
   int64_t ready_ = 0;  // parameters whose gradients are in the buckets of the reduction under way
   size_t next_bucket_ = 0;
 };

@@ -250,25 +250,24 @@ Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
   const bool is_whole = context.scenario.parallel.pipeline.size == 1;
   const ModelSpec& model = context.scenario.model;
-  const bool is_tied = model.kind == ModelKind::kTransformer && model.tie_embeddings;
+  const bool is_tied = model.SharesEmbedding();
   WT_ASSIGN_OR_RETURN(std::vector<FsdpUnit> units,
                       MakeUnits(context.modules, context.role.parameters, spec.wrap, is_whole, is_tied));
   for (const FsdpUnit& unit : units) {
     if (is_tied && !context.modules[unit.module].is_root() && HoldsTied(unit, context.role.parameters)) {
       return InvalidInput(
-          "parallel.data.wrap: '{}' holds the embedding, whose weight the head shares "
-          "(model.tie_embeddings), so it "
-          "must stay in the root unit",
-          unit.name);
+          "parallel.data.wrap: '{}' holds the embedding, whose weight is used elsewhere, too ({}), so it "
+          "must "
+          "stay in the root unit",
+          unit.name, model.tie_embeddings ? "model.tie_embeddings" : "model.mtp");
     }
   }
   for (const Parameter& parameter : context.role.parameters) {
     if (parameter.is_shared && spec.version == 1 && context.dense.shard.ranks() > 1) {
       return InvalidInput(
           "parallel.data.version: 1 cannot sum the gradients of {} between two pipeline stages, whose flat "
-          "shards do not "
-          "line up; expected 2, or model.tie_embeddings: false",
-          parameter.name);
+          "shards do not line up; expected 2, or {}",
+          parameter.name, model.mtp ? "no model.mtp" : "model.tie_embeddings: false");
     }
   }
   return std::unique_ptr<DataParallel>(std::make_unique<Fsdp>(context, units));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "plan/collectives.h"
@@ -12,6 +13,9 @@
 #include "plan/stages.h"
 
 namespace windtunnel {
+
+// What operators of the embedding before the first layer are called.
+inline constexpr std::string_view kEmbeddingName = "embedding";
 
 // Operators to be added later, each with the layer that they are labelled with.
 struct DeferredOp {
@@ -119,7 +123,8 @@ class Model {
 
   // Operators of a micro-batch's forward. The first stage loads its data and ignores `input`; the others continue from what the
   // stage before returned. Returns what the next stage continues from; on the last, which adds the loss into `loss`, the
-  // gradient that its own backward begins with: that of the mean loss times `gradient_scale`.
+  // gradient that its own backward begins with: that of the mean loss times `gradient_scale`. `loss` has LossElements: behind the
+  // model's own loss those of tokens further on (model.mtp), whose gradients Backward begins with by itself.
   virtual Slice Forward(ProgramBuilder& builder, ModelHooks& hooks, int micro_batch, Slice input, Slice loss,
                         double gradient_scale) = 0;
   // Of its backward, from the gradient of what Forward returned (on the last stage: what Forward returned). Returns the gradient
@@ -141,6 +146,8 @@ class Model {
   virtual int64_t InputElements() const = 0;
   virtual int64_t OutputElements() const = 0;
   virtual DType BoundaryType() const = 0;
+  // Of a micro-batch, fp32.
+  virtual int64_t LossElements() const { return 1; }
 
   // Of the whole model, which has `parameters` parameters.
   virtual ModelStatistics Statistics(int64_t parameters) const = 0;

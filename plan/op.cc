@@ -289,7 +289,8 @@ std::string KeyOf(const InitializeParameter& i) {
 }
 
 std::string KeyOf(const LoadBatch& l) {
-  return fmt::format("load_batch rows={} columns={} targets={}", l.rows, l.columns, l.targets);
+  return fmt::format("load_batch rows={} columns={} targets={}{}", l.rows, l.columns, l.targets,
+                     l.further > 0 ? fmt::format(" further={}", l.further) : "");
 }
 
 std::string KeyOf(const Collective& c) {

@@ -200,17 +200,22 @@ struct ActivationBackward {
   bool weighted = false;
 };
 
+// Of token ids and targets: there is none, behind the end of the data.
+inline constexpr int32_t kNoToken = -1;
+
 // x[T,hidden] = table[ids] (+ positions[t mod seq]). reads: ids (int32 [T]), table[vocab,hidden],
 // (positions[seq * context.ranks,hidden]); writes: x. Of context-parallel ranks `seq` is the rank's tokens of a sequence, and positions
 // are those of whole sequences.
 // vocab_parallel, here and below: the table is the tensor rank's part of a larger one, whose rows begin with its own at
 // (position on the tensor axis) * vocab. Rows of x whose id is another rank's are zero, so that the ranks' x add up to the whole.
+// ends, likewise: ids may be kNoToken, whose rows are zero and whose gradients go nowhere.
 struct EmbeddingForward {
   int64_t tokens = 0, seq = 0, vocab = 0, hidden = 0;
   bool learned_positions = false;
   DType dtype = DType::kFloat32;
   bool vocab_parallel = false;
   TokenSplit context = {};
+  bool ends = false;
 };
 // reads: ids, dx; writes: dtable (acc), (dpositions (acc)). Without accumulate, rows not hit become zero.
 // table_accumulate and position accumulate differ with tied embeddings (the head has already written the table's).
@@ -222,6 +227,7 @@ struct EmbeddingBackward {
   DType dtype = DType::kFloat32;
   bool vocab_parallel = false;
   TokenSplit context = {};
+  bool ends = false;
 };
 
 // Where the loss is scaled (plan/loss_scaling.h): three fp32 numbers, which are the scale, how many steps in a row had no overflow since
@@ -230,12 +236,15 @@ inline constexpr int64_t kLossScaleNumbers = 3;
 
 // Mean cross-entropy over rows; the gradient, times gradient_scale, overwrites the logits.
 // reads: logits[rows,vocab], targets (int32 [rows]), (loss scale); writes: loss (fp32 scalar), logits (the gradient).
-// Here and below: with `scaled` the loss scale's numbers are read last, and the gradient is times the scale; the loss is not.
+// Here and below: with `scaled` the loss scale's numbers are read last, and the gradient is times the scale; the loss is not. Where
+// `counted` is less than 1, targets may be kNoToken: such rows have no loss and no gradient, and the mean is over that share of the rows,
+// which is that of all ranks' rows that count.
 struct CrossEntropy {
   int64_t rows = 0, vocab = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
   bool scaled = false;
+  double counted = 1.0;
 };
 
 // Cross-entropy over logits[rows,vocab] that are a tensor rank's columns of larger ones, from (position on the tensor axis) * vocab
@@ -253,12 +262,14 @@ struct VocabParallelMaximum {
 struct VocabParallelSums {
   int64_t rows = 0, vocab = 0;
   DType dtype = DType::kFloat32;
+  double counted = 1.0;
 };
 struct VocabParallelLoss {
   int64_t rows = 0, vocab = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
   bool scaled = false;
+  double counted = 1.0;
 };
 
 // Mean squared error over all elements. reads: prediction, target [rows,columns], (loss scale); writes: loss, dprediction.
@@ -403,13 +414,15 @@ struct InitializeParameter {
 };
 
 // The data loader's next micro-batch of this rank into the step's input buffers.
-// transformer: writes ids (int32 [T]), targets (int32 [T]); MLP: writes inputs (fp32 [rows,in]), targets (fp32 [rows,out]).
+// transformer: writes ids (int32 [T]), targets (int32 [T]), and `further` times targets one token further on, which behind the end of a
+// sequence are kNoToken; MLP: writes inputs (fp32 [rows,in]), targets (fp32 [rows,out]).
 struct LoadBatch {
   int64_t micro_batch = 0;
   int64_t rows = 0;         // sequences or samples
   int64_t columns = 0;      // tokens of a sequence, or input features
   int64_t targets = 0;      // MLP: output features
   TokenSplit context = {};  // of whose sequences the rank has `columns` tokens each
+  int64_t further = 0;      // transformer: how many times targets come again, each time one token further on
 };
 
 enum class CollectiveKind : uint8_t {

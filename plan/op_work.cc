@@ -160,7 +160,7 @@ Bytes BytesOf(const ClipGradients& c) { return F32(2 * c.elements); }
 Bytes BytesOf(const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); }
 Bytes BytesOf(const InitializeParameter& i) { return F32(i.elements); }
 Bytes BytesOf(const LoadBatch& l) {
-  return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : l.columns)));
+  return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));
 }
 Bytes BytesOf(const HostWait&) { return Bytes(0); }
 Bytes BytesOf(const Alloc&) { return Bytes(0); }

@@ -81,6 +81,11 @@ void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
   if (op >= 0 && ops_[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
 }
 
+void ProgramBuilder::AwaitNow(const Slice& slice) {
+  const auto awaited = awaited_by_use_.extract(slice.buffer);
+  if (!awaited.empty()) WaitBeforeNextCompute(awaited.mapped());
+}
+
 void ProgramBuilder::ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start) {
   coming_[whole.buffer] = std::move(start);
 }

@@ -72,6 +72,9 @@ class ProgramBuilder {
   // that is -1.
   void WaitBeforeUse(const Slice& slice, OpIndex op);
 
+  // The next operator on the compute stream waits for it, whatever that one uses.
+  void AwaitNow(const Slice& slice);
+
   // A part of the rows of what is gathered, and the operator of another stream that it comes with; -1: it is there.
   struct Arrival {
     Slice part;

@@ -157,8 +157,10 @@ Status RoleCompiler::MakeStrategy() {
 Result<Role> RoleCompiler::Compile(const CompileOptions& options) {
   WT_RETURN_IF_ERROR(MakeStrategy());
   if (schedule_.rank_of_stage.back() == pipeline_rank_) {
-    const Slice losses = NewBuffer(role_, "losses", schedule_.micro_batches, Category::kActivations);
-    for (int64_t i = 0; i < schedule_.micro_batches; ++i) role_.losses.push_back(Slice{losses.buffer, i, 1});
+    const int64_t each = stages_.back().model->LossElements();
+    const Slice losses = NewBuffer(role_, "losses", schedule_.micro_batches * each, Category::kActivations);
+    for (int64_t i = 0; i < schedule_.micro_batches; ++i)
+      role_.losses.push_back(Slice{losses.buffer, i * each, each});
   }
   role_.initialize = Initialize();
   const int64_t startup = strategy_->startup_steps();

@@ -6,16 +6,16 @@
 
 namespace windtunnel {
 
-Slice Transformer::Embed(const LayerContext& c, TransformerPass& pass) {
+Slice Transformer::Embed(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice& mask) {
   ForwardScope scope(c.hooks, embedding_module_);
-  Slice x = c.StreamActivation("embedding", tokens_ * spec_.hidden);
-  std::vector<Slice> reads = {pass.ids, c.hooks.Values(table_)};
+  Slice x = c.StreamActivation(name, tokens_ * spec_.hidden);
+  std::vector<Slice> reads = {ids, c.hooks.Values(table_)};
   if (learned_positions()) reads.push_back(c.hooks.Values(positions_));
   c.b.Add(EmbeddingForward{tokens_, seq_, vocab_, spec_.hidden, learned_positions(), types_.stream,
-                           tensor_.splits(), context_.tokens()},
-          "embedding", reads, {x});
-  x = c.SumOverRanks(x, "embedding", LayerContext::Neighbor::kElementwise);
-  pass.embedding_mask = c.Drop(x, spec_.dropout, "embedding.dropout");
+                           tensor_.splits(), context_.tokens(), ends},
+          name, reads, {x});
+  x = c.SumOverRanks(x, name, LayerContext::Neighbor::kElementwise);
+  mask = c.Drop(x, spec_.dropout, name + ".dropout");
   return x;
 }
 
@@ -361,24 +361,52 @@ Slice Transformer::Load(ProgramBuilder& b, int micro_batch, int64_t micro_batche
   return targets;
 }
 
+// With the targets of tokens further on.
+void Transformer::LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const {
+  pass.ids = MakeInputs(b, 1);
+  if (predictors_.empty()) {
+    pass.targets = Load(b, micro_batch, 1, pass.ids);
+    return;
+  }
+  const auto targets = [&](const std::string& name) {
+    return b.Temporary(name, tokens_, Category::kActivations, DType::kInt32);
+  };
+  pass.targets = targets("targets");
+  std::vector<Slice> writes = {pass.ids, pass.targets};
+  pass.predictors.resize(predictors_.size());
+  for (size_t i = 0; i < predictors_.size(); ++i) {
+    pass.predictors[i].ids = writes.back();
+    writes.push_back(pass.predictors[i].targets = targets(fmt::format("mtp.{}.targets", i)));
+  }
+  b.Add(LoadBatch{micro_batch, batch_, seq_, 0, context_.tokens(), static_cast<int64_t>(predictors_.size())},
+        "load_batch", {}, std::move(writes));
+}
+
 Slice Transformer::Loss(ProgramBuilder& b, int64_t micro_batches, Slice output, Slice targets, Slice loss,
                         double gradient_scale) const {
   b.SetPhase(Phase::kLoss);
-  std::vector<Slice> writes = {loss, output};
-  AddLossWorkspace(b, output.elements, writes);
-  CrossEntropy op{micro_batches * tokens_, spec_.vocab, gradient_scale, types_.activations};
-  std::vector<Slice> reads = {output, targets};
-  op.scaled = ReadLossScale(b, reads);
-  b.Add(op, "cross_entropy", std::move(reads), std::move(writes));
+  AddWholeLoss(b, micro_batches, output, targets, {.loss = loss, .gradient_scale = gradient_scale});
   return output;
+}
+
+void Transformer::AddWholeLoss(ProgramBuilder& b, int64_t micro_batches, Slice logits, Slice targets,
+                               const LossTerm& term) const {
+  std::vector<Slice> writes = {term.loss, logits};
+  AddLossWorkspace(b, term.name, logits.elements, writes);
+  CrossEntropy op{micro_batches * tokens_, spec_.vocab, term.gradient_scale, types_.activations};
+  op.counted = term.counted;
+  std::vector<Slice> reads = {logits, targets};
+  op.scaled = ReadLossScale(b, reads);
+  b.Add(op, term.name, std::move(reads), std::move(writes));
 }
 
 // Losses in fp32, beside the logits: Megatron's copy, which becomes the exponentials and then the gradient; PyTorch's log-softmax, its
 // gradient and that of what it comes from (the copy is gone by then).
-void Transformer::AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vector<Slice>& writes) const {
+void Transformer::AddLossWorkspace(ProgramBuilder& b, const std::string& name, int64_t logits,
+                                   std::vector<Slice>& writes) const {
   const int copies = framework_ == Framework::kWindtunnel ? 0 : is_pytorch() ? 3 : 1;
   for (int copy = 0; copy < copies; ++copy)
-    writes.push_back(b.Temporary(fmt::format("cross_entropy.fp32.{}", copy), logits, Category::kActivations));
+    writes.push_back(b.Temporary(fmt::format("{}.fp32.{}", name, copy), logits, Category::kActivations));
 }
 
 // What one stage hands to the next is one tensor: the addition that the next norm would have done comes first. The sum takes the
@@ -392,9 +420,12 @@ Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
 }
 
 // The logits, or the end of the stage's residual stream.
-Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass) {
+Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass,
+                                 const LossTerm& loss) {
   ForwardScope scope(c.hooks, kRootModule);
-  Slice x = stage_.is_first ? Embed(c, pass) : input, branch = kNoSlice;
+  const std::string embedding(kEmbeddingName);
+  Slice x = stage_.is_first ? Embed(c, pass.ids, embedding, false, pass.embedding_mask) : input;
+  Slice branch = kNoSlice;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
     c.b.AtTurn(static_cast<int>(i));
@@ -410,21 +441,23 @@ Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, Transformer
     ForwardScope norm(c.hooks, norm_module_);
     pass.final_norm = final_norm_.Forward(c, x, branch, rows_);
   }
+  PredictFurther(c, pass);
   ForwardScope head(c.hooks, head_module_);
+  AddFurtherLosses(c, pass, loss);
   pass.head_input = head_.Enter(c, pass.final_norm.y);
   return head_.Forward(c, pass.head_input, tokens_);
 }
 
 // The gradient takes the logits' place.
-void Transformer::AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
-                          double gradient_scale) {
-  if (tensor_.splits()) return AddVocabParallelLoss(c, logits, targets, loss, gradient_scale);
-  Loss(c.b, 1, logits, targets, loss, gradient_scale);
+void Transformer::AddLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term) {
+  c.b.SetPhase(Phase::kLoss);
+  if (tensor_.splits()) return AddVocabParallelLoss(c, logits, targets, term);
+  AddWholeLoss(c.b, 1, logits, targets, term);
 }
 
-void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
-                                       double gradient_scale) {
-  const std::string name = "cross_entropy";
+void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets,
+                                       const LossTerm& term) {
+  const std::string& name = term.name;
   const auto of_rows = [&](const char* what) {
     return c.b.Temporary(name + what, tokens_, Category::kActivations);
   };
@@ -434,50 +467,69 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
   const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
   c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.activations}, name, {logits}, {maximum});
   reduce(maximum, Reduction::kMax);
-  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations}, name, {logits, targets, maximum},
-          {target, sum});
+  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations, term.counted}, name,
+          {logits, targets, maximum}, {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
-  std::vector<Slice> writes = {loss, logits};
-  AddLossWorkspace(c.b, logits.elements, writes);
-  VocabParallelLoss op{tokens_, vocab_, gradient_scale, types_.activations};
+  std::vector<Slice> writes = {term.loss, logits};
+  AddLossWorkspace(c.b, name, logits.elements, writes);
+  VocabParallelLoss op{tokens_, vocab_, term.gradient_scale, types_.activations};
+  op.counted = term.counted;
   std::vector<Slice> reads = {logits, targets, maximum, target, sum};
   op.scaled = ReadLossScale(c.b, reads);
   c.b.Add(op, name, std::move(reads), std::move(writes));
 }
 
-// Back to the gradient of the residual stream's end.
-Slice Transformer::HeadBackward(const LayerContext& c, const TransformerPass& pass, Slice dlogits) {
+// Back to the gradient of the residual stream's end. The head's comes from all tokens that are predicted.
+Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits) {
   Slice dy;
+  std::vector<Slice> dys_further(predictors_.size());
+  if (!predictors_.empty()) c.b.AtTurn(-1 - static_cast<int>(predictors_.size()));
   {
     BackwardScope head(c.hooks, head_module_);
-    // A tied weight is ready only once the embedding has added its part.
+    // A tied weight is ready only once embeddings have added their part.
+    const bool is_last = !spec_.tie_embeddings || (!stage_.is_first && predictors_.empty());
     dy = head_.Backward(c, {dlogits}, pass.head_input, tokens_,
-                        /*weight_ready=*/!spec_.tie_embeddings || !stage_.is_first);
+                        /*weight_ready=*/is_last && predictors_.empty());
+    // What comes of each is used long after, and there before the next begins.
+    if (!predictors_.empty()) c.b.AwaitNow(dy);
+    for (size_t i = predictors_.size(); i-- > 0;) {
+      dys_further[i] = head_.Backward(c, {pass.predictors[i].dlogits}, pass.predictors[i].head_input, tokens_,
+                                      /*weight_ready=*/is_last && i == 0);
+      c.b.AwaitNow(dys_further[i]);
+    }
+  }
+  if (!predictors_.empty()) {
+    const Slice from_predictors = PredictorsBackward(c, pass, dys_further);
+    c.AddTo(from_predictors, dy, "norm_f.dy.sum");
+    dy = from_predictors;
+    c.b.AtTurn(0);
   }
   BackwardScope scope(c.hooks, norm_module_);
   return final_norm_.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
 }
 
-void Transformer::EmbedBackward(const LayerContext& c, const TransformerPass& pass, Slice dx) {
+void Transformer::EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends,
+                                Slice mask, Slice dx, bool table_ready) {
   BackwardScope scope(c.hooks, embedding_module_);
-  const Slice ids = pass.ids;
-  dx = c.DropGradient(dx, pass.embedding_mask, "embedding.dropout");
-  c.AddOrDefer([this, ids, own_dx = dx](const LayerContext& c) {
-    const Slice dx = c.GatherTokens(own_dx, "embedding.dx", LayerContext::Neighbor::kElementwise);
+  dx = c.DropGradient(dx, mask, name + ".dropout");
+  c.AddOrDefer([this, ids, name, ends, table_ready, own_dx = dx](const LayerContext& c) {
+    const Slice dx = c.GatherTokens(own_dx, name + ".dx", LayerContext::Neighbor::kElementwise);
     EmbeddingBackward op{tokens_, seq_, vocab_, spec_.hidden, learned_positions()};
     op.dtype = types_.stream;
     op.vocab_parallel = tensor_.splits();
     op.context = context_.tokens();
+    op.ends = ends;
     op.accumulate_table = c.hooks.HoldsValue(table_);
     std::vector<Slice> writes = {c.hooks.Gradient(table_)};
     if (learned_positions()) {
       op.accumulate_positions = c.hooks.HoldsValue(positions_);
       writes.push_back(c.hooks.Gradient(positions_));
     }
-    c.b.Add(op, "embedding", {ids, dx}, writes);
+    c.b.Add(op, name, {ids, dx}, writes);
     if (learned_positions()) c.hooks.Ready(positions_);
-    c.hooks.Ready(table_);
+    if (table_ready) c.hooks.Ready(table_);
+    else c.hooks.Wrote(table_);
   });
 }
 
@@ -491,14 +543,11 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   if (stage_.is_replica) {
     pass.ids = input;
   } else if (stage_.is_first || stage_.is_last) {
-    pass.ids = MakeInputs(b, 1);
-    pass.targets = Load(b, micro_batch, 1, pass.ids);
+    LoadPass(b, micro_batch, pass);
   }
-  const Slice output = ForwardLayers(c, input, pass);
-  if (stage_.is_last && !stage_.is_replica) {
-    b.SetPhase(Phase::kLoss);
-    AddLoss(c, output, pass.targets, loss, gradient_scale);
-  }
+  const LossTerm term{.loss = {loss.buffer, loss.offset, 1}, .gradient_scale = gradient_scale};
+  const Slice output = ForwardLayers(c, input, pass, term);
+  if (stage_.is_last && !stage_.is_replica) AddLoss(c, output, pass.targets, term);
   pass.copies.EndForward(b);
   b.SetMicroBatch(-1);
   return output;
@@ -522,7 +571,9 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
     }
     b.SetLayer(-1);
     b.AtTurn(ProgramBuilder::kLastTurn);
-    if (stage_.is_first) EmbedBackward(c, pass, dx);
+    if (stage_.is_first)
+      EmbedBackward(c, pass.ids, std::string(kEmbeddingName), false, pass.embedding_mask, dx,
+                    /*table_ready=*/true);
     c.AddDelayed(LayerSlot::kAttentionWeights);
   }
   b.SetMicroBatch(-1);
@@ -541,12 +592,16 @@ ModelStatistics Transformer::Statistics(int64_t parameters) const {
     // Where there is not room for all, what exceeds it goes to none.
     const double room = experts->capacity_factor > 0 ? std::min(experts->capacity_factor, 1.0) : 1;
     const double seen = static_cast<double>(experts->top_k) * room;
+    const int64_t of_predictors = spec_.HasExperts(spec_.layers - 1) ? spec_.MtpLayers() : 0;
     unseen = (static_cast<double>(experts->count) - seen) *
-             static_cast<double>(spec_.LayersWithExperts() * matrices * spec_.hidden * spec_.ffn);
+             static_cast<double>((spec_.LayersWithExperts() + of_predictors) * matrices * spec_.hidden *
+                                 spec_.ffn);
   }
+  // The head is used once more for each token further on.
+  const double heads_again = static_cast<double>(spec_.MtpLayers() * spec_.vocab * spec_.hidden);
   // PaLM (Chowdhery et al. 2022, appendix B): 6N + 12 L H Q T a token; heads of values may have another width, and layers a window.
   statistics.flops_per_token = Flops(
-      6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen) +
+      6.0 * (static_cast<double>(statistics.parameters_without_positions) - unseen + heads_again) +
       6.0 * static_cast<double>(spec_.heads * (spec_.head_dim + spec_.ValueDim())) * spec_.AttentionTokens());
   return statistics;
 }

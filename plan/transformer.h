@@ -59,6 +59,30 @@ struct BlockActivations {
   ExpertMlp::Saved experts;
 };
 
+// Multi-token prediction (ModelSpec::mtp): of the rows that the module before made, normalised, and of the embeddings of the tokens that come
+// behind those which these predict, both normalised once more and side by side, a projection makes the rows that a block takes. Head and
+// embedding are the model's. As Megatron-Core's MultiTokenPredictionLayer, but that tensor ranks have the projection whole, each for its
+// own tokens, where Megatron's have some of its columns and gather.
+struct TokenPredictor {
+  std::string name;
+  ModuleId module;
+  Norm embedding_norm, hidden_norm;
+  Linear projection;  // from twice `hidden`
+  TransformerBlock block;
+  Norm final_norm;
+};
+
+// What its forward leaves for its backward.
+struct TokenPredictorPass {
+  Slice ids, targets;  // one token further on than the module before has
+  Slice embedding, embedding_mask, hidden;
+  Norm::Saved embedding_norm, hidden_norm;
+  Slice joined;  // as the projection takes it
+  BlockActivations block;
+  Norm::Saved final_norm;
+  Slice head_input, dlogits;
+};
+
 inline std::string AttentionName(const TransformerBlock& block) {
   return block.projection.name.substr(0, block.projection.name.size() - 5);
 }
@@ -75,6 +99,7 @@ struct TransformerPass {
   Slice ids, targets;
   Slice embedding_mask;
   std::vector<BlockActivations> saved;
+  std::vector<TokenPredictorPass> predictors;
   Norm::Saved final_norm;
   Slice head_input;
   WeightCopies copies;
@@ -120,6 +145,7 @@ class Transformer : public Model {
   int64_t InputElements() const override { return rows_ * spec_.hidden; }
   int64_t OutputElements() const override { return rows_ * spec_.hidden; }
   DType BoundaryType() const override { return types_.stream; }
+  int64_t LossElements() const override { return 1 + spec_.MtpLayers(); }
   ModelStatistics Statistics(int64_t parameters) const override;
 
  private:
@@ -135,7 +161,7 @@ class Transformer : public Model {
   Projections ProjectionsOf(std::vector<Linear> layers) const;
   Linear RegisterColumnParallel(Role& role, ModuleId module, const std::string& name, int64_t in,
                                 const std::vector<int64_t>& outputs, bool bias);
-  Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t out);
+  Linear RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in, int64_t out);
   LatentProjections RegisterLatents(Role& role, ModuleId module, const std::string& prefix);
   Linear RegisterRowParallel(Role& role, ModuleId module, const std::string& name, int64_t in, bool bias);
   Norm RegisterNorm(Role& role, ModuleId module, const std::string& name, int64_t columns);
@@ -143,13 +169,17 @@ class Transformer : public Model {
   void RegisterMlp(Role& role, const std::string& prefix, bool has_experts, TransformerBlock& block);
   void RegisterDense(Role& role, const std::string& prefix, TransformerBlock& block, int64_t ffn, bool bias);
   ExpertMlp RegisterExperts(Role& role, const std::string& prefix, ModuleId mlp);
-  TransformerBlock RegisterBlock(Role& role, int64_t layer);
+  TransformerBlock RegisterBlock(Role& role, const std::string& name, ModuleId parent, const LayerKind& kind);
+  TokenPredictor RegisterPredictor(Role& role, int64_t index);
+  void RegisterPredictors(Role& role, int64_t table_ordinal);
 
   LayerContext Context(ProgramBuilder& b, ModelHooks& hooks, TransformerPass& pass,
                        DeferredOps* deferred = nullptr, bool delays = false) const {
     return LayerContext{b, hooks, types_, deferred, tensor_, &pass.copies, delays};
   }
-  Slice Embed(const LayerContext& c, TransformerPass& pass);
+  void LoadPass(ProgramBuilder& b, int micro_batch, TransformerPass& pass) const;
+  // `ends`: ids may be kNoToken. The mask is that of what is dropped.
+  Slice Embed(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice& mask);
   Slice BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                      BlockActivations& saved);
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -185,15 +215,34 @@ class Transformer : public Model {
                       Slice dx);
   Slice AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved,
                              Slice dout);
-  Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass);
+  // A loss: where it goes, what its gradient is multiplied by, and the share of rows that it is the mean over (CrossEntropy::counted).
+  struct LossTerm {
+    Slice loss;
+    double gradient_scale = 1, counted = 1;
+    std::string name = "cross_entropy";
+  };
+  Slice ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass, const LossTerm& loss);
   Slice SumAtBoundary(const LayerContext& c, Slice x, Slice branch);
   void KeepWeightsInFp8(Role& role);
-  void AddLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss, double gradient_scale);
-  void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, Slice loss,
-                            double gradient_scale);
-  void AddLossWorkspace(ProgramBuilder& b, int64_t logits, std::vector<Slice>& writes) const;
-  Slice HeadBackward(const LayerContext& c, const TransformerPass& pass, Slice dlogits);
-  void EmbedBackward(const LayerContext& c, const TransformerPass& pass, Slice dx);
+  void AddLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term);
+  void AddWholeLoss(ProgramBuilder& b, int64_t micro_batches, Slice logits, Slice targets,
+                    const LossTerm& term) const;
+  void AddVocabParallelLoss(const LayerContext& c, Slice logits, Slice targets, const LossTerm& term);
+  void AddLossWorkspace(ProgramBuilder& b, const std::string& name, int64_t logits,
+                        std::vector<Slice>& writes) const;
+  Slice HeadBackward(const LayerContext& c, TransformerPass& pass, Slice dlogits);
+  void EmbedBackward(const LayerContext& c, Slice ids, const std::string& name, bool ends, Slice mask,
+                     Slice dx, bool table_ready);
+
+  // Tokens further on: plan/transformer_mtp.cc.
+  void PredictFurther(const LayerContext& c, TransformerPass& pass);
+  void JoinInputs(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
+  void PredictorForward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass);
+  void AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const LossTerm& loss);
+  // From the heads' gradients of what the predictors made; returns that of the final norm's output.
+  Slice PredictorsBackward(const LayerContext& c, TransformerPass& pass, const std::vector<Slice>& dys);
+  Slice PredictorBackward(const LayerContext& c, const TokenPredictor& predictor, TokenPredictorPass& pass,
+                          Slice dy);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
   bool is_pytorch() const {
@@ -260,6 +309,7 @@ class Transformer : public Model {
   ModuleId embedding_module_ = 0, norm_module_ = 0, head_module_ = 0;
   int table_ = -1, positions_ = -1;
   std::vector<TransformerBlock> blocks_;
+  std::vector<TokenPredictor> predictors_;  // of the last stage
   Norm final_norm_;
   Projections head_;
   std::map<int, TransformerPass> passes_;  // by micro-batch, from its forward to its backward

@@ -10,6 +10,16 @@ namespace {
 using Distribution = InitializeParameter::Distribution;
 constexpr double kInitDeviation = 0.02;  // GPT-2 and Llama: weights from N(0, 0.02^2)
 
+// Products of the block take 16 bits, whatever those of others do.
+void LeaveIn16Bits(TransformerBlock& block) {
+  if (block.latent)
+    for (Linear* layer : block.latent->layers()) layer->is_fp8 = false;
+  for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
+    for (Linear& layer : *layers) layer.is_fp8 = false;
+  block.projection.is_fp8 = block.down.is_fp8 = false;
+  if (block.experts) block.experts->up.is_fp8 = block.experts->down.is_fp8 = false;
+}
+
 // Whole on every tensor rank, with gradients from the tokens that it has.
 const ParameterSplit kOfOwnTokens{ParameterSplit::By::kNothing, {}, true};
 
@@ -72,10 +82,11 @@ Norm Transformer::RegisterNorm(Role& role, ModuleId module, const std::string& n
   return norm;
 }
 
-// From the residual stream, whole on every tensor rank.
-Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t out) {
-  Linear linear{name, spec_.hidden, out};
-  linear.weight = AddParameter(role, module, name + ".weight", {out, spec_.hidden},
+// From each token's rows, whole on every tensor rank.
+Linear Transformer::RegisterWhole(Role& role, ModuleId module, const std::string& name, int64_t in,
+                                  int64_t out) {
+  Linear linear{name, in, out};
+  linear.weight = AddParameter(role, module, name + ".weight", {out, in},
                                {Distribution::kNormal, kInitDeviation}, kOfOwnTokens);
   return linear;
 }
@@ -98,11 +109,12 @@ LatentProjections Transformer::RegisterLatents(Role& role, ModuleId module, cons
                  .context = context_.tokens(),
                  .theta = spec_.rope_theta};
   if (spec.q_rank > 0) {
-    latent.q_down = RegisterWhole(role, module, prefix + "q_down", spec.q_rank);
+    latent.q_down = RegisterWhole(role, module, prefix + "q_down", spec_.hidden, spec.q_rank);
     latent.q_norm = RegisterNorm(role, module, prefix + "q_norm", spec.q_rank);
   }
   latent.q_up = up("q_up", spec.q_rank > 0 ? spec.q_rank : spec_.hidden, spec_.head_dim);
-  latent.kv_down = RegisterWhole(role, module, prefix + "kv_down", spec.kv_rank + spec.rope_dim);
+  latent.kv_down =
+      RegisterWhole(role, module, prefix + "kv_down", spec_.hidden, spec.kv_rank + spec.rope_dim);
   latent.kv_norm = RegisterNorm(role, module, prefix + "kv_norm", spec.kv_rank);
   latent.kv_up = up("kv_up", spec.kv_rank, unrotated + values);
   if (types_.fp8 != Fp8Recipe::kNone)
@@ -121,12 +133,13 @@ HeadNorm Transformer::RegisterHeadNorm(Role& role, ModuleId module, const std::s
   return norm;
 }
 
-TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
+TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name, ModuleId parent,
+                                            const LayerKind& kind) {
   const int64_t queries = spec_.heads * spec_.head_dim, keys = spec_.kv_heads * spec_.head_dim;
-  const std::string name = fmt::format("blocks.{}", layer), prefix = name + ".";
+  const std::string prefix = name + ".";
   TransformerBlock block;
-  block.window = spec_.WindowOf(layer);
-  block.module = AddModule(name, kRootModule);
+  block.window = kind.window;
+  block.module = AddModule(name, parent);
   block.attention_module = AddModule(prefix + "attn", block.module);
   block.mlp_module = AddModule(prefix + "mlp", block.module);
   block.norm1 = RegisterNorm(role, block.module, prefix + "norm1", spec_.hidden);
@@ -138,7 +151,7 @@ TransformerBlock Transformer::RegisterBlock(Role& role, int64_t layer) {
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj",
                                          spec_.heads * spec_.ValueDim(), spec_.bias);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
-  RegisterMlp(role, prefix, spec_.HasExperts(layer), block);
+  RegisterMlp(role, prefix, kind.has_experts, block);
   for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   block.projection.is_fp8 = block.down.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
@@ -214,29 +227,72 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   return experts;
 }
 
+namespace {
+
+int64_t Fp8Weights(const Linear& layer) { return layer.is_fp8 ? layer.in * layer.out : 0; }
+
+int64_t Fp8Weights(TransformerBlock& block) {
+  int64_t elements = Fp8Weights(block.projection) + Fp8Weights(block.down);
+  if (block.latent)
+    for (const Linear* layer : block.latent->layers()) elements += Fp8Weights(*layer);
+  for (const std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
+    for (const Linear& layer : *layers) elements += Fp8Weights(layer);
+  if (block.experts)
+    for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
+      if (layer->is_fp8) elements += layer->experts * layer->in * layer->out;
+  return elements;
+}
+
+}  // namespace
+
 // Both ways round.
 void Transformer::KeepWeightsInFp8(Role& role) {
   if (types_.fp8 == Fp8Recipe::kNone || !types_.keeps_weights_in_fp8) return;
-  int64_t elements = 0;
-  const auto count = [&](const Linear& layer) {
-    if (layer.is_fp8) elements += layer.in * layer.out;
+  const auto keep = [&](int64_t elements, const std::string& of) {
+    if (elements == 0) return;
+    kept_buffers_.push_back(NewBuffer(role, of + ".weights.fp8", 2 * FactorBytes(types_.fp8, elements),
+                                      Category::kParameters, types_.factor())
+                                .buffer);
   };
-  for (TransformerBlock& block : blocks_) {
-    if (block.latent)
-      for (const Linear* layer : block.latent->layers()) count(*layer);
-    for (const Linear& layer : block.qkv.layers) count(layer);
-    for (const Linear& layer : block.up.layers) count(layer);
-    count(block.projection);
-    count(block.down);
-    if (block.experts)
-      for (const ExpertLinear* layer : {&block.experts->up, &block.experts->down})
-        if (layer->is_fp8) elements += layer->experts * layer->in * layer->out;
+  int64_t of_blocks = 0, of_predictors = 0;
+  for (TransformerBlock& block : blocks_) of_blocks += Fp8Weights(block);
+  for (TokenPredictor& predictor : predictors_)
+    of_predictors += Fp8Weights(predictor.projection) + Fp8Weights(predictor.block);
+  keep(of_blocks, fmt::format("blocks.{}-{}", stage_.first, stage_.end - 1));
+  keep(of_predictors, "mtp");
+}
+
+// What Transformer Engine has of fp4 leaves these in 16 bits (megatron/core/transformer/multi_token_prediction.py).
+TokenPredictor Transformer::RegisterPredictor(Role& role, int64_t index) {
+  const std::string name = fmt::format("mtp.{}", index);
+  const bool is_fp8 = types_.fp8 != Fp8Recipe::kNone && types_.fp8 != Fp8Recipe::kNvfp4;
+  TokenPredictor predictor;
+  predictor.name = name;
+  predictor.module = AddModule(name, kRootModule);
+  predictor.embedding_norm = RegisterNorm(role, predictor.module, name + ".enorm", spec_.hidden);
+  predictor.hidden_norm = RegisterNorm(role, predictor.module, name + ".hnorm", spec_.hidden);
+  predictor.projection =
+      RegisterWhole(role, predictor.module, name + ".eh_proj", 2 * spec_.hidden, spec_.hidden);
+  predictor.projection.is_fp8 = is_fp8;
+  predictor.block = RegisterBlock(role, name + ".block", predictor.module, spec_.KindOf(spec_.layers - 1));
+  if (!is_fp8) LeaveIn16Bits(predictor.block);
+  predictor.final_norm = RegisterNorm(role, predictor.module, name + ".norm_f", spec_.hidden);
+  return predictor;
+}
+
+// Behind the last layer, with the embedding where the stage has it not.
+void Transformer::RegisterPredictors(Role& role, int64_t table_ordinal) {
+  if (!spec_.mtp) return;
+  if (stage_.is_last && !stage_.is_first) {
+    embedding_module_ = AddModule("embedding", kRootModule);
+    table_ = AddTied(role, embedding_module_, "wte.weight", {spec_.vocab, spec_.hidden},
+                     {Distribution::kNormal, kInitDeviation}, table_ordinal,
+                     {ParameterSplit::By::kRows, {spec_.vocab}});
   }
-  if (elements == 0) return;
-  const std::string name = fmt::format("blocks.{}-{}.weights.fp8", stage_.first, stage_.end - 1);
-  kept_buffers_.push_back(
-      NewBuffer(role, name, 2 * FactorBytes(types_.fp8, elements), Category::kParameters, types_.factor())
-          .buffer);
+  for (int64_t i = 0; i < spec_.mtp->layers; ++i) {
+    TokenPredictor predictor = RegisterPredictor(role, i);
+    if (stage_.is_last) predictors_.push_back(std::move(predictor));
+  }
 }
 
 void Transformer::Register(Role& role) {
@@ -253,16 +309,18 @@ void Transformer::Register(Role& role) {
   }
   for (int64_t layer = 0; layer < spec_.layers; ++layer) {
     is_in_stage_ = stage_.first <= layer && layer < stage_.end;
-    TransformerBlock block = RegisterBlock(role, layer);
+    TransformerBlock block =
+        RegisterBlock(role, fmt::format("blocks.{}", layer), kRootModule, spec_.KindOf(layer));
     if (is_in_stage_) blocks_.push_back(std::move(block));
   }
-  KeepWeightsInFp8(role);
   is_in_stage_ = stage_.is_last;
   norm_module_ = AddModule("norm_f", kRootModule);
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f", spec_.hidden);
+  RegisterPredictors(role, table_ordinal);
+  KeepWeightsInFp8(role);
   head_module_ = AddModule("head", kRootModule);
   if (spec_.tie_embeddings) {
-    if (stage_.is_last && !stage_.is_first)
+    if (stage_.is_last && !stage_.is_first && !spec_.mtp)
       table_ = AddTied(role, head_module_, "wte.weight", {spec_.vocab, spec_.hidden}, weight, table_ordinal,
                        by_vocabulary);
     Linear head{"head", spec_.hidden, vocab_, table_, -1};

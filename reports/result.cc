@@ -144,6 +144,7 @@ Json MeasuredJson(const Outcome& outcome) {
   json["step_times_s"] = Json::array();
   for (Duration step : measurement.step_times) json["step_times_s"].push_back(ToSeconds(step));
   json["losses"] = measurement.losses;
+  if (!measurement.mtp_losses.empty()) json["mtp_losses"] = measurement.mtp_losses;
   if (!measurement.gradient_norms.empty()) json["gradient_norms"] = measurement.gradient_norms;
   if (!measurement.loss_scales.empty()) {
     json["loss_scales"] = measurement.loss_scales;

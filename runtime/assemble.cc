@@ -49,6 +49,14 @@ std::vector<double> MeanOverRanks(const std::vector<RankRun>& runs, std::vector<
   return mean;
 }
 
+// Of values that are listed step by step.
+std::vector<std::vector<double>> ByModule(const std::vector<double>& values, size_t steps) {
+  const size_t modules = steps == 0 ? 0 : values.size() / steps;
+  std::vector<std::vector<double>> by_module(modules);
+  for (size_t i = 0; i < values.size(); ++i) by_module[i % modules].push_back(values[i]);
+  return by_module;
+}
+
 // Mean over ranks and over the kept steps between the quartiles of step time.
 std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                            const std::vector<size_t>& ranking) {
@@ -122,6 +130,7 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   const Steps steps = runs[0].traced.times.empty() ? &RankRun::measured : &RankRun::traced;
   const std::vector<size_t> ranking = Ranking(runs, steps);
   result.losses = MeanOverRanks(runs, &RankRun::losses);
+  result.mtp_losses = ByModule(MeanOverRanks(runs, &RankRun::mtp_losses), result.losses.size());
   result.gradient_norms = MeanOverRanks(runs, &RankRun::gradient_norms);
   result.cores = FullestMachine(CoreUses(runs));
   result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them

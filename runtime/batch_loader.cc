@@ -37,31 +37,34 @@ int64_t BatchLoader::SampleAt(int64_t position) {
   return sampler_.indices()[position % sampler_.num_samples()];
 }
 
-void BatchLoader::LoadPart(const LoadBatch& op, int64_t sample, int context_rank, int32_t* ids,
-                           int32_t* targets) {
-  const size_t tokens = static_cast<size_t>(op.columns * op.context.ranks);
-  sequence_.resize(2 * tokens);
-  source_->Tokens(sample, {sequence_.data(), tokens}, {sequence_.data() + tokens, tokens});
+void BatchLoader::LoadTokens(const LoadBatch& op, int64_t sample, int64_t row, int context_rank,
+                             std::span<const TensorRef> writes) {
+  const auto of_row = [&](size_t tensor) { return writes[tensor].i32() + row * op.columns; };
+  if (op.context.ranks == 1 && op.further == 0) {
+    const auto tokens = static_cast<size_t>(op.columns);
+    source_->Tokens(sample, {of_row(0), tokens}, {of_row(1), tokens});
+    return;
+  }
+  const int64_t tokens = op.columns * op.context.ranks;
+  ids_.resize(static_cast<size_t>(tokens));
+  targets_.resize(static_cast<size_t>(tokens));
+  source_->Tokens(sample, ids_, targets_);
   for (int64_t token = 0; token < op.columns; ++token) {
-    const size_t whole = static_cast<size_t>(WholePosition(op.context, context_rank, op.columns, token));
-    ids[token] = sequence_[whole];
-    targets[token] = sequence_[tokens + whole];
+    const int64_t whole = WholePosition(op.context, context_rank, op.columns, token);
+    of_row(0)[token] = ids_[static_cast<size_t>(whole)];
+    for (int64_t further = 0; further <= op.further; ++further) {
+      const int64_t at = whole + further;
+      of_row(static_cast<size_t>(1 + further))[token] =
+          at < tokens ? targets_[static_cast<size_t>(at)] : kNoToken;
+    }
   }
 }
 
 void BatchLoader::LoadSample(const LoadBatch& op, int64_t sample, int64_t row, int context_rank,
                              std::span<const TensorRef> writes) {
-  const int64_t outputs = tokens_ ? op.columns : op.targets;
-  if (op.context.ranks > 1) {
-    LoadPart(op, sample, context_rank, writes[0].i32() + row * op.columns,
-             writes[1].i32() + row * op.columns);
-  } else if (tokens_) {
-    source_->Tokens(sample, {writes[0].i32() + row * op.columns, static_cast<size_t>(op.columns)},
-                    {writes[1].i32() + row * outputs, static_cast<size_t>(outputs)});
-  } else {
-    source_->Features(sample, {writes[0].f32() + row * op.columns, static_cast<size_t>(op.columns)},
-                      {writes[1].f32() + row * outputs, static_cast<size_t>(outputs)});
-  }
+  if (tokens_) return LoadTokens(op, sample, row, context_rank, writes);
+  source_->Features(sample, {writes[0].f32() + row * op.columns, static_cast<size_t>(op.columns)},
+                    {writes[1].f32() + row * op.targets, static_cast<size_t>(op.targets)});
 }
 
 void BatchLoader::Load(const LoadBatch& op, int64_t step, int context_rank,

@@ -40,7 +40,8 @@ class BatchLoader {
   void LoadSample(const LoadBatch& op, int64_t sample, int64_t row, int context_rank,
                   std::span<const TensorRef> writes);
   int64_t SampleAt(int64_t position);
-  void LoadPart(const LoadBatch& op, int64_t sample, int context_rank, int32_t* ids, int32_t* targets);
+  void LoadTokens(const LoadBatch& op, int64_t sample, int64_t row, int context_rank,
+                  std::span<const TensorRef> writes);
 
   std::unique_ptr<DataSource> source_;
   SamplerOptions options_;
@@ -50,7 +51,7 @@ class BatchLoader {
   int64_t first_step_ = 0;    // of this job
   int64_t first_sample_ = 0;  // of this replica, in that step
   int64_t epoch_ = 0;
-  std::vector<int32_t> sequence_;  // ids and targets of a whole one
+  std::vector<int32_t> ids_, targets_;  // of a whole sequence
 };
 
 }  // namespace windtunnel

@@ -1,5 +1,6 @@
 #include "runtime/executor.h"
 
+#include <fmt/ranges.h>
 #include <time.h>
 
 #include <algorithm>
@@ -166,7 +167,19 @@ bool Executor::IsPending(const Run_& run, OpIndex dependency) const {
 Status Executor::WaitFor(Run_& run, OpIndex communication) {
   if (!IsPending(run, communication)) return Ok();
   recorder_.NoteWaiting(run.noted_step, communication);
-  return CommunicatorOf(run.program.ops[communication].stream).Wait(run.tickets[communication]);
+  return Await(run.program.ops[communication].stream, run.tickets[communication]);
+}
+
+Status Executor::Await(StreamId stream, uint64_t ticket) {
+  Status status = CommunicatorOf(stream).Wait(ticket);
+  if (status) return status;
+  const Group& group = plan_.axes[role_.streams[stream].axis].GroupOf(rank_);
+  constexpr size_t kMost = 16;  // that a line names
+  if (group.ranks.size() == static_cast<size_t>(plan_.world_size) || group.ranks.size() > kMost)
+    return status;
+  status.error().message += fmt::format(" (ranks of group '{}', from 0 on: {} of the job)", group.name,
+                                        fmt::join(group.ranks, ", "));
+  return status;
 }
 
 Status Executor::Compute(Run_& run, OpIndex index) {
@@ -199,7 +212,7 @@ Status Executor::Finish(Run_& run) {
   for (OpIndex index : run.submitted) {
     recorder_.NoteWaiting(run.noted_step, index);
     const Op& op = run.program.ops[index];
-    if (auto status = CommunicatorOf(op.stream).Wait(run.tickets[index]); !status) return status;
+    WT_RETURN_IF_ERROR(Await(op.stream, run.tickets[index]));
   }
   run.timeline.end = run.Time();
   pool_.FinishProgram();
@@ -240,14 +253,15 @@ Status Executor::SetValues(const Slice& slice, std::span<const float> values) {
   return queues->Restart();  // which waits
 }
 
-Result<std::optional<double>> Executor::Loss() const {
-  if (role_.losses.empty()) return std::nullopt;
-  double sum = 0;
-  for (const Slice& loss : role_.losses) {
-    WT_ASSIGN_OR_RETURN(const std::span<const float> value, Values(loss));
-    sum += value[0];
+Result<std::vector<double>> Executor::Losses() const {
+  std::vector<double> means;
+  for (const Slice& losses : role_.losses) {
+    WT_ASSIGN_OR_RETURN(const std::span<const float> values, Values(losses));
+    means.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i) means[i] += values[i];
   }
-  return sum / static_cast<double>(role_.losses.size());
+  for (double& mean : means) mean /= static_cast<double>(role_.losses.size());
+  return means;
 }
 
 Result<double> Executor::GradientNormValue() const {

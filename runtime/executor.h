@@ -59,9 +59,9 @@ class Executor {
   // operator's, with its name.
   Result<Timeline> Run(const Program& program, int64_t step, const ExecutionMode& mode = {});
 
-  // The mean of the last step's micro-batch losses (nothing in a pipeline before its last stage), and its gradient norm (0 when
-  // not clipping).
-  Result<std::optional<double>> Loss() const;
+  // The means of the last step's micro-batch losses (none in a pipeline before its last stage): the model's own, and behind it those of
+  // tokens further on (model.mtp). And its gradient norm (0 when not clipping).
+  Result<std::vector<double>> Losses() const;
   Result<double> GradientNormValue() const;
   // As the last step left it, where this rank scales the loss.
   Result<std::optional<LossScaleState>> LossScale() const;
@@ -106,6 +106,8 @@ class Executor {
   void Resolve(const std::vector<Slice>& slices, std::vector<TensorRef>& refs) const;
   int PositionOn(AxisId axis) const { return plan_.axes[axis].position_of_rank[rank_]; }
   Communicator& CommunicatorOf(StreamId stream) { return *communicators_[role_.streams[stream].axis]; }
+  // Communicator::Wait; where it fails, with the numbers that the job has for the group's ranks.
+  Status Await(StreamId stream, uint64_t ticket);
 
   const Plan& plan_;
   const Role& role_;

@@ -121,6 +121,7 @@ Json ToJson(const RunOptions& run) {
   return Json{{"checkpoints", run.checkpoints},
               {"checkpoint_every", run.checkpoint_every},
               {"keep", run.keep},
+              {"resumes", run.resumes},
               {"resume_from", run.resume_from},
               {"evaluates", run.evaluates},
               {"import_weights", run.import_weights},
@@ -137,6 +138,7 @@ RunOptions ToRunOptions(const Json& json) {
   run.checkpoints = json.at("checkpoints").get<std::string>();
   run.checkpoint_every = WholeNumber<int64_t>(json.at("checkpoint_every"));
   run.keep = WholeNumber<int64_t>(json.at("keep"));
+  run.resumes = json.at("resumes").get<bool>();
   run.resume_from = json.at("resume_from").get<std::string>();
   run.evaluates = json.at("evaluates").get<bool>();
   run.import_weights = json.at("import_weights").get<std::string>();
@@ -278,6 +280,7 @@ std::string Serialize(const RankRun& run) {
                      {"held_out_losses", run.held_out_losses},
                      {"held_out_sequences", run.held_out_sequences},
                      {"losses", run.losses},
+                     {"mtp_losses", run.mtp_losses},
                      {"gradient_norms", run.gradient_norms},
                      {"loss_scales", run.loss_scales},
                      {"skipped_steps", run.skipped_steps},
@@ -302,6 +305,7 @@ Result<RankRun> ParseRankRun(const std::string& bytes) {
     run.held_out_losses = json.at("held_out_losses").get<std::vector<double>>();
     run.held_out_sequences = WholeNumber<int64_t>(json.at("held_out_sequences"));
     run.losses = json.at("losses").get<std::vector<double>>();
+    run.mtp_losses = json.at("mtp_losses").get<std::vector<double>>();
     run.gradient_norms = json.at("gradient_norms").get<std::vector<double>>();
     run.loss_scales = json.at("loss_scales").get<std::vector<double>>();
     run.skipped_steps = WholeNumbers<int64_t>(json.at("skipped_steps"));

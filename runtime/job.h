@@ -47,6 +47,7 @@ struct RankRun {
   std::vector<double> held_out_losses;         // by batch; empty: not evaluated, or another rank has them
   int64_t held_out_sequences = 0;              // of all ranks
   std::vector<double> losses, gradient_norms;  // of every step
+  std::vector<double> mtp_losses;              // likewise, of each of the modules for tokens further on
   std::vector<double> loss_scales;             // after every step, where the rank scales its loss
   std::vector<int64_t> skipped_steps;          // which; those are not among the measured ones
   TimedSteps measured;                         // timelines are without spans where `traced` has some

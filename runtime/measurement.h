@@ -37,6 +37,7 @@ struct HeldOutLoss {
 struct Measurement {
   std::vector<Duration> step_times;    // of the measured steps in order; each the slowest rank's
   std::vector<double> losses;          // of every step, warm-up included: mean over ranks and micro-batches
+  std::vector<std::vector<double>> mtp_losses;  // likewise, by module of model.mtp
   std::vector<double> gradient_norms;  // of every step, when clipping
   std::vector<double> loss_scales;     // after every step, where the loss is scaled
   std::vector<int64_t> skipped_steps;  // because gradients overflowed: which; step_times leaves them out

@@ -125,8 +125,11 @@ namespace {
 // Loss and gradient norm of the last step.
 Status NoteNumbers(RankSession& session, RankRun& run) {
   const Executor& executor = session.executor();
-  WT_ASSIGN_OR_RETURN(const std::optional<double> loss, executor.Loss());
-  if (loss) run.losses.push_back(*loss);
+  WT_ASSIGN_OR_RETURN(const std::vector<double> losses, executor.Losses());
+  if (!losses.empty()) {
+    run.losses.push_back(losses.front());
+    run.mtp_losses.insert(run.mtp_losses.end(), losses.begin() + 1, losses.end());
+  }
   if (executor.role().gradient_norm < 0) return Ok();
   WT_ASSIGN_OR_RETURN(const double norm, executor.GradientNormValue());
   run.gradient_norms.push_back(norm);

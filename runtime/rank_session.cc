@@ -257,7 +257,9 @@ Status RankSession::GoOn(int64_t step, int64_t samples, const std::function<Stat
 
 Result<std::optional<double>> RankSession::Evaluate(int64_t batch) {
   WT_RETURN_IF_ERROR(executor_->Run(executor_->role().evaluate, batch));
-  return executor_->Loss();
+  WT_ASSIGN_OR_RETURN(const std::vector<double> losses, executor_->Losses());
+  if (losses.empty()) return std::nullopt;
+  return losses.front();
 }
 
 Status RankSession::Barrier() {

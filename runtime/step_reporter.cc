@@ -12,8 +12,8 @@ std::string StepKey(int rank) { return "step/" + std::to_string(rank); }
 
 Result<StepOfRank> OwnStep(RankSession& session, const Timeline& timeline) {
   const MemoryPeak& peak = session.executor().pool().peak();
-  WT_ASSIGN_OR_RETURN(const std::optional<double> loss, session.executor().Loss());
-  return StepOfRank{session.steps_done(), loss, timeline.end, peak.allocated, peak.reserved};
+  WT_ASSIGN_OR_RETURN(std::vector<double> losses, session.executor().Losses());
+  return StepOfRank{session.steps_done(), std::move(losses), timeline.end, peak.allocated, peak.reserved};
 }
 
 }  // namespace

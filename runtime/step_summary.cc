@@ -25,8 +25,8 @@ std::string WithThousands(double value) {
 }  // namespace
 
 std::string Serialize(const StepOfRank& step) {
-  const Json json = {step.step, step.loss ? Json(*step.loss) : Json(), step.time.picoseconds(),
-                     step.allocated.count(), step.reserved.count()};
+  const Json json = {step.step, step.losses, step.time.picoseconds(), step.allocated.count(),
+                     step.reserved.count()};
   const std::vector<uint8_t> bytes = Json::to_cbor(json);
   return std::string(bytes.begin(), bytes.end());
 }
@@ -36,7 +36,7 @@ Result<StepOfRank> ParseStepOfRank(const std::string& bytes) {
     const Json json = Json::from_cbor(bytes);
     StepOfRank step;
     step.step = WholeNumber<int64_t>(json.at(0));
-    if (!json.at(1).is_null()) step.loss = json.at(1).get<double>();
+    step.losses = json.at(1).get<std::vector<double>>();
     step.time = Picoseconds(WholeNumber<int64_t>(json.at(2)));
     step.allocated = Bytes(WholeNumber<int64_t>(json.at(3)));
     step.reserved = Bytes(WholeNumber<int64_t>(json.at(4)));
@@ -59,12 +59,16 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
     summary.time = std::max(summary.time, rank.time);
     summary.allocated = std::max(summary.allocated, rank.allocated);
     summary.reserved = std::max(summary.reserved, rank.reserved);
-    if (!rank.loss) continue;
-    summary.loss += *rank.loss;
-    summary.max_loss = with_loss == 0 ? *rank.loss : std::max(summary.max_loss, *rank.loss);
+    if (rank.losses.empty()) continue;
+    const double loss = rank.losses.front();
+    summary.loss += loss;
+    summary.max_loss = with_loss == 0 ? loss : std::max(summary.max_loss, loss);
+    summary.mtp_losses.resize(rank.losses.size() - 1);
+    for (size_t i = 1; i < rank.losses.size(); ++i) summary.mtp_losses[i - 1] += rank.losses[i];
     ++with_loss;
   }
   if (with_loss > 0) summary.loss /= static_cast<double>(with_loss);
+  for (double& loss : summary.mtp_losses) loss /= static_cast<double>(with_loss);
   if (plan.scenario.model.kind == ModelKind::kMlp) summary.throughput_name = "sps";
   if (summary.time <= Duration()) return summary;
   summary.tokens_per_s =
@@ -77,6 +81,8 @@ StepSummary Summarize(const Plan& plan, const std::vector<StepOfRank>& ranks,
 
 std::string StepLine(const StepSummary& summary) {
   std::string line = fmt::format("step: {:2}  loss: {:>7.4f}", summary.step, UnsignedNan(summary.loss));
+  for (size_t i = 0; i < summary.mtp_losses.size(); ++i)
+    line += fmt::format("  mtp_{}: {:>7.4f}", i + 1, UnsignedNan(summary.mtp_losses[i]));
   if (summary.gradient_norm)
     line += fmt::format("  grad_norm: {:>7.4f}", UnsignedNan(*summary.gradient_norm));
   if (const auto& scale = summary.loss_scale)
@@ -92,6 +98,8 @@ std::string StepLine(const StepSummary& summary) {
 EventFile::Scalars StepScalars(const StepSummary& summary) {
   EventFile::Scalars scalars = {{"loss_metrics/global_avg_loss", summary.loss},
                                 {"loss_metrics/global_max_loss", summary.max_loss}};
+  for (size_t i = 0; i < summary.mtp_losses.size(); ++i)
+    scalars.emplace_back(fmt::format("loss_metrics/mtp_{}_loss", i + 1), summary.mtp_losses[i]);
   if (summary.gradient_norm) scalars.emplace_back("grad_norm", *summary.gradient_norm);
   if (const auto& scale = summary.loss_scale) {
     scalars.emplace_back("loss_scale", scale->scale);

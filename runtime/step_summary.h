@@ -17,7 +17,8 @@ namespace windtunnel {
 // Of one rank.
 struct StepOfRank {
   int64_t step = 0;            // steps done, this one included
-  std::optional<double> loss;  // nothing in a pipeline before its last stage
+  std::vector<double>
+      losses;  // the model's own, then by module of model.mtp; none in a pipeline before its last stage
   Duration time;
   Bytes allocated, reserved;  // peaks: of start-up while it lasts, then of the steps behind it
 };
@@ -30,6 +31,7 @@ Result<StepOfRank> ParseStepOfRank(const std::string& bytes);
 struct StepSummary {
   int64_t step = 0;
   double loss = 0, max_loss = 0;                  // mean and maximum over the ranks that have one
+  std::vector<double> mtp_losses = {};            // likewise, by module of model.mtp
   std::optional<double> gradient_norm = {};       // before clipping; only a program that clips computes it
   std::optional<LossScaleState> loss_scale = {};  // for the next step; only where the loss is scaled
   Duration time = {};                             // the slowest rank's

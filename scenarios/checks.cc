@@ -35,11 +35,13 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   const double of_latents = model.latent_attention ? ranks * (product(model.hidden) + heads + values) +
                                                          product(model.hidden) * values
                                                    : 0;
-  double parameters = product(model.layers) * of_latents +
-                      product(model.layers, model.hidden) *
+  const int64_t layers = model.layers + model.MtpLayers();
+  double parameters = product(layers) * of_latents +
+                      product(layers, model.hidden) *
                           (heads + product(matrices, model.ffn, experts) + product(matrices, shared) +
                            product(matrices, model.MixesExperts() ? model.DenseFfn() : 0)) +
-                      product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden);
+                      product(2, model.vocab, model.hidden) + product(model.seq_len, model.hidden) +
+                      product(2, model.MtpLayers(), model.hidden, model.hidden);
   double widest = std::max({product(4, model.hidden), heads, product(2, model.ffn), product(2, shared),
                             product(2, model.DenseFfn()), ranks, heads + values, product(model.vocab),
                             product(model.heads, model.seq_len)});
@@ -187,6 +189,9 @@ void CheckOneProcess(const Scenario& scenario, Checker& check) {
   check.Expect(scenario.cluster.nodes == 1, {"cluster.nodes"},
                "cluster.nodes is {}, expected 1 for parallel.data.kind: dp, which is one process",
                scenario.cluster.nodes);
+  check.Expect(!scenario.model.mtp, {"model.mtp", "parallel.data.kind"},
+               "model.mtp is given, expected parallel.data.kind other than dp, which takes one loss of one "
+               "gathered output");
 }
 
 // The first stage may have the embedding alone, and the last one the head.

@@ -73,22 +73,25 @@ void CompletePrecision(const Given& given, PrecisionSpec& precision) {
   if (fp16 && !given("precision.loss_scale")) precision.loss_scale = LossScale::kDynamic;
 }
 
-// Parts that are given take the place of the preset's.
-void CompleteNetwork(const Given& given, int64_t devices_per_node, NetworkSpec& network) {
+// Parts that are given take the place of the preset's, whether the network's own or its topology's.
+void CompleteNetwork(const Given& given, const ClusterSpec& cluster, NetworkSpec& network) {
+  const bool has_topology = cluster.device != "cpu" && FindKnownNetwork(cluster.topology.preset) != nullptr;
+  if (network.preset.empty() && has_topology) network.preset = cluster.topology.preset;
   const KnownNetwork* known = FindKnownNetwork(network.preset);
   if (known == nullptr) return;
   if (!given("cluster.network.intra_node")) network.intra_node.kind = known->intra;
   LinkSpec& between = network.inter_node;
   if (between.kind.empty()) between.kind = known->inter;
   if (between.gbits_per_nic == 0 && between.gbytes_per_s == 0) between.gbits_per_nic = known->gbits;
-  if (!given("cluster.network.nics_per_node")) network.nics_per_node = known->CardsOf(devices_per_node);
+  if (!given("cluster.network.nics_per_node"))
+    network.nics_per_node = known->CardsOf(cluster.devices_per_node);
 }
 
 void CompleteCluster(const Given& given, const ParallelSpec& parallel, ClusterSpec& cluster) {
   double world = UncheckedWorldSize(parallel);
   bool has_shape = given("cluster.nodes") || given("cluster.devices_per_node");
   if (!has_shape && world <= kRanks.max) cluster.devices_per_node = static_cast<int64_t>(world);
-  CompleteNetwork(given, cluster.devices_per_node, cluster.network);
+  CompleteNetwork(given, cluster, cluster.network);
   bool has_link = !cluster.network.preset.empty() || cluster.network.intra_node != LinkSpec{};
   if (cluster.device == "cpu" && !has_link) cluster.network.intra_node.kind = "loopback";
 }
@@ -124,8 +127,6 @@ void CompleteDefaults(const YamlNode& root, const std::string& name, Scenario& s
   scenario.parallel = WithDerivedKeys(scenario.derived, scenario.cluster, std::move(scenario.parallel));
   bool on_cpu = scenario.cluster.device == "cpu";
   if (!given("run.backend")) scenario.run.backend = on_cpu ? Backend::kGloo : Backend::kNccl;
-  std::optional<double>& cap = scenario.parallel.data.bucket_cap_mb;
-  if (!cap && !HasBucketsOfItsOwn(scenario.framework)) cap = kPytorchBucketMib;
   bool foreign = scenario.framework != Framework::kWindtunnel;
   if (foreign && !given("allocator")) scenario.allocator = AllocatorKind::kPytorch;
 }

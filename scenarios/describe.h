@@ -104,6 +104,14 @@ void Describe(V& v, SlidingWindowSpec& window) {
 }
 
 template <typename V>
+void Describe(V& v, TokenPredictionSpec& mtp) {
+  v.Integer("layers", mtp.layers, From(1, 16),
+            "modules, each of which predicts one token further (default 1)");
+  v.Number("loss_weight", mtp.loss_weight, MoreThan(0),
+           "what the mean of their losses counts beside the model's (default 0.1)");
+}
+
+template <typename V>
 void Describe(V& v, ModelSpec& model) {
   TextRule presets = {.other = TextRule::Other::kNothing, .words = ModelPresetNames()};
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
@@ -142,6 +150,8 @@ void Describe(V& v, ModelSpec& model) {
                     "multi-head latent attention: queries, keys and values are made of latents");
     v.OptionalBlock("sliding_window", model.sliding_window, "attention to the latest tokens only");
     v.OptionalBlock("experts", model.experts, "mixture of experts");
+    v.OptionalBlock("mtp", model.mtp,
+                    "multi-token prediction: modules behind the last layer for tokens further on");
   }
   v.Number("dropout", model.dropout, FromToBelow(0, 1), "default 0; live runs accept 0 only");
   if (v.Covers(model.kind == ModelKind::kMlp)) {
@@ -202,7 +212,7 @@ void Describe(V& v, DataParallelSpec& data) {
             "ranks in one shard group; 0 (default): devices_per_node, at most size, for hybrid_shard; all "
             "for zero1 and zero2");
   v.Number(
-      "bucket_cap_mb", data.bucket_cap_mb, MoreThan(0),
+      "bucket_cap_mb", data.bucket_cap_mb, MoreThanUpTo(0, 1e9),
       "ddp, zero1, zero2: MiB of gradients per bucket (default 25; megatron_core: the larger of 40 million "
       "parameters and one million a rank of data x context)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");

@@ -41,6 +41,16 @@ void CheckSlidingWindow(const ModelSpec& model, Checker& check) {
                full, model.layers);
 }
 
+void CheckTokenPrediction(const ModelSpec& model, Checker& check) {
+  if (!model.mtp) return;
+  check.Expect(model.position == PositionKind::kRope, {"model.position", "model.mtp"},
+               "model.position is {}, expected rope with model.mtp", WordOf(model.position));
+  check.Expect(model.mtp->layers < model.seq_len, {"model.mtp.layers", "model.seq_len"},
+               "model.mtp.layers is {}, expected less than model.seq_len ({}): the last one has no token to "
+               "predict",
+               model.mtp->layers, model.seq_len);
+}
+
 // Of equally many experts each; those that a token may go to have experts enough.
 void CheckExpertGroups(const ExpertsSpec& experts, Checker& check) {
   const int groups = experts.groups, chosen = experts.top_k_groups;
@@ -86,6 +96,7 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
                "model.widths is for kind: mlp, expected layers, hidden, ...");
   CheckLatentAttention(model, check);
   CheckSlidingWindow(model, check);
+  CheckTokenPrediction(model, check);
   if (!model.experts) return;
   check.Expect(model.experts->top_k <= model.experts->count, {"model.experts.top_k", "model.experts.count"},
                "model.experts.top_k is {}, expected at most count ({})", model.experts->top_k,
@@ -111,9 +122,11 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 }
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
-  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len",
-                          "norm", "norm_epsilon", "position", "rope_theta", "qkv_bias", "qk_norm",
-                          "tie_embeddings", "attention", "latent_attention", "sliding_window", "experts"}) {
+  for (const char* key :
+       {"layers",   "hidden",  "heads",          "kv_heads",     "head_dim",         "ffn",
+        "vocab",    "seq_len", "norm",           "norm_epsilon", "position",         "rope_theta",
+        "qkv_bias", "qk_norm", "tie_embeddings", "attention",    "latent_attention", "sliding_window",
+        "experts",  "mtp"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }

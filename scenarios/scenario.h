@@ -60,6 +60,15 @@ struct SlidingWindowSpec {
   bool operator==(const SlidingWindowSpec&) const = default;
 };
 
+// Multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2), as Megatron-Core has it: behind the last layer so many modules, the
+// k-th of which predicts the token k further on than the model does, from what the one before made and that token's predecessor. The mean
+// of their losses, times `loss_weight`, is added to what is minimised.
+struct TokenPredictionSpec {
+  int64_t layers = 1;
+  double loss_weight = 0.1;  // Megatron's mtp_loss_scaling_factor
+  bool operator==(const TokenPredictionSpec&) const = default;
+};
+
 // Pairs of a token and one that it sees, of a sequence of `seq` tokens: all before it and itself, or the `window` latest (0: all).
 inline double SeenPairs(int64_t seq, int64_t window) {
   const double n = static_cast<double>(seq), w = static_cast<double>(window);
@@ -97,6 +106,7 @@ struct ModelSpec {
   std::optional<LatentAttentionSpec> latent_attention;
   std::optional<SlidingWindowSpec> sliding_window;
   std::optional<ExpertsSpec> experts;
+  std::optional<TokenPredictionSpec> mtp;
   double dropout = 0.0;
   std::vector<int64_t> widths;  // kind: mlp only; input, hidden…, output
 
@@ -133,6 +143,10 @@ struct ModelSpec {
     return static_cast<double>(full * seq_len) + static_cast<double>((layers - full) * seq_len) * share;
   }
   LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
+  // Modules that predict further tokens; the layer in each is of the last layer's kind.
+  int64_t MtpLayers() const { return mtp ? mtp->layers : 0; }
+  // The first and the last stage of a pipeline both have the embedding: as the head, or for tokens further on.
+  bool SharesEmbedding() const { return kind == ModelKind::kTransformer && (tie_embeddings || mtp); }
   // Layers of one kind throughout.
   bool HasAlikeLayers() const { return !MixesExperts() && !MixesWindows(); }
   // Layers after which kinds come again, behind those that come first without experts (and among those).

@@ -97,9 +97,8 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
                "parallel.context.size is {}, expected context x tensor ({}) to divide model.heads ({}) for "
                "kind: ulysses",
                context, context * tensor, model.heads);
-  if (!Divides(context * tensor, model.heads)) return;
   check.Expect(
-      !ulysses || Divides(context * tensor, model.kv_heads),
+      !ulysses || !Divides(context * tensor, model.heads) || Divides(context * tensor, model.kv_heads),
       {"parallel.context.size", "parallel.context.kind"},
       "parallel.context.size is {}, expected context x tensor ({}) to divide model.kv_heads ({}) for "
       "kind: ulysses",

@@ -107,8 +107,9 @@ void SumUses(Scratch& scratch, const EmbeddingBackward& op, Rows rows, const int
 
 }  // namespace
 
-Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t bound) {
+Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t bound, bool ends) {
   for (int64_t i = 0; i < count; ++i) {
+    if (ends && ids[i] == kNoToken) continue;
     if (ids[i] < 0 || ids[i] >= bound) {
       return Failed(
           "{} {} at position {} of the micro-batch, expected 0 to {}: the data do not fit model.vocab", what,
@@ -121,7 +122,7 @@ Status CheckIndices(const char* what, const int32_t* ids, int64_t count, int64_t
 Status Run(const EmbeddingForward& op, const KernelContext& context, const Operands& operands) {
   const Rows rows = RowsOf(op, context.tensor);
   const int32_t* ids = operands.InIntegers(0, op.tokens);
-  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all));
+  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all, op.ends));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* table = operands.In<T>(1, op.vocab * op.hidden);
@@ -136,7 +137,7 @@ Status Run(Scratch& scratch, const EmbeddingBackward& op, const KernelContext& c
            const Operands& operands) {
   const Rows rows = RowsOf(op, context.tensor);
   const int32_t* ids = operands.InIntegers(0, op.tokens);
-  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all));
+  WT_RETURN_IF_ERROR(CheckIndices("token id", ids, op.tokens, rows.all, op.ends));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     const T* dx = operands.In<T>(1, op.tokens * op.hidden);

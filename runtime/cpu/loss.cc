@@ -60,6 +60,10 @@ WT_CPU_KERNEL double CrossEntropyRows(int64_t rows, int64_t n, const int32_t* ta
                                       float* place) {
   double loss = 0.0;
   for (int64_t row = 0; row < rows; ++row) {
+    if (targets[row] == kNoToken) {
+      std::fill_n(logits + row * n, n, T());
+      continue;
+    }
     Sums<T> x(n, logits + row * n, place);
     x.Load();
     const double target_logit = x.data()[targets[row]];
@@ -129,6 +133,10 @@ WT_CPU_KERNEL double VocabParallelRows(const VocabPart& part, const float* targe
                                        float scale, T* logits, float* place) {
   double loss = 0.0;
   for (int64_t row = 0; row < part.rows; ++row) {
+    if (part.targets[row] == kNoToken) {
+      std::fill_n(logits + row * part.columns, part.columns, T());
+      continue;
+    }
     Sums<T> x(part.columns, logits + row * part.columns, place);
     x.Load();
     ScaledExponentials(part.columns, part.maximum[row], scale / sum[row], x.data());
@@ -170,10 +178,10 @@ double GradientScale(const Op& op, const Operands& operands) {
                    : op.gradient_scale;
 }
 
-// The mean over rows of what `sum_rows` (of the gradient's scale, the logits and a place for a row) adds up.
+// The mean over rows that count of what `sum_rows` (of the gradient's scale, the logits and a place for a row) adds up.
 template <typename Op, typename SumRows>
 void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows sum_rows) {
-  const double rows = static_cast<double>(op.rows);
+  const double rows = static_cast<double>(op.rows) * op.counted;
   const double sum = WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     T* logits = operands.Out<T>(1, op.rows * op.vocab);
@@ -188,7 +196,7 @@ void MeanLoss(Scratch& scratch, const Op& op, const Operands& operands, SumRows 
 
 Status Run(Scratch& scratch, const CrossEntropy& op, const Operands& operands) {
   const int32_t* targets = operands.InIntegers(1, op.rows);
-  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab));
+  WT_RETURN_IF_ERROR(CheckIndices("target", targets, op.rows, op.vocab, op.counted < 1));
   MeanLoss(scratch, op, operands, [&](float scale, auto* logits, float* place) {
     return CrossEntropyRows(op.rows, op.vocab, targets, scale, logits, place);
   });
@@ -207,7 +215,7 @@ Status Run(Scratch& scratch, const VocabParallelMaximum& op, const Operands& ope
 Status Run(Scratch& scratch, const VocabParallelSums& op, const TensorPosition& tensor,
            const Operands& operands) {
   const VocabPart part = PartOf(op, tensor, operands);
-  WT_RETURN_IF_ERROR(CheckIndices("target", part.targets, op.rows, tensor.ranks * op.vocab));
+  WT_RETURN_IF_ERROR(CheckIndices("target", part.targets, op.rows, tensor.ranks * op.vocab, op.counted < 1));
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     float* place = scratch.Floats(ElementsBeside<T>(op.vocab));

@@ -234,7 +234,8 @@ Duration AssembledStep::Time() const {
       const int64_t end = start + (is_next ? message_time : message_between);
       arrived[event.out] = lane_end[event.lane] = end;
       sent[event.rank] = std::max(sent[event.rank], end);
-      for (int16_t other : {event.rank, event.receiver}) exchanged[other] = std::max(exchanged[other], end);
+      for (const int32_t other : {event.rank, event.receiver})
+        exchanged[other] = std::max(exchanged[other], end);
       continue;
     }
     if (host_awaits_messages && event.follows_messages) rank.AwaitAll(exchanged[event.rank]);

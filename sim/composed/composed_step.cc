@@ -333,8 +333,8 @@ class ComposedSteps::Parts {
         tensor_scratch = std::max(tensor_scratch, made_of.tensor_scratch);
         context_scratch = std::max(context_scratch, made_of.context_scratch);
         expert_scratch = std::max(expert_scratch, made_of.expert_scratch);
-        if (const int64_t kept = content.actions[stage]->kept; kept > 0)
-          of.resident += RequestedBytes(Bytes(kept), scenario.allocator).count();
+        for (const int64_t kept : {content.actions[stage]->kept, made_of.kept_behind})
+          if (kept > 0) of.resident += RequestedBytes(Bytes(kept), scenario.allocator).count();
       }
       if (scenario.parallel.tensor.size > 1)
         of.resident += RequestedBytes(Bytes(tensor_scratch), scenario.allocator).count();
@@ -343,8 +343,10 @@ class ComposedSteps::Parts {
       if (scenario.parallel.expert.size > 1)
         of.resident += RequestedBytes(Bytes(expert_scratch), scenario.allocator).count();
       if (first + 1 == ranks)
-        of.resident +=
-            RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate, scenario.allocator).count();
+        of.resident += RequestedBytes(SizeOf(DType::kFloat32) * scenario.batch.accumulate *
+                                          (1 + scenario.model.MtpLayers()),
+                                      scenario.allocator)
+                           .count();
     }
   }
 

@@ -78,8 +78,8 @@ class Walker {
     const int to = Counterpart(send).stage, receiver = schedule_.rank_of_stage[to];
     PipelineEvent event;
     event.kind = PipelineEvent::Kind::kMessage;
-    event.rank = static_cast<int16_t>(rank);
-    event.receiver = static_cast<int16_t>(receiver);
+    event.rank = static_cast<int32_t>(rank);
+    event.receiver = static_cast<int32_t>(receiver);
     event.out = SlotOf(Index(forward, send.stage, send.micro_batch));
     int32_t& lane = lane_of_[static_cast<size_t>(rank) * ranks_ + receiver];
     if (lane < 0) lane = walk_.lanes++;
@@ -100,8 +100,8 @@ class Walker {
               to = forward ? action.stage + 1 : action.stage - 1;
     PipelineEvent event;
     event.kind = forward ? PipelineEvent::Kind::kForward : PipelineEvent::Kind::kBackward;
-    event.rank = static_cast<int16_t>(rank);
-    event.chunk = static_cast<int16_t>(action.stage / ranks_);
+    event.rank = static_cast<int32_t>(rank);
+    event.chunk = static_cast<int32_t>(action.stage / ranks_);
     event.follows_messages = has_exchanged_[rank];
     has_exchanged_[rank] = false;
     if (forward) {
@@ -120,8 +120,8 @@ class Walker {
   }
 
   // Whatever `from` needed for what it made at `position` has arrived there.
-  int16_t Release(int rank, int from, int32_t position) {
-    return static_cast<int16_t>(std::erase_if(
+  int32_t Release(int rank, int from, int32_t position) {
+    return static_cast<int32_t>(std::erase_if(
         sent_[rank], [&](const Sent& sent) { return sent.to == from && sent.needed <= position; }));
   }
 

@@ -15,10 +15,10 @@ struct PipelineEvent {
   Kind kind = Kind::kForward;
   bool is_first = false, is_last = false;  // of its stage in the step; the latter of a backward alone
   bool follows_messages = false;           // an action that the rank sent or received right before
-  int16_t rank = 0;                        // message: the sender
-  int16_t receiver = 0;
-  int16_t chunk = 0;     // which of the rank's stages
-  int16_t released = 0;  // sent messages of the rank that are known to have arrived when the action begins
+  int32_t rank = 0;                        // message: the sender
+  int32_t receiver = 0;
+  int32_t chunk = 0;     // which of the rank's stages
+  int32_t released = 0;  // sent messages of the rank that are known to have arrived when the action begins
   int32_t in = -1;       // the message that an action waits for; -1: none
   int32_t out = -1;      // the message that it makes, or that this is; -1: none
   int32_t lane = -1;     // message: of all from its sender to its receiver

@@ -114,7 +114,7 @@ class Driver {
     pipeline_ =
         has_pipeline && meets_stages ? AddCollectives(kPipelineAxis, kPipeline, "pipeline") : alone_.get();
     const bool has_embedding =
-        has_pipeline && scenario_.model.tie_embeddings && (shape_.has_first || shape_.has_last);
+        has_pipeline && scenario_.model.SharesEmbedding() && (shape_.has_first || shape_.has_last);
     embedding_ = has_embedding ? AddCollectives(kEmbeddingAxis, kEmbedding, "embedding") : alone_.get();
     for (Parameter& parameter : role_.parameters)
       parameter.is_shared = embedding_->ranks() > 1 && parameter.ordinal == 0;

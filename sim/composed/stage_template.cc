@@ -111,6 +111,8 @@ class SmallStage {
       unit_of_layer_.insert(unit_of_layer_.end(), static_cast<size_t>(layers_.units[unit].layers),
                             static_cast<int>(unit));
     kept_ = KeptOf(parallel);
+    for (const BufferId id : model_->kept_buffers()) kept_behind_ += role_.buffers[id].bytes.count();
+    for (const int64_t of_unit : kept_) kept_behind_ -= of_unit;
     const StrategyContext context{.scenario = scenario_,
                                   .role = role_,
                                   .modules = modules_,
@@ -158,8 +160,9 @@ class SmallStage {
     return kExpert;
   }
   int64_t message_elements() const { return model_->OutputElements(); }
-  // By unit, bytes.
+  // By unit, bytes; and what is behind the layers.
   const std::vector<int64_t>& kept() const { return kept_; }
+  int64_t kept_behind() const { return kept_behind_; }
   // By micro-batch.
   const std::vector<GradientCalls>& calls(int micro_batch) const { return calls_[micro_batch]; }
   // Values that a forward asks for.
@@ -236,6 +239,7 @@ class SmallStage {
   std::vector<Parameter> parameters_;
   std::vector<int> unit_of_layer_;
   std::vector<int64_t> kept_;
+  int64_t kept_behind_ = 0;
   std::unique_ptr<CollectiveStream> alone_, tensor_, context_, expert_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> strategy_;
@@ -533,6 +537,7 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   SortParameters(small, stage, dissection);
   WT_RETURN_IF_ERROR(dissection.Run(stage));
   stage.kept = small.kept();
+  stage.kept_behind = small.kept_behind();
   stage.message_elements = small.message_elements();
   stage.message = stage.message_part =
       RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();

@@ -108,6 +108,7 @@ struct StageTemplate {
   int64_t tensor_scratch = 0, context_scratch = 0, expert_scratch = 0;  // bytes, of the axes' collectives
   std::vector<int64_t>
       kept;  // by unit: bytes of what the model keeps beside its parameters (Model::kept_buffers)
+  int64_t kept_behind = 0;  // and for what is behind the last layer, in a buffer of its own
 };
 
 // Of a stage, what its template depends on, and how often each of its units comes, which it does not depend on.

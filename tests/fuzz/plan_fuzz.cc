@@ -104,6 +104,11 @@ class Chooser {
     spec = SlidingWindowSpec{.tokens = 3};
     Describe(*this, *spec);
   }
+  void OptionalBlock(std::string_view, std::optional<TokenPredictionSpec>& spec, std::string_view) {
+    if (bytes_.Next() < 192) return;
+    spec = TokenPredictionSpec{};
+    Describe(*this, *spec);
+  }
   void Text(std::string_view, const std::string&, const TextRule&, std::string_view) {}
   void InputOnly(std::string_view, std::string_view) {}
   void Require(std::string_view) {}

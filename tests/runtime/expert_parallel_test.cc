@@ -322,6 +322,19 @@ Scenario WithShared(Scenario s) {
   return s;
 }
 
+// What micro-batches before have reduced stays as it is, though fewer ranks have an expert than share the data.
+Scenario ReducedEachTime(Scenario s, bool view) {
+  s = EveryMicroBatch(Kind(std::move(s), kDdp));
+  s.parallel.data.gradient_as_bucket_view = view;
+  return s;
+}
+INSTANTIATE_TEST_SUITE_P(
+    WithDdpInEveryMicroBatch, ExpertParity,
+    testing::Values(ParityCase{"Alone", ReducedEachTime(Experts(TinyLlama(2), 2), false)},
+                    ParityCase{"Replicated", Clipped(ReducedEachTime(Experts(TinyLlama(4), 2), false))},
+                    ParityCase{"InBuckets", ReducedEachTime(Experts(TinyLlama(4), 2), true)}),
+    NameOf);
+
 INSTANTIATE_TEST_SUITE_P(
     WithASharedExpert, ExpertParity,
     testing::Values(

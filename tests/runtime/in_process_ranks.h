@@ -123,8 +123,8 @@ inline Trained Train(const Plan& plan, int steps, const Equipment* equipment = n
       // Graphs are for steps that nobody watches.
       WT_RETURN_IF_ERROR(session.Step(/*spans=*/!plan.scenario.run.cuda_graphs));
       const size_t cell = static_cast<size_t>(session.rank()) * steps + step;
-      if (const auto loss = session.executor().Loss().value()) {
-        shared_losses[cell] = *loss;
+      if (const auto losses = session.executor().Losses().value(); !losses.empty()) {
+        shared_losses[cell] = losses.front();
         has_loss[cell] = 1;
       }
       shared_norms[cell] = session.executor().GradientNormValue().value();

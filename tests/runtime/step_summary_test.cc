@@ -10,7 +10,23 @@ namespace windtunnel {
 namespace {
 
 StepOfRank Rank(std::optional<double> loss, double milliseconds, int64_t mebibytes) {
-  return {7, loss, Milliseconds(milliseconds), MiB(mebibytes), MiB(mebibytes + 2)};
+  std::vector<double> losses;
+  if (loss) losses.push_back(*loss);
+  return {7, losses, Milliseconds(milliseconds), MiB(mebibytes), MiB(mebibytes + 2)};
+}
+
+TEST(StepSummary, LossesOfTokensFurtherOnStandBesideTheModels) {
+  const Plan plan = *CompilePlan(TinyGpt(2));
+  std::vector<StepOfRank> ranks = {Rank(2.0, 1, 1), Rank(4.0, 1, 1), Rank(std::nullopt, 1, 1)};
+  ranks[0].losses = {2.0, 5.0, 6.0};
+  ranks[1].losses = {4.0, 7.0, 10.0};
+  const auto read = ParseStepOfRank(Serialize(ranks[0]));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->losses, ranks[0].losses);
+  const StepSummary summary = Summarize(plan, ranks, std::nullopt, FlopRate());
+  EXPECT_EQ(summary.loss, 3.0);
+  EXPECT_EQ(summary.mtp_losses, (std::vector<double>{6.0, 8.0}));
+  EXPECT_NE(StepLine(summary).find("loss:  3.0000  mtp_1:  6.0000  mtp_2:  8.0000"), std::string::npos);
 }
 
 TEST(StepSummary, AStepTakesAsLongAsItsSlowestRankAndAsMuchAsItsLargest) {
@@ -105,7 +121,7 @@ TEST(StepSummary, ARanksStepSurvivesTheStore) {
     const auto read = ParseStepOfRank(Serialize(Rank(loss, 3, 5)));
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->step, 7);
-    EXPECT_EQ(read->loss, loss);
+    EXPECT_EQ(read->losses, Rank(loss, 3, 5).losses);
     EXPECT_EQ(read->time, Milliseconds(3));
     EXPECT_EQ(read->allocated, MiB(5));
     EXPECT_EQ(read->reserved, MiB(7));

@@ -240,7 +240,7 @@ TEST(TensorParallelRanks, KeepWhatTheyAllHaveEqual) {
     WithRanks(plan, [&](RankSession& session, Store&) -> Status {
       for (int step = 0; step < 5; ++step) WT_RETURN_IF_ERROR(session.Step());
       std::lock_guard lock(mutex);
-      losses[session.rank()] = *session.executor().Loss().value();
+      losses[session.rank()] = session.executor().Losses().value().front();
       norms[session.rank()] = session.executor().GradientNormValue().value();
       for (const Parameter& parameter : plan.roles[0].parameters) {
         if (!parameter.part.empty()) continue;

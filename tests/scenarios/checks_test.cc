@@ -87,6 +87,20 @@ INSTANTIATE_TEST_SUITE_P(
                  "parallel.tensor.size (2): tensor ranks that share an expert would each add its biases"},
         Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {context: {size: 2}}\n",
                  "s.yaml:2:28: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
+        // Ulysses alone divides heads among context ranks.
+        Conflict{"model: {preset: mistral-7b-v0.1}\nparallel: {tensor: {size: 8}, context: {size: 8}}\n",
+                 "s.yaml:2:47: parallel.context.kind is ring, expected ulysses with model.sliding_window"},
+        Conflict{"model: {preset: deepseek-v2-lite}\nparallel: {tensor: {size: 4}, context: {size: 8}}\n",
+                 "s.yaml:2:47: parallel.context.kind is ring, expected ulysses with model.latent_attention"},
+        Conflict{"model: {preset: gpt2-124m, mtp: {layers: 1}}\n",
+                 "s.yaml:1:33: model.position is learned, expected rope with model.mtp"},
+        Conflict{"model: {preset: llama-7b, seq_len: 8, mtp: {layers: 8}}\n",
+                 "s.yaml:1:53: model.mtp.layers is 8, expected less than model.seq_len (8): the last one has "
+                 "no token to predict"},
+        Conflict{
+            "model: {preset: llama-7b, mtp: {layers: 1}}\nparallel: {data: {kind: dp, size: 2}}\n",
+            "s.yaml:1:32: model.mtp is given, expected parallel.data.kind other than dp, which takes one "
+            "loss of one gathered output"},
         Conflict{
             "model: {preset: deepseek-v3, head_dim: 64}\n",
             "s.yaml:1:40: model.latent_attention.rope_dim is 64, expected less than model.head_dim (64), of "

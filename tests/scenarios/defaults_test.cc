@@ -21,6 +21,21 @@ TEST(ModelDefaults, FollowGptWhereNothingIsSaid) {
   EXPECT_EQ(model.dropout, 0);
 }
 
+// A network is completed by the name of its topology as by its own; what is given stays.
+TEST(ClusterDefaults, PartsOfANetworkStandBesideItsTopologysName) {
+  const std::string model = Model("") + "parallel: {data: {kind: fsdp, size: 16}}\n";
+  const auto network = [&](const std::string& rest) {
+    return Parsed(model + "cluster: {device: h100-sxm-80g, nodes: 2, devices_per_node: 8, " + rest + "}\n")
+        .cluster.network;
+  };
+  const NetworkSpec named = network("network: {preset: dgx-h100, nics_per_node: 2}");
+  EXPECT_EQ(named.nics_per_node, 2);
+  EXPECT_EQ(network("topology: dgx-h100, network: {nics_per_node: 2}"), named);
+  EXPECT_EQ(network("topology: dgx-h100, network: {inter_node: {kind: infiniband}}"),
+            network("topology: dgx-h100"));
+  EXPECT_EQ(network("topology: dgx-h100").nics_per_node, 8);
+}
+
 TEST(ModelDefaults, FollowLlamaWhereNormActivationAndPositionAreLlamas) {
   ModelSpec model = Parsed(Model(", norm: rmsnorm, activation: swiglu, position: rope")).model;
   EXPECT_EQ(model.ffn, 2048);  // 8/3 x 768 = 2048, a multiple of 256
@@ -127,15 +142,13 @@ TEST(ClusterDefaults, CardsOfANetworkAreThoseOfTheDevices) {
   EXPECT_EQ(cards("ethernet-4x100g", 2), 4);
 }
 
-// What Megatron's and DeepSpeed's buckets hold depends on more than a size: nothing that a search over ranks could keep.
-TEST(ParallelDefaults, BucketsArePytorchsUnlessTheFrameworkHasItsOwn) {
-  EXPECT_EQ(Parsed(kMlp).parallel.data.bucket_cap_mb, kPytorchBucketMib);
+// Null is what the framework takes: PyTorch's first bucket is small unless a size was said, and what Megatron's and DeepSpeed's hold depends
+// on more than a size.
+TEST(ParallelDefaults, BucketsAreTheFrameworksUnlessOneSays) {
+  EXPECT_EQ(Parsed(kMlp).parallel.data.bucket_cap_mb, std::nullopt);
+  EXPECT_EQ(Parsed(kMlp, {"parallel.data.bucket_cap_mb=25"}).parallel.data.bucket_cap_mb, 25);
   const std::string core = std::string(kMlp) + "cluster: {device: h100-sxm-80g}\nframework: megatron_core\n";
   EXPECT_EQ(Parsed(core).parallel.data.bucket_cap_mb, std::nullopt);
-  for (const char* framework : {"megatron", "deepspeed"})
-    EXPECT_EQ(Parsed(std::string(kMlp) + "cluster: {device: h100-sxm-80g}\nframework: " + framework + "\n")
-                  .parallel.data.bucket_cap_mb,
-              std::nullopt);
   EXPECT_EQ(Parsed(core + "parallel: {data: {bucket_cap_mb: 7}}\n").parallel.data.bucket_cap_mb, 7);
 }
 

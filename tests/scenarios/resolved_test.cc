@@ -101,7 +101,7 @@ TEST(Resolved, PrintsEveryKeyOfTheFormat) {
       "cluster: {device: h100-sxm-80g,\n"
       "          network: {preset: dgx-h100, nics_per_node: 2, intra_node: {kind: pcie5, latency_us: 1}},\n"
       "          topology: {preset: dgx-a100, oversubscription: 2, nodes_per_leaf: 4}}\n";
-  const std::string latents = "model: {preset: deepseek-v3}\n";
+  const std::string latents = "model: {preset: deepseek-v3, mtp: {layers: 1}}\n";
   for (const std::string& text : {std::string(kEverything), std::string(kMlp), presets, latents}) {
     YamlNode tree = ParseYaml(ResolvedYaml(Parsed(text)), "resolved").value();
     CollectKeys(tree, "", printed);

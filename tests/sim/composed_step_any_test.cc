@@ -30,6 +30,8 @@ ModelSpec AnyModel(ModelSpec model) {
   model.qkv_bias = Any({true, false});
   model.qk_norm = Any({true, false});
   model.tie_embeddings = Any({true, false});
+  if (model.position == PositionKind::kRope && Any({true, false, false}))
+    model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2})};
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
   if (Any({true, false, false}))
     model.sliding_window =

@@ -10,12 +10,15 @@ namespace {
 // The rows of the vocabulary that a table holds.
 struct VocabRows {
   int64_t first, count, all;
+  bool ends;
 
   template <typename Embedding>
   VocabRows(const Embedding& op, const TensorPosition& tensor)
       : first(op.vocab_parallel ? tensor.rank * op.vocab : 0),
         count(op.vocab),
-        all(op.vocab_parallel ? tensor.ranks * op.vocab : op.vocab) {}
+        all(op.vocab_parallel ? tensor.ranks * op.vocab : op.vocab),
+        ends(op.ends) {}
+  WT_DEVICE bool Know(int64_t id) const { return (id >= 0 && id < all) || (ends && id == kNoToken); }
   WT_DEVICE bool Hold(int64_t id) const { return id >= first && id < first + count; }
 };
 
@@ -35,7 +38,7 @@ struct EmbeddingForwardKernel {
   WT_DEVICE void operator()() const {
     for (int64_t t = BlockX(); t < tokens; t += GridX()) {
       const int64_t id = ids[t];
-      if ((id < 0 || id >= rows.all) && Thread() == 0)
+      if (!rows.Know(id) && Thread() == 0)
         Report(fault, Fault::kTokenId, static_cast<int32_t>(id), t, rows.all);
       Gather(rows.Hold(id) ? table + (id - rows.first) * n : nullptr,
              positions == nullptr ? nullptr : positions + place.PositionOf(t) * n, x + t * n);
@@ -79,7 +82,7 @@ struct EmbeddingBackwardKernel {
   WT_DEVICE void operator()() const {
     for (int64_t t = BlockX(); t < tokens; t += GridX()) {
       const int64_t id = ids[t];
-      if ((id < 0 || id >= rows.all) && Thread() == 0)
+      if (!rows.Know(id) && Thread() == 0)
         Report(fault, Fault::kTokenId, static_cast<int32_t>(id), t, rows.all);
       if (!rows.Hold(id) || UsedBefore(t)) continue;
       if (aligned) {

@@ -66,6 +66,7 @@ template <typename T>
 struct CrossEntropyKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n;
+  bool ends;  // targets may be kNoToken
   float mean_scale;
   const int32_t* targets;
   T* logits;
@@ -80,11 +81,12 @@ struct CrossEntropyKernel {
       T* const row = logits + r * n;
       const int64_t target = targets[r] >= 0 && targets[r] < n ? targets[r] : -1;
       const float target_logit = target < 0 ? 0.0f : Float(row[target]);
+      const bool counts = !ends || targets[r] != kNoToken;
       const SoftmaxSum of_row = SoftmaxSumOfRow(n, row, place);  // its barriers come before the gradient
-      WriteGradient(n, of_row.maximum, scale / of_row.sum, target, scale, row);
+      WriteGradient(n, of_row.maximum, counts ? scale / of_row.sum : 0.0f, target, scale, row);
       if (Thread() != 0) continue;
-      losses[r] = of_row.maximum - target_logit + std::log(of_row.sum);
-      if (target < 0) Report(fault, Fault::kTarget, targets[r], r, n);
+      losses[r] = counts ? of_row.maximum - target_logit + std::log(of_row.sum) : 0.0f;
+      if (counts && target < 0) Report(fault, Fault::kTarget, targets[r], r, n);
     }
   }
 };
@@ -118,6 +120,7 @@ template <typename T>
 struct RowSumsKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n, first, vocab;
+  bool ends;
   const T* logits;
   const int32_t* targets;
   const float* maximum;
@@ -140,7 +143,8 @@ struct RowSumsKernel {
       sum[r] = own;
       const int64_t t = targets[r];
       target[r] = t >= first && t < first + n ? Float(row[t - first]) - most : 0.0f;
-      if (t < 0 || t >= vocab) Report(fault, Fault::kTarget, targets[r], r, vocab);
+      const bool is_known = (t >= 0 && t < vocab) || (ends && t == kNoToken);
+      if (!is_known) Report(fault, Fault::kTarget, targets[r], r, vocab);
     }
   }
 };
@@ -160,8 +164,10 @@ struct VocabParallelLossKernel {
     const float scale = WithLossScale(mean_scale, loss_scale);
     for (int64_t r = BlockX(); r < rows; r += GridX()) {
       const int64_t t = targets[r] - first;
-      WriteGradient(n, maximum[r], scale / sum[r], t >= 0 && t < n ? t : -1, scale, logits + r * n);
-      if (Thread() == 0) losses[r] = std::log(sum[r]) - target[r];
+      const bool counts = targets[r] != kNoToken;
+      WriteGradient(n, maximum[r], counts ? scale / sum[r] : 0.0f, t >= 0 && t < n ? t : -1, scale,
+                    logits + r * n);
+      if (Thread() == 0) losses[r] = counts ? std::log(sum[r]) - target[r] : 0.0f;
     }
   }
 };
@@ -219,12 +225,12 @@ int64_t ScratchBytes(const CrossEntropy& op, const Traits&) { return op.rows * 4
 int64_t ScratchBytes(const VocabParallelLoss& op, const Traits&) { return op.rows * 4; }
 
 void Run(Queue& queue, const CrossEntropy& op, const Operands& operands) {
-  const double rows = static_cast<double>(op.rows);
+  const double rows = static_cast<double>(op.rows) * op.counted;
   float* losses = queue.Scratch(op.rows);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
     queue.Launch(
-        CrossEntropyKernel<T>{op.rows, op.vocab, static_cast<float>(op.gradient_scale / rows),
+        CrossEntropyKernel<T>{op.rows, op.vocab, op.counted < 1, static_cast<float>(op.gradient_scale / rows),
                               operands.In<int32_t>(1, op.rows), operands.Out<T>(1, op.rows * op.vocab),
                               losses, queue.fault(), LossScaleOf(op, operands)},
         {RowBlocks(queue, op)}, kLossSharedBytes);
@@ -244,16 +250,17 @@ void Run(Queue& queue, const VocabParallelMaximum& op, const Operands& operands)
 void Run(Queue& queue, const VocabParallelSums& op, const KernelContext& context, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    queue.Launch(RowSumsKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab,
-                                  context.tensor.ranks * op.vocab, operands.In<T>(0, op.rows * op.vocab),
-                                  operands.In<int32_t>(1, op.rows), operands.In(2, op.rows),
-                                  operands.Out(0, op.rows), operands.Out(1, op.rows), queue.fault()},
-                 {RowBlocks(queue, op)}, kLossSharedBytes);
+    queue.Launch(
+        RowSumsKernel<T>{op.rows, op.vocab, context.tensor.rank * op.vocab, context.tensor.ranks * op.vocab,
+                         op.counted < 1, operands.In<T>(0, op.rows * op.vocab),
+                         operands.In<int32_t>(1, op.rows), operands.In(2, op.rows), operands.Out(0, op.rows),
+                         operands.Out(1, op.rows), queue.fault()},
+        {RowBlocks(queue, op)}, kLossSharedBytes);
   });
 }
 
 void Run(Queue& queue, const VocabParallelLoss& op, const KernelContext& context, const Operands& operands) {
-  const double rows = static_cast<double>(op.rows);
+  const double rows = static_cast<double>(op.rows) * op.counted;
   float* losses = queue.Scratch(op.rows);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);

@@ -77,6 +77,24 @@ TEST(CrossEntropyKernel, RefusesATargetOutsideTheVocabulary) {
   EXPECT_NE(error.find("target -1"), std::string::npos) << error;
 }
 
+// The mean is over the share that counts, on whichever rank those are.
+TEST(CrossEntropyKernel, RowsWithoutATargetHaveNoLossAndNoGradient) {
+  const int64_t vocab = 7;
+  const Values logits = RandomValues(1, 4 * vocab, /*scale=*/4.0);
+  const std::vector<int32_t> known = RandomIndices(2, 3, vocab);
+  std::vector<int32_t> targets = {known[0], kNoToken, known[1], known[2]};
+  Values others(logits.begin(), logits.begin() + vocab);
+  others.insert(others.end(), logits.begin() + 2 * vocab, logits.end());
+  Tensor logits32 = logits, loss(1);
+  CrossEntropy op{4, vocab};
+  op.counted = 0.75;
+  ASSERT_EQ(Launch(op, {logits32.ref(), RefOf(targets)}, {loss.ref(), logits32.ref()}), "");
+  reference::LossResult expected = reference::CrossEntropy(3, vocab, others, known);
+  EXPECT_NEAR(loss[0], expected.loss, 1e-6 * expected.loss);
+  expected.gradient.insert(expected.gradient.begin() + vocab, vocab, 0.0);
+  EXPECT_LT(RelativeError(logits32, expected.gradient), 1e-6);
+}
+
 TEST(MeanSquaredErrorKernel, MatchesTheReferenceAndScalesTheGradient) {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {20, 10}, {7, 333}}) {
     const Values prediction = RandomValues(1, rows * columns), target = RandomValues(2, rows * columns);

@@ -109,6 +109,11 @@ void AddNorms(Cases& c) {
   }
 }
 
+// The last id but one is none.
+void EndBeforeLast(Buffer& ids) {
+  reinterpret_cast<int32_t*>(ids.bytes.data())[std::max<int64_t>(ids.elements() - 2, 0)] = kNoToken;
+}
+
 void AddEmbeddings(Cases& c) {
   struct Shape {
     int64_t sequences, seq, vocab, hidden;
@@ -117,29 +122,31 @@ void AddEmbeddings(Cases& c) {
   if (c.large) shapes.push_back({4, 1024, 5000, 1600});
   for (const Shape& s : shapes) {
     const int64_t tokens = s.sequences * s.seq;
-    for (int kind = 0; kind < 4; ++kind) {
-      const bool positions = kind >= 1, parallel = kind == 2, split = kind == 3;
+    for (int kind = 0; kind < 5; ++kind) {
+      const bool positions = kind >= 1 && kind < 4, parallel = kind == 2, split = kind == 3, ends = kind == 4;
       const TokenSplit context = {split ? 2 : 1, split};
       const KernelContext where = {.tensor = {1, parallel ? 3 : 1}, .context = {split ? 1 : 0}};
       KernelContext place = where;
       if (!parallel) place.tensor = {};
       const int64_t vocab = parallel ? 3 * s.vocab : s.vocab;
-      auto& forward =
-          c.Add("embedding",
-                EmbeddingForward{tokens, s.seq, s.vocab, s.hidden, positions, c.dtype, parallel, context},
-                place)
-              .ReadIndices(tokens, vocab)
-              .Read(c.dtype, s.vocab * s.hidden);
+      auto& forward = c.Add("embedding",
+                            EmbeddingForward{tokens, s.seq, s.vocab, s.hidden, positions, c.dtype, parallel,
+                                             context, ends},
+                            place)
+                          .ReadIndices(tokens, vocab)
+                          .Read(c.dtype, s.vocab * s.hidden);
+      if (ends) EndBeforeLast(forward.buffers.front());
       if (positions) forward.Read(c.dtype, s.seq * context.ranks * s.hidden);
       forward.Write(c.dtype, tokens * s.hidden);
       for (bool accumulate : {false, true}) {
         auto& backward = c.Add("embedding backward",
                                EmbeddingBackward{tokens, s.seq, s.vocab, s.hidden, positions, accumulate,
-                                                 accumulate, c.dtype, parallel, context},
+                                                 accumulate, c.dtype, parallel, context, ends},
                                place)
                              .ReadIndices(tokens, vocab)
                              .Read(c.dtype, tokens * s.hidden)
                              .Update(c.dtype, s.vocab * s.hidden);
+        if (ends) EndBeforeLast(backward.buffers.front());
         if (positions) backward.Update(c.dtype, s.seq * context.ranks * s.hidden);
       }
     }
@@ -168,17 +175,29 @@ void AddLosses(Cases& c) {
         .Read(kFloat, kLossScaleNumbers)
         .Write(kFloat, 1)
         .WriteToRead(0);
+    CrossEntropy some{s.rows, s.vocab, 0.5, c.dtype};
+    some.counted = 0.75;
+    auto& ends = c.Add("cross entropy of some", some)
+                     .Read(c.dtype, n, 3.0)
+                     .ReadIndices(s.rows, s.vocab)
+                     .Write(kFloat, 1)
+                     .WriteToRead(0);
+    EndBeforeLast(ends.buffers[1]);
     const KernelContext place = {.tensor = {1, 2}};
     c.Add("vocab parallel maximum", VocabParallelMaximum{s.rows, s.vocab, c.dtype}, place)
         .Read(c.dtype, n, 3.0)
         .Write(kFloat, s.rows);
-    c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype}, place)
-        .Read(c.dtype, n)
-        .ReadIndices(s.rows, 2 * s.vocab)
-        .Read(kFloat, s.rows)
-        .Write(kFloat, s.rows)
-        .Write(kFloat, s.rows);
-    auto& loss = c.Add("vocab parallel loss", VocabParallelLoss{s.rows, s.vocab, 0.5, c.dtype}, place)
+    auto& sums_of_some =
+        c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype, 0.75}, place)
+            .Read(c.dtype, n)
+            .ReadIndices(s.rows, 2 * s.vocab)
+            .Read(kFloat, s.rows)
+            .Write(kFloat, s.rows)
+            .Write(kFloat, s.rows);
+    EndBeforeLast(sums_of_some.buffers[1]);
+    VocabParallelLoss of_some{s.rows, s.vocab, 0.5, c.dtype};
+    of_some.counted = 0.75;
+    auto& loss = c.Add("vocab parallel loss", of_some, place)
                      .Read(c.dtype, n)
                      .ReadIndices(s.rows, 2 * s.vocab)
                      .Read(kFloat, s.rows)
@@ -187,6 +206,7 @@ void AddLosses(Cases& c) {
     // The sums are of exponentials: positive.
     auto* sums = reinterpret_cast<float*>(loss.buffers.back().bytes.data());
     for (int64_t i = 0; i < s.rows; ++i) sums[i] = 3.0f + sums[i] * sums[i];
+    EndBeforeLast(loss.buffers[1]);
     loss.Write(kFloat, 1).WriteToRead(0);
     c.Add("mean squared error", MeanSquaredError{s.rows, s.vocab, 0.5, c.dtype})
         .Read(c.dtype, n)

@@ -229,7 +229,7 @@ TEST(QueuedRun, OffloadedAdamSkipsTheStepsThatTheCpuDeviceSkips) {
           [&](RankSession& session, Store&) -> Status {
             for (int step = 0; step < kSteps; ++step) {
               WT_RETURN_IF_ERROR(session.Step());
-              if (session.rank() == 0) told.losses.push_back(*session.executor().Loss().value());
+              if (session.rank() == 0) told.losses.push_back(session.executor().Losses().value().front());
             }
             if (session.rank() == 0) told.scale = *session.executor().LossScale().value();
             return Ok();

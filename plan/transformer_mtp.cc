@@ -1,0 +1,121 @@
+// Multi-token prediction behind a transformer's last layer: forward, losses and backward of its modules (TokenPredictor). In a last stage's
+// order, as Megatron-Core's: the modules, then their heads and losses, then the model's own; backward from the heads, the model's first.
+#include <fmt/format.h>
+
+#include "plan/transformer.h"
+
+namespace windtunnel {
+
+void Transformer::PredictFurther(const LayerContext& c, TransformerPass& pass) {
+  Slice hidden = pass.final_norm.y;
+  for (size_t i = 0; i < predictors_.size(); ++i) {
+    TokenPredictorPass& own = pass.predictors[i];
+    own.hidden = c.InType(types_.stream, hidden, predictors_[i].hidden_norm.name + ".x");
+    c.b.AtTurn(ProgramBuilder::kLastTurn + 1 + static_cast<int>(i));
+    PredictorForward(c, predictors_[i], own);
+    hidden = own.final_norm.y;
+  }
+  if (!predictors_.empty()) c.b.AtTurn(ProgramBuilder::kLastTurn + 1 + static_cast<int>(predictors_.size()));
+}
+
+// What a block takes of rows and embeddings.
+void Transformer::JoinInputs(const LayerContext& c, const TokenPredictor& predictor,
+                             TokenPredictorPass& pass) {
+  pass.embedding_norm = predictor.embedding_norm.Forward(c, pass.embedding, kNoSlice, rows_);
+  pass.hidden_norm = predictor.hidden_norm.Forward(c, pass.hidden, kNoSlice, rows_);
+  const int64_t hidden = spec_.hidden;
+  const std::string& name = predictor.projection.name;
+  const Slice joined = c.Activation(name + ".x", rows_ * 2 * hidden);
+  const auto put = [&](Slice part, int64_t first) {
+    c.b.Add(CopyColumns{rows_, hidden, 0, hidden, first, 2 * hidden, types_.activations}, name + ".x", {part},
+            {joined});
+  };
+  put(pass.embedding_norm.y, 0);
+  put(pass.hidden_norm.y, hidden);
+  pass.joined = predictor.projection.InputToKeep(c, joined);
+  const Slice x = predictor.projection.Forward(c, pass.joined, rows_);
+  pass.block.norm1.x = c.InType(types_.stream, x, name);
+}
+
+void Transformer::PredictorForward(const LayerContext& c, const TokenPredictor& predictor,
+                                   TokenPredictorPass& pass) {
+  pass.embedding = Embed(c, pass.ids, predictor.name + ".embedding", /*ends=*/true, pass.embedding_mask);
+  ForwardScope scope(c.hooks, predictor.module);
+  JoinInputs(c, predictor, pass);
+  const Slice branch = BlockForward(c, predictor.block, pass.block.norm1.x, kNoSlice, pass.block);
+  const Slice x = pass.block.norm2.x;
+  DropActivations(predictor.block, pass.block);
+  if (recompute_ == Recompute::kFull) {
+    pass.block.norm1.x = pass.joined = kNoSlice;
+    for (Norm::Saved* norm : {&pass.embedding_norm, &pass.hidden_norm}) norm->y = norm->statistics = kNoSlice;
+  }
+  pass.final_norm = predictor.final_norm.Forward(c, x, branch, rows_);
+}
+
+// The mean of the modules' losses counts, each over the tokens that are so far from the end.
+void Transformer::AddFurtherLosses(const LayerContext& c, TransformerPass& pass, const LossTerm& loss) {
+  const auto count = static_cast<int64_t>(predictors_.size());
+  const double seq = static_cast<double>(spec_.seq_len);
+  for (int64_t i = 0; i < count; ++i) {
+    TokenPredictorPass& own = pass.predictors[static_cast<size_t>(i)];
+    own.head_input = head_.Enter(c, own.final_norm.y);
+    own.dlogits = head_.Forward(c, own.head_input, tokens_);
+    LossTerm term{.loss = {loss.loss.buffer, loss.loss.offset + 1 + i, 1},
+                  .gradient_scale = loss.gradient_scale * spec_.mtp->loss_weight / static_cast<double>(count),
+                  .counted = (seq - static_cast<double>(1 + i)) / seq,
+                  .name = fmt::format("mtp.{}.cross_entropy", i)};
+    AddLoss(c, own.dlogits, own.targets, term);
+    c.b.SetPhase(Phase::kForward);
+  }
+}
+
+Slice Transformer::PredictorsBackward(const LayerContext& c, TransformerPass& pass,
+                                      const std::vector<Slice>& dys) {
+  Slice dhidden = kNoSlice;
+  for (size_t i = predictors_.size(); i-- > 0;) {
+    c.b.AtTurn(-1 - static_cast<int>(i));
+    Slice dy = dys[i];
+    if (dhidden.buffer >= 0) {
+      c.AddTo(dhidden, dy, predictors_[i].final_norm.name + ".dy.sum");
+      dy = dhidden;
+    }
+    dhidden = PredictorBackward(c, predictors_[i], pass.predictors[i], dy);
+    c.AddDelayed(LayerSlot::kAttentionWeights);
+  }
+  return dhidden;
+}
+
+// The gradient of what the module before made.
+Slice Transformer::PredictorBackward(const LayerContext& c, const TokenPredictor& predictor,
+                                     TokenPredictorPass& pass, Slice dy) {
+  Slice dembedding, dhidden;
+  {
+    BackwardScope scope(c.hooks, predictor.module);
+    Slice dx = predictor.final_norm.Backward(c, dy, pass.final_norm, kNoSlice, rows_);
+    if (recompute_ == Recompute::kFull) {
+      c.b.SetPhase(Phase::kRecompute);
+      JoinInputs(c, predictor, pass);
+      c.b.SetPhase(Phase::kBackward);
+    }
+    dx = BlockBackward(c, predictor.block, pass.block, dx);
+    const Linear& projection = predictor.projection;
+    const Slice dx_product = c.InType(types_.activations, dx, projection.name + ".dy");
+    const Slice djoined = projection.Backward(c, dx_product, pass.joined, rows_);
+    const int64_t hidden = spec_.hidden;
+    const auto take = [&](const Norm& norm, int64_t first) {
+      const Slice part = c.Activation(norm.name + ".dy", rows_ * hidden);
+      c.b.Add(CopyColumns{rows_, hidden, first, 2 * hidden, 0, hidden, types_.activations}, norm.name + ".dy",
+              {djoined}, {part});
+      return part;
+    };
+    const Norm &of_hidden = predictor.hidden_norm, &of_embedding = predictor.embedding_norm;
+    dhidden = of_hidden.Backward(c, take(of_hidden, hidden), pass.hidden_norm, kNoSlice, rows_);
+    dembedding = of_embedding.Backward(c, take(of_embedding, 0), pass.embedding_norm, kNoSlice, rows_);
+  }
+  const bool is_last_use = &predictor == &predictors_.front() && !stage_.is_first;
+  EmbedBackward(c, pass.ids, predictor.name + ".embedding", /*ends=*/true, pass.embedding_mask, dembedding,
+                /*table_ready=*/is_last_use);
+  return dhidden;
+}
+
+}  // namespace windtunnel
