@@ -28,6 +28,7 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
   if (!options.files.empty()) {
     for (const std::string& file : options.files) {
       WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
+      WT_RETURN_IF_ERROR(CheckData(options, plan));
       plans.push_back(std::move(plan));
     }
     return plans;

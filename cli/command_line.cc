@@ -222,14 +222,17 @@ class Parser {
                                     "Predict published measurements and print the errors.");
     AddFiles(*validate, "ROWS", "Files of validation rows (JSON, one object a line)");
     AddCommon(*validate);
-    validate
-        ->add_option("--cross-fit", options_.cross_fit,
-                     "Fit each source to this share of its rows, and print the errors of its others")
-        ->type_name("SHARE")
-        ->check(CLI::Range(0.0, 1.0));
+    CLI::Option* cross_fit =
+        validate
+            ->add_option("--cross-fit", options_.cross_fit,
+                         "Fit each source to this share of its rows, and print the errors of its others")
+            ->type_name("SHARE")
+            ->check(CLI::Range(0.0, 1.0))
+            ->check(IsFinite());
     validate->add_option("--seeds", options_.seeds, "How many draws --cross-fit makes")
         ->type_name("N")
-        ->check(CLI::Range(1, 1000));
+        ->check(CLI::Range(1, 1000))
+        ->needs(cross_fit);
     validate->add_option("--svg", options_.svg, "Write a picture: predicted over measured")
         ->type_name("FILE");
     validate->add_option("--json", options_.json, "Write the errors as JSON; - is standard output")
@@ -240,8 +243,13 @@ class Parser {
     CLI::App* explain =
         AddCommand(app_, "explain", Command::kExplain, "Say where the step time and the memory go.");
     AddFile(*explain, "SCENARIO", "A scenario file");
-    explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
-    explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
+    CLI::Option* resolved =
+        explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
+    CLI::Option* memory = explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
+    explain->add_option("--json", options_.json, "Write the prediction as JSON; - is standard output")
+        ->type_name("FILE")
+        ->excludes(resolved)
+        ->excludes(memory);
     AddCommon(*explain);
     AddFolding(*explain);
   }
@@ -305,7 +313,7 @@ class Parser {
                    "Write the weights to DIR as safetensors with Hugging Face's names, and config.json")
         ->type_name("DIR");
     run.add_flag("--eval", options_.evaluate, "Evaluate on held-out data after the last step");
-    run.add_option("--max-restarts", options_.max_restarts,
+    run.add_option("--max-restarts,--max_restarts", options_.max_restarts,
                    "Launch the job again up to N times when a rank fails, from its newest checkpoint")
         ->type_name("N")
         ->check(CLI::Range(0, 1'000'000));

@@ -118,6 +118,7 @@ Result<int> CompareCommand(const Options& options) {
   std::vector<Plan> plans;
   for (const std::string& file : options.files) {
     WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
+    if (ObstacleToRunning(options, plan).empty()) WT_RETURN_IF_ERROR(CheckData(options, plan));
     plans.push_back(std::move(plan));
   }
   std::unique_ptr<NodeGroup> nodes;

@@ -131,6 +131,7 @@ Result<Costs> CachedCosts(const std::string& device) {
 
 Result<Costs> CachedCosts(const Plan& plan) {
   WT_ASSIGN_OR_RETURN(Costs costs, CachedCosts(plan.scenario.cluster.device));
+  if (plan.roles.empty()) return costs;
   const std::string path = SnapshotFile(costs.path, plan);
   if (!IsFile(path)) return costs;
   auto snapshot = LoadProfile(path);

@@ -50,7 +50,8 @@ inline constexpr char kDeviceNotAtHand[] = "h200-sxm-141g";
 // This machine's cache for a device that is at hand; an empty profile when there is none yet, or it is of other library versions or not
 // readable.
 Result<Costs> CachedCosts(const std::string& device);
-// The same, or the scenario's snapshot where there is one; `path` is the file of everything in either case.
+// The same, or the scenario's snapshot where there is one, which its operators say: an outline (plan/outline.h) has none, so that pipelines
+// are balanced by what everything costs. `path` is the file of everything in either case.
 Result<Costs> CachedCosts(const Plan& plan);
 // Keeps the profile as the scenario's snapshot. REQUIRES: costs.cached.
 Status SaveSnapshot(const Costs& costs, const Plan& plan);

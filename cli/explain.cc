@@ -1,13 +1,17 @@
 #include "reports/explain.h"
 
+#include <chrono>
 #include <memory>
 
 #include "base/parallel.h"
 #include "cli/commands.h"
+#include "cli/paths.h"
 #include "cli/session.h"
 #include "cost_models/cost_model.h"
 #include "reports/explain_pipeline.h"
+#include "reports/outcome.h"
 #include "reports/questions.h"
+#include "reports/result.h"
 #include "reports/units.h"
 #include "scenarios/load.h"
 
@@ -34,12 +38,15 @@ Bytes RoomOf(const Result<Costs>& costs, const Plan& plan) {
 }  // namespace
 
 Result<int> ExplainCommand(const Options& options) {
+  WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, options.files.front()));
   if (options.resolved) {
     fmt::print("{}", ResolvedYaml(scenario));
     return 0;
   }
-  WT_ASSIGN_OR_RETURN(Plan plan, CompileBalanced(options, scenario));
+  Outcome outcome;
+  WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario));
+  const Plan& plan = outcome.plan;
   Ink ink = StandardInk();
   if (options.memory) {
     WT_ASSIGN_OR_RETURN(const std::string memory,
@@ -47,9 +54,16 @@ Result<int> ExplainCommand(const Options& options) {
     fmt::print("{}", memory);
     return 0;
   }
-  WT_ASSIGN_OR_RETURN(Costs costs, FindCosts(options, plan));
+  WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, plan));
   NoteCosts(options, costs, plan.scenario);
-  WT_ASSIGN_OR_RETURN(Prediction prediction, PredictFrom(costs, plan, options.fold, Cores()));
+  const auto begin = std::chrono::steady_clock::now();
+  WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs, plan, options.fold, Cores()));
+  outcome.profile = costs.profile;
+  outcome.prediction_wall =
+      Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJsonOf(outcome)));
+  if (options.json == "-") return 0;
+  const Prediction& prediction = *outcome.prediction;
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());
   };

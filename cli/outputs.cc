@@ -13,9 +13,23 @@
 #include "scenarios/known_names.h"
 
 namespace windtunnel {
-namespace {
-
 namespace fs = std::filesystem;
+
+bool IsOneFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  // What is not there yet has no canonical path of its own.
+  const auto whole = [&error](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, error), error);
+  };
+  const fs::path whole_a = whole(a);
+  if (error) return false;
+  const fs::path whole_b = whole(b);
+  if (error) return false;
+  if (!fs::exists(whole_a, error)) return !error && whole_a == whole_b;
+  return fs::is_regular_file(whole_a, error) && fs::equivalent(whole_a, whole_b, error) && !error;
+}
+
+namespace {
 
 struct NamedPath {
   std::string option, path;
@@ -42,20 +56,6 @@ std::vector<NamedPath> InputsOf(const Options& options) {
   for (const std::string& file : options.files) inputs.push_back({"the command", file});
   for (const std::string& file : options.steps) inputs.push_back({"--steps", file});
   return inputs;
-}
-
-bool IsOneFile(const std::string& a, const std::string& b) {
-  std::error_code error;
-  // What is not there yet has no canonical path of its own.
-  const auto whole = [&error](const std::string& path) {
-    return fs::weakly_canonical(fs::absolute(path, error), error);
-  };
-  const fs::path whole_a = whole(a);
-  if (error) return false;
-  const fs::path whole_b = whole(b);
-  if (error) return false;
-  if (!fs::exists(whole_a, error)) return !error && whole_a == whole_b;
-  return fs::is_regular_file(whole_a, error) && fs::equivalent(whole_a, whole_b, error) && !error;
 }
 
 tl::unexpected<Error> CannotWrite(const NamedPath& output, int error) {

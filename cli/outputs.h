@@ -16,6 +16,9 @@ Status CheckOutputFiles(const Options& options);
 // Errors: InvalidInput, where an output is a file that the scenario names (data, model.config, a schedule, a framework profile).
 Status CheckOutputsAgainst(const Scenario& scenario, const Options& options);
 
+// Whether both name one regular file that is there, or would once it is.
+bool IsOneFile(const std::string& a, const std::string& b);
+
 // Makes the directory at `path`; nothing where that is empty. Errors: InvalidInput, naming the option, where it cannot be made or written
 // in.
 Status CheckOutputDirectory(const std::string& option, const std::string& path);

@@ -48,6 +48,8 @@ class RowPredictor {
                                      const std::optional<ResidualFactors>& residuals = std::nullopt) const;
   // An override that no row can take: InvalidInput.
   Status CheckOverrides(const SourcedRow& row) const;
+  // An output that one of the rows' scenarios reads: InvalidInput.
+  Status CheckOutputs(const std::vector<SourcedRow>& rows) const;
   Result<Scenario> ScenarioFor(const SourcedRow& row) const;
   // The framework that the row's costs are of: the one named, or the scenario's.
   Result<FrameworkProfile> FrameworkFor(const SourcedRow& row) const;

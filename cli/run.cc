@@ -106,6 +106,7 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
   RunOptions run;
   run.checkpoint_every = options.checkpoint_every.value_or(0);
   run.keep = options.keep;
+  run.resumes = options.resume || !options.resume_from.empty() || IsRestart(options);
   run.resume_from = Absolute(options.resume_from);
   run.import_weights = Absolute(options.import_weights);
   run.evaluates = options.evaluate;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <ctime>
 #include <map>
@@ -23,6 +22,7 @@
 #include "reports/version.h"
 #include "scenarios/difference.h"
 #include "scenarios/load.h"
+#include "sim/operator_room.h"
 #include "sim/search/evaluator.h"
 #include "sim/search/state_file.h"
 
@@ -69,27 +69,10 @@ int ThreadsFor(const Options& options) {
   return Cores();
 }
 
-// Calls work(i) for i in [0, count) on so many threads, in order of i as far as threads go; a call of `idle` between, every now and
-// then, on this thread. Work ends early when interrupted.
+// Work ends early when interrupted.
 template <typename Work, typename Idle>
-void RunOnThreads(int threads, size_t count, Work work, Idle idle) {
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::condition_variable ends;
-  int running = threads;
-  auto loop = [&] {
-    for (size_t i = next++; i < count && interrupted == 0; i = next++) work(i);
-    std::lock_guard lock(mutex);
-    if (--running == 0) ends.notify_one();
-  };
-  std::vector<std::jthread> pool;
-  for (int i = 0; i < threads; ++i) pool.emplace_back(loop);
-  std::unique_lock lock(mutex);
-  do {
-    lock.unlock();
-    idle();
-    lock.lock();
-  } while (!ends.wait_for(lock, std::chrono::milliseconds(20), [&] { return running == 0; }));
+void RunOnThreads(int threads, size_t count, const Work& work, const Idle& idle) {
+  ForEachInParallel(threads, count, work, idle, [] { return interrupted != 0; });
 }
 
 // The processes of one search, each with a share of it, and the files in which they meet: the state file for the first, with the number
@@ -167,9 +150,10 @@ class SearchRun {
     resumed_ = static_cast<int64_t>(state.known().size());
     begin_ = Clock::now();
     const std::clock_t cpu = std::clock();
-    RunOnThreads(
+    ForEachInParallel(
         ThreadsFor(options_), open.size(), [&](size_t i) { Evaluate(open[i], state); },
-        [&] { ShowProgress(static_cast<int64_t>(open.size())); });
+        [&] { ShowProgress(static_cast<int64_t>(open.size())); },
+        [&] { return interrupted != 0 || has_failed_; });
     seconds_ = SecondsSince(begin_);
     cpu_seconds_ = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
     progress_.Clear();
@@ -222,6 +206,7 @@ class SearchRun {
     if (!state.is_kept()) return;
     std::lock_guard lock(mutex_);
     if (status_) status_ = state.Append(id, evaluation);
+    has_failed_ = !status_;
   }
 
   void ShowProgress(int64_t all) {
@@ -240,6 +225,7 @@ class SearchRun {
   std::vector<Evaluation> evaluations_;
   std::mutex mutex_;  // of the state file and status_
   Status status_;
+  std::atomic<bool> has_failed_ = false;
   std::atomic<int64_t> done_ = 0, simulated_ = 0;
   int64_t resumed_ = 0;
   Clock::time_point begin_;
@@ -300,7 +286,7 @@ class Selection {
     std::vector<std::optional<Result<Verified>>> results(open.size());
     Progress progress(ShowsProgress(options_));
     std::atomic<size_t> done = 0;
-    // A full prediction may take a GiB: a few at a time, and of few each on several threads.
+    // A few at a time (of large ones fewer: OperatorRoom), and of few each on several threads.
     const int at_once = std::min(ThreadsFor(options_), 4);
     const int each = std::max(1, ThreadsFor(options_) / std::max(1, static_cast<int>(open.size())));
     RunOnThreads(
@@ -356,6 +342,7 @@ class Selection {
 
   Result<Verified> PredictInFull(int64_t id, int threads) const {
     const Scenario scenario = ScenarioOf(scenario_, space_.legal[static_cast<size_t>(id)]);
+    const OperatorRoom room(scenario);  // until the plan is gone
     const auto begin = Clock::now();
     Outcome outcome;
     WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads}));
@@ -494,6 +481,11 @@ Result<int> SearchCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(const Scenario scenario, LoadWithOverrides(options, options.files.front()));
   WT_RETURN_IF_ERROR(CheckRanges(scenario));
+  for (const std::string& schedule : scenario.search->schedule) {
+    if (!schedule.ends_with(".csv")) continue;
+    const auto text = ReadFile(schedule, "a pipeline's schedule");
+    if (!text) return InvalidInput("search.schedule: {}", text.error().message);
+  }
   WT_ASSIGN_OR_RETURN(const Costs costs, FindCosts(options, OutlineOf(scenario)));
   NoteCosts(options, costs, scenario);
   const ChooseStages choose = [&](const Scenario& unbalanced) -> Result<std::vector<int64_t>> {

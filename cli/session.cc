@@ -19,6 +19,7 @@
 #include "reports/svg.h"
 #include "reports/table.h"
 #include "reports/trace.h"
+#include "runtime/data.h"
 #include "scenarios/key_places.h"
 #include "scenarios/load.h"
 
@@ -88,6 +89,12 @@ Result<Plan> LoadPlan(const Options& options, const std::string& file) {
   Result<Plan> plan = CompileBalanced(options, std::move(scenario));
   if (!plan) return tl::unexpected(Placed(options, file, plan.error()));
   return plan;
+}
+
+Status CheckData(const Options& options, const Plan& plan) {
+  const auto data = MakeDataSource(plan.scenario);
+  if (data) return Ok();
+  return tl::unexpected(Placed(options, plan.scenario.source_file, data.error()));
 }
 
 Error Placed(const Options& options, const std::string& file, Error error) {

@@ -32,6 +32,9 @@ Result<Plan> LoadPlan(const Options& options, const std::string& file);
 // Errors: InvalidInput when the options ask for reports that cannot be made of these files, or that could not be written.
 Status CheckReports(const Options& options);
 
+// What ranks of a live run read, before any begins. Errors: MakeDataSource's, with the place.
+Status CheckData(const Options& options, const Plan& plan);
+
 // The error with the place of the key of the scenario `file` that it begins with, if it does: "FILE:LINE:COLUMN: parallel.data.wrap: …".
 Error Placed(const Options& options, const std::string& file, Error error);
 

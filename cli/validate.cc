@@ -18,12 +18,14 @@ Result<int> ValidateCommand(const Options& options) {
     return InvalidInput("--cross-fit prints a table of its own, expected it without --json and --svg");
   for (size_t i = 0; i < options.files.size(); ++i) {
     const auto known = options.files.begin() + static_cast<ptrdiff_t>(i);
-    if (std::find(options.files.begin(), known, options.files[i]) != known)
+    const auto is_it = [&](const std::string& other) { return IsOneFile(options.files[i], other); };
+    if (std::any_of(options.files.begin(), known, is_it))
       return InvalidInput("{} is given twice, expected each file of rows once", options.files[i]);
   }
   WT_ASSIGN_OR_RETURN(const std::vector<SourcedRow> rows, LoadRows(options.files));
   WT_ASSIGN_OR_RETURN(const RowPredictor predictor, RowPredictor::Make(options));
   WT_RETURN_IF_ERROR(predictor.CheckOverrides(rows.front()));
+  WT_RETURN_IF_ERROR(predictor.CheckOutputs(rows));
   if (options.cross_fit) return CrossFit(options, predictor, rows);
   const Validation validation = Collect(rows, predictor.PredictAll(rows, "predicting rows"));
   if (options.json != "-" && options.svg != "-") {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/read_file.h"
+#include "cost_models/json_fields.h"
 #include "scenarios/suggest.h"
 
 namespace windtunnel {
@@ -65,11 +66,14 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   return result;
 }
 
-// The first key that an object has twice, of which the parser would keep the last value.
-Json::parser_callback_t NoticeKeysGivenTwice(std::string& twice) {
+// The first key that an object has twice, of which the parser would keep the last value; and whether anything nests so deep that it could not
+// be written again.
+Json::parser_callback_t Notice(std::string& twice, bool& too_deep) {
   using Event = Json::parse_event_t;
   std::vector<std::set<std::string>> open;  // keys of the objects around
-  return [&twice, open](int, Event event, Json& value) mutable {
+  return [&twice, &too_deep, open](int depth, Event event, Json& value) mutable {
+    too_deep |= (event == Event::object_start || event == Event::array_start) && depth >= kMostJsonDepth;
+    if (too_deep) return false;  // keys of what is left out come all the same
     if (event == Event::object_start) open.emplace_back();
     if (event == Event::object_end) open.pop_back();
     if (event != Event::key) return true;
@@ -83,15 +87,20 @@ Json::parser_callback_t NoticeKeysGivenTwice(std::string& twice) {
 Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, int number) {
   const std::string place = fmt::format("{}:{}:1", file, number);
   std::string twice;
-  const Json row = Json::parse(line, NoticeKeysGivenTwice(twice), /*allow_exceptions=*/false);
+  bool too_deep = false;
+  const Json row = Json::parse(line, Notice(twice, too_deep), /*allow_exceptions=*/false);
+  if (too_deep)
+    return InvalidInput("{}: nests deeper than {}, expected a validation row", place, kMostJsonDepth);
   if (!twice.empty()) return InvalidInput("{}: duplicate key '{}', expected it once", place, twice);
-  if (!row.is_object()) return InvalidInput("{}: is not a JSON object, expected a validation row", place);
+  if (!row.is_object())
+    return InvalidInput("{}: is not a JSON object in UTF-8, expected a validation row", place);
   for (const char* key : {"scenario", "measured"}) {
     if (!row.contains(key) || !row[key].is_object())
       return InvalidInput("{}: has no object '{}', expected id, source, scenario and measured", place, key);
   }
-  if (!row.contains("id") || !row["id"].is_string())
-    return InvalidInput("{}: has no 'id', expected a text", place);
+  if (!row.contains("id") || !row["id"].is_string() || row["id"].get<std::string>().empty())
+    return InvalidInput("{}: 'id' is {}, expected a text", place,
+                        row.contains("id") ? row["id"].dump() : "missing");
   ValidationRow result;
   result.id = row["id"].get<std::string>();
   result.scenario = row["scenario"].dump();

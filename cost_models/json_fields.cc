@@ -26,10 +26,15 @@ std::string LineAndColumn(const std::string& text, size_t byte) {
   return fmt::format("{}:{}", line, before == std::string::npos ? end + 1 : end - before);
 }
 
-// nlohmann keeps the last of two equal keys silently; this hears of every key while it parses.
-class DuplicateKeys {
+// nlohmann keeps the last of two equal keys silently, and writes what it read by recursion; this hears of every key and of what nests how
+// deep while it parses.
+class ParsingNotes {
  public:
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    const bool begins =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    nests_too_deep_ |= begins && depth >= kMostJsonDepth;
+    if (nests_too_deep_) return false;
     if (event == Json::parse_event_t::object_start) {
       keys_.resize(static_cast<size_t>(depth) + 1);
       keys_.back().clear();
@@ -41,20 +46,24 @@ class DuplicateKeys {
     return true;
   }
   const std::string& duplicate() const { return duplicate_; }
+  bool nests_too_deep() const { return nests_too_deep_; }
 
  private:
   std::vector<std::set<std::string>> keys_;  // of the objects that are open, outermost first
   std::string duplicate_;
+  bool nests_too_deep_ = false;
 };
 
 }  // namespace
 
 Result<Json> ParseJson(const std::string& text, const std::string& name, std::string_view expected) {
-  DuplicateKeys keys;
+  ParsingNotes notes;
   try {
-    Json json = Json::parse(text, std::ref(keys));
-    if (!keys.duplicate().empty())
-      return InvalidInput("{}: the key \"{}\" appears twice in one object", name, keys.duplicate());
+    Json json = Json::parse(text, std::ref(notes));
+    if (notes.nests_too_deep())
+      return InvalidInput("{}: nests deeper than {}, expected {}", name, kMostJsonDepth, expected);
+    if (!notes.duplicate().empty())
+      return InvalidInput("{}: the key \"{}\" appears twice in one object", name, notes.duplicate());
     return json;
   } catch (const Json::parse_error& e) {
     return InvalidInput("{}:{}: is not JSON, expected {}", name, LineAndColumn(text, e.byte), expected);

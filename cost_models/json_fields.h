@@ -25,7 +25,11 @@
 
 namespace windtunnel {
 
-// `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors: InvalidInput, with the place where it is not JSON, or a key that appears twice.
+// Of objects and lists in what is read from files: far above what any of them has.
+inline constexpr int kMostJsonDepth = 64;
+
+// `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors: InvalidInput, with the place
+// where it is not JSON, a key that appears twice, or what nests deeper than kMostJsonDepth.
 Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name, std::string_view expected);
 
 // Reads the fields of one object. The first error is kept in `error` with the field's JSON path ("$.kernels[3].ranks"); after

@@ -99,6 +99,11 @@ Result<FlopRate> AttentionRateIn(const Attention& a, FlopRate of_16_bits, const 
   }
   const FlopRate bf16 = device.PeakFor(DType::kBFloat16), fp16 = device.PeakFor(DType::kFloat16);
   const double peak_16 = std::max(bf16.flops_per_second(), fp16.flops_per_second());
+  if (peak_16 == 0)
+    return InvalidInput(
+        "precision.compute is {}, expected bf16 or fp16: flash attention's rates are those of 16 bits, which "
+        "{} has no peak of",
+        Name(a.dtype), device.name);
   return FlopRate::FromFlopsPerSecond(of_16_bits.flops_per_second() * peak.flops_per_second() / peak_16);
 }
 

@@ -69,8 +69,9 @@ std::string RelativeError(double predicted, double measured) {
   return fmt::format("{:>10}", measured > 0 ? FormatSignedPercent(predicted / measured - 1) : "");
 }
 
-std::string ShareDifference(Duration difference, Duration step) {
-  return fmt::format("{:>10}", step > Duration() ? fmt::format("{:+.1f} pp", 100 * (difference / step)) : "");
+// Of shares of a step: what is predicted less what was measured.
+std::string ShareDifference(double predicted, double measured) {
+  return fmt::format("{:>10}", fmt::format("{:+.1f} pp", 100 * (predicted - measured)));
 }
 
 // Columns of a text that has no wide characters: its code points.
@@ -190,16 +191,17 @@ std::string BubbleLabel(const Plan& plan, const BubbleRow& row) {
   return "    bubble of ranks " + RankRanges(ranks);
 }
 
-// Where a step's time goes; the last column is the difference as a share of the measured step.
+// Where a step's time goes; the last column is the difference of the shares.
 void AddBreakdown(Table& table, const Outcome& outcome) {
   StepBreakdown predicted = outcome.prediction ? outcome.prediction->breakdown : StepBreakdown();
   StepBreakdown measured = outcome.measurement ? outcome.measurement->breakdown : StepBreakdown();
-  auto cell = [](Duration part, Duration step) {
-    return fmt::format("{} {:>3.0f} %", Time(part), step > Duration() ? 100 * (part / step) : 0);
+  auto share = [](Duration part, Duration step) { return step > Duration() ? part / step : 0; };
+  auto cell = [&](Duration part, Duration step) {
+    return fmt::format("{} {:>3.0f} %", Time(part), 100 * share(part, step));
   };
   auto row = [&](const char* label, Duration StepBreakdown::*part) {
     table.Row(label, cell(predicted.*part, predicted.step), cell(measured.*part, measured.step),
-              ShareDifference(predicted.*part - measured.*part, measured.step));
+              ShareDifference(share(predicted.*part, predicted.step), share(measured.*part, measured.step)));
   };
   table.Heading("where its time goes", "difference");
   row("  compute", &StepBreakdown::compute);
@@ -209,7 +211,8 @@ void AddBreakdown(Table& table, const Outcome& outcome) {
     for (const BubbleRow& stage : BubbleRows(outcome))
       table.Row(BubbleLabel(outcome.plan, stage), cell(stage.predicted.bubble, stage.predicted.step),
                 cell(stage.measured.bubble, stage.measured.step),
-                ShareDifference(stage.predicted.bubble - stage.measured.bubble, stage.measured.step));
+                ShareDifference(share(stage.predicted.bubble, stage.predicted.step),
+                                share(stage.measured.bubble, stage.measured.step)));
   }
   row("  host", &StepBreakdown::host);
   row("  (communication in all)", &StepBreakdown::communication);
@@ -456,6 +459,12 @@ std::string OutcomeTable(const Outcome& outcome, Ink ink) {
     table.Line(
         fmt::format("loss: {:.4f} → {:.4f} over {} steps", UnsignedNan(outcome.measurement->losses.front()),
                     UnsignedNan(outcome.measurement->losses.back()), outcome.measurement->losses.size()));
+  if (outcome.measurement)
+    for (size_t module = 0; module < outcome.measurement->mtp_losses.size(); ++module) {
+      const std::vector<double>& losses = outcome.measurement->mtp_losses[module];
+      table.Line(fmt::format("mtp {} loss: {:.4f} → {:.4f}", module + 1, UnsignedNan(losses.front()),
+                             UnsignedNan(losses.back())));
+    }
   if (outcome.measurement && !outcome.measurement->loss_scales.empty())
     table.Line(fmt::format("loss scale: {} at the end, {} steps skipped",
                            outcome.measurement->loss_scales.back(),

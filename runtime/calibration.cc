@@ -431,7 +431,9 @@ Status Calibrator::PlanRepetitions(double pass_seconds) {
   const double each = options_.seconds / options_.rounds / static_cast<double>(targets_.size()) / 2;
   for (Target& target : targets_) {
     const CollectiveSamples& samples = samples_.collectives[target.samples];
-    const std::string key = fmt::format("{} {} {}", samples.op, samples.bytes, samples.ranks);
+    // Groups of one size within nodes and over several are two targets, with deciders of their own.
+    const std::string key =
+        fmt::format("{} {} {} {}", samples.op, samples.bytes, samples.ranks, samples.backend);
     const int decider = session_.plan().axes[target.axis].groups.front().ranks.front();
     for (int i = 0; i < 2; ++i) WT_RETURN_IF_ERROR(RunOnce(target));
     const Duration start = Now();

@@ -11,6 +11,8 @@
 #include <set>
 #include <sstream>
 
+#include "base/host_name.h"
+
 namespace windtunnel {
 namespace {
 
@@ -24,13 +26,6 @@ std::string LinkTo(const char* path) {
   std::array<char, 128> target{};
   const ssize_t size = readlink(path, target.data(), target.size());
   return {target.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))};
-}
-
-std::string FirstLine(const char* path) {
-  std::string line;
-  std::ifstream file(path);
-  std::getline(file, line);
-  return line;
 }
 
 }  // namespace
@@ -60,7 +55,7 @@ std::optional<CoreUse> CoreUseMeter::Read() const {
   if (!begin_ || !end) return std::nullopt;
   const double wall = std::chrono::duration<double>(end->time - begin_->time).count();
   if (wall < kShortest) return std::nullopt;
-  return CoreUse{.machine = FirstLine("/proc/sys/kernel/random/boot_id"),
+  return CoreUse{.machine = BootId().value_or(HostName()),
                  .process = fmt::format("{} {}", LinkTo("/proc/self/ns/pid"), getpid()),
                  .cores = end->cores,
                  .busy = (end->busy - begin_->busy) / wall,

@@ -1,7 +1,8 @@
 #include "runtime/flight_record.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "base/write_file.h"
 
 namespace windtunnel {
 namespace {
@@ -103,9 +104,9 @@ Status WriteFlightRecord(const Plan& plan, const FlightRecorder& recorder, const
             {"ranks", Json::array()}};
   for (size_t slot = 0; slot < ranks.size(); ++slot)
     json["ranks"].push_back(OfRank(plan, recorder, static_cast<int>(slot), ranks[slot]));
-  std::ofstream file(path);
-  file << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
-  if (!file.flush()) return Failed("{}: the flight record cannot be written", path);
+  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (const std::error_code error = ReplaceFile(path, text))
+    return Failed("{}: the flight record cannot be written: {}", path, error.message());
   return Ok();
 }
 

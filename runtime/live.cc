@@ -372,6 +372,7 @@ Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options) {
     if (!launch.MayRestart() || static_cast<int>(restarts.size()) >= options.max_restarts)
       return tl::unexpected(results.error());
     restarts.push_back(results.error().message);
+    attempt.run.resumes = true;
     if (const auto latest = NewestCheckpoint(options.run)) attempt.run.resume_from = *latest;
     attempt.run.reporting.is_restart = true;
     if (options.note) {
@@ -490,7 +491,7 @@ std::string DescribeForPeers(const RunOptions& run) {
   return fmt::format(
       "--checkpoint-dir or --export: {}\n--checkpoint-every: {}\n--resume: {}\n--import: {}\n--eval: {}\n"
       "steps are reported (no -q, or --tensorboard): {}\n--log-every: {}\n",
-      given(run.checkpoints), run.checkpoint_every, given(run.resume_from), given(run.import_weights),
+      given(run.checkpoints), run.checkpoint_every, run.resumes ? "yes" : "no", given(run.import_weights),
       run.evaluates ? "yes" : "no", run.reporting.any() ? "yes" : "no", run.reporting.every);
 }
 

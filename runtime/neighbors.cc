@@ -3,23 +3,11 @@
 #include <fmt/format.h>
 
 #include "base/host_name.h"
-#include "base/read_file.h"
 
 namespace windtunnel {
-namespace {
-
-// The same for all processes of a machine, in whatever container, and no other's until it boots again.
-std::string MachineName() {
-  if (const auto boot = ReadFile("/proc/sys/kernel/random/boot_id", "the machine's name"))
-    return boot->substr(0, boot->find('\n'));
-  return HostName();
-}
-
-}  // namespace
-
 Result<std::vector<std::string>> TellNeighbors(Store& store, const NeighborRank& rank,
                                                const std::string& what, const std::string& own) {
-  const std::string machine = MachineName();
+  const std::string machine = BootId().value_or(HostName());
   const auto key = [&](int local_rank) { return fmt::format("{}/{}/{}", what, machine, local_rank); };
   WT_RETURN_IF_ERROR(store.Set(key(rank.local_rank), own));
   std::vector<std::string> said;

@@ -1,8 +1,8 @@
 #include "runtime/node_group.h"
 
 #include <algorithm>
-#include <fstream>
 
+#include "base/host_name.h"
 #include "runtime/rendezvous.h"
 
 namespace windtunnel {
@@ -13,14 +13,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNoEnd{int64_t{1} << 30};  // a job may come at any time
 constexpr milliseconds kFarewell{2'000};
 constexpr char kGone[] = "gone";  // the message of the first node that has gone
-
-// The kernel's name for this run of it: machines that have the same one share a clock.
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 }  // namespace
 
@@ -52,11 +44,12 @@ Status NodeGroup::LeaveWill() {
 }
 
 Status NodeGroup::CompareClocks() {
-  if (options_.node > 0) return store_->Set(fmt::format("boot/{}", options_.node), BootId());
+  const std::optional<std::string> own = BootId();
+  if (options_.node > 0) return store_->Set(fmt::format("boot/{}", options_.node), own.value_or(""));
   for (int node = 1; node < options_.nodes; ++node) {
     WT_ASSIGN_OR_RETURN(const std::string theirs,
                         store_->Get(fmt::format("boot/{}", node), options_.deadline));
-    shares_clock_ = shares_clock_ && theirs == BootId();
+    shares_clock_ = shares_clock_ && own == theirs;
   }
   return Ok();
 }

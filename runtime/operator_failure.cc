@@ -12,6 +12,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kViewsTime{500};
 // Who failed first cuts its connections a moment before it has said where it is.
 constexpr milliseconds kCutTime{100};
+// Who serves the store may be the one that hangs: after a time-out that takes no half minute to find out.
+constexpr milliseconds kStoreTime{2'000};
 constexpr char kAny[] = "any";
 
 }  // namespace
@@ -33,7 +35,9 @@ bool OperatorFailures::AnyFailed() {
 // barrier 'start'".
 std::string OperatorFailures::PeerViews(const GroupOperator& op, bool timed_out) {
   const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
-  if (!store_.Set(Key(std::to_string(rank_)), view) || !store_.Set(Key(kAny), "")) return "";
+  if (timed_out) store_.SetPatience(kStoreTime);
+  if (!store_.Set(Key(std::to_string(rank_)), view) || !store_.Set(Key(kAny), ""))
+    return "; the job's store does not answer, which its first process serves";
   const auto deadline = Clock::now() + (timed_out ? kViewsTime : kCutTime);
   std::string text;
   for (int peer = 0; peer < size_; ++peer) {

@@ -236,8 +236,7 @@ Status QueuedRun::AwaitDependencies(OpIndex index) {
   for (OpIndex dependency : program_.ops[index].dependencies) {
     if (tickets_[dependency] != 0) {
       executor_.recorder_.NoteWaiting(noted_step_, dependency);
-      WT_RETURN_IF_ERROR(
-          executor_.CommunicatorOf(program_.ops[dependency].stream).Wait(tickets_[dependency]));
+      WT_RETURN_IF_ERROR(executor_.Await(program_.ops[dependency].stream, tickets_[dependency]));
     } else if (events_[dependency] != DeviceQueues::kNever) {
       WT_RETURN_IF_ERROR(queues_.Await(events_[dependency]));
     }
@@ -498,7 +497,7 @@ Status QueuedRun::Finish() {
 Status QueuedRun::WaitForAll() {
   for (OpIndex index : submitted_) {
     executor_.recorder_.NoteWaiting(noted_step_, index);
-    if (auto status = executor_.CommunicatorOf(program_.ops[index].stream).Wait(tickets_[index]); !status)
+    if (auto status = executor_.Await(program_.ops[index].stream, tickets_[index]); !status)
       return tl::unexpected(Name(index, status.error()));
   }
   return Ok();

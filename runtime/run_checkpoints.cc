@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host_name.h"
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "scenarios/changed_key.h"
 #include "scenarios/load.h"
@@ -16,6 +17,9 @@ namespace windtunnel {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::chrono::minutes kPatience{
+    5};  // of a rank with rank 0, which may still open what it goes on from
 
 // Set once a rank's process has ended.
 constexpr char kGone[] = "save/gone";
@@ -55,6 +59,7 @@ Result<int64_t> RunCheckpoints::Begin() {
   // Of the process that serves the store nothing has to be left: the store ends with it.
   if (!options_.checkpoints.empty() && session_.plan().world_size > 1)
     (void)store_.Bequeath(kGone, fmt::format("rank {}", session_.rank()));
+  WT_RETURN_IF_ERROR(AgreeThatThereIsOne());
   if (!options_.resume_from.empty()) {
     WT_RETURN_IF_ERROR(Resume());
   } else if (!options_.import_weights.empty()) {
@@ -86,10 +91,23 @@ Status RunCheckpoints::Resume() {
   });
 }
 
+// Or none: each process that others start looks for itself.
+Status RunCheckpoints::AgreeThatThereIsOne() {
+  constexpr char kKey[] = "resume/is there";
+  if (!options_.resumes || session_.plan().world_size == 1) return Ok();
+  const std::string own = options_.resume_from;
+  if (session_.rank() == 0) return store_.Set(kKey, own);
+  WT_ASSIGN_OR_RETURN(const std::string first, store_.Get(kKey, kPatience));
+  if (own.empty() == first.empty()) return Ok();
+  return InvalidInput("rank {} on {} sees {}, rank 0 {}: all ranks must find the same checkpoint",
+                      session_.rank(), HostName(),
+                      own.empty() ? "no checkpoint in " + options_.checkpoints : own,
+                      first.empty() ? "none" : first);
+}
+
 // Whoever was started by others looks for the latest one itself, in a file system that may not show it yet what rank 0 sees.
 Result<Checkpoint> RunCheckpoints::OpenTheSame() {
   constexpr char kKey[] = "resume/rank 0";
-  constexpr std::chrono::minutes kPatience{5};
   WT_ASSIGN_OR_RETURN(Checkpoint own, Checkpoint::Open(options_.resume_from));
   if (session_.plan().world_size == 1) return own;
   if (session_.rank() == 0) {
@@ -151,10 +169,14 @@ Status RunCheckpoints::AfterStep() {
     WT_ASSIGN_OR_RETURN(const std::span<const float> values, session_.executor().Values(slice));
     return std::vector<float>(values.begin(), values.end());
   };
-  WT_ASSIGN_OR_RETURN(const int64_t bytes,
-                      SaveCheckpoint(CheckpointDirectory(options_.checkpoints), plan, session_.rank(), save));
+  const CheckpointDirectory directory(options_.checkpoints);
+  const Result<int64_t> bytes = SaveCheckpoint(directory, plan, session_.rank(), save);
+  if (!bytes) {
+    directory.Abandon(step, session_.rank());
+    return tl::unexpected(bytes.error());
+  }
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
-  saves_.push_back({step, Picoseconds(took.count() * 1000), Bytes(bytes)});
+  saves_.push_back({step, Picoseconds(took.count() * 1000), Bytes(*bytes)});
   return Ok();
 }
 

@@ -38,6 +38,7 @@ class RunCheckpoints {
 
  private:
   Status Resume();
+  Status AgreeThatThereIsOne();
   Result<Checkpoint> OpenTheSame();
   Status Meet();
   Status Import();

@@ -12,7 +12,8 @@ struct RunOptions {
   std::string checkpoints = {};     // the directory; empty: nothing is saved
   int64_t checkpoint_every = 0;     // steps; the last step's checkpoint is saved in any case
   int64_t keep = 2;                 // of the newest checkpoints; 0: all
-  std::string resume_from = {};     // a checkpoint, or a directory of them; empty: from step 0
+  bool resumes = false;             // asked to go on from a checkpoint, if there is one
+  std::string resume_from = {};  // which, as this process sees it, or a directory of them; empty: from step 0
   std::string import_weights = {};  // first values: a safetensors file, or a directory with model.safetensors
   bool evaluates = false;           // on held-out data, after the last step
   StepReporting reporting = {};     // of rank 0, while steps run; ranks of another launcher need the same

@@ -24,6 +24,8 @@ class Store {
   // The server sets the key, unless it is set, once this connection to it has ended, however that came about (a process that was killed,
   // a host that does not answer any more). In order of the calls, of which a connection has kStoreMaxBequests; the server itself has none.
   virtual Status Bequeath(const std::string& key, const std::string& value) = 0;
+  // What a reply may take from now on beyond the time that the server itself waits; of a client, which begins with half a minute.
+  virtual void SetPatience(std::chrono::milliseconds) {}
 };
 
 inline constexpr size_t kStoreMaxKey = 1 << 10;

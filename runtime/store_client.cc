@@ -1,3 +1,4 @@
+#include <atomic>
 #include <mutex>
 
 #include "runtime/socket.h"
@@ -9,8 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What a reply may take beyond the time that the server itself waits.
-constexpr milliseconds kReplyGrace{30'000};
+constexpr milliseconds kPatience{30'000};
 
 // One connection, one request at a time.
 class StoreClient : public Store {
@@ -50,6 +50,8 @@ class StoreClient : public Store {
     return Ok();
   }
 
+  void SetPatience(milliseconds patience) override { patience_ = patience; }
+
  private:
   struct Answer {
     StoreReply reply;
@@ -64,7 +66,7 @@ class StoreClient : public Store {
     // What a late answer would belong to is not known any more.
     if (is_broken_) return Failed("the connection to {} was lost", server_);
     is_broken_ = true;
-    auto deadline = SocketClock::now() + kReplyGrace;
+    auto deadline = SocketClock::now() + patience_.load();
     if (operation == StoreOperation::kGet) deadline += milliseconds(argument);
     StoreRequest request = {operation, static_cast<uint32_t>(key.size()), value.size(), argument};
     std::string head(reinterpret_cast<const char*>(&request), sizeof request);
@@ -82,6 +84,7 @@ class StoreClient : public Store {
     return answer;
   }
 
+  std::atomic<milliseconds> patience_ = kPatience;
   std::mutex mutex_;
   bool is_broken_ = false;  // a request has not been answered to its end
   FileDescriptor socket_;

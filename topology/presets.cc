@@ -154,7 +154,7 @@ Result<TopologyParts> PartsSpelledOut(const TopologySpec& spec) {
 NetworkSpec NetworkOf(const ClusterSpec& cluster) {
   NetworkSpec network = cluster.network;
   const KnownNetwork* known = FindKnownNetwork(cluster.topology.preset);
-  if (known == nullptr) return network;
+  if (known == nullptr || !network.preset.empty()) return network;
   if (network.intra_node == LinkSpec{}) network.intra_node.kind = known->intra;
   if (network.inter_node == LinkSpec{})
     network.inter_node = {.kind = std::string(known->inter), .gbits_per_nic = known->gbits, .latency_us = {}};

@@ -78,7 +78,7 @@ class Topology {
 // connected.
 Result<Topology> MakeTopology(const ClusterSpec& cluster, const std::string& default_link);
 
-// cluster.network with what a preset says of it.
+// cluster.network with what a topology's preset says of it, unless it was completed by a preset's name already (as all that are loaded are).
 NetworkSpec NetworkOf(const ClusterSpec& cluster);
 
 struct Hop {

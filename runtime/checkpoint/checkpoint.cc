@@ -302,6 +302,16 @@ void CheckpointDirectory::RemoveLeftovers() const {
   for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
 }
 
+void CheckpointDirectory::Abandon(int64_t step, int rank) const {
+  std::error_code ignored;
+  const std::string prefix = fmt::format("rank_{:05}.", rank);
+  std::vector<fs::path> own;
+  for (const fs::directory_entry& entry : fs::directory_iterator(UnfinishedPathOf(step), ignored))
+    if (entry.path().filename().string().starts_with(prefix)) own.push_back(entry.path());
+  for (const fs::path& path : own) fs::remove(path, ignored);
+  fs::remove(UnfinishedPathOf(step), ignored);  // the last rank's, when it is empty
+}
+
 Status CheckpointDirectory::Begin(int64_t step) const {
   RemoveLeftovers();
   std::error_code error;

@@ -104,6 +104,8 @@ class CheckpointDirectory {
   Status Begin(int64_t step) const;
   // Gives it its name, points `latest` to it, and takes away all but the `keep` newest (0: none).
   Status Finish(int64_t step, int64_t keep) const;
+  // After a failure: what this rank has written of it, which may be what has filled the disk.
+  void Abandon(int64_t step, int rank) const;
 
  private:
   void RemoveLeftovers() const;

@@ -13,6 +13,7 @@
 #include "plan/stages.h"
 #include "scenarios/checks.h"
 #include "scenarios/derived.h"
+#include "scenarios/rules.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -47,6 +48,8 @@ std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   if (!Divides(stages, layers)) return {};
   return std::vector<int64_t>(static_cast<size_t>(stages), layers / stages);
 }
+
+constexpr double kMostSequences = 1e15, kMostActions = 1 << 24;
 
 class Enumeration {
  public:
@@ -174,8 +177,22 @@ class Enumeration {
             }
   }
 
+  // What later steps would have no numbers, or no memory, for.
+  static const char* WhyTooLarge(const Configuration& c) {
+    const auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
+    if (product(c.data, c.tensor, c.pipeline, c.context) > kRanks.max) return "there are too many devices";
+    if (product(c.micro, c.accumulate, c.data) > kMostSequences) return "the global batch is another";
+    if (product(c.pipeline, c.virtual_stages, c.accumulate) > kMostActions)
+      return "the schedule has more than 16 million actions";
+    return nullptr;
+  }
+
   void Add(Configuration c, const char* given_reason) {
     ++space_.combinations;
+    if (const char* reason = WhyTooLarge(c)) {
+      ++space_.illegal[reason];
+      return;
+    }
     c.devices_per_node = std::min(base_.cluster.devices_per_node, c.devices());
     c.nodes = c.devices() / c.devices_per_node;
     Derive(c);

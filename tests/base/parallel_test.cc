@@ -26,5 +26,34 @@ TEST(ForEachInParallel, ThrowsWhatACallThrows) {
   }
 }
 
+TEST(ForEachInParallelBesideIdle, DoesEachOnceAndThrowsOnTheCallersThread) {
+  const auto never = [] { return false; };
+  for (int threads : {0, 1, 3, 100}) {
+    std::vector<std::atomic<int>> done(50);
+    int idle = 0;
+    ForEachInParallel(
+        threads, done.size(), [&](size_t i) { ++done[i]; }, [&] { ++idle; }, never);
+    for (const std::atomic<int>& times : done) EXPECT_EQ(times, 1) << threads;
+    EXPECT_GE(idle, 1);
+    const auto seventh = [](size_t i) {
+      if (i == 7) throw std::runtime_error("seven");
+    };
+    EXPECT_THROW(ForEachInParallel(
+                     threads, 20, seventh, [] {}, never),
+                 std::runtime_error)
+        << threads;
+  }
+  ForEachInParallel(
+      4, 0, [](size_t) { FAIL(); }, [] { FAIL(); }, never);
+}
+
+TEST(ForEachInParallelBesideIdle, BeginsNothingOnceItStops) {
+  std::atomic<int> done = 0;
+  ForEachInParallel(
+      2, 1000, [&](size_t) { ++done; }, [] {}, [&] { return done >= 10; });
+  EXPECT_GE(done, 10);
+  EXPECT_LE(done, 12);
+}
+
 }  // namespace
 }  // namespace windtunnel

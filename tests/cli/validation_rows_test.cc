@@ -28,7 +28,15 @@ TEST(ValidationRows, AreOneObjectALine) {
 
 TEST(ValidationRows, NameTheLineThatIsWrong) {
   EXPECT_EQ(ErrorOf(""), "rows.jsonl: has no rows, expected validation rows, one JSON object a line");
-  EXPECT_EQ(ErrorOf("\n{\"id\": "), "rows.jsonl:2:1: is not a JSON object, expected a validation row");
+  EXPECT_EQ(ErrorOf("\n{\"id\": "),
+            "rows.jsonl:2:1: is not a JSON object in UTF-8, expected a validation row");
+  EXPECT_EQ(ErrorOf("{\"id\": 5, \"scenario\": {}, \"measured\": {}}"),
+            "rows.jsonl:1:1: 'id' is 5, expected a text");
+  EXPECT_EQ(ErrorOf("{\"id\": \"\", \"scenario\": {}, \"measured\": {}}"),
+            "rows.jsonl:1:1: 'id' is \"\", expected a text");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {\"x\": " + std::string(300'000, '[') +
+                    std::string(300'000, ']') + "}, \"measured\": {}}"),
+            "rows.jsonl:1:1: nests deeper than 64, expected a validation row");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\"}"),
             "rows.jsonl:1:1: has no object 'scenario', expected id, source, scenario and measured");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"stp_time_s\": 1}}"),

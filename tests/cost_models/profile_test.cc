@@ -134,6 +134,11 @@ TEST(Profile, NamesTheLineOfWhatIsNotJson) {
   EXPECT_EQ(ErrorOf("").substr(0, 11), "p.json:1:1:");
 }
 
+TEST(Profile, RefusesWhatNestsDeep) {
+  EXPECT_EQ(ErrorOf("{\"name\": " + std::string(300'000, '[') + std::string(300'000, ']') + "}"),
+            "p.json: nests deeper than 64, expected a hardware profile");
+}
+
 TEST(Profile, RefusesADuplicateKey) {
   EXPECT_EQ(ErrorOf(Edited("\"device\": \"cpu\"", "\"device\": \"cpu\", \"device\": \"cuda\"")),
             "p.json: the key \"device\" appears twice in one object");

@@ -27,5 +27,9 @@ TEST(Progress, ClearsItsLineBeforeALogLine) {
 
 TEST(ProgressLine, IsCutToTheWidth) { EXPECT_EQ(ProgressLine(std::string(200, 'x'), 2.0, 40).size(), 40u); }
 
+TEST(ProgressLine, OfNothingOfNothingIsAtItsBeginning) {
+  EXPECT_EQ(ProgressLine("x", 0.0 / 0.0, 40), ProgressLine("x", 0, 40));
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -62,6 +62,21 @@ TEST(SearchSpace, SaysWhyCombinationsAreNotLegal) {
   EXPECT_EQ(space.illegal.at("tensor x pipeline x context does not divide the devices"), 1);
 }
 
+TEST(SearchSpace, RefusesWhatHasNoNumbers) {
+  Scenario s = OnEightDevices();
+  s.search->data = s.search->tensor = s.search->pipeline = {1 << 20};
+  s.search->context = {16};
+  const auto devices = EnumerateSpace(s);
+  ASSERT_FALSE(devices);
+  EXPECT_NE(devices.error().message.find("there are too many devices"), std::string::npos);
+  s.search = SearchSpec{};
+  s.search->pipeline = {2};
+  s.batch.accumulate = 1'000'000'000;
+  const auto actions = EnumerateSpace(s);
+  ASSERT_FALSE(actions);
+  EXPECT_NE(actions.error().message.find("16 million actions"), std::string::npos);
+}
+
 TEST(SearchSpace, RangesOfDevicesMakeNodes) {
   Scenario s = OnEightDevices();
   s.cluster.devices_per_node = 4;
