@@ -81,9 +81,12 @@ void ProgramBuilder::WaitBeforeUse(const Slice& slice, OpIndex op) {
   if (op >= 0 && ops_[op].stream != kComputeStream) awaited_by_use_[slice.buffer] = op;
 }
 
-void ProgramBuilder::AwaitNow(const Slice& slice) {
+void ProgramBuilder::AwaitWith(const Slice& slice, const Slice& other) {
   const auto awaited = awaited_by_use_.extract(slice.buffer);
-  if (!awaited.empty()) WaitBeforeNextCompute(awaited.mapped());
+  if (awaited.empty()) return;
+  OpIndex& op = awaited_by_use_.try_emplace(other.buffer, awaited.mapped()).first->second;
+  WT_CHECK_EQ(ops_[op].stream, ops_[awaited.mapped()].stream);
+  op = std::max(op, awaited.mapped());
 }
 
 void ProgramBuilder::ComesInParts(const Slice& whole, std::function<std::vector<Arrival>()> start) {

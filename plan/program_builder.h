@@ -72,8 +72,8 @@ class ProgramBuilder {
   // that is -1.
   void WaitBeforeUse(const Slice& slice, OpIndex op);
 
-  // The next operator on the compute stream waits for it, whatever that one uses.
-  void AwaitNow(const Slice& slice);
+  // What uses `other`'s buffer next waits for what uses of `slice` wait for, and those no longer do. REQUIRES: both wait for one stream.
+  void AwaitWith(const Slice& slice, const Slice& other);
 
   // A part of the rows of what is gathered, and the operator of another stream that it comes with; -1: it is there.
   struct Arrival {

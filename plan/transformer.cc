@@ -491,15 +491,15 @@ Slice Transformer::HeadBackward(const LayerContext& c, TransformerPass& pass, Sl
     const bool is_last = !spec_.tie_embeddings || (!stage_.is_first && predictors_.empty());
     dy = head_.Backward(c, {dlogits}, pass.head_input, tokens_,
                         /*weight_ready=*/is_last && predictors_.empty());
-    // What comes of each is used long after, and there before the next begins.
-    if (!predictors_.empty()) c.b.AwaitNow(dy);
-    for (size_t i = predictors_.size(); i-- > 0;) {
+    for (size_t i = predictors_.size(); i-- > 0;)
       dys_further[i] = head_.Backward(c, {pass.predictors[i].dlogits}, pass.predictors[i].head_input, tokens_,
                                       /*weight_ready=*/is_last && i == 0);
-      c.b.AwaitNow(dys_further[i]);
-    }
   }
   if (!predictors_.empty()) {
+    // What comes of all heads is there before the modules' backward begins, though most of it is used later.
+    const Slice used_first = dys_further.back();
+    c.b.AwaitWith(dy, used_first);
+    for (size_t i = 0; i + 1 < dys_further.size(); ++i) c.b.AwaitWith(dys_further[i], used_first);
     const Slice from_predictors = PredictorsBackward(c, pass, dys_further);
     c.AddTo(from_predictors, dy, "norm_f.dy.sum");
     dy = from_predictors;
