@@ -25,6 +25,7 @@ template <typename Work, typename Stop>
 class Pool {
  public:
   Pool(size_t count, const Work& work, const Stop& stop) : count_(count), work_(work), stop_(stop) {}
+  ~Pool() { next_ = count_; }  // whoever leaves by an exception wants no more of it
 
   // Further threads; fewer where the machine gives no more.
   void Start(size_t threads) {

@@ -60,13 +60,20 @@ Result<Costs> CostsToExtend(const Options& options, const std::string& device) {
 }  // namespace
 
 Result<int> CalibrateCommand(const Options& options) {
+  if (!options.steps.empty() && !options.files.empty())
+    return InvalidInput("--steps is given, expected no scenario beside it ({})", options.files.front());
   // A profile is written beside the old one, whose place it then takes.
-  WT_RETURN_IF_ERROR(
-      CheckOutputDirectory("--out", std::filesystem::path(options.out).parent_path().string()));
+  const std::string directory = std::filesystem::path(options.out).parent_path().string();
+  if (std::error_code error; !directory.empty() && !std::filesystem::is_directory(directory, error))
+    return InvalidInput("--out: {}: cannot be written (there is no directory {})", options.out, directory);
+  WT_RETURN_IF_ERROR(CheckOutputDirectory("--out", directory));
   if (!options.steps.empty()) {
     WT_RETURN_IF_ERROR(CheckOutputFiles(options));
     return CalibrateSteps(options);
   }
+  if (options.out == "-") return InvalidInput("--out is -, expected a file: what is measured is added to it");
+  if (!options.framework_profile.empty())
+    return InvalidInput("--framework-profile changes nothing that is measured, expected it with --steps");
   if (!NamesNodes(options)) WT_RETURN_IF_ERROR(CheckStartedAlone("calibrate"));
   WT_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansToMeasure(options));
   const std::string& device = plans.front().scenario.cluster.device;

@@ -226,9 +226,7 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
     all_known = all_known && cost.has_value();
     return cost ? ToSeconds(cost->time.p50()) : 0.0;
   };
-  const Bytes memory = model->DeviceMemory();
-  const Bytes capacity = memory > Bytes(0) ? memory - model->OutsideAllocator(plan) : Bytes::Max();
-  const auto balance = ChooseBalance(scenario, time, capacity);
+  const auto balance = ChooseBalance(scenario, time, RoomForAllocator(plan, *model));
   if (balance && all_known) pipeline.balance = *balance;
   return scenario;
 }

@@ -157,7 +157,7 @@ std::vector<size_t> Draw(size_t n, size_t count, uint64_t seed) {
 }
 
 struct CrossFitResult {
-  double mape = 0, before = 0;
+  double mape = 0;
   std::optional<double> pair_order;
   ResidualFit fit;
 };

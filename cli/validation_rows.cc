@@ -124,18 +124,21 @@ double AttentionWeights(const ModelSpec& model) {
          kv_rank * (queries - heads * rotated + values) + values * h;
 }
 
-// Weights of the matrix products of all layers, of experts those that a token sees.
+// Weights of the matrix products of all layers and modules for tokens further on, of experts those that a token sees.
 double LayersWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
   const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
   const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
   const double shared = model.experts ? static_cast<double>(model.experts->shared_ffn) : 0;
   const double with_experts = static_cast<double>(model.LayersWithExperts());
-  const double layers = static_cast<double>(model.layers);
-  return layers * AttentionWeights(model) +
+  const double layers = static_cast<double>(model.layers), modules = static_cast<double>(model.MtpLayers());
+  const double of_experts = ffn * experts + shared, dense = static_cast<double>(model.DenseFfn());
+  const bool last_has_experts = model.layers > 0 && model.HasExperts(model.layers - 1);
+  return (layers + modules) * AttentionWeights(model) +
          matrices * h *
-             (with_experts * (ffn * experts + shared) +
-              (layers - with_experts) * static_cast<double>(model.DenseFfn()));
+             (with_experts * of_experts + (layers - with_experts) * dense +
+              modules * (last_has_experts ? of_experts : dense)) +
+         modules * 2 * h * h;  // what brings rows and embeddings together
 }
 
 // Passes over the layers' products and over attention, in units of 2 FLOPs a weight: forward, and twice that backward.
@@ -180,7 +183,7 @@ Flops FlopsPerToken(const Plan& plan, FlopsConvention convention) {
   const double weights = 2 * passes.layers * LayersWeights(model);
   const double attention = 2 * passes.attention * model.AttentionTokens() *
                            static_cast<double>(model.heads * (model.head_dim + model.ValueDim()));
-  const double head = 6 * static_cast<double>(model.hidden * model.vocab);
+  const double head = 6 * static_cast<double>((1 + model.MtpLayers()) * model.hidden * model.vocab);
   return Flops(weights + attention + head);
 }
 

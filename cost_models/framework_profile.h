@@ -104,7 +104,7 @@ Result<std::string> CalibratedFrameworkJson(const std::string& text, const std::
                                             const std::string& name, const ResidualFactors& factors,
                                             const std::map<std::string, std::string>& sources);
 
-// The JSON that parses to the residuals of `factors` on top of the known framework `base`. `intervals`: by name, for people.
+// The JSON that parses to the residuals of `factors` on top of the known framework `base`; `sources` beside its own.
 std::string CalibratedFrameworkJson(const std::string& name, const std::string& base,
                                     const ResidualFactors& factors,
                                     const std::map<std::string, std::string>& sources);

@@ -97,7 +97,7 @@ class PartsOfModel {
                                                     .expert = ExpertParallelOf(scenario_, &expert)});
     model->Register(role);
     BareHooks hooks(role);
-    const Slice loss = NewBuffer(role, "loss", 1, Category::kActivations);
+    const Slice loss = NewBuffer(role, "loss", model->LossElements(), Category::kActivations);
     ProgramBuilder builder(role, "parts");
     const Slice output = model->Forward(builder, hooks, 0, {}, loss, 1.0);
     model->Backward(builder, hooks, 0, output);
@@ -111,9 +111,10 @@ class PartsOfModel {
  private:
   // Of operators outside the layers: embeddings, but for those of tokens further on (model.mtp).
   static bool IsInput(const Op& op) {
-    const bool embeds = std::holds_alternative<EmbeddingForward>(op.kind) ||
-                        std::holds_alternative<EmbeddingBackward>(op.kind);
-    return std::holds_alternative<LoadBatch>(op.kind) || (embeds && op.name == kEmbeddingName);
+    const auto* forward = std::get_if<EmbeddingForward>(&op.kind);
+    const auto* backward = std::get_if<EmbeddingBackward>(&op.kind);
+    return std::holds_alternative<LoadBatch>(op.kind) || (forward && !forward->ends) ||
+           (backward && !backward->ends);
   }
 
   void AddTimes(const Program& program) {

@@ -13,6 +13,7 @@ CollectiveStream::CollectiveStream(Role& role, AxisId axis, int ranks, std::stri
   role.streams.push_back(Stream{StreamKind::kCommunication, name, axis, between_stages});
   scratch_ = NewBuffer(role, fmt::format("collective scratch ({})", name), 0, Category::kCommunication,
                        DType::kUInt8);
+  role.buffers[scratch_.buffer].use = BufferUse::kCollectiveScratch;
 }
 
 void CollectiveStream::Initialize(ProgramBuilder& b) {

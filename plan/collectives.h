@@ -57,6 +57,8 @@ class CollectiveStream {
   void Initialize(ProgramBuilder& b);
   // Sizes it, once all programs exist.
   void SizeScratch();
+  // -1: of one rank.
+  BufferId scratch() const { return scratch_.buffer; }
 
  private:
   OpIndex Add(ProgramBuilder& b, Collective op, std::string name, std::vector<Slice> reads,

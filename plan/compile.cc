@@ -96,20 +96,8 @@ void CheckPrograms(const Role& role, const std::vector<Axis>& axes) {
   }
 }
 
-// ZeRO-2 reduces in every backward; between its halves it has nothing to reduce.
-Status CheckPipelineWithData(const Scenario& scenario, const Schedule& schedule) {
-  if (scenario.parallel.data.kind == DataParallelKind::kZero2 && SplitsBackward(schedule)) {
-    return InvalidInput(
-        "parallel.data.kind: zero2 reduces gradients in every backward, expected zero1, ddp or fsdp with {}, "
-        "which makes gradients of weights apart from those of inputs",
-        schedule.name);
-  }
-  return Ok();
-}
-
 Result<PipelinePlan> PlanPipeline(const Scenario& scenario) {
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
-  WT_RETURN_IF_ERROR(CheckPipelineWithData(scenario, schedule));
   std::vector<int64_t> balance = scenario.parallel.pipeline.balance;
   const int stages = schedule.stages();
   if (balance.empty()) {

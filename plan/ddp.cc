@@ -38,10 +38,10 @@ void DdpReducer::AssignFirstBuckets() {
   std::vector<int> order(role_.parameters.size());
   std::iota(order.begin(), order.end(), 0);
   if (!spec_.find_unused_parameters) {
-    buckets_ = MakeBuckets(order, {Bytes::Max()}, "first ");
+    buckets_ = MakeBuckets(order, {Bytes::Max()}, BufferUse::kFirstBucket);
     return;
   }
-  buckets_ = MakeBuckets(order, limits_, "");
+  buckets_ = MakeBuckets(order, limits_, BufferUse::kBucket);
   // Assigned in registration order, then launched in reverse: bucket 0 has the last parameters.
   std::reverse(buckets_.begin(), buckets_.end());
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -60,8 +60,7 @@ std::vector<int> DdpReducer::WithExperts(const std::vector<int>& parameters, boo
 
 // In the order in which their last parameters come.
 std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& order,
-                                                        const std::vector<Bytes>& limits,
-                                                        const char* generation) {
+                                                        const std::vector<Bytes>& limits, BufferUse use) {
   std::vector<Bucket> buckets;
   for (bool of_experts : {false, true}) {
     const std::vector<int> parameters = WithExperts(order, of_experts);
@@ -81,16 +80,18 @@ std::vector<DdpReducer::Bucket> DdpReducer::MakeBuckets(const std::vector<int>& 
   });
   bucket_of_.assign(order.size(), -1);
   slot_.assign(order.size(), {});
+  const char* generation = use == BufferUse::kFirstBucket ? "first " : "";
   for (size_t i = 0; i < buckets.size(); ++i)
-    Place(buckets[i], static_cast<int>(i), fmt::format("{}bucket {}", generation, i));
+    Place(buckets[i], static_cast<int>(i), fmt::format("{}bucket {}", generation, i), use);
   return buckets;
 }
 
-void DdpReducer::Place(Bucket& bucket, int index, std::string name) {
+void DdpReducer::Place(Bucket& bucket, int index, std::string name, BufferUse use) {
   const Category category = spec_.gradient_as_bucket_view ? Category::kGradients : Category::kCommunication;
   int64_t elements = 0;
   for (int parameter : bucket.parameters) elements += role_.parameters[parameter].elements;
   bucket.whole = NewBuffer(role_, std::move(name), elements, category, reduce_);
+  role_.buffers[bucket.whole.buffer].use = use;
   int64_t offset = 0;
   for (int parameter : bucket.parameters) {
     bucket_of_[parameter] = index;
@@ -155,7 +156,7 @@ void DdpReducer::BeginStep(ProgramBuilder& builder, int64_t step) {
 void DdpReducer::Rebuild() {
   builder_->SetPhase(Phase::kGradientSync);
   std::vector<Bucket> old = std::move(buckets_);
-  buckets_ = MakeBuckets(ready_order_, limits_, "");
+  buckets_ = MakeBuckets(ready_order_, limits_, BufferUse::kBucket);
   Slice indices = builder_->Temporary("rebuilt bucket indices", static_cast<int64_t>(ready_order_.size()) + 1,
                                       Category::kCommunication, DType::kInt32);
   Slice sizes = builder_->Temporary("rebuilt bucket sizes", static_cast<int64_t>(buckets_.size()),

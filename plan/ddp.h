@@ -59,10 +59,10 @@ class DdpReducer {
   void AssignFirstBuckets();
   void Rebuild();
   std::vector<Bucket> MakeBuckets(const std::vector<int>& order, const std::vector<Bytes>& limits,
-                                  const char* generation);
+                                  BufferUse use);
   void BroadcastParameters(CollectiveStream& collectives, const std::vector<int>& parameters);
   std::vector<int> WithExperts(const std::vector<int>& parameters, bool of_experts) const;
-  void Place(Bucket& bucket, int index, std::string name);
+  void Place(Bucket& bucket, int index, std::string name, BufferUse use);
   void Launch(Bucket& bucket, size_t index);
   void LaunchReadyBuckets();
   void ReduceUsedParameters();

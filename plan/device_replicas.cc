@@ -151,6 +151,7 @@ Role DeviceRole::Compile(const CompileOptions& options) {
   if (is_main()) {
     const int64_t micro_batches = scenario_.batch.accumulate;
     const Slice losses = NewBuffer(role_, "losses", micro_batches, Category::kActivations);
+    role_.buffers[losses.buffer].use = BufferUse::kLosses;
     for (int64_t i = 0; i < micro_batches; ++i) role_.losses.push_back(Slice{losses.buffer, i, 1});
   }
   role_.initialize = Initialize();

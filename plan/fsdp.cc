@@ -244,6 +244,14 @@ bool HoldsTied(const FsdpUnit& unit, const std::vector<Parameter>& parameters) {
                      [&](int index) { return IsTied(parameters[index]); });
 }
 
+// The keys that have the embedding's weight used in two places.
+std::string WhySharesEmbedding(const ModelSpec& model) {
+  std::vector<std::string> keys;
+  if (model.tie_embeddings) keys.emplace_back("model.tie_embeddings");
+  if (model.mtp) keys.emplace_back("model.mtp");
+  return fmt::to_string(fmt::join(keys, ", "));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
@@ -259,15 +267,15 @@ Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context) {
           "parallel.data.wrap: '{}' holds the embedding, whose weight is used elsewhere, too ({}), so it "
           "must "
           "stay in the root unit",
-          unit.name, model.tie_embeddings ? "model.tie_embeddings" : "model.mtp");
+          unit.name, WhySharesEmbedding(model));
     }
   }
   for (const Parameter& parameter : context.role.parameters) {
     if (parameter.is_shared && spec.version == 1 && context.dense.shard.ranks() > 1) {
       return InvalidInput(
           "parallel.data.version: 1 cannot sum the gradients of {} between two pipeline stages, whose flat "
-          "shards do not line up; expected 2, or {}",
-          parameter.name, model.mtp ? "no model.mtp" : "model.tie_embeddings: false");
+          "shards do not line up; expected 2, or none of {}",
+          parameter.name, WhySharesEmbedding(model));
     }
   }
   return std::unique_ptr<DataParallel>(std::make_unique<Fsdp>(context, units));

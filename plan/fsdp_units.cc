@@ -1,6 +1,9 @@
 #include "plan/fsdp_units.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 
 namespace windtunnel {
 namespace {
@@ -84,17 +87,20 @@ class Wrapper {
   }
 
   std::string KnownNames() const {
-    std::string names, last;
+    std::string names;
+    std::map<std::string, std::string> last;  // by what is before the number
     for (size_t m = 0; m < modules_.size(); ++m) {
       if (modules_[m].is_root()) continue;
       const std::vector<std::string> parts = Parts(modules_[m].name);
       if (parts.size() > 1 && parts[1] != "0") {
-        if (parts.size() == 2 && IsNumber(parts[1])) last = modules_[m].name;
+        if (parts.size() == 2 && IsNumber(parts[1])) last[parts[0]] = modules_[m].name;
         continue;  // the first of each kind says it
       }
       names += (names.empty() ? "" : ", ") + modules_[m].name;
     }
-    return last.empty() ? names : names + ", and so on up to " + last;
+    std::vector<std::string> ends;
+    for (const auto& [kind, name] : last) ends.push_back(name);
+    return ends.empty() ? names : fmt::format("{}, and so on up to {}", names, fmt::join(ends, " and "));
   }
 
   int64_t OwnElements(ModuleId module) const {

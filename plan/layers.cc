@@ -153,6 +153,7 @@ int Model::AddParameter(Role& role, ModuleId module, std::string name, std::vect
   parameter.shape = parameter.whole_shape = std::move(shape);
   parameter.init = init;
   parameter.ordinal = ordinal;
+  parameter.layer = layer_;
   parameter.elements = WholeElements(parameter);
   const bool is_of_experts = split.experts > 0;
   if (is_of_experts) TakeExperts(expert_, tensor_.ranks(), parameter);

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "plan/collectives.h"
@@ -13,9 +12,6 @@
 #include "plan/stages.h"
 
 namespace windtunnel {
-
-// What operators of the embedding before the first layer are called.
-inline constexpr std::string_view kEmbeddingName = "embedding";
 
 // Operators to be added later, each with the layer that they are labelled with.
 struct DeferredOp {
@@ -173,6 +169,7 @@ class Model {
   std::vector<int> parameters_;
   std::vector<BufferId> kept_buffers_;
   bool is_in_stage_ = true;  // what is added next
+  int layer_ = -1;           // and of which layer it is; -1: of none
   int64_t next_ordinal_ = 0;
 
  private:

@@ -53,6 +53,7 @@ struct Parameter {
   ParameterInit init;
   Placement values;     // that the optimizer updates (fp32), between steps
   int64_t ordinal = 0;  // in the registration order of the whole model, of which the role may hold a stage
+  int layer = -1;       // of the model's, that it is a part of; -1: of none
   // Tied weights in two pipeline stages: another role has the parameter, too, and their gradients are summed. The copy counts
   // neither in the model's size nor in the gradients' norm.
   bool is_shared = false, is_copy = false;

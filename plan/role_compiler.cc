@@ -159,6 +159,7 @@ Result<Role> RoleCompiler::Compile(const CompileOptions& options) {
   if (schedule_.rank_of_stage.back() == pipeline_rank_) {
     const int64_t each = stages_.back().model->LossElements();
     const Slice losses = NewBuffer(role_, "losses", schedule_.micro_batches * each, Category::kActivations);
+    role_.buffers[losses.buffer].use = BufferUse::kLosses;
     for (int64_t i = 0; i < schedule_.micro_batches; ++i)
       role_.losses.push_back(Slice{losses.buffer, i * each, each});
   }

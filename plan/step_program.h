@@ -37,12 +37,16 @@ std::string_view Name(Category category);
 enum class MemorySpace : uint8_t { kDevice, kHost };
 std::string_view Name(MemorySpace space);  // "device", "host"
 
+// What a buffer is to whoever looks for it; its name is for people.
+enum class BufferUse : uint8_t { kOther, kFirstBucket, kBucket, kCollectiveScratch, kLosses };
+
 struct Buffer {
   std::string name;  // "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.weight.grad", "bucket 0", …
   Bytes bytes;
   Category category = Category::kActivations;
   DType dtype = DType::kFloat32;
   MemorySpace space = MemorySpace::kDevice;
+  BufferUse use = BufferUse::kOther;
 };
 
 // `elements` elements of a buffer, from element `offset` on (elements of the buffer's type); of rank r of its group on

@@ -423,8 +423,7 @@ Slice Transformer::SumAtBoundary(const LayerContext& c, Slice x, Slice branch) {
 Slice Transformer::ForwardLayers(const LayerContext& c, Slice input, TransformerPass& pass,
                                  const LossTerm& loss) {
   ForwardScope scope(c.hooks, kRootModule);
-  const std::string embedding(kEmbeddingName);
-  Slice x = stage_.is_first ? Embed(c, pass.ids, embedding, false, pass.embedding_mask) : input;
+  Slice x = stage_.is_first ? Embed(c, pass.ids, "embedding", false, pass.embedding_mask) : input;
   Slice branch = kNoSlice;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     c.b.SetLayer(static_cast<int>(stage_.first + static_cast<int64_t>(i)));
@@ -545,6 +544,7 @@ Slice Transformer::Forward(ProgramBuilder& b, ModelHooks& hooks, int micro_batch
   } else if (stage_.is_first || stage_.is_last) {
     LoadPass(b, micro_batch, pass);
   }
+  if (stage_.is_last && !stage_.is_replica) WT_CHECK_EQ(loss.elements, LossElements());
   const LossTerm term{.loss = {loss.buffer, loss.offset, 1}, .gradient_scale = gradient_scale};
   const Slice output = ForwardLayers(c, input, pass, term);
   if (stage_.is_last && !stage_.is_replica) AddLoss(c, output, pass.targets, term);
@@ -572,7 +572,7 @@ Slice Transformer::AddBackward(ProgramBuilder& b, ModelHooks& hooks, int micro_b
     b.SetLayer(-1);
     b.AtTurn(ProgramBuilder::kLastTurn);
     if (stage_.is_first)
-      EmbedBackward(c, pass.ids, std::string(kEmbeddingName), false, pass.embedding_mask, dx,
+      EmbedBackward(c, pass.ids, "embedding", false, pass.embedding_mask, dx,
                     /*table_ready=*/true);
     c.AddDelayed(LayerSlot::kAttentionWeights);
   }

@@ -309,11 +309,13 @@ void Transformer::Register(Role& role) {
   }
   for (int64_t layer = 0; layer < spec_.layers; ++layer) {
     is_in_stage_ = stage_.first <= layer && layer < stage_.end;
+    layer_ = static_cast<int>(layer);
     TransformerBlock block =
         RegisterBlock(role, fmt::format("blocks.{}", layer), kRootModule, spec_.KindOf(layer));
     if (is_in_stage_) blocks_.push_back(std::move(block));
   }
   is_in_stage_ = stage_.is_last;
+  layer_ = -1;
   norm_module_ = AddModule("norm_f", kRootModule);
   final_norm_ = RegisterNorm(role, norm_module_, "norm_f", spec_.hidden);
   RegisterPredictors(role, table_ordinal);

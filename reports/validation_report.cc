@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/units.h"
 #include "reports/version.h"
+#include "scenarios/characters.h"
 
 namespace windtunnel {
 namespace {
@@ -41,13 +42,13 @@ std::string RowsOf(const Validation& validation, const std::string& source, Ink 
                      "\n";
   for (const ValidatedValue& value : validation.values) {
     if (value.source != source) continue;
-    text += fmt::format("{:<{}}  {:<16}{:>12}{:>12}{:>12}\n", Shortened(value.id, kIdColumns), kIdColumns,
-                        QuantityText(value), ValueText(value.quantity, value.predicted),
+    text += fmt::format("{:<{}}  {:<16}{:>12}{:>12}{:>12}\n", Shortened(Printable(value.id), kIdColumns),
+                        kIdColumns, QuantityText(value), ValueText(value.quantity, value.predicted),
                         ValueText(value.quantity, value.measured), FormatSignedPercent(value.error()));
   }
   for (const RefusedRow& row : validation.refused) {
     if (row.source == source)
-      text += fmt::format("{:<{}}  {}\n", Shortened(row.id, kIdColumns), kIdColumns,
+      text += fmt::format("{:<{}}  {}\n", Shortened(Printable(row.id), kIdColumns), kIdColumns,
                           ink.Red("refused: ") + row.reason);
   }
   return text + "\n";

@@ -34,7 +34,6 @@ class NodeGroup {
   int node() const { return options_.node; }
   int nodes() const { return options_.nodes; }
   int ranks_per_node() const { return options_.ranks_per_node; }
-  int first_rank() const { return options_.node * options_.ranks_per_node; }
   const std::string& master_addr() const { return options_.master_addr; }
   const std::string& interface() const { return interface_; }  // this node's address
   // Whether all nodes are one machine, whose clock they share.

@@ -37,7 +37,7 @@ std::string OperatorFailures::PeerViews(const GroupOperator& op, bool timed_out)
   const std::string view = fmt::format("{} '{}'", Describe(op.fingerprint), op.name);
   if (timed_out) store_.SetPatience(kStoreTime);
   if (!store_.Set(Key(std::to_string(rank_)), view) || !store_.Set(Key(kAny), ""))
-    return "; the job's store does not answer, which its first process serves";
+    return "; nor does the job's store answer, which its first process serves";
   const auto deadline = Clock::now() + (timed_out ? kViewsTime : kCutTime);
   std::string text;
   for (int peer = 0; peer < size_; ++peer) {

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::minutes kPatience{
-    5};  // of a rank with rank 0, which may still open what it goes on from
+// With another rank, which may still open what it goes on from.
+constexpr std::chrono::minutes kPatience{5};
 
 // Set once a rank's process has ended.
 constexpr char kGone[] = "save/gone";
@@ -93,16 +93,23 @@ Status RunCheckpoints::Resume() {
 
 // Or none: each process that others start looks for itself.
 Status RunCheckpoints::AgreeThatThereIsOne() {
-  constexpr char kKey[] = "resume/is there";
-  if (!options_.resumes || session_.plan().world_size == 1) return Ok();
-  const std::string own = options_.resume_from;
-  if (session_.rank() == 0) return store_.Set(kKey, own);
-  WT_ASSIGN_OR_RETURN(const std::string first, store_.Get(kKey, kPatience));
-  if (own.empty() == first.empty()) return Ok();
-  return InvalidInput("rank {} on {} sees {}, rank 0 {}: all ranks must find the same checkpoint",
-                      session_.rank(), HostName(),
-                      own.empty() ? "no checkpoint in " + options_.checkpoints : own,
-                      first.empty() ? "none" : first);
+  const int ranks = session_.plan().world_size;
+  if (!options_.resumes || ranks == 1) return Ok();
+  const auto key = [](int rank) { return fmt::format("resume/seen by rank {}", rank); };
+  const auto seen = options_.resume_from.empty()
+                        ? fmt::format("no checkpoint in {} on {}", options_.checkpoints, HostName())
+                        : options_.resume_from;
+  const std::string own = (options_.resume_from.empty() ? "-" : "+") + seen;
+  WT_RETURN_IF_ERROR(store_.Set(key(session_.rank()), own));
+  // Rank 0 asks all, the others it.
+  for (int other = 0; other < (session_.rank() == 0 ? ranks : 1); ++other) {
+    if (other == session_.rank()) continue;
+    WT_ASSIGN_OR_RETURN(const std::string theirs, store_.Get(key(other), kPatience));
+    if (theirs.starts_with("+") != own.starts_with("+"))
+      return InvalidInput("rank {} sees {}, rank {} {}: all ranks must find the same checkpoint",
+                          session_.rank(), own.substr(1), other, theirs.substr(1));
+  }
+  return Ok();
 }
 
 // Whoever was started by others looks for the latest one itself, in a file system that may not show it yet what rank 0 sees.
@@ -138,7 +145,8 @@ Status RunCheckpoints::Meet() {
   const std::string key = fmt::format("save/{}/{}", session_.steps_done(), meetings_++);
   WT_ASSIGN_OR_RETURN(const int64_t here, store_.Add(key, 1));
   if (here == ranks) return store_.Set(key + "/all", "");
-  while (!store_.Get(key + "/all", std::chrono::seconds(1))) {
+  // Who waits has little time, once another is gone, to take away what it has written.
+  while (!store_.Get(key + "/all", std::chrono::milliseconds(50))) {
     WT_ASSIGN_OR_RETURN(const bool is_one_gone, store_.Has(kGone));
     WT_ASSIGN_OR_RETURN(const bool are_all_here, store_.Has(key + "/all"));
     if (!is_one_gone || are_all_here) continue;

@@ -17,8 +17,8 @@ namespace windtunnel {
 // Of one rank.
 struct StepOfRank {
   int64_t step = 0;            // steps done, this one included
-  std::vector<double>
-      losses;  // the model's own, then by module of model.mtp; none in a pipeline before its last stage
+  // The model's own, then by module of model.mtp; none in a pipeline before its last stage.
+  std::vector<double> losses;
   Duration time;
   Bytes allocated, reserved;  // peaks: of start-up while it lasts, then of the steps behind it
 };

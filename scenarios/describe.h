@@ -213,8 +213,8 @@ void Describe(V& v, DataParallelSpec& data) {
             "for zero1 and zero2");
   v.Number(
       "bucket_cap_mb", data.bucket_cap_mb, MoreThanUpTo(0, 1e9),
-      "ddp, zero1, zero2: MiB of gradients per bucket (default 25; megatron_core: the larger of 40 million "
-      "parameters and one million a rank of data x context)");
+      "ddp, zero1, zero2: MiB of gradients per bucket (default null, the framework's own: 25, ddp's first 1; "
+      "megatron_core: the larger of 40 million parameters and one million a rank of data x context)");
   v.Flag("find_unused_parameters", data.find_unused_parameters, "ddp (default false)");
   v.Flag("gradient_as_bucket_view", data.gradient_as_bucket_view, "ddp (default false)");
   v.Word("sync", data.sync,

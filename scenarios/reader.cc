@@ -68,8 +68,10 @@ void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
     const std::string meant = SuggestKey(path_, key.name, known_);
-    const std::string hint =
-        meant.empty() ? "expected " + JoinWithOr(known_) : fmt::format("did you mean '{}'?", meant);
+    const std::string hint = meant.empty() ? "expected " + JoinWithOr(known_)
+                             : meant == PathOf(key.name)
+                                 ? "expected the blocks that it names, one in the other"
+                                 : fmt::format("did you mean '{}'?", meant);
     problems_.Add(key.place, fmt::format("unknown key {}, {}", Quoted(PathOf(key.name)), hint));
   }
 }

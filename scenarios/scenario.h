@@ -133,14 +133,17 @@ struct ModelSpec {
   bool MixesWindows() const {
     return HasWindows() && sliding_window->full_every > 1 && sliding_window->full_every <= layers;
   }
-  // Tokens of a sequence over all layers, as what counts attention to be over all of them takes them: of layers with a window fewer, by the
+  // Tokens of a sequence over all layers, modules for tokens further on among them, as what counts attention to be over all of them takes them: of layers with a window fewer, by the
   // share of pairs that are seen.
   double AttentionTokens() const {
-    const double all = static_cast<double>(layers * seq_len);
-    if (!HasWindows()) return all;
-    const int64_t full = sliding_window->full_every > 0 ? layers / sliding_window->full_every : 0;
-    const double share = SeenPairs(seq_len, sliding_window->tokens) / SeenPairs(seq_len, 0);
-    return static_cast<double>(full * seq_len) + static_cast<double>((layers - full) * seq_len) * share;
+    const double share =
+        HasWindows() ? SeenPairs(seq_len, sliding_window->tokens) / SeenPairs(seq_len, 0) : 1;
+    const auto of = [&](int64_t of_layers, bool has_window) {
+      return static_cast<double>(of_layers * seq_len) * (has_window ? share : 1);
+    };
+    const bool has_full = HasWindows() && sliding_window->full_every > 0;
+    const int64_t full = has_full ? layers / sliding_window->full_every : 0;
+    return of(full, false) + of(layers - full, HasWindows()) + of(MtpLayers(), WindowOf(layers - 1) > 0);
   }
   LayerKind KindOf(int64_t layer) const { return {HasExperts(layer), WindowOf(layer)}; }
   // Modules that predict further tokens; the layer in each is of the last layer's kind.
@@ -241,7 +244,8 @@ struct DataParallelSpec {
   int version = 2;
   bool reshard_after_forward = true;
   int64_t forward_prefetch = 0;
-  int64_t shard_size = 0;  // ranks in one shard group; 0: devices_per_node, at most `size`
+  // Ranks in one shard group; 0: all, for hybrid sharding those of a node (DerivedShardSize).
+  int64_t shard_size = 0;
   // MiB; none: the framework's own (plan/gradient_buckets.h), 25 but for Megatron-Core.
   std::optional<double> bucket_cap_mb = {};
   bool find_unused_parameters = false;

@@ -99,7 +99,7 @@ class TreeBuilder : public YAML::EventHandler {
     auto found = anchors_.find(anchor);
     if (found == anchors_.end())
       return Fail(PlaceOf(mark), "an alias inside its own anchor, expected a value");
-    node_count_ += found->second.size;
+    node_count_ = std::min(node_count_ + found->second.size, 2 * kMaxNodes);  // far more may follow
     if (node_count_ > kMaxNodes)
       return Fail(PlaceOf(mark), "the aliases unfold into too many values, expected at most 100000");
     Begin(mark, "", YAML::NullAnchor, YamlNode::Kind::kNull);

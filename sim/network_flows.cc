@@ -7,16 +7,12 @@
 #include <string>
 #include <tuple>
 
+#include "base/random.h"
+
 namespace windtunnel {
 namespace {
 
-uint64_t Mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-uint64_t Mix(uint64_t a, uint64_t b) { return Mix(Mix(a) ^ b); }
+uint64_t Mix(uint64_t a, uint64_t b) { return Mix64(Mix64(a) ^ b); }
 
 // Sums that differ in rounding alone are the same share.
 uint64_t Rounded(double share) { return static_cast<uint64_t>(std::llround(share * 0x1p30)); }
@@ -78,13 +74,13 @@ class LinkRefinement {
     for (size_t before = 0; before != Distinct(links);) {
       before = Distinct(links);
       std::vector<uint64_t> refined(links.size());
-      for (size_t i = 0; i < links.size(); ++i) refined[i] = Mix(links[i]);
+      for (size_t i = 0; i < links.size(); ++i) refined[i] = Mix64(links[i]);
       for (size_t n = 0; n < nodes_.size(); ++n) {
         for (const Use& use : nodes_[n].uses) refined[use.link] += Mix(colours_[n], use.how);
       }
       links = std::move(refined);
       for (size_t n = 0; n < nodes_.size(); ++n) {
-        uint64_t sum = Mix(colours_[n]);
+        uint64_t sum = Mix64(colours_[n]);
         for (const Use& use : nodes_[n].uses) sum += Mix(links[use.link], use.how);
         colours_[n] = sum;
       }
@@ -116,7 +112,7 @@ class LinkRefinement {
       node.known.push_back(links.get());
       WT_ASSIGN_OR_RETURN(const CommunicationCost cost, model_.Communication(*op.op, group));
       node.fixed = Mix(node.fixed, static_cast<uint64_t>(cost.time.p50().picoseconds()));
-      const uint64_t how = Mix(index + 1);
+      const uint64_t how = Mix64(index + 1);
       for (const LinkDemand& demand : *links) {
         node.uses.push_back({demand.link, Mix(how, Rounded(demand.share))});
         links_ = std::max(links_, static_cast<size_t>(demand.link) + 1);

@@ -36,8 +36,8 @@ Shared& OfProcess() {
 
 Bytes OperatorMemory(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
-  const int64_t layers =
-      model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size()) : model.layers;
+  const int64_t layers = model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size())
+                                                       : model.layers + model.MtpLayers();
   return Bytes(model.experts ? 270'000 : 110'000) * layers * scenario.batch.accumulate;
 }
 

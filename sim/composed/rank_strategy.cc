@@ -205,7 +205,7 @@ class Driver {
     const size_t before = role_.buffers.size();
     strategy_->BeginStep(first, 1);
     for (size_t i = before; i < role_.buffers.size(); ++i) {
-      if (role_.buffers[i].name.starts_with("bucket ")) rebuilt_.push_back(static_cast<BufferId>(i));
+      if (role_.buffers[i].use == BufferUse::kBucket) rebuilt_.push_back(static_cast<BufferId>(i));
     }
   }
 
@@ -347,7 +347,7 @@ class Driver {
     return Ok();
   }
 
-  static bool IsFirstBucket(const Buffer& buffer) { return buffer.name.starts_with("first bucket "); }
+  static bool IsFirstBucket(const Buffer& buffer) { return buffer.use == BufferUse::kFirstBucket; }
 
   int64_t RequestedBy(const Buffer& buffer) const {
     if (buffer.space != MemorySpace::kDevice) return 0;
@@ -444,11 +444,12 @@ class Driver {
       if (i < built_ && strategy_->startup_steps() < 2) stays = true;
       if (std::find(rebuilt_.begin(), rebuilt_.end(), static_cast<BufferId>(i)) != rebuilt_.end())
         stays = true;
-      if (buffer.name == "collective scratch (tensor)") {
+      const auto id = static_cast<BufferId>(i);
+      if (id == tensor_->scratch()) {
         result_.tensor_scratch = buffer.bytes.count();
         continue;
       }
-      if (buffer.name == "collective scratch (expert)") {
+      if (id == expert_->scratch()) {
         result_.expert_scratch = buffer.bytes.count();
         continue;
       }

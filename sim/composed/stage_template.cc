@@ -125,7 +125,7 @@ class SmallStage {
                                   .model_parts = {tensor_.get(), alone_.get()}};
     const bool is_zero = scenario_.parallel.data.kind == DataParallelKind::kZero1;
     strategy_ = is_zero ? MakeZero(context) : MakeReplicated(context);
-    loss_ = NewBuffer(role_, "loss", 1, Category::kActivations);
+    loss_ = NewBuffer(role_, "loss", model_->LossElements(), Category::kActivations);
   }
 
   Program Run() {
@@ -160,6 +160,13 @@ class SmallStage {
     return kExpert;
   }
   int64_t message_elements() const { return model_->OutputElements(); }
+  // Of its axis's collectives, bytes, once it has run.
+  int64_t ScratchOf(LocalStream stream) const {
+    const CollectiveStream& collectives = stream == kTensor    ? *tensor_
+                                          : stream == kContext ? *context_
+                                                               : *expert_;
+    return collectives.scratch() < 0 ? 0 : role_.buffers[collectives.scratch()].bytes.count();
+  }
   // By unit, bytes; and what is behind the layers.
   const std::vector<int64_t>& kept() const { return kept_; }
   int64_t kept_behind() const { return kept_behind_; }
@@ -502,7 +509,7 @@ class Dissection {
 void SortParameters(const SmallStage& small, StageTemplate& stage, Dissection& dissection) {
   const std::vector<Parameter>& parameters = small.parameters();
   const auto is_of_layer = [&](const Parameter& p, int layer) {
-    return p.name.starts_with(fmt::format("blocks.{}.", small.first_layer() + layer));
+    return p.layer == small.first_layer() + layer;
   };
   stage.units.resize(static_cast<size_t>(small.units()));
   std::vector<int> unit_of, local;
@@ -541,11 +548,9 @@ Result<StageTemplate> MakeStageTemplate(const Scenario& scenario, const StageKin
   stage.message_elements = small.message_elements();
   stage.message = stage.message_part =
       RoundedRequest(SizeOf(TypesOf(scenario.precision).storage) * stage.message_elements).count();
-  for (const Buffer& buffer : small.role().buffers) {
-    if (buffer.name == "collective scratch (tensor)") stage.tensor_scratch = buffer.bytes.count();
-    if (buffer.name == "collective scratch (context)") stage.context_scratch = buffer.bytes.count();
-    if (buffer.name == "collective scratch (expert)") stage.expert_scratch = buffer.bytes.count();
-  }
+  stage.tensor_scratch = small.ScratchOf(kTensor);
+  stage.context_scratch = small.ScratchOf(kContext);
+  stage.expert_scratch = small.ScratchOf(kExpert);
   return stage;
 }
 

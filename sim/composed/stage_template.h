@@ -106,9 +106,10 @@ struct StageTemplate {
   int message_parts = 1;                  // of which a rank sends one
   int64_t message = 0, message_part = 0;  // bytes, rounded: of all, and of what is sent
   int64_t tensor_scratch = 0, context_scratch = 0, expert_scratch = 0;  // bytes, of the axes' collectives
-  std::vector<int64_t>
-      kept;  // by unit: bytes of what the model keeps beside its parameters (Model::kept_buffers)
-  int64_t kept_behind = 0;  // and for what is behind the last layer, in a buffer of its own
+  // By unit, bytes of what the model keeps beside its parameters (Model::kept_buffers); and for what is behind the last layer, in a buffer of
+  // its own.
+  std::vector<int64_t> kept;
+  int64_t kept_behind = 0;
 };
 
 // Of a stage, what its template depends on, and how often each of its units comes, which it does not depend on.

@@ -35,7 +35,7 @@ Rhythm RhythmOf(const ModelSpec& model) {
   return rhythm;
 }
 
-bool IsScratch(const Buffer& buffer) { return buffer.name.starts_with("collective scratch"); }
+bool IsScratch(const Buffer& buffer) { return buffer.use == BufferUse::kCollectiveScratch; }
 
 int64_t Requested(const Buffer& buffer, AllocatorKind allocator) {
   return buffer.space == MemorySpace::kDevice ? RequestedBytes(buffer.bytes, allocator).count() : 0;
@@ -419,7 +419,9 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
     const Buffer& buffer = role.buffers[op.writes[0].buffer];
     once.temporaries[buffer.name] = Requested(buffer, allocator);
   }
-  const auto counts = [](const Buffer& buffer) { return !IsScratch(buffer) && buffer.name != "losses"; };
+  const auto counts = [](const Buffer& buffer) {
+    return !IsScratch(buffer) && buffer.use != BufferUse::kLosses;
+  };
   once.resident = once.freed + NetOf(role.initialize, role, allocator, counts);
   for (const Program& step : role.startup) once.resident += NetOf(step, role, allocator, counts);
   for (const Buffer& buffer : role.buffers)

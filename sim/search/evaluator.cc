@@ -65,8 +65,7 @@ class Evaluator::State {
   Result<Evaluation> Composed(const Scenario& scenario) {
     const Plan plan = OutlineOf(scenario);
     const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan);
-    const Bytes outside = model->OutsideAllocator(plan), device = model->DeviceMemory();
-    const Bytes capacity = device > Bytes(0) ? device - outside : Bytes::Max();
+    const Bytes outside = model->OutsideAllocator(plan), capacity = RoomForAllocator(plan, *model);
     WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps_.Compose(scenario, *model, capacity));
     const Bytes memory = step.memory() + outside;
     if (step.memory() > capacity) return Infeasible(memory);

@@ -181,7 +181,7 @@ class Enumeration {
   static const char* WhyTooLarge(const Configuration& c) {
     const auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
     if (product(c.data, c.tensor, c.pipeline, c.context) > kRanks.max) return "there are too many devices";
-    if (product(c.micro, c.accumulate, c.data) > kMostSequences) return "the global batch is another";
+    if (product(c.micro, c.accumulate, c.data) > kMostSequences) return "the batch has too many sequences";
     if (product(c.pipeline, c.virtual_stages, c.accumulate) > kMostActions)
       return "the schedule has more than 16 million actions";
     return nullptr;

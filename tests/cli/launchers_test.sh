@@ -113,6 +113,25 @@ by_hand RANK={0,1},WORLD_SIZE=2,MASTER_PORT=$port,TORCHELASTIC_RESTART_COUNT=1 -
 python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["measured"]["first_step"] == 8' "$work/out" ||
   fail "a job that is begun again: $(cat "$work/err")"
 
+# Asked to go on if there is something to go on from, ranks agree whether there is, whoever it is that sees nothing.
+for seen in 0 1; do
+  next_port
+  mkdir -p "$work/empty$seen"
+  directories=("$work/begun" "$work/empty$seen")
+  RANK=1 WORLD_SIZE=2 MASTER_PORT=$port "${run[@]}" "${set[@]}" --resume --checkpoint-dir "${directories[1 - seen]}" \
+    --set run.steps=8 > "$work/out1" 2> "$work/err1" &
+  RANK=0 WORLD_SIZE=2 MASTER_PORT=$port timeout 60 "${run[@]}" "${set[@]}" --resume --checkpoint-dir "${directories[seen]}" \
+    --set run.steps=8 > "$work/out" 2> "$work/err"
+  statuses="$?"
+  wait $!
+  statuses="$statuses $?"
+  [ "$statuses" = "2 2" ] || fail "ranks of which one sees no checkpoint: $statuses, $(cat "$work/err" "$work/err1")"
+  for text in "$work/err" "$work/err1"; do
+    grep -q "sees .*no checkpoint in $work/empty$seen on .*: all ranks must find the same checkpoint" "$text" ||
+      fail "of a rank that sees no checkpoint is said: $(cat "$text")"
+  done
+done
+
 # Ranks that look for the latest checkpoint themselves, of which one does not see what rank 0 sees: it takes rank 0's where that is there,
 # or says so; and rank 0 is not left waiting where it saves.
 "${run[@]}" "${set[@]}" --checkpoint-dir "$work/both" --checkpoint-every 4 > /dev/null 2> "$work/err" || fail "checkpoints of steps 4 and 5"

@@ -65,7 +65,10 @@ expect_line 2 '^windtunnel: --json: folder: cannot be written (Is a directory)' 
 for option in --checkpoint-dir --export --tensorboard; do
   expect_line 2 "^windtunnel: $option: /proc/x: cannot be written" run cpu.yaml $option /proc/x
 done
-expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
+expect_line 2 '^windtunnel: --out: /proc/x/profile.json: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
+expect_line 2 '^windtunnel: --out is -, expected a file' calibrate cpu.yaml --out -
+expect_line 2 '^windtunnel: --framework-profile changes nothing that is measured' calibrate cpu.yaml --framework-profile x.json
+expect_line 2 '^windtunnel: --steps is given, expected no scenario beside it (cpu.yaml)' calibrate cpu.yaml --steps row.jsonl --out x
 expect_line 2 '^windtunnel: --json is gpt.yaml, which the command reads' predict gpt.yaml --json gpt.yaml
 expect_line 2 'which the command reads' predict gpt.yaml --html ./gpt.yaml
 expect_line 2 '^windtunnel: --json and --html are both x, expected different files' predict gpt.yaml --json x --html x
@@ -80,10 +83,21 @@ mkdir beside
 printf '{"model": {"preset": "gpt2-124m"}, "cluster": {"device": "mine.json"}}' > beside/s.yaml
 expect_line 2 "beside/mine.json: cannot be read" predict beside/s.yaml
 expect_line 2 '^windtunnel: empty.jsonl is given twice, expected each file of rows once' validate empty.jsonl empty.jsonl
+expect_line 2 '^windtunnel: ./row.jsonl is given twice, expected each file of rows once' validate row.jsonl ./row.jsonl
+printf '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+"vocab_size": 256, "max_position_embeddings": 32}' > config.json
+printf '{"id": "a", "scenario": {"model": {"config": "config.json"}}, "measured": {"mfu": 0.3}}\n' > configured.jsonl
+expect_line 2 '^windtunnel: --svg is config.json, which model.config reads' validate configured.jsonl --svg config.json
+printf 'model: {layers: 2, hidden: 64, heads: 4, vocab: 256, seq_len: 32}\ndata: nothing\n' > data.yaml
+for command in run compare calibrate; do
+  expect_line 2 '^data.yaml:2:7: data: .*/nothing: cannot be read' $command data.yaml
+done
+expect_line 2 'search.schedule: .*nothing.csv: cannot be read' search gpt.yaml --set 'search={schedule: [nothing.csv]}'
+expect_line 2 '--memory excludes --json' explain gpt.yaml --json x --memory
 for command in compare calibrate; do
   RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
 done
-RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --out: /proc/x: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
+RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --out: /proc/x/profile.json: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
 printf 'kept' > kept.json
 expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
 [ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }

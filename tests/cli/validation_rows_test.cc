@@ -84,6 +84,14 @@ TEST(FlopsPerToken, AgreesWithMegatronsClosedForm) {
   EXPECT_EQ(FlopsPerToken(SmallPlan(), FlopsConvention::kPalm).count(), 1e12);
 }
 
+// One module for a token further on: 6 x (768 + 2 h^2) weights of its layer and projection, 1536 of its attention, 6 h V of the head.
+TEST(FlopsPerToken, CountModulesForTokensFurtherOn) {
+  Plan plan = SmallPlan();
+  plan.scenario.model.mtp.emplace();
+  EXPECT_NEAR(FlopsPerToken(plan, FlopsConvention::kMegatron).count(), 17088 + 6 * (768 + 128) + 1536 + 4800,
+              1e-6);
+}
+
 // With full recomputation: 96 L h^2 (1 + s / 6h + V / 16 h L) = 96 x 128 x (1 + 1/3 + 100/256) = 21184. The attention core alone
 // adds a forward of it, 4 L s h = 1024.
 TEST(FlopsPerToken, HardwareFlopsCountRecomputation) {

@@ -29,6 +29,22 @@ TEST(CompilePlan, CountsGptParametersAsPublished) {
   EXPECT_DOUBLE_EQ(plan.model.flops_per_token.count(), 855'166'464.0);
 }
 
+// A module for a token further on is a layer, a projection of two rows into one, three norms more, and the head once more.
+TEST(CompilePlan, CountsWhatModulesForTokensFurtherOnTake) {
+  Scenario s = TinyLlama();
+  s.model.tie_embeddings = false;
+  const ModelSpec& model = s.model;
+  Scenario longer = s, further = s;
+  ++longer.model.layers;
+  further.model.mtp.emplace();
+  const ModelStatistics of_layer = CompilePlan(longer)->model, of_module = CompilePlan(further)->model;
+  const int64_t more = 2 * model.hidden * model.hidden + 3 * model.hidden;
+  EXPECT_EQ(of_module.parameters, of_layer.parameters + more);
+  EXPECT_DOUBLE_EQ(
+      of_module.flops_per_token.count(),
+      of_layer.flops_per_token.count() + 6.0 * static_cast<double>(more + model.vocab * model.hidden));
+}
+
 TEST(CompilePlan, CountsLlamaParametersAsPublished) {
   // Llama-2 7B: 6,738,415,616.
   Scenario s = TinyLlama();

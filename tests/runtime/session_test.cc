@@ -165,7 +165,11 @@ TEST(Job, ResultsSurviveTheStore) {
   run.steady.largest_unserved = MiB(2);
   run.steady.host_by_category[2] = MiB(6);
   run.resident_growth = MiB(9);
+  run.losses = {3, 2};
+  run.mtp_losses = {5, 6, 4, 5};
   const RankRun copy = *ParseRankRun(Serialize(run));
+  EXPECT_EQ(copy.losses, run.losses);
+  EXPECT_EQ(copy.mtp_losses, run.mtp_losses);
   EXPECT_EQ(copy.measured.timelines[0].spans[0].op, 7);
   EXPECT_EQ(copy.measured.timelines[0].spans[0].end, Microseconds(2));
   EXPECT_EQ(copy.measured.timelines[1].memory[0].reserved, MiB(2));

@@ -47,7 +47,7 @@ WT_DEVICE float WithLossScale(float scale, const float* loss_scale) {
   return loss_scale == nullptr ? scale : scale * *loss_scale;
 }
 
-// row = e^(row - maximum) * factor, less `scale` at `target` (-1: nowhere).
+// row = e^(row - maximum) * factor (0 of a row that does not count, whatever is in it), less `scale` at `target` (-1: nowhere).
 template <typename T>
 WT_DEVICE void WriteGradient(int64_t n, float maximum, float factor, int64_t target, float scale, T* row) {
   ForEachPieceOfRow<kVector<T>>(n, row, Thread(), kLossThreads, [&](auto width, int64_t i) {
@@ -55,7 +55,8 @@ WT_DEVICE void WriteGradient(int64_t n, float maximum, float factor, int64_t tar
     Pack<float, kPiece> x = Load<kPiece>(row + i);
     WT_UNROLL
     for (int j = 0; j < kPiece; ++j) {
-      x.at[j] = ExpFast(x.at[j] - maximum) * factor - (i + j == target ? scale : 0.0f);
+      const float share = factor == 0.0f ? 0.0f : ExpFast(x.at[j] - maximum) * factor;
+      x.at[j] = share - (i + j == target ? scale : 0.0f);
     }
     Store(row + i, x);
   });

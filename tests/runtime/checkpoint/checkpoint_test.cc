@@ -296,6 +296,15 @@ TEST_F(Saved, LatestIsTheNewestThatIsComplete) {
   std::filesystem::remove(directory_ + "/latest");
   EXPECT_EQ(directory.Latest(), directory.PathOf(2));
   EXPECT_EQ(CheckpointDirectory(directory_ + "/nothing").Latest(), std::nullopt);
+  // What a rank gives up is its own; the directory goes with the last.
+  ASSERT_TRUE(directory.Begin(9));
+  for (const char* file : {"rank_00000.safetensors", "rank_00001.safetensors", "rank_00001.pieces.json"})
+    std::ofstream(directory.UnfinishedPathOf(9) + "/" + file) << "half";
+  directory.Abandon(9, 1);
+  EXPECT_TRUE(std::filesystem::exists(directory.UnfinishedPathOf(9) + "/rank_00000.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(directory.UnfinishedPathOf(9) + "/rank_00001.pieces.json"));
+  directory.Abandon(9, 0);
+  EXPECT_FALSE(std::filesystem::exists(directory.UnfinishedPathOf(9)));
 }
 
 TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {

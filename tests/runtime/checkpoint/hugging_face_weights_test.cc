@@ -235,6 +235,10 @@ TEST(HuggingFaceWeights, SayWhichTensorIsMissingOrHasAnotherShape) {
   ModelSpec experts = Gpt2().model;
   experts.experts = ExpertsSpec{};
   EXPECT_EQ(OpenHuggingFaceWeights(exported, experts).error().kind, ErrorKind::kUnsupported);
+  ModelSpec further = TinyLlama().model;
+  further.mtp.emplace();
+  EXPECT_EQ(OpenHuggingFaceWeights(exported, further).error().message,
+            "Hugging Face's names are not known of models with model.mtp");
 }
 
 // As on the hub: names without a prefix, and files that an index names.

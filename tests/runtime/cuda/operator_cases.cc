@@ -187,27 +187,29 @@ void AddLosses(Cases& c) {
     c.Add("vocab parallel maximum", VocabParallelMaximum{s.rows, s.vocab, c.dtype}, place)
         .Read(c.dtype, n, 3.0)
         .Write(kFloat, s.rows);
-    auto& sums_of_some =
-        c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype, 0.75}, place)
-            .Read(c.dtype, n)
-            .ReadIndices(s.rows, 2 * s.vocab)
-            .Read(kFloat, s.rows)
-            .Write(kFloat, s.rows)
-            .Write(kFloat, s.rows);
-    EndBeforeLast(sums_of_some.buffers[1]);
-    VocabParallelLoss of_some{s.rows, s.vocab, 0.5, c.dtype};
-    of_some.counted = 0.75;
-    auto& loss = c.Add("vocab parallel loss", of_some, place)
-                     .Read(c.dtype, n)
-                     .ReadIndices(s.rows, 2 * s.vocab)
-                     .Read(kFloat, s.rows)
-                     .Read(kFloat, s.rows)
-                     .Read(kFloat, s.rows);
-    // The sums are of exponentials: positive.
-    auto* sums = reinterpret_cast<float*>(loss.buffers.back().bytes.data());
-    for (int64_t i = 0; i < s.rows; ++i) sums[i] = 3.0f + sums[i] * sums[i];
-    EndBeforeLast(loss.buffers[1]);
-    loss.Write(kFloat, 1).WriteToRead(0);
+    for (const double counted : {1.0, 0.75}) {
+      auto& part_sums =
+          c.Add("vocab parallel sums", VocabParallelSums{s.rows, s.vocab, c.dtype, counted}, place)
+              .Read(c.dtype, n)
+              .ReadIndices(s.rows, 2 * s.vocab)
+              .Read(kFloat, s.rows)
+              .Write(kFloat, s.rows)
+              .Write(kFloat, s.rows);
+      if (counted < 1) EndBeforeLast(part_sums.buffers[1]);
+      VocabParallelLoss op{s.rows, s.vocab, 0.5, c.dtype};
+      op.counted = counted;
+      auto& loss = c.Add("vocab parallel loss", op, place)
+                       .Read(c.dtype, n)
+                       .ReadIndices(s.rows, 2 * s.vocab)
+                       .Read(kFloat, s.rows)
+                       .Read(kFloat, s.rows)
+                       .Read(kFloat, s.rows);
+      // The sums are of exponentials: positive.
+      auto* sums = reinterpret_cast<float*>(loss.buffers.back().bytes.data());
+      for (int64_t i = 0; i < s.rows; ++i) sums[i] = 3.0f + sums[i] * sums[i];
+      if (counted < 1) EndBeforeLast(loss.buffers[1]);
+      loss.Write(kFloat, 1).WriteToRead(0);
+    }
     c.Add("mean squared error", MeanSquaredError{s.rows, s.vocab, 0.5, c.dtype})
         .Read(c.dtype, n)
         .Read(kFloat, n)
