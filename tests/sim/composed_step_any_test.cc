@@ -122,6 +122,15 @@ DataParallelSpec AnyData(Precision param) {
   return data;
 }
 
+// Rows of factors with scales of their own are whole blocks, as the loader wants them.
+void FillBlocks(Scenario& s) {
+  const Fp8Recipe recipe = s.precision.fp8_recipe;
+  if (recipe != Fp8Recipe::kMxfp8 && recipe != Fp8Recipe::kNvfp4) return;
+  s.model.hidden = s.model.seq_len = 1024;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  s.model.ffn = 2 * s.model.hidden;
+}
+
 // Anything that is composed: models, batches, autocast, meshes, frameworks and what the host of each takes, clipping, tied weights, shards with
 // padding, one micro-batch or many.
 Scenario AnyScenario() {
@@ -153,6 +162,7 @@ Scenario AnyScenario() {
   s.cluster.devices_per_node = parallel.tensor.size * parallel.context.size * parallel.data.size *
                                (one_node ? parallel.pipeline.size : 1);
   s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
+  FillBlocks(s);
   return s;
 }
 
