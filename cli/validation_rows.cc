@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "base/read_file.h"
-#include "cost_models/json_fields.h"
+#include "cost_models/parsing_notes.h"
 #include "scenarios/suggest.h"
 
 namespace windtunnel {
@@ -66,32 +65,15 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   return result;
 }
 
-// The first key that an object has twice, of which the parser would keep the last value; and whether anything nests so deep that it could not
-// be written again.
-Json::parser_callback_t Notice(std::string& twice, bool& too_deep) {
-  using Event = Json::parse_event_t;
-  std::vector<std::set<std::string>> open;  // keys of the objects around
-  return [&twice, &too_deep, open](int depth, Event event, Json& value) mutable {
-    too_deep |= (event == Event::object_start || event == Event::array_start) && depth >= kMostJsonDepth;
-    if (too_deep) return false;  // keys of what is left out come all the same
-    if (event == Event::object_start) open.emplace_back();
-    if (event == Event::object_end) open.pop_back();
-    if (event != Event::key) return true;
-    const bool is_new = open.back().insert(value.get<std::string>()).second;
-    if (!is_new && twice.empty()) twice = value.get<std::string>();
-    return true;
-  };
-}
-
 // Other keys of a row (source, notes, labels of its origin) are for people.
 Result<ValidationRow> ReadRow(const std::string& line, const std::string& file, int number) {
   const std::string place = fmt::format("{}:{}:1", file, number);
-  std::string twice;
-  bool too_deep = false;
-  const Json row = Json::parse(line, Notice(twice, too_deep), /*allow_exceptions=*/false);
-  if (too_deep)
+  ParsingNotes notes;
+  const Json row = Json::parse(line, std::ref(notes), /*allow_exceptions=*/false);
+  if (notes.nests_too_deep())
     return InvalidInput("{}: nests deeper than {}, expected a validation row", place, kMostJsonDepth);
-  if (!twice.empty()) return InvalidInput("{}: duplicate key '{}', expected it once", place, twice);
+  if (!notes.duplicate().empty())
+    return InvalidInput("{}: duplicate key '{}', expected it once", place, notes.duplicate());
   if (!row.is_object())
     return InvalidInput("{}: is not a JSON object in UTF-8, expected a validation row", place);
   for (const char* key : {"scenario", "measured"}) {

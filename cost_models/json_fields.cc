@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cost_models/parsing_notes.h"
+
 namespace windtunnel {
 namespace {
 
@@ -25,34 +27,6 @@ std::string LineAndColumn(const std::string& text, size_t byte) {
   size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
   return fmt::format("{}:{}", line, before == std::string::npos ? end + 1 : end - before);
 }
-
-// nlohmann keeps the last of two equal keys silently, and writes what it read by recursion; this hears of every key and of what nests how
-// deep while it parses.
-class ParsingNotes {
- public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    const bool begins =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    nests_too_deep_ |= begins && depth >= kMostJsonDepth;
-    if (nests_too_deep_) return false;
-    if (event == Json::parse_event_t::object_start) {
-      keys_.resize(static_cast<size_t>(depth) + 1);
-      keys_.back().clear();
-    } else if (event == Json::parse_event_t::key) {
-      keys_.resize(static_cast<size_t>(depth));
-      std::string key = parsed.get<std::string>();
-      if (!keys_.back().insert(key).second && duplicate_.empty()) duplicate_ = key;
-    }
-    return true;
-  }
-  const std::string& duplicate() const { return duplicate_; }
-  bool nests_too_deep() const { return nests_too_deep_; }
-
- private:
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open, outermost first
-  std::string duplicate_;
-  bool nests_too_deep_ = false;
-};
 
 }  // namespace
 

@@ -25,9 +25,6 @@
 
 namespace windtunnel {
 
-// Of objects and lists in what is read from files: far above what any of them has.
-inline constexpr int kMostJsonDepth = 64;
-
 // `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors: InvalidInput, with the place
 // where it is not JSON, a key that appears twice, or what nests deeper than kMostJsonDepth.
 Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name, std::string_view expected);

@@ -1,0 +1,339 @@
+// One block of a transformer: its forward, what it drops and makes again, its backward.
+#include "plan/transformer.h"
+
+#include "scenarios/words.h"
+
+namespace windtunnel {
+
+void Transformer::ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  if (block.latent) {
+    saved.qkv_input = block.latent->InputToKeep(c, saved.norm1.y);
+    const Slice qkv = block.latent->Forward(c, saved.qkv_input, rows_, saved.latents);
+    saved.qkv = AttentionOf(c, block).Enter(qkv);
+    return;
+  }
+  saved.qkv_input = block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
+  PrepareHeads(c, block, block.qkv.Forward(c, saved.qkv_input, tokens_), saved);
+}
+
+// What is between the projections and attention's core.
+void Transformer::PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv,
+                               BlockActivations& saved) {
+  if (block.head_norm) qkv = block.head_norm->Forward(c, qkv, tokens_, saved.head_norm);
+  if (!learned_positions()) c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {qkv}, {qkv});
+  saved.qkv = AttentionOf(c, block).Enter(qkv);
+}
+
+void Transformer::Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  saved.core = AttentionOf(c, block).Forward(saved.qkv);
+}
+
+Slice Transformer::AttentionForwardOps(const LayerContext& c, const TransformerBlock& block,
+                                       BlockActivations& saved) {
+  ForwardScope scope(c.hooks, block.attention_module);
+  ProjectQkv(c, block, saved);
+  Attend(c, block, saved);
+  saved.attention = AttentionOf(c, block).Leave(saved.core.out);
+  return Project(c, block, saved);
+}
+
+Slice Transformer::Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  saved.attention = block.projection.InputToKeep(c, saved.attention);
+  const Slice out = block.projection.Forward(c, saved.attention, tokens_);
+  saved.attention_mask = c.Drop(out, spec_.dropout, AttentionName(block) + ".dropout");
+  if (recompute_ == Recompute::kSelectiveOp && keeps_sums()) saved.projected = out;
+  return out;
+}
+
+void Transformer::Activate(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  const std::string name = ActivationName(block);
+  const int64_t ffn = block.down.in;
+  saved.activated = c.Activation(name, tokens_ * ffn);
+  std::vector<Slice> writes = {saved.activated};
+  if (framework_ == Framework::kPytorch && gated())
+    writes.push_back(saved.gate = c.Activation(name + ".silu", tokens_ * ffn));
+  c.b.Add(ActivationForward{spec_.activation, tokens_, ffn, types_.activations}, name, saved.up,
+          std::move(writes));
+}
+
+void Transformer::ProjectUp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
+  saved.up = block.up.ForwardApart(c, saved.up_input, tokens_);
+}
+
+// The dense MLP, or the shared expert, as far as its last product.
+void Transformer::ForwardDenseToDown(const LayerContext& c, const TransformerBlock& block,
+                                     BlockActivations& saved) {
+  if (!block.has_dense) return;
+  ProjectUp(c, block, saved);
+  Activate(c, block, saved);
+}
+
+Slice Transformer::MlpForwardOps(const LayerContext& c, const TransformerBlock& block,
+                                 BlockActivations& saved) {
+  ForwardScope scope(c.hooks, block.mlp_module);
+  if (!block.experts) AtSlot(c.b, LayerSlot::kExperts);
+  ForwardDenseToDown(c, block, saved);
+  return ProjectDown(c, block, saved);
+}
+
+// All of the experts that tokens are sent to, too.
+Slice Transformer::ForwardDown(const LayerContext& c, const TransformerBlock& block,
+                               BlockActivations& saved) {
+  Slice out = kNoSlice, dense = kNoSlice;
+  if (block.has_dense) {
+    saved.activated = block.down.InputToKeep(c, saved.activated);
+    Slice partial = kNoSlice;
+    out = dense = block.down.Forward(c, saved.activated, tokens_, &partial);
+    if (KeepsDown(block)) saved.unneeded = {out, partial};
+  }
+  if (block.experts) out = block.experts->Forward(c, saved.norm2.y, saved.experts);
+  if (block.experts && block.has_dense) c.AddTo(out, dense, MlpName(block) + ".sum");
+  return out;
+}
+
+Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& block,
+                               BlockActivations& saved) {
+  const Slice out = ForwardDown(c, block, saved);
+  saved.mlp_mask = c.Drop(out, spec_.dropout, MlpName(block) + ".dropout");
+  return out;
+}
+
+// Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
+Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
+                                BlockActivations& saved) {
+  ForwardScope scope(c.hooks, block.module);
+  AtSlot(c.b, LayerSlot::kAttention);
+  saved.norm1 = block.norm1.Forward(c, x, branch, rows_);
+  Slice attention = AttentionForwardOps(c, block, saved);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
+  return MlpForwardOps(c, block, saved);
+}
+
+uint32_t Transformer::ModulesAgain(const Scenario& scenario) {
+  uint32_t bits = 0;
+  for (const auto& [word, module] : Words<RecomputeModule>::table)
+    bits |= scenario.Recomputes(module) ? 1u << static_cast<int>(module) : 0;
+  return bits;
+}
+
+bool Transformer::RunsDenseAgain(const TransformerBlock& block) const {
+  if (!block.experts) return RunsAgain(RecomputeModule::kMlp);
+  return block.has_dense && (RunsAgain(RecomputeModule::kMoe) || RunsAgain(RecomputeModule::kSharedExperts));
+}
+
+// What modules that run again make, but for what they begin with.
+void Transformer::DropModules(const TransformerBlock& block, BlockActivations& saved) const {
+  if (RunsAgain(RecomputeModule::kCoreAttention))
+    saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
+  if (RunsAgain(RecomputeModule::kLayerNorm)) {
+    for (Norm::Saved* norm : {&saved.norm1, &saved.norm2}) norm->y = norm->statistics = kNoSlice;
+    saved.qkv_input = saved.up_input = kNoSlice;
+  }
+  if (RunsAgain(RecomputeModule::kLatentUp)) {
+    saved.qkv = kNoSlice;
+    for (Norm::Saved* norm : {&saved.latents.queries, &saved.latents.keys})
+      norm->y = norm->statistics = kNoSlice;
+  }
+  if (RunsDenseAgain(block)) {
+    saved.up_input = saved.activated = saved.gate = kNoSlice;
+    saved.up.clear();
+  }
+  if (block.experts && RunsAgain(RecomputeModule::kMoe)) saved.experts = {};
+  if (block.experts && RunsAgain(RecomputeModule::kMoeActivation)) saved.experts.activated = kNoSlice;
+}
+
+// A slice that backward does not name lives no longer than its last use in forward.
+void Transformer::DropActivations(const TransformerBlock& block, BlockActivations& saved) const {
+  switch (recompute_) {
+    case Recompute::kNone:
+      return;
+    case Recompute::kSelective:
+      DropModules(block, saved);
+      return;
+    case Recompute::kSelectiveOp:
+      saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
+      saved.gate = saved.experts.gate = kNoSlice;
+      saved.norm2 = {};
+      saved.qkv_input = saved.up_input = kNoSlice;
+      saved.head_norm.statistics = kNoSlice;
+      if (saved.head_norm.x.buffer >= 0) saved.qkv = kNoSlice;
+      if (runs_attention_again()) saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
+      if (saved.up.size() > 1) saved.up[1] = kNoSlice;
+      return;
+    case Recompute::kFull: {
+      const Slice input = saved.norm1.x;
+      saved = {};
+      saved.norm1.x = input;
+      return;
+    }
+  }
+}
+
+void Transformer::RunAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  if (recompute_ == Recompute::kNone) return;
+  c.b.SetPhase(Phase::kRecompute);
+  switch (recompute_) {
+    case Recompute::kNone:
+      break;
+    case Recompute::kSelective:
+      RunMlpAgain(c, block, saved);
+      break;
+    case Recompute::kSelectiveOp:
+      RecomputeEverySecondMatmul(c, block, saved);
+      break;
+    case Recompute::kFull:
+      RecomputeBlock(c, block, saved);
+      break;
+  }
+  c.b.SetPhase(Phase::kBackward);
+}
+
+// Before the MLP's backward. Megatron's modules go to their end, where others stop once there is what backward needs.
+void Transformer::RunMlpAgain(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved) {
+  const bool runs_dense = RunsDenseAgain(block);
+  const bool runs_experts = block.experts && RunsAgain(RecomputeModule::kMoe);
+  if (RunsAgain(RecomputeModule::kLayerNorm)) {
+    saved.norm2 = block.norm2.Forward(c, saved.norm2.x, kNoSlice, rows_);
+    if (block.has_dense && !runs_dense)
+      saved.up_input = block.up.layers[0].InputToKeep(c, block.up.Enter(c, saved.norm2.y));
+  }
+  if (!runs_dense && !runs_experts) return;
+  ForwardScope scope(c.hooks, block.mlp_module);
+  ForwardDenseToDown(c, block, saved);
+  if (runs_experts) {
+    ForwardDown(c, block, saved);
+    return;
+  }
+  saved.activated = block.down.InputToKeep(c, saved.activated);
+  if (!stops_early()) block.down.Forward(c, saved.activated, tokens_);
+}
+
+// Before the backward of the attention's projection.
+void Transformer::RunAttentionNormAgain(const LayerContext& c, const TransformerBlock& block,
+                                        BlockActivations& saved) {
+  if (!RunsAgain(RecomputeModule::kLayerNorm)) return;
+  c.b.SetPhase(Phase::kRecompute);
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  saved.qkv_input = block.latent ? block.latent->InputToKeep(c, saved.norm1.y)
+                                 : block.qkv.layers[0].InputToKeep(c, block.qkv.Enter(c, saved.norm1.y));
+  c.b.SetPhase(Phase::kBackward);
+}
+
+// Behind it.
+void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBlock& block,
+                                    BlockActivations& saved) {
+  c.b.SetPhase(Phase::kRecompute);
+  if (RunsAgain(RecomputeModule::kLatentUp))
+    saved.qkv = AttentionOf(c, block).Enter(block.latent->UpAgain(c, saved.qkv_input, rows_, saved.latents));
+  if (RunsAgain(RecomputeModule::kCoreAttention)) Attend(c, block, saved);
+  c.b.SetPhase(Phase::kBackward);
+}
+
+void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& block,
+                                 BlockActivations& saved) {
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  Slice attention = AttentionForwardOps(c, block, saved);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
+  ForwardScope scope(c.hooks, block.mlp_module);
+  ForwardDenseToDown(c, block, saved);
+  // What comes back from experts is needed for their weights, and the mask of what comes out.
+  if (!stops_early() || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
+}
+
+// Kept: qkv, attention (not what eager attention is made of: batched products are not kept) and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
+// projection, whose output nobody needs. Heads' norms are no matmuls either: what they normalise is kept. Of modules, the second of queries, keys and values and of gate and up are run again, too; keys
+// have kept their place in one buffer.
+void Transformer::RecomputeEverySecondMatmul(const LayerContext& c, const TransformerBlock& block,
+                                             BlockActivations& saved) {
+  saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
+  Slice attention;
+  {
+    ForwardScope scope(c.hooks, block.attention_module);
+    saved.qkv_input = block.qkv.Enter(c, saved.norm1.y);
+    const bool are_modules = block.qkv.layers.size() > 1;
+    if (are_modules) block.qkv.ForwardLayer(c, 1, saved.qkv_input, tokens_);
+    if (block.head_norm) PrepareHeads(c, block, saved.head_norm.x, saved);
+    else if (are_modules && !learned_positions())
+      c.b.Add(RopeOp(false), AttentionName(block) + ".rope", {saved.qkv}, {saved.qkv});
+    if (runs_attention_again()) Attend(c, block, saved);
+    attention = keeps_sums() ? saved.projected : Project(c, block, saved);
+    // (Eager PyTorch makes the partial sums again, though nobody needs them.)
+    if (keeps_sums() && framework_ == Framework::kPytorch)
+      block.projection.ForwardProduct(c, saved.attention, tokens_, /*adds_bias=*/false);
+  }
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
+  if (block.has_dense) {
+    saved.up_input = block.up.Enter(c, saved.norm2.y);
+    if (saved.up.size() > 1) saved.up[1] = block.up.ForwardLayer(c, 1, saved.up_input, tokens_);
+    Activate(c, block, saved);
+  }
+  if (block.experts) block.experts->Activate(c, saved.experts);
+}
+
+Slice Transformer::MlpBackwardOps(const LayerContext& c, const TransformerBlock& block,
+                                  const BlockActivations& saved, Slice dx) {
+  BackwardScope scope(c.hooks, block.mlp_module);
+  dx = c.InType(types_.activations, dx, MlpName(block) + ".dy");
+  dx = c.DropGradient(dx, saved.mlp_mask, MlpName(block) + ".dropout");
+  if (!block.experts) {
+    AtSlot(c.b, LayerSlot::kExpertsBackward);
+    const Slice dinput = DenseBackward(c, block, saved, dx);
+    c.AddDelayed(LayerSlot::kExpertWeights);
+    AtSlot(c.b, LayerSlot::kAttentionBackward);
+    return dinput;
+  }
+  const Slice routed = block.experts->Backward(c, dx, saved.norm2.y, saved.experts);
+  if (block.has_dense) c.AddTo(routed, DenseBackward(c, block, saved, dx), MlpName(block) + ".dx.sum");
+  return routed;
+}
+
+Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& block,
+                                 const BlockActivations& saved, Slice dx) {
+  Slice dactivated = block.down.Backward(c, dx, saved.activated, tokens_);
+  const std::string name = ActivationName(block);
+  std::vector<Slice> dup = {dactivated}, reads = {dactivated};
+  if (gated()) {
+    dup.clear();
+    for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
+  }
+  reads.insert(reads.end(), saved.up.begin(), saved.up.end());
+  if (saved.gate.buffer >= 0) reads.push_back(saved.gate);
+  c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
+          std::move(reads), dup);
+  return block.up.Backward(c, dup, saved.up_input, tokens_);
+}
+
+Slice Transformer::AttentionBackwardOps(const LayerContext& c, const TransformerBlock& block,
+                                        BlockActivations& saved, Slice dx) {
+  BackwardScope scope(c.hooks, block.attention_module);
+  RunAttentionNormAgain(c, block, saved);
+  const std::string name = AttentionName(block);
+  dx = c.InType(types_.activations, dx, name + ".dy");
+  dx = c.DropGradient(dx, saved.attention_mask, name + ".dropout");
+  Slice dout = block.projection.Backward(c, dx, saved.attention, tokens_);
+  RunAttentionAgain(c, block, saved);
+  Slice dqkv = AttentionOf(c, block).Backward(dout, saved.qkv, saved.core);
+  if (block.latent) return block.latent->Backward(c, dqkv, saved.qkv_input, rows_, saved.latents);
+  if (!learned_positions()) c.b.Add(RopeOp(true), name + ".rope", {dqkv}, {dqkv});
+  if (block.head_norm) block.head_norm->Backward(c, dqkv, saved.head_norm, tokens_);
+  return block.qkv.Backward(c, block.qkv.PartsOf(dqkv, tokens_), saved.qkv_input, tokens_);
+}
+
+// dx is the gradient of the stream after the block; it becomes, in place, that of the stream before it.
+Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& block,
+                                 BlockActivations& saved, Slice dx) {
+  BackwardScope scope(c.hooks, block.module);
+  AtSlot(c.b, LayerSlot::kCombineBackward);
+  RunAgain(c, block, saved);
+  Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
+  dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
+  Slice dnorm1 = AttentionBackwardOps(c, block, saved, dx);
+  for (const Slice& kept : saved.unneeded)
+    if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
+  const Slice dinput = block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);
+  c.AddDelayed(LayerSlot::kAttentionWeights);
+  return dinput;
+}
+
+}  // namespace windtunnel
