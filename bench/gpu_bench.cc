@@ -5,7 +5,8 @@
 //   bench/gpu_bench --ranks=2 --benchmark_format=json        # all-reduce, all-gather, reduce-scatter among processes
 //
 // Names: gemm/MODEL/LAYER/PASS over 8,192 tokens in bf16, gemm/k/K (8,192 x 8,192, which tells what a tile costs beside its steps of k),
-// attention/HEADSxHEAD_DIM/SEQ/PASS over 16,384 tokens in bf16, causal (FLOPs of what is visible), collective/NAME/BYTES (of the whole
+// attention/HEADSxHEAD_DIM/SEQ/PASS over 16,384 tokens in bf16, causal (FLOPs of what is visible), norm/COLUMNS/PASS and other operators
+// that memory bounds over as many (what their operands are together, by time), collective/NAME/BYTES (of the whole
 // message, in bf16). Operands rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank
 // runs the same benchmarks as often, and rank 0 reports.
 #include <benchmark/benchmark.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -94,17 +96,28 @@ void Repeat(benchmark::State& state, const OpKind& kind, const std::vector<Opera
   Memory memory(Bytes(set * sets));
   if (!memory.valid()) return state.SkipWithError("out of device memory");
   int64_t turn = 0;
+  const auto next_set = [&] {
+    int64_t at = set * (turn++ % sets);
+    std::array<std::vector<TensorRef>, 2> located;
+    for (int side = 0; side < 2; ++side) {
+      for (const Operand& operand : side == 0 ? reads : writes) {
+        located[side].push_back({memory.at(at), operand.elements});
+        at += operand.bytes();
+      }
+    }
+    return located;
+  };
+  // Targets are tokens that there are.
+  for (int64_t i = 0; i < sets; ++i) {
+    const auto [in, out] = next_set();
+    for (size_t k = 0; k < reads.size(); ++k)
+      if (reads[k].dtype == DType::kInt32)
+        (void)bench.device->queues()->Fill(kCompute, in[k].data, 0, Bytes(reads[k].bytes()));
+  }
   const auto repeat = [&]() -> Status {
     for (int i = 0; i < kEach; ++i) {
-      int64_t at = set * (turn++ % sets);
-      std::vector<TensorRef> located[2];
-      for (int side = 0; side < 2; ++side) {
-        for (const Operand& operand : side == 0 ? reads : writes) {
-          located[side].push_back({memory.at(at), operand.elements});
-          at += operand.bytes();
-        }
-      }
-      WT_RETURN_IF_ERROR(bench.device->Launch(kind, located[0], located[1], {}));
+      const auto [in, out] = next_set();
+      WT_RETURN_IF_ERROR(bench.device->Launch(kind, in, out, {}));
     }
     return Ok();
   };
@@ -114,8 +127,15 @@ void Repeat(benchmark::State& state, const OpKind& kind, const std::vector<Opera
     if (!seconds) return Fail(state, seconds.error());
     state.SetIterationTime(*seconds / kEach);
   }
-  state.counters["TFLOP/s"] =
-      benchmark::Counter(FlopsOf(kind).count() * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+  const auto rate = [](double each) {
+    return benchmark::Counter(each, benchmark::Counter::kIsIterationInvariantRate);
+  };
+  if (std::holds_alternative<Gemm>(kind) || std::holds_alternative<AttentionForward>(kind) ||
+      std::holds_alternative<AttentionBackward>(kind)) {
+    state.counters["TFLOP/s"] = rate(FlopsOf(kind).count() * 1e-12);
+  } else {
+    state.counters["GB/s"] = rate(static_cast<double>(set) * 1e-9);
+  }
 }
 
 void Register(const std::string& name, const OpKind& kind, const std::vector<Operand>& reads,
@@ -166,6 +186,45 @@ void RegisterAttention() {
                  {out, qkv, out, sums}, {qkv, backward_tiles});
       }
     }
+  }
+}
+
+// Operators that memory bounds, of a step of GPT-2 and of a Llama-style model; "GB/s" counts each operand once.
+void RegisterMemoryBound() {
+  constexpr int64_t kRows = 16384;
+  constexpr auto kBf16 = DType::kBFloat16;
+  const auto of = [](int64_t columns) { return Operand{kRows * columns}; };
+  const auto parameter = [](int64_t columns) { return Operand{columns}; };
+  for (const int64_t n : {int64_t{768}, int64_t{1600}, int64_t{2048}, int64_t{4096}}) {
+    const NormKind kind = n >= 2048 ? NormKind::kRmsNorm : NormKind::kLayerNorm;
+    const bool bias = kind == NormKind::kLayerNorm;
+    const Operand statistics{(bias ? 2 : 1) * kRows, DType::kFloat32};
+    const std::vector<Operand> parameters(bias ? 2 : 1, parameter(n));
+    std::vector<Operand> in = {of(n), of(n)}, gradients = {of(n)};
+    in.insert(in.end(), parameters.begin(), parameters.end());
+    gradients.insert(gradients.end(), parameters.begin(), parameters.end());
+    Register(fmt::format("norm/{}/forward", n), NormForward{kind, kRows, n, bias, true, kBf16}, in,
+             {of(n), of(n), statistics});
+    Register(fmt::format("norm/{}/backward", n), NormBackward{kind, kRows, n, bias, true, false, kBf16},
+             {of(n), of(n), parameter(n), statistics, of(n)}, gradients);
+  }
+  for (const int64_t n : {int64_t{3072}, int64_t{6400}}) {
+    Register(fmt::format("gelu/{}/forward", n), ActivationForward{ActivationKind::kGelu, kRows, n, kBf16},
+             {of(n)}, {of(n)});
+    Register(fmt::format("gelu/{}/backward", n), ActivationBackward{ActivationKind::kGelu, kRows, n, kBf16},
+             {of(n), of(n)}, {of(n)});
+    Register(fmt::format("bias_gradient/{}", n), ColumnSum{kRows, n, false, kBf16}, {of(n)}, {parameter(n)});
+  }
+  Register("swiglu/8192/forward", ActivationForward{ActivationKind::kSwiglu, kRows, 8192, kBf16}, {of(16384)},
+           {of(8192)});
+  Register("swiglu/8192/backward", ActivationBackward{ActivationKind::kSwiglu, kRows, 8192, kBf16},
+           {of(8192), of(16384)}, {of(16384)});
+  Register("bias_gradient/768", ColumnSum{kRows, 768, false, kBf16}, {of(768)}, {parameter(768)});
+  for (const int64_t vocab : {int64_t{32000}, int64_t{50257}, int64_t{50304}, int64_t{128256}}) {
+    constexpr int64_t kLossRows = 8192;
+    const Operand logits{kLossRows * vocab};
+    Register(fmt::format("cross_entropy/{}", vocab), CrossEntropy{kLossRows, vocab, 1.0, kBf16},
+             {logits, {kLossRows, DType::kInt32}}, {{1, DType::kFloat32}, logits});
   }
 }
 
@@ -313,6 +372,7 @@ int Main(int argc, char** argv) {
   } else {
     RegisterProducts();
     RegisterAttention();
+    RegisterMemoryBound();
   }
   benchmark::RunSpecifiedBenchmarks();
   bench.group.reset();

@@ -1,20 +1,20 @@
 #!/bin/bash
 # Takes every measurement that a GPU machine can give, from binaries built beforehand: needs neither Bazel nor a network.
 #
-#   bench/gpu_campaign.sh OUT_DIR [--stage calibrate|single|multi|bench|peer] [--device cuda|cpu] [--profile FILE]
+#   bench/gpu_campaign.sh OUT_DIR [--stage single|multi|bench|peer] [--device cuda|cpu] [--profile FILE] [--seconds N]
 #
-# Without --stage all of them run, one after the other; each takes less than nine minutes (it skips what it has no time for, and says so),
-# all of them less than twenty. OUT_DIR is left with
+# Without --stage all of them run, one after the other; each takes less than nine minutes or --seconds (it skips what it has no time for,
+# and says so), all of them less than twenty. OUT_DIR is left with
 #
-#   h200-sxm-141g.json        the profile (calibrate; named after the device)
+#   h200-sxm-141g.json        the profile (single; named after the device), unless --profile names another
 #   single/NAME.json          compare's result of every scenario on one rank, and the trace of some (.trace.json.gz)
 #   multi/NAME.json           the same of ranks that share the GPU, by profiles of their own (multi/profile*.json), and losses.txt
 #   bench/*.json              Google Benchmark: products, attention, launches, all-reduce, all-gather, reduce-scatter; operators.log: kernels checked
 #   peer/NAME.json            PyTorch on the same models: step time and peak memory
 #   log.txt, skipped.txt      what was run, and what was not
 #
-# in all at most 60 MB (traces go first). A stage takes the profile that an earlier one left in OUT_DIR, or --profile's. --device cpu is a
-# rehearsal: small scenarios on the CPU in the places of the GPU's, a minute or so.
+# in all at most 60 MB (traces go first). Each scenario is calibrated, predicted and then run, so that what is cut short has all three of what
+# came first. --device cpu is a rehearsal: small scenarios on the CPU in the places of the GPU's, a minute or so.
 set -u
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -23,11 +23,13 @@ out=
 stages=
 device=cuda
 profile=
+seconds=
 while [ $# -gt 0 ]; do
   case $1 in
     --stage) stages=${2:?--stage needs a name}; shift 2 ;;
     --device) device=${2:?--device needs cuda or cpu}; shift 2 ;;
     --profile) profile=${2:?--profile needs a file}; shift 2 ;;
+    --seconds) seconds=${2:?--seconds needs a number}; shift 2 ;;
     -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "gpu_campaign: unknown option $1" >&2; exit 2 ;;
     *) out=$1; shift ;;
@@ -35,9 +37,9 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || { echo "gpu_campaign: where to? gpu_campaign.sh OUT_DIR [--stage NAME] [--device cpu]" >&2; exit 2; }
 case $device in cuda | cpu) ;; *) echo "gpu_campaign: --device is cuda or cpu, not $device" >&2; exit 2 ;; esac
-stages=${stages:-calibrate single multi bench peer}
+stages=${stages:-single multi bench peer}
 for stage in $stages; do
-  case $stage in calibrate | single | multi | bench | peer) ;; *) echo "gpu_campaign: no stage $stage" >&2; exit 2 ;; esac
+  case $stage in single | multi | bench | peer) ;; *) echo "gpu_campaign: no stage $stage" >&2; exit 2 ;; esac
 done
 mkdir -p "$out" || exit 1
 out=$(CDPATH= cd -- "$out" && pwd)
@@ -86,22 +88,23 @@ single_cases() {
     echo "gpt_seq128 gpt_1rank --set run.steps=5"
     return
   fi
-  local length micro model
+  local length model
   # The common length of all models first: what is cut short has them.
   for length in 1024 2048 512 4096; do
     for model in gpt2_124m gpt2_355m gpt2_774m gpt2_1p5b llama_1b; do
-      micro=$((16384 / length))
-      echo "${model}_seq$length ${model}_1xcuda --set model.seq_len=$length --set batch.micro=$micro"
+      echo "${model}_seq$length ${model}_1xcuda --set model.seq_len=$length --set batch.micro=$((16384 / length))"
     done
-    # MFU at the largest micro-batch that fits is the 1.5B model's.
+    [ $length = 1024 ] || continue
     # Steps of single sequences, in which launching shows, and the same as graphs.
-    [ $length = 1024 ] && for graphs in false true; do
+    local graphs
+    for graphs in false true; do
       echo "gpt2_124m_single_graphs_$graphs gpt2_124m_1xcuda --set model.seq_len=512 --set batch.micro=1 --set run.cuda_graphs=$graphs"
     done
-    # Attention by own kernels instead of cuDNN's.
-    [ $length = 1024 ] && echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
-    [ $length = 1024 ] && echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=40 --set run.steps=10"
   done
+  # MFU at the largest micro-batch that fits is the 1.5B model's.
+  echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=40 --set run.steps=10"
+  # Attention by own kernels instead of cuDNN's.
+  echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
 }
 multi_cases() {
   if [ "$device" = cpu ]; then
@@ -124,36 +127,15 @@ thread_cases() {
 }
 file_of() { echo "$root/scenarios/$1.yaml"; }
 
-find_profile() {
-  [ -n "$profile" ] && { echo "$profile"; return; }
-  ls "$out"/*.json 2>/dev/null | head -n 1
-}
-
-calibrate_cases() {  # calibrate_cases PROFILE <cases
-  local target=$1 name scenario words
-  rm -f "$target"
-  while read -r name scenario words; do
-    # shellcheck disable=SC2086
-    run "calibrate $name" "${ours[@]}" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$target" --no-progress
-  done
-}
-
-calibrate() {
-  local target="$out/new-profile.json"
-  calibrate_cases "$target" < <(single_cases)
-  [ -e "$target" ] || return
-  # Named after its device.
-  local own
-  own=$(sed -n 's/^ *"name": *"\([^"]*\)".*/\1/p' "$target" | tail -n 1)
-  mv "$target" "$out/${own:-profile}.json"
-}
-
+# Whatever the profile lacks is measured, the step is predicted from it, and then runs.
 compare_cases() {  # compare_cases FOLDER PROFILE <cases
   local folder=$1 costs=$2 name scenario words
   mkdir -p "$out/$folder"
   while read -r name scenario words; do
     local trace=()
     case $name in *seq1024 | *seq128 | *ranks) trace=(--trace "$out/$folder/$name.trace.json") ;; esac
+    # shellcheck disable=SC2086
+    run "calibrate $name" "${ours[@]}" "$windtunnel" calibrate "$(file_of "$scenario")" $words --out "$costs" --no-progress || continue
     # shellcheck disable=SC2086
     run "$folder $name" "${ours[@]}" "$windtunnel" compare "$(file_of "$scenario")" $words --profile "$costs" --no-progress \
       --json "$out/$folder/$name.json" "${trace[@]}"
@@ -162,10 +144,14 @@ compare_cases() {  # compare_cases FOLDER PROFILE <cases
 }
 
 single() {
-  local costs
-  costs=$(find_profile)
-  [ -n "$costs" ] || { skip "single: no profile in $out; run --stage calibrate first, or name one with --profile"; return; }
+  local costs=${profile:-$out/new-profile.json}
+  [ -n "$profile" ] || rm -f "$costs"
   compare_cases single "$costs" < <(single_cases)
+  [ -z "$profile" ] && [ -e "$costs" ] || return
+  # Named after its device.
+  local own
+  own=$(sed -n 's/^ *"name": *"\([^"]*\)".*/\1/p' "$costs" | tail -n 1)
+  mv "$costs" "$out/${own:-profile}.json"
 }
 
 multi() {
@@ -174,8 +160,8 @@ multi() {
   for cases in multi_cases thread_cases; do
     costs="$out/multi/profile.json"
     [ $cases = thread_cases ] && costs="$out/multi/profile_threads.json"
-    calibrate_cases "$costs" < <($cases)
-    [ -e "$costs" ] && compare_cases multi "$costs" < <($cases)
+    rm -f "$costs"
+    compare_cases multi "$costs" < <($cases)
   done
   # The same data on one rank.
   local alone=gpt2_124m_1xcuda same=()
@@ -250,7 +236,8 @@ if [ "$device" = cuda ]; then
 fi
 for stage in $stages; do
   # A single stage has nine minutes less what it needs to end; of all of them together none may take what the next ones need.
-  case $stages in *\ *) case $stage in calibrate | single) budget=340 ;; *) budget=150 ;; esac ;; *) budget=500 ;; esac
+  case $stages in *\ *) case $stage in single) budget=640 ;; *) budget=150 ;; esac ;; *) budget=500 ;; esac
+  budget=${seconds:-$budget}
   stage_end=$(($(date +%s) + budget))
   say "$stage"
   $stage

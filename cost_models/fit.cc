@@ -10,6 +10,9 @@ namespace {
 
 constexpr double kSlowestRate = 0.02;  // below this a measurement says nothing about sharing
 
+// What issuing an operator beside a device takes (DispatchKey).
+bool IsDispatch(const KernelEntry& entry) { return entry.key.starts_with("dispatch "); }
+
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -33,6 +36,8 @@ void FitKernels(const std::vector<CalibrationSamples>& by_rank, int ranks_per_no
     std::vector<Duration> times = Pooled(by_rank, key);
     KernelEntry entry{key, ranks_per_node, static_cast<int64_t>(times.size()), {}};
     entry.time = Distribution::FromSamples(std::move(times));
+    const KernelEntry* known = profile.FindKernel(key, ranks_per_node);
+    if (IsDispatch(entry) && known != nullptr && known->time.p50() < entry.time.p50()) continue;
     profile.Put(std::move(entry));
   }
 }
@@ -123,6 +128,11 @@ void FitCollectives(const std::vector<CalibrationSamples>& by_rank, const std::s
 }
 
 }  // namespace
+
+void ForgetDispatch(int ranks_per_node, Profile& profile) {
+  std::erase_if(profile.kernels,
+                [&](const KernelEntry& entry) { return entry.ranks == ranks_per_node && IsDispatch(entry); });
+}
 
 std::vector<Duration> GroupTimes(const std::vector<const std::vector<Duration>*>& arrived,
                                  const std::vector<const std::vector<Duration>*>& done) {

@@ -18,7 +18,7 @@ void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Miss
     std::string key = CostKey(op);
     if (!IsCommunication(op.kind)) {
       missing.kernels.insert(std::move(key));
-      if (op.graph > 0) missing.kernels.insert(GraphLaunchKey(op.graph));
+      if (op.graph > 0) missing.kernels.insert({GraphLaunchKey(op.graph), kGraphSavesKey});
       continue;
     }
     const TransferKey transfer = TransferKeyOf(op);

@@ -186,6 +186,8 @@ std::string FindProgramError(const Program& program, const std::vector<Buffer>& 
 
 std::string CostKey(const Op& op) { return op.on_host ? CostKey(op.kind) + " on_host" : CostKey(op.kind); }
 
+std::string DispatchKey(const OpKind& kind) { return fmt::format("dispatch {}", OperatorName(kind)); }
+
 std::string GraphLaunchKey(int32_t operators) { return fmt::format("graph_launch operators={}", operators); }
 
 }  // namespace windtunnel

@@ -150,8 +150,11 @@ struct Op {
 };
 // As a profile names what it measured of the operator: CostKey of its kind, and where it is done.
 std::string CostKey(const Op& op);
-// And what launching a graph costs the host: "graph_launch operators=12".
+// And what the host needs beside a device: to issue an operator of a kind ("dispatch gemm") and to launch a graph
+// ("graph_launch operators=12"); and how much sooner a kernel follows another one in a graph.
+std::string DispatchKey(const OpKind& kind);
 std::string GraphLaunchKey(int32_t operators);
+inline constexpr char kGraphSavesKey[] = "graph_saves";
 
 struct Program {
   std::string name;  // "initialize", "step 0", "step 1", "steady"

@@ -16,8 +16,10 @@ namespace {
 
 using Mode = ExecutionMode;
 
-constexpr size_t kIssuedWithoutWaiting =
-    400;  // operators that a driver's queue has room for, with several kernels each
+// Operators that a driver's queue has room for, with several kernels each; and with one each, as most have.
+constexpr int32_t kIssuedWithoutWaiting = 400;
+constexpr size_t kIssuedAhead = 900;
+constexpr Duration kLongestLead = Milliseconds(20);
 constexpr double kLongestEvent = 3e-6;  // seconds: more is not an event's time but the host's
 
 Duration ClockTime(clockid_t clock) {
@@ -82,7 +84,10 @@ class Calibrator {
                         int64_t least, int64_t most);
   Status KernelPass();
   Status HostPass();
+  Result<Duration> DeviceTime(bool graphs);
+  Status DevicePass();
   Status GraphPass();
+  Status PassInEveryWay();
   Status KernelRound(int64_t passes);
   void Collect(const Timeline& timeline);
   void CollectCommonMode(const Timeline& timeline, const std::map<std::string, Duration>& medians);
@@ -116,7 +121,9 @@ class Calibrator {
   std::vector<char> operands_;    // of one collective at a time
   uint64_t device_operands_ = 0;  // instead of them, on a device with memory of its own
   Bytes operand_bytes_;
-  std::map<std::string, std::vector<Duration>> graph_launches_;  // of the host, by GraphLaunchKey
+  std::map<std::string, std::vector<Duration>>
+      host_times_;                   // beside a device, by DispatchKey, GraphLaunchKey and kGraphSavesKey
+  Duration lead_;                    // in which the host issues as much as a driver's queue has room for
   std::vector<double> event_times_;  // seconds that timing an operator adds to it, by pass
   std::vector<Timeline> passes_;
   CalibrationSamples samples_;
@@ -187,16 +194,36 @@ Status Calibrator::KernelPass() {
   return Ok();
 }
 
-// What the host needs to issue a step, and how much longer the device takes when every operator is timed: where the device is never
-// waiting for the host, the pass without events is shorter than the sum of the spans of the last one by their time.
+// What the host needs to issue each operator.
 Status Calibrator::HostPass() {
   WT_RETURN_IF_ERROR(session_.Barrier());
-  Mode mode{.communication = Mode::Communication::kNone, .spans = false, .graphs = false};
+  Mode mode{.communication = Mode::Communication::kNone,
+            .spans = false,
+            .graphs = false,
+            .pause_every = kIssuedWithoutWaiting};
+  WT_RETURN_IF_ERROR(session_.Replay(program_, mode));
+  Duration issuing;
+  size_t issued = 0;
+  for (const Executor::HostTime& time : session_.executor().host_times()) {
+    samples_.dispatch.push_back(time.host);
+    host_times_[DispatchKey(program_.ops[time.op].kind)].push_back(time.host);
+    if (issued++ < kIssuedAhead) issuing += time.host;
+  }
+  lead_ = std::min(issuing * 5 / 4, kLongestLead);
+  return Ok();
+}
+
+// What the device takes when it never waits for the host and nobody times its kernels.
+Result<Duration> Calibrator::DeviceTime(bool graphs) {
+  WT_RETURN_IF_ERROR(session_.Barrier());
+  Mode mode{.communication = Mode::Communication::kNone, .spans = false, .graphs = graphs, .lead = lead_};
   WT_ASSIGN_OR_RETURN(const Timeline timeline, session_.Replay(program_, mode));
-  const std::vector<Duration>& host = session_.executor().host_times();
-  // Later ones may have waited for a place in the driver's queue.
-  const size_t count = std::min(host.size(), kIssuedWithoutWaiting);
-  samples_.dispatch.insert(samples_.dispatch.end(), host.begin(), host.begin() + static_cast<int64_t>(count));
+  return timeline.end;
+}
+
+// How much longer the device takes when every operator is timed, the sum of the spans of the last pass by their time, and how much less
+// when kernels follow each other in graphs.
+Status Calibrator::DevicePass() {
   // Where the host works itself, the device waits for it now and then, and the difference says nothing of events.
   if (std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.on_host; }))
     return Ok();
@@ -207,8 +234,14 @@ Status Calibrator::HostPass() {
     spans += span.end - span.start;
     ++kernels;
   }
-  const double each = ToSeconds(spans - timeline.end) / static_cast<double>(std::max<int64_t>(kernels, 1));
+  WT_ASSIGN_OR_RETURN(const Duration one_by_one, DeviceTime(/*graphs=*/false));
+  const double each = ToSeconds(spans - one_by_one) / static_cast<double>(std::max<int64_t>(kernels, 1));
   event_times_.push_back(std::clamp(each, 0.0, kLongestEvent));
+  const int64_t behind_others =
+      std::count_if(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph < 0; });
+  if (behind_others == 0) return Ok();
+  WT_ASSIGN_OR_RETURN(const Duration in_graphs, DeviceTime(/*graphs=*/true));
+  host_times_[kGraphSavesKey].push_back(std::max(one_by_one - in_graphs, Duration()) / behind_others);
   return Ok();
 }
 
@@ -221,7 +254,7 @@ Status Calibrator::GraphPass() {
   Mode mode{.communication = Mode::Communication::kNone, .spans = false};
   WT_RETURN_IF_ERROR(session_.Replay(program_, mode));
   for (const Executor::GraphTime& graph : session_.executor().graph_times())
-    graph_launches_[GraphLaunchKey(graph.operators)].push_back(graph.host);
+    host_times_[GraphLaunchKey(graph.operators)].push_back(graph.host);
   return Ok();
 }
 
@@ -233,13 +266,17 @@ void Calibrator::SubtractEvents() {
     for (Duration& time : times) time = std::max(time - event, time / 2);
 }
 
+// The program once, in each of the ways that are timed.
+Status Calibrator::PassInEveryWay() {
+  WT_RETURN_IF_ERROR(KernelPass());
+  if (host_computes()) return Ok();
+  WT_RETURN_IF_ERROR(HostPass());
+  WT_RETURN_IF_ERROR(DevicePass());
+  return GraphPass();
+}
+
 Status Calibrator::KernelRound(int64_t passes) {
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    WT_RETURN_IF_ERROR(KernelPass());
-    if (host_computes()) continue;
-    WT_RETURN_IF_ERROR(HostPass());
-    WT_RETURN_IF_ERROR(GraphPass());
-  }
+  for (int64_t pass = 0; pass < passes; ++pass) WT_RETURN_IF_ERROR(PassInEveryWay());
   for (const Timeline& timeline : passes_) Collect(timeline);
   const auto medians = Medians();
   for (const Timeline& timeline : passes_) CollectCommonMode(timeline, medians);
@@ -464,9 +501,16 @@ Result<CalibrationSamples> Calibrator::Measure() {
   const Duration before = Now();
   WT_RETURN_IF_ERROR(KernelPass());
   const double pass_seconds = ToSeconds(Now() - before), rounds = options_.rounds;
+  WT_RETURN_IF_ERROR(PassInEveryWay());
+  const Duration before_all = Now();
+  WT_RETURN_IF_ERROR(PassInEveryWay());
+  const double seconds_in_every_way = ToSeconds(Now() - before_all);
   WT_ASSIGN_OR_RETURN(const int64_t passes,
-                      Agree(0, "passes", pass_seconds, options_.seconds / rounds, 3, 400));
+                      Agree(0, "passes", seconds_in_every_way, options_.seconds / rounds, 3, 400));
   passes_.clear();
+  event_times_.clear();
+  host_times_.clear();
+  samples_.dispatch.clear();
   WT_RETURN_IF_ERROR(PlanRepetitions(pass_seconds));
   for (int round = 0; round < options_.rounds; ++round) {
     WT_RETURN_IF_ERROR(KernelRound(passes));
@@ -476,7 +520,7 @@ Result<CalibrationSamples> Calibrator::Measure() {
     }
   }
   SubtractEvents();
-  samples_.kernels.merge(graph_launches_);
+  samples_.kernels.merge(host_times_);
   WT_ASSIGN_OR_RETURN(const RankSession::Resident resident, session_.MeasureResident(operand_bytes_));
   samples_.outside_allocator = resident.outside_allocator;
   return std::move(samples_);

@@ -47,6 +47,11 @@ struct ExecutionMode {
   bool graphs = true;
   // The device is kept busy ahead of every operator, so that spans have no time in which it waits for the host.
   bool keep_busy = false;
+  // Without spans: the device begins only after so long, by when the host has issued what comes first, and Timeline::end counts from then.
+  Duration lead = {};
+  // Issuing pauses after so many operators until the device has done them (0: never): a host that waits for a place in the driver's
+  // queue is not issuing.
+  int32_t pause_every = 0;
 };
 
 class Executor {
@@ -80,8 +85,12 @@ class Executor {
   Status SetValues(const Slice& slice, std::span<const float> values);
   // Data begin again somewhere else: what was loaded ahead of time for the next step is not what comes.
   void ForgetBatches();
-  // Of the last Run on a device with queues: the host's time for each operator that it issued, in order.
-  const std::vector<Duration>& host_times() const { return host_times_; }
+  // Of the last Run on a device with queues: the host's time for each operator that it issued by itself, in order.
+  struct HostTime {
+    OpIndex op = -1;
+    Duration host;
+  };
+  const std::vector<HostTime>& host_times() const { return host_times_; }
   // The same for each graph that it launched, by the number of its operators.
   struct GraphTime {
     int32_t operators = 0;
@@ -122,7 +131,7 @@ class Executor {
   std::vector<Bytes> element_size_;  // by buffer
   int64_t skipped_before_ = 0;       // steps, by a job that scaled its loss, which this one does not
   std::vector<TensorRef> reads_, writes_;
-  std::vector<Duration> host_times_;
+  std::vector<HostTime> host_times_;
   std::vector<GraphTime> graph_times_;
   Communicator::Clock::time_point started_{};
   mutable std::vector<float> fetched_;

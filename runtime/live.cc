@@ -414,9 +414,7 @@ Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& option
     WT_ASSIGN_OR_RETURN(CalibrationSamples one, ParseCalibrationSamples(result));
     samples.push_back(std::move(one));
   }
-  FitSamples(samples, CommunicatorName(plan),
-             static_cast<int>(std::min<int64_t>(plan.world_size, plan.scenario.cluster.devices_per_node)),
-             profile);
+  FitSamples(samples, CommunicatorName(plan), RanksPerNode(plan), profile);
   return Ok();
 }
 
@@ -424,6 +422,7 @@ Status MeasureInto(Profile& profile, const Plan& plan, const LiveOptions& option
 
 Status Calibrate(const Plan& plan, bool recalibrate, const LiveOptions& options, Profile& profile) {
   if (!recalibrate && FindMissingCosts(profile, plan).empty()) return Ok();
+  if (recalibrate) ForgetDispatch(RanksPerNode(plan), profile);
   WT_RETURN_IF_ERROR(MeasureInto(profile, plan, options, Job::Mode::kCalibrate));
   profile.created = MachineProfile(plan.scenario.cluster.device).created;
   return Ok();

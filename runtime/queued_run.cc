@@ -55,6 +55,11 @@ Result<Timeline> QueuedRun::Run() {
   WT_RETURN_IF_ERROR(queues_.Restart());
   start_ = last_issue_ = executor_.started_ = Clock::now();
   std::fill(covered_.begin(), covered_.end(), state_.issued);  // all queues are idle
+  if (mode_.lead > Duration()) {
+    WT_RETURN_IF_ERROR(queues_.Spin(DeviceQueues::kCompute, mode_.lead));
+    WT_ASSIGN_OR_RETURN(led_, queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kTimed));
+    last_issue_ = Clock::now();
+  }
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     if (auto status = Execute(index); !status) return tl::unexpected(Name(index, status.error()));
   }
@@ -99,9 +104,13 @@ Status QueuedRun::Execute(OpIndex index) {
     return Imitate(index);
   }
   const Clock::time_point now = Clock::now();
-  executor_.host_times_.push_back(Between(last_issue_, now));
+  executor_.host_times_.push_back({index, Between(last_issue_, now)});
   last_issue_ = now;
-  return status;
+  if (!status || mode_.pause_every == 0) return status;
+  if (static_cast<int64_t>(executor_.host_times_.size()) % mode_.pause_every != 0) return status;
+  WT_RETURN_IF_ERROR(Drain(DeviceQueues::kCompute));
+  last_issue_ = Clock::now();
+  return Ok();
 }
 
 Status QueuedRun::ExecuteMemory(OpIndex index) {
@@ -486,6 +495,10 @@ Status QueuedRun::Finish() {
   for (OpIndex index : submitted_) {
     WT_ASSIGN_OR_RETURN(const Duration end, EndOf(index));
     timeline_.end = std::max(timeline_.end, end);
+  }
+  if (led_ != DeviceQueues::kNever) {
+    WT_ASSIGN_OR_RETURN(const Duration begun, TimeOf(led_));
+    timeline_.end -= std::min(begun, timeline_.end);
   }
   WT_RETURN_IF_ERROR(executor_.device_.Fault());
   executor_.pool_.FinishProgram();

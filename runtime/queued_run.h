@@ -112,6 +112,7 @@ class QueuedRun {
   QueuedState& state_;
 
   Clock::time_point start_{}, last_issue_{};
+  Event led_ = DeviceQueues::kNever;  // behind ExecutionMode::lead
   std::vector<uint64_t> tickets_;  // by operator; 0: not submitted
   std::vector<Event> events_;      // by operator, behind it; kNever: none
   std::vector<int64_t> ordinals_;  // by operator: its number among all that the compute queue was ever issued

@@ -21,6 +21,8 @@ namespace {
 
 constexpr std::chrono::seconds kRendezvous{60};
 constexpr int64_t kTracedSteps = 5;
+constexpr double kDeviceSeconds =
+    2.0;  // for calibration on a device, which repeats itself more closely than cores do
 constexpr double kCheckSeconds = 0.6;  // for kernels and again for collectives, of a check of costs
 
 Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& store) {
@@ -28,9 +30,10 @@ Result<std::string> CalibrateRank(const Job& job, RankSession& session, Store& s
   const int64_t startup = static_cast<int64_t>(session.executor().role().startup.size());
   for (int64_t step = 0; step <= startup; ++step) WT_RETURN_IF_ERROR(session.Step());
   CalibrationOptions options;
+  const bool host_computes = session.device().queues() == nullptr;
+  if (!host_computes) options = {.rounds = 2, .seconds = kDeviceSeconds};
   if (job.mode == Job::Mode::kCheckCosts)
     options = {.rounds = 1, .seconds = kCheckSeconds, .under_compute = false};
-  const bool host_computes = session.device().queues() == nullptr;
   if (host_computes) options.ranks_per_core = (job.local_ranks + job.cores - 1) / job.cores;
   WT_ASSIGN_OR_RETURN(CalibrationSamples samples, MeasureCosts(session, store, options));
   return Serialize(samples);

@@ -92,10 +92,11 @@ TEST(ProfileCostModel, TakesMeasuredShapesAsTheyAre) {
   EXPECT_EQ(model->OutsideAllocator(plan), MiB(30));
 }
 
-// What the host needs for it was measured of a graph of as many operators.
+// What the host needs for it was measured of a graph of as many operators; kernels behind others follow sooner.
 TEST(ProfileCostModel, AGraphIsLaunchedOnce) {
   Profile profile = MakeProfile();
   profile.Put(KernelEntry{GraphLaunchKey(12), 2, 10, Distribution::Constant(Microseconds(3))});
+  profile.Put(KernelEntry{kGraphSavesKey, 2, 10, Distribution::Constant(Nanoseconds(800))});
   const Plan plan = MakePlan(2);
   const auto model = MakeProfileCostModel(profile, plan);
   Op op = OpOf(plan, kGemm);
@@ -103,8 +104,23 @@ TEST(ProfileCostModel, AGraphIsLaunchedOnce) {
   op.graph = 12;
   EXPECT_EQ(model->DispatchOf(op).time.p50(), Microseconds(3));
   EXPECT_EQ(model->DispatchOf(op).source, CostSource::kMeasured);
+  EXPECT_EQ(model->Kernel(op)->time.p50(), Microseconds(5));
   op.graph = -1;
   EXPECT_EQ(model->DispatchOf(op).time.p50(), Duration());
+  EXPECT_EQ(model->Kernel(op)->time.p50(), Microseconds(5) - Nanoseconds(800));
+}
+
+// Issuing a product takes the host something else than issuing a copy.
+TEST(ProfileCostModel, IssuesOperatorsByTheirKind) {
+  Profile profile = MakeProfile();
+  profile.Put(KernelEntry{"dispatch gemm", 2, 10, Distribution::Constant(Microseconds(4))});
+  const Plan plan = MakePlan(2);
+  const auto model = MakeProfileCostModel(profile, plan);
+  Op op = OpOf(plan, kGemm);
+  EXPECT_EQ(model->DispatchOf(op).time.p50(), Microseconds(4));
+  EXPECT_EQ(model->DispatchOf(op).source, CostSource::kMeasured);
+  op.kind = Copy{};
+  EXPECT_EQ(model->DispatchOf(op).time.p50(), Nanoseconds(700));
 }
 
 TEST(ProfileCostModel, InterpolatesFromTheNearestNumberOfRanks) {
@@ -294,7 +310,7 @@ TEST(MissingCosts, ListsTheLaunchesOfGraphs) {
   for (Op& op : plan.roles[0].steady.ops)
     if (std::holds_alternative<Gemm>(op.kind)) op.graph = 7;
   EXPECT_EQ(FindMissingCosts(MakeProfile(), plan).kernels,
-            (std::vector<std::string>{"graph_launch operators=7"}));
+            (std::vector<std::string>{"graph_launch operators=7", "graph_saves"}));
 }
 
 // 5 us and 700 ns before it, 1.5 ms and 20 us a rank.

@@ -39,6 +39,22 @@ CalibrationSamples OneRank(double kernel_us, double offset_us) {
   return samples;
 }
 
+TEST(FitSamples, KeepsTheFasterHost) {
+  const auto issuing_takes = [](double us) {
+    CalibrationSamples samples;
+    samples.kernels["dispatch gemm"] = {Microseconds(us)};
+    samples.kernels["gemm"] = {Microseconds(us)};
+    return samples;
+  };
+  Profile profile;
+  for (const double us : {9.0, 4.0, 7.0}) FitSamples({issuing_takes(us)}, "nccl", 1, profile);
+  EXPECT_EQ(profile.FindKernel("dispatch gemm", 1)->time.p50(), Microseconds(4));
+  EXPECT_EQ(profile.FindKernel("gemm", 1)->time.p50(), Microseconds(7));
+  ForgetDispatch(1, profile);
+  EXPECT_EQ(profile.FindKernel("dispatch gemm", 1), nullptr);
+  EXPECT_NE(profile.FindKernel("gemm", 1), nullptr);
+}
+
 TEST(FitSamples, PoolsKernelsAndTakesTheGroupsTimes) {
   Profile profile;
   profile.cores = 2;

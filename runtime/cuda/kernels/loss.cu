@@ -12,6 +12,7 @@ namespace {
 
 inline constexpr int kLossThreads = 512;
 inline constexpr int64_t kLossSharedBytes = kLossThreads / kWarp * 4;
+inline constexpr int64_t kReservedShared = 1024;  // of each block, by the device
 
 // The largest of some logits, and the sum of e^(logit - it).
 struct SoftmaxSum {
@@ -47,23 +48,31 @@ WT_DEVICE float WithLossScale(float scale, const float* loss_scale) {
   return loss_scale == nullptr ? scale : scale * *loss_scale;
 }
 
-// row = e^(row - maximum) * factor (0 of a row that does not count, whatever is in it), less `scale` at `target` (-1: nowhere).
+// row = e^(logits - maximum) * factor (0 of a row that does not count, whatever is in it), less `scale` at `target` (-1: nowhere).
+// `logits`, the row or a copy of it, begins as many elements behind 16 bytes as `row`.
 template <typename T>
-WT_DEVICE void WriteGradient(int64_t n, float maximum, float factor, int64_t target, float scale, T* row) {
+WT_DEVICE void WriteGradient(int64_t n, const T* logits, float maximum, float factor, int64_t target,
+                             float scale, T* row) {
   ForEachPieceOfRow<kVector<T>>(n, row, Thread(), kLossThreads, [&](auto width, int64_t i) {
     constexpr int kPiece = decltype(width)::value;
-    Pack<float, kPiece> x = Load<kPiece>(row + i);
-    WT_UNROLL
-    for (int j = 0; j < kPiece; ++j) {
-      const float share = factor == 0.0f ? 0.0f : ExpFast(x.at[j] - maximum) * factor;
-      x.at[j] = share - (i + j == target ? scale : 0.0f);
+    Pack<float, kPiece> x{};
+    if (factor != 0.0f) {
+      x = Load<kPiece>(logits + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) x.at[j] = ExpFast(x.at[j] - maximum) * factor;
+    }
+    const int64_t hit = target - i;  // of one piece of one thread
+    if (hit >= 0 && hit < kPiece) {
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) x.at[j] -= j == hit ? scale : 0.0f;
     }
     Store(row + i, x);
   });
 }
 
-// A row a block: one pass for maximum and sum together, one for the gradient.
-template <typename T>
+// A row a block: one pass for maximum and sum together, one for the gradient, which finds the logits in shared memory where there is
+// room for them.
+template <typename T, bool kKeepsRow>
 struct CrossEntropyKernel {
   static constexpr int kThreads = kLossThreads;
   int64_t rows, n;
@@ -83,14 +92,36 @@ struct CrossEntropyKernel {
       const int64_t target = targets[r] >= 0 && targets[r] < n ? targets[r] : -1;
       const float target_logit = target < 0 ? 0.0f : Float(row[target]);
       const bool counts = !ends || targets[r] != kNoToken;
-      const SoftmaxSum of_row = SoftmaxSumOfRow(n, row, place);  // its barriers come before the gradient
-      WriteGradient(n, of_row.maximum, counts ? scale / of_row.sum : 0.0f, target, scale, row);
+      const T* const kept = kKeepsRow ? Keep(row) : row;
+      const SoftmaxSum of_row = SoftmaxSumOfRow(n, kept, place);  // its barriers come before the gradient
+      WriteGradient(n, kept, of_row.maximum, counts ? scale / of_row.sum : 0.0f, target, scale, row);
       if (Thread() != 0) continue;
       losses[r] = counts ? of_row.maximum - target_logit + std::log(of_row.sum) : 0.0f;
       if (counts && target < 0) Report(fault, Fault::kTarget, targets[r], r, n);
     }
   }
+
+  // All of the row's loads are under way before the first is waited for. A thread reads what it has copied itself, but the row before
+  // may have been others'.
+  WT_DEVICE const T* Keep(const T* row) const {
+    constexpr int kWidth = kVector<T>;
+    SyncThreads();
+    T* const kept = reinterpret_cast<T*>(SharedMemory<char>() + kLossSharedBytes) + OffPieces<kWidth>(row);
+    ForEachPieceOfRow<kWidth>(n, row, Thread(), kLossThreads, [&](auto width, int64_t i) {
+      if constexpr (decltype(width)::value == kWidth) AsyncCopy16(kept + i, row + i, true);
+      else kept[i] = row[i];
+    });
+    AsyncCommit();
+    AsyncWait<0>();
+    return kept;
+  }
 };
+
+// Shared memory of a row wherever it begins, and two rows' on a multiprocessor: one is computed while the other is moved.
+template <typename T>
+int64_t KeptBytes(int64_t columns) {
+  return (columns + 2 * kVector<T>)*static_cast<int64_t>(sizeof(T));
+}
 
 // ---- over the columns of the logits that a tensor rank has, from `first` of the vocabulary on
 
@@ -166,8 +197,8 @@ struct VocabParallelLossKernel {
     for (int64_t r = BlockX(); r < rows; r += GridX()) {
       const int64_t t = targets[r] - first;
       const bool counts = targets[r] != kNoToken;
-      WriteGradient(n, maximum[r], counts ? scale / sum[r] : 0.0f, t >= 0 && t < n ? t : -1, scale,
-                    logits + r * n);
+      T* const row = logits + r * n;
+      WriteGradient(n, row, maximum[r], counts ? scale / sum[r] : 0.0f, t >= 0 && t < n ? t : -1, scale, row);
       if (Thread() == 0) losses[r] = counts ? std::log(sum[r]) - target[r] : 0.0f;
     }
   }
@@ -230,11 +261,18 @@ void Run(Queue& queue, const CrossEntropy& op, const Operands& operands) {
   float* losses = queue.Scratch(op.rows);
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    queue.Launch(
-        CrossEntropyKernel<T>{op.rows, op.vocab, op.counted < 1, static_cast<float>(op.gradient_scale / rows),
-                              operands.In<int32_t>(1, op.rows), operands.Out<T>(1, op.rows * op.vocab),
-                              losses, queue.fault(), LossScaleOf(op, operands)},
-        {RowBlocks(queue, op)}, kLossSharedBytes);
+    const auto launch = [&](auto keeps, int64_t blocks, int64_t shared_bytes) {
+      queue.Launch(
+          CrossEntropyKernel<T, decltype(keeps)::value>{
+              op.rows, op.vocab, op.counted < 1, static_cast<float>(op.gradient_scale / rows),
+              operands.In<int32_t>(1, op.rows), operands.Out<T>(1, op.rows * op.vocab), losses, queue.fault(),
+              LossScaleOf(op, operands)},
+          {blocks}, shared_bytes);
+    };
+    const int64_t kept_bytes = kLossSharedBytes + KeptBytes<T>(op.vocab);
+    if (2 * (kept_bytes + kReservedShared) <= queue.traits().shared_bytes + kReservedShared)
+      launch(std::true_type(), queue.BlocksFor(op.rows, 1, 2), kept_bytes);
+    else launch(std::false_type(), RowBlocks(queue, op), kLossSharedBytes);
   });
   LaunchSumNumbers(queue, op.rows, 1.0 / rows, false, losses, operands.Out(0, 1));
 }

@@ -7,13 +7,12 @@
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-inline constexpr int kNormThreads = 256;
-// Behind what a row needs of shared memory, for the sums over its threads.
+inline constexpr int kNormThreads = 256, kNormWarps = kNormThreads / kWarp;
+// Behind what rows need of shared memory, for the sums over their threads.
 inline constexpr int64_t kReduceBytes = 128;
 
 template <typename T>
-struct NormForwardKernel {
-  static constexpr int kThreads = kNormThreads, kWidth = kVector<T>;
+struct ForwardOperands {
   bool rms, aligned;
   int64_t rows, n;
   const T *x, *branch, *gamma, *beta;  // branch and beta may be null
@@ -21,48 +20,34 @@ struct NormForwardKernel {
   float* statistics;
   float epsilon;
 
-  WT_DEVICE void operator()() const {
-    for (int64_t row = BlockX(); row < rows; row += GridX()) Normalize(row);
+  // x, or x + branch as it is stored, since backward sees no other.
+  template <int kPiece>
+  WT_DEVICE Pack<float, kPiece> Input(int64_t i) const {
+    const Pack<float, kPiece> v = Load<kPiece>(x + i);
+    return branch == nullptr ? v : StoreSum(i, v, Load<kPiece>(branch + i));
   }
-
-  // Two passes for the statistics, mean first: the one-pass formula cancels where the mean is large. A thread has the same elements in
-  // all of them, so the row in shared memory needs no barrier.
-  WT_DEVICE void Normalize(int64_t row) const {
-    float* const values = SharedMemory<float>();  // [n]
-    float* const place = values + (n + 3) / 4 * 4;
-    float total = 0.0f;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Input<kPiece>(row * n + i);
-      Store(values + i, v);
+  template <int kPiece>
+  WT_DEVICE Pack<float, kPiece> StoreSum(int64_t i, Pack<float, kPiece> v,
+                                         const Pack<float, kPiece>& b) const {
+    WT_UNROLL
+    for (int j = 0; j < kPiece; ++j) v.at[j] = Float(Rounded<T>(v.at[j] + b.at[j]));
+    Store(sum + i, v);
+    return v;
+  }
+  // The piece of a row that begins at its element i, from the same of what Input gave.
+  template <int kPiece>
+  WT_DEVICE void WriteOutput(int64_t row, int64_t i, Pack<float, kPiece> v, float mean, float inverse) const {
+    const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
+    WT_UNROLL
+    for (int j = 0; j < kPiece; ++j) v.at[j] = (v.at[j] - mean) * inverse * g.at[j];
+    if (beta != nullptr) {
+      const Pack<float, kPiece> b = Load<kPiece>(beta + i);
       WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) total += v.at[j];
-    });
-    const float count = static_cast<float>(n);
-    const float mean = rms ? 0.0f : ReduceBlock<kThreads>(total, 0.0f, place, Sum()) / count;
-    float squares = 0.0f;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(values + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) squares += (v.at[j] - mean) * (v.at[j] - mean);
-    });
-    const float variance = ReduceBlock<kThreads>(squares, 0.0f, place, Sum()) / count;
-    const float inverse = 1.0f / std::sqrt(variance + epsilon);
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
-      constexpr int kPiece = decltype(width)::value;
-      Pack<float, kPiece> v = Load<kPiece>(values + i);
-      const Pack<float, kPiece> g = Load<kPiece>(gamma + i);
-      WT_UNROLL
-      for (int j = 0; j < kPiece; ++j) v.at[j] = (v.at[j] - mean) * inverse * g.at[j];
-      if (beta != nullptr) {
-        const Pack<float, kPiece> b = Load<kPiece>(beta + i);
-        WT_UNROLL
-        for (int j = 0; j < kPiece; ++j) v.at[j] += b.at[j];
-      }
-      Store(y + row * n + i, v);
-    });
-    if (Thread() != 0) return;
+      for (int j = 0; j < kPiece; ++j) v.at[j] += b.at[j];
+    }
+    Store(y + row * n + i, v);
+  }
+  WT_DEVICE void WriteStatistics(int64_t row, float mean, float inverse) const {
     if (rms) {
       statistics[row] = inverse;
     } else {
@@ -70,26 +55,13 @@ struct NormForwardKernel {
       statistics[2 * row + 1] = inverse;
     }
   }
-
-  // x, or x + branch as it is stored, since backward sees no other.
-  template <int kPiece>
-  WT_DEVICE Pack<float, kPiece> Input(int64_t i) const {
-    Pack<float, kPiece> v = Load<kPiece>(x + i);
-    if (branch == nullptr) return v;
-    const Pack<float, kPiece> b = Load<kPiece>(branch + i);
-    WT_UNROLL
-    for (int j = 0; j < kPiece; ++j) v.at[j] = Float(Rounded<T>(v.at[j] + b.at[j]));
-    Store(sum + i, v);
-    return v;
-  }
 };
 
 // With h = (x - mean) / deviation and g = dy * gamma, both rows:
 //   dx = (g - mean(g) - h mean(g h)) / deviation,   dgamma += dy h,   dbeta += dy;   for RMS norm the mean is zero, and mean(g) left out.
 // dx may be dy or dresidual: each element of them is read before the same element of dx is written, by the same thread.
 template <typename T>
-struct NormBackwardKernel {
-  static constexpr int kThreads = kNormThreads, kWidth = kVector<T>;
+struct BackwardOperands {
   bool rms, aligned;
   int64_t rows, n;
   const T *dy, *x, *gamma, *dresidual;  // dresidual may be null
@@ -97,24 +69,252 @@ struct NormBackwardKernel {
   T* dx;
   float* partials;  // [GridX, 2, n]: dgamma, dbeta
 
+  WT_DEVICE float Mean(int64_t row) const { return rms ? 0.0f : statistics[2 * row]; }
+  WT_DEVICE float Inverse(int64_t row) const { return rms ? statistics[row] : statistics[2 * row + 1]; }
+};
+
+// ---- rows that a few warps have in their registers
+
+// Sums over the kLanes threads of a row; rows of several warps are summed by all of the block together. `place`: kCount floats for each
+// warp of the block.
+template <int kLanes, int kCount>
+WT_DEVICE void SumOverRow(float (&sums)[kCount], float* place) {
+  WT_UNROLL
+  for (int i = 0; i < kCount; ++i) sums[i] = ReduceLanes(sums[i], Sum());
+  if constexpr (kLanes > kWarp) {
+    constexpr int kWarpsOfRow = kLanes / kWarp;
+    const int warp = Thread() / kWarp, first = warp / kWarpsOfRow * kWarpsOfRow;
+    if (Lane() == 0) {
+      WT_UNROLL
+      for (int i = 0; i < kCount; ++i) place[i * kNormWarps + warp] = sums[i];
+    }
+    SyncThreads();
+    WT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      sums[i] = 0.0f;
+      WT_UNROLL
+      for (int w = 0; w < kWarpsOfRow; ++w) sums[i] += place[i * kNormWarps + first + w];
+    }
+    SyncThreads();
+  }
+}
+
+// kLanes threads have up to kPieces pieces of 16 bytes each of a row, and a block has kRows rows at a time. Rows are whole pieces.
+template <int kLanes, int kPieces>
+struct RowsInRegisters {
+  static constexpr int kThreads = kNormThreads, kRows = kThreads / kLanes;
+
+  // Calls f(row, whether there is one) for the rows of this thread, as often in each thread of the block.
+  template <typename F>
+  static WT_DEVICE void ForEachRow(int64_t rows, F f) {
+    for (int64_t first = static_cast<int64_t>(BlockX()) * kRows; first < rows;
+         first += static_cast<int64_t>(GridX()) * kRows) {
+      const int64_t row = first + Thread() / kLanes;
+      f(row, row < rows);
+    }
+  }
+  // Calls f(k, i) for the thread's pieces of a row of n: the k-th begins at element i.
+  template <int kWidth, typename F>
+  static WT_DEVICE void ForEachOwnPiece(int64_t n, F f) {
+    const int64_t own = static_cast<int64_t>(Thread() % kLanes) * kWidth;
+    WT_UNROLL
+    for (int k = 0; k < kPieces; ++k) {
+      const int64_t i = own + k * kLanes * kWidth;
+      if (i < n) f(k, i);
+    }
+  }
+};
+
+// Two passes over the registers for the statistics, mean first: the one-pass formula cancels where the mean is large.
+template <typename T, int kLanes, int kPieces>
+struct NormForwardKernel : RowsInRegisters<kLanes, kPieces> {
+  static constexpr int kWidth = kVector<T>, kResidentBlocks = kPieces > 3 ? 2 : kPieces > 2 ? 3 : 4;
+  ForwardOperands<T> o;
+
   WT_DEVICE void operator()() const {
+    this->ForEachRow(o.rows, [&](int64_t row, bool exists) { Normalize(row, exists); });
+  }
+
+  WT_DEVICE void Normalize(int64_t row, bool exists) const {
+    float* const place = SharedMemory<float>();
+    Pack<float, kWidth> v[kPieces];
+    Words<T> x[kPieces], branch[kPieces];
+    float sum[1] = {};
+    const int64_t n = exists ? o.n : 0, at = row * o.n;
+    // All of them before the first store, behind which no load may move.
+    this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
+      x[k] = LoadPiece(o.x + at + i);
+      if (o.branch != nullptr) branch[k] = LoadPiece(o.branch + at + i);
+    });
+    this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
+      v[k] = Floats(x[k]);
+      if (o.branch != nullptr) v[k] = o.StoreSum(at + i, v[k], Floats(branch[k]));
+      WT_UNROLL
+      for (int j = 0; j < kWidth; ++j) sum[0] += v[k].at[j];
+    });
+    const float count = static_cast<float>(o.n);
+    float mean = 0.0f;
+    if (!o.rms) {
+      SumOverRow<kLanes>(sum, place);
+      mean = sum[0] / count;
+    }
+    sum[0] = 0.0f;
+    this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t) {
+      WT_UNROLL
+      for (int j = 0; j < kWidth; ++j) sum[0] += (v[k].at[j] - mean) * (v[k].at[j] - mean);
+    });
+    SumOverRow<kLanes>(sum, place);
+    const float inverse = 1.0f / std::sqrt(sum[0] / count + o.epsilon);
+    this->template ForEachOwnPiece<kWidth>(
+        n, [&](int k, int64_t i) { o.WriteOutput(row, i, v[k], mean, inverse); });
+    if (exists && Thread() % kLanes == 0) o.WriteStatistics(row, mean, inverse);
+  }
+};
+
+// x, dy and dresidual stay as they lie in memory between the two passes, and the sums of the parameters' gradients in registers until
+// the block has no more rows.
+template <typename T, int kLanes, int kPieces>
+struct NormBackwardKernel : RowsInRegisters<kLanes, kPieces> {
+  using Rows = RowsInRegisters<kLanes, kPieces>;
+  static constexpr int kWidth = kVector<T>, kResidentBlocks = 2;
+  BackwardOperands<T> o;
+
+  using Own = Pack<float, kWidth>[kPieces];
+
+  WT_DEVICE void operator()() const {
+    Own dgamma{}, dbeta{};
+    this->ForEachRow(o.rows, [&](int64_t row, bool exists) { AddRow(row, exists, dgamma, dbeta); });
+    WritePartials(dgamma, dbeta);
+  }
+
+  WT_DEVICE void AddRow(int64_t row, bool exists, Own& dgamma, Own& dbeta) const {
+    const int64_t n = exists ? o.n : 0, at = row * o.n;
+    const float mean = exists ? o.Mean(row) : 0.0f, inverse = exists ? o.Inverse(row) : 0.0f;
+    Words<T> x[kPieces], dy[kPieces], dresidual[kPieces];
+    this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
+      x[k] = LoadPiece(o.x + at + i);
+      dy[k] = LoadPiece(o.dy + at + i);
+      if (o.dresidual != nullptr) dresidual[k] = LoadPiece(o.dresidual + at + i);
+    });
+    float sums[2] = {};  // of g, and of g h
+    this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
+      const Pack<float, kWidth> v = Floats(x[k]), d = Floats(dy[k]), gamma = Load<kWidth>(o.gamma + i);
+      WT_UNROLL
+      for (int j = 0; j < kWidth; ++j) {
+        const float h = (v.at[j] - mean) * inverse, g = d.at[j] * gamma.at[j];
+        dgamma[k].at[j] += d.at[j] * h;
+        dbeta[k].at[j] += d.at[j];
+        sums[0] += g;
+        sums[1] += g * h;
+      }
+    });
+    SumOverRow<kLanes>(sums, SharedMemory<float>());
+    const float count = static_cast<float>(o.n);
+    const float mean_g = o.rms ? 0.0f : sums[0] / count, mean_gh = sums[1] / count;
+    this->template ForEachOwnPiece<kWidth>(n, [&](int k, int64_t i) {
+      const Pack<float, kWidth> v = Floats(x[k]), d = Floats(dy[k]), gamma = Load<kWidth>(o.gamma + i);
+      Pack<float, kWidth> result{};
+      if (o.dresidual != nullptr) result = Floats(dresidual[k]);
+      WT_UNROLL
+      for (int j = 0; j < kWidth; ++j) {
+        const float h = (v.at[j] - mean) * inverse;
+        result.at[j] += (d.at[j] * gamma.at[j] - mean_g - h * mean_gh) * inverse;
+      }
+      Store(o.dx + at + i, result);
+    });
+  }
+
+  // The rows of the block one after the other, so that sums have one order.
+  WT_DEVICE void WritePartials(const Own& dgamma, const Own& dbeta) const {
+    float* const sums = SharedMemory<float>();  // [2, n]
+    for (int turn = 0; turn < Rows::kRows; ++turn) {
+      SyncThreads();
+      if (Thread() / kLanes != turn) continue;
+      this->template ForEachOwnPiece<kWidth>(o.n, [&](int k, int64_t i) {
+        AddOrStore(turn > 0, dgamma[k], sums + i);
+        AddOrStore(turn > 0, dbeta[k], sums + o.n + i);
+      });
+    }
+    SyncThreads();
+    for (int64_t i = Thread(); i < 2 * o.n; i += kNormThreads) o.partials[BlockX() * 2 * o.n + i] = sums[i];
+  }
+
+  static WT_DEVICE void AddOrStore(bool add, Pack<float, kWidth> own, float* to) {
+    if (add) {
+      const Pack<float, kWidth> others = Load<kWidth>(to);
+      WT_UNROLL
+      for (int j = 0; j < kWidth; ++j) own.at[j] += others.at[j];
+    }
+    Store(to, own);
+  }
+};
+
+// ---- rows of any length, wherever they begin: a block has one at a time
+
+template <typename T>
+struct NormForwardByBlock {
+  static constexpr int kThreads = kNormThreads, kWidth = kVector<T>;
+  ForwardOperands<T> o;
+
+  WT_DEVICE void operator()() const {
+    for (int64_t row = BlockX(); row < o.rows; row += GridX()) Normalize(row);
+  }
+
+  // A thread has the same elements in all passes, so the row in shared memory needs no barrier.
+  WT_DEVICE void Normalize(int64_t row) const {
+    const int64_t n = o.n;
+    float* const values = SharedMemory<float>();  // [n]
+    float* const place = values + (n + 3) / 4 * 4;
+    float total = 0.0f;
+    ForEachPiece<kWidth>(n, o.aligned, Thread(), kThreads, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = o.template Input<kPiece>(row * n + i);
+      Store(values + i, v);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) total += v.at[j];
+    });
+    const float count = static_cast<float>(n);
+    const float mean = o.rms ? 0.0f : ReduceBlock<kThreads>(total, 0.0f, place, Sum()) / count;
+    float squares = 0.0f;
+    ForEachPiece<kWidth>(n, o.aligned, Thread(), kThreads, [&](auto width, int64_t i) {
+      constexpr int kPiece = decltype(width)::value;
+      const Pack<float, kPiece> v = Load<kPiece>(values + i);
+      WT_UNROLL
+      for (int j = 0; j < kPiece; ++j) squares += (v.at[j] - mean) * (v.at[j] - mean);
+    });
+    const float variance = ReduceBlock<kThreads>(squares, 0.0f, place, Sum()) / count;
+    const float inverse = 1.0f / std::sqrt(variance + o.epsilon);
+    ForEachPiece<kWidth>(n, o.aligned, Thread(), kThreads, [&](auto width, int64_t i) {
+      o.WriteOutput(row, i, Load<decltype(width)::value>(values + i), mean, inverse);
+    });
+    if (Thread() == 0) o.WriteStatistics(row, mean, inverse);
+  }
+};
+
+template <typename T>
+struct NormBackwardByBlock {
+  static constexpr int kThreads = kNormThreads, kWidth = kVector<T>;
+  BackwardOperands<T> o;
+
+  WT_DEVICE void operator()() const {
+    const int64_t n = o.n;
     float* const sums = SharedMemory<float>();  // [2, n], of which a thread has the elements that it works on
     for (int64_t i = Thread(); i < 2 * n; i += kThreads) sums[i] = 0.0f;
     SyncThreads();
-    for (int64_t row = BlockX(); row < rows; row += GridX()) AddRow(row, sums, sums + n);
+    for (int64_t row = BlockX(); row < o.rows; row += GridX()) AddRow(row, sums, sums + n);
     SyncThreads();
-    for (int64_t i = Thread(); i < 2 * n; i += kThreads) partials[BlockX() * 2 * n + i] = sums[i];
+    for (int64_t i = Thread(); i < 2 * n; i += kThreads) o.partials[BlockX() * 2 * n + i] = sums[i];
   }
 
   WT_DEVICE void AddRow(int64_t row, float* dgamma, float* dbeta) const {
+    const int64_t n = o.n;
     float* const place = dgamma + 2 * n;
-    const float mean = rms ? 0.0f : statistics[2 * row];
-    const float inverse = rms ? statistics[row] : statistics[2 * row + 1];
+    const float mean = o.Mean(row), inverse = o.Inverse(row);
     float sum_g = 0.0f, sum_gh = 0.0f;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
+    ForEachPiece<kWidth>(n, o.aligned, Thread(), kThreads, [&](auto width, int64_t i) {
       constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + row * n + i), d = Load<kPiece>(dy + row * n + i),
-                                g = Load<kPiece>(gamma + i);
+      const Pack<float, kPiece> v = Load<kPiece>(o.x + row * n + i), d = Load<kPiece>(o.dy + row * n + i),
+                                g = Load<kPiece>(o.gamma + i);
       Pack<float, kPiece> of_gamma = Load<kPiece>(dgamma + i), of_beta = Load<kPiece>(dbeta + i);
       WT_UNROLL
       for (int j = 0; j < kPiece; ++j) {
@@ -128,23 +328,37 @@ struct NormBackwardKernel {
       Store(dbeta + i, of_beta);
     });
     const float count = static_cast<float>(n);
-    const float mean_g = rms ? 0.0f : ReduceBlock<kThreads>(sum_g, 0.0f, place, Sum()) / count;
+    const float mean_g = o.rms ? 0.0f : ReduceBlock<kThreads>(sum_g, 0.0f, place, Sum()) / count;
     const float mean_gh = ReduceBlock<kThreads>(sum_gh, 0.0f, place, Sum()) / count;
-    ForEachPiece<kWidth>(n, aligned, Thread(), kThreads, [&](auto width, int64_t i) {
+    ForEachPiece<kWidth>(n, o.aligned, Thread(), kThreads, [&](auto width, int64_t i) {
       constexpr int kPiece = decltype(width)::value;
-      const Pack<float, kPiece> v = Load<kPiece>(x + row * n + i), d = Load<kPiece>(dy + row * n + i),
-                                g = Load<kPiece>(gamma + i);
+      const Pack<float, kPiece> v = Load<kPiece>(o.x + row * n + i), d = Load<kPiece>(o.dy + row * n + i),
+                                g = Load<kPiece>(o.gamma + i);
       Pack<float, kPiece> result{};
-      if (dresidual != nullptr) result = Load<kPiece>(dresidual + row * n + i);
+      if (o.dresidual != nullptr) result = Load<kPiece>(o.dresidual + row * n + i);
       WT_UNROLL
       for (int j = 0; j < kPiece; ++j) {
         const float h = (v.at[j] - mean) * inverse;
         result.at[j] += (d.at[j] * g.at[j] - mean_g - h * mean_gh) * inverse;
       }
-      Store(dx + row * n + i, result);
+      Store(o.dx + row * n + i, result);
     });
   }
 };
+
+// ----
+
+// Calls f(rows) with the smallest RowsInRegisters that has room for `pieces`; whether there is one.
+template <typename F>
+bool WithRows(int64_t pieces, F f) {
+  if (pieces <= 32 * 3) f(RowsInRegisters<32, 3>());
+  else if (pieces <= 64 * 2) f(RowsInRegisters<64, 2>());
+  else if (pieces <= 128 * 2) f(RowsInRegisters<128, 2>());
+  else if (pieces <= 256 * 2) f(RowsInRegisters<256, 2>());
+  else if (pieces <= 256 * 4) f(RowsInRegisters<256, 4>());
+  else return false;
+  return true;
+}
 
 // RMS norm has no beta.
 bool HasBeta(NormKind kind, bool bias) { return kind == NormKind::kLayerNorm && bias; }
@@ -153,13 +367,27 @@ int64_t StatisticsElements(NormKind kind, int64_t rows) {
   return kind == NormKind::kLayerNorm ? 2 * rows : rows;
 }
 
+template <typename T, int kLanes, int kPieces>
+void LaunchForward(Queue& queue, RowsInRegisters<kLanes, kPieces>, const ForwardOperands<T>& o) {
+  using Kernel = NormForwardKernel<T, kLanes, kPieces>;
+  queue.Launch(Kernel{{}, o}, {queue.BlocksFor(o.rows, Kernel::kRows, Kernel::kResidentBlocks)},
+               kReduceBytes);
+}
+
+template <typename T, int kLanes, int kPieces>
+void LaunchBackward(Queue& queue, RowsInRegisters<kLanes, kPieces>, const BackwardOperands<T>& o,
+                    int64_t blocks, int64_t shared_bytes) {
+  queue.Launch(NormBackwardKernel<T, kLanes, kPieces>{{}, o}, {blocks}, shared_bytes);
+}
+
 }  // namespace
 
 int64_t SharedBytes(const NormForward& op) { return (op.columns + 3) / 4 * 16 + kReduceBytes; }
 int64_t SharedBytes(const NormBackward& op) { return 2 * op.columns * 4 + kReduceBytes; }
 
+// As many as stay resident, whichever kernel it is.
 int64_t BackwardBlocks(const NormBackward& op, const Traits& traits) {
-  return Queue::BlocksOn(traits, op.rows, 1, 4);
+  return Queue::BlocksOn(traits, op.rows, 1, 2);
 }
 
 int64_t ScratchBytes(const NormBackward& op, const Traits& traits) {
@@ -169,50 +397,50 @@ int64_t ScratchBytes(const NormBackward& op, const Traits& traits) {
 void Run(Queue& queue, const NormForward& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    using Kernel = NormForwardKernel<T>;
     const int64_t elements = op.rows * op.columns;
     size_t in = 0, out = 0;
-    Kernel k;
-    k.rms = op.kind != NormKind::kLayerNorm;
-    k.rows = op.rows;
-    k.n = op.columns;
-    k.x = operands.In<T>(in++, elements);
-    k.branch = op.residual ? operands.In<T>(in++, elements) : nullptr;
-    k.gamma = operands.In<T>(in++, op.columns);
-    k.beta = HasBeta(op.kind, op.bias) ? operands.In<T>(in++, op.columns) : nullptr;
-    k.sum = op.residual ? operands.Out<T>(out++, elements) : nullptr;
-    k.y = operands.Out<T>(out++, elements);
-    k.statistics = operands.Out(out++, StatisticsElements(op.kind, op.rows));
-    k.epsilon = static_cast<float>(op.epsilon);
-    k.aligned = op.columns % Kernel::kWidth == 0 && Aligned(k.x, k.branch, k.gamma, k.beta, k.sum, k.y);
-    queue.Launch(k, {queue.BlocksFor(op.rows, 1)}, SharedBytes(op));
+    ForwardOperands<T> o;
+    o.rms = op.kind != NormKind::kLayerNorm;
+    o.rows = op.rows;
+    o.n = op.columns;
+    o.x = operands.In<T>(in++, elements);
+    o.branch = op.residual ? operands.In<T>(in++, elements) : nullptr;
+    o.gamma = operands.In<T>(in++, op.columns);
+    o.beta = HasBeta(op.kind, op.bias) ? operands.In<T>(in++, op.columns) : nullptr;
+    o.sum = op.residual ? operands.Out<T>(out++, elements) : nullptr;
+    o.y = operands.Out<T>(out++, elements);
+    o.statistics = operands.Out(out++, StatisticsElements(op.kind, op.rows));
+    o.epsilon = static_cast<float>(op.epsilon);
+    o.aligned = op.columns % kVector<T> == 0 && Aligned(o.x, o.branch, o.gamma, o.beta, o.sum, o.y);
+    if (o.aligned && WithRows(o.n / kVector<T>, [&](auto rows) { LaunchForward(queue, rows, o); })) return;
+    queue.Launch(NormForwardByBlock<T>{o}, {queue.BlocksFor(op.rows, 1)}, SharedBytes(op));
   });
 }
 
 void Run(Queue& queue, const NormBackward& op, const Operands& operands) {
   WithElement(op.dtype, [&](auto element) {
     using T = decltype(element);
-    using Kernel = NormBackwardKernel<T>;
     const int64_t elements = op.rows * op.columns, blocks = BackwardBlocks(op, queue.traits());
-    float* partials = queue.Scratch(blocks * 2 * op.columns);
-    Kernel k;
-    k.rms = op.kind != NormKind::kLayerNorm;
-    k.rows = op.rows;
-    k.n = op.columns;
-    k.dy = operands.In<T>(0, elements);
-    k.x = operands.In<T>(1, elements);
-    k.gamma = operands.In<T>(2, op.columns);
-    k.statistics = operands.In(3, StatisticsElements(op.kind, op.rows));
-    k.dresidual = op.residual ? operands.In<T>(4, elements) : nullptr;
-    k.dx = operands.Out<T>(0, elements);
-    k.partials = partials;
-    k.aligned = op.columns % Kernel::kWidth == 0 && Aligned(k.dy, k.x, k.gamma, k.dresidual, k.dx);
-    queue.Launch(k, {blocks}, SharedBytes(op));
-    LaunchAddPartials(queue, blocks, op.columns, 2 * op.columns, op.accumulate, partials,
-                      operands.Out<T>(1, op.columns));
-    if (!HasBeta(op.kind, op.bias)) return;
-    LaunchAddPartials(queue, blocks, op.columns, 2 * op.columns, op.accumulate, partials + op.columns,
-                      operands.Out<T>(2, op.columns));
+    BackwardOperands<T> o;
+    o.rms = op.kind != NormKind::kLayerNorm;
+    o.rows = op.rows;
+    o.n = op.columns;
+    o.dy = operands.In<T>(0, elements);
+    o.x = operands.In<T>(1, elements);
+    o.gamma = operands.In<T>(2, op.columns);
+    o.statistics = operands.In(3, StatisticsElements(op.kind, op.rows));
+    o.dresidual = op.residual ? operands.In<T>(4, elements) : nullptr;
+    o.dx = operands.Out<T>(0, elements);
+    o.partials = queue.Scratch(blocks * 2 * op.columns);
+    o.aligned = op.columns % kVector<T> == 0 && Aligned(o.dy, o.x, o.gamma, o.dresidual, o.dx);
+    const int64_t shared_bytes = SharedBytes(op);
+    if (!o.aligned || !WithRows(o.n / kVector<T>,
+                                [&](auto rows) { LaunchBackward(queue, rows, o, blocks, shared_bytes); })) {
+      queue.Launch(NormBackwardByBlock<T>{o}, {blocks}, shared_bytes);
+    }
+    LaunchAddPartials(queue, blocks, op.columns, 2 * op.columns, op.accumulate, o.partials,
+                      operands.Out<T>(1, op.columns),
+                      HasBeta(op.kind, op.bias) ? operands.Out<T>(2, op.columns) : nullptr);
   });
 }
 

@@ -10,37 +10,40 @@ namespace windtunnel::WT_KERNELS {
 
 #if defined(WT_DEVICE)
 
-// out[c] (+)= sum over parts p of partials[p * stride + c].
+// out[c] (+)= sum over parts p of partials[p * stride + c]; behind the first `columns` come those of `second`, where it is not null.
 template <typename T>
 struct AddPartials {
-  static constexpr int kThreads = 256, kColumns = kWarp, kRows = kThreads / kColumns;
+  static constexpr int kThreads = 512, kColumns = kWarp, kRows = kThreads / kColumns;
   int64_t parts, columns, stride;
   bool accumulate;
   const float* partials;
-  T* out;
+  T *out, *second;
 
   WT_DEVICE void operator()() const {
     float* place = SharedMemory<float>();  // [kRows, kColumns]
     const int64_t column = static_cast<int64_t>(BlockX()) * kColumns + Lane();
+    const int64_t all = second == nullptr ? columns : 2 * columns;
     const int row = Thread() / kColumns;
     float sum = 0.0f;
-    if (column < columns) {
+    if (column < all) {
       for (int64_t part = row; part < parts; part += kRows) sum += partials[part * stride + column];
     }
     place[Thread()] = sum;
     SyncThreads();
-    if (row > 0 || column >= columns) return;
+    if (row > 0 || column >= all) return;
     for (int i = 1; i < kRows; ++i) sum += place[i * kColumns + Lane()];
-    out[column] = Rounded<T>(accumulate ? Float(out[column]) + sum : sum);
+    T* const to = column < columns ? out + column : second + (column - columns);
+    *to = Rounded<T>(accumulate ? Float(*to) + sum : sum);
   }
 };
 
 template <typename T>
 void LaunchAddPartials(Queue& queue, int64_t parts, int64_t columns, int64_t stride, bool accumulate,
-                       const float* partials, T* out) {
+                       const float* partials, T* out, T* second = nullptr) {
   using Kernel = AddPartials<T>;
-  return queue.Launch(Kernel{parts, columns, stride, accumulate, partials, out},
-                      {CeilDivide(columns, Kernel::kColumns)}, Kernel::kThreads * sizeof(float));
+  const int64_t all = second == nullptr ? columns : 2 * columns;
+  return queue.Launch(Kernel{parts, columns, stride, accumulate, partials, out, second},
+                      {CeilDivide(all, Kernel::kColumns)}, Kernel::kThreads * sizeof(float));
 }
 
 // *out = scale * sum of n numbers, in double precision; its square root with `root`. One block.

@@ -12,7 +12,9 @@ struct Sum {
   }
 };
 struct Maximum {
-  WT_DEVICE float operator()(float a, float b) const { return a > b ? a : b; }
+  WT_DEVICE float operator()(float a, float b) const {
+    return fmaxf(a, b);
+  }  // of a NaN and a number, the number
 };
 
 // Over lanes that differ in the lowest bits of their index, kLanes a power of two; all of them get the result.

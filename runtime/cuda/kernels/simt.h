@@ -74,6 +74,11 @@ WT_DEVICE uint32_t Ballot(bool yes) {
   return bits;
 }
 WT_DEVICE int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
+WT_DEVICE float AsFloat(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
 
 WT_DEVICE float ExpFast(float x) { return std::exp(x); }
 WT_DEVICE float Exp2Fast(float x) { return std::exp2(x); }
@@ -197,16 +202,22 @@ WT_DEVICE T ShuffleXor(T value, int mask) {
 }
 WT_DEVICE uint32_t Ballot(bool yes) { return __ballot_sync(0xffffffffu, yes); }
 WT_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
+WT_DEVICE float AsFloat(uint32_t bits) { return __uint_as_float(bits); }
 
-// Within 2^-21 of the result for |x| <= 16, beyond in proportion to |x|.
-WT_DEVICE float ExpFast(float x) { return __expf(x); }
+// Results below 2^-126 are zero: what it takes to have them costs more than the rest (__expf and __fdividef have them).
 WT_DEVICE float Exp2Fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+// Within 2^-21 of the result for |x| <= 16, beyond in proportion to |x|.
+WT_DEVICE float ExpFast(float x) { return Exp2Fast(x * 1.44269504f); }
 // Within 2 ulp; 0 for y from 2^126 on.
-WT_DEVICE float DivideFast(float x, float y) { return __fdividef(x, y); }
+WT_DEVICE float DivideFast(float x, float y) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y));
+  return x * inverse;
+}
 WT_DEVICE void SineCosine(float half_turns, float& sine, float& cosine) {
   sincospif(half_turns, &sine, &cosine);
 }

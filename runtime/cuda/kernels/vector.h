@@ -40,6 +40,28 @@ WT_DEVICE Pack<float, kWidth> Load(const T* from) {
   return values;
 }
 
+// 16 bytes as they lie in memory: a piece that is wanted later takes half the registers of its elements in fp32, if they are of 16 bits.
+template <typename T>
+struct alignas(16) Words {
+  uint32_t at[4];
+};
+
+template <typename T>
+WT_DEVICE Words<T> LoadPiece(const T* from) {
+  return *reinterpret_cast<const Words<T>*>(from);
+}
+
+template <typename T>
+WT_DEVICE Pack<float, kVector<T>> Floats(const Words<T>& words) {
+  Pack<float, kVector<T>> values;
+  WT_UNROLL
+  for (int i = 0; i < kVector<T>; ++i) {
+    if constexpr (sizeof(T) == 2) values.at[i] = OneOf<T>(words.at[i / 2], i % 2);
+    else values.at[i] = AsFloat(words.at[i]);
+  }
+  return values;
+}
+
 template <int kWidth, typename T>
 WT_DEVICE void Store(T* to, const Pack<float, kWidth>& values) {
   if constexpr (sizeof(T) == 2 && kWidth == 8) {
@@ -64,10 +86,16 @@ WT_DEVICE void ForEachPiece(int64_t n, bool aligned, int64_t first, int64_t stri
   for (int64_t i = pieces * kWidth + first; i < n; i += stride) f(Width<1>(), i);
 }
 
+// How many elements a row begins behind a whole piece.
+template <int kWidth, typename T>
+WT_DEVICE int64_t OffPieces(const T* row) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) / sizeof(T)) % kWidth;
+}
+
 // The same over a row that begins anywhere: single elements up to the first whole piece, and after the last.
 template <int kWidth, typename T, typename F>
 WT_DEVICE void ForEachPieceOfRow(int64_t n, const T* row, int first, int stride, F f) {
-  const int64_t off = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) / sizeof(T)) % kWidth;
+  const int64_t off = OffPieces<kWidth>(row);
   const int64_t before = off == 0 ? 0 : (kWidth - off < n ? kWidth - off : n);
   const int64_t pieces = (n - before) / kWidth;
   for (int64_t i = first; i < before; i += stride) f(Width<1>(), i);

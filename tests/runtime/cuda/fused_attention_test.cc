@@ -80,6 +80,7 @@ class FusedAttentionTest : public testing::Test {
   void SetUp() override {
     // Before cuDNN asks for libcuda.so.1, which is this library's name.
     ASSERT_NE(dlopen("tests/runtime/cuda/libfake_driver.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    LastFilled() = {};
     auto api = OpenCudnn(SearchPlaces::OfThisProcess());
     if (!api) GTEST_SKIP() << "skipped: " << api.error().message;
     api_ = std::move(*api);
@@ -98,8 +99,10 @@ class FusedAttentionTest : public testing::Test {
   }
 
   GraphTarget target() const { return {.properties = &*properties_}; }
-  std::unique_ptr<FusedAttention> Make() {
+  // `version`, where it is not null, for the library's own.
+  std::unique_ptr<FusedAttention> Make(size_t (*version)() = nullptr) {
     CudnnApi api = api_;
+    if (version != nullptr) api.version = version;
     api.execute = ExecuteNothing;
     api.set_attribute = NoteAndSet;
     return MakeCudnnFusedAttention(api, target(), RecordFill);
@@ -240,12 +243,26 @@ TEST_F(FusedAttentionTest, FindsItsOperandsAndScratchInBackward) {
   EXPECT_EQ(PlaceOf(plan->tensors.dqueries), int64_t{kDqkv});
   EXPECT_EQ(PlaceOf(plan->tensors.dkeys), int64_t{kDqkv} + kKeys);
   EXPECT_EQ(PlaceOf(plan->tensors.dvalues), int64_t{kDqkv} + kValues);
-  // Workspace, products and sums lie one behind the other in the scratch memory, and the sums begin as zeros.
+  // Workspace, products and sums lie one behind the other in the scratch memory.
   EXPECT_GE(PlaceOf(plan->tensors.products), int64_t{kScratch} + plan->plan.workspace_bytes());
   EXPECT_GE(PlaceOf(plan->tensors.query_sums), PlaceOf(plan->tensors.products) + kProducts);
   EXPECT_LE(PlaceOf(plan->tensors.query_sums) + kQuerySums, int64_t{kScratch} + *bytes);
+  EXPECT_EQ(LastFilled().memory, nullptr);
+}
+
+// What came before 9.6 adds to whatever is there.
+TEST_F(FusedAttentionTest, ClearsTheSumsForOlderVersions) {
+  const auto fused = Make([] { return size_t{90500}; });
+  const AttentionBackward op{2, 256, 8, 2, 64, AttentionKind::kFlash, DType::kBFloat16};
+  const std::array<TensorRef, 4> reads = {At(0x10000), At(0x20000), At(0x30000), At(0x40000)};
+  const std::array<TensorRef, 1> writes = {At(0x50000)};
+  ASSERT_TRUE(fused->ScratchBytes(op, reads, writes).value());
+  const Status launched = fused->Launch(op, reads, writes, reinterpret_cast<void*>(0x1000000), nullptr);
+  ASSERT_TRUE(launched) << launched.error().message;
+  const auto plan = PlanAttentionBackward(api_, {2, 256, 8, 2, 64}, target());
+  ASSERT_TRUE(plan);
   EXPECT_EQ(reinterpret_cast<intptr_t>(LastFilled().memory), PlaceOf(plan->tensors.query_sums));
-  EXPECT_GE(LastFilled().bytes, size_t{kQuerySums});
+  EXPECT_GE(LastFilled().bytes, size_t{2 * 256 * 8 * 64 * 4});
 }
 
 }  // namespace
