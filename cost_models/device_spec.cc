@@ -49,6 +49,7 @@ GemmSpec ReadGemm(Fields& fields) {
   if (fields.Has("rows_of_16")) spec.rows_of_16 = fields.Number("rows_of_16", 1, kMostSlower);
   if (fields.Has("rows_of_4")) spec.rows_of_4 = fields.Number("rows_of_4", 1, kMostSlower);
   if (fields.Has("rows_of_2")) spec.rows_of_2 = fields.Number("rows_of_2", 1, kMostSlower);
+  if (fields.Has("stream_k_waves")) spec.stream_k_waves = fields.Number("stream_k_waves", 0, 100);
   if (fields.Has("beside_communication"))
     spec.beside_communication = fields.Number("beside_communication", 1e-3, 1);
   return spec;

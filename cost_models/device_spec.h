@@ -28,6 +28,8 @@ struct GemmSpec {
   int64_t tile_m = 0, tile_n = 0;
   int64_t k_overhead = 0;    // a tile's start and end, in steps of k
   double edge_overhead = 0;  // of a tile's edges, in elements
+  // Up to so many waves, multiprocessors share steps of k evenly instead of tiles (stream-K; optional; 0: they have no such kernels).
+  double stream_k_waves = 0;
   double batched_factor =
       1;  // how much longer the batched products of attention take, whose operands are strided
   // Of the ceiling, that products in fp8 reach of their peak; above 1 where these draw less power: with fast accumulation, and where sums are

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -31,8 +32,9 @@ struct Tile {
 };
 constexpr std::array<Tile, 8> kTiles = {
     {{256, 128}, {128, 256}, {128, 128}, {256, 64}, {64, 256}, {128, 64}, {64, 128}, {64, 64}}};
-constexpr std::array<int64_t, 4> kSplits = {1, 2, 4, 8};  // of k
-constexpr int64_t kLeastSplit = 256;                      // of k, of which a part is worth a kernel
+constexpr int64_t kMostSplits = 8;     // of k
+constexpr int64_t kLeastSplit = 256;   // of k, of which a part is worth a kernel
+constexpr int64_t kLeastShared = 128;  // side of tiles whose steps of k are shared out
 
 double Edges(int64_t m, int64_t n) { return 1.0 / static_cast<double>(m) + 1.0 / static_cast<double>(n); }
 
@@ -61,6 +63,20 @@ Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRa
   if (split == 1) return time;
   const Bytes parts = Bytes(4) * (2 * g.batch * g.m * g.n * split);  // written, and read to be added
   return time + MemoryTime(parts, device) + device.kernel_minimum;
+}
+
+// Every multiprocessor has as many steps of k, and hands over one tile that others have a part in. Nothing: there are too many tiles.
+std::optional<Duration> SharedOutTime(const BatchedGemm& g, const Tile& tile, FlopRate peak,
+                                      const DeviceSpec& device) {
+  const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
+  const double most = device.gemm.stream_k_waves * static_cast<double>(device.multiprocessors);
+  if (static_cast<double>(tiles) > most || std::min(tile.m, tile.n) < kLeastShared) return std::nullopt;
+  const double k = RowFactor(g, device.gemm) * static_cast<double>(g.k);
+  const Flops work(2.0 * static_cast<double>(tiles * tile.m * tile.n) *
+                   (k + static_cast<double>(device.gemm.k_overhead)));
+  const Bytes handed_over = Bytes(4) * (2 * tile.m * tile.n * device.multiprocessors);  // written and read
+  return work / FlopRate::FromFlopsPerSecond(peak.flops_per_second() * ShareOfPeak(tile, device.gemm)) +
+         MemoryTime(handed_over, device) + device.kernel_minimum;
 }
 
 // What the ceiling is of.
@@ -227,10 +243,11 @@ Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool t
   WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
   Duration least = Duration::Max();
   for (const Tile& tile : kTiles) {
-    for (int64_t split : kSplits) {
+    for (int64_t split = 1; split <= kMostSplits; ++split) {
       if (split > 1 && g.k < split * kLeastSplit) break;
       least = std::min(least, TiledTime(g, tile, split, peak, device));
     }
+    if (const auto shared_out = SharedOutTime(g, tile, peak, device)) least = std::min(least, *shared_out);
   }
   const Bytes result = IsFactor(g.dtype) ? Bytes(2) : SizeOf(g.dtype);
   const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n) / NumbersIn(g.dtype)) +

@@ -39,6 +39,20 @@ TEST(KernelRoofline, OneTileTooManyTakesMore) {
   EXPECT_LE(too_many, 451.5 + 3.1);
 }
 
+// 36 tiles of 128 x 128 on 132 multiprocessors: kernel_roofline.h's worked number. Where there are waves of tiles they stay whole.
+TEST(KernelRoofline, HopperSharesOutStepsOfKWhereTilesAreFew) {
+  DeviceSpec h200 = ParseDeviceSpec(*EmbeddedProfile("h200-sxm-141g"), "h200").value();
+  const auto microseconds = [&](int64_t m, int64_t n) {
+    const Gemm gradient{.m = m, .n = n, .k = 16384, .transpose_a = true, .dtype = DType::kBFloat16};
+    return ToSeconds(KernelTime(gradient, h200, {}).value()) * 1e6;
+  };
+  const double few = microseconds(768, 768), many = microseconds(6400, 6400);
+  EXPECT_NEAR(few, 35.0 + 2.2, 0.1);
+  h200.gemm.stream_k_waves = 0;
+  EXPECT_NEAR(microseconds(768, 768), 38.5 + 2.2, 0.1);
+  EXPECT_EQ(microseconds(6400, 6400), many);
+}
+
 // The head's product over vocabularies, in fp16 on an A100 (EleutherAI/cookbook, vocab_v_sweep.out): medians of 253, 227, 139 and 74 TFLOP/s.
 TEST(KernelRoofline, RowsThatBeginAnywhereMakeProductsSlow) {
   const auto rate = [](int64_t vocabulary, bool pads = false) {
