@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/device_queues.h"
+
 namespace windtunnel {
 namespace {
 
@@ -57,16 +59,50 @@ std::vector<std::vector<double>> ByModule(const std::vector<double>& values, siz
   return by_module;
 }
 
-// Mean over ranks and over the kept steps between the quartiles of step time.
+Duration Median(std::vector<Duration> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// Kernels of the step, by kind of operator: each was timed.
+std::map<std::string, int64_t> TimedKernels(const Timeline& timeline, const Program& program) {
+  std::map<std::string, int64_t> kernels;
+  for (const Span& span : timeline.spans) {
+    const Op& op = program.ops[span.op];
+    if (span.stream == kComputeStream && !op.on_host) ++kernels[std::string(OperatorName(op.kind))];
+  }
+  return kernels;
+}
+
+// What timing a kernel adds to a traced step, of a device whose measured steps are not traced (docs/decisions/0014).
+Duration TimingOfAKernel(const Plan& plan, const std::vector<RankRun>& runs) {
+  if (runs[0].traced.times.empty()) return {};
+  int64_t most = 1;
+  for (const RankRun& run : runs) {
+    int64_t kernels = 0;
+    const Timeline& timeline = run.traced.timelines[0];
+    for (const auto& [name, count] : TimedKernels(timeline, plan.RoleOf(timeline.rank).steady))
+      kernels += count;
+    most = std::max(most, kernels);
+  }
+  const Duration added =
+      Median(StepTimes(runs, &RankRun::traced)) - Median(StepTimes(runs, &RankRun::measured));
+  return std::clamp(added / most, Duration(), kLongestEvent);
+}
+
+// Mean over ranks and over the kept steps between the quartiles of step time; `timing` is taken off for each kernel, up to half of it.
 std::map<std::string, Duration> ByOperator(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
-                                           const std::vector<size_t>& ranking) {
+                                           const std::vector<size_t>& ranking, Duration timing) {
   const size_t from = ranking.size() / 4, to = std::max(from + 1, ranking.size() - ranking.size() / 4);
   std::map<std::string, Duration> sum;
   for (const RankRun& run : runs) {
     for (size_t i = from; i < to; ++i) {
       const Timeline& timeline = (run.*steps).timelines[ranking[i]];
       const Role& role = plan.RoleOf(timeline.rank);
-      for (const auto& [name, time] : AttributeTime(timeline, role, role.steady)) sum[name] += time;
+      std::map<std::string, Duration> times = AttributeTime(timeline, role, role.steady);
+      for (const auto& [name, kernels] : TimedKernels(timeline, role.steady))
+        times[name] -= std::min(timing * kernels, times[name] / 2);
+      for (const auto& [name, time] : times) sum[name] += time;
     }
   }
   for (auto& [name, time] : sum) time = time / static_cast<int64_t>(runs.size() * (to - from));
@@ -135,7 +171,8 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.cores = FullestMachine(CoreUses(runs));
   result.loss_scales = runs[0].loss_scales;  // all agree; of the ranks of dp the first alone has them
   result.skipped_steps = runs[0].skipped_steps;
-  result.by_operator = ByOperator(plan, runs, steps, ranking);
+  const Duration timing = TimingOfAKernel(plan, runs);
+  result.by_operator = ByOperator(plan, runs, steps, ranking, timing);
   const size_t median_step = ranking[(ranking.size() - 1) / 2];
   Duration slowest;  // rank's of that step
   for (const RankRun& run : runs) slowest = std::max(slowest, (run.*steps).timelines[median_step].end);
@@ -147,9 +184,13 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
     Timeline& median = (run.*steps).timelines[median_step];
     const Role& role = plan.RoleOf(static_cast<int>(rank));
     StepBreakdown of_rank = BreakDown(median, role, role.steady);
+    Duration of_timing;
+    for (const auto& [name, kernels] : TimedKernels(median, role.steady)) of_timing += timing * kernels;
+    of_timing = std::min(of_timing, of_rank.compute / 2);
+    of_rank.compute -= of_timing;
     // A rank that leaves the barrier between steps after others begins its step later: until then it was in the barrier.
     of_rank.exposed_communication += slowest - median.end;
-    of_rank.step = slowest;
+    of_rank.step = slowest - of_timing;
     breakdown.Add(of_rank);
     result.timelines.push_back(std::move(median));
   }

@@ -20,7 +20,6 @@ using Mode = ExecutionMode;
 constexpr int32_t kIssuedWithoutWaiting = 400;
 constexpr size_t kIssuedAhead = 900;
 constexpr Duration kLongestLead = Milliseconds(20);
-constexpr double kLongestEvent = 3e-6;  // seconds: more is not an event's time but the host's
 
 Duration ClockTime(clockid_t clock) {
   timespec now;
@@ -236,7 +235,7 @@ Status Calibrator::DevicePass() {
   }
   WT_ASSIGN_OR_RETURN(const Duration one_by_one, DeviceTime(/*graphs=*/false));
   const double each = ToSeconds(spans - one_by_one) / static_cast<double>(std::max<int64_t>(kernels, 1));
-  event_times_.push_back(std::clamp(each, 0.0, kLongestEvent));
+  event_times_.push_back(std::clamp(each, 0.0, ToSeconds(kLongestEvent)));
   const int64_t behind_others =
       std::count_if(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph < 0; });
   if (behind_others == 0) return Ok();

@@ -44,8 +44,9 @@ struct Measurement {
   // By rank, of the step whose time is the (lower) median; on a device with queues of a step beside the measured ones, since timing every
   // operator takes time of its own.
   std::vector<Timeline> timelines;
-  StepBreakdown breakdown;                      // of those, averaged over ranks
-  std::map<std::string, Duration> by_operator;  // as Prediction's, over the steps between p25 and p75
+  // Of those, averaged over ranks; and, over the steps between p25 and p75, as Prediction's. What timing operators took is not in them.
+  StepBreakdown breakdown;
+  std::map<std::string, Duration> by_operator;
   std::vector<MeasuredMemory> memory;           // by rank
   // The steps before are those of the checkpoint that the run went on from. Where it had all steps already, nothing is measured.
   int64_t first_step = 0;

@@ -13,7 +13,7 @@ namespace windtunnel {
 
 struct RoleMemory {
   Bytes initial_peak;                 // allocated, over initialisation and the first steps
-  MemoryPeak steady;                  // of the first steady step
+  MemoryPeak steady;  // of the first steady step that is like the one before; reserved: at most, until then
   Bytes reserved, host_reserved;      // at its end
   std::vector<MemorySample> samples;  // of it, in program order; times are left zero
 };
@@ -23,7 +23,7 @@ struct RoleMemoryOptions {
   Bytes device_capacity = Bytes::Max(), host_capacity = Bytes::Max();  // for the allocators' segments
 };
 
-// Runs initialisation, the start-up steps and one steady step. Errors: Failed (out of memory: of which, for what).
+// Runs initialisation, the start-up steps and steady steps until two are alike (eight at most). Errors: Failed (out of memory: of which, for what).
 Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& options = {});
 
 // RoleMemory's steady.requested alone.
