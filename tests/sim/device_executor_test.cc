@@ -74,9 +74,10 @@ TEST(DeviceExecutor, AHostWaitBoundsHowFarTheHostRunsAhead) {
   PlanBuilder b(2);
   const OpIndex one = b.Kernel("one", 10);
   b.HostWaitFor({one});
-  b.Alloc("parameters", MiB(1), Category::kParameters);
+  const BufferId parameters = b.Alloc("parameters", MiB(1), Category::kParameters);
   const OpIndex gather = b.Collective("gather", 5);
   b.Kernel("two", 10, {gather});
+  b.Free(parameters);
   const Execution o = Execute(b, Device(1));
   EXPECT_EQ(o.timelines[0].memory.front().time, Microseconds(11));
   EXPECT_EQ(o.Start(0, "gather"), 12);
