@@ -223,9 +223,13 @@ Result<Duration> Calibrator::DeviceTime(bool graphs) {
 // How much longer the device takes when every operator is timed, the sum of the spans of the last pass by their time, and how much less
 // when kernels follow each other in graphs.
 Status Calibrator::DevicePass() {
-  // Where the host works itself, the device waits for it now and then, and the difference says nothing of events.
-  if (std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.on_host; }))
+  const int64_t behind_others =
+      std::count_if(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph < 0; });
+  // Where the host works itself, the device waits for it now and then, and differences say nothing of events and graphs.
+  if (std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.on_host; })) {
+    if (behind_others > 0) host_times_[kGraphSavesKey].push_back(Duration());
     return Ok();
+  }
   Duration spans;
   int64_t kernels = 0;
   for (const Span& span : passes_.back().spans) {
@@ -236,8 +240,6 @@ Status Calibrator::DevicePass() {
   WT_ASSIGN_OR_RETURN(const Duration one_by_one, DeviceTime(/*graphs=*/false));
   const double each = ToSeconds(spans - one_by_one) / static_cast<double>(std::max<int64_t>(kernels, 1));
   event_times_.push_back(std::clamp(each, 0.0, ToSeconds(kLongestEvent)));
-  const int64_t behind_others =
-      std::count_if(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph < 0; });
   if (behind_others == 0) return Ok();
   WT_ASSIGN_OR_RETURN(const Duration in_graphs, DeviceTime(/*graphs=*/true));
   host_times_[kGraphSavesKey].push_back(std::max(one_by_one - in_graphs, Duration()) / behind_others);

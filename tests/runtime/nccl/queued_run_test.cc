@@ -329,7 +329,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, Calibration,
                          testing::Values(Calibrated{"Plain"},
                                          Calibrated{"OffloadsParameters", Offload::kParam},
                                          Calibrated{"OffloadsTheOptimizer", Offload::kOptimizer},
-                                         Calibrated{"Graphs", Offload::kNone, true}),
+                                         Calibrated{"Graphs", Offload::kNone, true},
+                                         Calibrated{"GraphsBesideAHostThatWorks", Offload::kOptimizer, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Calibration, MeasuresTheDeviceAndTheHost) {
