@@ -104,6 +104,14 @@ class Calibrator {
   Status RunOnce(const Target& target);
   Result<uint64_t> Complete(const Target& target);
   bool host_computes() const { return queues_ == nullptr; }
+  // Ranks of all roles do the same passes, since they meet before each.
+  template <typename What>
+  bool SomeRankHas(What what) const {
+    const std::vector<Role>& roles = session_.plan().roles;
+    return std::any_of(roles.begin(), roles.end(), [&](const Role& role) {
+      return std::any_of(role.steady.ops.begin(), role.steady.ops.end(), what);
+    });
+  }
   void SubtractEvents();
   Status ReserveOperands(size_t bytes);
   Status LayOutOperands();
@@ -226,7 +234,7 @@ Status Calibrator::DevicePass() {
   const int64_t behind_others =
       std::count_if(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph < 0; });
   // Where the host works itself, the device waits for it now and then, and differences say nothing of events and graphs.
-  if (std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.on_host; })) {
+  if (SomeRankHas([](const Op& op) { return op.on_host; })) {
     if (behind_others > 0) host_times_[kGraphSavesKey].push_back(Duration());
     return Ok();
   }
@@ -240,17 +248,16 @@ Status Calibrator::DevicePass() {
   WT_ASSIGN_OR_RETURN(const Duration one_by_one, DeviceTime(/*graphs=*/false));
   const double each = ToSeconds(spans - one_by_one) / static_cast<double>(std::max<int64_t>(kernels, 1));
   event_times_.push_back(std::clamp(each, 0.0, ToSeconds(kLongestEvent)));
-  if (behind_others == 0) return Ok();
+  if (!SomeRankHas([](const Op& op) { return op.graph > 0; })) return Ok();
   WT_ASSIGN_OR_RETURN(const Duration in_graphs, DeviceTime(/*graphs=*/true));
-  host_times_[kGraphSavesKey].push_back(std::max(one_by_one - in_graphs, Duration()) / behind_others);
+  if (behind_others > 0)
+    host_times_[kGraphSavesKey].push_back(std::max(one_by_one - in_graphs, Duration()) / behind_others);
   return Ok();
 }
 
 // What the host needs to launch graphs, once they have been captured.
 Status Calibrator::GraphPass() {
-  const bool has_graphs =
-      std::any_of(program_.ops.begin(), program_.ops.end(), [](const Op& op) { return op.graph > 0; });
-  if (!has_graphs) return Ok();
+  if (!SomeRankHas([](const Op& op) { return op.graph > 0; })) return Ok();
   WT_RETURN_IF_ERROR(session_.Barrier());
   Mode mode{.communication = Mode::Communication::kNone, .spans = false};
   WT_RETURN_IF_ERROR(session_.Replay(program_, mode));
