@@ -7,10 +7,12 @@
 //   blocks.SetState(place, BlockState::kUsed);
 #pragma once
 
+#include <boost/container/flat_set.hpp>
 #include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "base/units.h"
 #include "plan/step_program.h"
@@ -67,7 +69,7 @@ class MemoryBlocks {
     Place place = 0;
     auto operator<=>(const FreeBlock&) const = default;
   };
-  using FreeSet = std::set<FreeBlock>;
+  using FreeSet = boost::container::flat_set<FreeBlock>;  // some dozens: shifted sooner than a tree is walked
 
   Place AddSegment(uint64_t address, Bytes bytes, PoolKey pool, BlockState state);
   // REQUIRES: a free block without neighbours.
@@ -92,7 +94,7 @@ class MemoryBlocks {
   void Unindex(Place place);
   void MergeWithNext(Place place);  // REQUIRES: neither is indexed
 
-  std::map<Place, MemoryBlock> blocks_;
+  std::unordered_map<Place, MemoryBlock> blocks_;
   std::map<PoolKey, FreeSet> free_;
   std::map<PoolKey, std::set<Place>> unmapped_;
   Place next_place_ = 1;

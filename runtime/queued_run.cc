@@ -117,6 +117,8 @@ Status QueuedRun::ExecuteMemory(OpIndex index) {
   const Op& op = program_.ops[index];
   WT_RETURN_IF_ERROR(executor_.pool_.Execute(program_, index));
   if (std::holds_alternative<Alloc>(op.kind)) state_.allocated_at[op.writes[0].buffer] = state_.issued;
+  if (!mode_.spans)
+    return Ok();  // of a step that is measured only its end is wanted, and the host is not to be kept
   timeline_.memory.push_back(MemorySample{index, Between(start_, Clock::now()), executor_.pool_.allocated(),
                                           executor_.pool_.reserved()});
   return Ok();
