@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/median.h"
 
 namespace windtunnel {
 namespace {
@@ -12,11 +13,6 @@ constexpr double kSlowestRate = 0.02;  // below this a measurement says nothing 
 
 // What issuing an operator beside a device takes (DispatchKey).
 bool IsDispatch(const KernelEntry& entry) { return entry.key.starts_with("dispatch "); }
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 std::vector<Duration> Pooled(const std::vector<CalibrationSamples>& by_rank, const std::string& key) {
   std::vector<Duration> all;

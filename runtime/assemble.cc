@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/median.h"
 #include "runtime/device_queues.h"
 
 namespace windtunnel {
@@ -57,11 +58,6 @@ std::vector<std::vector<double>> ByModule(const std::vector<double>& values, siz
   std::vector<std::vector<double>> by_module(modules);
   for (size_t i = 0; i < values.size(); ++i) by_module[i % modules].push_back(values[i]);
   return by_module;
-}
-
-Duration Median(std::vector<Duration> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 // Kernels of the step, by kind of operator: each was timed.

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/median.h"
 #include "cost_models/cost_keys.h"
 
 namespace windtunnel {
@@ -36,18 +37,6 @@ Duration SinceEpoch(Communicator::Clock::time_point time) {
 void SpinFor(Duration time) {
   for (const Duration until = Now() + time; Now() < until;) {
   }
-}
-
-Duration Median(std::vector<Duration> values) {
-  WT_CHECK(!values.empty());
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-double Median(std::vector<double> values) {
-  WT_CHECK(!values.empty());
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 class Calibrator {
