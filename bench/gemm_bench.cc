@@ -78,7 +78,7 @@ void RegisterTransformer(const std::string& name, const ModelSpec& model) {
   const int64_t kv_heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
   const int64_t head_dim = model.head_dim == 0 ? model.hidden / model.heads : model.head_dim;
   const int64_t ffn = model.ffn == 0 ? 4 * model.hidden : model.ffn;
-  const int64_t projections = model.activation == ActivationKind::kSwiglu ? 2 * ffn : ffn;
+  const int64_t projections = IsGated(model.activation) ? 2 * ffn : ffn;
   RegisterLayer(name + "/qkv", model.hidden, (model.heads + 2 * kv_heads) * head_dim);
   RegisterLayer(name + "/proj", model.heads * head_dim, model.hidden);
   RegisterLayer(name + "/up", model.hidden, projections);

@@ -109,7 +109,7 @@ double AttentionWeights(const ModelSpec& model) {
 // Weights of the matrix products of all layers and modules for tokens further on, of experts those that a token sees.
 double LayersWeights(const ModelSpec& model) {
   const double h = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
-  const double matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
+  const double matrices = IsGated(model.activation) ? 3 : 2;
   const double experts = model.experts ? static_cast<double>(model.experts->top_k) : 1;  // of a token
   const double shared = model.experts ? static_cast<double>(model.experts->shared_ffn) : 0;
   const double with_experts = static_cast<double>(model.LayersWithExperts());

@@ -199,6 +199,7 @@ class Shaper {
   void OfActivation(const Activation& a, bool is_backward) {
     Main("output", Product(a.rows, a.columns), a.dtype);
     Says(WordOf(a.kind));
+    Says("gated", IsGated(a.kind));
     Issued(is_backward);
   }
   template <typename Embedding>

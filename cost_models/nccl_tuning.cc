@@ -41,6 +41,8 @@ constexpr std::array<std::array<double, 23>, 3> kTreeCorrection = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
+constexpr double kMostNvlsRanks =
+    32;  // of a node that gather or scatter by it (NCCL_MAX_NVLS_ARITY, enqueue.cc:1802)
 constexpr int64_t kSmallestCorrected = 64;
 constexpr double kPatPerRank = 2.8;
 constexpr double kPatOverlap = 3.5;
@@ -95,7 +97,8 @@ class Tuning {
       case Algorithm::kTree:
         return all_reduce;
       case Algorithm::kNvls:  // beyond one node it needs CollNet
-        return graph.channels >= 2 && c_.nodes == 1 && (all_reduce || IsGatherOrScatter(kind_));
+        return graph.channels >= 2 && c_.nodes == 1 &&
+               (all_reduce || (IsGatherOrScatter(kind_) && c_.ranks_per_node() <= kMostNvlsRanks));
       case Algorithm::kNvlsTree:
         return graph.channels >= 2 && c_.nodes > 1 && all_reduce;
       case Algorithm::kPat:  // by default

@@ -11,6 +11,7 @@
 #include "plan/schedule_check.h"
 #include "plan/schedule_csv.h"
 #include "plan/schedules/generators.h"
+#include "scenarios/checks.h"
 #include "scenarios/derived.h"
 
 namespace windtunnel {
@@ -232,7 +233,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
 
 Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,
                                            Bytes capacity) {
-  WT_RETURN_IF_ERROR(CheckTensorParallel(scenario));
+  WT_RETURN_IF_ERROR(CheckSplits(scenario));
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
   const int stages = schedule.stages();
   if (EndsAreStages(scenario, stages, LayerCount(scenario.model))) {

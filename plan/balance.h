@@ -28,7 +28,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario);
 // parameters and activations in flight tell, and as long as anything fits at all. Megatron and DeepSpeed know no costs: each stage has as
 // many layers as the next; where that does not come out, embedding and head count as a layer each (and are stages by themselves where
 // there are two stages more than layers).
-// Errors: those of ScheduleOf and CheckTensorParallel; InvalidInput for more stages than layers.
+// Errors: those of ScheduleOf and CheckSplits; InvalidInput for more stages than layers.
 Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,
                                            Bytes capacity = Bytes::Max());
 

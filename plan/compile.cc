@@ -12,6 +12,7 @@
 #include "plan/graphs.h"
 #include "plan/outline.h"
 #include "plan/role_compiler.h"
+#include "scenarios/checks.h"
 #include "scenarios/words.h"
 
 namespace windtunnel {
@@ -157,9 +158,7 @@ Status AddRoles(Plan& plan, const PlanAxes& axes, const CompileOptions& options)
 
 Status CheckSupported(const Scenario& s) {
   WT_RETURN_IF_ERROR(CheckSize(s));
-  WT_RETURN_IF_ERROR(CheckTensorParallel(s));
-  WT_RETURN_IF_ERROR(CheckContextParallel(s));
-  WT_RETURN_IF_ERROR(CheckExperts(s));
+  WT_RETURN_IF_ERROR(CheckSplits(s));
   WT_RETURN_IF_ERROR(CheckSharedExperts(s));
   return CheckPrecision(s.precision);
 }

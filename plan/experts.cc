@@ -215,7 +215,8 @@ void ExpertMlp::Activate(const LayerContext& c, Saved& saved) const {
   const Slice activated = c.Activation(name + ".activation", all * down.in);
   std::vector<Slice> reads = {saved.up}, writes = {activated};
   if (weighs_activations) reads.push_back(saved.row_weights);
-  if (keeps_gate) writes.push_back(saved.gate = c.Activation(name + ".silu", all * down.in));
+  if (kept_between > 0)
+    writes.push_back(saved.between = c.Activation(name + ".between", kept_between * all * down.in));
   c.b.Add(ActivationForward{activation, all, down.in, c.types.activations, weighs_activations},
           name + ".activation", std::move(reads), std::move(writes));
   saved.activated = down.InputToKeep(c, activated);
@@ -234,7 +235,7 @@ Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved,
     c.b.SetPhase(Phase::kBackward);
   }
   const Slice dactivated = down.Backward(c, dout, saved.activated, rows());
-  const bool gated = activation == ActivationKind::kSwiglu;
+  const bool gated = IsGated(activation);
   const int64_t all = up.experts * rows();
   const Slice dup = gated ? c.Activation(name + ".activation.dx", 2 * all * down.in) : dactivated;
   std::vector<Slice> reads = {dactivated, saved.up}, writes = {dup};
@@ -242,7 +243,7 @@ Slice ExpertMlp::ComputeBackward(const LayerContext& c, Slice dout, Saved saved,
     reads.push_back(saved.row_weights);
     writes.push_back(dweights);
   }
-  if (keeps_gate) reads.push_back(saved.gate);
+  if (kept_between > 0) reads.push_back(saved.between);
   c.b.Add(ActivationBackward{activation, all, down.in, c.types.activations, weighs_activations},
           name + ".activation", std::move(reads), std::move(writes));
   return up.Backward(c, dup, saved.received, rows());

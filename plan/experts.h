@@ -75,13 +75,13 @@ struct ExpertMlp {
   // Each tensor rank routes and sends its own tokens, instead of all.
   bool sends_own_tokens = false;
   bool weighs_activations = false;  // Megatron-Core's
-  bool keeps_gate = false;          // eager PyTorch's, whose silu of the gate is an operator of its own
+  int kept_between = 0;             // KeptBetweenOperators, of eager PyTorch
   // Those of tensor ranks whose own tokens each part of an expert gets; 1: an expert is on one rank, or all route all tokens.
   int senders = 1;
 
   // What forward leaves for backward; `activated` may be dropped and made again.
   struct Saved {
-    Slice probabilities, weights, slots, received, up, activated, gate, returned;
+    Slice probabilities, weights, slots, received, up, activated, between, returned;
     Slice row_weights;  // of rows that were received, where activations are weighed
     // With DeepEP, of the tokens that arrived.
     Slice arrived_weights, arrived_slots;

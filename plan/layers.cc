@@ -485,9 +485,8 @@ Slice Linear::Backward(const LayerContext& c, Slice dy, Slice x, int64_t rows, b
   return dx;
 }
 
-Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const {
+Slice Norm::Normalise(const LayerContext& c, Slice x, Slice branch, int64_t rows, Saved& saved) const {
   const bool residual = branch.buffer >= 0;
-  Saved saved;
   std::vector<Slice> reads = {x}, writes;
   if (residual) reads.push_back(c.InType(c.types.stream, branch, name + ".branch"));
   reads.push_back(c.hooks.Values(gamma));
@@ -504,17 +503,24 @@ Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t 
   writes.push_back(saved.statistics);
   c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.stream, epsilon}, name, reads,
           writes);
+  return y;
+}
+
+Norm::Saved Norm::Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const {
+  Saved saved;
+  const Slice y = Normalise(c, x, branch, rows, saved);
   saved.y = c.InType(c.types.activations, y, name);
   return saved;
 }
 
-Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual,
-                     int64_t rows) const {
+Slice Norm::ForwardBranch(const LayerContext& c, Slice branch, int64_t rows, Saved& saved) const {
+  return Normalise(c, c.InType(c.types.stream, branch, name + ".branch"), kNoSlice, rows, saved);
+}
+
+void Norm::AddBackward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, Slice dx,
+                       int64_t rows) const {
   const bool residual = dresidual.buffer >= 0;
   const bool accumulate = c.hooks.HoldsValue(gamma);
-  dy = c.InType(c.types.stream, dy, name + ".dy");
-  Slice dx = residual ? dresidual : dy;
-  if (residual && c.deferred != nullptr) dx = c.StreamActivation(name + ".dx", rows * columns);
   std::vector<Slice> reads = {dy, saved.x, c.hooks.Values(gamma), saved.statistics};
   if (residual) reads.push_back(dresidual);
   std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};
@@ -523,6 +529,21 @@ Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice 
           writes);
   if (beta >= 0) c.hooks.Ready(beta);
   c.hooks.Ready(gamma);
+}
+
+Slice Norm::Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual,
+                     int64_t rows) const {
+  const bool residual = dresidual.buffer >= 0;
+  dy = c.InType(c.types.stream, dy, name + ".dy");
+  Slice dx = residual ? dresidual : dy;
+  if (residual && c.deferred != nullptr) dx = c.StreamActivation(name + ".dx", rows * columns);
+  AddBackward(c, dy, saved, dresidual, dx, rows);
+  return dx;
+}
+
+Slice Norm::BackwardBranch(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const {
+  const Slice dx = c.StreamActivation(name + ".dx", rows * columns);
+  AddBackward(c, dy, saved, kNoSlice, dx, rows);
   return dx;
 }
 

@@ -200,9 +200,19 @@ struct Norm {
   };
   // With a branch (buffer not -1): x + branch is normalised, and kept as Saved::x.
   Saved Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const;
+  // Of a branch, behind what it is of; y stays in the residual stream's type.
+  Slice ForwardBranch(const LayerContext& c, Slice branch, int64_t rows, Saved& saved) const;
   // dx = d(norm), plus `dresidual` where its buffer is not -1; then in place of dresidual, unless gradients of weights are deferred.
   // Its own weights' gradients come with dx, from the same operator. Returns dx.
   Slice Backward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, int64_t rows) const;
+  // dy stays.
+  Slice BackwardBranch(const LayerContext& c, Slice dy, const Saved& saved, int64_t rows) const;
+
+ private:
+  // y, in the stream's type; saves x and statistics.
+  Slice Normalise(const LayerContext& c, Slice x, Slice branch, int64_t rows, Saved& saved) const;
+  void AddBackward(const LayerContext& c, Slice dy, const Saved& saved, Slice dresidual, Slice dx,
+                   int64_t rows) const;
 };
 
 // RMS norm of each head of queries and of keys (Qwen 3; Megatron's qk_layernorm), in the type of activations. Tensor ranks have some heads

@@ -53,8 +53,6 @@ struct TensorParallel {
 };
 // As `scenario` has it and its framework does it, on the stream of the tensor axis.
 TensorParallel TensorParallelOf(const Scenario& scenario, CollectiveStream* stream);
-// Unsupported or InvalidInput, with the key, for a model that `parallel.tensor` cannot split.
-Status CheckTensorParallel(const Scenario& scenario);
 
 // Context parallelism: every rank of the stream's axis has some tokens of each sequence (TokenSplit), and attention brings together what
 // it needs (plan/context_attention.h).
@@ -66,7 +64,6 @@ struct ContextParallel {
   bool splits() const { return ranks() > 1; }
   TokenSplit tokens() const { return {ranks(), splits() && kind != ContextKind::kUlysses}; }
 };
-Status CheckContextParallel(const Scenario& scenario);
 
 // Expert parallelism: every rank of the stream's axis has equal parts of the experts (plan/experts.h).
 struct ExpertParallel {
@@ -85,7 +82,6 @@ ExpertParallel ExpertParallelOf(const Scenario& scenario, CollectiveStream* stre
 // Whether the host must know how many tokens go to each expert before it issues what follows the router: where there is no capacity, for the
 // sizes of the exchange (Megatron's cuda_sync_point, DeepEP's dispatch, torchtitan's input_splits), and in Megatron for those of products.
 bool HostCountsTokens(const Scenario& scenario);
-Status CheckExperts(const Scenario& scenario);
 
 // How ranks share the model.
 struct ModelParallel {
@@ -212,7 +208,7 @@ struct ModelTypes {
 ModelTypes TypesOf(const PrecisionSpec& precision);
 DType TypeOf(Precision precision);
 
-// The streams in `parallel` outlive the model. REQUIRES: CheckTensorParallel and CheckContextParallel, where they split.
+// The streams in `parallel` outlive the model. REQUIRES: CheckSplits.
 std::unique_ptr<Model> MakeModel(const Scenario& scenario, const StageRange& stage,
                                  const ModelParallel& parallel = {});
 std::unique_ptr<Model> MakeTransformer(const Scenario& scenario, const StageRange& stage,

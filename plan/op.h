@@ -183,9 +183,8 @@ struct Dropout {
   DType dtype = DType::kFloat32;
 };
 
-// GELU (tanh-free, erf form, as torch's default), ReLU: out[rows,columns] = f(in[rows,columns]).
-// SwiGLU: in is [rows, 2*columns] (gate, then up), out[rows,columns] = silu(gate) * up.
-// forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout for GELU and ReLU).
+// out[rows,columns] = f(in), of in[rows,columns], or where the activation is gated of in[rows, 2*columns] (gate, then value): ActivationKind.
+// forward: reads in; writes out. backward: reads dout, in; writes din (may be the buffer of dout unless gated).
 // weighted (predicted only): each row of out times a number, fp32 [rows], which is read, too; backward writes its gradient, too.
 struct ActivationForward {
   ActivationKind kind = ActivationKind::kGelu;

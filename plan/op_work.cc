@@ -125,11 +125,11 @@ Bytes BytesOf(const JoinLatentHeads& j) {
 }
 Bytes BytesOf(const ActivationForward& a) {
   const Bytes weights = a.weighted ? F32(a.rows) : Bytes(0);
-  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 3 : 2)) + weights;
+  return SizeOf(a.dtype) * (a.rows * a.columns * (IsGated(a.kind) ? 3 : 2)) + weights;
 }
 Bytes BytesOf(const ActivationBackward& a) {
   const Bytes weights = a.weighted ? F32(2 * a.rows) : Bytes(0);
-  return SizeOf(a.dtype) * (a.rows * a.columns * (a.kind == ActivationKind::kSwiglu ? 5 : 3)) + weights;
+  return SizeOf(a.dtype) * (a.rows * a.columns * (IsGated(a.kind) ? 5 : 3)) + weights;
 }
 Bytes BytesOf(const EmbeddingForward& e) { return SizeOf(e.dtype) * (2 * e.tokens * e.hidden); }
 Bytes BytesOf(const EmbeddingBackward& e) {

@@ -7,6 +7,7 @@
 
 #include "plan/loss_scaling.h"
 #include "plan/message_protocol.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
@@ -127,8 +128,7 @@ void RoleCompiler::AddStages() {
 
 Status RoleCompiler::MakeStrategy() {
   const DataParallelKind kind = scenario_.parallel.data.kind;
-  const bool is_sharded =
-      kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2 || kind == DataParallelKind::kFsdp;
+  const bool is_sharded = IsSharded(kind);
   StrategyContext context{.scenario = scenario_,
                           .role = role_,
                           .modules = modules_,

@@ -31,7 +31,8 @@ namespace windtunnel {
 struct TransformerBlock {
   ModuleId module, attention_module, mlp_module;
   Norm norm1, norm2;
-  Projections qkv, up;  // up: gate and up for SwiGLU
+  std::optional<Norm> attention_post_norm, mlp_post_norm;  // of either branch, before it joins the stream
+  Projections qkv, up;                                     // up: gate and up where it is gated
   std::optional<LatentProjections> latent;  // instead of qkv
   std::optional<HeadNorm> head_norm;
   Linear projection, down;
@@ -43,7 +44,7 @@ struct TransformerBlock {
 
 // What one block's forward leaves for its backward; what is dropped has no buffer.
 struct BlockActivations {
-  Norm::Saved norm1, norm2;
+  Norm::Saved norm1, norm2, attention_post_norm, mlp_post_norm;
   Slice qkv_input, up_input;  // the norms' outputs as projections take them
   HeadNorm::Saved head_norm;
   LatentProjections::Saved latents;
@@ -54,7 +55,7 @@ struct BlockActivations {
   Slice attention_mask, mlp_mask;  // of dropout, behind either half
   std::vector<Slice> up;           // one, or gate and up
   Slice activated;
-  Slice gate;                   // eager PyTorch's silu of it, an operator of its own
+  Slice between;                // KeptBetweenOperators
   std::vector<Slice> unneeded;  // that a policy keeps all the same, until the block's backward is nearly over
   ExpertMlp::Saved experts;
 };
@@ -92,6 +93,24 @@ inline std::string MlpName(const TransformerBlock& block) {
 // Of up and down: the MLP, or the shared expert.
 inline std::string ActivationName(const TransformerBlock& block) {
   return block.down.name.substr(0, block.down.name.size() - 5) + ".activation";
+}
+
+// Tensors of an activation's output's size that eager PyTorch keeps between the operators that make it up: what silu or GELU, or ReLU before
+// it is squared, gave, and of gpt-oss's (transformers, modeling_gpt_oss.py) the clamped gate, its sigmoid, their product, and the value with
+// one added.
+constexpr int KeptBetweenOperators(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+    case ActivationKind::kRelu:
+      return 0;
+    case ActivationKind::kSquaredRelu:
+    case ActivationKind::kSwiglu:
+    case ActivationKind::kGeglu:
+      return 1;
+    case ActivationKind::kClampedSwiglu:
+      return 4;
+  }
+  return 0;
 }
 
 // A micro-batch on its way.
@@ -185,6 +204,7 @@ class Transformer : public Model {
   void ProjectQkv(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   void PrepareHeads(const LayerContext& c, const TransformerBlock& block, Slice qkv, BlockActivations& saved);
   void Attend(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
+  void ForwardToMlp(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice AttentionForwardOps(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice Project(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
   Slice ForwardDown(const LayerContext& c, const TransformerBlock& block, BlockActivations& saved);
@@ -268,7 +288,10 @@ class Transformer : public Model {
            !block.experts && !spec_.bias && !spec_.qkv_bias;
   }
   bool stops_early() const { return framework_ == Framework::kWindtunnel; }
-  bool gated() const { return spec_.activation == ActivationKind::kSwiglu; }
+  int kept_between() const {
+    return framework_ == Framework::kPytorch ? KeptBetweenOperators(spec_.activation) : 0;
+  }
+  bool gated() const { return IsGated(spec_.activation); }
   Rope RopeOp(bool backward) const {
     return Rope{batch_,
                 seq_,

@@ -50,8 +50,8 @@ void Transformer::Activate(const LayerContext& c, const TransformerBlock& block,
   const int64_t ffn = block.down.in;
   saved.activated = c.Activation(name, tokens_ * ffn);
   std::vector<Slice> writes = {saved.activated};
-  if (framework_ == Framework::kPytorch && gated())
-    writes.push_back(saved.gate = c.Activation(name + ".silu", tokens_ * ffn));
+  if (kept_between() > 0)
+    writes.push_back(saved.between = c.Activation(name + ".between", kept_between() * tokens_ * ffn));
   c.b.Add(ActivationForward{spec_.activation, tokens_, ffn, types_.activations}, name, saved.up,
           std::move(writes));
 }
@@ -99,15 +99,38 @@ Slice Transformer::ProjectDown(const LayerContext& c, const TransformerBlock& bl
   return out;
 }
 
+namespace {
+
+// What joins the residual stream.
+Slice PostNorm(const LayerContext& c, const std::optional<Norm>& norm, Slice branch, int64_t rows,
+               Norm::Saved& saved) {
+  return norm ? norm->ForwardBranch(c, branch, rows, saved) : branch;
+}
+
+// dx of the stream, which stays, becomes that of the branch.
+Slice PostNormBackward(const LayerContext& c, const std::optional<Norm>& norm, Slice dx, int64_t rows,
+                       const Norm::Saved& saved) {
+  return norm ? norm->BackwardBranch(c, dx, saved, rows) : dx;
+}
+
+}  // namespace
+
 // Takes the residual stream as x + branch and returns the MLP's branch; the stream after attention is saved.norm2.x.
 Slice Transformer::BlockForward(const LayerContext& c, const TransformerBlock& block, Slice x, Slice branch,
                                 BlockActivations& saved) {
   ForwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kAttention);
   saved.norm1 = block.norm1.Forward(c, x, branch, rows_);
-  Slice attention = AttentionForwardOps(c, block, saved);
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
-  return MlpForwardOps(c, block, saved);
+  ForwardToMlp(c, block, saved);
+  return PostNorm(c, block.mlp_post_norm, MlpForwardOps(c, block, saved), rows_, saved.mlp_post_norm);
+}
+
+// From the first norm's output to the second's.
+void Transformer::ForwardToMlp(const LayerContext& c, const TransformerBlock& block,
+                               BlockActivations& saved) {
+  const Slice attention = AttentionForwardOps(c, block, saved);
+  const Slice branch = PostNorm(c, block.attention_post_norm, attention, rows_, saved.attention_post_norm);
+  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, branch, rows_);
 }
 
 uint32_t Transformer::ModulesAgain(const Scenario& scenario) {
@@ -136,7 +159,7 @@ void Transformer::DropModules(const TransformerBlock& block, BlockActivations& s
       norm->y = norm->statistics = kNoSlice;
   }
   if (RunsDenseAgain(block)) {
-    saved.up_input = saved.activated = saved.gate = kNoSlice;
+    saved.up_input = saved.activated = saved.between = kNoSlice;
     saved.up.clear();
   }
   if (block.experts && RunsAgain(RecomputeModule::kMoe)) saved.experts = {};
@@ -153,7 +176,7 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       return;
     case Recompute::kSelectiveOp:
       saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
-      saved.gate = saved.experts.gate = kNoSlice;
+      saved.between = saved.experts.between = kNoSlice;
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;
       saved.head_norm.statistics = kNoSlice;
@@ -233,12 +256,16 @@ void Transformer::RunAttentionAgain(const LayerContext& c, const TransformerBloc
 void Transformer::RecomputeBlock(const LayerContext& c, const TransformerBlock& block,
                                  BlockActivations& saved) {
   saved.norm1 = block.norm1.Forward(c, saved.norm1.x, kNoSlice, rows_);
-  Slice attention = AttentionForwardOps(c, block, saved);
-  saved.norm2 = block.norm2.Forward(c, saved.norm1.x, attention, rows_);
-  ForwardScope scope(c.hooks, block.mlp_module);
-  ForwardDenseToDown(c, block, saved);
-  // What comes back from experts is needed for their weights, and the mask of what comes out.
-  if (!stops_early() || block.experts || spec_.dropout > 0) ProjectDown(c, block, saved);
+  ForwardToMlp(c, block, saved);
+  Slice out = kNoSlice;
+  {
+    ForwardScope scope(c.hooks, block.mlp_module);
+    ForwardDenseToDown(c, block, saved);
+    // What comes back from experts is needed for their weights, the mask of what comes out, and what is normalised.
+    if (!stops_early() || block.experts || spec_.dropout > 0 || block.mlp_post_norm)
+      out = ProjectDown(c, block, saved);
+  }
+  PostNorm(c, block.mlp_post_norm, out, rows_, saved.mlp_post_norm);
 }
 
 // Kept: qkv, attention (not what eager attention is made of: batched products are not kept) and up. Run again: the projection, and the norms and the activation, which are no matmuls; not the down
@@ -298,7 +325,7 @@ Slice Transformer::DenseBackward(const LayerContext& c, const TransformerBlock& 
     for (const Slice& x : saved.up) dup.push_back(c.Activation(name + ".dx", x.elements));
   }
   reads.insert(reads.end(), saved.up.begin(), saved.up.end());
-  if (saved.gate.buffer >= 0) reads.push_back(saved.gate);
+  if (saved.between.buffer >= 0) reads.push_back(saved.between);
   c.b.Add(ActivationBackward{spec_.activation, tokens_, block.down.in, types_.activations}, name,
           std::move(reads), dup);
   return block.up.Backward(c, dup, saved.up_input, tokens_);
@@ -326,9 +353,11 @@ Slice Transformer::BlockBackward(const LayerContext& c, const TransformerBlock& 
   BackwardScope scope(c.hooks, block.module);
   AtSlot(c.b, LayerSlot::kCombineBackward);
   RunAgain(c, block, saved);
-  Slice dnorm2 = MlpBackwardOps(c, block, saved, dx);
+  Slice dbranch = PostNormBackward(c, block.mlp_post_norm, dx, rows_, saved.mlp_post_norm);
+  Slice dnorm2 = MlpBackwardOps(c, block, saved, dbranch);
   dx = block.norm2.Backward(c, dnorm2, saved.norm2, dx, rows_);
-  Slice dnorm1 = AttentionBackwardOps(c, block, saved, dx);
+  dbranch = PostNormBackward(c, block.attention_post_norm, dx, rows_, saved.attention_post_norm);
+  Slice dnorm1 = AttentionBackwardOps(c, block, saved, dbranch);
   for (const Slice& kept : saved.unneeded)
     if (kept.buffer >= 0) c.b.KeepUntilHere(kept);
   const Slice dinput = block.norm1.Backward(c, dnorm1, saved.norm1, dx, rows_);

@@ -150,8 +150,12 @@ TransformerBlock Transformer::RegisterBlock(Role& role, const std::string& name,
   if (spec_.qk_norm) block.head_norm = RegisterHeadNorm(role, block.attention_module, prefix + "attn.");
   block.projection = RegisterRowParallel(role, block.attention_module, prefix + "attn.proj",
                                          spec_.heads * spec_.ValueDim(), spec_.bias);
+  if (spec_.post_norm)
+    block.attention_post_norm = RegisterNorm(role, block.module, prefix + "attn_post_norm", spec_.hidden);
   block.norm2 = RegisterNorm(role, block.module, prefix + "norm2", spec_.hidden);
   RegisterMlp(role, prefix, kind.has_experts, block);
+  if (spec_.post_norm)
+    block.mlp_post_norm = RegisterNorm(role, block.module, prefix + "mlp_post_norm", spec_.hidden);
   for (std::vector<Linear>* layers : {&block.qkv.layers, &block.up.layers})
     for (Linear& layer : *layers) layer.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
   block.projection.is_fp8 = block.down.is_fp8 = types_.fp8 != Fp8Recipe::kNone;
@@ -187,7 +191,7 @@ ExpertMlp Transformer::RegisterExperts(Role& role, const std::string& prefix, Mo
   ExpertMlp experts{
       .name = prefix + "mlp", .activation = spec_.activation, .spec = spec, .parallel = expert_};
   experts.weighs_activations = framework_ == Framework::kMegatronCore;
-  experts.keeps_gate = framework_ == Framework::kPytorch && gated();
+  experts.kept_between = kept_between();
   experts.router = Linear{prefix + "mlp.router", spec_.hidden, count};
   experts.sends_own_tokens = expert_.splits() && tensor_.splits_tokens();
   // Tensor ranks that share an expert.

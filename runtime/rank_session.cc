@@ -92,11 +92,16 @@ Status CheckRunsHere(const Plan& plan) {
   WT_RETURN_IF_ERROR(CheckBackend(plan, on_cuda));
   WT_RETURN_IF_ERROR(CheckPrecision(plan.scenario.precision, on_cuda));
   const Framework framework = plan.scenario.framework;
-  if (plan.scenario.model.activation == ActivationKind::kSwiglu &&
-      (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
+  const ActivationKind activation = plan.scenario.model.activation;
+  if (IsGated(activation) && (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
     return Unsupported(
         "framework: PyTorch's Llamas, with a module for each of queries, keys, values, gate and up, are "
         "predicted only; live runs have stacked weights (framework: windtunnel)");
+  }
+  if (activation == ActivationKind::kSquaredRelu && framework == Framework::kPytorch) {
+    return Unsupported(
+        "framework: eager PyTorch's squared_relu, two operators, is predicted only; live it is one "
+        "(framework: windtunnel)");
   }
   const auto& experts = plan.scenario.model.experts;
   if (experts && framework == Framework::kMegatronCore)

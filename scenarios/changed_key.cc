@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "scenarios/scalars.h"
 #include "scenarios/yaml_tree.h"
 
 namespace windtunnel {
@@ -17,11 +18,19 @@ std::string TextOf(const YamlNode& node) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
+// Numbers may be written in several ways.
+bool IsSame(const YamlNode& a, const YamlNode& b) {
+  if (TextOf(a) == TextOf(b)) return true;
+  if (!a.is_scalar() || !b.is_scalar()) return false;
+  const auto number = ReadNumber(a), other = ReadNumber(b);
+  return number && other && *number == *other;
+}
+
 std::optional<ChangedKey> Compare(const std::string& key, const YamlNode& now, const YamlNode& before,
                                   const std::vector<std::string>& free) {
   if (std::find(free.begin(), free.end(), key) != free.end()) return std::nullopt;
   if (!now.is_block() || !before.is_block()) {
-    if (TextOf(now) == TextOf(before)) return std::nullopt;
+    if (IsSame(now, before)) return std::nullopt;
     return ChangedKey{key, TextOf(now), TextOf(before)};
   }
   for (size_t i = 0; i < now.keys.size(); ++i) {

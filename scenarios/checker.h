@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "scenarios/derived.h"
 #include "scenarios/reader.h"
 #include "scenarios/yaml_tree.h"
 
@@ -52,7 +53,5 @@ class Checker {
   const YamlNode& root_;
   Problems& problems_;
 };
-
-inline bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && value % divisor == 0; }
 
 }  // namespace windtunnel

@@ -25,7 +25,7 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
   int64_t experts = model.experts ? model.experts->count : 1;
-  int64_t matrices = model.activation == ActivationKind::kSwiglu ? 3 : 2;
+  int64_t matrices = IsGated(model.activation) ? 3 : 2;
   const double heads =
       product(2, model.heads + model.kv_heads, model.head_dim);  // columns to them and from them
   const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
@@ -54,6 +54,11 @@ void CheckSizes(const Scenario& scenario, Checker& check) {
   check.Expect(elements <= kMostElements, {"batch.micro", "model.seq_len"},
                "a micro-batch has a tensor of {:.1e} elements, expected at most {:.0e}", elements,
                kMostElements);
+  const double tokens = product(scenario.batch.micro, scenario.batch.accumulate, scenario.parallel.data.size,
+                                std::max<int64_t>(model.seq_len, 1));
+  check.Expect(tokens <= kMostTokens, {"batch.accumulate", "batch.micro", "parallel.data.size"},
+               "a step has {:.1e} tokens (micro x accumulate x data x seq_len), expected at most {:.0e}",
+               tokens, kMostTokens);
 }
 
 // Both dimensions of a factor are whole blocks of 32 numbers with a scale of their own (Transformer Engine, torchao), on each tensor rank.
@@ -116,10 +121,23 @@ void CheckPrecision(const Scenario& scenario, Checker& check) {
   if (has_blocks) CheckScaledBlocks(scenario, check);
 }
 
+// Megatron-LM as it was before Megatron-Core, DeepSpeed's fork included.
+void CheckActivation(const Scenario& scenario, Checker& check) {
+  const bool is_before_core =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
+  const ActivationKind kind = scenario.model.activation;
+  check.Expect(
+      !is_before_core || (kind != ActivationKind::kGeglu && kind != ActivationKind::kClampedSwiglu),
+      {"model.activation", "framework"},
+      "model.activation is '{}', expected gelu, relu, squared_relu or swiglu with framework: {}, which "
+      "has no other",
+      WordOf(kind), WordOf(scenario.framework));
+}
+
 // Only what is sharded is worth a trip to the host and back, and only FSDP gathers parameters when they are needed.
 void CheckOffload(const DataParallelSpec& data, Checker& check) {
   bool fsdp = data.kind == DataParallelKind::kFsdp;
-  bool sharded = fsdp || data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2;
+  const bool sharded = IsSharded(data.kind);
   check.Expect(data.offload != Offload::kParam || fsdp, {"parallel.data.offload"},
                "parallel.data.offload is 'param', expected none or optimizer unless kind is fsdp");
   check.Expect(data.offload != Offload::kOptimizer || sharded, {"parallel.data.offload"},
@@ -152,7 +170,7 @@ void CheckData(const ParallelSpec& parallel, Checker& check) {
       "gradients as data-parallel ones do",
       parallel.context.size);
   CheckOffload(data, check);
-  bool zero = data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2;
+  const bool zero = IsZero(data.kind);
   check.Expect(!zero || data.shard_size == 0 || Divides(data.shard_size, copies),
                {"parallel.data.shard_size", "parallel.data.size"},
                "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies,
@@ -250,15 +268,25 @@ bool IsThere(RecomputeModule module, const ModelSpec& model) {
   return false;
 }
 
-// Where something is made again at all, or may be: a search has its own `recompute`.
+// A search has its own `recompute`.
+bool MayRecompute(const Scenario& scenario, Recompute recompute) {
+  if (scenario.recompute == recompute) return true;
+  if (!scenario.search) return false;
+  const std::vector<Recompute>& range = scenario.search->recompute;
+  return std::find(range.begin(), range.end(), recompute) != range.end();
+}
+
+void CheckPostNorm(const Scenario& scenario, Checker& check) {
+  check.Expect(
+      !scenario.model.post_norm || !MayRecompute(scenario, Recompute::kSelectiveOp),
+      {"model.post_norm", "recompute", "search.recompute"},
+      "model.post_norm is true, expected false with recompute selective_op: what every second matmul "
+      "gives would be normalised again");
+}
+
+// Where something is made again at all, or may be.
 void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
-  const auto in_search = [&](Recompute recompute) {
-    if (!scenario.search) return false;
-    const std::vector<Recompute>& range = scenario.search->recompute;
-    return std::find(range.begin(), range.end(), recompute) != range.end();
-  };
-  check.Expect(scenario.recompute == Recompute::kSelective || in_search(Recompute::kSelective),
-               {"recompute_modules", "recompute"},
+  check.Expect(MayRecompute(scenario, Recompute::kSelective), {"recompute_modules", "recompute"},
                "recompute_modules is given, expected recompute: selective, not {}",
                WordOf(scenario.recompute));
   check.Expect(
@@ -288,18 +316,12 @@ void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
     check.Expect(!is_part || !has_moe, {"recompute_modules"},
                  "recompute_modules has moe and {}, which is a part of it", word);
   }
-  check.Expect(!scenario.parallel.expert.overlap || !has_moe,
-               {"recompute_modules", "parallel.expert.overlap"},
-               "recompute_modules has moe, which exchanges tokens again, expected it without "
-               "parallel.expert.overlap");
 }
 
 // What is reduced in every backward does not fit a pipeline, which has several micro-batches' gradients in flight.
 void CheckPipelineWithData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
-  const bool is_sharded = data.kind == DataParallelKind::kZero1 || data.kind == DataParallelKind::kZero2 ||
-                          data.kind == DataParallelKind::kFsdp;
-  const bool reduces = is_sharded || data.size * parallel.context.size > 1;
+  const bool reduces = IsSharded(data.kind) || data.size * parallel.context.size > 1;
   if (parallel.pipeline.size == 1 || !reduces) return;
   check.Expect(data.kind != DataParallelKind::kZero2, {"parallel.data.kind", "parallel.pipeline.size"},
                "parallel.data.kind is zero2, which keeps no gradients between micro-batches, expected zero1, "
@@ -417,6 +439,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   else CheckMlp(scenario.model, check);
   if (!problems.empty()) return;  // what follows divides by the model's dimensions
   CheckSizes(scenario, check);
+  CheckActivation(scenario, check);
   CheckPrecision(scenario, check);
   bool momentum = scenario.optimizer.momentum > 0;
   check.Expect(!momentum || scenario.optimizer.kind == OptimizerKind::kSgd, {"optimizer.momentum"},
@@ -426,16 +449,12 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   check.Expect(transformer || scenario.recompute == Recompute::kNone, {"recompute"},
                "recompute is '{}', expected none for kind: mlp, which has no blocks",
                WordOf(scenario.recompute));
+  CheckPostNorm(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckPipeline(scenario, check);
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);
-  if (transformer) {
-    CheckSplits(scenario, check);
-    CheckExpert(scenario, check);
-  } else {
-    CheckMlpSplits(scenario, check);
-  }
+  CheckSplits(scenario, check);
   const NetworkSpec& network = scenario.cluster.network;
   check.Expect(network.preset.empty() || scenario.cluster.device != "cpu",
                {"cluster.network.preset", "cluster.network"},
@@ -455,12 +474,31 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckWorld(scenario, check);
 }
 
-Status CheckScenario(const Scenario& scenario) {
-  static const YamlNode nothing;
-  Problems problems;
-  CheckScenario(scenario, nothing, problems);
+namespace {
+
+Status FirstOf(const Problems& problems) {
   if (problems.empty()) return Ok();
   return InvalidInput("{}", problems.InOrder().front().message);
+}
+
+const YamlNode& Nothing() {
+  static const YamlNode nothing;
+  return nothing;
+}
+
+}  // namespace
+
+Status CheckScenario(const Scenario& scenario) {
+  Problems problems;
+  CheckScenario(scenario, Nothing(), problems);
+  return FirstOf(problems);
+}
+
+Status CheckSplits(const Scenario& scenario) {
+  Problems problems;
+  Checker check(Nothing(), problems);
+  CheckSplits(scenario, check);
+  return FirstOf(problems);
 }
 
 }  // namespace windtunnel

@@ -13,5 +13,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
 
 // The same for one that was made of another, and has no places. Errors: InvalidInput, one thing that does not hold.
 Status CheckScenario(const Scenario& scenario);
+// What of it is about how tensor, context and expert ranks share a model, its sequences and its experts.
+Status CheckSplits(const Scenario& scenario);
 
 }  // namespace windtunnel

@@ -25,7 +25,7 @@ class Given {
 
 // Llama's rule: two thirds of 4 x hidden, so that three matrices cost what two of 4 x hidden do, rounded up
 // to 256.
-int64_t SwigluWidth(int64_t hidden) {
+int64_t GatedWidth(int64_t hidden) {
   constexpr int64_t kMultiple = 256;
   return (8 * hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
 }
@@ -33,10 +33,10 @@ int64_t SwigluWidth(int64_t hidden) {
 void CompleteTransformer(const Given& given, bool has_base, ModelSpec& model) {
   if (!given("model.widths")) model.widths.clear();
   if (model.kv_heads == 0) model.kv_heads = model.heads;
-  bool gated = model.activation == ActivationKind::kSwiglu;
+  const bool gated = IsGated(model.activation);
   if (model.head_dim == 0 && model.heads > 0 && model.hidden % model.heads == 0)
     model.head_dim = model.hidden / model.heads;
-  if (model.ffn == 0) model.ffn = gated ? SwigluWidth(model.hidden) : 4 * model.hidden;
+  if (model.ffn == 0) model.ffn = gated ? GatedWidth(model.hidden) : 4 * model.hidden;
   if (!has_base && !given("model.bias")) model.bias = model.norm == NormKind::kLayerNorm;
   if (!given("model.qkv_bias") && model.latent_attention) model.qkv_bias = false;
   else if (!given("model.qkv_bias") && (!has_base || given("model.bias"))) model.qkv_bias = model.bias;

@@ -22,11 +22,6 @@ int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devic
 
 int64_t DerivedVirtualStages(const std::string& schedule) { return IsVSchedule(schedule) ? 2 : 1; }
 
-bool IsMegatronOrDeepspeed(Framework framework) {
-  return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
-         framework == Framework::kDeepspeed;
-}
-
 bool IsHybrid(Sharding sharding) {
   return sharding == Sharding::kHybridShard || sharding == Sharding::kHybridShardZero2;
 }

@@ -24,12 +24,22 @@ int64_t DerivedShardSize(DataParallelKind kind, Sharding sharding, int64_t devic
 // Two for schedules that fold the pipeline into a V.
 int64_t DerivedVirtualStages(const std::string& schedule);
 
+constexpr bool Divides(int64_t divisor, int64_t value) { return divisor > 0 && value % divisor == 0; }
+
+// ZeRO-1 or 2.
+constexpr bool IsZero(DataParallelKind kind) {
+  return kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2;
+}
+// Whether ranks keep a part of the optimizer's state, or more.
+constexpr bool IsSharded(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kFsdp; }
+// Whether parallel.data.overlap is its key.
+constexpr bool HasOverlapKey(DataParallelKind kind) { return IsZero(kind) || kind == DataParallelKind::kDdp; }
+
 // Whether FSDP shards within groups of shard_size ranks.
 bool IsHybrid(Sharding sharding);
 
 // These give each stage as many layers as the next, and count embedding and head as one each where that does not come out: with two stages
 // more than layers those are stages by themselves.
-bool IsMegatronOrDeepspeed(Framework framework);
 inline bool EndsAreStages(const Scenario& scenario, int64_t stages, int64_t layers) {
   return IsMegatronOrDeepspeed(scenario.framework) && scenario.model.kind == ModelKind::kTransformer &&
          stages == layers + 2 && !scenario.parallel.expert.overlap;

@@ -117,7 +117,7 @@ void Describe(V& v, ModelSpec& model) {
   v.Text("preset", model.preset, presets, "a published model; single keys override it");
   v.InputOnly("config",
               "instead of the dimensions: a Hugging Face config.json of a gpt2, llama, mistral, mixtral, "
-              "qwen, deepseek or gpt_oss model");
+              "qwen, deepseek, gpt_oss or gemma model");
   v.Word("kind", model.kind, "default transformer");
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Integer("layers", model.layers, kSize, "transformer blocks");
@@ -143,6 +143,10 @@ void Describe(V& v, ModelSpec& model) {
   if (v.Covers(model.kind == ModelKind::kTransformer)) {
     v.Flag("qkv_bias", model.qkv_bias, "biases of queries, keys and values (default bias)");
     v.Flag("qk_norm", model.qk_norm, "an RMS norm of each head of queries and keys (default false)");
+    v.Flag(
+        "post_norm", model.post_norm,
+        "norms of what attention and the MLP give, too, before it is added to the residual stream (default "
+        "false)");
     v.Flag("tie_embeddings", model.tie_embeddings,
            "the head is the token embedding (default: position is learned)");
     v.Word("attention", model.attention, "default flash");

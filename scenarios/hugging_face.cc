@@ -122,13 +122,24 @@ Result<ModelSpec> ReadGpt2(const Config& config) {
                                                           {{"gelu_new", ActivationKind::kGelu},
                                                            {"gelu", ActivationKind::kGelu},
                                                            {"gelu_pytorch_tanh", ActivationKind::kGelu},
-                                                           {"relu", ActivationKind::kRelu}}));
+                                                           {"relu", ActivationKind::kRelu},
+                                                           {"relu2", ActivationKind::kSquaredRelu}}));
   WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("layer_norm_epsilon", 1e-5, FromToBelow(0, 1)));
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
   WT_ASSIGN_OR_RETURN(const bool has_cross_attention, config.Flag("add_cross_attention", false));
   if (has_cross_attention)
     return Unsupported("add_cross_attention is true, expected false: there is no encoder");
   return model;
+}
+
+// The activation of the gate, of which transformers have any; GELU's approximation by a hyperbolic tangent counts as GELU.
+Result<ActivationKind> ReadGate(const Config& config, std::string_view key) {
+  return config.Activation(key, ActivationKind::kSwiglu,
+                           {{"silu", ActivationKind::kSwiglu},
+                            {"swish", ActivationKind::kSwiglu},
+                            {"gelu", ActivationKind::kGeglu},
+                            {"gelu_new", ActivationKind::kGeglu},
+                            {"gelu_pytorch_tanh", ActivationKind::kGeglu}});
 }
 
 // What Llama's configuration and those made after it call alike, with transformers' defaults; biases and experts are each model's own.
@@ -146,9 +157,9 @@ Result<ModelSpec> ReadLlamaDimensions(const Config& config, int64_t kv_heads = 0
   WT_ASSIGN_OR_RETURN(model.ffn, config.Size("intermediate_size"));
   WT_ASSIGN_OR_RETURN(model.vocab, config.Size("vocab_size"));
   WT_ASSIGN_OR_RETURN(model.seq_len, config.Size("max_position_embeddings"));
-  WT_ASSIGN_OR_RETURN(model.activation, config.Activation("hidden_act", ActivationKind::kSwiglu,
-                                                          {{"silu", ActivationKind::kSwiglu},
-                                                           {"swish", ActivationKind::kSwiglu}}));
+  // Gemma's key.
+  const bool has_other_key = config.Get("hidden_activation") != nullptr;
+  WT_ASSIGN_OR_RETURN(model.activation, ReadGate(config, has_other_key ? "hidden_activation" : "hidden_act"));
   WT_ASSIGN_OR_RETURN(model.norm_epsilon, config.Number("rms_norm_eps", 1e-6, FromToBelow(0, 1)));
   WT_ASSIGN_OR_RETURN(model.rope_theta, config.RopeTheta());
   WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", false));
@@ -291,7 +302,7 @@ Result<ModelSpec> ReadQwen3Moe(const Config& config, std::optional<int64_t> seq_
 }
 
 // GptOssConfig: every second layer sees all tokens, and all have experts. As of the presets, what changes no shape is not modelled: a logit
-// of each head that nothing is seen of, the router's bias, the limit of experts' activation, positions' scaling.
+// of each head that nothing is seen of, the router's bias, positions' scaling.
 Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_len) {
   WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config, 8));
   WT_ASSIGN_OR_RETURN(model.bias, config.Flag("attention_bias", true));
@@ -299,6 +310,44 @@ Result<ModelSpec> ReadGptOss(const Config& config, std::optional<int64_t> seq_le
   WT_RETURN_IF_ERROR(ReadWindow(config, 128, 2, seq_len, model));
   WT_ASSIGN_OR_RETURN(model.experts, ReadExperts(config, "num_local_experts", 128, 4));
   model.experts->bias = true;
+  WT_ASSIGN_OR_RETURN(const double limit, config.Number("swiglu_limit", kGateLimit, FromToBelow(0, 1e6)));
+  if (limit != kGateLimit)
+    return Unsupported("swiglu_limit is {}, expected {}: gpt-oss's activation has no other", limit,
+                       kGateLimit);
+  model.activation = ActivationKind::kClampedSwiglu;
+  return model;
+}
+
+// Softly capped logits are an operator that is not modelled.
+Status ExpectNoCaps(const Config& config) {
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (const YamlNode* cap = config.Get(key))
+      return Unsupported("{} is {}, expected null: logits are not capped", key, cap->text);
+  return Ok();
+}
+
+// GemmaConfig: a Llama of another activation, whose head is the embedding's table. Of it and of the third one, what changes no shape is not
+// modelled: weights of norms that one is added to, embeddings times the root of their width, the scale of queries.
+Result<ModelSpec> ReadGemma(const Config& config) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadLlamaDimensions(config));
+  WT_RETURN_IF_ERROR(ExpectNoBias(config, "Gemma"));
+  const bool says = config.Get("hidden_act") != nullptr || config.Get("hidden_activation") != nullptr;
+  if (!says) model.activation = ActivationKind::kGeglu;
+  WT_ASSIGN_OR_RETURN(model.head_dim, config.Size("head_dim", 256));
+  WT_ASSIGN_OR_RETURN(model.tie_embeddings, config.Flag("tie_word_embeddings", true));
+  return model;
+}
+
+// Gemma3TextConfig: norms of heads and behind both halves of a block; all tokens are seen by every sixth layer.
+Result<ModelSpec> ReadGemma3(const Config& config, std::optional<int64_t> seq_len) {
+  WT_ASSIGN_OR_RETURN(ModelSpec model, ReadGemma(config));
+  WT_RETURN_IF_ERROR(ExpectNoCaps(config));
+  model.qk_norm = model.post_norm = true;
+  const char* key =
+      config.Get("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
+  WT_ASSIGN_OR_RETURN(const int64_t pattern, config.Size(key, 6));
+  if (config.Get("rope_theta") == nullptr) model.rope_theta = 1e6;
+  WT_RETURN_IF_ERROR(ReadWindow(config, 4096, pattern, seq_len, model));
   return model;
 }
 
@@ -398,14 +447,16 @@ Result<ModelSpec> ReadLlama4(const Config& config, std::optional<int64_t> seq_le
 }
 
 constexpr std::string_view kModelTypes =
-    "gpt2, gpt_oss, llama, llama4, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, deepseek_v3 or "
-    "kimi_k2";
+    "gemma, gemma3, gpt2, gpt_oss, llama, llama4, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v2, "
+    "deepseek_v3 or kimi_k2";
 
 Result<ModelSpec> ReadModel(const std::string& type, const Config& config, std::optional<int64_t> seq_len) {
   constexpr int64_t kMistralWindow = 4096;  // where the configuration says nothing
   if (type == "gpt2") return ReadGpt2(config);
   if (type == "llama") return ReadLlama(config);
-  if (type == "llama4_text") return ReadLlama4(config, seq_len);
+  if (type == "llama4" || type == "llama4_text") return ReadLlama4(config, seq_len);
+  if (type == "gemma") return ReadGemma(config);
+  if (type == "gemma3" || type == "gemma3_text") return ReadGemma3(config, seq_len);
   if (type == "mistral") return ReadMistral(config, kMistralWindow, seq_len);
   if (type == "mixtral") return ReadMixtral(config, seq_len);
   if (type == "qwen2") return ReadQwen2(config, seq_len);
@@ -430,10 +481,9 @@ Result<ModelSpec> ReadHuggingFaceConfig(const std::string& path, std::optional<i
     return InvalidInput("{}: model_type is missing, expected {}", At(path, root.place), kModelTypes);
   // A model of text and images has that of text as a part.
   const YamlNode* text_config = config.Get("text_config");
-  const bool is_part = type->text == "llama4" && text_config != nullptr && text_config->is_block();
-  Result<ModelSpec> model = is_part                  ? ReadLlama4(Config(path, *text_config), seq_len)
-                            : type->text == "llama4" ? ReadLlama4(config, seq_len)
-                                                     : ReadModel(type->text, config, seq_len);
+  const bool has_part = type->text == "llama4" || type->text == "gemma3";
+  const bool is_part = has_part && text_config != nullptr && text_config->is_block();
+  Result<ModelSpec> model = ReadModel(type->text, is_part ? Config(path, *text_config) : config, seq_len);
   // What concerns several keys has no place of its own.
   bool has_place = model.has_value() || model.error().message.starts_with(path);
   if (!has_place) {

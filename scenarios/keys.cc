@@ -158,6 +158,8 @@ constexpr Alias kAliases[] = {
     {"kv_channels", "model.head_dim"},
     {"add_qkv_bias", "model.qkv_bias"},
     {"qk_layernorm", "model.qk_norm"},
+    {"post_layernorm", "model.post_norm"},
+    {"sandwich_norm", "model.post_norm"},
     {"intermediate_size", "model.ffn"},
     {"ffn_hidden_size", "model.ffn"},
     {"vocab_size", "model.vocab"},

@@ -123,17 +123,18 @@ void CheckTransformer(const ModelSpec& model, Checker& check) {
 
 void CheckMlp(const ModelSpec& model, Checker& check) {
   for (const char* key :
-       {"layers",   "hidden",  "heads",          "kv_heads",     "head_dim",         "ffn",
-        "vocab",    "seq_len", "norm",           "norm_epsilon", "position",         "rope_theta",
-        "qkv_bias", "qk_norm", "tie_embeddings", "attention",    "latent_attention", "sliding_window",
-        "experts",  "mtp"}) {
+       {"layers",         "hidden",  "heads",     "kv_heads",       "head_dim",  "ffn",
+        "vocab",          "seq_len", "norm",      "norm_epsilon",   "position",  "rope_theta",
+        "qkv_bias",       "qk_norm", "post_norm", "tie_embeddings", "attention", "latent_attention",
+        "sliding_window", "experts", "mtp"}) {
     std::string path = std::string("model.") + key;
     check.Expect(!check.Gives(path), {path}, "{} is for kind: transformer, expected model.widths only", path);
   }
   check.Expect(model.widths.size() >= 2, {"model.widths"},
                "model.widths has {} entries, expected at least 2 (input and output)", model.widths.size());
-  check.Expect(model.activation != ActivationKind::kSwiglu, {"model.activation"},
-               "model.activation is 'swiglu', expected gelu or relu for kind: mlp");
+  check.Expect(!IsGated(model.activation), {"model.activation"},
+               "model.activation is '{}', expected gelu, relu or squared_relu for kind: mlp",
+               WordOf(model.activation));
 }
 
 }  // namespace windtunnel

@@ -12,8 +12,22 @@ namespace {
 // GPT-2's block: GELU, LayerNorm, learned positions, biases, tied head. Llama's: SwiGLU, RMSNorm, rotary positions, no biases, a head of
 // its own. Qwen2's is Llama's with biases of queries, keys and values; Qwen3's with norms of queries' and keys' heads; DeepSeek's with latent
 // attention (64 columns of a head are rotated, 128 are not, and as many of values);
-// GPT-OSS's with biases of all of attention's projections and of experts.
-enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss };
+// GPT-OSS's with biases of all of attention's projections and of experts, and an activation of its own; Gemma 3's is Qwen3's with GEGLU and
+// norms behind both halves.
+enum class Family { kGpt, kLlama, kQwen2, kQwen3, kDeepseek, kGptOss, kGemma3 };
+
+ActivationKind ActivationOf(Family family) {
+  switch (family) {
+    case Family::kGpt:
+      return ActivationKind::kGelu;
+    case Family::kGptOss:
+      return ActivationKind::kClampedSwiglu;
+    case Family::kGemma3:
+      return ActivationKind::kGeglu;
+    default:
+      return ActivationKind::kSwiglu;
+  }
+}
 
 struct Row {
   std::string_view name;
@@ -49,7 +63,9 @@ struct Row {
 //   Kimi K2  arXiv:2507.20534, table 2; moonshotai/Kimi-K2-Base config.json; context in pre-training
 //   Mistral  Jiang et al., arXiv:2310.06825, table 1; mistralai/Mistral-7B-v0.1 config.json
 //   GPT-OSS  OpenAI, arXiv:2508.10925, section 2; openai/gpt-oss-{20b,120b} config.json; its context before it was extended. Not ours: a
-//            logit of each head that nothing is seen of, the router's bias, the limit of experts' activation.
+//            logit of each head that nothing is seen of, and the router's bias.
+//   Gemma 3  arXiv:2503.19786, table 1; google/gemma-3-{1b,4b,12b,27b}-pt config.json; its context in pre-training (section 2.2). Not ours:
+//            embeddings times the root of their width, another base of rotary positions where there is a window, the tower for images.
 constexpr Row kRows[] = {
     // name, family, layers, hidden, heads, kv_heads, ffn, vocab, seq_len, rope_theta, norm_epsilon, head_dim, experts, top_k, tied, shared_ffn, first_dense,
     // every, dense_ffn, q_rank, kv_rank, groups, top_k_groups, window, full_every
@@ -90,6 +106,14 @@ constexpr Row kRows[] = {
      0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
     {"gpt-oss-120b", Family::kGptOss, 36, 2880, 64, 8, 2880, 201088, 4096, 1.5e5, 1e-5, 64, 128, 4, false,
      0, 0, 1, 0, 0, 0, 0, 0, 128, 2},
+    {"gemma3-1b", Family::kGemma3, 26, 1152, 4, 1, 6912, 262144, 32768, 1e6, 1e-6, 256, 0, 0, true,
+     0, 0, 1, 0, 0, 0, 0, 0, 512, 6},
+    {"gemma3-4b", Family::kGemma3, 34, 2560, 8, 4, 10240, 262208, 32768, 1e6, 1e-6, 256, 0, 0, true,
+     0, 0, 1, 0, 0, 0, 0, 0, 1024, 6},
+    {"gemma3-12b", Family::kGemma3, 48, 3840, 16, 8, 15360, 262208, 32768, 1e6, 1e-6, 256, 0, 0, true,
+     0, 0, 1, 0, 0, 0, 0, 0, 1024, 6},
+    {"gemma3-27b", Family::kGemma3, 62, 5376, 32, 16, 21504, 262208, 32768, 1e6, 1e-6, 128, 0, 0, true,
+     0, 0, 1, 0, 0, 0, 0, 0, 1024, 6},
     // clang-format on
 };
 
@@ -117,14 +141,15 @@ ModelSpec Expand(const Row& row) {
   model.ffn = row.ffn;
   model.vocab = row.vocab;
   model.seq_len = row.seq_len;
-  model.activation = gpt ? ActivationKind::kGelu : ActivationKind::kSwiglu;
+  model.activation = ActivationOf(row.family);
   model.norm = gpt ? NormKind::kLayerNorm : NormKind::kRmsNorm;
   model.norm_epsilon = row.norm_epsilon;
   model.position = gpt ? PositionKind::kLearned : PositionKind::kRope;
   model.rope_theta = row.rope_theta;
   model.bias = gpt || row.family == Family::kGptOss;
   model.qkv_bias = model.bias || row.family == Family::kQwen2;
-  model.qk_norm = row.family == Family::kQwen3;
+  model.post_norm = row.family == Family::kGemma3;
+  model.qk_norm = row.family == Family::kQwen3 || model.post_norm;
   model.tie_embeddings = gpt || row.tie_embeddings;
   if (row.experts > 0)
     model.experts = ExpertsSpec{.count = row.experts,

@@ -133,8 +133,13 @@ class Printer {
     return form;
   }
 
-  // The fewest digits that read back to the same double.
-  static std::string Shortest(double value) { return fmt::format("{}", value); }
+  // The fewest digits that read back to the same double; with a point before an exponent, without which YAML 1.1 takes it for a text.
+  static std::string Shortest(double value) {
+    std::string text = fmt::format("{}", value);
+    const size_t exponent = text.find('e');
+    if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+    return text;
+  }
   static std::vector<std::string> Quoted(const std::vector<std::string>& texts);
   void Line(std::string_view key, std::string_view value);
   void List(std::string_view key, const std::vector<std::string>& values);

@@ -153,7 +153,9 @@ void Reader::Wrap(std::string_view key, WrapPolicy& wrap, std::string_view) {
             .size_bytes = 0,
             .modules = {}};
   } else {
-    Fail(*node, PathOf(key), "block, root, size:BYTES or a list of module names");
+    const bool is_list = node->is_list();
+    Fail(*node, PathOf(key),
+         is_list ? "a list of one module name or more" : "block, root, size:BYTES or a list of module names");
   }
 }
 

@@ -17,11 +17,31 @@
 namespace windtunnel {
 
 enum class ModelKind { kTransformer, kMlp };
-enum class ActivationKind { kGelu, kRelu, kSwiglu };
+// Of x, with the gated ones' gate g and value u side by side in it (each `columns` wide):
+//   gelu            x Phi(x), the exact form          geglu           gelu(g) u
+//   relu            max(x, 0)                         swiglu          g s(g) u, s the sigmoid
+//   squared_relu    max(x, 0)^2                       clamped_swiglu  c s(1.702 c) (v + 1), c = min(g, 7), v = u within [-7, 7]
+// Sources: Shazeer 2020 (GLU variants), So et al. 2021 (Primer), OpenAI's gpt-oss (model.py, swiglu).
+enum class ActivationKind { kGelu, kRelu, kSquaredRelu, kSwiglu, kGeglu, kClampedSwiglu };
+inline constexpr float kGateLimit = 7.0f, kGateSteepness = 1.702f;  // of clamped_swiglu
+constexpr bool IsGated(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+    case ActivationKind::kRelu:
+    case ActivationKind::kSquaredRelu:
+      return false;
+    case ActivationKind::kSwiglu:
+    case ActivationKind::kGeglu:
+    case ActivationKind::kClampedSwiglu:
+      return true;
+  }
+  return false;
+}
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
 
+inline constexpr double kMostTokens = 1e15;       // of a step, so that their count stays within 64 bits
 inline constexpr int64_t kMostExpertGroups = 64;  // a bit for each in a word
 
 // Mixture of experts: `count` experts per layer, `top_k` of them per token, and one of another width that all tokens go to. Some layers may
@@ -101,6 +121,7 @@ struct ModelSpec {
   bool bias = true;
   bool qkv_bias = true;  // of queries, keys and values
   bool qk_norm = false;  // RMS norm of each head of queries and keys
+  bool post_norm = false;  // of what attention and the MLP give, too, before it joins the residual stream
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<LatentAttentionSpec> latent_attention;
@@ -380,8 +401,7 @@ struct ClusterSpec {
 };
 
 enum class Framework { kWindtunnel, kPytorch, kPytorchCompile, kMegatron, kMegatronCore, kDeepspeed };
-// Rather than PyTorch's of 25 MiB.
-inline bool HasBucketsOfItsOwn(Framework framework) {
+constexpr bool IsMegatronOrDeepspeed(Framework framework) {
   return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
          framework == Framework::kDeepspeed;
 }

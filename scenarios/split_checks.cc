@@ -6,6 +6,7 @@
 #include "scenarios/describe.h"
 
 namespace windtunnel {
+namespace {
 
 // Tensor ranks of an MLP share what is between the two layers of each pair.
 void CheckMlpSplits(const Scenario& scenario, Checker& check) {
@@ -41,8 +42,6 @@ void CheckMlpSplits(const Scenario& scenario, Checker& check) {
   }
 }
 
-namespace {
-
 // Tensor ranks share heads, the width of MLPs, and with tensor.sequence tokens.
 void CheckTensorRanks(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
@@ -69,6 +68,11 @@ void CheckTensorRanks(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(tensor, model.kv_heads), {"parallel.tensor.size"},
                "parallel.tensor.size is {}, expected a divisor of model.kv_heads ({}), which its ranks share",
                tensor, model.kv_heads);
+  check.Expect(
+      Divides(tensor, model.vocab), {"parallel.tensor.size", "model.vocab"},
+      "parallel.tensor.size is {}, expected a divisor of model.vocab ({}), whose rows its ranks share; "
+      "Megatron would pad it to {}",
+      tensor, model.vocab, (model.vocab + 128 * tensor - 1) / (128 * tensor) * (128 * tensor));
   const int64_t tokens =
       scenario.batch.micro * model.seq_len / parallel.context.size;  // of a rank's micro-batch
   check.Expect(
@@ -80,6 +84,11 @@ void CheckTensorRanks(const Scenario& scenario, Checker& check) {
       !parallel.tensor.overlap || parallel.tensor.sequence, {"parallel.tensor.overlap"},
       "parallel.tensor.overlap is true, expected false without parallel.tensor.sequence: sums of whole "
       "activations do not go around in parts");
+  constexpr int64_t kMostParts = 1024;
+  check.Expect(!parallel.tensor.overlap || tensor <= kMostParts,
+               {"parallel.tensor.overlap", "parallel.tensor.size"},
+               "parallel.tensor.overlap is true, expected false for more than {} tensor ranks ({})",
+               kMostParts, tensor);
 }
 
 // Context ranks share the sequence, and with Ulysses heads.
@@ -122,10 +131,8 @@ void CheckContextRanks(const Scenario& scenario, Checker& check) {
                WordOf(parallel.context.kind));
 }
 
-}  // namespace
-
 // Tensor and context parallelism split dimensions of the model.
-void CheckSplits(const Scenario& scenario, Checker& check) {
+void CheckTransformerSplits(const Scenario& scenario, Checker& check) {
   const ModelSpec& model = scenario.model;
   CheckTensorRanks(scenario, check);
   check.Expect(!model.latent_attention || scenario.recompute != Recompute::kSelectiveOp,
@@ -136,8 +143,6 @@ void CheckSplits(const Scenario& scenario, Checker& check) {
                "parallel.tensor.overlap is true, expected false with model.latent_attention");
   CheckContextRanks(scenario, check);
 }
-
-namespace {
 
 // Data, context and tensor ranks share the experts among them.
 void CheckExpertsOfTensorRanks(const ParallelSpec& parallel, Checker& check) {
@@ -207,11 +212,12 @@ void CheckExpertOverlap(const Scenario& scenario, Checker& check) {
   check.Expect(scenario.recompute != Recompute::kFull, {"parallel.expert.overlap", "recompute"},
                "parallel.expert.overlap is true, expected another recompute than full, which would exchange "
                "tokens again");
+  check.Expect(!scenario.Recomputes(RecomputeModule::kMoe), {"recompute_modules", "parallel.expert.overlap"},
+               "recompute_modules has moe, which exchanges tokens again, expected it without "
+               "parallel.expert.overlap");
 }
 
-}  // namespace
-
-void CheckExpert(const Scenario& scenario, Checker& check) {
+void CheckExpertRanks(const Scenario& scenario, Checker& check) {
   const ParallelSpec& parallel = scenario.parallel;
   const int64_t size = parallel.expert.size;
   const int64_t copies = parallel.data.size * parallel.context.size;
@@ -241,6 +247,14 @@ void CheckExpert(const Scenario& scenario, Checker& check) {
   check.Expect(Divides(size, scenario.model.experts->count), {"parallel.expert.size"},
                "parallel.expert.size is {}, expected a divisor of model.experts.count ({})", size,
                scenario.model.experts->count);
+}
+
+}  // namespace
+
+void CheckSplits(const Scenario& scenario, Checker& check) {
+  if (scenario.model.kind == ModelKind::kMlp) return CheckMlpSplits(scenario, check);
+  CheckTransformerSplits(scenario, check);
+  CheckExpertRanks(scenario, check);
 }
 
 }  // namespace windtunnel

@@ -1,4 +1,5 @@
-// What must divide what where ranks share a model, its sequences or its experts.
+// What must divide what, and what goes with what, where tensor, context and expert ranks share a model, its sequences or its experts: all that
+// the loader, the compiler of step programs and searches ask of it.
 #pragma once
 
 #include "scenarios/checker.h"
@@ -6,10 +7,7 @@
 
 namespace windtunnel {
 
-void CheckMlpSplits(const Scenario& scenario, Checker& check);
-// Tensor and context ranks of a transformer.
+// REQUIRES: the model has dimensions.
 void CheckSplits(const Scenario& scenario, Checker& check);
-// Expert ranks, and how tokens go to them.
-void CheckExpert(const Scenario& scenario, Checker& check);
 
 }  // namespace windtunnel

@@ -29,8 +29,12 @@ struct Words<ModelKind> {
 };
 template <>
 struct Words<ActivationKind> {
-  static constexpr Word<ActivationKind> table[] = {
-      {"gelu", ActivationKind::kGelu}, {"relu", ActivationKind::kRelu}, {"swiglu", ActivationKind::kSwiglu}};
+  static constexpr Word<ActivationKind> table[] = {{"gelu", ActivationKind::kGelu},
+                                                   {"relu", ActivationKind::kRelu},
+                                                   {"squared_relu", ActivationKind::kSquaredRelu},
+                                                   {"swiglu", ActivationKind::kSwiglu},
+                                                   {"geglu", ActivationKind::kGeglu},
+                                                   {"clamped_swiglu", ActivationKind::kClampedSwiglu}};
 };
 template <>
 struct Words<NormKind> {

@@ -16,7 +16,7 @@ enum class Family { kGpt2, kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe
 
 bool IsLlama(const ModelSpec& model) {
   return model.norm == NormKind::kRmsNorm && model.position == PositionKind::kRope &&
-         model.activation == ActivationKind::kSwiglu;
+         (model.activation == ActivationKind::kSwiglu || model.activation == ActivationKind::kGeglu);
 }
 
 // Routers take the softmax of all experts and divide the chosen ones' by their sum, which is the softmax of the chosen ones; of one it is
@@ -28,7 +28,8 @@ Result<Family> FamilyOfExperts(const ModelSpec& model) {
         "neither: {}",
         what);
   };
-  if (!IsLlama(model)) return differs("expected model.norm rmsnorm, position rope and activation swiglu");
+  if (!IsLlama(model))
+    return differs("expected model.norm rmsnorm, position rope and activation swiglu or geglu");
   if (model.bias) return differs("model.bias is true, expected false");
   if (model.qkv_bias) return differs("model.qkv_bias is true, expected false");
   if (model.experts->bias) return differs("model.experts.bias is true, expected false");
@@ -46,6 +47,8 @@ Result<Family> FamilyOf(const ModelSpec& model) {
   if (model.mtp) return Unsupported("Hugging Face's names are not known of models with model.mtp");
   if (model.latent_attention)
     return Unsupported("Hugging Face's names are not known of models with model.latent_attention");
+  if (model.post_norm)
+    return Unsupported("Hugging Face's names are not known of models with model.post_norm");
   if (model.HasWindows() && model.sliding_window->full_every > 0)
     return Unsupported(
         "Hugging Face's names are not known of models some layers of which see all tokens "
@@ -61,14 +64,15 @@ Result<Family> FamilyOf(const ModelSpec& model) {
         "(qkv_bias without bias) and Qwen3 (qk_norm without biases); this model is none of them");
   }
   const bool is_gpt2 = model.norm == NormKind::kLayerNorm && model.position == PositionKind::kLearned &&
-                       model.activation != ActivationKind::kSwiglu && model.kv_heads == model.heads &&
+                       !IsGated(model.activation) && model.kv_heads == model.heads &&
                        model.heads * model.head_dim == model.hidden && model.qkv_bias == model.bias &&
                        !model.qk_norm && !model.HasWindows();
   if (is_gpt2) return Family::kGpt2;
   return Unsupported(
-      "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu "
-      "or relu, kv_heads as heads, head_dim hidden / heads) and of Llama (rmsnorm, rope, swiglu); this model "
-      "is neither");
+      "Hugging Face's names are known of GPT-2 (model.norm layernorm, position learned, activation gelu, "
+      "relu or squared_relu, kv_heads as heads, head_dim hidden / heads) and of Llama (rmsnorm, rope, swiglu "
+      "or "
+      "geglu); this model is neither");
 }
 
 class Mappings {
@@ -201,6 +205,24 @@ FamilyNames NamesOf(Family family) {
   return {"?", "?"};
 }
 
+// transformers/activations.py; of a gated one that of the gate.
+const char* WordInTransformers(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+    case ActivationKind::kGeglu:
+      return "gelu";
+    case ActivationKind::kRelu:
+      return "relu";
+    case ActivationKind::kSquaredRelu:
+      return "relu2";
+    case ActivationKind::kSwiglu:
+      return "silu";
+    case ActivationKind::kClampedSwiglu:
+      return "?";  // gpt-oss's has no word
+  }
+  return "?";
+}
+
 nlohmann::ordered_json Gpt2Config(const ModelSpec& model) {
   return {{"n_layer", model.layers},
           {"n_embd", model.hidden},
@@ -208,7 +230,7 @@ nlohmann::ordered_json Gpt2Config(const ModelSpec& model) {
           {"n_inner", model.ffn},
           {"n_positions", model.seq_len},
           {"vocab_size", model.vocab},
-          {"activation_function", model.activation == ActivationKind::kRelu ? "relu" : "gelu"},
+          {"activation_function", WordInTransformers(model.activation)},
           {"layer_norm_epsilon", model.norm_epsilon}};
 }
 
@@ -221,7 +243,7 @@ nlohmann::ordered_json LlamaConfig(const ModelSpec& model, Family family) {
                                  {"intermediate_size", model.ffn},
                                  {"max_position_embeddings", model.seq_len},
                                  {"vocab_size", model.vocab},
-                                 {"hidden_act", "silu"},
+                                 {"hidden_act", WordInTransformers(model.activation)},
                                  {"rms_norm_eps", model.norm_epsilon},
                                  {"rope_theta", model.rope_theta}};
   if (model.experts) json["num_experts_per_tok"] = model.experts->top_k;

@@ -1,4 +1,4 @@
-// GELU (erf form), ReLU and SwiGLU, forward and backward (operands: plan/op.h).
+// Activations, forward and backward (functions: scenarios/scenario.h; operands: plan/op.h).
 #pragma once
 
 #include "base/result.h"

@@ -108,6 +108,30 @@ TEST_F(NcclTuning, EveryChoiceIsNccls) {
   EXPECT_EQ(checked, 1330);
 }
 
+// Racks have more: NCCL gathers and scatters in a switch with at most 32 ranks of a node (NCCL_MAX_NVLS_ARITY), and sums with all.
+TEST_F(NcclTuning, NvlsGathersWithAtMost32RanksOfANode) {
+  const auto has_nvls = [&](CollectiveKind kind, int ranks) {
+    NcclCommunicator c{.ranks = ranks,
+                       .nodes = 1,
+                       .generation = GpuGeneration::kBlackwell,
+                       .has_nvlink = true,
+                       .ring = {16, GBps(40), GBps(40)},
+                       .tree = {16, GBps(40), GBps(40)},
+                       .nvls = {16, GBps(40), GBps(40)},
+                       .channels = 16,
+                       .link_latency = {},
+                       .net_latency = {}};
+    const std::vector<NcclEntry> table = NcclTable(kind, c);
+    return std::any_of(table.begin(), table.end(),
+                       [](const NcclEntry& entry) { return entry.algorithm == NcclAlgorithm::kNvls; });
+  };
+  for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
+    EXPECT_TRUE(has_nvls(kind, 32));
+    EXPECT_FALSE(has_nvls(kind, 33));
+  }
+  EXPECT_TRUE(has_nvls(CollectiveKind::kAllReduce, 72));
+}
+
 // 0.6 at 64 KiB and 0.5 at 128 KiB: NCCL takes the power below, half-way between it is 0.55.
 TEST(TreeCorrection, IsOfThePowerOfTwoBelowOrLinearInBetween) {
   EXPECT_EQ(TreeCorrection(NcclProtocol::kLl, KiB(96), false), 0.6);

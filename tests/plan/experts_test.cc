@@ -362,7 +362,7 @@ TEST(Experts, OneThatAllTokensGoToIsADenseMlpBesideTheOthers) {
   const ExpertsSpec without{.count = 4, .top_k = 1}, with{.count = 4, .top_k = 1, .shared_ffn = 64};
   for (const Scenario& s : {TinyLlama(2), TinyGpt(2)}) {
     const Plan dense = *CompilePlan(Experts(s, 2, without)), shared = *CompilePlan(Experts(s, 2, with));
-    const int64_t matrices = s.model.activation == ActivationKind::kSwiglu ? 3 : 2;
+    const int64_t matrices = IsGated(s.model.activation) ? 3 : 2;
     EXPECT_EQ(shared.model.parameters - dense.model.parameters, 2 * matrices * 32 * 64);
     EXPECT_DOUBLE_EQ(shared.model.flops_per_token.count() - dense.model.flops_per_token.count(),
                      6.0 * 2 * static_cast<double>(matrices) * 32 * 64);
@@ -565,6 +565,7 @@ TEST(Experts, RefuseTurnsThatCannotBeTaken) {
   fsdp.parallel.data.kind = DataParallelKind::kFsdp;
   ExpectRefused(fsdp, "parallel.data.kind");
   none.model.experts.reset();
+  none.parallel.expert.size = 1;
   ExpectRefused(none, "parallel.expert.overlap");
 }
 

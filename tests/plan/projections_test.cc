@@ -92,13 +92,43 @@ TEST(Projections, EagerPyTorchKeepsTheGatesActivation) {
     const Role& role = plan.roles[0];
     return std::count_if(role.steady.ops.begin(), role.steady.ops.end(), [&](const Op& op) {
       return std::holds_alternative<ActivationBackward>(op.kind) && op.layer == 0 &&
-             role.buffers[op.reads.back().buffer].name.ends_with(".silu");
+             role.buffers[op.reads.back().buffer].name.ends_with(".between");
     });
   };
   EXPECT_EQ(kept(Framework::kPytorch, TinyLlama()), 1);
   EXPECT_EQ(kept(Framework::kPytorch, TinyGpt()), 0);
   for (Framework framework : {Framework::kPytorchCompile, Framework::kMegatronCore, Framework::kWindtunnel})
     EXPECT_EQ(kept(framework, TinyLlama()), 0);
+}
+
+// And gpt-oss's activation, of seven operators, the clamped gate, its sigmoid, their product, and the value with one added.
+TEST(Projections, EagerPyTorchKeepsWhatIsBetweenTheOperatorsOfAnActivation) {
+  const auto elements = [](ActivationKind kind) -> int64_t {
+    Scenario s = TinyLlama();
+    s.model.activation = kind;
+    const Plan plan = *CompilePlan(Of(Framework::kPytorch, s));
+    const Role& role = plan.roles[0];
+    for (const Op& op : role.steady.ops) {
+      const auto* activation = std::get_if<ActivationForward>(&op.kind);
+      if (activation == nullptr || op.layer != 0) continue;
+      return op.writes.size() < 2 ? 0 : op.writes[1].elements / (activation->rows * activation->columns);
+    }
+    return -1;
+  };
+  EXPECT_EQ(elements(ActivationKind::kGelu), 0);
+  EXPECT_EQ(elements(ActivationKind::kSquaredRelu), 1);
+  EXPECT_EQ(elements(ActivationKind::kGeglu), 1);
+  EXPECT_EQ(elements(ActivationKind::kClampedSwiglu), 4);
+}
+
+// Of each half what it gave is normalised before the stream takes it; backward the other way round.
+TEST(Projections, PostNormsAreBehindBothHalves) {
+  const auto norms = [](Phase phase) {
+    return phase == Phase::kForward ? OfBlock<NormForward>(TinyGemma3(), phase)
+                                    : OfBlock<NormBackward>(TinyGemma3(), phase);
+  };
+  EXPECT_EQ(norms(Phase::kForward), (Names{"norm1", "attn_post_norm", "norm2", "mlp_post_norm"}));
+  EXPECT_EQ(norms(Phase::kBackward), (Names{"mlp_post_norm", "norm2", "attn_post_norm", "norm1"}));
 }
 
 TEST(Projections, GradientsOfOneInputAreAddedUp) {

@@ -52,6 +52,15 @@ inline Scenario TinyQwen3(int64_t ranks = 1) {
   return s;
 }
 
+// In Gemma 3's: GEGLU, and norms behind both halves of a block.
+inline Scenario TinyGemma3(int64_t ranks = 1) {
+  Scenario s = TinyQwen3(ranks);
+  s.name = "tiny-gemma3";
+  s.model.activation = ActivationKind::kGeglu;
+  s.model.post_norm = true;
+  return s;
+}
+
 inline Scenario TinyMlp(int64_t ranks = 1) {
   Scenario s;
   s.name = "tiny-mlp";

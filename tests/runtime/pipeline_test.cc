@@ -73,6 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"ZbVOfThree", Pipelined(TinyGpt(), "zb_v", 3, 2)},
                     ParityCase{"DualPipeV", Pipelined(TinyGpt(), "dualpipe_v", 2, 2, Tied)},
                     ParityCase{"Llama", Pipelined(TinyLlama(), "1f1b", 2)},
+                    ParityCase{"Gemma3", Pipelined(TinyGemma3(), "1f1b", 2)},
+                    ParityCase{"Gemma3ZbH1", Pipelined(TinyGemma3(), "zb_h1", 2)},
                     ParityCase{"EndsAlone", Pipelined(TinyLlama(), "1f1b", 4, 1, EndsAlone)},
                     ParityCase{"EndsAloneTiedClipped", Pipelined(TinyGpt(), "zb_h1", 3, 1,
                                                                  [](Scenario& s) {

@@ -117,6 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         ParityCase{"FullShard", Fsdp(2, Version1)}, ParityCase{"ThreeRanks", Fsdp(3, Version1)},
         ParityCase{"Mlp", Sharded(TinyMlp(3), DataParallelKind::kFsdp, Version1)},
+        ParityCase{"Gemma3Recomputed", Sharded(TinyGemma3(2), DataParallelKind::kFsdp,
+                                               Both(Version1, SetRecompute(Recompute::kFull)))},
         ParityCase{"ShardGradOp", Fsdp(2, Both(Version1, SetSharding(Sharding::kShardGradOp)))},
         ParityCase{"NoShard", Fsdp(2, Both(Version1, SetSharding(Sharding::kNoShard)))},
         ParityCase{"NoShardEveryMicroBatch",

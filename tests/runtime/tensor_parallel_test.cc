@@ -81,7 +81,9 @@ INSTANTIATE_TEST_SUITE_P(
                     ParityCase{"LlamaSequenceClipped", Clipped(Tensor(TinyLlama(), 2, true))},
                     ParityCase{"Llama4Sequence", WithKeyHeads(Tensor(TinyLlama(), 4, true), 4)},
                     ParityCase{"Qwen3", Tensor(TinyQwen3(), 2, false)},
-                    ParityCase{"Qwen3SequenceClipped", Clipped(Tensor(TinyQwen3(), 2, true))}),
+                    ParityCase{"Qwen3SequenceClipped", Clipped(Tensor(TinyQwen3(), 2, true))},
+                    ParityCase{"Gemma3", Tensor(TinyGemma3(), 2, false)},
+                    ParityCase{"Gemma3SequenceClipped", Clipped(Tensor(TinyGemma3(), 2, true))}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -93,6 +95,9 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Selective", Recomputed(Tensor(TiedGpt(), 2, false), Recompute::kSelective)},
         ParityCase{"SelectiveSequence", Recomputed(Tensor(TinyLlama(), 2, true), Recompute::kSelective)},
         ParityCase{"SelectiveOpSequence", Recomputed(Tensor(TiedGpt(), 2, true), Recompute::kSelectiveOp)},
+        ParityCase{"FullGemma3Sequence", Recomputed(Tensor(TinyGemma3(), 2, true), Recompute::kFull)},
+        ParityCase{"ModulesAgainGemma3", MadeAgain(Tensor(TinyGemma3(), 2, false),
+                                                   {RecomputeModule::kLayerNorm, RecomputeModule::kMlp})},
         ParityCase{"FullQwen3", Recomputed(Tensor(TinyQwen3(), 2, false), Recompute::kFull)},
         ParityCase{"SelectiveQwen3", Recomputed(Tensor(TinyQwen3(), 2, true), Recompute::kSelective)},
         ParityCase{"ModulesAgainSequence", MadeAgain(Tensor(TinyQwen3(), 2, true),

@@ -26,8 +26,8 @@ INSTANTIATE_TEST_SUITE_P(
                                               s.model.sliding_window =
                                                   SlidingWindowSpec{.tokens = 3, .full_every = 2};
                                             })},
-        ParityCase{"Mlp", TinyMlp(2)}, ParityCase{"FourRanks", TinyGpt(4)},
-        ParityCase{"ThreeRanks", TinyMlp(3)},
+        ParityCase{"Gemma3", TinyGemma3(2)}, ParityCase{"Mlp", TinyMlp(2)},
+        ParityCase{"FourRanks", TinyGpt(4)}, ParityCase{"ThreeRanks", TinyMlp(3)},
         ParityCase{"TiedEmbeddings", With(TinyGpt(2), [](Scenario& s) { s.model.tie_embeddings = true; })},
         ParityCase{"SmallBuckets",
                    With(TinyGpt(2), [](Scenario& s) { s.parallel.data.bucket_cap_mb = 0.01; })},
@@ -57,6 +57,37 @@ TEST(Training, EveryModelLearnsTheSyntheticData) {
     s.batch.micro *= 4;
     const Trained trained = Train(*CompilePlan(s), 150);
     EXPECT_LT(trained.losses.back(), 0.8 * trained.losses.front()) << s.name;
+  }
+}
+
+Scenario Activated(Scenario s, ActivationKind kind) {
+  s.model.activation = kind;
+  return s;
+}
+
+// One step of SGD along the gradient makes the loss of its batch smaller by the rate times the gradient's square, to first order.
+TEST(Training, TheGradientIsThatOfTheLoss) {
+  for (Scenario s : {TinyGpt(), Activated(TinyGpt(), ActivationKind::kSquaredRelu), TinyLlama(), TinyQwen3(),
+                     TinyGemma3(), With(TinyGemma3(), [](Scenario& s) { s.recompute = Recompute::kFull; }),
+                     Activated(TinyLlama(), ActivationKind::kClampedSwiglu)}) {
+    s.batch = {.micro = 4, .accumulate = 1};
+    s.optimizer = {.kind = OptimizerKind::kSgd, .lr = 1e-4, .clip_norm = 1e9};
+    const Plan plan = *CompilePlan(s);
+    WithRanks(plan, [&](RankSession& session, Store&) -> Status {
+      Executor& executor = session.executor();
+      const auto loss = [&]() -> Result<double> {
+        WT_ASSIGN_OR_RETURN([[maybe_unused]] auto timeline, executor.Run(executor.role().steady, 3));
+        WT_ASSIGN_OR_RETURN(const std::vector<double> losses, executor.Losses());
+        return losses.at(0);
+      };
+      for (size_t i = 0; i <= executor.role().startup.size(); ++i) WT_RETURN_IF_ERROR(session.Step());
+      WT_ASSIGN_OR_RETURN(const double before, loss());
+      WT_ASSIGN_OR_RETURN(const double norm, executor.GradientNormValue());
+      WT_ASSIGN_OR_RETURN(const double after, loss());
+      const double expected = s.optimizer.lr * norm * norm;
+      EXPECT_NEAR(before - after, expected, 0.03 * expected) << s.name;
+      return Ok();
+    });
   }
 }
 

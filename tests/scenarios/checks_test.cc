@@ -16,10 +16,11 @@ TEST_P(Conflicts, AreReportedWithBothSides) { EXPECT_EQ(MessageOf(GetParam().tex
 std::string Gpt(const std::string& rest) { return kGpt + rest; }
 std::string Mlp(const std::string& rest) { return kMlp + rest; }
 std::string Experts(const std::string& rest) {
-  return "model: {preset: gpt2-124m, experts: {count: 8, top_k: 2}}\n" + rest;
+  return "model: {preset: gpt2-124m, vocab: 50304, experts: {count: 8, top_k: 2}}\n" + rest;
 }
 std::string Dropless(const std::string& rest) {
-  return "model: {preset: gpt2-124m, experts: {count: 8, top_k: 2, capacity_factor: 0}}\n" + rest;
+  return "model: {preset: gpt2-124m, vocab: 50304, experts: {count: 8, top_k: 2, capacity_factor: 0}}\n" +
+         rest;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -66,8 +67,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:1:28: model.widths has 1 entries, expected at least 2 (input and output)"},
         Conflict{"model: {kind: mlp, widths: [3, 4], layers: 2}\n",
                  "s.yaml:1:44: model.layers is for kind: transformer, expected model.widths only"},
-        Conflict{"model: {kind: mlp, widths: [3, 4], activation: swiglu}\n",
-                 "s.yaml:1:48: model.activation is 'swiglu', expected gelu or relu for kind: mlp"},
+        Conflict{
+            "model: {kind: mlp, widths: [3, 4], activation: swiglu}\n",
+            "s.yaml:1:48: model.activation is 'swiglu', expected gelu, relu or squared_relu for kind: mlp"},
         Conflict{
             "model: {preset: deepseek-v3, experts: {count: 8, first_dense: 61}}\n",
             "s.yaml:1:63: no layer has experts: model.experts.first_dense is 61 and every 1, expected one of "
@@ -76,6 +78,19 @@ INSTANTIATE_TEST_SUITE_P(
             "model: {preset: mixtral-8x7b, experts: {count: 8, dense_ffn: 64}}\n",
             "s.yaml:1:62: model.experts.dense_ffn is 64, expected it only where some layers have no experts "
             "(model.experts.first_dense, every)"},
+        Conflict{
+            "model: {preset: gemma3-1b}\nrecompute: selective_op\n",
+            "s.yaml:2:12: model.post_norm is true, expected false with recompute selective_op: what every "
+            "second matmul gives would be normalised again"},
+        Conflict{"model: {preset: gpt2-124m, activation: geglu}\nframework: megatron\n",
+                 "s.yaml:1:40: model.activation is 'geglu', expected gelu, relu, squared_relu or swiglu with "
+                 "framework: megatron, which has no other"},
+        // 2^64 + 2^34 sequences, which 64 bits would take for 2^34.
+        Conflict{
+            "model: {preset: mlp-10-100-10}\nbatch: {micro: 16777216, accumulate: 1073741825}\n"
+            "parallel: {data: {kind: ddp, size: 1024}}\ncluster: {device: a100-sxm-80g, nodes: 1024}\n",
+            "s.yaml:2:38: a step has 1.8e+19 tokens (micro x accumulate x data x seq_len), expected at most "
+            "1e+15"},
         Conflict{"model: {preset: mistral-7b-v0.1, sliding_window: {tokens: 64, full_every: 1}}\n",
                  "s.yaml:1:75: model.sliding_window.full_every is 1, which leaves no layer with a window; "
                  "expected at least 2, or no model.sliding_window"},
@@ -134,9 +149,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:22: precision.compute is 'fp4', expected framework: megatron_core, since "
                  "Transformer Engine's is the recipe that is modelled"},
         Conflict{
-            "model: {preset: gpt2-124m, ffn: 3104}\nprecision: {compute: fp8, fp8_recipe: mxfp8}\n"
+            "model: {preset: gpt2-124m, vocab: 50304, ffn: 3104}\nprecision: {compute: fp8, fp8_recipe: "
+            "mxfp8}\n"
             "parallel: {tensor: {size: 2}}\n",
-            "s.yaml:1:33: model.ffn: 1552 of a rank's columns are no multiple of 32, which the blocks of "
+            "s.yaml:1:47: model.ffn: 1552 of a rank's columns are no multiple of 32, which the blocks of "
             "precision.fp8_recipe: mxfp8 are of"},
         Conflict{
             "model: {preset: gpt2-124m, seq_len: 1000}\nprecision: {compute: fp8, fp8_recipe: mxfp8}\n",
@@ -224,6 +240,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:48: parallel.pipeline.virtual_stages is 2, expected 1 for schedule: 1f1b"},
         Conflict{Gpt("parallel: {pipeline: {size: 2, virtual_stages: 3, schedule: zb_v}}\n"),
                  "s.yaml:2:48: parallel.pipeline.virtual_stages is 3, expected 2 for schedule: zb_v"},
+        Conflict{"model: {preset: gpt2-124m}\nparallel: {tensor: {size: 2}}\n",
+                 "s.yaml:2:27: parallel.tensor.size is 2, expected a divisor of model.vocab (50257), whose "
+                 "rows its "
+                 "ranks share; Megatron would pad it to 50432"},
         Conflict{Gpt("parallel: {tensor: {size: 5}}\n"),
                  "s.yaml:2:27: parallel.tensor.size is 5, expected a divisor of model.heads (12) and "
                  "model.ffn (3072)"},

@@ -107,8 +107,8 @@ TEST(HuggingFace, OtherModelsAreUnsupported) {
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().kind, ErrorKind::kUnsupported);
   EXPECT_EQ(ReadHuggingFaceConfig(path).error().message,
             path +
-                ":6:17: model_type is 'bert', expected gpt2, gpt_oss, llama, llama4, mistral, mixtral, "
-                "qwen2, qwen3, "
+                ":6:17: model_type is 'bert', expected gemma, gemma3, gpt2, gpt_oss, llama, llama4, "
+                "mistral, mixtral, qwen2, qwen3, "
                 "qwen3_moe, deepseek_v2, deepseek_v3 or kimi_k2");
 }
 
@@ -262,6 +262,47 @@ TEST(HuggingFace, Qwen2HasAWindowWhereItIsUsed) {
             std::string::npos);
 }
 
+// As on the hub, but for what no scenario has.
+constexpr char kGemma3Config[] = R"({
+  "model_type": "gemma3_text",
+  "attn_logit_softcapping": null,
+  "final_logit_softcapping": null,
+  "head_dim": 256,
+  "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 1152,
+  "intermediate_size": 6912,
+  "max_position_embeddings": 32768,
+  "num_attention_heads": 4,
+  "num_hidden_layers": 26,
+  "num_key_value_heads": 1,
+  "rms_norm_eps": 1e-06,
+  "rope_theta": 1000000,
+  "sliding_window": 512,
+  "sliding_window_pattern": 6,
+  "vocab_size": 262144
+}
+)";
+
+TEST(HuggingFace, Gemma3NormalisesBehindBothHalvesOfABlock) {
+  EXPECT_EQ(ModelOf(kGemma3Config), PresetModel("gemma3-1b"));
+  const auto refused = ReadHuggingFaceConfig(Write(
+      Replaced(kGemma3Config, "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0")));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("final_logit_softcapping is 30.0, expected null"), std::string::npos)
+      << refused.error().message;
+}
+
+TEST(HuggingFace, GemmaIsALlamaOfGeglu) {
+  const ModelSpec model = ModelOf(R"({
+    "model_type": "gemma", "hidden_act": "gelu", "hidden_size": 2048, "intermediate_size": 16384,
+    "max_position_embeddings": 8192, "num_attention_heads": 8, "num_hidden_layers": 18,
+    "num_key_value_heads": 1, "vocab_size": 256000})");
+  EXPECT_EQ(model.activation, ActivationKind::kGeglu);
+  EXPECT_EQ(model.head_dim, 256);
+  EXPECT_TRUE(model.tie_embeddings);
+  EXPECT_FALSE(model.post_norm);
+}
+
 // As on the hub, with four layers, and less what no scenario has.
 constexpr char kGptOssConfig[] = R"({
   "model_type": "gpt_oss",
@@ -280,6 +321,7 @@ constexpr char kGptOssConfig[] = R"({
   "rms_norm_eps": 1e-05,
   "rope_theta": 150000,
   "sliding_window": 128,
+  "swiglu_limit": 7.0,
   "tie_word_embeddings": false,
   "vocab_size": 201088
 }

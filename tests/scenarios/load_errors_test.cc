@@ -160,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "qwen3-0.6b, qwen3-8b, "
                 "qwen3-32b, qwen3-30b-a3b, "
                 "qwen3-235b-a22b, deepseek-v2-lite, deepseek-v3, kimi-k2, mistral-7b-v0.1, gpt-oss-20b, "
-                "gpt-oss-120b or mlp-10-100-10 (did you mean 'gpt2-124m'?)"},
+                "gpt-oss-120b, gemma3-1b, gemma3-4b, gemma3-12b, gemma3-27b or mlp-10-100-10 (did you mean "
+                "'gpt2-124m'?)"},
         Mistake{Gpt("parallel: {pipeline: {schedule: 1b1f}}\n"),
                 "s.yaml:2:33: parallel.pipeline.schedule is '1b1f', expected none, gpipe, 1f1b, interleaved, "
                 "looped_bfs, zb_h1, zb_v, dualpipe_v or a .csv file"},

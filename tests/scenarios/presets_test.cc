@@ -7,7 +7,7 @@ namespace windtunnel {
 namespace {
 
 // Parameters by formula. A block has the attention's four matrices (keys and values kv_heads / heads as
-// wide; with latent attention those of latents), two (gated: three) feed-forward matrices (of each expert), their biases, two norms (LayerNorm has a bias, RMSNorm
+// wide; with latent attention those of latents), two (gated: three) feed-forward matrices (of each expert), their biases, two or four norms (LayerNorm has a bias, RMSNorm
 // has none), and perhaps those of heads.
 int64_t CountParameters(const ModelSpec& m) {
   if (m.kind == ModelKind::kMlp) {
@@ -17,7 +17,7 @@ int64_t CountParameters(const ModelSpec& m) {
     return count;
   }
   int64_t kv = m.kv_heads * m.head_dim;
-  bool gated = m.activation == ActivationKind::kSwiglu;
+  bool gated = IsGated(m.activation);
   int64_t queries = m.heads * m.head_dim, attention = 2 * m.hidden * (queries + kv);
   if (m.latent_attention) {
     const LatentAttentionSpec& l = *m.latent_attention;
@@ -38,9 +38,10 @@ int64_t CountParameters(const ModelSpec& m) {
   if (m.qkv_bias) biases += queries + 2 * kv;
   if (m.qk_norm) biases += 2 * m.head_dim;
   int64_t norm = (m.norm == NormKind::kLayerNorm ? 2 : 1) * m.hidden;
+  const int64_t norms = m.post_norm ? 4 : 2;
   int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab * m.hidden;
   int64_t positions = m.position == PositionKind::kLearned ? m.seq_len * m.hidden : 0;
-  return m.layers * (attention + biases + 2 * norm) + feed_forward + norm + embeddings + positions;
+  return m.layers * (attention + biases + norms * norm) + feed_forward + norm + embeddings + positions;
 }
 
 int64_t CountOf(const std::string& preset) {
@@ -76,6 +77,11 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(CountOf("kimi-k2")), 1e12, 0.05e12);
   EXPECT_NEAR(static_cast<double>(CountOf("llama4-maverick")), 400e9, 1e9);
   EXPECT_EQ(CountOf("mistral-7b-v0.1"), 7'241'732'096);
+  EXPECT_EQ(CountOf("gemma3-1b"), 999'885'952);
+  // arXiv:2503.19786, table 1, in millions: those of embeddings and all others.
+  EXPECT_NEAR(static_cast<double>(CountOf("gemma3-4b")), (675 + 3209) * 1e6, 1e7);
+  EXPECT_NEAR(static_cast<double>(CountOf("gemma3-12b")), (1012 + 10759) * 1e6, 1e7);
+  EXPECT_NEAR(static_cast<double>(CountOf("gemma3-27b")), (1416 + 25600) * 1e6, 1e7);
   // arXiv:2508.10925, table 1; ours are without a number for each head and each logit of a router.
   EXPECT_NEAR(static_cast<double>(CountOf("gpt-oss-20b")), 20.91e9, 0.005e9);
   EXPECT_NEAR(static_cast<double>(CountOf("gpt-oss-120b")), 116.83e9, 0.005e9);

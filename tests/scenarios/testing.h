@@ -12,7 +12,7 @@ namespace windtunnel {
 
 // A complete model in one line, so that a test's own text starts in line 2.
 inline constexpr char kMlp[] = "model: {preset: mlp-10-100-10}\n";
-inline constexpr char kGpt[] = "model: {preset: gpt2-124m}\n";
+inline constexpr char kGpt[] = "model: {preset: gpt2-124m, vocab: 50304}\n";  // which tensor ranks divide
 
 inline Result<Scenario> Parse(const std::string& text, const std::vector<std::string>& sets = {}) {
   std::vector<Override> overrides;

@@ -23,12 +23,13 @@ ModelSpec AnyModel(ModelSpec model) {
   model.kv_heads = Any<int64_t>({2, 4});
   model.head_dim = Any({model.hidden / model.heads, int64_t{24}});
   model.ffn = model.hidden * Any<int64_t>({2, 4});
-  model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu});
+  model.activation = Any({ActivationKind::kGelu, ActivationKind::kSwiglu, ActivationKind::kClampedSwiglu});
   model.norm = Any({NormKind::kLayerNorm, NormKind::kRmsNorm});
   model.position = Any({PositionKind::kLearned, PositionKind::kRope});
   model.bias = Any({true, false});
   model.qkv_bias = Any({true, false});
   model.qk_norm = Any({true, false});
+  model.post_norm = Any({true, false, false});
   model.tie_embeddings = Any({true, false});
   if (model.position == PositionKind::kRope && Any({true, false, false}))
     model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2})};
@@ -149,6 +150,7 @@ Scenario AnyScenario() {
   }
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
+  if (s.recompute == Recompute::kSelectiveOp) s.model.post_norm = false;
   if (s.recompute == Recompute::kSelective &&
       (s.framework == Framework::kWindtunnel || s.framework == Framework::kMegatronCore))
     s.recompute_modules = AnyModules();

@@ -15,13 +15,12 @@ using test::Values;
 
 class ActivationKernel : public testing::TestWithParam<ActivationKind> {
  protected:
-  int64_t Width(int64_t columns) const {
-    return GetParam() == ActivationKind::kSwiglu ? 2 * columns : columns;
-  }
+  int64_t Width(int64_t columns) const { return IsGated(GetParam()) ? 2 * columns : columns; }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, ActivationKernel,
                          testing::Values(ActivationKind::kGelu, ActivationKind::kRelu,
-                                         ActivationKind::kSwiglu));
+                                         ActivationKind::kSquaredRelu, ActivationKind::kSwiglu,
+                                         ActivationKind::kGeglu, ActivationKind::kClampedSwiglu));
 
 TEST_P(ActivationKernel, MatchesTheReferenceForwardAndBackward) {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 37}, {20, 100}, {5, 1024}}) {
@@ -37,7 +36,7 @@ TEST_P(ActivationKernel, MatchesTheReferenceForwardAndBackward) {
 }
 
 TEST_P(ActivationKernel, BackwardMayOverwriteTheIncomingGradient) {
-  if (GetParam() == ActivationKind::kSwiglu) GTEST_SKIP() << "its input is twice as wide";
+  if (IsGated(GetParam())) GTEST_SKIP() << "its input is twice as wide";
   const Values in = RandomValues(1, 50), dout = RandomValues(2, 50);
   Tensor in32 = in, dout32 = dout;
   ASSERT_EQ(Launch(ActivationBackward{GetParam(), 2, 25}, {dout32.ref(), in32.ref()}, {dout32.ref()}), "");

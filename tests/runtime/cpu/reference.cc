@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace windtunnel::reference {
@@ -172,17 +173,53 @@ Values Rope(const AttentionShape& shape, const Values& qkv) { return Rotate(shap
 // A rotation's transpose is the rotation by the opposite angle.
 Values RopeBackward(const AttentionShape& shape, const Values& dqkv) { return Rotate(shape, dqkv, -1.0); }
 
+namespace {
+
+// A function and its derivative at one place.
+struct Point {
+  double value, slope;
+};
+
+Point GeluAt(double x) { return {x * Phi(x), Phi(x) + x * Density(x)}; }
+Point SiluAt(double x, double steepness) {
+  const double s = Sigmoid(steepness * x);
+  return {x * s, s * (1.0 + steepness * x * (1.0 - s))};
+}
+// Within [lowest, highest].
+Point ClampAt(double x, double lowest, double highest) {
+  return {std::clamp(x, lowest, highest), x < lowest || x > highest ? 0.0 : 1.0};
+}
+Point FunctionAt(ActivationKind kind, double x) {
+  if (kind == ActivationKind::kGelu) return GeluAt(x);
+  const double positive = std::max(x, 0.0), step = x > 0.0 ? 1.0 : 0.0;
+  if (kind == ActivationKind::kRelu) return {positive, step};
+  return {positive * positive, 2.0 * positive};
+}
+Point GateAt(ActivationKind kind, double gate) {
+  if (kind == ActivationKind::kSwiglu) return SiluAt(gate, 1.0);
+  if (kind == ActivationKind::kGeglu) return GeluAt(gate);
+  const Point clamped = ClampAt(gate, -std::numeric_limits<double>::infinity(), 7.0);
+  const Point silu = SiluAt(clamped.value, 1.702);
+  return {silu.value, silu.slope * clamped.slope};
+}
+Point GatedAt(ActivationKind kind, double up) {
+  if (kind != ActivationKind::kClampedSwiglu) return {up, 1.0};
+  const Point clamped = ClampAt(up, -7.0, 7.0);
+  return {clamped.value + 1.0, clamped.slope};
+}
+
+}  // namespace
+
 Values Activation(ActivationKind kind, int64_t rows, int64_t columns, const Values& in) {
   Values out = Zeros(rows * columns);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < columns; ++i) {
       double& y = out[row * columns + i];
-      if (kind == ActivationKind::kSwiglu) {
+      if (IsGated(kind)) {
         const double gate = in[row * 2 * columns + i], up = in[row * 2 * columns + columns + i];
-        y = gate * Sigmoid(gate) * up;
+        y = GateAt(kind, gate).value * GatedAt(kind, up).value;
       } else {
-        const double x = in[row * columns + i];
-        y = kind == ActivationKind::kGelu ? x * Phi(x) : std::max(x, 0.0);
+        y = FunctionAt(kind, in[row * columns + i]).value;
       }
     }
   return out;
@@ -194,15 +231,13 @@ Values ActivationBackward(ActivationKind kind, int64_t rows, int64_t columns, co
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < columns; ++i) {
       const double dy = dout[row * columns + i];
-      if (kind == ActivationKind::kSwiglu) {
+      if (IsGated(kind)) {
         const int64_t gate_at = row * 2 * columns + i, up_at = gate_at + columns;
-        const double gate = in[gate_at], s = Sigmoid(gate);
-        din[gate_at] = dy * in[up_at] * s * (1.0 + gate * (1.0 - s));
-        din[up_at] = dy * gate * s;
+        const Point gate = GateAt(kind, in[gate_at]), up = GatedAt(kind, in[up_at]);
+        din[gate_at] = dy * gate.slope * up.value;
+        din[up_at] = dy * gate.value * up.slope;
       } else {
-        const double x = in[row * columns + i];
-        const double slope = kind == ActivationKind::kGelu ? Phi(x) + x * Density(x) : (x > 0.0 ? 1.0 : 0.0);
-        din[row * columns + i] = dy * slope;
+        din[row * columns + i] = dy * FunctionAt(kind, in[row * columns + i]).slope;
       }
     }
   return din;

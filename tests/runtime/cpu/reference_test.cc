@@ -102,14 +102,27 @@ TEST(RopeReference, TurnsTheFirstPairOfPositionOneByOneRadian) {
 class ActivationReference : public testing::TestWithParam<ActivationKind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, ActivationReference,
                          testing::Values(ActivationKind::kGelu, ActivationKind::kRelu,
-                                         ActivationKind::kSwiglu));
+                                         ActivationKind::kSquaredRelu, ActivationKind::kSwiglu,
+                                         ActivationKind::kGeglu, ActivationKind::kClampedSwiglu));
 
 TEST_P(ActivationReference, BackwardIsTheDerivative) {
-  const int64_t rows = 3, columns = 5, width = GetParam() == ActivationKind::kSwiglu ? 10 : 5;
-  const Values in = RandomValues(1, rows * width), dout = RandomValues(2, rows * columns);
+  const int64_t rows = 3, columns = 5, width = IsGated(GetParam()) ? 10 : 5;
+  const Values in = RandomValues(1, rows * width, /*scale=*/4.0), dout = RandomValues(2, rows * columns);
   ExpectClose(ActivationBackward(GetParam(), rows, columns, dout, in), Differences(in, [&](const Values& v) {
                 return Dot(dout, Activation(GetParam(), rows, columns, v));
               }));
+}
+
+// By hand, with what gpt-oss does beyond its limits: a gate of 9 is one of 7, a value of -8 one of -7, and neither has a gradient.
+TEST(ActivationReference, ClampedSwigluStaysWithinItsLimits) {
+  const auto of = [](double gate, double value) {
+    return Activation(ActivationKind::kClampedSwiglu, 1, 1, {gate, value})[0];
+  };
+  EXPECT_DOUBLE_EQ(of(2, 3), 2 / (1 + std::exp(-1.702 * 2)) * 4);
+  EXPECT_DOUBLE_EQ(of(9, 3), of(7, 3));
+  EXPECT_DOUBLE_EQ(of(2, -8), of(2, -7));
+  EXPECT_LT(std::abs(of(-40, 3)), 1e-25);  // no limit below for the gate
+  EXPECT_EQ(ActivationBackward(ActivationKind::kClampedSwiglu, 1, 1, {1}, {9, -8}), (Values{0, 0}));
 }
 
 TEST(LossReference, CrossEntropyGradientIsTheDerivative) {

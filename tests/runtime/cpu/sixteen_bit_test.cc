@@ -6,6 +6,7 @@
 #include <array>
 
 #include "plan/op.h"
+#include "scenarios/words.h"
 #include "tests/runtime/cpu/kernel_harness.h"
 
 namespace windtunnel {
@@ -198,8 +199,8 @@ TYPED_TEST(SixteenBit, RopeMatchesTheReference) {
 
 TYPED_TEST(SixteenBit, ActivationsMatchTheReference) {
   const int64_t rows = 9, columns = 133;
-  for (ActivationKind kind : {ActivationKind::kGelu, ActivationKind::kRelu, ActivationKind::kSwiglu}) {
-    const int64_t width = kind == ActivationKind::kSwiglu ? 2 * columns : columns;
+  for (const auto& [word, kind] : Words<ActivationKind>::table) {
+    const int64_t width = IsGated(kind) ? 2 * columns : columns;
     const Values in = this->Random(1, rows * width, 3.0), dout = this->Random(2, rows * columns);
     TensorOf<TypeParam> in16 = in, dout16 = dout, out(rows * columns), din(rows * width);
     ASSERT_EQ(Launch(ActivationForward{kind, rows, columns, this->kType}, {in16.ref()}, {out.ref()}), "");

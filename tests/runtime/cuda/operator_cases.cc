@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "scenarios/words.h"
 #include "tests/runtime/cuda/case_list.h"
 
 namespace windtunnel::test {
@@ -59,8 +60,8 @@ void AddElementwise(Cases& c) {
 
 void AddActivations(Cases& c) {
   for (const auto& [rows, columns] : Matrices(c.large)) {
-    for (ActivationKind kind : {ActivationKind::kGelu, ActivationKind::kRelu, ActivationKind::kSwiglu}) {
-      const int64_t n = rows * columns, in = kind == ActivationKind::kSwiglu ? 2 * n : n;
+    for (const auto& [word, kind] : Words<ActivationKind>::table) {
+      const int64_t n = rows * columns, in = IsGated(kind) ? 2 * n : n;
       c.Add("activation", ActivationForward{kind, rows, columns, c.dtype})
           .Read(c.dtype, in, 2.0)
           .Write(c.dtype, n);
@@ -68,7 +69,7 @@ void AddActivations(Cases& c) {
           .Read(c.dtype, n)
           .Read(c.dtype, in, 2.0)
           .Write(c.dtype, in);
-      if (kind == ActivationKind::kSwiglu) continue;
+      if (IsGated(kind)) continue;
       c.Add("activation backward in place", ActivationBackward{kind, rows, columns, c.dtype})
           .Read(c.dtype, n)
           .Read(c.dtype, in, 2.0)
