@@ -1,4 +1,4 @@
-// Quantities as people read them, always with a unit and three significant digits: "12.3 ms", "25.0 MiB", "1.25 GB/s".
+// Quantities as people read them, always with a unit and three significant digits (of binary units from 1,000 on four): "12.3 ms", "25.0 MiB", "1.25 GB/s".
 #pragma once
 
 #include <string>

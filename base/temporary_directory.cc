@@ -31,4 +31,14 @@ Result<std::string> MakeTemporaryDirectory(const std::string& prefix) {
   return path;
 }
 
+Result<TemporaryDirectory> TemporaryDirectory::Make(const std::string& prefix) {
+  WT_ASSIGN_OR_RETURN(std::string path, MakeTemporaryDirectory(prefix));
+  return TemporaryDirectory(std::move(path));
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
 }  // namespace windtunnel

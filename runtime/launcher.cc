@@ -86,8 +86,7 @@ struct RankProcess {
   bool killed() const { return status && WIFSIGNALED(*status); }
 };
 
-// Everything that the child needs, made before fork: after it, a child of a process with threads may not even
-// allocate.
+// Everything that the child needs, made before vfork: after it, the child may not even allocate.
 struct Command {
   std::vector<std::string> strings;
   std::vector<char*> arguments, environment;
@@ -141,12 +140,18 @@ Command MakeCommand(const LaunchOptions& options, int local) {
   return command;
 }
 
-// The child, from fork to exec. `report` (closed by a successful exec) takes errno otherwise.
-[[noreturn]] void BecomeRank(const Command& command, pid_t launcher, int report) {
+// The child, from vfork to exec. `mask`: of its signals; those that the launcher handles are its own to take. `report` (closed by a successful
+// exec) takes errno otherwise.
+[[noreturn]] void BecomeRank(const Command& command, pid_t launcher, const sigset_t& mask, int report) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
   setpgid(0, 0);
   if (command.pin) sched_setaffinity(0, sizeof command.core, &command.core);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now = {};
+    if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) signal(number, SIG_DFL);
+  }
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
   execve(command.arguments[0], command.arguments.data(), command.environment.data());
   const int error = errno;
   [[maybe_unused]] ssize_t written = write(report, &error, sizeof error);
@@ -161,9 +166,16 @@ Result<RankProcess> Start(const LaunchOptions& options, int local) {
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
   const pid_t launcher = getpid();
   RankProcess process;
-  process.pid = fork();
-  if (process.pid < 0) return Failed("cannot start rank {}: {}", rank, strerror(errno));
-  if (process.pid == 0) BecomeRank(command, launcher, write_end.get());
+  // Not fork, whose handlers are whatever libraries have registered: OpenBLAS joins its threads, and never comes back where they cannot get
+  // memory. The child shares this process's memory until its exec, so that no signal may run a handler there.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  process.pid = vfork();
+  if (process.pid == 0) BecomeRank(command, launcher, before, write_end.get());
+  const int fork_error = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (process.pid < 0) return Failed("cannot start rank {}: {}", rank, strerror(fork_error));
   write_end = FileDescriptor();
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == sizeof error) {

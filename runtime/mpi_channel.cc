@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 
 constexpr int kMessageTag = 1;
 constexpr milliseconds kAskEvery{100};
+// From one look to the next; who has not looked for longer was stopped.
+constexpr milliseconds kLongestLook{1000};
 constexpr milliseconds kDrainTime{1'000};
 
 // What nanosleep adds to a sleep, 50 us unless a thread asks for less: longer than a small message takes.
@@ -81,11 +83,14 @@ void MpiChannel::Pause(Clock::duration waited) const {
 Status MpiChannel::Await(std::span<MPI_Request> requests, const std::string& what) {
   const auto start = Clock::now();
   auto next_question = start + kAskEvery;
-  for (;;) {
+  for (auto last = start;;) {
     WT_ASSIGN_OR_RETURN(const bool done, Test(requests));
     if (done) return Ok();
     if (aborted_) return Failed("the communicator was given up");
     const auto now = Clock::now();
+    // A process that was stopped (and its machine, perhaps) has waited for nobody meanwhile.
+    if (now - last > kLongestLook) deadline_ += now - last;
+    last = now;
     if (now >= deadline_)
       return Failed("{} within {} ms", what, duration_cast<milliseconds>(now - start).count());
     if (now >= next_question) {

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/errors_of.h"
 #include "base/host_name.h"
 #include "base/temporary_directory.h"
 #include "runtime/store.h"
@@ -98,7 +99,7 @@ class Exchange {
       const Fence fence = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      const Result<std::string> all = Gather(number, fence.own);
+      const Result<std::string> all = ErrorsOf([&] { return Gather(number, fence.own); });
       if (!all) {
         fence.done(PMIX_ERR_TIMEOUT, nullptr, 0, fence.argument, nullptr, nullptr);
         continue;

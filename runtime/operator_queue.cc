@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/errors_of.h"
 
 namespace windtunnel {
 
@@ -45,7 +46,7 @@ void OperatorQueue::Admit(std::unique_lock<std::mutex>& lock) {
   if (first && !failure_ && entry.described && entry.after.empty() && runner_->CanBegin(entry.op)) {
     driven_ = true;
     lock.unlock();
-    Status begun = runner_->Begin(entry.op);
+    Status begun = ErrorsOf([&] { return runner_->Begin(entry.op); });
     lock.lock();
     driven_ = false;
     entry.has_begun = true;
@@ -102,7 +103,7 @@ void OperatorQueue::RunNext(std::unique_lock<std::mutex>& lock, bool waited_for)
   lock.unlock();
   Status status = AwaitPrerequisites(entry, waited_for);
   if (!entry.has_begun) times.start = Clock::now();
-  if (status) status = runner_->Finish(entry.op, entry.has_begun, waited_for_);
+  if (status) status = ErrorsOf([&] { return runner_->Finish(entry.op, entry.has_begun, waited_for_); });
   lock.lock();
   driven_ = false;
   Complete(std::move(status));

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/errors_of.h"
 #include "runtime/cores.h"
 
 namespace windtunnel {
@@ -21,20 +22,34 @@ class Threads {
 
   Result<std::vector<std::string>> Run() {
     std::vector<cpu_set_t> cores(plan_.world_size);  // of this thread's affinity, before any is narrowed
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < plan_.world_size; ++rank) {
-      const bool pins = ranks_.pin && CoreOfRank(rank, cores[rank]);
-      threads.emplace_back([this, rank, core = cores[rank], pins] {
-        if (pins) sched_setaffinity(0, sizeof core, &core);
-        RunRank(rank);
-      });
+    {
+      std::vector<std::jthread> threads;
+      threads.reserve(static_cast<size_t>(plan_.world_size));
+      for (int rank = 0; rank < plan_.world_size; ++rank) {
+        const bool pins = ranks_.pin && CoreOfRank(rank, cores[rank]);
+        const Status started = ErrorsOf([&]() -> Status {
+          threads.emplace_back([this, rank, core = cores[rank], pins] {
+            if (pins) sched_setaffinity(0, sizeof core, &core);
+            RunRank(rank);
+          });
+          return Ok();
+        });
+        if (started) continue;
+        Note(Failed("rank {} cannot be started: {}", rank, started.error().message));
+        LeaveThreadGroup(*group_, rank);
+      }
     }
-    for (std::thread& thread : threads) thread.join();
     if (failure_) return tl::unexpected(*failure_);
     return std::move(results_);
   }
 
  private:
+  void Note(const Status& status) {
+    if (status) return;
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = status.error();
+  }
+
   // A failure is noted before the session ends, which makes the other ranks fail too.
   void RunRank(int rank) {
     std::unique_ptr<Store> store;
@@ -51,10 +66,8 @@ class Threads {
       WT_ASSIGN_OR_RETURN(results_[rank], ranks_.work(*session, *store));
       return Ok();
     };
-    if (const Status status = run(); !status) {
-      std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = status.error();
-    }
+    const Status status = ErrorsOf(run);
+    Note(status);
     session.reset();
     LeaveThreadGroup(*group_, rank);
   }

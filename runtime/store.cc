@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors_of.h"
 #include "runtime/socket.h"
 #include "runtime/store_table.h"
 #include "runtime/store_wire.h"
@@ -100,6 +101,7 @@ class Server : public StoreServer {
   void Serve();
   int PollTimeout() const;
   void Accept();
+  void Attend(Connection& connection, void (Server::*work)(Connection&));
   void Read(Connection& connection);
   void Write(Connection& connection);
   void Parse(Connection& connection);
@@ -143,14 +145,23 @@ void Server::Serve() {
     if (polled[1].revents != 0) [[maybe_unused]]
       ssize_t drained = read(wake_.get(), &count, sizeof count);
     for (size_t i = 2; i < polled.size(); ++i)
-      if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Read(*connections_[i - 2]);
+      if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Attend(*connections_[i - 2], &Server::Read);
     for (auto& connection : connections_) {
-      AnswerWaiting(*connection);
+      Attend(*connection, &Server::AnswerWaiting);
       Write(*connection);
     }
     Bury();
     if (polled[0].revents != 0) Accept();
   }
+}
+
+// Who asks for more than there is memory for is not heard any longer.
+void Server::Attend(Connection& connection, void (Server::*work)(Connection&)) {
+  const Status status = ErrorsOf([&]() -> Status {
+    (this->*work)(connection);
+    return Ok();
+  });
+  connection.broken |= !status;
 }
 
 // What is broken leaves its bequests, which others may be waiting for.

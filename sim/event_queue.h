@@ -38,7 +38,7 @@ class EventQueue {
     Payload payload;
   };
 
-  // REQUIRES: time >= now(); at most 2^24 events are pending.
+  // REQUIRES: time >= now(); at most 2^24 events are pending, cancelled ones among them until their time comes.
   EventId Schedule(Duration time, Payload payload) {
     WT_CHECK(time >= now_);
     const uint32_t slot = TakeSlot();

@@ -224,7 +224,7 @@ class Lateness::Drawing {
         here.now.mean - here.met.mean + deviation * NormalQuantile(NthRoot(u, event.others));
     const double late = std::max(0.0, latest - (here.now.own - here.met.own));
     Duration& lateness = work_.lateness[event.transfer];
-    lateness = std::max(lateness, Picoseconds(static_cast<int64_t>(late)));
+    lateness = std::max(lateness, Picoseconds(1).Scaled(late));
     met_[event.meeting] = here.now;
     if (!event.is_awaited_at_once) return;
     const LargestOf& largest = LargestOfNormals(event.others + 1);

@@ -38,13 +38,16 @@ Bytes OperatorMemory(const Scenario& scenario) {
   const ModelSpec& model = scenario.model;
   const int64_t layers = model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size())
                                                        : model.layers + model.MtpLayers();
-  return Bytes(model.experts ? 270'000 : 110'000) * layers * scenario.batch.accumulate;
+  constexpr double kMost = 9e18;
+  const double bytes = (model.experts ? 270e3 : 110e3) * static_cast<double>(layers) *
+                       static_cast<double>(scenario.batch.accumulate);
+  return Bytes(static_cast<int64_t>(std::min(bytes, kMost)));
 }
 
 OperatorRoom::OperatorRoom(const Scenario& scenario) : own_(OperatorMemory(scenario)) {
   Shared& shared = OfProcess();
   std::unique_lock lock(shared.mutex);
-  shared.has_left.wait(lock, [&] { return shared.taken == Bytes(0) || shared.taken + own_ <= shared.all; });
+  shared.has_left.wait(lock, [&] { return shared.taken == Bytes(0) || own_ <= shared.all - shared.taken; });
   shared.taken += own_;
 }
 

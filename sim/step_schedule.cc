@@ -1,6 +1,7 @@
 #include "sim/step_schedule.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "sim/transfer_matching.h"
@@ -106,7 +107,15 @@ class RoleScheduler {
   int32_t segment_ = 0;  // the first item of the segment being filled
 };
 
-void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
+// Unsupported for more operators than their numbers have room for.
+Status LayOutRanks(const Plan& plan, StepSchedule& schedule) {
+  int64_t items = 0;
+  for (const int world_rank : schedule.folding.representatives)
+    items += static_cast<int64_t>(schedule.roles[plan.role_of_rank[world_rank]].items.size());
+  if (items > std::numeric_limits<int32_t>::max())
+    return Unsupported(
+        "{} ranks have {} operators a step, expected fewer than 2^31: too many to simulate each",
+        schedule.folding.representatives.size(), items);
   for (int world_rank : schedule.folding.representatives) {
     const int32_t role = plan.role_of_rank[world_rank];
     const int32_t rank = static_cast<int32_t>(schedule.ranks.size());
@@ -119,6 +128,7 @@ void LayOutRanks(const Plan& plan, StepSchedule& schedule) {
       schedule.transfer_of_position.resize(first + queue.ops.size(), -1);
     }
   }
+  return Ok();
 }
 
 }  // namespace
@@ -132,7 +142,7 @@ Result<StepSchedule> MakeStepSchedule(const Plan& plan, ScheduleOptions options)
   schedule.roles.resize(plan.roles.size());
   for (size_t i = 0; i < plan.roles.size(); ++i)
     RoleScheduler(plan.roles[i], options.host, schedule.roles[i]).Run();
-  LayOutRanks(plan, schedule);
+  WT_RETURN_IF_ERROR(LayOutRanks(plan, schedule));
   WT_RETURN_IF_ERROR(MatchTransfers(schedule));
   return schedule;
 }

@@ -28,18 +28,6 @@ std::vector<T> RangeOr(const std::vector<T>& range, T own) {
   return values;
 }
 
-bool Divides(int64_t divisor, int64_t n) { return divisor > 0 && n % divisor == 0; }
-
-bool IsSharded(DataParallelKind kind) {
-  return kind == DataParallelKind::kZero1 || kind == DataParallelKind::kZero2 ||
-         kind == DataParallelKind::kFsdp;
-}
-
-bool HasOverlapKey(DataParallelKind kind) {
-  return kind == DataParallelKind::kDdp || kind == DataParallelKind::kZero1 ||
-         kind == DataParallelKind::kZero2;
-}
-
 // The scenario's own where it has as many stages, else as many layers in each. Empty where that does not come out.
 std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   const std::vector<int64_t>& own = base.parallel.pipeline.balance;
@@ -49,7 +37,7 @@ std::vector<int64_t> EvenBalance(const Scenario& base, int64_t stages) {
   return std::vector<int64_t>(static_cast<size_t>(stages), layers / stages);
 }
 
-constexpr double kMostSequences = 1e15, kMostActions = 1 << 24;
+constexpr double kMostActions = 1 << 24;
 
 class Enumeration {
  public:
@@ -178,10 +166,11 @@ class Enumeration {
   }
 
   // What later steps would have no numbers, or no memory, for.
-  static const char* WhyTooLarge(const Configuration& c) {
+  const char* WhyTooLarge(const Configuration& c) const {
     const auto product = [](auto... factors) { return (1.0 * ... * static_cast<double>(factors)); };
     if (product(c.data, c.tensor, c.pipeline, c.context) > kRanks.max) return "there are too many devices";
-    if (product(c.micro, c.accumulate, c.data) > kMostSequences) return "the batch has too many sequences";
+    if (product(c.micro, c.accumulate, c.data, std::max<int64_t>(base_.model.seq_len, 1)) > kMostTokens)
+      return "the batch has too many tokens";
     if (product(c.pipeline, c.virtual_stages, c.accumulate) > kMostActions)
       return "the schedule has more than 16 million actions";
     return nullptr;
@@ -264,8 +253,7 @@ class Enumeration {
       return "the pipeline's stages do not divide the layers, and search.uneven is not true";
     if (model.kind != ModelKind::kTransformer) {
       if (c.context > 1 || c.recompute != Recompute::kNone) return "the model is no transformer";
-      return CheckTensorParallel(ScenarioOf(base_, c)) ? nullptr
-                                                       : "tensor does not divide the widths of the MLP";
+      return CheckSplits(ScenarioOf(base_, c)) ? nullptr : "tensor does not divide the widths of the MLP";
     }
     const int64_t shared = model.experts ? model.experts->shared_ffn : 0;
     if (!Divides(c.tensor, shared)) return "tensor does not divide model.experts.shared_ffn";
@@ -289,8 +277,6 @@ class Enumeration {
       return "expert does not divide the experts";
     if (c.sequence && !Divides(c.tensor, c.micro * model.seq_len / c.context))
       return "sequence: tensor does not divide a rank's tokens";
-    if (c.overlaps_tensor() && !CheckTensorParallel(ScenarioOf(base_, c)))
-      return "tensor_overlap with so many tensor ranks";
     return nullptr;
   }
 

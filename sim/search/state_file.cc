@@ -1,5 +1,7 @@
 #include "sim/search/state_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -96,25 +98,33 @@ Result<std::map<int64_t, Evaluation>> StateFile::Read(const std::string& path, c
 
 Result<StateFile> StateFile::Open(const std::string& path, const std::string& key) {
   const std::string header = HeaderOf(key);
-  WT_ASSIGN_OR_RETURN(Contents contents, ReadContents(path, header));
+  const auto cannot = [&] { return Failed("{}: cannot be written: {}", path, std::strerror(errno)); };
+  // What is no search's state stays as it is, whether it can be written or not.
+  WT_RETURN_IF_ERROR(ReadContents(path, header));
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor < 0) return cannot();
   StateFile state;
   state.path_ = path;
-  state.known_ = std::move(contents.known);
-  const size_t whole = contents.whole;
-  state.file_ = std::fopen(path.c_str(), whole == 0 ? "wb" : "r+b");
-  if (state.file_ == nullptr) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
-  const bool is_ready = whole == 0
-                            ? std::fputs(header.c_str(), state.file_) >= 0 && std::fflush(state.file_) == 0
-                            : ftruncate(fileno(state.file_), static_cast<off_t>(whole)) == 0 &&
-                                  std::fseek(state.file_, 0, SEEK_END) == 0;
-  if (!is_ready) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
+  state.file_ = fdopen(descriptor, "ab");
+  if (state.file_ == nullptr) {
+    close(descriptor);
+    return cannot();
+  }
+  // (File systems that know no locks let all in.)
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return InvalidInput(
+        "{}: is being written by another search, expected a file of its own, or to wait until that one has "
+        "ended",
+        path);
+  WT_ASSIGN_OR_RETURN(const Contents contents, ReadContents(path, header));  // as the last one left it
+  if (ftruncate(descriptor, static_cast<off_t>(contents.whole)) != 0) return cannot();
+  if (contents.whole == 0 && (std::fputs(header.c_str(), state.file_) < 0 || std::fflush(state.file_) != 0))
+    return cannot();
   return state;
 }
 
 StateFile::StateFile(StateFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, nullptr)),
-      known_(std::move(other.known_)) {}
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, nullptr)) {}
 
 StateFile::~StateFile() {
   if (file_ != nullptr) std::fclose(file_);

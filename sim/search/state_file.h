@@ -18,15 +18,14 @@ class StateFile {
  public:
   // What a file has, which another process may be writing; nothing where there is none. Errors: InvalidInput for a file of another search.
   static Result<std::map<int64_t, Evaluation>> Read(const std::string& path, const std::string& key);
-  // Opens `path`, or makes it. Errors: those of Read; Failed where it cannot be written.
+  // Opens `path`, or makes it, for this process alone: InvalidInput while another has it open, for as long as it lives. Other errors: those
+  // of Read; Failed where it cannot be written.
   static Result<StateFile> Open(const std::string& path, const std::string& key);
   StateFile(StateFile&& other) noexcept;
   StateFile& operator=(StateFile&&) = delete;
   ~StateFile();
 
-  // By configuration, as the file had them when it was opened.
-  const std::map<int64_t, Evaluation>& known() const { return known_; }
-  // Appends; that survives an end of this process at any later moment. Failed: the disk's fault.
+  // Appends; that survives an end of this process at any later moment. Of a reason, ends of lines become spaces. Failed: the disk's fault.
   Status Append(int64_t id, const Evaluation& evaluation);
 
  private:
@@ -34,7 +33,6 @@ class StateFile {
 
   std::string path_;
   std::FILE* file_ = nullptr;
-  std::map<int64_t, Evaluation> known_;
 };
 
 }  // namespace windtunnel

@@ -83,6 +83,19 @@ TEST_P(RanksAsThreads, ARankThatCannotBeSetUpFailsTheOthersAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
+// What a library throws in a rank ends it, not the process.
+TEST_P(RanksAsThreads, AnExceptionOfARankIsAnError) {
+  Ranks ranks(GetParam());
+  ranks.work = [](RankSession& session, Store&) -> Result<std::string> {
+    WT_RETURN_IF_ERROR(session.Initialize());
+    if (session.rank() == 1) throw std::bad_alloc();
+    for (;;) WT_RETURN_IF_ERROR(session.Step());
+  };
+  const auto results = RunRankThreads(DpPlan(2), ranks);
+  ASSERT_FALSE(results);
+  EXPECT_EQ(results.error().message, "this machine's memory is exhausted");
+}
+
 // What is outside the allocators is the process's; each rank is given its share, and its own segments.
 TEST_P(RanksAsThreads, ShareTheProcessMemoryOutsideTheirSegments) {
   Ranks ranks(GetParam());

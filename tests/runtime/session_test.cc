@@ -115,6 +115,16 @@ TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
   EXPECT_EQ(b.exposed_communication, Milliseconds(1)) << "the other rank left the barrier 2 ms later";
 }
 
+// The median of an even number of steps lies between two of them, and so do its parts.
+TEST(Assemble, PartsAddUpToTheMedianOfAnEvenNumberOfSteps) {
+  const Plan plan = *CompilePlan(TinyGpt());
+  const auto result = Assemble(plan, {RunOf(0, {1, 2, 4, 9}, 1.0)});
+  ASSERT_TRUE(result);
+  const StepBreakdown& b = result->breakdown;
+  EXPECT_EQ(b.step, Milliseconds(3));
+  EXPECT_NEAR(ToSeconds(b.compute + b.exposed_communication + b.bubble + b.host), 0.003, 1e-11);
+}
+
 // A step of 10 ms takes 10.004 ms when its four kernels are timed, the loss's 3 us 4: each a microsecond less.
 TEST(Assemble, TakesOffWhatTimingKernelsTook) {
   const Plan plan = *CompilePlan(TinyGpt());

@@ -24,17 +24,17 @@ TEST(StateFile, HasWhatWasAppendedWhenItIsOpenedAgain) {
   const std::string path = PathOf("again");
   {
     StateFile state = StateFile::Open(path, "key").value();
-    EXPECT_TRUE(state.known().empty());
     ASSERT_TRUE(state.Append(7, kFeasible));
     ASSERT_TRUE(state.Append(3, kRefused));
   }
-  const StateFile state = StateFile::Open(path, "key").value();
-  ASSERT_EQ(state.known().size(), 2u);
-  EXPECT_EQ(state.known().at(7).outcome, Evaluation::Outcome::kFeasible);
-  EXPECT_EQ(state.known().at(7).step_time, Seconds(2));
-  EXPECT_EQ(state.known().at(7).memory, Bytes(300));
-  EXPECT_EQ(state.known().at(3).outcome, Evaluation::Outcome::kRefused);
-  EXPECT_EQ(state.known().at(3).reason, "no such schedule");
+  ASSERT_TRUE(StateFile::Open(path, "key"));
+  const auto known = StateFile::Read(path, "key").value();
+  ASSERT_EQ(known.size(), 2u);
+  EXPECT_EQ(known.at(7).outcome, Evaluation::Outcome::kFeasible);
+  EXPECT_EQ(known.at(7).step_time, Seconds(2));
+  EXPECT_EQ(known.at(7).memory, Bytes(300));
+  EXPECT_EQ(known.at(3).outcome, Evaluation::Outcome::kRefused);
+  EXPECT_EQ(known.at(3).reason, "no such schedule");
 }
 
 TEST(StateFile, DropsALineThatWasCutShortAndGoesOnInItsPlace) {
@@ -44,7 +44,7 @@ TEST(StateFile, DropsALineThatWasCutShortAndGoesOnInItsPlace) {
   Write(path, whole + "8 f 12345");
   {
     StateFile state = StateFile::Open(path, "key").value();
-    EXPECT_EQ(state.known().size(), 1u);
+    EXPECT_EQ(StateFile::Read(path, "key").value().size(), 1u);
     ASSERT_TRUE(state.Append(9, kFeasible));
   }
   EXPECT_EQ(StateFile::Read(path, "key").value().size(), 2u);
@@ -60,7 +60,24 @@ TEST(StateFile, SaysThatItIsADirectory) {
 TEST(StateFile, BeginsAnewInAFileWithoutAWholeHeader) {
   const std::string path = PathOf("header");
   Write(path, "windtunnel-search-st");
-  EXPECT_TRUE(StateFile::Open(path, "key").value().known().empty());
+  ASSERT_TRUE(StateFile::Open(path, "key"));
+  EXPECT_EQ(TextOf(path), "windtunnel-search-state 1 key\n");
+}
+
+// Two that append to one file would leave neither a whole line.
+TEST(StateFile, IsOneSearchsAtATime) {
+  const std::string path = PathOf("locked");
+  {
+    const StateFile first = StateFile::Open(path, "key").value();
+    const auto second = StateFile::Open(path, "key");
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_EQ(second.error().message, path +
+                                          ": is being written by another search, expected a file of its own, "
+                                          "or to wait until that one has ended");
+    EXPECT_TRUE(StateFile::Read(path, "key"));
+  }
+  EXPECT_TRUE(StateFile::Open(path, "key"));
 }
 
 TEST(StateFile, LeavesFilesOfOthersAlone) {
