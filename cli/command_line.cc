@@ -246,10 +246,7 @@ class Parser {
     CLI::Option* resolved =
         explain->add_flag("--resolved", options_.resolved, "Print the scenario with every default filled in");
     CLI::Option* memory = explain->add_flag("--memory", options_.memory, "Only memory, which needs no costs");
-    explain->add_option("--json", options_.json, "Write the prediction as JSON; - is standard output")
-        ->type_name("FILE")
-        ->excludes(resolved)
-        ->excludes(memory);
+    for (CLI::Option* report : AddReports(*explain)) report->excludes(resolved)->excludes(memory);
     AddCommon(*explain);
     AddFolding(*explain);
   }
@@ -417,16 +414,15 @@ class Parser {
         "--no-fold", [this] { options_.fold = false; }, "Simulate every rank, alike or not");
   }
 
-  void AddReports(CLI::App& command) {
-    command.add_option("--json", options_.json, "Write the result as JSON; - is standard output")
-        ->type_name("FILE");
-    command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing")
-        ->type_name("FILE");
-    command.add_option("--svg", options_.svg, "Write a picture of the timelines")->type_name("FILE");
-    command
-        .add_option("--html", options_.html,
-                    "Write a report with plots: one HTML file that needs nothing else")
-        ->type_name("FILE");
+  std::vector<CLI::Option*> AddReports(CLI::App& command) {
+    std::vector<CLI::Option*> reports = {
+        command.add_option("--json", options_.json, "Write the result as JSON; - is standard output"),
+        command.add_option("--trace", options_.trace, "Write a trace for Perfetto or chrome://tracing"),
+        command.add_option("--svg", options_.svg, "Write a picture of the timelines"),
+        command.add_option("--html", options_.html,
+                           "Write a report with plots: one HTML file that needs nothing else")};
+    for (CLI::Option* report : reports) report->type_name("FILE");
+    return reports;
   }
 
   const CLI::App* Selected() const {

@@ -44,7 +44,8 @@ Result<int> ExplainCommand(const Options& options) {
     fmt::print("{}", ResolvedYaml(scenario));
     return 0;
   }
-  Outcome outcome;
+  std::vector<Outcome> outcomes(1);
+  Outcome& outcome = outcomes.front();
   WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario));
   const Plan& plan = outcome.plan;
   Ink ink = StandardInk();
@@ -61,8 +62,9 @@ Result<int> ExplainCommand(const Options& options) {
   outcome.profile = costs.profile;
   outcome.prediction_wall =
       Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJsonOf(outcome)));
-  if (options.json == "-") return 0;
+  WT_RETURN_IF_ERROR(WriteReports(options, outcomes));
+  for (const std::string& file : {options.json, options.html, options.trace, options.svg})
+    if (file == "-") return 0;
   const Prediction& prediction = *outcome.prediction;
   const PredictPlan predict = [&](const Plan& variant) {
     return PredictFrom(costs, variant, options.fold, Cores());

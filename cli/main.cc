@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "cli/commands.h"
 
 namespace {
@@ -17,7 +19,12 @@ void OpenStandardDescriptors() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool has_output = fcntl(STDOUT_FILENO, F_GETFD) != -1;
   OpenStandardDescriptors();
+  if (!has_output) {
+    std::fputs("windtunnel: standard output is closed, expected a file, a pipe or a terminal\n", stderr);
+    return 2;
+  }
   signal(SIGXFSZ, SIG_IGN);  // a file too large is an error that can be told (EFBIG), here and in the ranks
   return windtunnel::RunCommandLine(argc, argv);
 }

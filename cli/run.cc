@@ -19,7 +19,10 @@
 #include "runtime/checkpoint/hugging_face_weights.h"
 #include "runtime/data.h"
 #include "runtime/live.h"
+#include "runtime/socket.h"
+#include "scenarios/changed_key.h"
 #include "scenarios/characters.h"
+#include "scenarios/load.h"
 
 namespace windtunnel {
 namespace {
@@ -80,6 +83,16 @@ Status CheckInputs(const Options& options, const Plan& plan) {
   return weights ? Ok() : OfOption("--import", weights.error());
 }
 
+// What a run that has the checkpoint would take away with it.
+Status CheckIsNoCheckpoint(const char* option, const std::string& path) {
+  if (path.empty() || !IsCheckpoint(path)) return Ok();
+  return InvalidInput(
+      "{}: {} is a checkpoint, expected another directory (the one that has it, or with --resume-from {} a "
+      "new "
+      "one)",
+      option, path, path);
+}
+
 Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
   const std::pair<const char*, const std::string&> paths[] = {{"--checkpoint-dir", options.checkpoint_dir},
                                                               {"--export", options.export_weights},
@@ -87,6 +100,8 @@ Status CheckOutputDirectories(const Options& options, const ModelSpec& model) {
                                                               {"--resume-from", options.resume_from},
                                                               {"--import", options.import_weights}};
   for (const auto& [option, path] : paths) WT_RETURN_IF_ERROR(CheckIsText(option, Absolute(path)));
+  WT_RETURN_IF_ERROR(CheckIsNoCheckpoint("--checkpoint-dir", options.checkpoint_dir));
+  WT_RETURN_IF_ERROR(CheckIsNoCheckpoint("--export", options.export_weights));
   if (!options.export_weights.empty()) {
     if (const Status named = CheckHuggingFaceNames(model); !named) return OfOption("--export", named.error());
     std::error_code error;
@@ -125,10 +140,28 @@ Result<RunOptions> RunOptionsOf(const Options& options, bool silent) {
       return tl::unexpected(WouldOverwrite(directory, *latest));
     return run;
   }
+  WT_RETURN_IF_ERROR(directory.CheckWhole());
   if (latest) run.resume_from = *latest;
   else if (!silent && run.resume_from.empty())
     Note(options, fmt::format("no checkpoint in {} yet: beginning from step 0", run.checkpoints));
   return run;
+}
+
+// What a run goes on with in another way than it began with; what may not change, the ranks refuse.
+void NoteChanges(const Options& options, const Plan& plan, const std::string& resume_from) {
+  const auto checkpoint = Checkpoint::Open(resume_from);
+  if (!checkpoint) return;
+  const std::string now = ResolvedYaml(plan.scenario);
+  for (const char* block : {"data", "optimizer"}) {
+    std::vector<std::string> noted;
+    for (;;) {
+      const auto changed = FindChangedKey(now, checkpoint->info().scenario, block, noted);
+      if (!changed || !*changed) break;
+      Note(options, fmt::format("{} is {}; until {} the run had {}", (*changed)->key, (*changed)->now,
+                                checkpoint->path(), (*changed)->before));
+      noted.push_back((*changed)->key);
+    }
+  }
 }
 
 Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bool silent) {
@@ -190,6 +223,7 @@ Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
 }  // namespace
 
 Result<int> RunLiveCommand(const Options& options) {
+  IgnoreBrokenPipes();  // a training outlives whoever read its messages
   WT_RETURN_IF_ERROR(CheckReports(options));
   WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
   const bool joins = JoinsJob(options);
@@ -204,6 +238,7 @@ Result<int> RunLiveCommand(const Options& options) {
   }
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
+  if (!silent && !live.run.resume_from.empty()) NoteChanges(options, plan, live.run.resume_from);
   ExportCleaner cleaner{options, live.run, silent || options.node_rank.value_or(0) > 0};
   live.run.reporting = {options.log_every, !options.quiet, Absolute(options.tensorboard),
                         DensePeak(plan, MachineProfile(KindOfDevice(plan.scenario.cluster.device))),

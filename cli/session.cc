@@ -133,6 +133,10 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan) {
 
 Status Report(const Options& options, const std::vector<Outcome>& outcomes) {
   WT_RETURN_IF_ERROR(PrintTables(options, outcomes));
+  return WriteReports(options, outcomes);
+}
+
+Status WriteReports(const Options& options, const std::vector<Outcome>& outcomes) {
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ResultJson(outcomes)));
   if (!options.trace.empty()) WT_RETURN_IF_ERROR(WriteText(options.trace, TraceJson(outcomes.front())));
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(outcomes.front())));
@@ -163,6 +167,12 @@ Ink StandardInk() {
 
 bool ShowsProgress(const Options& options) {
   return options.progress && !options.quiet && IsTerminal(stderr);
+}
+
+int ThreadsFor(const Options& options) { return options.threads > 0 ? options.threads : Cores(); }
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress) {

@@ -1,6 +1,7 @@
 // What the scenario commands share: loading a plan, and putting outcomes where the options ask for them.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ Result<Outcome> PredictOutcome(const Options& options, Plan plan);
 
 // Tables to standard output (nothing when JSON goes there, only verdicts when quiet), then the files asked for.
 Status Report(const Options& options, const std::vector<Outcome>& outcomes);
+// The files alone.
+Status WriteReports(const Options& options, const std::vector<Outcome>& outcomes);
 // For --html, from the same costs as the outcomes; of a live run alone, which has none, nothing is predicted.
 std::vector<Scaling> ScalingsOf(const std::vector<Outcome>& outcomes);
 
@@ -52,6 +55,10 @@ Ink StandardInk();
 // Shows live work on `progress`; both arguments must outlive what is returned.
 LiveOptions LiveOptionsFor(const Options& options, Progress& progress);
 bool ShowsProgress(const Options& options);
+
+// --threads; by default one for each core.
+int ThreadsFor(const Options& options);
+double SecondsSince(std::chrono::steady_clock::time_point begin);
 
 // What of the scenario the costs do not follow, in notes.
 void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario);

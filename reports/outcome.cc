@@ -141,6 +141,16 @@ std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration s
   return ThroughputOf(plan, step).flops_per_device.flops_per_second() / peak.flops_per_second();
 }
 
+double LeastExecutedShare(const Plan& plan) {
+  const ModelSpec& model = plan.scenario.model;
+  const double counted = plan.model.flops_per_token.count();
+  if (model.kind != ModelKind::kTransformer || counted <= 0) return 1;
+  const double embedding = model.tie_embeddings ? 0 : static_cast<double>(model.vocab * model.hidden);
+  const double attention =
+      static_cast<double>(model.heads * (model.head_dim + model.ValueDim())) * model.AttentionTokens();
+  return 1 - (6 * embedding + 3 * attention) / counted;
+}
+
 std::optional<bool> FitsInDevice(const Prediction& prediction) {
   if (prediction.device_memory <= Bytes(0)) return std::nullopt;
   return prediction.peak_reserved + prediction.outside_allocator <= prediction.device_memory;
@@ -153,12 +163,24 @@ std::string DescribeRetries(const Prediction& prediction) {
   return fmt::format("only by giving back cached memory {} time{} a step", retries, retries == 1 ? "" : "s");
 }
 
+// Times of operators as shares of `step`, which they then add up to.
+std::map<std::string, Duration> SharesOf(Duration step, std::map<std::string, Duration> times) {
+  Duration sum;
+  for (const auto& [name, time] : times) sum += time;
+  if (sum <= Duration()) return times;
+  for (auto& [name, time] : times) time = time.Scaled(step / sum);
+  return times;
+}
+
 std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
   std::map<std::string, OperatorRow> by_name;
   if (outcome.prediction)
-    for (const auto& [name, time] : outcome.prediction->by_operator) by_name[name].predicted = time;
-  if (outcome.measurement)
-    for (const auto& [name, time] : outcome.measurement->by_operator) by_name[name].measured = time;
+    for (const auto& [name, time] : SharesOf(outcome.prediction->p50, outcome.prediction->by_operator))
+      by_name[name].predicted = time;
+  if (outcome.measurement && !outcome.measurement->step_times.empty())
+    for (const auto& [name, time] :
+         SharesOf(StepTimesOf(*outcome.measurement).p50, outcome.measurement->by_operator))
+      by_name[name].measured = time;
 
   bool both = outcome.prediction && outcome.measurement;
   Duration step = both ? StepTimesOf(*outcome.measurement).p50 : Duration();

@@ -54,6 +54,9 @@ Throughput ThroughputOf(const Plan& plan, Duration step);
 FlopRate DensePeak(const Plan& plan, const Profile& profile);
 // Model FLOP/s utilisation: ThroughputOf over that peak.
 std::optional<double> MfuOf(const Plan& plan, const Profile& profile, Duration step);
+// Of the operations that PaLM's convention counts, those that products do at the least: no product takes an embedding that the head does not
+// share, and of attention causal kernels do half. In (0, 1].
+double LeastExecutedShare(const Plan& plan);
 
 // Whether the prediction's peak, with what is outside the allocator, is within the device's memory; nothing where that is not
 // known.
@@ -62,7 +65,7 @@ std::optional<bool> FitsInDevice(const Prediction& prediction);
 // "only by giving back cached memory 2 times a step", where some rank's allocator has to; empty where none has.
 std::string DescribeRetries(const Prediction& prediction);
 
-// One kind of operator (a key of Prediction::by_operator). What one side lacks is zero.
+// One kind of operator (a key of Prediction::by_operator), of whose times each side adds up to its p50. What one side lacks is zero.
 struct OperatorRow {
   std::string name;
   Duration predicted, measured;

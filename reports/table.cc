@@ -130,8 +130,13 @@ void AddStepTime(Table& table, const Outcome& outcome) {
   };
   if (DensePeak(outcome.plan, outcome.profile) == FlopRate()) return;
   table.Row("  MFU", mfu(predicted.p50), mfu(measured.p50));
-  if (MfuOf(outcome.plan, outcome.profile, predicted.p50).value_or(0) > 1)
+  const double share = MfuOf(outcome.plan, outcome.profile, predicted.p50).value_or(0);
+  if (share * LeastExecutedShare(outcome.plan) > 1)
     table.Line("    more than the device can do: its costs, or a profile's factors, are wrong");
+  else if (share > 1)
+    table.Line(
+        "    by PaLM's convention, which counts embeddings, though they multiply nothing, and all of "
+        "attention");
 }
 
 // A pipeline rank's bubble on both sides, or the mean of neighbours'; what a side lacks is zero.
@@ -373,7 +378,7 @@ void AddOperators(Table& table, const Outcome& outcome) {
   table.Row("  together", FormatDuration(predicted), FormatDuration(measured),
             fmt::format("{:>+9.2f} pp", 100 * contribution));
   if (table.both())
-    table.Note("means over the middle half of the steps, in percentage points of the measured step");
+    table.Note("shares of the median step, from the middle half of the steps; pp of the measured one");
 }
 
 std::string CostSources(const Prediction& prediction) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/median.h"
+#include "cost_models/distribution.h"
 #include "runtime/device_queues.h"
 
 namespace windtunnel {
@@ -133,6 +134,43 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
   return evaluation;
 }
 
+// Of one step, into the mean; `timing` as ByOperator's.
+void AddBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps, size_t step,
+                   Duration timing, BreakdownMean& mean) {
+  Duration slowest;  // rank's
+  for (const RankRun& run : runs) slowest = std::max(slowest, (run.*steps).timelines[step].end);
+  for (size_t rank = 0; rank < runs.size(); ++rank) {
+    const Timeline& timeline = (runs[rank].*steps).timelines[step];
+    const Role& role = plan.RoleOf(static_cast<int>(rank));
+    StepBreakdown of_rank = BreakDown(timeline, role, role.steady);
+    Duration of_timing;
+    for (const auto& [name, kernels] : TimedKernels(timeline, role.steady)) of_timing += timing * kernels;
+    of_timing = std::min(of_timing, of_rank.compute / 2);
+    of_rank.compute -= of_timing;
+    // A rank that leaves the barrier between steps after others begins its step later: until then it was in the barrier.
+    of_rank.exposed_communication += slowest - timeline.end;
+    of_rank.step = slowest - of_timing;
+    mean.Add(of_rank);
+  }
+}
+
+// Of the step in the middle, or the two, as shares of `median`: what all measured steps took, of which some may have kept no timeline, or have
+// been traced beside the measured ones.
+StepBreakdown MedianBreakdown(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
+                              const std::vector<size_t>& ranking, Duration timing, Duration median) {
+  BreakdownMean mean;
+  const size_t lower = (ranking.size() - 1) / 2, upper = ranking.size() / 2;
+  for (size_t i = lower; i <= upper; ++i) AddBreakdowns(plan, runs, steps, ranking[i], timing, mean);
+  StepBreakdown breakdown = mean.Mean();
+  if (breakdown.step <= Duration()) return breakdown;
+  const double factor = median / breakdown.step;
+  for (Duration* part : {&breakdown.compute, &breakdown.exposed_communication, &breakdown.bubble,
+                         &breakdown.host, &breakdown.communication})
+    *part = part->Scaled(factor);
+  breakdown.step = median;
+  return breakdown;
+}
+
 std::vector<std::optional<CoreUse>> CoreUses(const std::vector<RankRun>& runs) {
   std::vector<std::optional<CoreUse>> uses;
   for (const RankRun& run : runs) uses.push_back(run.core_use);
@@ -169,28 +207,14 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.skipped_steps = runs[0].skipped_steps;
   const Duration timing = TimingOfAKernel(plan, runs);
   result.by_operator = ByOperator(plan, runs, steps, ranking, timing);
-  const size_t median_step = ranking[(ranking.size() - 1) / 2];
-  Duration slowest;  // rank's of that step
-  for (const RankRun& run : runs) slowest = std::max(slowest, (run.*steps).timelines[median_step].end);
-  BreakdownMean breakdown;
+  result.breakdown =
+      MedianBreakdown(plan, runs, steps, ranking, timing, Distribution::FromSamples(result.step_times).p50());
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,
                                            run.resident_growth, run.outside_allocator});
-    Timeline& median = (run.*steps).timelines[median_step];
-    const Role& role = plan.RoleOf(static_cast<int>(rank));
-    StepBreakdown of_rank = BreakDown(median, role, role.steady);
-    Duration of_timing;
-    for (const auto& [name, kernels] : TimedKernels(median, role.steady)) of_timing += timing * kernels;
-    of_timing = std::min(of_timing, of_rank.compute / 2);
-    of_rank.compute -= of_timing;
-    // A rank that leaves the barrier between steps after others begins its step later: until then it was in the barrier.
-    of_rank.exposed_communication += slowest - median.end;
-    of_rank.step = slowest - of_timing;
-    breakdown.Add(of_rank);
-    result.timelines.push_back(std::move(median));
+    result.timelines.push_back(std::move((run.*steps).timelines[ranking[(ranking.size() - 1) / 2]]));
   }
-  result.breakdown = breakdown.Mean();
   return result;
 }
 

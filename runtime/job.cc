@@ -1,6 +1,8 @@
 #include "runtime/job.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -266,7 +268,7 @@ Result<Job> ReadJob(const std::string& path) {
 Status WriteJob(const Job& job, const std::string& path) {
   std::ofstream file(path);
   file << Serialize(job);
-  if (!file.flush()) return Failed("{}: cannot be written", path);
+  if (!file.flush()) return Failed("{}: cannot be written: {}", path, std::strerror(errno));
   return Ok();
 }
 

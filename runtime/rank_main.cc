@@ -5,9 +5,11 @@
 #include "runtime/rank_main.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include "runtime/calibration.h"
 #include "runtime/core_use.h"
+#include "runtime/job_launch.h"
 #include "runtime/launcher.h"
 #include "runtime/live.h"
 #include "runtime/mpi.h"
@@ -19,7 +21,6 @@
 namespace windtunnel {
 namespace {
 
-constexpr std::chrono::seconds kRendezvous{60};
 constexpr int64_t kTracedSteps = 5;
 constexpr double kDeviceSeconds =
     2.0;  // for calibration on a device, which repeats itself more closely than cores do
@@ -67,7 +68,7 @@ Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store
 Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
   RankThreads threads;
   threads.options = OptionsOf(job, 0);
-  threads.pin = plan.scenario.run.pin && !IsOfCudaDevice(plan.scenario.cluster.device);
+  threads.pin = PinsRanks(plan);
   threads.connect = [&](int) { return ConnectTo(job); };
   threads.record = [&](int rank) { return FlightRecorder::Open(job.flight_record, rank); };
   threads.work = [&](RankSession& session, Store& store) { return WorkOf(job, session, store); };
@@ -169,7 +170,11 @@ Result<RankRun> MeasureRank(RankSession& session, Store& store, const RunOptions
   TimedSteps skipped;      // without the optimizer's work
   const bool spans = session.device().queues() == nullptr;
   for (int64_t step = run.first_step; step < steps; ++step) {
-    const bool follows_save = checkpoints.HasJustSaved();
+    // The first steps of a process that goes on are as cold as those that a run warms up with.
+    const bool is_cold = run.first_step > 0 && step - run.first_step < std::max<int64_t>(startup, 1);
+    const bool follows_save = checkpoints.HasJustSaved() || is_cold;
+    if (options.launcher > 0 && getppid() != options.launcher)
+      return Failed("the launcher (process {}) has ended, after step {}", options.launcher, step);
     WT_ASSIGN_OR_RETURN(Timeline timeline, session.Step(spans));
     WT_RETURN_IF_ERROR(NoteNumbers(session, run));
     WT_ASSIGN_OR_RETURN(const bool is_skipped, NoteLossScale(session, step, skipped_steps, run));

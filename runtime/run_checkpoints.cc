@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/host_name.h"
@@ -23,6 +29,20 @@ constexpr std::chrono::minutes kPatience{5};
 
 // Set once a rank's process has ended.
 constexpr char kGone[] = "save/gone";
+
+// For which a file of another node may stay unseen.
+constexpr std::chrono::seconds kUntilSeen{20};
+
+// An empty file of a name of its own, in a directory that is made where it is not there.
+std::pair<std::string, Status> LeaveFile(const std::string& directory) {
+  std::string name = fmt::format(".rank_00000_{:08x}", std::random_device{}());
+  std::error_code error;
+  fs::create_directories(directory, error);
+  const std::string path = directory + "/" + name;
+  if (!error && std::ofstream(path)) return {std::move(name), Ok()};
+  const char* why = error ? "" : strerror(errno);
+  return {std::move(name), Failed("{}: cannot be written: {}", path, error ? error.message() : why)};
+}
 
 std::string OptimizerOf(const Plan& plan) { return std::string(WordOf(plan.scenario.optimizer.kind)); }
 
@@ -60,6 +80,7 @@ Result<int64_t> RunCheckpoints::Begin() {
   if (!options_.checkpoints.empty() && session_.plan().world_size > 1)
     (void)store_.Bequeath(kGone, fmt::format("rank {}", session_.rank()));
   WT_RETURN_IF_ERROR(AgreeThatThereIsOne());
+  WT_RETURN_IF_ERROR(AgreeOnDirectory());
   if (!options_.resume_from.empty()) {
     WT_RETURN_IF_ERROR(Resume());
   } else if (!options_.import_weights.empty()) {
@@ -110,6 +131,48 @@ Status RunCheckpoints::AgreeThatThereIsOne() {
                           session_.rank(), own.substr(1), other, theirs.substr(1));
   }
   return Ok();
+}
+
+// Every rank writes its part of a checkpoint in rank 0's directory, which on other nodes may be another: looked at before there is a step to
+// lose. Rank 0 leaves a file there that all look for; file systems of several nodes may show it a little later.
+Status RunCheckpoints::AgreeOnDirectory() {
+  const int ranks = session_.plan().world_size;
+  if (options_.checkpoints.empty() || ranks == 1 || SharesProcess(session_.plan())) return Ok();
+  constexpr char kFile[] = "save/file of rank 0", kVerdict[] = "save/verdict";
+  const auto key = [](int rank) { return fmt::format("save/seen by rank {}", rank); };
+  const std::string own = fmt::format("{} on {}", options_.checkpoints, HostName());
+  if (session_.rank() > 0) {
+    WT_ASSIGN_OR_RETURN(const std::string name, store_.Get(kFile, kPatience));
+    const fs::path file = fs::path(options_.checkpoints) / name;
+    const auto until = std::chrono::steady_clock::now() + kUntilSeen;
+    std::error_code ignored;
+    bool sees = fs::exists(file, ignored);
+    while (!name.empty() && !sees && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      sees = fs::exists(file, ignored);
+    }
+    WT_RETURN_IF_ERROR(store_.Set(key(session_.rank()), sees ? "" : own));
+    WT_ASSIGN_OR_RETURN(const std::string verdict, store_.Get(kVerdict, kPatience));
+    if (verdict.empty()) return Ok();
+    return InvalidInput("{}", verdict);
+  }
+  const auto [name, made] = LeaveFile(options_.checkpoints);
+  WT_RETURN_IF_ERROR(store_.Set(kFile, made ? name : ""));
+  std::string verdict = made ? "" : made.error().message;
+  for (int other = 1; other < ranks; ++other) {
+    WT_ASSIGN_OR_RETURN(const std::string unseen, store_.Get(key(other), kPatience));
+    if (verdict.empty() && !unseen.empty())
+      verdict = fmt::format(
+          "rank {} ({}) does not see what rank 0 writes in {}: all ranks write their parts of a checkpoint, "
+          "expected a directory that all of them share",
+          other, unseen, own);
+  }
+  std::error_code ignored;
+  fs::remove(fs::path(options_.checkpoints) / name, ignored);
+  WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict));
+  if (!made) return made;
+  if (verdict.empty()) return Ok();
+  return InvalidInput("{}", verdict);
 }
 
 // Whoever was started by others looks for the latest one itself, in a file system that may not show it yet what rank 0 sees.

@@ -27,7 +27,8 @@ class RunCheckpoints {
       : session_(session), store_(store), options_(std::move(options)), steps_(steps) {}
 
   // Loads what the run goes on from, or its first values; its first step. Errors: InvalidInput (a checkpoint that is damaged, of another
-  // model, optimizer or seed, of more steps than the run has, or not the one that rank 0 finds), those of the restore program.
+  // model, optimizer or seed, of more steps than the run has, or not the one that rank 0 finds; a directory to save in that some rank does
+  // not see), those of the restore program.
   Result<int64_t> Begin();
   // Saves when a checkpoint is due. Failed: names the file.
   Status AfterStep();
@@ -39,6 +40,7 @@ class RunCheckpoints {
  private:
   Status Resume();
   Status AgreeThatThereIsOne();
+  Status AgreeOnDirectory();
   Result<Checkpoint> OpenTheSame();
   Status Meet();
   Status Import();

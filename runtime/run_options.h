@@ -1,6 +1,8 @@
 // What a live run does beside its steps: where it goes on from, what it saves, whether it evaluates and what it reports.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -16,6 +18,7 @@ struct RunOptions {
   std::string resume_from = {};  // which, as this process sees it, or a directory of them; empty: from step 0
   std::string import_weights = {};  // first values: a safetensors file, or a directory with model.safetensors
   bool evaluates = false;           // on held-out data, after the last step
+  pid_t launcher = 0;               // a process that ends the run by its own end; 0: none does
   StepReporting reporting = {};     // of rank 0, while steps run; ranks of another launcher need the same
 };
 

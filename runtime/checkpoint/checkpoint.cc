@@ -270,6 +270,11 @@ std::string CheckpointDirectory::UnfinishedPathOf(int64_t step) const {
   return fmt::format("{}/{}{:08}", path_, kUnfinished, step);
 }
 
+bool IsCheckpoint(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::path(path) / kMetadataFile, ignored);
+}
+
 std::vector<int64_t> CheckpointDirectory::Steps() const {
   std::vector<int64_t> steps;
   std::error_code ignored;
@@ -281,13 +286,28 @@ std::vector<int64_t> CheckpointDirectory::Steps() const {
   return steps;
 }
 
+std::optional<std::string> CheckpointDirectory::NameOfLatest() const {
+  const auto text = ReadSmallFile(path_ + "/" + kLatestFile, 256);
+  if (!text) return std::nullopt;
+  std::string name = text->substr(0, text->find('\n'));
+  if (!StepOf(name)) return std::nullopt;
+  return name;
+}
+
+Status CheckpointDirectory::CheckWhole() const {
+  const auto name = NameOfLatest();
+  std::error_code ignored;
+  if (!name || !fs::is_directory(fs::path(path_) / *name, ignored) ||
+      fs::exists(fs::path(path_) / *name / kMetadataFile, ignored))
+    return Ok();
+  return InvalidInput("{0}/{1}/{2}: is missing, though {0}/{3} names it: expected it back, or {1} taken away",
+                      path_, *name, kMetadataFile, kLatestFile);
+}
+
 std::optional<std::string> CheckpointDirectory::Latest() const {
-  if (const auto named = ReadSmallFile(path_ + "/" + kLatestFile, 256)) {
-    const std::string name = named->substr(0, named->find('\n'));
-    std::error_code ignored;
-    if (StepOf(name) && fs::exists(fs::path(path_) / name / kMetadataFile, ignored))
-      return path_ + "/" + name;
-  }
+  std::error_code ignored;
+  if (const auto name = NameOfLatest(); name && fs::exists(fs::path(path_) / *name / kMetadataFile, ignored))
+    return path_ + "/" + *name;
   const std::vector<int64_t> steps = Steps();
   return steps.empty() ? std::nullopt : std::optional(PathOf(steps.back()));
 }

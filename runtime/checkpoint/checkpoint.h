@@ -87,6 +87,9 @@ class Checkpoint : public TensorSource {
 // by hand, and tests, need it.)
 Result<std::string> SealMetadata(const std::string& text);
 
+// Whether a directory is a checkpoint, whole or damaged.
+bool IsCheckpoint(const std::string& path);
+
 // A directory of checkpoints.
 class CheckpointDirectory {
  public:
@@ -95,6 +98,8 @@ class CheckpointDirectory {
 
   // The newest complete checkpoint; nullopt where there is none.
   std::optional<std::string> Latest() const;
+  // InvalidInput where the one that was saved last is there without its metadata.
+  Status CheckWhole() const;
   // Steps of the complete checkpoints, ascending.
   std::vector<int64_t> Steps() const;
   std::string PathOf(int64_t step) const;
@@ -109,6 +114,8 @@ class CheckpointDirectory {
 
  private:
   void RemoveLeftovers() const;
+  // The name that the file `latest` has.
+  std::optional<std::string> NameOfLatest() const;
   std::string path_;
 };
 

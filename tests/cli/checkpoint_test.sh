@@ -50,6 +50,41 @@ grep -q '"first_step": 20' done.json && grep -q perplexity done.json || fail "th
 run --checkpoint-dir new --resume || fail "a first run with --resume"
 grep -q 'beginning from step 0' err.txt || fail "the message"
 
+# A checkpoint is no directory of checkpoints: whoever has it would take away what is in it.
+for options in "--checkpoint-dir whole/step_00000020" "--resume --checkpoint-dir whole/step_00000020" "--export whole/step_00000020/"; do
+  run $options
+  [ $? = 2 ] && grep -q -e 'step_00000020.* is a checkpoint, expected another directory' err.txt || fail "$options"
+done
+# What was saved last is there, and its metadata are not.
+cp -r whole torn && rm torn/step_00000020/metadata.json
+run --checkpoint-dir torn --resume
+[ $? = 2 ] && grep -q 'torn/step_00000020/metadata.json: is missing, though .*torn/latest names it' err.txt || fail "metadata that are gone"
+rm -r torn/step_00000020
+run --checkpoint-dir torn --resume --set run.steps=12 || fail "a checkpoint that was taken away whole"
+grep -q 'went on from step 15' out.txt || fail "the step before it"
+# What goes on in another way is told.
+yes 'a text to train on ' | head -c 20000 > text.txt
+run --resume-from whole/step_00000010 --set data=text.txt --set optimizer.lr=1e-3 --set run.steps=8 || fail "other data"
+grep -q 'data is .*text.txt; until .*step_00000010 the run had synthetic' err.txt || fail "not a word on the data: $(cat err.txt)"
+grep -q 'optimizer.lr is 0.001; until .*step_00000010 the run had 0.01' err.txt || fail "not a word on the rate: $(cat err.txt)"
+# The first step of a process that goes on is none to measure.
+run --resume-from whole/step_00000010 --checkpoint-dir every --checkpoint-every 1 --json every.json || fail "a checkpoint a step"
+python3 - << 'PYTHON' || fail "steps that were measured"
+import json
+measured = json.load(open("every.json"))["measured"]
+assert measured["steps"] == 10 and measured["steps_after_saves"] == 0, measured
+PYTHON
+
+# Ranks that save see one directory, which is looked at before they train.
+mkdir n0 n1
+(cd n1 && RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29731 "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > out.txt 2> err.txt) &
+(cd n0 && RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29731 "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > ../out.txt 2> ../err.txt)
+[ $? = 2 ] || fail "ranks that save in different directories"
+wait $!
+[ $? = 2 ] || fail "the other rank: $(cat n1/err.txt)"
+grep -q 'rank 1 (.*n1/own on .*) does not see what rank 0 writes in .*n0/own on ' err.txt || fail "the message"
+[ -z "$(ls -A n0/own | grep -v lock)" ] || fail "left in n0/own: $(ls -A n0/own)"
+
 # Two runs do not save into one directory; whoever died no longer does.
 "$windtunnel" run gpt.yaml --no-progress -q --checkpoint-dir busy --set run.steps=1000000 > /dev/null 2>&1 &
 first=$!

@@ -280,5 +280,25 @@ for pid in $ranks; do
 done
 ls -d "$work"/windtunnel-mpi-* 2> /dev/null && fail "the PMIx server's directory is left"
 
+# Ranks do not outlive an mpirun that was killed.
+"${mpirun[@]}" "${run[@]}" "${set[@]}" --set run.steps=10000000 > "$work/out" 2> "$work/err" &
+launcher=$!
+for _ in $(seq 100); do
+  ranks=$(pgrep -P $launcher -f 'run .*gpt.yaml')
+  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
+  sleep 0.1
+done
+kill -9 $launcher
+wait $launcher 2> /dev/null
+for _ in $(seq 100); do
+  left=0
+  for pid in $ranks; do
+    state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && left=$pid
+  done
+  [ $left = 0 ] && break
+  sleep 0.1
+done
+[ $left = 0 ] || { kill -9 $ranks; fail "rank $left has outlived mpirun"; }
+
 [ "$failures" = 0 ] && echo "all claims hold"
 exit "$failures"

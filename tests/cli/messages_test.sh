@@ -94,6 +94,7 @@ for command in run compare calibrate; do
 done
 expect_line 2 'search.schedule: .*nothing.csv: cannot be read' search gpt.yaml --set 'search={schedule: [nothing.csv]}'
 expect_line 2 '--memory excludes --json' explain gpt.yaml --json x --memory
+expect_line 2 '--resolved excludes --trace' explain gpt.yaml --trace x --resolved
 for command in compare calibrate; do
   RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
 done
@@ -193,6 +194,9 @@ expect_line 2 "cluster.device is 'cpu', whose profile .* can predict neither" se
 
 # Standard output that takes nothing.
 for command in "completion bash" "--help" "explain gpt.yaml --resolved" "profile show a100-sxm-80g"; do
+  "$windtunnel" $command >&- 2> err.txt
+  [ $? = 2 ] && grep -q 'standard output is closed, expected a file, a pipe or a terminal' err.txt ||
+    { echo "FAILED: $command >&-: $(cat err.txt)"; failures=$((failures + 1)); }
   "$windtunnel" $command > /dev/full 2> err.txt
   [ $? = 1 ] && [ "$(wc -l < err.txt)" = 1 ] || { echo "FAILED: $command > /dev/full: $(cat err.txt)"; failures=$((failures + 1)); }
 done

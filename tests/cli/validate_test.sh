@@ -182,7 +182,7 @@ row("good")
 ROWS
 python3 refused.py > refused.jsonl
 "$windtunnel" validate refused.jsonl > refused.txt 2>&1
-grep -q 'vocab is 51201' refused.txt || fail "the vocabulary's message: $(cat refused.txt)"
+grep -q 'expected a divisor of model.vocab (51201)' refused.txt || fail "the vocabulary's message: $(cat refused.txt)"
 grep -q 'blocks.*refused' refused.txt || fail "the blocks' message: $(cat refused.txt)"
 grep -q '^good .* step time .*ms .*ms .* %' refused.txt || fail "the good row: $(cat refused.txt)"
 echo "all claims hold"

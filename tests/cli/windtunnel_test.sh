@@ -46,6 +46,8 @@ expect_line 2 'batch.micro' predict "$work/mlp.yaml" --set batch.micro=-1
 expect_line 2 'KEY=VALUE' predict "$work/mlp.yaml" --set nonsense
 expect 0 '^name: tiny' explain "$work/mlp.yaml" --resolved
 expect 0 'peak memory of the steady step' explain "$work/mlp.yaml" --memory
+expect 0 'critical path' explain "$work/mlp.yaml" --profile a100-sxm-80g --html "$work/explained.html" --trace "$work/explained.json" --svg "$work/explained.svg"
+for file in html json svg; do [ -s "$work/explained.$file" ] || { echo "FAILED: no explained.$file"; failures=$((failures + 1)); }; done
 
 # A device that is not at hand, from its datasheet: predicted on any machine. The MLP takes milliseconds, not a second.
 expect 0 'modelled 100 %' predict "$work/mlp.yaml" --profile a100-sxm-80g

@@ -1,0 +1,152 @@
+#include "cli/search_selection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <optional>
+
+#include "base/format.h"
+#include "base/parallel.h"
+#include "cli/interrupts.h"
+#include "plan/outline.h"
+#include "plan/plan.h"
+#include "sim/operator_room.h"
+
+namespace windtunnel {
+
+Selection::Selection(const Options& options, const Scenario& scenario, const SearchSpace& space,
+                     const Costs& costs, std::vector<Override> given,
+                     const std::vector<Evaluation>& evaluations)
+    : options_(options), scenario_(scenario), space_(space), costs_(costs), given_(std::move(given)) {
+  for (size_t i = 0; i < evaluations.size(); ++i) {
+    const Evaluation& evaluation = evaluations[i];
+    if (evaluation.outcome != Evaluation::Outcome::kFeasible) continue;
+    choices_.push_back(
+        {static_cast<int64_t>(i), evaluation.step_time, evaluation.memory, space.legal[i].devices()});
+  }
+}
+
+Status Selection::Select(SearchReport& report) {
+  std::vector<Choice> front = ParetoFront(choices_);
+  for (bool changes = !options_.quick; changes && !front.empty();) {
+    const size_t count = options_.full ? front.size() : 1;
+    WT_ASSIGN_OR_RETURN(changes, Verify({front.begin(), front.begin() + static_cast<ptrdiff_t>(count)}));
+    front = ParetoFront(choices_);
+  }
+  std::vector<Choice> top = choices_;
+  const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
+  std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
+  top.resize(count);
+  for (const Choice& choice : front) report.pareto.push_back(Found(choice));
+  for (const Choice& choice : top) report.top.push_back(Found(choice));
+  report.fragmented = fragmented_;
+  for (const auto& [reason, count] : refused_) {
+    report.refused[reason] += count;
+    report.evaluated -= count;
+  }
+  return Ok();
+}
+
+Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
+  std::vector<int64_t> open;
+  for (const Choice& choice : choices)
+    if (!verified_.contains(choice.id)) open.push_back(choice.id);
+  std::vector<std::optional<Result<Verified>>> results(open.size());
+  Progress progress(ShowsProgress(options_));
+  std::atomic<size_t> done = 0;
+  // A few at a time (of large ones fewer: OperatorRoom), and of few each on several threads.
+  const int at_once = std::min(ThreadsFor(options_), 4);
+  const int each = std::max(1, ThreadsFor(options_) / std::max(1, static_cast<int>(open.size())));
+  ForEachInParallel(
+      at_once, open.size(),
+      [&](size_t i) {
+        results[i] = PredictInFull(open[i], each);
+        ++done;
+      },
+      [&] {
+        progress.Show("predicting the best in full",
+                      static_cast<double>(done) / static_cast<double>(open.size()));
+      },
+      IsInterrupted);
+  progress.Clear();
+  bool changes = false;
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (!results[i]) return Failed("interrupted while predicting the best configurations");
+    Result<Verified>& verified = *results[i];
+    if (!verified) {
+      ++refused_[verified.error().message];
+      Strike(open[i]);
+      changes = true;
+      continue;
+    }
+    changes |= Apply(open[i], *verified);
+    verified_[open[i]] = std::move(*verified);
+  }
+  return changes;
+}
+
+std::vector<Choice>::iterator Selection::ChoiceOf(int64_t id) {
+  return std::find_if(choices_.begin(), choices_.end(), [&](const Choice& c) { return c.id == id; });
+}
+
+bool Selection::Apply(int64_t id, const Verified& verified) {
+  if (!verified.fits) {
+    ++fragmented_;
+    Strike(id);
+    return true;
+  }
+  const auto choice = ChoiceOf(id);
+  if (choice->step_time == verified.step_time && choice->memory == verified.memory) return false;
+  Note(options_, fmt::format("{}: predicted in full it takes {} and {}, not {} and {}",
+                             Describe(space_.legal[static_cast<size_t>(id)]),
+                             FormatDuration(verified.step_time), FormatBytes(verified.memory),
+                             FormatDuration(choice->step_time), FormatBytes(choice->memory)));
+  choice->step_time = verified.step_time;
+  choice->memory = verified.memory;
+  return true;
+}
+
+Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) const {
+  const Scenario scenario = ScenarioOf(scenario_, space_.legal[static_cast<size_t>(id)]);
+  const OperatorRoom room(scenario);  // until the plan is gone
+  const auto begin = std::chrono::steady_clock::now();
+  Outcome outcome;
+  WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads}));
+  outcome.profile = costs_.profile;
+  WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs_, outcome.plan, /*fold=*/true, threads));
+  outcome.prediction_wall = Seconds(SecondsSince(begin));
+  Verified verified;
+  verified.step_time = outcome.prediction->p50;
+  for (const PredictedMemory& memory : outcome.prediction->memory)
+    verified.memory = std::max(verified.memory, memory.steady.requested);
+  verified.memory += outcome.prediction->outside_allocator;
+  verified.fits = FitsInDevice(*outcome.prediction).value_or(true);
+  verified.predicted = PredictedBlock(outcome);
+  return verified;
+}
+
+FoundConfiguration Selection::Found(const Choice& choice) const {
+  const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
+  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, ""};
+  auto made_of = OverridesThatMake(found.scenario, scenario_);
+  if (!made_of) {
+    Note(options_, fmt::format("no overrides say what was found: {}", made_of.error().message));
+    made_of.emplace();
+  }
+  for (Override& made : *made_of) {
+    std::erase_if(found.overrides, [&](const Override& given) { return given.key == made.key; });
+    found.overrides.push_back(std::move(made));
+  }
+  if (const auto verified = verified_.find(choice.id); verified != verified_.end()) {
+    found.predicted = verified->second.predicted;
+  } else {
+    Plan plan = OutlineOf(found.scenario);
+    plan.model = StatisticsOf(found.scenario);
+    found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
+  }
+  return found;
+}
+
+}  // namespace windtunnel

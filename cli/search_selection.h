@@ -1,0 +1,58 @@
+// What a search's report names.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/costs.h"
+#include "cli/session.h"
+#include "reports/search_report.h"
+#include "scenarios/difference.h"
+#include "sim/search/evaluator.h"
+
+namespace windtunnel {
+
+// The best configuration (with --full the whole Pareto front) is predicted in full: what the evaluator said is held against it, and what
+// its allocator's fragments do not let into the device, or cannot be predicted so, is struck off.
+class Selection {
+ public:
+  // `given` are the command line's overrides.
+  Selection(const Options& options, const Scenario& scenario, const SearchSpace& space, const Costs& costs,
+            std::vector<Override> given, const std::vector<Evaluation>& evaluations);
+
+  // Adds the Pareto front, the best ones, and what was struck off. Errors: Failed when interrupted.
+  Status Select(SearchReport& report);
+
+ private:
+  struct Verified {
+    std::string predicted;
+    Duration step_time;
+    Bytes memory;
+    bool fits = true;
+  };
+
+  // Whether anything turned out otherwise.
+  Result<bool> Verify(const std::vector<Choice>& choices);
+  std::vector<Choice>::iterator ChoiceOf(int64_t id);
+  void Strike(int64_t id) { choices_.erase(ChoiceOf(id)); }
+  // Whether it changes what is known.
+  bool Apply(int64_t id, const Verified& verified);
+  Result<Verified> PredictInFull(int64_t id, int threads) const;
+  FoundConfiguration Found(const Choice& choice) const;
+
+  const Options& options_;
+  const Scenario& scenario_;
+  const SearchSpace& space_;
+  const Costs& costs_;
+  std::vector<Choice> choices_;
+  const std::vector<Override> given_;
+  std::map<int64_t, Verified> verified_;
+  std::map<std::string, int64_t> refused_;  // by reason
+  int64_t fragmented_ = 0;
+};
+
+}  // namespace windtunnel

@@ -1,0 +1,34 @@
+#include "cli/search_state.h"
+
+#include <fmt/format.h>
+
+namespace windtunnel {
+
+Result<SharedState> SharedState::Open(const std::string& path, const std::string& key) {
+  SharedState shared(path, key, ThisJobProcess());
+  if (path.empty()) {
+    if (shared.process_.count == 1) return shared;
+    return InvalidInput(
+        "{} processes were started: --state FILE is missing, in a file system that all of them see, where "
+        "they meet",
+        shared.process_.count);
+  }
+  WT_ASSIGN_OR_RETURN(StateFile own, StateFile::Open(shared.PathOf(shared.process_.rank), key));
+  shared.own_.emplace(std::move(own));
+  WT_RETURN_IF_ERROR(shared.ReadAll());
+  return shared;
+}
+
+Status SharedState::ReadAll() {
+  for (int rank = 0; rank < process_.count; ++rank) {
+    WT_ASSIGN_OR_RETURN(const auto known, StateFile::Read(PathOf(rank), key_));
+    known_.insert(known.begin(), known.end());
+  }
+  return Ok();
+}
+
+std::string SharedState::PathOf(int rank) const {
+  return rank == 0 ? path_ : fmt::format("{}.{}", path_, rank);
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,44 @@
+// The processes of one search, and what they have found.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "cli/paths.h"
+#include "sim/search/state_file.h"
+
+namespace windtunnel {
+
+// Each process has a share of the search, and a file in which the others find what it has found: the state file for the first, with the
+// number of each other one behind its name.
+class SharedState {
+ public:
+  // `path`: empty where nothing is kept. Errors: StateFile's; InvalidInput for several processes without a file.
+  static Result<SharedState> Open(const std::string& path, const std::string& key);
+
+  const JobProcess& process() const { return process_; }
+  bool is_kept() const { return own_.has_value(); }
+  bool IsOwn(int64_t id) const { return id % process_.count == process_.rank; }
+  const std::map<int64_t, Evaluation>& known() const { return known_; }
+  Status Append(int64_t id, const Evaluation& evaluation) { return own_->Append(id, evaluation); }
+
+  // What the others have found by now.
+  Status ReadAll();
+
+ private:
+  SharedState(std::string path, std::string key, JobProcess process)
+      : path_(std::move(path)), key_(std::move(key)), process_(process) {}
+
+  std::string PathOf(int rank) const;
+
+  std::string path_, key_;
+  JobProcess process_;
+  std::optional<StateFile> own_;
+  std::map<int64_t, Evaluation> known_;
+};
+
+}  // namespace windtunnel

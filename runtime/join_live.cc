@@ -1,0 +1,145 @@
+// Ranks of jobs that something else launched.
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cores.h"
+#include "runtime/job_launch.h"
+#include "runtime/live.h"
+#include "runtime/mpi.h"
+#include "runtime/neighbors.h"
+#include "runtime/rank_main.h"
+#include "runtime/rank_session.h"
+#include "runtime/rank_threads.h"
+#include "runtime/rendezvous.h"
+#include "runtime/store.h"
+#include "scenarios/load.h"
+
+namespace windtunnel {
+
+bool IsRankOfJob() {
+  const auto environment = ReadRankEnvironment();
+  return !environment || environment->has_value();  // what is wrong with it, JoinLive says
+}
+
+Status CheckStartedAlone(std::string_view command) {
+  const auto environment = ReadRankEnvironment();
+  if (!environment || !*environment || (*environment)->world_size == 1) return Ok();
+  // The shell of a batch job has Slurm's variables, too, and is alone.
+  const std::string& launcher = (*environment)->launcher;
+  if (launcher == "srun" && std::getenv("SLURM_STEP_ID") == nullptr) return Ok();
+  return InvalidInput(
+      "{0} has started {1} processes of `windtunnel {2}`, all of which would measure at once: start it once, "
+      "without {0}; it starts its own ranks (of the commands, `run` joins a job)",
+      launcher, (*environment)->world_size, command);
+}
+
+bool IsFirstRankOfJob() {
+  const auto environment = ReadRankEnvironment();
+  return environment && *environment && (*environment)->rank == 0;
+}
+
+namespace {
+
+// "1 rank", "2 ranks"
+std::string Counted(int number, const char* of) {
+  return fmt::format("{} {}{}", number, of, number == 1 ? "" : "s");
+}
+
+// The one process of a job whose ranks are threads.
+Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options) {
+  WT_ASSIGN_OR_RETURN(const std::string token, MakeToken());
+  WT_ASSIGN_OR_RETURN(auto server, ServeStore("127.0.0.1", 0, token));
+  RankThreads threads;
+  threads.options.collective_timeout = options.collective_timeout;
+  threads.options.shares_core = plan.world_size > UsableCores();
+  threads.pin = PinsRanks(plan);
+  threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
+  threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
+  threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {
+    WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.run));
+    return Serialize(run);
+  };
+  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
+  return FromResults(plan, results, options);
+}
+
+// What ranks do together beside the scenario's steps, a line each; files may be elsewhere on another node.
+std::string DescribeForPeers(const RunOptions& run) {
+  const auto given = [](const std::string& value) { return value.empty() ? "no" : "yes"; };
+  return fmt::format(
+      "--checkpoint-dir or --export: {}\n--checkpoint-every: {}\n--resume: {}\n--import: {}\n--eval: {}\n"
+      "steps are reported (no -q, or --tensorboard): {}\n--log-every: {}\n",
+      given(run.checkpoints), run.checkpoint_every, run.resumes ? "yes" : "no", given(run.import_weights),
+      run.evaluates ? "yes" : "no", run.reporting.any() ? "yes" : "no", run.reporting.every);
+}
+
+}  // namespace
+
+Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
+  WT_ASSIGN_OR_RETURN(const auto environment, ReadRankEnvironment());
+  if (!environment) return InvalidInput("RANK and WORLD_SIZE are not set");
+  const bool shares_process = SharesProcess(plan);
+  if (environment->world_size != (shares_process ? 1 : plan.world_size)) {
+    return InvalidInput("{} is {}, but the scenario has {}{}", environment->world_size_name,
+                        environment->world_size, Counted(plan.world_size, "rank"),
+                        shares_process ? " in one process" : "");
+  }
+  if (shares_process) return RunThreadsHere(plan, options);
+  Rendezvous rendezvous;
+  rendezvous.member = environment->rank;
+  rendezvous.members = environment->world_size;
+  rendezvous.host = environment->master_addr;
+  rendezvous.port = environment->master_port;
+  rendezvous.token = environment->token;
+  rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run);
+  rendezvous.deadline = options.rendezvous_timeout;
+  rendezvous.advice = environment->advice;
+  WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
+  Store* store = meeting.store.get();
+  FlightRecorder recorder = FlightRecorder::Private();
+  const std::string cores = UsableCoresText();
+  const auto of_neighbors =
+      TellNeighbors(*store, {environment->local_rank, environment->local_world_size}, "cores", cores);
+  const bool shares_core = of_neighbors ? SharesCores(cores, *of_neighbors)
+                                        : environment->local_world_size > UsableCores();  // who is not there?
+  RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout, shares_core};
+  rank_options.local_rank = environment->local_rank;
+  rank_options.local_ranks = environment->local_world_size;
+  if (cpu_set_t core; PinsRanks(plan) && CoreOfRank(environment->local_rank, core)) {
+    sched_setaffinity(0, sizeof core, &core);
+  }
+  RunOptions run_options = options.run;
+  // Slurm ends what it has started, and a shell's processes may outlive it.
+  const bool is_torchrun = environment->launcher == "torchrun" && !environment->token.empty();
+  if (is_torchrun || environment->launcher == "mpirun") run_options.launcher = getppid();
+  const auto work = [&]() -> Result<RankRun> {
+    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
+    return MeasureRank(*session, *store, run_options);
+  };
+  const Result<RankRun> measured = work();
+  if (!measured && measured.error().kind == ErrorKind::kFailed) {
+    const std::string suffix = fmt::format("-rank-{}", environment->rank);
+    return tl::unexpected(WithFlightRecord(plan, recorder, {environment->rank}, measured.error(),
+                                           FlightRecordPath(options, suffix)));
+  }
+  WT_ASSIGN_OR_RETURN(const RankRun run, measured);
+  if (environment->rank != 0) {
+    WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
+    EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
+    return Measurement{};
+  }
+  std::vector<std::string> results = {Serialize(run)};
+  for (int rank = 1; rank < plan.world_size; ++rank) {
+    WT_ASSIGN_OR_RETURN(std::string result, store->Get(ResultKey(rank), options.collective_timeout));
+    results.push_back(std::move(result));
+  }
+  EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
+  return FromResults(plan, results, options);
+}
+
+}  // namespace windtunnel
