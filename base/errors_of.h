@@ -15,7 +15,8 @@ std::invoke_result_t<Work> ErrorsOf(Work work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return Failed("this machine's memory is exhausted");
+    // Short enough for a string without memory of its own.
+    return tl::unexpected(Error{ErrorKind::kFailed, "out of memory", {}});
   } catch (const std::exception& error) {
     return Failed("{}", error.what());
   }

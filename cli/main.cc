@@ -26,5 +26,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   signal(SIGXFSZ, SIG_IGN);  // a file too large is an error that can be told (EFBIG), here and in the ranks
-  return windtunnel::RunCommandLine(argc, argv);
+  const int status = windtunnel::RunCommandLine(argc, argv);
+  std::fflush(nullptr);
+  // Not by exit, in which OpenBLAS joins its threads: one that waits for memory that there is not never ends.
+  _exit(status);
 }

@@ -99,6 +99,7 @@ class Server : public StoreServer {
   }
 
   void Serve();
+  Status ServeOnce(std::vector<pollfd>& polled);
   int PollTimeout() const;
   void Accept();
   void Attend(Connection& connection, void (Server::*work)(Connection&));
@@ -135,24 +136,31 @@ int Server::PollTimeout() const {
 void Server::Serve() {
   std::vector<pollfd> polled;
   while (!stop_) {
-    polled.assign({{listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}});
-    for (const auto& connection : connections_) {
-      short events = connection->out.empty() ? POLLIN : POLLIN | POLLOUT;
-      polled.push_back({connection->socket.get(), events, 0});
-    }
-    if (poll(polled.data(), polled.size(), PollTimeout()) < 0 && errno != EINTR) break;
-    uint64_t count = 0;
-    if (polled[1].revents != 0) [[maybe_unused]]
-      ssize_t drained = read(wake_.get(), &count, sizeof count);
-    for (size_t i = 2; i < polled.size(); ++i)
-      if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Attend(*connections_[i - 2], &Server::Read);
-    for (auto& connection : connections_) {
-      Attend(*connection, &Server::AnswerWaiting);
-      Write(*connection);
-    }
-    Bury();
-    if (polled[0].revents != 0) Accept();
+    // Out of memory, peers wait until there is some, or give up.
+    if (!ErrorsOf([&] { return ServeOnce(polled); })) std::this_thread::sleep_for(milliseconds(10));
   }
+}
+
+Status Server::ServeOnce(std::vector<pollfd>& polled) {
+  polled.assign({{listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}});
+  for (const auto& connection : connections_) {
+    short events = connection->out.empty() ? POLLIN : POLLIN | POLLOUT;
+    polled.push_back({connection->socket.get(), events, 0});
+  }
+  if (poll(polled.data(), polled.size(), PollTimeout()) < 0 && errno != EINTR)
+    return Failed("poll: {}", errno);
+  uint64_t count = 0;
+  if (polled[1].revents != 0) [[maybe_unused]]
+    ssize_t drained = read(wake_.get(), &count, sizeof count);
+  for (size_t i = 2; i < polled.size(); ++i)
+    if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) Attend(*connections_[i - 2], &Server::Read);
+  for (auto& connection : connections_) {
+    Attend(*connection, &Server::AnswerWaiting);
+    Write(*connection);
+  }
+  Bury();
+  if (polled[0].revents != 0) Accept();
+  return Ok();
 }
 
 // Who asks for more than there is memory for is not heard any longer.

@@ -93,7 +93,7 @@ TEST_P(RanksAsThreads, AnExceptionOfARankIsAnError) {
   };
   const auto results = RunRankThreads(DpPlan(2), ranks);
   ASSERT_FALSE(results);
-  EXPECT_EQ(results.error().message, "this machine's memory is exhausted");
+  EXPECT_EQ(results.error().message, "out of memory");
 }
 
 // What is outside the allocators is the process's; each rank is given its share, and its own segments.
