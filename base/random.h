@@ -15,6 +15,11 @@ constexpr uint64_t Mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Uniform in [0, 1), a multiple of 2^-53, of 64 random bits.
+constexpr double UnitInterval(uint64_t bits) {
+  return static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1.0p-53;
+}
+
 // A stream of numbers, named by a seed and the stream's own number (a rank, a parameter, a replicate).
 class RandomStream {
  public:
@@ -25,8 +30,7 @@ class RandomStream {
   constexpr uint64_t At(uint64_t n) const { return Mix64(key_ + n * 0x9E3779B97F4A7C15ULL); }
   constexpr uint64_t Next() { return At(counter_++); }
 
-  // Uniform in [0, 1), a multiple of 2^-53.
-  constexpr double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
+  constexpr double Uniform() { return UnitInterval(Next()); }
 
   // Uniform in [0, bound), bound positive; multiply-shift, bias below bound / 2^64.
   constexpr uint64_t Below(uint64_t bound) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/median.h"
 #include "base/random.h"
 #include "cli/paths.h"
 #include "cli/session.h"
@@ -110,9 +111,7 @@ std::string Unexplained(const std::vector<SourcedRow>& rows, const ResidualFit& 
 Status CheckExplained(const std::vector<SourcedRow>& rows, const ResidualFit& fit) {
   std::vector<double> errors;
   for (double error : fit.errors) errors.push_back(std::fabs(std::log1p(error)));
-  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
-                   errors.end());
-  if (errors[errors.size() / 2] <= std::log1p(kUnexplained)) return Ok();
+  if (Median(std::move(errors)) <= std::log1p(kUnexplained)) return Ok();
   return Failed(
       "half of the rows stay more than {:.0f} % off whatever is fitted: {}; are the times seconds, and of "
       "these scenarios?",

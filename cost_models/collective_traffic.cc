@@ -5,18 +5,6 @@
 #include "base/check.h"
 
 namespace windtunnel {
-namespace {
-
-// The group's ranks by node, in order.
-std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int devices_per_node) {
-  std::map<int, std::vector<int>> by_node;
-  for (int rank : ranks) by_node[rank / devices_per_node].push_back(rank);
-  std::vector<std::vector<int>> nodes;
-  for (auto& [node, members] : by_node) nodes.push_back(std::move(members));
-  return nodes;
-}
-
-}  // namespace
 
 TrafficModel::Key TrafficModel::KeyOf(Pattern pattern, const OpKind& kind, const Group& group, int position) {
   Key key{Shape::kRing, -1, -1, group.ranks};

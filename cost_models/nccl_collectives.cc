@@ -355,18 +355,25 @@ Status CheckNetwork(const ClusterSpec& cluster) {
 
 }  // namespace
 
+std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int devices_per_node) {
+  std::map<int, std::vector<int>> by_node;
+  for (int rank : ranks) by_node[rank / devices_per_node].push_back(rank);
+  std::vector<std::vector<int>> nodes;
+  for (auto& [node, members] : by_node) nodes.push_back(std::move(members));
+  return nodes;
+}
+
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device) {
   WT_RETURN_IF_ERROR(CheckNetwork(cluster));
   GroupLayout layout;
   layout.ranks = static_cast<int>(group.ranks.size());
   WT_ASSIGN_OR_RETURN(layout.link, IntraNodeRates(cluster.network.intra_node, device.intra_node));
   const int devices = static_cast<int>(std::max<int64_t>(cluster.devices_per_node, 1));
-  std::map<int, int> ranks_of_node;
-  for (int rank : group.ranks) ++ranks_of_node[rank / devices];
-  layout.nodes = static_cast<int>(ranks_of_node.size());
+  const std::vector<std::vector<int>> nodes = RanksByNode(group.ranks, devices);
+  layout.nodes = static_cast<int>(nodes.size());
   layout.ranks_per_node = layout.ranks;
-  for (const auto& [node, ranks] : ranks_of_node)
-    layout.ranks_per_node = std::min(layout.ranks_per_node, ranks);
+  for (const auto& node : nodes)
+    layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
   if (layout.nodes == 1) return layout;
   WT_ASSIGN_OR_RETURN(NicRates nic, InterNodeRates(cluster.network.inter_node));
   const double cards = static_cast<double>(cluster.network.nics_per_node) * layout.ranks_per_node / devices;

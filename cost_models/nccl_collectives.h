@@ -68,6 +68,8 @@ struct GroupLayout {
 
   bool operator==(const GroupLayout&) const = default;
 };
+// The ranks by node, in order.
+std::vector<std::vector<int>> RanksByNode(const std::vector<int>& ranks, int devices_per_node);
 // Without a topology (that is cost_models/collective_traffic.h's). Errors: those of the rates, InvalidInput for a slow link.
 Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, const DeviceSpec& device);
 

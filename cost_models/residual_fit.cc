@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/median.h"
 
 namespace windtunnel {
 namespace {
@@ -180,8 +181,7 @@ Result<LayerFactors> FitLayers(const std::vector<double>& measured, const std::v
 double DeviationOf(const VectorXd& errors) {
   std::vector<double> sizes;
   for (double error : errors) sizes.push_back(std::fabs(error));
-  std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2), sizes.end());
-  return std::max(kMadToDeviation * sizes[sizes.size() / 2], kRowDeviation);
+  return std::max(kMadToDeviation * Median(std::move(sizes)), kRowDeviation);
 }
 
 void Estimate(const LinearModel& model, ResidualFit& fit) {

@@ -31,7 +31,7 @@ constexpr std::chrono::minutes kPatience{5};
 constexpr char kGone[] = "save/gone";
 
 // For which a file of another node may stay unseen.
-constexpr std::chrono::seconds kUntilSeen{20};
+constexpr std::chrono::seconds kUntilSeen{5};
 
 // An empty file of a name of its own, in a directory that is made where it is not there.
 std::pair<std::string, Status> LeaveFile(const std::string& directory) {
@@ -42,6 +42,19 @@ std::pair<std::string, Status> LeaveFile(const std::string& directory) {
   if (!error && std::ofstream(path)) return {std::move(name), Ok()};
   const char* why = error ? "" : strerror(errno);
   return {std::move(name), Failed("{}: cannot be written: {}", path, error ? error.message() : why)};
+}
+
+// Whether there is such a file, in a file system of several nodes perhaps a little later.
+bool Appears(const fs::path& file) {
+  const auto until = std::chrono::steady_clock::now() + kUntilSeen;
+  for (std::error_code ignored; !fs::exists(file, ignored);) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    // NFS remembers for half a minute that something was not there, unless a directory is opened.
+    for (const fs::path& directory : {file.parent_path().parent_path(), file.parent_path()})
+      fs::directory_iterator(directory, ignored);
+  }
+  return true;
 }
 
 std::string OptimizerOf(const Plan& plan) { return std::string(WordOf(plan.scenario.optimizer.kind)); }
@@ -134,43 +147,37 @@ Status RunCheckpoints::AgreeThatThereIsOne() {
 }
 
 // Every rank writes its part of a checkpoint in rank 0's directory, which on other nodes may be another: looked at before there is a step to
-// lose. Rank 0 leaves a file there that all look for; file systems of several nodes may show it a little later.
+// lose. Rank 0 leaves a file there that all look for.
 Status RunCheckpoints::AgreeOnDirectory() {
   const int ranks = session_.plan().world_size;
   if (options_.checkpoints.empty() || ranks == 1 || SharesProcess(session_.plan())) return Ok();
   constexpr char kFile[] = "save/file of rank 0", kVerdict[] = "save/verdict";
   const auto key = [](int rank) { return fmt::format("save/seen by rank {}", rank); };
   const std::string own = fmt::format("{} on {}", options_.checkpoints, HostName());
+  std::string verdict;
   if (session_.rank() > 0) {
     WT_ASSIGN_OR_RETURN(const std::string name, store_.Get(kFile, kPatience));
-    const fs::path file = fs::path(options_.checkpoints) / name;
-    const auto until = std::chrono::steady_clock::now() + kUntilSeen;
-    std::error_code ignored;
-    bool sees = fs::exists(file, ignored);
-    while (!name.empty() && !sees && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      sees = fs::exists(file, ignored);
-    }
+    if (name.empty()) return Failed("rank 0 cannot write where checkpoints go");
+    const bool sees = Appears(fs::path(options_.checkpoints) / name);
     WT_RETURN_IF_ERROR(store_.Set(key(session_.rank()), sees ? "" : own));
-    WT_ASSIGN_OR_RETURN(const std::string verdict, store_.Get(kVerdict, kPatience));
-    if (verdict.empty()) return Ok();
-    return InvalidInput("{}", verdict);
+    WT_ASSIGN_OR_RETURN(verdict, store_.Get(kVerdict, kPatience));
+  } else {
+    const auto [name, made] = LeaveFile(options_.checkpoints);
+    WT_RETURN_IF_ERROR(store_.Set(kFile, made ? name : ""));
+    if (!made) return made;
+    for (int other = 1; other < ranks; ++other) {
+      WT_ASSIGN_OR_RETURN(const std::string unseen, store_.Get(key(other), kPatience));
+      if (verdict.empty() && !unseen.empty())
+        verdict = fmt::format(
+            "rank {} ({}) does not see what rank 0 writes in {}: all ranks write their parts of a "
+            "checkpoint, "
+            "expected a directory that all of them share",
+            other, unseen, own);
+    }
+    std::error_code ignored;
+    fs::remove(fs::path(options_.checkpoints) / name, ignored);
+    WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict));
   }
-  const auto [name, made] = LeaveFile(options_.checkpoints);
-  WT_RETURN_IF_ERROR(store_.Set(kFile, made ? name : ""));
-  std::string verdict = made ? "" : made.error().message;
-  for (int other = 1; other < ranks; ++other) {
-    WT_ASSIGN_OR_RETURN(const std::string unseen, store_.Get(key(other), kPatience));
-    if (verdict.empty() && !unseen.empty())
-      verdict = fmt::format(
-          "rank {} ({}) does not see what rank 0 writes in {}: all ranks write their parts of a checkpoint, "
-          "expected a directory that all of them share",
-          other, unseen, own);
-  }
-  std::error_code ignored;
-  fs::remove(fs::path(options_.checkpoints) / name, ignored);
-  WT_RETURN_IF_ERROR(store_.Set(kVerdict, verdict));
-  if (!made) return made;
   if (verdict.empty()) return Ok();
   return InvalidInput("{}", verdict);
 }

@@ -47,9 +47,9 @@ inline TextRule NetworkPresets() {
 }
 
 inline TextRule TopologyPresets() {
-  return {.other = TextRule::Other::kNothing,
-          .words = {"dgx-a100", "dgx-h100", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72",
-                    "rail-fat-tree", "ethernet-4x100g", "omnipath-4x100g"}};
+  TextRule rule{.other = TextRule::Other::kNothing, .words = {}};
+  for (const KnownTopology& known : kKnownTopologies) rule.words.emplace_back(known.name);
+  return rule;
 }
 
 inline TextRule Schedules() {

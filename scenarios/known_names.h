@@ -35,6 +35,23 @@ inline const KnownNetwork* FindKnownNetwork(std::string_view name) {
   return found == kKnownNetworks.end() ? nullptr : found;
 }
 
+// Of `cluster.topology`: the known networks, and one whose links are the scenario's. A scalable unit of a DGX H100 SuperPOD has 32 nodes on 8
+// leaf switches. Leaf switches of the others are taken to have 32 ports to nodes, too.
+struct KnownTopology {
+  std::string_view name;
+  bool has_rails = false;      // the nodes' k-th cards share leaf switches; else all cards do
+  int64_t nodes_per_leaf = 0;  // unless the scenario says so
+};
+inline constexpr std::array<KnownTopology, 9> kKnownTopologies = {{{"dgx-a100", true, 32},
+                                                                   {"dgx-h100", true, 32},
+                                                                   {"dgx-b200", true, 32},
+                                                                   {"dgx-b300", true, 32},
+                                                                   {"gb200-nvl72", true, 32},
+                                                                   {"gb300-nvl72", true, 32},
+                                                                   {"rail-fat-tree", true, 32},
+                                                                   {"ethernet-4x100g", false, 8},
+                                                                   {"omnipath-4x100g", false, 8}}};
+
 // Whether `cluster.device`, or what --profile says, is the path of a profile rather than the name of one.
 inline bool NamesProfileFile(std::string_view device) {
   return device.find('/') != std::string_view::npos || device.ends_with(".json");

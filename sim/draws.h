@@ -14,9 +14,6 @@ constexpr uint64_t CounterOf(int32_t rank, OpIndex op, Draw what) {
   return (static_cast<uint64_t>(rank) << 34) + (static_cast<uint64_t>(op) << 2) + static_cast<uint64_t>(what);
 }
 
-// In [0, 1).
-constexpr double ToUniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
-
 // A factor with mean 1 and relative standard deviation `jitter`; what would be next to nothing or negative is cut.
 inline double JitterFactor(uint64_t bits, double jitter) {
   constexpr double kLeast = 0.05;

@@ -22,7 +22,7 @@ class Numbering {
 };
 
 // How many ranks of the group each node has that it touches, in order.
-Key RanksByNode(const Group& group, int devices_per_node) {
+Key CountsByNode(const Group& group, int devices_per_node) {
   Key counts;
   int node = -1;
   for (int rank : group.ranks) {
@@ -37,7 +37,7 @@ std::vector<int32_t> FirstAlike(const Axis& axis, int devices_per_node) {
   std::vector<int32_t> first(axis.groups.size());
   std::map<Key, int32_t> seen;
   for (size_t g = 0; g < axis.groups.size(); ++g) {
-    first[g] = seen.try_emplace(RanksByNode(axis.groups[g], devices_per_node), static_cast<int32_t>(g))
+    first[g] = seen.try_emplace(CountsByNode(axis.groups[g], devices_per_node), static_cast<int32_t>(g))
                    .first->second;
   }
   return first;

@@ -221,7 +221,7 @@ void StepSampler::DrawItems(int32_t rank, int replicate, StepWork& work) const {
         stream.At(CounterOf(rank, items[i].op, is_kernel ? Draw::kKernel : Draw::kDispatch));
     const Distribution& cost = is_kernel ? costs_.kernels[costs[i]].time : costs_.hosts[costs[i]].time;
     const double factor = (is_kernel ? kernel_factor : common) * JitterFactor(bits, jitter);
-    time = cost.Quantile(ToUniform(bits)).Scaled(factor);
+    time = cost.Quantile(UnitInterval(bits)).Scaled(factor);
   }
 }
 
@@ -238,7 +238,7 @@ void StepSampler::DrawTransfers(int replicate, StepWork& work) const {
     const Distribution& time = is_kernel ? costs_.kernels[cost].time : costs_.communications[cost].time;
     const double common =
         is_kernel ? costs_.common_mode[replicate] * SlowdownOf(schedule_.ranks[first.rank].rank) : 1;
-    work.transfers[i] = time.Quantile(ToUniform(bits)).Scaled(common * JitterFactor(bits, jitter));
+    work.transfers[i] = time.Quantile(UnitInterval(bits)).Scaled(common * JitterFactor(bits, jitter));
   }
 }
 

@@ -12,36 +12,20 @@
 namespace windtunnel {
 namespace {
 
-struct Preset {
-  std::string_view name;   // of a known network, or: of the scenario's
-  bool has_rails;          // the nodes' k-th cards share leaf switches; else all cards do
-  int64_t nodes_per_leaf;  // unless the scenario says so
-};
-// A scalable unit of a DGX H100 SuperPOD has 32 nodes on 8 leaf switches. Leaf switches of the others are taken to have 32 ports to nodes,
-// too.
-constexpr std::array<Preset, 9> kPresets = {{{"dgx-a100", true, 32},
-                                             {"dgx-h100", true, 32},
-                                             {"dgx-b200", true, 32},
-                                             {"dgx-b300", true, 32},
-                                             {"gb200-nvl72", true, 32},
-                                             {"gb300-nvl72", true, 32},
-                                             {"rail-fat-tree", true, 32},
-                                             {"ethernet-4x100g", false, 8},
-                                             {"omnipath-4x100g", false, 8}}};
 // A device's PCIe x16 over the card that it is made for: Gen3 15.75 GB/s and 100 Gb/s, Gen4 31.5 and 200, Gen5 63 and 400, Gen6 126 and 800.
 constexpr double kPcieOverCard = 1.26;
 
-const Preset* FindPreset(const std::string& name) {
-  const auto found =
-      std::find_if(kPresets.begin(), kPresets.end(), [&](const Preset& p) { return p.name == name; });
-  return found == kPresets.end() ? nullptr : &*found;
+const KnownTopology* FindPreset(const std::string& name) {
+  const auto found = std::find_if(kKnownTopologies.begin(), kKnownTopologies.end(),
+                                  [&](const KnownTopology& known) { return known.name == name; });
+  return found == kKnownTopologies.end() ? nullptr : &*found;
 }
 
 // The vertices of a preset's nodes and switches.
 class FatTree {
  public:
-  FatTree(const ClusterSpec& cluster, const Preset& preset, const LinkRates& link, const NicRates& card,
-          int64_t cards)
+  FatTree(const ClusterSpec& cluster, const KnownTopology& preset, const LinkRates& link,
+          const NicRates& card, int64_t cards)
       : cluster_(cluster), preset_(preset), link_(link), card_(card), cards_(cards) {
     nodes_per_leaf_ =
         cluster.topology.nodes_per_leaf > 0 ? cluster.topology.nodes_per_leaf : preset.nodes_per_leaf;
@@ -97,7 +81,7 @@ class FatTree {
   }
 
   const ClusterSpec& cluster_;
-  const Preset& preset_;
+  const KnownTopology& preset_;
   const LinkRates& link_;
   const NicRates& card_;
   const int64_t cards_;
@@ -108,10 +92,11 @@ class FatTree {
 };
 
 Result<TopologyParts> PartsOfPreset(const ClusterSpec& cluster, const std::string& default_link) {
-  const Preset* preset = FindPreset(cluster.topology.preset);
+  const KnownTopology* preset = FindPreset(cluster.topology.preset);
   if (preset == nullptr) {
     std::string known;
-    for (const Preset& p : kPresets) known += fmt::format("{}{}", known.empty() ? "" : ", ", p.name);
+    for (const KnownTopology& p : kKnownTopologies)
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", p.name);
     return InvalidInput("cluster.topology is '{}', expected {} or nodes and links", cluster.topology.preset,
                         known);
   }

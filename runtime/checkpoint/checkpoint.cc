@@ -422,12 +422,6 @@ Status WriteMetadata(const std::string& path, const Plan& plan, const Checkpoint
 
 constexpr char kMomentum[] = "optimizer.momentum.";  // begins the names of SGD's buffers
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 Result<int64_t> SaveCheckpoint(const CheckpointDirectory& directory, const Plan& plan, int rank,

@@ -34,12 +34,6 @@ std::vector<float> Transposed(const std::vector<float>& from, int64_t rows, int6
   return to;
 }
 
-std::string ShapeText(const Shape& shape) {
-  std::string text;
-  for (int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 // The tensors of one file, or of the files that an index names.
 class Weights {
  public:

@@ -26,6 +26,9 @@ struct SafetensorsTensor {
   int64_t elements() const;
 };
 
+// "[50257 x 768]"
+std::string ShapeText(const std::vector<int64_t>& shape);
+
 // A header longer than this is refused, as the format's own reader does.
 inline constexpr int64_t kSafetensorsMaxHeader = 100'000'000;
 

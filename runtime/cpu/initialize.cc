@@ -9,8 +9,7 @@ namespace windtunnel::cpu {
 namespace {
 
 WT_INLINE float UniformValue(const RandomStream& stream, double scale, int64_t index) {
-  const double u =
-      static_cast<double>(static_cast<int64_t>(stream.At(static_cast<uint64_t>(index)) >> 11)) * 0x1p-53;
+  const double u = UnitInterval(stream.At(static_cast<uint64_t>(index)));
   return static_cast<float>((2.0 * u - 1.0) * scale);
 }
 

@@ -35,7 +35,7 @@ struct InitializeKernel {
         return static_cast<float>(static_cast<double>(sum - 6 * 65535) * 0x1p-16 * scale);
       }
       case InitializeParameter::Distribution::kUniform: {
-        const double u = static_cast<double>(static_cast<int64_t>(stream.At(index) >> 11)) * 0x1p-53;
+        const double u = UnitInterval(stream.At(index));
         return static_cast<float>((2.0 * u - 1.0) * scale);
       }
       case InitializeParameter::Distribution::kOnes:
