@@ -87,9 +87,8 @@ Status CheckInputs(const Options& options, const Plan& plan) {
 Status CheckIsNoCheckpoint(const char* option, const std::string& path) {
   if (path.empty() || !IsCheckpoint(path)) return Ok();
   return InvalidInput(
-      "{}: {} is a checkpoint, expected another directory (the one that has it, or with --resume-from {} a "
-      "new "
-      "one)",
+      "{}: {} is a checkpoint, expected another directory: the one that has it, or a new one (with "
+      "--resume-from {})",
       option, path, path);
 }
 
