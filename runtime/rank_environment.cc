@@ -181,8 +181,10 @@ Result<RankEnvironment> ReadSlurm(const Reader& reader) {
 // Not in the shell that an interactive job is: whatever runs there is not one of its tasks.
 bool IsTaskOfSlurm(const Reader& reader) {
   const std::string name = reader.Text("SLURM_JOB_NAME");
-  return reader.Has("SLURM_PROCID") && std::atoi(reader.Text("SLURM_NTASKS").c_str()) > 1 && name != "bash" &&
-         name != "interactive";
+  if (!reader.Has("SLURM_PROCID") || name == "bash" || name == "interactive") return false;
+  const std::string tasks = reader.Text("SLURM_NTASKS");
+  const bool is_number = !tasks.empty() && tasks.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::atoi(tasks.c_str()) > 1 : !tasks.empty();  // what is no number, the reader says
 }
 
 }  // namespace

@@ -97,8 +97,11 @@ DirectoryLock::~DirectoryLock() {
 }
 
 Result<std::string> ReadSmallFile(const std::string& path, int64_t limit) {
-  std::ifstream file(path, std::ios::binary);
   std::error_code error;
+  // Nobody may ever write to a pipe of that name.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    return InvalidInput("{}: is no regular file", path);
+  std::ifstream file(path, std::ios::binary);
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   if (!file || error)
     return InvalidInput("{}: cannot be read: {}", path, error ? error.message() : strerror(errno));

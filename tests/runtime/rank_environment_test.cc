@@ -70,6 +70,7 @@ TEST(RankEnvironment, NamesTheVariableItsValueAndWhatWasExpected) {
         {"SLURM_LOCALID", "1"},
         {"SLURM_TASKS_PER_NODE", "1(x2)"}},
        "SLURM_LOCALID is '1', expected a rank below SLURM_TASKS_PER_NODE = 1"},
+      {{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "x"}}, "SLURM_NTASKS is 'x', expected a positive integer"},
       {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "2"}},
        "SLURM_LOCALID is '2', expected a rank below SLURM_NTASKS = 2"},
       {{{"RANK", "0"},

@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 
+#include <sys/stat.h>
+
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -254,6 +256,14 @@ TEST_F(Saved, SoAreAFileThatIsCutOffOneThatIsMissingAndDamagedMetadata) {
 }
 
 // Whatever one byte becomes: either an error, or the very same values (white space between JSON's words).
+// A reader of a pipe that nobody writes to waits for ever.
+TEST_F(Saved, APipeIsNoFile) {
+  const std::string file = checkpoint_ + "/metadata.json";
+  std::filesystem::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(ErrorOf(checkpoint_), file + ": is no regular file");
+}
+
 TEST_F(Saved, NoByteCanChangeUnnoticed) {
   const auto original = Checkpoint::Open(checkpoint_);
   ASSERT_TRUE(original);
