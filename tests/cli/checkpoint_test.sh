@@ -77,8 +77,9 @@ PYTHON
 
 # Ranks that save see one directory, which is looked at before they train.
 mkdir n0 n1
-(cd n1 && RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29731 "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > out.txt 2> err.txt) &
-(cd n0 && RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29731 "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > ../out.txt 2> ../err.txt)
+next_port
+(cd n1 && RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > out.txt 2> err.txt) &
+(cd n0 && RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$windtunnel" run ../gpt.yaml -q --checkpoint-dir own > ../out.txt 2> ../err.txt)
 [ $? = 2 ] || fail "ranks that save in different directories"
 wait $!
 [ $? = 2 ] || fail "the other rank: $(cat n1/err.txt)"

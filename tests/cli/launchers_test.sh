@@ -24,6 +24,18 @@ losses() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["mea
 run=("$windtunnel" run "$work/gpt.yaml" -q --json -)
 mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
 
+# await_ranks PATTERN LAUNCHER…: sets $ranks, the processes of that name that these have started, once there are two that have run for a second.
+await_ranks() {
+  pattern=$1
+  shift
+  for _ in $(seq 100); do
+    ranks=$(for parent in "$@"; do pgrep -P "$parent" -f "$pattern"; done)
+    [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && return
+    sleep 0.1
+  done
+  fail "no two ranks: $ranks"
+}
+
 # expect_losses WHAT: those of the run whose output is in $work/out are the reference's.
 expect_losses() {
   if [ "$(losses "$work/out")" != "$reference" ]; then
@@ -197,11 +209,7 @@ for node in 1 0; do
     --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-progress > /dev/null 2> "$work/err$node" &
   launchers[node]=$!
 done
-for _ in $(seq 100); do
-  ranks="$(pgrep -P "${launchers[0]}" -f 'rank .*job.json') $(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
-  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
-  sleep 0.1
-done
+await_ranks 'rank .*job.json' "${launchers[@]}"
 kill -9 "$(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
 for node in 0 1; do
   wait "${launchers[node]}"
@@ -266,39 +274,22 @@ expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
 # A rank of MPI's that is killed is named, and nothing is left: no process, no shared memory.
 "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.backend=mpi --set run.steps=10000000 --no-progress > /dev/null 2> "$work/err" &
 launcher=$!
-for _ in $(seq 100); do
-  ranks=$(pgrep -P $launcher -f 'rank .*job.json')
-  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
-  sleep 0.1
-done
+await_ranks 'rank .*job.json' $launcher
 kill -9 "$(echo "$ranks" | tail -n 1)"
 wait $launcher
 status=$?
 expect 1 'rank [01] was killed by signal 9' "$work/err"
-for pid in $ranks; do
-  state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && fail "rank $pid is left"
-done
+expect_gone $ranks
 ls -d "$work"/windtunnel-mpi-* 2> /dev/null && fail "the PMIx server's directory is left"
 
 # Ranks do not outlive an mpirun that was killed.
 "${mpirun[@]}" "${run[@]}" "${set[@]}" --set run.steps=10000000 > "$work/out" 2> "$work/err" &
 launcher=$!
-for _ in $(seq 100); do
-  ranks=$(pgrep -P $launcher -f 'run .*gpt.yaml')
-  [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && break
-  sleep 0.1
-done
+await_ranks 'run .*gpt.yaml' $launcher
 kill -9 $launcher
 wait $launcher 2> /dev/null
-for _ in $(seq 100); do
-  left=0
-  for pid in $ranks; do
-    state=$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2> /dev/null) && [ "$state" != Z ] && left=$pid
-  done
-  [ $left = 0 ] && break
-  sleep 0.1
-done
-[ $left = 0 ] || { kill -9 $ranks; fail "rank $left has outlived mpirun"; }
+expect_gone $ranks
+kill -9 $ranks 2> /dev/null
 
 [ "$failures" = 0 ] && echo "all claims hold"
 exit "$failures"

@@ -1,59 +1,15 @@
 #include "runtime/cuda/kernels/activation.h"
 
+#include "runtime/activation_functions.h"
 #include "runtime/cuda/kernels/math.h"
 #include "runtime/cuda/kernels/vector.h"
 
 namespace windtunnel::WT_KERNELS {
 namespace {
 
-// Each function is y = Value(x) and dy/dx = Slope(x), as the cpu device's (runtime/cpu/activation.cc): a NaN passes through.
-struct Gelu {
-  static WT_DEVICE float Value(float x) { return x * Normal(x).cdf; }
-  static WT_DEVICE float Slope(float x) {
-    const NormalDistribution normal = Normal(x);
-    return normal.cdf + x * normal.density;
-  }
-};
-
-struct Relu {
-  static WT_DEVICE float Value(float x) { return x < 0.0f ? 0.0f : x; }
-  static WT_DEVICE float Slope(float x) { return x <= 0.0f ? 0.0f : 1.0f; }
-};
-
-struct SquaredRelu {
-  static WT_DEVICE float Value(float x) { return x < 0.0f ? 0.0f : x * x; }
-  static WT_DEVICE float Slope(float x) { return x < 0.0f ? 0.0f : 2.0f * x; }
-};
-
-struct Silu {
-  static WT_DEVICE float Value(float x) { return x * Sigmoid(x); }
-  static WT_DEVICE float Slope(float x) {
-    const float s = Sigmoid(x);
-    return s * (1.0f + x * (1.0f - s));
-  }
-};
-
-struct ClampedGate {
-  static WT_DEVICE float Value(float x) {
-    const float c = x > kGateLimit ? kGateLimit : x;
-    return c * Sigmoid(kGateSteepness * c);
-  }
-  static WT_DEVICE float Slope(float x) {
-    const float s = Sigmoid(kGateSteepness * x);
-    return x > kGateLimit ? 0.0f : s * (1.0f + kGateSteepness * x * (1.0f - s));
-  }
-};
-
-struct Identity {
-  static WT_DEVICE float Value(float x) { return x; }
-  static WT_DEVICE float Slope(float) { return 1.0f; }
-};
-
-struct ClampedValue {
-  static WT_DEVICE float Value(float x) {
-    return 1.0f + (x > kGateLimit ? kGateLimit : (x < -kGateLimit ? -kGateLimit : x));
-  }
-  static WT_DEVICE float Slope(float x) { return fabsf(x) > kGateLimit ? 0.0f : 1.0f; }
+struct Math {
+  static WT_DEVICE float Sigmoid(float x) { return WT_KERNELS::Sigmoid(x); }
+  static WT_DEVICE NormalDistribution Normal(float x) { return WT_KERNELS::Normal(x); }
 };
 
 template <typename T, typename Function>
@@ -174,7 +130,7 @@ struct Forward {
     queue.Launch(Kernel{elements, Aligned(in, out), in, out},
                  {queue.BlocksFor(elements, Kernel::kThreads * Kernel::kWidth)});
   }
-  template <typename Gate, typename Up = Identity>
+  template <typename Gate, typename Up>
   void Gated() const {
     using Kernel = GatedForwardKernel<T, Gate, Up>;
     const T* in = operands.In<T>(0, 2 * elements);
@@ -199,7 +155,7 @@ struct Backward {
     queue.Launch(Kernel{elements, Aligned(dout, in, din), dout, in, din},
                  {queue.BlocksFor(elements, Kernel::kThreads * Kernel::kWidth)});
   }
-  template <typename Gate, typename Up = Identity>
+  template <typename Gate, typename Up>
   void Gated() const {
     using Kernel = GatedBackwardKernel<T, Gate, Up>;
     const T *dout = operands.In<T>(0, elements), *in = operands.In<T>(1, 2 * elements);
@@ -209,35 +165,17 @@ struct Backward {
   }
 };
 
-template <typename Pass>
-void WithFunctions(ActivationKind kind, const Pass& pass) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-      return pass.template Plain<Gelu>();
-    case ActivationKind::kRelu:
-      return pass.template Plain<Relu>();
-    case ActivationKind::kSquaredRelu:
-      return pass.template Plain<SquaredRelu>();
-    case ActivationKind::kSwiglu:
-      return pass.template Gated<Silu>();
-    case ActivationKind::kGeglu:
-      return pass.template Gated<Gelu>();
-    case ActivationKind::kClampedSwiglu:
-      return pass.template Gated<ClampedGate, ClampedValue>();
-  }
-}
-
 }  // namespace
 
 void Run(Queue& queue, const ActivationForward& op, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
-    WithFunctions(op.kind, Forward<decltype(element)>{queue, op, operands});
+    ActivationFunctions<Math>::Apply(op.kind, Forward<decltype(element)>{queue, op, operands});
   });
 }
 
 void Run(Queue& queue, const ActivationBackward& op, const Operands& operands) {
   return WithElement(op.dtype, [&](auto element) {
-    WithFunctions(op.kind, Backward<decltype(element)>{queue, op, operands});
+    ActivationFunctions<Math>::Apply(op.kind, Backward<decltype(element)>{queue, op, operands});
   });
 }
 
