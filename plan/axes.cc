@@ -10,6 +10,20 @@ AxisId Add(Plan& plan, Axis axis) {
   return static_cast<AxisId>(plan.axes.size()) - 1;
 }
 
+// Ranks next to each other, as _get_post_forward_mesh_info of fully_shard; one or all of a shard group need none.
+Status AddReshardAxis(Plan& plan, PlanAxes& axes, int shard) {
+  const DataParallelSpec& data = plan.scenario.parallel.data;
+  const int ranks = static_cast<int>(data.reshard_ranks);
+  if (data.kind != DataParallelKind::kFsdp || ranks == 0) return Ok();
+  if (shard % ranks != 0) {
+    return InvalidInput(
+        "parallel.data.reshard_after_forward: {} does not divide the {} ranks that share a unit", ranks,
+        shard);
+  }
+  if (ranks > 1 && ranks < shard) axes.reshard = Add(plan, plan.mesh.DataAxis("reshard", ranks, 1));
+  return Ok();
+}
+
 Status AddDataAxes(Plan& plan, PlanAxes& axes) {
   const DeviceMesh& mesh = plan.mesh;
   if (mesh.copies() == 1) return Ok();
@@ -23,6 +37,7 @@ Status AddDataAxes(Plan& plan, PlanAxes& axes) {
     return InvalidInput("parallel.data.shard_size: {} does not divide parallel.data.size x context.size ({})",
                         shard, mesh.copies());
   }
+  WT_RETURN_IF_ERROR(AddReshardAxis(plan, axes, shard));
   if (shard == 1 || shard == mesh.copies()) return Ok();
   axes.shard = Add(plan, mesh.DataAxis("shard", shard, 1));
   axes.replicate = Add(plan, mesh.DataAxis("replicate", mesh.copies() / shard, shard));

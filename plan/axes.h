@@ -14,6 +14,7 @@ struct PlanAxes {
   AxisId data =
       -1;  // more than one rank with the same weights (data x context); the world where those are all
   AxisId shard = -1, replicate = -1;  // parts of it, where shards have replicas
+  AxisId reshard = -1;  // parts of shard groups that keep a copy among them from forward to backward
   AxisId tensor = -1;                 // more than one tensor-parallel rank
   AxisId context = -1;                // more than one context-parallel rank
   AxisId expert = -1;                 // more than one expert-parallel rank

@@ -23,6 +23,8 @@ struct StrategyContext {
   const std::vector<Module>& modules;
   StateRanks dense;          // of what all data-parallel ranks have
   StateRanks of_experts;     // of experts, where ranks share them
+  CollectiveStream&
+      reshard;  // those of `dense.shard` that keep a copy among them from forward to backward (FSDP 2)
   CollectiveStream& tensor;  // ranks that have parts of the same weights
   CollectiveStream& expert;  // ranks of the data axis that have different experts
   StreamId copies;  // casts and copies from and to the host: the compute stream, where the host computes

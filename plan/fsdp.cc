@@ -22,13 +22,14 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       reduce_(TypeOf(context.scenario.precision.reduce)),
       micro_batches_(context.scenario.batch.accumulate),
       data_(context.dense.all),
+      reshard_(context.reshard),
       tensor_(context.tensor),
       norm_ranks_(NormRanksOf(context)),
       copies_(context.copies),
       host_(context.host) {
   const bool sharding_reshards =
       spec_.sharding == Sharding::kFullShard || spec_.sharding == Sharding::kHybridShard;
-  reshards_after_forward_ = spec_.reshard_after_forward && sharding_reshards;
+  reshards_after_forward_ = spec_.reshard_after_forward && spec_.reshard_ranks != 1 && sharding_reshards;
   const bool is_in_pipeline = context.scenario.parallel.pipeline.size > 1;
   const auto stages = std::count_if(context.modules.begin(), context.modules.end(),
                                     [](const Module& module) { return module.is_root(); });
@@ -145,6 +146,7 @@ Slice Fsdp::WholeFirstValues(ProgramBuilder& b, const UnitState& unit) {
 
 void Fsdp::BeginStep(ProgramBuilder& b, int64_t step) {
   BeginEvaluation(b);
+  evaluates_ = false;
   for (UnitState& unit : units_) {
     if (step > 0) b.Free(unit.gradient.buffer);
     unit.gradient_alive = unit.gradient_holds = false;
@@ -160,10 +162,12 @@ void Fsdp::ForgetProgram() {
 
 void Fsdp::BeginEvaluation(ProgramBuilder& b) {
   b_ = &b;
+  evaluates_ = true;
   ForgetProgram();
   for (UnitState& unit : units_) {
     unit.is_gathered = unit.is_unpacked = false;
     unit.tensors.clear();
+    unit.kept = {};
   }
 }
 

@@ -13,6 +13,9 @@
 // backward does, and what makes the weights' needs no parameters. A unit is then reduced when the step's last gradient of its
 // parameters is there, be that in a backward (after the unit's) or in between of gradients of weights.
 //
+// Version 2 may leave more behind than a shard: with reshard_after_forward: N each of N ranks keeps a part of what was gathered, in the type
+// that was, and backward (or the next micro-batch's forward) gathers these N parts (to_sharded_post_forward of _fsdp_param.py).
+//
 // A reduction is waited for when the next unit's gradients are complete, so that at most two units' gradients exist whole. So does PyTorch's
 // version 2. Its version 1 leaves that to the allocator and the host; here it waits as well, which makes no difference where a unit's
 // parameters are gathered again in backward, behind the reduction on the wire, but may where they stay (shard_grad_op, no_shard).
@@ -61,6 +64,7 @@ struct UnitState {
   OpIndex gather = -1;
   Slice whole;                 // as gathered
   std::vector<Slice> tensors;  // whole parameters, for compute
+  Slice kept;  // this rank's part of them behind forward, with reshard_after_forward: N; buffer -1: none
 
   // Gradients before the reduction; empty: none yet.
   Slice flat_gradient;
@@ -119,6 +123,8 @@ class Fsdp : public DataParallel {
   void LimitAllGathers();
   void FinishGather(UnitState& unit);
   void DropForwardWhole();
+  std::vector<int64_t> KeptElements(const UnitState& unit) const;
+  void KeepPart(UnitState& unit);
   void Reshard(UnitState& unit);
   void PrefetchBackward(int unit);
 
@@ -141,13 +147,14 @@ class Fsdp : public DataParallel {
   Framework framework_;
   DType type_, reduce_;
   int64_t micro_batches_;
-  CollectiveStream &data_, &tensor_;
+  CollectiveStream &data_, &reshard_, &tensor_;
   NormRanks norm_ranks_;
   StreamId copies_, host_;
   // Under no_sync version 1 keeps after backward, too, what it has kept after forward. Version 2 reshards (post_backward of
   // _fsdp_param_group.py), but in pipelines, whose stages tell it not to (set_reshard_after_backward); where a rank has more stages than PyTorch's schedules
   // keep, it reshards as version 1.
   bool reshards_after_forward_, reshards_without_sync_, splits_backward_;
+  bool evaluates_ = false;  // no backward follows
   std::vector<UnitState> units_;
   std::vector<bool> is_root_;  // by module
   std::vector<int> unit_of_module_, unit_of_parameter_, place_in_unit_;

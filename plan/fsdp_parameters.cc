@@ -13,8 +13,12 @@ std::vector<Slice> Fsdp::TensorsIn(const UnitState& unit, Slice flat) const {
   return tensors;
 }
 
-// The shard as it is sent: from the host, and in the type that is gathered.
+// What is sent: the part kept behind forward, or the shard, from the host, and in the type that is gathered.
 Slice Fsdp::GatherSource(UnitState& unit, OpIndex& ready) {
+  if (unit.kept.buffer >= 0) {
+    ready = b_->LastWriterOf(unit.kept.buffer);
+    return unit.kept;
+  }
   if (!converts() && !offloads_parameters()) return unit.values;
   Slice source =
       b_->Temporary(unit.name + " shard (to send)", unit.layout.shard, Category::kParameters, type_);
@@ -45,8 +49,8 @@ void Fsdp::Gather(UnitState& unit) {
   const Category category = spec_.version == 1 ? Category::kParameters : Category::kCommunication;
   unit.whole = b_->Temporary(unit.name, unit.padded(), category, type_);
   if (spec_.version == 1 && host_ >= 0) b_->RecordOnCompute(unit.whole);
-  unit.gather =
-      unit.shard_axis->AllGather(*b_, source, unit.whole, unit.name, {ready, gathers_after_, last_gather_});
+  CollectiveStream& axis = unit.kept.buffer >= 0 ? reshard_ : *unit.shard_axis;
+  unit.gather = axis.AllGather(*b_, source, unit.whole, unit.name, {ready, gathers_after_, last_gather_});
   last_gather_ = unit.gather;
   b_->Carries(unit.gather, unit.parameters);
 }
@@ -60,13 +64,24 @@ void Fsdp::FinishGather(UnitState& unit) {
     unit.tensors = TensorsIn(unit, unit.whole);
     return;
   }
-  for (int index : unit.parameters) {
-    const Parameter& parameter = role_.parameters[index];
-    unit.tensors.push_back(b_->Temporary(parameter.name, parameter.elements, Category::kParameters, type_));
+  const bool was_kept = unit.kept.buffer >= 0;
+  const int ranks = was_kept ? reshard_.ranks() : unit.ranks();
+  std::vector<Slice> padded;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    const Parameter& parameter = role_.parameters[unit.parameters[i]];
+    // Equal parts of what is kept have the padding of shards.
+    const int64_t elements =
+        reshard_.ranks() > 1 ? unit.layout.shard_elements[i] * unit.ranks() : parameter.elements;
+    padded.push_back(b_->Temporary(parameter.name, elements, Category::kParameters, type_));
+    unit.tensors.push_back(Slice{padded.back().buffer, 0, parameter.elements});
   }
   DropForwardWhole();
-  const OpIndex unpacked = b_->Add(UnpackShards{unit.ranks(), unit.layout.shard_elements, type_}, unit.name,
-                                   {unit.whole}, unit.tensors);
+  const std::vector<int64_t> parts = was_kept ? KeptElements(unit) : unit.layout.shard_elements;
+  const OpIndex unpacked = b_->Add(UnpackShards{ranks, parts, type_}, unit.name, {unit.whole}, padded);
+  if (was_kept) {
+    b_->KeepUntilHere(unit.kept);
+    unit.kept = {};
+  }
   if (in_backward_) {
     gathers_after_ = unpacked;
   } else {
@@ -81,6 +96,27 @@ void Fsdp::DropForwardWhole() {
   b_->KeepUntilHere(forward_whole_);
   gathers_after_ = forward_unpacked_;
   forward_whole_ = {};
+}
+
+// Of each tensor, with the padding of its shards.
+std::vector<int64_t> Fsdp::KeptElements(const UnitState& unit) const {
+  std::vector<int64_t> elements;
+  for (int64_t shard : unit.layout.shard_elements)
+    elements.push_back(shard * unit.ranks() / reshard_.ranks());
+  return elements;
+}
+
+// REQUIRES: version 2, and its parameters are there.
+void Fsdp::KeepPart(UnitState& unit) {
+  const std::vector<int64_t> parts = KeptElements(unit);
+  unit.kept =
+      b_->Temporary(unit.name + " (kept)", unit.padded() / reshard_.ranks(), Category::kParameters, type_);
+  int64_t start = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    b_->Add(Copy{.elements = parts[i], .from = type_, .to = type_}, role_.parameters[unit.parameters[i]].name,
+            {OwnShard(reshard_, unit.tensors[i], parts[i])}, {Slice{unit.kept.buffer, start, parts[i]}});
+    start += parts[i];
+  }
 }
 
 // All of it goes at once, whatever of it was used last.
@@ -118,8 +154,10 @@ void Fsdp::BeforeForward(ModuleId module) {
 // The root stays: backward begins with it.
 void Fsdp::AfterForward(ModuleId module) {
   if (is_root_[module]) DropForwardWhole();
-  if (UnitOf(module) != kNoUnit && !is_root_[module] && reshards_after_forward_)
-    Reshard(units_[UnitOf(module)]);
+  if (UnitOf(module) == kNoUnit || is_root_[module] || !reshards_after_forward_) return;
+  UnitState& unit = units_[UnitOf(module)];
+  if (reshard_.ranks() > 1 && !evaluates_) KeepPart(unit);
+  Reshard(unit);
 }
 
 void Fsdp::BeforeBackward(ModuleId module) {

@@ -88,6 +88,7 @@ void RoleCompiler::AddStreams() {
   replicate_ = axes_.replicate >= 0 ? add(axes_.replicate, "replicate", false)
                : shards_over_data   ? alone_.get()
                                     : data_;
+  reshard_ = add(axes_.reshard, "reshard", false);
   tensor_ = is_all_tensor ? world_ : add(axes_.tensor, "tensor", false);
   context_ = add(axes_.context, "context", false);
   expert_ = add(axes_.expert, "expert", false);
@@ -134,6 +135,7 @@ Status RoleCompiler::MakeStrategy() {
                           .modules = modules_,
                           .dense = {*data_, *shard_, *replicate_},
                           .of_experts = {*expert_data_, *expert_shard_, *expert_replicate_},
+                          .reshard = *reshard_,
                           .tensor = *tensor_,
                           .expert = *expert_part_,
                           .copies = kComputeStream,

@@ -42,7 +42,8 @@ class RoleCompiler {
   std::vector<Stage> stages_;    // of this rank, in the order of the model
   std::vector<Module> modules_;  // of all of them
   std::vector<std::unique_ptr<CollectiveStream>> collectives_;
-  CollectiveStream *world_ = nullptr, *data_ = nullptr, *shard_ = nullptr, *replicate_ = nullptr;
+  CollectiveStream *world_ = nullptr, *data_ = nullptr, *shard_ = nullptr, *replicate_ = nullptr,
+                   *reshard_ = nullptr;
   CollectiveStream *tensor_ = nullptr, *context_ = nullptr, *pipeline_ = nullptr, *embedding_ = nullptr;
   CollectiveStream *expert_ = nullptr, *expert_part_ = nullptr, *expert_data_ = nullptr,
                    *expert_shard_ = nullptr, *expert_replicate_ = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "plan/axes.h"
 #include "reports/outcome.h"
 #include "sim/role_memory.h"
 
@@ -97,24 +98,31 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
   return text + fmt::format("{} (it is {})\n", *largest, scenario.batch.micro);
 }
 
+// Beside `whole`, whose ranks keep all.
+std::string CompareWithWhole(const Resharding& way, const Resharding& whole) {
+  const double share = 100 * (way.step / whole.step - 1);
+  const std::string saved =
+      whole.peak >= way.peak ? fmt::format("saves {} of peak memory", FormatBytes(whole.peak - way.peak))
+                             : fmt::format("adds {} to the peak memory", FormatBytes(way.peak - whole.peak));
+  return fmt::format(
+      "{} ({} against {}) and {} {:.1f} % of the step ({} against {}), for {} more all-gathers\n", saved,
+      FormatBytes(way.peak), FormatBytes(whole.peak), share >= 0 ? "costs" : "saves", std::abs(share),
+      FormatDuration(way.step), FormatDuration(whole.step), way.gathers - whole.gathers);
+}
+
 std::string DescribeResharding(const Scenario& scenario, const CompileScenario& compile,
                                const PredictPlan& predict) {
-  const auto effect = EffectOfResharding(scenario, compile, predict);
+  const auto ways = WaysOfResharding(scenario, compile, predict);
   const std::string title = "  resharding after forward:  ";
-  if (!effect) return title + effect.error().message + "\n";
-  if (!effect->has_value()) return "";
-  const ReshardingEffect& e = **effect;
-  const double share = 100 * (e.step_resharding / e.step_keeping - 1);
-  const std::string saved =
-      e.peak_keeping >= e.peak_resharding
-          ? fmt::format("saves {} of peak memory", FormatBytes(e.peak_keeping - e.peak_resharding))
-          : fmt::format("adds {} to the peak memory", FormatBytes(e.peak_resharding - e.peak_keeping));
-  return title +
-         fmt::format(
-             "{} ({} against {}) and {} {:.1f} % of the step ({} against {}), for {} more all-gathers\n",
-             saved, FormatBytes(e.peak_resharding), FormatBytes(e.peak_keeping),
-             share >= 0 ? "costs" : "saves", std::abs(share), FormatDuration(e.step_resharding),
-             FormatDuration(e.step_keeping), e.gathers_resharding - e.gathers_keeping);
+  if (!ways) return title + ways.error().message + "\n";
+  std::string text;
+  for (size_t i = 1; i < ways->size(); ++i) {
+    text += i == 1 ? title
+                   : fmt::format("  to {} ranks (reshard_after_forward: {}):  ", (*ways)[i].ranks,
+                                 (*ways)[i].ranks);
+    text += CompareWithWhole((*ways)[i], ways->front());
+  }
+  return text;
 }
 
 }  // namespace
@@ -142,26 +150,44 @@ Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenari
   return next_fits ? search(scenario, {guess + 1, most + 1}) : guess;
 }
 
-Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,
-                                                           const CompileScenario& compile,
-                                                           const PredictPlan& predict) {
-  const DataParallelSpec& data = scenario.parallel.data;
-  const bool shards = data.sharding != Sharding::kNoShard;
-  if (data.kind != DataParallelKind::kFsdp || !shards || data.size == 1) return std::nullopt;
-  ReshardingEffect effect;
-  for (bool reshards : {true, false}) {
-    Scenario variant = scenario;
-    variant.parallel.data.reshard_after_forward = reshards;
-    Sharding& sharding = variant.parallel.data.sharding;
-    if (reshards && sharding == Sharding::kShardGradOp) sharding = Sharding::kFullShard;
-    if (reshards && sharding == Sharding::kHybridShardZero2) sharding = Sharding::kHybridShard;
-    WT_ASSIGN_OR_RETURN(const Plan plan, compile(variant));
+namespace {
+
+// Of a shard group those that it is worth to reshard to; 0: none.
+int64_t RanksToReshardTo(const Scenario& scenario) {
+  const ParallelSpec& parallel = scenario.parallel;
+  const int64_t all = ShardRanks(scenario);
+  const int64_t of_node = scenario.cluster.devices_per_node / parallel.tensor.size;
+  const int64_t ranks = parallel.data.reshard_ranks > 0 ? parallel.data.reshard_ranks : of_node;
+  const bool can = parallel.data.version == 2 && parallel.expert.size == 1;
+  return can && ranks > 1 && ranks < all && all % ranks == 0 ? ranks : 0;
+}
+
+Scenario WithResharding(Scenario scenario, int64_t ranks) {
+  DataParallelSpec& data = scenario.parallel.data;
+  data.reshard_after_forward = ranks > 1;
+  data.reshard_ranks = ranks > 1 && ranks < ShardRanks(scenario) ? ranks : 0;
+  if (ranks > 1 && data.sharding == Sharding::kShardGradOp) data.sharding = Sharding::kFullShard;
+  if (ranks > 1 && data.sharding == Sharding::kHybridShardZero2) data.sharding = Sharding::kHybridShard;
+  return scenario;
+}
+
+}  // namespace
+
+Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const CompileScenario& compile,
+                                                 const PredictPlan& predict) {
+  std::vector<Resharding> ways;
+  const int64_t all = ShardRanks(scenario);
+  if (scenario.parallel.data.kind != DataParallelKind::kFsdp || all == 1) return ways;
+  ways = {{.ranks = 1}, {.ranks = all}};
+  if (const int64_t fewer = RanksToReshardTo(scenario); fewer > 0) ways.push_back({.ranks = fewer});
+  for (Resharding& way : ways) {
+    WT_ASSIGN_OR_RETURN(const Plan plan, compile(WithResharding(scenario, way.ranks)));
     WT_ASSIGN_OR_RETURN(const Prediction prediction, predict(plan));
-    (reshards ? effect.peak_resharding : effect.peak_keeping) = LargestPeak(prediction);
-    (reshards ? effect.step_resharding : effect.step_keeping) = prediction.p50;
-    (reshards ? effect.gathers_resharding : effect.gathers_keeping) = Gathers(plan);
+    way.peak = LargestPeak(prediction);
+    way.step = prediction.p50;
+    way.gathers = Gathers(plan);
   }
-  return effect;
+  return ways;
 }
 
 std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -28,17 +29,18 @@ using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
                                   Bytes outside, int64_t most, std::optional<bool> fits_now = {});
 
-// What changes when parameters are kept between forward and backward (reshard_after_forward: false): the plan's peak, and the step.
-struct ReshardingEffect {
-  Bytes peak_resharding, peak_keeping;
-  Duration step_resharding, step_keeping;
-  int gathers_resharding = 0, gathers_keeping = 0;  // of a step
+// What becomes of parameters between forward and backward, and what comes of it.
+struct Resharding {
+  int64_t ranks = 1;  // that a unit is then in parts over; 1: whole on each (reshard_after_forward: false)
+  Bytes peak;
+  Duration step;
+  int gathers = 0;  // of a step
 };
 using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
-// nullopt where the question does not arise: no FSDP that shards parameters.
-Result<std::optional<ReshardingEffect>> EffectOfResharding(const Scenario& scenario,
-                                                           const CompileScenario& compile,
-                                                           const PredictPlan& predict);
+// Whole; over all ranks of a shard group; and with FSDP 2 over as many as the scenario says, or, where a group has several nodes, those of
+// one. Empty where the question does not arise: no FSDP that shards parameters.
+Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const CompileScenario& compile,
+                                                 const PredictPlan& predict);
 
 // All of it as text; `prediction` is the scenario's. What cannot be answered says why in its place.
 std::string AnswerQuestions(const Scenario& scenario, const Prediction& prediction,

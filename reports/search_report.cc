@@ -29,7 +29,9 @@ Json ParallelJson(const ParallelSpec& parallel) {
   if (!replicated && data.kind != DataParallelKind::kFsdp) json["data"]["overlap"] = data.overlap;
   if (data.kind == DataParallelKind::kFsdp) {
     json["data"]["sharding"] = WordOf(data.sharding);
-    json["data"]["reshard_after_forward"] = data.reshard_after_forward;
+    Json& reshards = json["data"]["reshard_after_forward"];
+    if (data.reshard_ranks > 0) reshards = data.reshard_ranks;
+    else reshards = data.reshard_after_forward;
   }
   if (!replicated) json["data"]["sync"] = WordOf(data.sync);
   if (data.shard_size > 0) json["data"]["shard_size"] = data.shard_size;

@@ -48,13 +48,14 @@ std::string Dimensions(const ModelSpec& model) {
                      model.heads, model.vocab);
 }
 
-// "fsdp 2 hybrid_shard in groups of 8"
+// "fsdp 2 hybrid_shard in groups of 8", "fsdp 2 full_shard, resharded to 8 after forward"
 std::string DataInWords(const DataParallelSpec& data) {
   std::string text(WordOf(data.kind));
   if (data.kind != DataParallelKind::kFsdp) return text;
   text += fmt::format(" {} {}", data.version, WordOf(data.sharding));
   if (IsHybrid(data.sharding) && data.shard_size > 0)
     text += fmt::format(" in groups of {}", data.shard_size);
+  if (data.reshard_ranks > 0) text += fmt::format(", resharded to {} after forward", data.reshard_ranks);
   return text;
 }
 

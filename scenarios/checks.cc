@@ -155,6 +155,24 @@ void CheckBucketView(const Scenario& scenario, Checker& check) {
                WordOf(scenario.precision.reduce), WordOf(scenario.precision.param));
 }
 
+// FSDP 2's reshard_after_forward as a number. `copies` of the weights are there in all.
+void CheckReshardRanks(const ParallelSpec& parallel, int64_t copies, Checker& check) {
+  const DataParallelSpec& data = parallel.data;
+  const int64_t ranks = data.reshard_ranks;
+  if (ranks == 0) return;
+  const char* key = "parallel.data.reshard_after_forward";
+  check.Expect(data.version == 2, {key, "parallel.data.version"},
+               "{} is {}, expected true or false for version: 1, which has no numbers", key, ranks);
+  const int64_t sharing = data.sharding == Sharding::kNoShard ? 1
+                          : IsHybrid(data.sharding)           ? data.shard_size
+                                                              : copies;
+  check.Expect(Divides(ranks, sharing), {key, "parallel.data.shard_size", "parallel.data.size"},
+               "{} is {}, expected a divisor of the {} ranks that share a unit", key, ranks, sharing);
+  check.Expect(parallel.expert.size == 1, {key, "parallel.expert.size"},
+               "{} is {}, expected true or false where ranks share experts, which are sharded over others",
+               key, ranks);
+}
+
 void CheckData(const ParallelSpec& parallel, Checker& check) {
   const DataParallelSpec& data = parallel.data;
   const int64_t copies = data.size * parallel.context.size;  // of the weights, whose gradients are reduced
@@ -184,9 +202,11 @@ void CheckData(const ParallelSpec& parallel, Checker& check) {
                {"parallel.data.shard_size", "parallel.data.size"},
                "parallel.data.shard_size is {}, expected a divisor of {} ({})", data.shard_size, of_copies,
                copies);
-  check.Expect(
-      !KeepsParameters(data.sharding) || !data.reshard_after_forward, {"parallel.data.reshard_after_forward"},
-      "parallel.data.reshard_after_forward is true, expected false for sharding: {}", WordOf(data.sharding));
+  check.Expect(!KeepsParameters(data.sharding) || !data.reshard_after_forward,
+               {"parallel.data.reshard_after_forward"},
+               "parallel.data.reshard_after_forward is {}, expected false for sharding: {}",
+               data.reshard_ranks > 0 ? fmt::to_string(data.reshard_ranks) : "true", WordOf(data.sharding));
+  CheckReshardRanks(parallel, copies, check);
 }
 
 // DataParallel is threads of one process around one model; nothing is sharded.

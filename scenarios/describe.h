@@ -4,6 +4,7 @@
 //
 // A visitor has, for a key and its member:
 //   Integer, Number, Flag      a scalar
+//   FlagOrInteger              true, false or a number, which is true as well
 //   Text                       a string under a TextRule
 //   Path                       a file, relative to the scenario's directory
 //   Word, Words                an enumeration's word (of some, if given), a list of them
@@ -208,8 +209,10 @@ void Describe(V& v, DataParallelSpec& data) {
   v.Integer("size", data.size, kRanks, "replicas (default 1)");
   v.Word("sharding", data.sharding, "fsdp (default full_shard)");
   v.Integer("version", data.version, From(1, 2), "fsdp (default 2)");
-  v.Flag("reshard_after_forward", data.reshard_after_forward,
-         "fsdp (default true; false for the zero2 shardings)");
+  v.FlagOrInteger(
+      "reshard_after_forward", data.reshard_after_forward, data.reshard_ranks, kRanks,
+      "fsdp (default true; false for the zero2 shardings); of version 2 a number, too: ranks that "
+      "keep a part each from forward to backward");
   v.Integer("forward_prefetch", data.forward_prefetch, kCount,
             "fsdp: units gathered ahead in forward (default 0)");
   v.Integer("shard_size", data.shard_size, From(0, kRanks.max),

@@ -82,6 +82,9 @@ class SchemaWriter {
     Add(key, doc, OrNull(NumberSchema("number", bounds)));
   }
   void Flag(std::string_view key, bool&, std::string_view doc) { Add(key, doc, {{"type", "boolean"}}); }
+  void FlagOrInteger(std::string_view key, bool&, int64_t&, const Bounds& bounds, std::string_view doc) {
+    Add(key, doc, {{"anyOf", {{{"type", "boolean"}}, NumberSchema("integer", bounds)}}});
+  }
   void Text(std::string_view key, std::string&, const TextRule& rule, std::string_view doc) {
     Add(key, doc, TextSchema(rule));
   }

@@ -28,6 +28,10 @@ class KeyLister {
     Add(key);
   }
   template <typename... Anything>
+  void FlagOrInteger(std::string_view key, Anything&&...) {
+    Add(key);
+  }
+  template <typename... Anything>
   void Path(std::string_view key, Anything&&...) {
     Add(key);
   }

@@ -34,6 +34,10 @@ class Printer {
     Line(key, value ? Shortest(*value) : "null");
   }
   void Flag(std::string_view key, bool value, std::string_view) { Line(key, value ? "true" : "false"); }
+  void FlagOrInteger(std::string_view key, bool value, int64_t number, const Bounds&, std::string_view doc) {
+    if (number == 0) Flag(key, value, doc);
+    else Line(key, fmt::to_string(number));
+  }
   // Empty text stands for a key that was not given, and is not printed.
   void Text(std::string_view key, const std::string& value, const TextRule&, std::string_view) {
     if (!value.empty()) Line(key, YamlText(value));

@@ -96,6 +96,23 @@ void Reader::Flag(std::string_view key, bool& value, std::string_view) {
   value = *flag;
 }
 
+void Reader::FlagOrInteger(std::string_view key, bool& value, int64_t& number, const Bounds& bounds,
+                           std::string_view) {
+  const YamlNode* node = Take(key);
+  if (node == nullptr) return;
+  number = 0;
+  if (Reading<bool> flag = ReadBoolean(*node)) {
+    value = *flag;
+    return;
+  }
+  const Reading<int64_t> integer = ReadInteger(*node);
+  const std::string out = integer ? bounds.Violation(static_cast<double>(*integer)) : "";
+  if (!integer || !out.empty())
+    return Fail(*node, PathOf(key), "true, false or an integer" + (out.empty() ? "" : ", " + out));
+  value = true;
+  number = *integer;
+}
+
 void Reader::Flags(std::string_view key, std::vector<bool>& values, std::string_view) {
   const YamlNode* list = TakeList(key);
   if (list == nullptr) return;

@@ -58,6 +58,9 @@ class Reader {
   void Number(std::string_view key, double& value, const Bounds& bounds, std::string_view);
   void Number(std::string_view key, std::optional<double>& value, const Bounds& bounds, std::string_view);
   void Flag(std::string_view key, bool& value, std::string_view);
+  // `number` is 0 where true or false is given. REQUIRES: bounds leave 0 out.
+  void FlagOrInteger(std::string_view key, bool& value, int64_t& number, const Bounds& bounds,
+                     std::string_view);
   void Flags(std::string_view key, std::vector<bool>& values, std::string_view);
   void Text(std::string_view key, std::string& value, const TextRule& rule, std::string_view);
   void Path(std::string_view key, std::string& value, const TextRule& rule, std::string_view);

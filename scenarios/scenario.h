@@ -264,6 +264,8 @@ struct DataParallelSpec {
   Sharding sharding = Sharding::kFullShard;
   int version = 2;
   bool reshard_after_forward = true;
+  // `reshard_after_forward: N`: of so many ranks each keeps a part behind forward, of which backward gathers; 0: as between steps.
+  int64_t reshard_ranks = 0;
   int64_t forward_prefetch = 0;
   // Ranks in one shard group; 0: all, for hybrid sharding those of a node (DerivedShardSize).
   int64_t shard_size = 0;

@@ -30,6 +30,7 @@ class Driver {
         .modules = modules_,
         .dense = {*data_, is_zero ? *data_ : *alone_, is_zero ? *alone_ : *data_},
         .of_experts = {*expert_data_, is_zero ? *expert_data_ : *alone_, is_zero ? *alone_ : *expert_data_},
+        .reshard = *alone_,
         .tensor = *tensor_,
         .expert = *expert_part_,
         .copies = kComputeStream,

@@ -118,6 +118,7 @@ class SmallStage {
                                   .modules = modules_,
                                   .dense = {*alone_, *alone_, *alone_},
                                   .of_experts = {*alone_, *alone_, *alone_},
+                                  .reshard = *alone_,
                                   .tensor = *tensor_,
                                   .expert = *expert_,
                                   .copies = kComputeStream,

@@ -56,6 +56,11 @@ class Chooser {
   void Flag(std::string_view, bool& value, std::string_view) {
     value = Choose(std::array{false, true}, value);
   }
+  void FlagOrInteger(std::string_view key, bool& value, int64_t& number, const Bounds&,
+                     std::string_view doc) {
+    Flag(key, value, doc);
+    if (value) number = Choose(std::array<int64_t, 3>{0, 1, 2}, number);
+  }
   template <typename E>
   void Word(std::string_view, E& value, std::initializer_list<E> words, std::string_view) {
     value = Choose(std::span(words.begin(), words.size()), value);

@@ -138,6 +138,57 @@ TEST(Fsdp, NoSyncReshardsInVersion2) {
   EXPECT_EQ(gathers(2, 2), 2);
 }
 
+// With reshard_after_forward: 2 of four ranks, forward gathers of all and backward of two, which hold half of each block until then.
+TEST(Fsdp, ReshardsToFewerRanksAfterForward) {
+  Scenario s = TwoBlocks(2);
+  s.parallel.data.size = 4;
+  const auto gathers = [](const Plan& plan) {
+    std::string script;
+    for (const Op& op : Steady(plan).ops) {
+      const auto* collective = std::get_if<Collective>(&op.kind);
+      if (collective == nullptr || collective->kind != CollectiveKind::kAllGather) continue;
+      const Stream& stream = plan.roles[0].streams[op.stream];
+      script += fmt::format("{}{} ", op.name == "root" ? "r" : op.name.substr(op.name.size() - 1),
+                            plan.axes[stream.axis].size());
+    }
+    return script;
+  };
+  const Plan usual = CompilePlan(s).value();
+  EXPECT_EQ(gathers(usual), "r4 04 14 14 04 ");
+  s.parallel.data.reshard_ranks = 2;
+  const Plan plan = CompilePlan(s).value();
+  EXPECT_EQ(gathers(plan), "r4 04 14 12 02 ");
+  EXPECT_EQ(Script(Steady(plan)), Script(Steady(usual)));
+  int64_t block = 0;
+  for (const Parameter& parameter : plan.roles[0].parameters)
+    if (parameter.name.starts_with("blocks.0.")) block += parameter.elements;
+  std::set<std::string> kept;
+  for (const Buffer& buffer : plan.roles[0].buffers) {
+    if (!buffer.name.ends_with("(kept)")) continue;
+    kept.insert(buffer.name);
+    EXPECT_EQ(buffer.bytes.count(), 4 * block / 2) << buffer.name;
+  }
+  EXPECT_EQ(kept, (std::set<std::string>{"blocks.0 (kept)", "blocks.1 (kept)"}));
+}
+
+// Forward of a stage's next micro-batch, too, gathers what the last one left.
+TEST(Fsdp, StagesGatherWhatForwardKept) {
+  Scenario s = TwoBlocks(2);
+  s.parallel.data.size = 4;
+  s.parallel.data.reshard_ranks = 2;
+  s.parallel.data.sync = GradientSync::kLastMicroBatch;
+  s.parallel.pipeline = {.size = 2, .schedule = "gpipe"};
+  s.batch.accumulate = 2;
+  const Plan plan = CompilePlan(s).value();
+  std::vector<int> sizes;
+  for (const Op& op : Steady(plan).ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    if (collective != nullptr && collective->kind == CollectiveKind::kAllGather && op.name != "root")
+      sizes.push_back(plan.axes[plan.roles[0].streams[op.stream].axis].size());
+  }
+  EXPECT_EQ(sizes, (std::vector<int>{4, 2, 2}));
+}
+
 // The backward of stages, whose forwards reshard, keeps what it has gathered until the last one.
 TEST(Fsdp, StagesOfVersion2ReshardAfterForwardAndTheLastBackward) {
   const auto script = [](int version) {

@@ -96,21 +96,43 @@ TEST(LargestMicroBatch, IsOfAllMicroBatchesWhateverTheScheduleHolds) {
   }
 }
 
-TEST(EffectOfResharding, ComparesWithKeepingParametersAfterForward) {
-  const auto effect = *EffectOfResharding(Sharded(), Compile, OnA100);
-  ASSERT_TRUE(effect);
-  EXPECT_EQ(effect->gathers_resharding, 9);  // four blocks twice, the root once
-  EXPECT_EQ(effect->gathers_keeping, 5);
-  EXPECT_LT(effect->peak_resharding, effect->peak_keeping);
-  EXPECT_GE(effect->step_resharding, effect->step_keeping);
+TEST(WaysOfResharding, AreComparedWithKeepingParametersAfterForward) {
+  const auto ways = *WaysOfResharding(Sharded(), Compile, OnA100);
+  ASSERT_EQ(ways.size(), 2u) << "one node has all ranks";
+  const Resharding &whole = ways[0], &sharded = ways[1];
+  EXPECT_EQ(whole.gathers, 5);
+  EXPECT_EQ(sharded.gathers, 9);  // four blocks twice, the root once
+  EXPECT_LT(sharded.peak, whole.peak);
+  EXPECT_GE(sharded.step, whole.step);
 }
 
-TEST(EffectOfResharding, DoesNotAriseWhereNothingIsSharded) {
+// Backward gathers within a node then, of parts that are larger than a shard.
+TEST(WaysOfResharding, AreThreeWhereShardGroupsHaveSeveralNodes) {
+  Scenario s = Sharded();
+  s.parallel.data.size = 16;
+  s.cluster.nodes = 2;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200};
+  s.cluster.devices_per_node = 8;
+  const auto ways = *WaysOfResharding(s, Compile, OnA100);
+  ASSERT_EQ(ways.size(), 3u);
+  EXPECT_EQ(ways[2].ranks, 8);
+  EXPECT_EQ(ways[2].gathers, ways[1].gathers);
+  EXPECT_GT(ways[2].peak, ways[1].peak);
+  EXPECT_LT(ways[2].peak, ways[0].peak);
+  EXPECT_LT(ways[2].step, ways[1].step);
+  s.parallel.data.reshard_ranks = 4;
+  EXPECT_EQ((*WaysOfResharding(s, Compile, OnA100))[2].ranks, 4) << "the scenario's own";
+  s.parallel.data.reshard_ranks = 0;
+  s.parallel.data.version = 1;
+  EXPECT_EQ(WaysOfResharding(s, Compile, OnA100)->size(), 2u);
+}
+
+TEST(WaysOfResharding, AreNoneWhereNothingIsSharded) {
   Scenario s = Sharded();
   s.parallel.data.sharding = Sharding::kNoShard;
-  EXPECT_FALSE(*EffectOfResharding(s, Compile, OnA100));
+  EXPECT_TRUE(WaysOfResharding(s, Compile, OnA100)->empty());
   s.parallel.data.kind = DataParallelKind::kDdp;
-  EXPECT_FALSE(*EffectOfResharding(s, Compile, OnA100));
+  EXPECT_TRUE(WaysOfResharding(s, Compile, OnA100)->empty());
 }
 
 TEST(AnswerQuestions, SaysWhatIsTooMuch) {

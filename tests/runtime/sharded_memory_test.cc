@@ -154,6 +154,12 @@ DataParallelSpec Hybrid(int version) {
   return data;
 }
 
+DataParallelSpec ReshardTo(int64_t ranks) {
+  DataParallelSpec data = Of(DataParallelKind::kFsdp);
+  data.reshard_ranks = ranks;
+  return data;
+}
+
 std::string NameOf(const testing::TestParamInfo<std::tuple<Strategy, Recompute>>& info) {
   static constexpr const char* kRecompute[] = {"None", "Selective", "SelectiveOp", "Full"};
   return std::string(std::get<0>(info.param).name) + kRecompute[static_cast<int>(std::get<1>(info.param))];
@@ -169,7 +175,8 @@ INSTANTIATE_TEST_SUITE_P(
                         Strategy{"FullShard2", Of(DataParallelKind::kFsdp, 2)},
                         Strategy{"ShardGradOp1", Of(DataParallelKind::kFsdp, 1, Sharding::kShardGradOp)},
                         Strategy{"NoShard1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
-                        Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4}),
+                        Strategy{"Hybrid1", Hybrid(1), 4}, Strategy{"Hybrid2", Hybrid(2), 4},
+                        Strategy{"ReshardTo2", ReshardTo(2), 4}),
         testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
     NameOf);
 

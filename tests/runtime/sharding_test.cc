@@ -67,6 +67,11 @@ Change Wrap(WrapPolicy policy) {
   return [=](Scenario& s) { s.parallel.data.wrap = policy; };
 }
 
+// Behind forward `ranks` ranks keep a copy among them.
+Change ReshardTo(int64_t ranks) {
+  return [=](Scenario& s) { s.parallel.data.reshard_ranks = ranks; };
+}
+
 void GatherLate(Scenario& s) { s.parallel.data.overlap_param_gather = true; }
 
 class ShardingParity : public testing::TestWithParam<ParityCase> {};
@@ -148,6 +153,13 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Mlp", Sharded(TinyMlp(3), DataParallelKind::kFsdp)},
         ParityCase{"KeepAfterForward",
                    Fsdp(2, [](Scenario& s) { s.parallel.data.reshard_after_forward = false; })},
+        ParityCase{"ReshardToTwo", Fsdp(4, ReshardTo(2))},
+        ParityCase{"ReshardToTwoUneven", Sharded(TinyMlp(4), DataParallelKind::kFsdp, ReshardTo(2))},
+        ParityCase{"ReshardToTwoAccumulateClipped", Fsdp(4, Both(ReshardTo(2), Both(Accumulate, Clipped)))},
+        ParityCase{"ReshardToTwoOffloadParameters", Fsdp(4, Both(ReshardTo(2), SetOffload(Offload::kParam)))},
+        ParityCase{"ReshardToTwoForwardPrefetch",
+                   Fsdp(4, Both(ReshardTo(2), SetPrefetch(Prefetch::kBackwardPost, 1)))},
+        ParityCase{"ReshardToOne", Fsdp(2, ReshardTo(1))}, ParityCase{"ReshardToAll", Fsdp(2, ReshardTo(2))},
         ParityCase{"NoShard", Fsdp(2, SetSharding(Sharding::kNoShard))},
         ParityCase{"Hybrid", Fsdp(4, SetSharding(Sharding::kHybridShard, 2))},
         ParityCase{"HybridClipped", Fsdp(4, Both(SetSharding(Sharding::kHybridShard, 2), Clipped))},
@@ -189,6 +201,11 @@ INSTANTIATE_TEST_SUITE_P(
                    Sharded(TinyGpt(2), DataParallelKind::kDdp, SetRecompute(Recompute::kFull))},
         ParityCase{"FullNested",
                    Fsdp(2, Both(SetRecompute(Recompute::kFull),
+                                Wrap({.kind = WrapPolicy::Kind::kModules,
+                                      .size_bytes = 0,
+                                      .modules = {"blocks.*", "blocks.*.attn", "blocks.*.mlp"}})))},
+        ParityCase{"FullNestedReshardToTwo",
+                   Fsdp(4, Both(Both(SetRecompute(Recompute::kFull), ReshardTo(2)),
                                 Wrap({.kind = WrapPolicy::Kind::kModules,
                                       .size_bytes = 0,
                                       .modules = {"blocks.*", "blocks.*.attn", "blocks.*.mlp"}})))},

@@ -204,6 +204,19 @@ INSTANTIATE_TEST_SUITE_P(
                  "s.yaml:2:88: parallel.data.reshard_after_forward is true, expected false for sharding: "
                  "shard_grad_op"},
         Conflict{
+            Gpt("parallel: {data: {kind: fsdp, size: 8, reshard_after_forward: 3}}\n"),
+            "s.yaml:2:63: parallel.data.reshard_after_forward is 3, expected a divisor of the 8 ranks that "
+            "share a unit"},
+        Conflict{
+            Gpt("parallel: {data: {kind: fsdp, size: 8, version: 1, reshard_after_forward: 4}}\n"),
+            "s.yaml:2:75: parallel.data.reshard_after_forward is 4, expected true or false for version: 1, "
+            "which has no numbers"},
+        Conflict{
+            Gpt("parallel: {data: {kind: fsdp, size: 8, sharding: hybrid_shard, shard_size: 4, "
+                "reshard_after_forward: 8}}\n"),
+            "s.yaml:2:102: parallel.data.reshard_after_forward is 8, expected a divisor of the 4 ranks that "
+            "share a unit"},
+        Conflict{
             Gpt("parallel: {data: {kind: dp, size: 2}, pipeline: {size: 2}}\n"),
             "s.yaml:2:56: parallel.pipeline.size is 2, expected 1 for parallel.data.kind: dp, which goes "
             "with nothing else"},

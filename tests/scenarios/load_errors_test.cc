@@ -128,6 +128,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("run: {pin: 1}\n"), "s.yaml:2:12: run.pin is '1', expected true or false"},
         Mistake{Mlp("run: {pin: \"true\"}\n"),
                 "s.yaml:2:12: run.pin is 'true', expected true or false without quotes"},
+        Mistake{
+            Mlp("parallel: {data: {reshard_after_forward: some}}\n"),
+            "s.yaml:2:42: parallel.data.reshard_after_forward is 'some', expected true, false or an integer"},
+        Mistake{
+            Mlp("parallel: {data: {reshard_after_forward: 0}}\n"),
+            "s.yaml:2:42: parallel.data.reshard_after_forward is '0', expected true, false or an integer, at "
+            "least 1"},
         Mistake{Mlp("name: 405\n"), "s.yaml:2:7: name is '405', expected text (write \"405\")"},
         Mistake{Mlp("optimizer: {kind: adamx}\n"),
                 "s.yaml:2:19: optimizer.kind is 'adamx', expected sgd, adam or adamw (did you mean 'adam'?)"},

@@ -83,6 +83,15 @@ TEST(Resolved, AScenarioWithEveryKeyIsReadBack) {
   EXPECT_EQ(scenario.description, "a: b # not a comment, \"quoted\", ünï\tcode");
 }
 
+TEST(Resolved, ANumberOfRanksToReshardToIsReadBack) {
+  const std::string text =
+      "model: {preset: gpt2-124m}\nparallel: {data: {kind: fsdp, size: 8, reshard_after_forward: 4}}\n";
+  Scenario scenario = Parsed(text);
+  EXPECT_TRUE(scenario.parallel.data.reshard_after_forward);
+  EXPECT_EQ(scenario.parallel.data.reshard_ranks, 4);
+  EXPECT_EQ(ReadBack(scenario), scenario);
+}
+
 // The keys at dotted paths of a tree of blocks; lists of blocks count by their elements.
 void CollectKeys(const YamlNode& node, std::string path, std::vector<std::string>& keys) {
   for (size_t i = 0; i < node.keys.size(); ++i) {

@@ -188,6 +188,7 @@ Scenario AnyShardedScenario() {
   if (data.sharding == Sharding::kHybridShard || data.sharding == Sharding::kHybridShardZero2)
     data.shard_size = Any<int64_t>({1, 2, 4});
   data.reshard_after_forward = Any({true, true, false});
+  if (data.version == 2 && data.reshard_after_forward) data.reshard_ranks = Any<int64_t>({0, 0, 1, 2, 4});
   data.forward_prefetch = data.version == 1 ? Any<int64_t>({0, 0, 1, 2}) : 0;
   data.prefetch = Any({Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost});
   data.limit_all_gathers = Any({true, false});
