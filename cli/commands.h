@@ -15,6 +15,7 @@ Result<int> CompareCommand(const Options& options);
 Result<int> CalibrateCommand(const Options& options);
 Result<int> SearchCommand(const Options& options);
 Result<int> ExplainCommand(const Options& options);
+Result<int> ListCommand(const Options& options);
 Result<int> ValidateCommand(const Options& options);
 Result<int> ProfileShowCommand(const Options& options);
 Result<int> ProfileMergeCommand(const Options& options);

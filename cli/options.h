@@ -17,6 +17,7 @@ enum class Command {
   kSearch,
   kValidate,
   kExplain,
+  kList,
   kProfileShow,
   kProfileMerge,
   kProfileCheck,
@@ -31,7 +32,7 @@ struct Options {
   Command command = Command::kPrint;
   std::string text;
 
-  std::vector<std::string> files;      // scenarios, profiles, rows, the job, or the shell
+  std::vector<std::string> files;      // scenarios, profiles, rows, lists, the job, or the shell
   std::string profile;                 // a file or a name; empty: this machine's cache
   std::string framework_profile;       // a file; empty: what is known of the scenario's framework
   std::vector<std::string> steps;      // calibrate: rows of measured steps to fit a framework profile to

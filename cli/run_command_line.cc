@@ -34,6 +34,8 @@ Result<int> RunCommand(const Options& options) {
       return ValidateCommand(options);
     case Command::kExplain:
       return ExplainCommand(options);
+    case Command::kList:
+      return ListCommand(options);
     case Command::kProfileShow:
       return ProfileShowCommand(options);
     case Command::kProfileMerge:

@@ -102,6 +102,15 @@ TEST(ParseCommandLine, TakesWhatARunDoesBesideItsSteps) {
   EXPECT_NE(ErrorOf({"checkpoint", "export", "c"}).find("--out"), std::string::npos);
 }
 
+TEST(ParseCommandLine, TakesBothOfTorchrunsSpellings) {
+  const auto options =
+      ParseCommandLine({"run", "f", "--nproc_per_node", "4", "--max_restarts=2", "--rdzv_id=a_b"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->nproc_per_node, 4);
+  EXPECT_EQ(options->max_restarts, 2);
+  EXPECT_EQ(options->rdzv_id, "a_b");
+}
+
 TEST(ParseCommandLine, RefusesWrongUsageAndSaysWhatWasExpected) {
   EXPECT_NE(ErrorOf({}).find("expected a command"), std::string::npos);
   EXPECT_NE(ErrorOf({"predct", "x"}).find("unknown command 'predct', did you mean 'predict'?"),

@@ -34,6 +34,7 @@ is 'b.json' "$(in_bash windtunnel predict --json = b)" 'the value behind an equa
 is '' "$(in_bash windtunnel search --top '')" 'a number'
 is 'logs rows.jsonl' "$(in_bash windtunnel validate '')" 'rows'
 is 'bash fish zsh' "$(in_bash windtunnel completion '')" 'shells'
+is 'models' "$(in_bash windtunnel list m)" 'lists'
 is '' "$(in_bash windtunnel ra)" 'what is internal'
 
 if command -v zsh > /dev/null; then

@@ -18,7 +18,7 @@ for scenario in my_ddp my_fsdp my_pipeline; do
   try run "$scenario.yaml" $short
 done
 # The table of questions: what follows --set there.
-questions=$(sed -n '/^| what the tutorials ask/,/^$/p' "$tutorial" | grep -o 'set [a-z_.]*=[a-z0-9_.]*' | sed 's/^set //' | grep -v '^data=\|^model.vocab=')
+questions=$(sed -n '/^| question/,/^$/p' "$tutorial" | grep -o 'set [a-z_.]*=[a-z0-9_.]*' | sed 's/^set //' | grep -v '^data=\|^model.vocab=')
 [ "$(echo "$questions" | wc -l)" -ge 7 ] || fail "questions: $questions"
 for override in $questions; do
   [ "$override" = run.backend=mpi ] && ! command -v mpirun > /dev/null && continue

@@ -20,6 +20,10 @@ printf '{"schema": "windtunnel/profile/99"}\n' > "$work/other_schema.json"
 expect 0 '^windtunnel [0-9]' --version
 expect 0 'compare' --help
 expect 0 '--recalibrate' compare --help
+expect 0 '^  h100-sxm-80g  *NVIDIA H100 SXM5 80 GB: 989 TFLOP/s in bf16' list
+expect 0 '^  llama3-8b  *transformer, 32 layers .* 8.03B parameters' list models
+expect 0 '^  dgx-h100  *nvlink4 within a node, 8 x 400 Gb/s infiniband between nodes' list devices networks
+expect_line 2 "^windtunnel: no list of 'device', did you mean 'devices'?" list device
 expect_line 2 '^windtunnel: expected a command'
 expect_line 2 "^windtunnel: unknown command 'predct'" predct x.yaml
 expect_line 2 'SCENARIO is required' predict
