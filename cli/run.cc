@@ -177,6 +177,21 @@ Result<LiveOptions> LiveOptionsOf(const Options& options, Progress& progress, bo
   return live;
 }
 
+// Two runs that save into one directory would remove each other's checkpoints.
+Result<std::vector<DirectoryLock>> LockDirectories(const Options& options) {
+  std::vector<DirectoryLock> locks;
+  const auto take = [&](const char* option, Result<DirectoryLock> taken) -> Status {
+    if (!taken) return Failed("{}: {}", option, taken.error().message);
+    locks.push_back(*std::move(taken));
+    return Ok();
+  };
+  if (!options.checkpoint_dir.empty())
+    WT_RETURN_IF_ERROR(take("--checkpoint-dir", DirectoryLock::Take(Absolute(options.checkpoint_dir))));
+  if (!options.export_weights.empty())
+    WT_RETURN_IF_ERROR(take("--export", DirectoryLock::TakeWithoutFile(Absolute(options.export_weights))));
+  return locks;
+}
+
 // Removes the checkpoint that is there for --export alone, but while `keep` is set.
 struct ExportCleaner {
   const Options& options;
@@ -229,12 +244,8 @@ Result<int> RunLiveCommand(const Options& options) {
   const bool silent = IsSilentRank(options);
   WT_RETURN_IF_ERROR(CheckInputs(options, plan));
   if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options, plan.scenario.model));
-  std::optional<DirectoryLock> lock;
-  if (!silent && options.node_rank.value_or(0) == 0 && !options.checkpoint_dir.empty()) {
-    auto taken = DirectoryLock::Take(Absolute(options.checkpoint_dir));
-    if (!taken) return Failed("--checkpoint-dir: {}", taken.error().message);
-    lock.emplace(*std::move(taken));
-  }
+  std::vector<DirectoryLock> locks;
+  if (!silent && options.node_rank.value_or(0) == 0) WT_ASSIGN_OR_RETURN(locks, LockDirectories(options));
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   if (!silent && !live.run.resume_from.empty()) NoteChanges(options, plan, live.run.resume_from);

@@ -74,8 +74,11 @@ class Communicator {
                           std::span<const Prerequisite> after = {}) = 0;
   // Blocks until `ticket` and all before it are done. REQUIRES: ticket came from Submit.
   virtual Status Wait(uint64_t ticket) = 0;
-  // REQUIRES: Wait(ticket) returned success, and fewer than 4,096 tickets were submitted since.
+  // REQUIRES: Wait(ticket) returned success, and fewer tickets were submitted since than times are kept of.
   virtual Times TimesOf(uint64_t ticket) const = 0;
+  // Times of so many tickets are kept from now on, or of 4,096, as without it. REQUIRES: all that was submitted is done, and its times are
+  // not asked for any more.
+  virtual void KeepTimes(uint64_t tickets) = 0;
   // For whom an operator of this communicator is a prerequisite.
   virtual std::shared_ptr<Tickets> tickets() = 0;
   // This, where operators run in a queue of the device; null where threads of the host run them.

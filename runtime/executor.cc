@@ -65,10 +65,28 @@ Executor::Executor(const Plan& plan, int rank, Device& device, Communicators& co
                                        .allocator = plan.scenario.allocator,
                                        .can_wait = false}) {
   for (const Buffer& buffer : role_.buffers) element_size_.push_back(SizeOf(buffer.dtype));
+  KeepTimesOfPrograms();
   if (device.queues() != nullptr) queued_ = std::make_unique<QueuedState>(device);
 }
 
 Executor::~Executor() = default;
+
+// Times are asked for when a program has ended.
+void Executor::KeepTimesOfPrograms() {
+  std::vector<const Program*> programs = {&role_.initialize, &role_.steady, &role_.restore, &role_.evaluate};
+  for (const Program& program : role_.startup) programs.push_back(&program);
+  std::vector<uint64_t> most(communicators_.size(), 0);  // by axis
+  for (const Program* program : programs) {
+    std::vector<uint64_t> submitted(communicators_.size(), 0);
+    for (const Op& op : program->ops) {
+      if (!IsCommunication(op.kind)) continue;
+      const AxisId axis = role_.streams[op.stream].axis;
+      most[axis] = std::max(most[axis], ++submitted[axis]);
+    }
+  }
+  for (size_t axis = 0; axis < most.size(); ++axis)
+    if (communicators_[axis] != nullptr) communicators_[axis]->KeepTimes(most[axis]);
+}
 
 Result<Timeline> Executor::Run(const Program& program, int64_t step, const ExecutionMode& mode) {
   const int64_t noted_step = &program == &role_.restore    ? FlightRecorder::kRestore

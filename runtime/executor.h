@@ -104,6 +104,7 @@ class Executor {
   friend class QueuedRun;
   struct Run_;  // the state of one Run
 
+  void KeepTimesOfPrograms();
   Status Execute(Run_& run, OpIndex index);
   Status ExecuteMemory(Run_& run, OpIndex index);
   Status SubmitCommunication(Run_& run, OpIndex index);

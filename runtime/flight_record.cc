@@ -88,6 +88,8 @@ const Program& ProgramAt(const Role& role, int64_t step) {
 
 std::string OperatorAt(const Plan& plan, int rank, const FlightRecorder::Position& position) {
   if (position.op < 0) return "none yet";
+  if (position.state == FlightRecorder::State::kDone)
+    return fmt::format("none: {} was done", DescribeStep(position.step));
   const Program& program = ProgramAt(plan.RoleOf(rank), position.step);
   if (position.op >= static_cast<int32_t>(program.ops.size())) return "unknown";
   const Op& op = program.ops[position.op];

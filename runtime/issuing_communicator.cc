@@ -1,5 +1,6 @@
 #include "runtime/issuing_communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -134,6 +135,11 @@ bool IssuingCommunicator::IsDone(uint64_t ticket) {
 Communicator::Times IssuingCommunicator::TimesOf(uint64_t ticket) const {
   std::lock_guard lock(mutex_);
   return times_[ticket % times_.size()];
+}
+
+void IssuingCommunicator::KeepTimes(uint64_t tickets) {
+  std::lock_guard lock(mutex_);
+  times_.resize(std::max(tickets, kLeastTimes));
 }
 
 Status IssuingCommunicator::LetWait(DeviceQueues::Queue queue, uint64_t ticket) {

@@ -8,13 +8,13 @@
 //   };
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/communicator.h"
 #include "runtime/device_queues.h"
@@ -33,6 +33,7 @@ class IssuingCommunicator : public DeviceCommunicator {
                   std::string_view name, std::span<const Prerequisite> after) override;
   Status Wait(uint64_t ticket) override;
   Times TimesOf(uint64_t ticket) const override;
+  void KeepTimes(uint64_t tickets) override;
   Status LetWait(DeviceQueues::Queue queue, uint64_t ticket) override;
 
  protected:
@@ -87,7 +88,8 @@ class IssuingCommunicator : public DeviceCommunicator {
   std::shared_ptr<TicketsOf> tickets_;
 
   uint64_t submitted_ = 0, completed_ = 0;  // guarded by the mutex, too
-  std::array<Times, 4096> times_{};
+  static constexpr uint64_t kLeastTimes = 4096;
+  std::vector<Times> times_ = std::vector<Times>(kLeastTimes);  // guarded by the mutex, too
 };
 
 }  // namespace windtunnel

@@ -41,7 +41,7 @@ void OperatorQueue::RunOrAwaitNext(std::unique_lock<std::mutex>& lock) {
 void OperatorQueue::Admit(std::unique_lock<std::mutex>& lock) {
   const uint64_t ticket = ++submitted_;
   Entry& entry = EntryOf(ticket);
-  times_[ticket % kTimes].start = Clock::now();
+  times_[ticket % times_.size()].start = Clock::now();
   const bool first = completed_ + 1 == ticket && !driven_;
   if (first && !failure_ && entry.described && entry.after.empty() && runner_->CanBegin(entry.op)) {
     driven_ = true;
@@ -99,7 +99,7 @@ void OperatorQueue::RunNext(std::unique_lock<std::mutex>& lock, bool waited_for)
   if (!entry.described) return Complete(entry.described);
   driven_ = true;
   waited_for_ = waited_for;
-  Communicator::Times& times = times_[(completed_ + 1) % kTimes];
+  Communicator::Times& times = times_[(completed_ + 1) % times_.size()];
   lock.unlock();
   Status status = AwaitPrerequisites(entry, waited_for);
   if (!entry.has_begun) times.start = Clock::now();
@@ -131,7 +131,7 @@ Status OperatorQueue::AwaitPrerequisites(Entry& entry, bool waited_for) {
 void OperatorQueue::Complete(Status status) {
   Next().after.clear();  // two queues that wait for each other's operators must not keep each other alive
   ++completed_;
-  times_[completed_ % kTimes].end = Clock::now();
+  times_[completed_ % times_.size()].end = Clock::now();
   if (!status && !failure_) {
     failure_ = std::move(status).error();
     failed_ticket_ = completed_;

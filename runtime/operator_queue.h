@@ -17,6 +17,7 @@
 //   queue->Stop();
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -77,10 +78,11 @@ class OperatorQueue : public Tickets {
   Status Wait(uint64_t ticket) override;
   Status Await(uint64_t ticket, const std::atomic<bool>& given_up) override;
   void Wake() override;
-  Communicator::Times TimesOf(uint64_t ticket) const { return times_[ticket % kTimes]; }
+  Communicator::Times TimesOf(uint64_t ticket) const { return times_[ticket % times_.size()]; }
+  void KeepTimes(uint64_t tickets) { times_.resize(std::max(tickets, kLeastTimes)); }
 
  private:
-  static constexpr uint64_t kTimes = 4096;     // tickets whose times are kept
+  static constexpr uint64_t kLeastTimes = 4096;  // tickets whose times are kept
   static constexpr uint64_t kOperators = 256;  // that may wait; Submit waits for a place
 
   struct Entry {
@@ -111,7 +113,7 @@ class OperatorQueue : public Tickets {
 
   OperatorRunner* runner_;
   std::array<Entry, kOperators> entries_;
-  std::array<Communicator::Times, kTimes> times_;
+  std::vector<Communicator::Times> times_ = std::vector<Communicator::Times>(kLeastTimes);
 
   std::atomic<bool> stop_ = false;
   std::atomic<bool> waited_for_ = false;  // the operator in progress, or one after it

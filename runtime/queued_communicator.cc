@@ -36,6 +36,7 @@ class QueuedCommunicator : public Communicator {
 
   Status Wait(uint64_t ticket) override { return queue_->Wait(ticket); }
   Times TimesOf(uint64_t ticket) const override { return queue_->TimesOf(ticket); }
+  void KeepTimes(uint64_t tickets) override { queue_->KeepTimes(tickets); }
   std::shared_ptr<Tickets> tickets() override { return queue_; }
 
  private:

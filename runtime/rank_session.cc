@@ -138,10 +138,12 @@ Result<std::unique_ptr<RankSession>> RankSession::Make(const Plan& plan, Store& 
   return session;
 }
 
-// What was issued to a device ends before its memory goes: peers of this process may be at work on it.
+// What was issued to a device ends before its memory goes: peers of this process may be at work on it. Where threads of the host communicate,
+// these end first: after an error some may still read and write what the executor holds. (NCCL's communicators outlive graphs that use them.)
 RankSession::~RankSession() {
-  if (options_.threads != nullptr && device_ != nullptr && device_->queues() != nullptr)
-    (void)device_->queues()->Restart();
+  if (device_ == nullptr) return;
+  if (device_->queues() == nullptr) communicators_.clear();
+  else if (options_.threads != nullptr) (void)device_->queues()->Restart();
 }
 
 Status RankSession::MakeDevice(Store& store) {

@@ -30,6 +30,9 @@ constexpr std::chrono::minutes kPatience{5};
 // Set once a rank's process has ended.
 constexpr char kGone[] = "save/gone";
 
+// Counts what ranks have written of checkpoints.
+constexpr char kWritten[] = "save/written";
+
 // For which a file of another node may stay unseen.
 constexpr std::chrono::seconds kUntilSeen{5};
 
@@ -208,22 +211,42 @@ Status RunCheckpoints::Import() {
   return session_.GoOn(0, 0, [&] { return Load(*weights, session_, /*with_optimizer=*/false); });
 }
 
-// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here.
+// Not a collective, whose deadline is for ranks that do the same: one rank may write gigabytes while the others stand here. They wait as long
+// as it writes something.
 Status RunCheckpoints::Meet() {
-  const int64_t ranks = session_.plan().world_size;
+  const int ranks = session_.plan().world_size;
   if (ranks == 1) return Ok();
   const std::string key = fmt::format("save/{}/{}", session_.steps_done(), meetings_++);
+  WT_RETURN_IF_ERROR(store_.Set(fmt::format("{}/{}", key, session_.rank()), ""));
   WT_ASSIGN_OR_RETURN(const int64_t here, store_.Add(key, 1));
   if (here == ranks) return store_.Set(key + "/all", "");
+  int64_t written = -1;
+  auto moved = std::chrono::steady_clock::now();
   // Who waits has little time, once another is gone, to take away what it has written.
   while (!store_.Get(key + "/all", std::chrono::milliseconds(50))) {
     WT_ASSIGN_OR_RETURN(const bool is_one_gone, store_.Has(kGone));
     WT_ASSIGN_OR_RETURN(const bool are_all_here, store_.Has(key + "/all"));
-    if (!is_one_gone || are_all_here) continue;
-    WT_ASSIGN_OR_RETURN(const std::string who, store_.Get(kGone, std::chrono::milliseconds(0)));
-    return Failed("{} has ended while step {} was saved", who, session_.steps_done());
+    if (are_all_here) continue;
+    if (is_one_gone) {
+      WT_ASSIGN_OR_RETURN(const std::string who, store_.Get(kGone, std::chrono::milliseconds(0)));
+      return Failed("{} has ended while step {} was saved", who, session_.steps_done());
+    }
+    WT_ASSIGN_OR_RETURN(const int64_t now_written, store_.Add(kWritten, 0));
+    if (std::exchange(written, now_written) != now_written) moved = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() - moved > options_.save_patience) return NobodyWrites(key);
   }
   return Ok();
+}
+
+Status RunCheckpoints::NobodyWrites(const std::string& meeting) {
+  std::string missing;
+  for (int rank = 0; rank < session_.plan().world_size; ++rank) {
+    WT_ASSIGN_OR_RETURN(const bool is_here, store_.Has(fmt::format("{}/{}", meeting, rank)));
+    if (!is_here) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  }
+  return Failed(
+      "step {} was being saved, and nothing has been written for {} s: rank {} did not finish its part",
+      session_.steps_done(), std::chrono::duration<double>(options_.save_patience).count(), missing);
 }
 
 Status RunCheckpoints::AfterStep() {
@@ -244,6 +267,7 @@ Status RunCheckpoints::AfterStep() {
   save.keep = options_.keep;
   save.barrier = [&] { return Meet(); };
   save.values = [&](const Slice& slice) -> Result<std::vector<float>> {
+    if (plan.world_size > 1) WT_RETURN_IF_ERROR(store_.Add(kWritten, 1));
     WT_ASSIGN_OR_RETURN(const std::span<const float> values, session_.executor().Values(slice));
     return std::vector<float>(values.begin(), values.end());
   };

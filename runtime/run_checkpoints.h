@@ -43,6 +43,7 @@ class RunCheckpoints {
   Status AgreeOnDirectory();
   Result<Checkpoint> OpenTheSame();
   Status Meet();
+  Status NobodyWrites(const std::string& meeting);
   Status Import();
 
   RankSession& session_;

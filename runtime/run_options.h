@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +19,8 @@ struct RunOptions {
   std::string resume_from = {};  // which, as this process sees it, or a directory of them; empty: from step 0
   std::string import_weights = {};  // first values: a safetensors file, or a directory with model.safetensors
   bool evaluates = false;           // on held-out data, after the last step
+  // How long ranks wait for one that writes nothing of its part of a checkpoint; a file system may take its time over gigabytes.
+  std::chrono::milliseconds save_patience = std::chrono::minutes(10);
   pid_t launcher = 0;               // a process that ends the run by its own end; 0: none does
   StepReporting reporting = {};     // of rank 0, while steps run; ranks of another launcher need the same
 };

@@ -328,6 +328,7 @@ void CheckpointDirectory::Abandon(int64_t step, int rank) const {
   std::vector<fs::path> own;
   for (const fs::directory_entry& entry : fs::directory_iterator(UnfinishedPathOf(step), ignored))
     if (entry.path().filename().string().starts_with(prefix)) own.push_back(entry.path());
+  if (rank == 0) own.push_back(fs::path(UnfinishedPathOf(step)) / kMetadataFile);
   for (const fs::path& path : own) fs::remove(path, ignored);
   fs::remove(UnfinishedPathOf(step), ignored);  // the last rank's, when it is empty
 }

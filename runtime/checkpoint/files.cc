@@ -61,13 +61,17 @@ Status SyncDirectory(const std::string& path) {
 
 Status WriteFileAtomically(const std::string& path, const std::string& text) {
   const std::string unfinished = path + ".tmp";
-  {
+  const auto write = [&]() -> Status {
     WT_ASSIGN_OR_RETURN(NewFile file, NewFile::Make(unfinished));
     WT_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
     WT_RETURN_IF_ERROR(file.Sync());
-  }
-  if (rename(unfinished.c_str(), path.c_str()) != 0)
+    if (rename(unfinished.c_str(), path.c_str()) == 0) return Ok();
     return Failed("{}: cannot be written: {}", path, strerror(errno));
+  };
+  if (const Status written = write(); !written) {
+    unlink(unfinished.c_str());
+    return written;
+  }
   return SyncDirectory(std::filesystem::absolute(path).parent_path().string());
 }
 
@@ -86,6 +90,15 @@ Result<DirectoryLock> DirectoryLock::Take(const std::string& directory) {
       snprintf(owner, sizeof owner, "process %d on %.200s", static_cast<int>(getpid()), HostName().c_str());
   [[maybe_unused]] const bool is_named =
       ftruncate(descriptor, 0) == 0 && write(descriptor, owner, size) == size;
+  return lock;
+}
+
+Result<DirectoryLock> DirectoryLock::TakeWithoutFile(const std::string& directory) {
+  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return Failed("{}: cannot be opened: {}", directory, strerror(errno));
+  DirectoryLock lock(descriptor);
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return Failed("{}: another run writes there", directory);
   return lock;
 }
 

@@ -20,6 +20,8 @@ class DirectoryLock {
  public:
   // Of a directory that is there. File systems without locks have none. Failed: another process has it (names it).
   static Result<DirectoryLock> Take(const std::string& directory);
+  // The same of the directory itself, in which nothing is left; another holder has no name then.
+  static Result<DirectoryLock> TakeWithoutFile(const std::string& directory);
   DirectoryLock(DirectoryLock&& other) noexcept;
   ~DirectoryLock();
 

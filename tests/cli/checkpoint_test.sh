@@ -86,6 +86,15 @@ wait $!
 grep -q 'rank 1 (.*n1/own on .*) does not see what rank 0 writes in .*n0/own on ' err.txt || fail "the message"
 [ -z "$(ls -A n0/own | grep -v lock)" ] || fail "left in n0/own: $(ls -A n0/own)"
 
+# Nor do two runs export into one.
+"$windtunnel" run gpt.yaml --no-progress -q --export exported_twice --set run.steps=1000000 > /dev/null 2>&1 &
+exporting=$!
+for i in $(seq 200); do [ -d exported_twice/.checkpoint ] && break; sleep 0.05; done
+run --export exported_twice
+[ $? = 1 ] && grep -q -e '--export: .*exported_twice: another run writes there' err.txt || fail "two exports into one directory: $(cat err.txt)"
+kill $exporting
+wait $exporting
+
 # Two runs do not save into one directory; whoever died no longer does.
 "$windtunnel" run gpt.yaml --no-progress -q --checkpoint-dir busy --set run.steps=1000000 > /dev/null 2>&1 &
 first=$!

@@ -363,6 +363,22 @@ TEST_P(EveryCommunicator, BarrierHoldsEveryRankUntilTheLastHasCome) {
 }
 
 // Large and small ones mixed, many submitted before the first is waited for, waited for out of order.
+// Each operator's own, however many a program has.
+TEST_P(EveryCommunicator, TimesAreKeptOfAsManyAsAreAskedFor) {
+  constexpr int kOperators = 5'000;
+  WithGroup(GetParam(), 2, [](Communicator& group) {
+    group.KeepTimes(kOperators);
+    std::vector<float> x(1), scratch(64);
+    const TensorRef operands[] = {Ref(x), Ref(scratch)};
+    std::vector<uint64_t> tickets;
+    for (int i = 0; i < kOperators; ++i)
+      tickets.push_back(group.Submit(AllReduceOf(1), operands, operands, "x"));
+    EXPECT_OK(group.Wait(tickets.back()));
+    for (int i = 1; i < kOperators; ++i)
+      ASSERT_GE(group.TimesOf(tickets[i]).end, group.TimesOf(tickets[i - 1]).end) << i;
+  });
+}
+
 TEST_P(EveryCommunicator, OperatorsRunInOrderOfSubmission) {
   for (int size : {2, 3}) {
     WithGroup(GetParam(), size, [](Communicator& group) {

@@ -51,12 +51,17 @@ inline std::string NameOf(Transport transport) {
 }
 inline void PrintTo(Transport transport, std::ostream* out) { *out << NameOf(transport); }
 
-// Runs `work` as every rank of a group. What it is to share with the test or other ranks is Shared (rank_processes.h).
-inline void WithGroup(Transport transport, int size, const std::function<void(Communicator&)>& work,
-                      std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+// Runs `work` as every rank of a group, and `after` when its communicator is gone. What they are to share with the test or other ranks is
+// Shared (rank_processes.h).
+inline void WithGroup(
+    Transport transport, int size, const std::function<void(Communicator&)>& work,
+    std::chrono::milliseconds timeout = std::chrono::seconds(60),
+    const std::function<void(int rank)>& after = [](int) {}) {
   if (transport == Transport::kThreads) {
-    WithThreads(size, timeout,
-                [&](const auto& group, int rank) { work(*MakeThreadCommunicator(group, rank)); });
+    WithThreads(size, timeout, [&](const auto& group, int rank) {
+      work(*MakeThreadCommunicator(group, rank));
+      after(rank);
+    });
     return;
   }
   if (transport == Transport::kDevices) {
@@ -65,6 +70,8 @@ inline void WithGroup(Transport transport, int size, const std::function<void(Co
       auto communicator = MakeDeviceThreadCommunicator(group, rank, device);
       ASSERT_TRUE(communicator) << communicator.error().message;
       work(**communicator);
+      communicator->reset();
+      after(rank);
       EXPECT_EQ(device.failure(), "");
     });
     return;
@@ -78,6 +85,8 @@ inline void WithGroup(Transport transport, int size, const std::function<void(Co
                                                .shares_core = size > UsableCores()});
       ASSERT_TRUE(group) << group.error().message;
       work(**group);
+      group->reset();
+      after(rank);
     });
     return;
   }
@@ -86,6 +95,8 @@ inline void WithGroup(Transport transport, int size, const std::function<void(Co
         MakeGlooCommunicator(store, {.name = "group", .rank = rank, .size = size, .timeout = timeout});
     ASSERT_TRUE(group) << group.error().message;
     work(**group);
+    group->reset();
+    after(rank);
   });
 }
 

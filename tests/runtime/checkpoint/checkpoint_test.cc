@@ -2,10 +2,12 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <thread>
 
+#include "runtime/checkpoint/files.h"
 #include "tests/plan/scenarios_for_tests.h"
 #include "tests/runtime/checkpoint/saving.h"
 
@@ -313,8 +315,39 @@ TEST_F(Saved, LatestIsTheNewestThatIsComplete) {
   directory.Abandon(9, 1);
   EXPECT_TRUE(std::filesystem::exists(directory.UnfinishedPathOf(9) + "/rank_00000.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(directory.UnfinishedPathOf(9) + "/rank_00001.pieces.json"));
+  std::ofstream(directory.UnfinishedPathOf(9) + "/metadata.json") << "half";
   directory.Abandon(9, 0);
   EXPECT_FALSE(std::filesystem::exists(directory.UnfinishedPathOf(9)));
+}
+
+TEST(WriteFileAtomically, LeavesNothingOfWhatItCouldNotWrite) {
+  const std::string directory = testing::TempDir() + "/written";
+  std::filesystem::create_directories(directory + "/taken/full");  // a file cannot take its name
+  EXPECT_FALSE(WriteFileAtomically(directory + "/taken", "text"));
+  EXPECT_FALSE(std::filesystem::exists(directory + "/taken.tmp"));
+}
+
+// A rank that is stopped, or whose file system does not answer, does not hold up the others for ever.
+TEST(RunCheckpoints, NamesTheRankThatWritesNothingOfItsPart) {
+  std::atomic<bool> failed = false;
+  WithRanks(CompilePlan(TinyGpt(2)).value(), [&](RankSession& session, Store& store) -> Status {
+    RunOptions options;
+    options.checkpoints = testing::TempDir() + "/stopped";
+    options.save_patience = std::chrono::milliseconds(300);
+    RunCheckpoints checkpoints(session, store, options, /*steps=*/1);
+    WT_RETURN_IF_ERROR(checkpoints.Begin());
+    WT_RETURN_IF_ERROR(session.Step());
+    if (session.rank() == 1) {
+      while (!failed) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return Ok();
+    }
+    const Status saved = checkpoints.AfterStep();
+    failed = true;
+    const std::string said = saved ? "success" : saved.error().message;
+    EXPECT_NE(said.find("nothing has been written for 0.3 s: rank 1 did not finish"), std::string::npos)
+        << said;
+    return Ok();
+  });
 }
 
 TEST(CheckpointDirectory, KeepsTheNewestAndTakesAwayWhatWasInterrupted) {
