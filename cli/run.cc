@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/costs.h"
@@ -245,7 +246,9 @@ Result<int> RunLiveCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckInputs(options, plan));
   if (!silent) WT_RETURN_IF_ERROR(CheckOutputDirectories(options, plan.scenario.model));
   std::vector<DirectoryLock> locks;
-  if (!silent && options.node_rank.value_or(0) == 0) WT_ASSIGN_OR_RETURN(locks, LockDirectories(options));
+  if (!silent && options.node_rank.value_or(0) == 0) {
+    WT_ASSIGN_OR_RETURN(locks, LockDirectories(options));
+  }
   Progress progress(false);  // the lines of steps show it
   WT_ASSIGN_OR_RETURN(LiveOptions live, LiveOptionsOf(options, progress, silent));
   if (!silent && !live.run.resume_from.empty()) NoteChanges(options, plan, live.run.resume_from);
