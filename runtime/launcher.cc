@@ -29,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTick{100};
 constexpr milliseconds kPollWithoutPidfd{20};
+// Of a process that something else has reaped: that of one which neither exited nor was killed.
+constexpr int kUnknownStatus = 0x7f;
 
 // The write end of the pipe through which signal handlers speak; a handler has no other way to find it.
 std::atomic<int> signal_pipe{-1};
@@ -40,7 +42,8 @@ void PassOn(int signal) {
   errno = saved;
 }
 
-// Turns SIGINT, SIGTERM and SIGHUP into bytes of a pipe for as long as it lives.
+// Turns SIGINT, SIGTERM and SIGHUP into bytes of a pipe for as long as it lives. Children wait to be reaped meanwhile, also those of a process
+// that began with SIGCHLD ignored, as after an `exec` of something that left its own children to themselves.
 class SignalPipe {
  public:
   SignalPipe() {
@@ -56,11 +59,14 @@ class SignalPipe {
     sigaction(SIGTERM, &action, &terminate_);
     sigaction(SIGHUP, nullptr, &hang_up_);
     if (hang_up_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup has it ignored
+    action = {};
+    sigaction(SIGCHLD, &action, &child_);
   }
   ~SignalPipe() {
     sigaction(SIGINT, &interrupt_, nullptr);
     sigaction(SIGTERM, &terminate_, nullptr);
     sigaction(SIGHUP, &hang_up_, nullptr);
+    sigaction(SIGCHLD, &child_, nullptr);
     signal_pipe = -1;
   }
 
@@ -73,7 +79,7 @@ class SignalPipe {
 
  private:
   FileDescriptor read_, write_;
-  struct sigaction interrupt_ = {}, terminate_ = {}, hang_up_ = {};
+  struct sigaction interrupt_ = {}, terminate_ = {}, hang_up_ = {}, child_ = {};
 };
 
 struct RankProcess {
@@ -243,18 +249,21 @@ class Job {
 
   void Reap() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const pid_t pid = ranks_[rank].pid;
-      siginfo_t ended = {};
-      if (!ranks_[rank].running() ||
-          waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-          ended.si_pid != pid)
-        continue;
-      kill(-pid, SIGKILL);  // what it has left running, while its number is still its own
-      int status = 0;
-      waitpid(pid, &status, 0);
-      ranks_[rank].status = status;
-      if (status != 0 && first_ < 0) first_ = static_cast<int>(rank);
+      if (ranks_[rank].running()) ranks_[rank].status = StatusOfEnded(ranks_[rank].pid);
+      if (ranks_[rank].failed() && first_ < 0) first_ = static_cast<int>(rank);
     }
+  }
+
+  // Reaps the process; nullopt while it runs.
+  static std::optional<int> StatusOfEnded(pid_t pid) {
+    siginfo_t ended = {};
+    if (waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0)
+      return errno == ECHILD ? std::optional<int>(kUnknownStatus) : std::nullopt;
+    if (ended.si_pid != pid) return std::nullopt;
+    kill(-pid, SIGKILL);  // what it has left running, while its number is still its own
+    int status = kUnknownStatus;
+    waitpid(pid, &status, 0);
+    return status;
   }
 
   // Of those that have died by now, one that was killed; its peers then complain that it is gone. Else the
@@ -287,16 +296,20 @@ class Job {
     while (AnyRunning()) Watch(Clock::now() + kTick);
   }
 
+  static std::string DescribeStatus(int status) {
+    if (WIFEXITED(status)) return fmt::format("exited with status {}", WEXITSTATUS(status));
+    if (!WIFSIGNALED(status)) return "has ended, nobody knows how: something else has waited for it";
+    const int signal = WTERMSIG(status);
+    return fmt::format("was killed by signal {} ({}{})", signal, strsignal(signal),
+                       signal == SIGKILL ? ", as where memory runs out" : "");
+  }
+
   std::string DescribeDeath(int local) const {
-    const int status = *ranks_[local].status, rank = GlobalRank(options_, local);
+    const int rank = GlobalRank(options_, local);
     const std::string where = options_.last_op ? options_.last_op(rank) : "";
     const std::string said = options_.describe_error ? options_.describe_error(rank) : "";
     const std::string name = options_.name ? options_.name(rank) : fmt::format("rank {}", rank);
-    std::string text = WIFSIGNALED(status)
-                           ? fmt::format("{} was killed by signal {} ({}{})", name, WTERMSIG(status),
-                                         strsignal(WTERMSIG(status)),
-                                         WTERMSIG(status) == SIGKILL ? ", as where memory runs out" : "")
-                           : fmt::format("{} exited with status {}", name, WEXITSTATUS(status));
+    std::string text = name + " " + DescribeStatus(*ranks_[local].status);
     if (!where.empty()) text += "; its last operator was " + where;
     if (!said.empty()) text += ": " + said;
     return text;
