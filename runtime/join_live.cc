@@ -114,9 +114,7 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
     sched_setaffinity(0, sizeof core, &core);
   }
   RunOptions run_options = options.run;
-  // Slurm ends what it has started, and a shell's processes may outlive it.
-  const bool is_torchrun = environment->launcher == "torchrun" && !environment->token.empty();
-  if (is_torchrun || environment->launcher == "mpirun") run_options.launcher = getppid();
+  if (environment->launcher_stays) run_options.launcher = getppid();
   const auto work = [&]() -> Result<RankRun> {
     WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
     return MeasureRank(*session, *store, run_options);

@@ -115,6 +115,7 @@ Result<RankEnvironment> ReadTorchrun(const Reader& reader) {
   }
   result.token = reader.Text("TORCHELASTIC_RUN_ID");
   result.launcher = "torchrun";
+  result.launcher_stays = !result.token.empty();
   return result;
 }
 
@@ -136,6 +137,7 @@ Result<RankEnvironment> ReadMpirun(const Reader& reader) {
   WT_ASSIGN_OR_RETURN(result.master_port, reader.Port(PortOfJob(job.substr(0, at), of_jobs, 29500)));
   result.token = job;
   result.launcher = "mpirun";
+  result.launcher_stays = true;
   return result;
 }
 

@@ -16,6 +16,7 @@ struct RankEnvironment {
   int master_port = 29500;
   std::string token;                           // what ranks of this job know and others need not
   std::string launcher;                        // "torchrun", "mpirun", "srun": whose variables these are
+  bool launcher_stays = false;  // the parent, for as long as ranks run: it is gone only where it was killed
   std::string world_size_name = "WORLD_SIZE";  // where the world size comes from, as errors say it
   std::string advice;                          // for when other ranks do not come; empty: none
 };
@@ -37,6 +38,8 @@ using Environment = std::function<const char*(const char* name)>;
 // Slurm's port is 101 more for each further step (SLURM_STEP_ID) of the job, again from 15000 on after 24999: steps may run at once.
 // Local ones are those of a single node where they are not set. WINDTUNNEL_JOB_TOKEN goes before any other token. Under torchrun itself
 // (TORCHELASTIC_USE_AGENT_STORE) the port is the one after MASTER_PORT, which its agent keeps.
+// Known to stay are torchrun itself (TORCHELASTIC_RUN_ID) and mpirun: a shell's user may set RANK, too, whose processes may outlive it, and
+// Slurm itself ends what it has started.
 // Errors: InvalidInput ("WORLD_SIZE is 'x', expected a positive integer").
 Result<std::optional<RankEnvironment>> ReadRankEnvironment(const Environment& environment);
 // Of this process.

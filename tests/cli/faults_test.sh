@@ -103,6 +103,19 @@ wait
 grep -q 'a step' "$work/joined0.txt" || fail "rank 0 reports nothing: $(cat "$work/joined0.txt")"
 [ -s "$work/joined1.txt" ] && fail "rank 1 reports: $(cat "$work/joined1.txt")"
 
+# Ranks that a shell has started in the background outlive it: RANK is from its user.
+next_port
+bash -c 'for rank in 1 0; do
+  RANK=$rank WORLD_SIZE=2 MASTER_PORT=$1 nohup "${@:3}" > "$2/shell$rank.txt" 2>&1 < /dev/null &
+done
+until grep -q "^step:  *2 " "$2/shell0.txt"; do sleep 0.05; done' \
+  bash $port "$work" "$windtunnel" run "$work/long.yaml" --set run.steps=500
+for _ in $(seq 300); do
+  grep -q 'a step' "$work/shell0.txt" && break
+  sleep 0.1
+done
+grep -q 'a step' "$work/shell0.txt" || fail "ranks end with the shell that started them: $(tail -n 1 "$work"/shell?.txt)"
+
 # A rank's number given to two processes: one of them is told so at once, the others go on.
 next_port
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
