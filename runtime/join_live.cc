@@ -68,6 +68,19 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   return FromResults(plan, results, options);
 }
 
+// A job begins again with all its ranks, which is for whoever has started them.
+Status CheckRestarts(const RankEnvironment& environment, int max_restarts) {
+  if (max_restarts == 0) return Ok();
+  const std::string& launcher = environment.launcher;
+  const std::string advice =
+      launcher == "torchrun"
+          ? fmt::format("give it to torchrun (torchrun --max-restarts {} …)", max_restarts)
+          : fmt::format("start `windtunnel run` once, without {}, and it starts its own ranks", launcher);
+  return InvalidInput(
+      "--max-restarts is {}, but {} has started this rank, and only what starts all ranks restarts them: {}",
+      max_restarts, launcher, advice);
+}
+
 // What ranks do together beside the scenario's steps, a line each; files may be elsewhere on another node.
 std::string DescribeForPeers(const RunOptions& run) {
   const auto given = [](const std::string& value) { return value.empty() ? "no" : "yes"; };
@@ -83,6 +96,7 @@ std::string DescribeForPeers(const RunOptions& run) {
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
   WT_ASSIGN_OR_RETURN(const auto environment, ReadRankEnvironment());
   if (!environment) return InvalidInput("RANK and WORLD_SIZE are not set");
+  WT_RETURN_IF_ERROR(CheckRestarts(*environment, options.max_restarts));
   const bool shares_process = SharesProcess(plan);
   if (environment->world_size != (shares_process ? 1 : plan.world_size)) {
     return InvalidInput("{} is {}, but the scenario has {}{}", environment->world_size_name,

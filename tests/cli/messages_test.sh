@@ -99,6 +99,10 @@ for command in compare calibrate; do
   RANK=0 WORLD_SIZE=2 expect_line 2 "^windtunnel: torchrun has started 2 processes of .windtunnel $command., all of which" $command cpu.yaml
 done
 RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --out: /proc/x/profile.json: cannot be written' calibrate cpu.yaml --out /proc/x/profile.json
+RANK=0 WORLD_SIZE=1 expect_line 2 '^windtunnel: --max-restarts is 2, but torchrun has started .*(torchrun --max-restarts 2 …)' \
+  run cpu.yaml --max-restarts 2
+SLURM_PROCID=0 SLURM_NTASKS=2 expect_line 2 '^windtunnel: --max-restarts is 2, but srun has started .*: start .* once, without srun' \
+  run cpu.yaml --max-restarts 2
 printf 'kept' > kept.json
 expect_line 2 'cannot be written' predict gpt.yaml --json kept.json --svg /nonexist/x
 [ "$(cat kept.json)" = kept ] || { echo 'FAILED: a file was emptied'; failures=$((failures + 1)); }
