@@ -193,10 +193,10 @@ Result<RankProcess> Start(const LaunchOptions& options, int local) {
 }
 
 // The ranks of one job, from their start until all are reaped.
-class Job {
+class RunningRanks {
  public:
-  explicit Job(const LaunchOptions& options) : options_(options) {}
-  ~Job() { EndAll(); }
+  explicit RunningRanks(const LaunchOptions& options) : options_(options) {}
+  ~RunningRanks() { EndAll(); }
 
   Status Run() {
     for (int rank = 0; rank < options_.ranks && interrupt_ == 0; ++rank) {
@@ -328,7 +328,7 @@ class Job {
 
 Status LaunchRanks(const LaunchOptions& options) {
   if (options.ranks < 1 || options.argv.empty()) return Failed("nothing to launch: {} ranks", options.ranks);
-  return Job(options).Run();
+  return RunningRanks(options).Run();
 }
 
 }  // namespace windtunnel
