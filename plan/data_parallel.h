@@ -32,6 +32,8 @@ struct StrategyContext {
   std::vector<CollectiveStream*>
       model_parts;               // over which the parts of one model are spread: pipeline stages
   bool splits_backward = false;  // some gradients of weights are made apart from those of inputs
+  int pipeline_rank = 0;
+  std::vector<int> first_parameters = {};  // of each of the rank's stages, in the model's order
 
   const StateRanks& RanksOf(const Parameter& parameter) const {
     return parameter.is_of_experts() ? of_experts : dense;
@@ -64,6 +66,9 @@ class DataParallel : public ParameterHooks {
   // Instead of BeginBackward: gradients of weights alone, that a backward of the micro-batch left. It has no hooks of modules.
   virtual void BeginBackwardWeights() {}
   virtual void EndBackward() = 0;
+  // Between two actions of a pipeline's schedule: the reduction of the gradients of the rank's stage number `stage`, whose last backward is
+  // over, may begin, where a strategy leaves it to the schedule.
+  virtual void ReduceStage(int /*stage*/) {}
   // Where the optimizer finds this rank's part of a gradient, after the last EndBackward.
   virtual Slice ReducedGradient(int index) = 0;
   // Clips and updates.
@@ -79,6 +84,8 @@ class DataParallel : public ParameterHooks {
 // Parameters whole on every rank: one device, or DistributedDataParallel.
 std::unique_ptr<DataParallel> MakeReplicated(const StrategyContext& context);
 std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context);
+// Whether the framework's pipelines say when their stages reduce gradients (plan/zero.cc).
+bool AlignsReductions(const Scenario& scenario);
 // InvalidInput for a wrap policy that names no module or splits tied weights, and for tied weights in two stages whose shards do not
 // line up (version 1).
 Result<std::unique_ptr<DataParallel>> MakeFsdp(const StrategyContext& context);

@@ -88,6 +88,7 @@ class PipelineRank::Walk {
   // Of the computation that takes or makes a message of this kind in `stage`.
   size_t PositionIn(bool forward, int stage, int64_t micro_batch) const;
   bool IsLastBackward(const Action& action) const;
+  void ReduceWithSchedule(const Action& backward);
 
   PipelineRank& rank_;
   ProgramBuilder& b_;
@@ -97,6 +98,7 @@ class PipelineRank::Walk {
   std::map<int, Part> parts_;  // by stage
   std::map<Key, Slice> outputs_, input_gradients_;
   std::set<int> begun_;  // stages that have had a forward
+  std::vector<Action> backwards_;
   bool in_backward_ = false;
   bool has_exchanged_ = false;                         // messages since the last computation
   std::map<std::pair<bool, Key>, Received> received_;  // forward; for which stage
@@ -186,7 +188,8 @@ void PipelineRank::Walk::Add(const Action& action) {
       return Forward(action);
     case ActionKind::kBackward:
     case ActionKind::kInputGradient:
-      return Backward(action);
+      Backward(action);
+      return ReduceWithSchedule(action);
     case ActionKind::kWeightGradient:
       strategy_.BeginBackwardWeights();
       PartAt(action.stage).stage.model->BackwardWeights(b_, static_cast<int>(action.micro_batch));
@@ -213,6 +216,15 @@ void PipelineRank::Walk::AddPair(const Action& forward, const Action& backward) 
   b_.SetStage(backward.stage);
   Backward(backward);
   b_.EndTurns();
+  ReduceWithSchedule(backward);
+}
+
+// Rank r is that many backwards ahead of the first rank, so that behind so many further ones all ranks' reductions begin together.
+void PipelineRank::Walk::ReduceWithSchedule(const Action& backward) {
+  backwards_.push_back(backward);
+  const int due = static_cast<int>(backwards_.size()) - 1 - rank_.rank_;
+  if (due < 0 || !IsLastBackward(backwards_[due])) return;
+  strategy_.ReduceStage(backwards_[due].stage / static_cast<int>(rank_.schedule_.ranks.size()));
 }
 
 PipelineRank::Walk::Part& PipelineRank::Walk::PartAt(int index) {

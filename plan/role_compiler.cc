@@ -141,7 +141,12 @@ Status RoleCompiler::MakeStrategy() {
                           .copies = kComputeStream,
                           .host = -1,
                           .model_parts = {tensor_, pipeline_},
-                          .splits_backward = SplitsBackward(schedule_)};
+                          .splits_backward = SplitsBackward(schedule_),
+                          .pipeline_rank = pipeline_rank_};
+  for (const Stage& stage : stages_) {
+    const std::vector<int>& own = stage.model->parameters();
+    if (!own.empty()) context.first_parameters.push_back(*std::min_element(own.begin(), own.end()));
+  }
   if (is_sharded && !host_computes()) {
     context.copies = AddStream(StreamKind::kCopy, "copy");
     context.host = HostStream();

@@ -6,6 +6,11 @@
 //   zero1  keeps whole gradients until the step is over; the shard is summed in place. Micro-batches add to them before, and only
 //          the last one reduces; with sync: every_micro_batch each reduces, and gradients are handled as in zero2
 //   zero2  keeps only the shard of the sum; a bucket's gradients live until it is reduced, in every micro-batch
+// Megatron-Core's pipelines (1f1b, interleaved) reduce at the same time on all stages (--align-grad-reduce, on by default), since communication
+// slows computation down and every stage would wait for each other's (megatron/core/pipeline_parallel/schedules.py):
+//   1f1b         the first stage reduces bucket by bucket in its last backward; the others behind all of theirs, in the bubble, all at once
+//   interleaved  a stage's gradients behind as many further backwards as the rank's number, after its last one; what is left behind all
+// Only the first stage of the first rank has more than one bucket then (distributed_data_parallel.py, disable_bucketing).
 // overlap_param_gather: the all-gathers are left to the next step's forward (Megatron's --overlap-param-gather): the first bucket's
 // begins with the step, each other one's when the values of the bucket before it are first needed.
 // Frameworks differ from Windtunnel's own:
@@ -65,8 +70,16 @@ class Zero : public DataParallel {
   bool HoldsValue(int index) const override { return holds_[index]; }
   void Ready(int index, bool is_last) override;
   void Wrote(int index) override { holds_[index] = true; }
+  void ReduceStage(int stage) override;
 
  private:
+  enum class Launches { kInBackward, kWithSchedule, kBehindBackwards };
+  Launches LaunchesOf(const StrategyContext& context) const;
+  // Of the rank's stages the parameter's; 0 where reductions do not follow a schedule.
+  int StageOf(int parameter) const;
+  Bytes CapOf(int stage, Bytes cap) const {
+    return is_aligned_ && (pipeline_rank_ > 0 || stage > 0) ? Bytes::Max() : cap;
+  }
   Bucket& Of(int parameter) { return buckets_[bucket_of_[parameter]]; }
   Slice SliceOf(Slice whole, int parameter) const {
     return Slice{whole.buffer, offset_[parameter], role_.parameters[parameter].elements};
@@ -89,6 +102,7 @@ class Zero : public DataParallel {
   Slice WholeGradient(Bucket& bucket);
   void BeginReduction();
   void LaunchReady();
+  void LaunchNext();
   void Launch(Bucket& bucket, const std::string& name);
   void Settle(Bucket& bucket);
   std::vector<OptimizerTarget> Targets();
@@ -99,7 +113,11 @@ class Zero : public DataParallel {
   OptimizerSpec optimizer_spec_;
   Framework framework_;
   DType type_, reduce_;
-  bool keeps_whole_, overlaps_, gathers_late_, offloads_;
+  bool keeps_whole_, gathers_late_, offloads_;
+  Launches launches_;
+  bool is_aligned_ = false;
+  int pipeline_rank_;
+  std::vector<int> first_parameters_;  // by stage of the rank
   MemorySpace space_;  // of the optimizer's
   CollectiveStream &data_, &tensor_;
   NormRanks norm_ranks_;
@@ -128,7 +146,10 @@ Zero::Zero(const StrategyContext& context)
       copies_(context.copies) {
   const DataParallelSpec& spec = context.scenario.parallel.data;
   keeps_whole_ = spec.kind != DataParallelKind::kZero2 && spec.sync == GradientSync::kLastMicroBatch;
-  overlaps_ = spec.overlap;
+  pipeline_rank_ = context.pipeline_rank;
+  first_parameters_ = context.first_parameters;
+  is_aligned_ = AlignsReductions(context.scenario) && data_.ranks() > 1;
+  launches_ = LaunchesOf(context);
   gathers_late_ = spec.overlap_param_gather;
   offloads_ = spec.offload != Offload::kNone;
   space_ = offloads_ ? MemorySpace::kHost : MemorySpace::kDevice;
@@ -139,6 +160,19 @@ Zero::Zero(const StrategyContext& context)
   MakeBuckets(context);
 }
 
+Zero::Launches Zero::LaunchesOf(const StrategyContext& context) const {
+  if (!context.scenario.parallel.data.overlap) return Launches::kBehindBackwards;
+  if (!is_aligned_) return Launches::kInBackward;
+  if (first_parameters_.size() > 1) return Launches::kWithSchedule;
+  return pipeline_rank_ == 0 ? Launches::kInBackward : Launches::kBehindBackwards;
+}
+
+int Zero::StageOf(int parameter) const {
+  if (!is_aligned_) return 0;
+  const auto behind = std::upper_bound(first_parameters_.begin(), first_parameters_.end(), parameter);
+  return static_cast<int>(behind - first_parameters_.begin()) - 1;
+}
+
 // Parameters from the last to the first, in buckets, those of experts in buckets of their own. A weight that two stages share is in a bucket of its own: so its shards are alike
 // in both, and their gradients can be summed shard by shard.
 std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
@@ -147,7 +181,8 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
   auto end_run = [&] {
     std::vector<Bytes> sizes;
     for (int parameter : run) sizes.push_back(SizeOf(reduce_) * role_.parameters[parameter].elements);
-    for (const std::vector<int>& positions : AssignBuckets(sizes, {cap})) {
+    const Bytes limit = run.empty() ? cap : CapOf(StageOf(run.front()), cap);
+    for (const std::vector<int>& positions : AssignBuckets(sizes, {limit})) {
       buckets.emplace_back();
       for (int position : positions) buckets.back().push_back(run[position]);
     }
@@ -155,7 +190,10 @@ std::vector<std::vector<int>> Zero::InBuckets(Bytes cap) const {
   };
   for (int parameter = static_cast<int>(role_.parameters.size()); parameter-- > 0;) {
     const Parameter& next = role_.parameters[parameter];
-    if (!run.empty() && role_.parameters[run.back()].is_of_experts() != next.is_of_experts()) end_run();
+    const bool is_of_others =
+        !run.empty() && (role_.parameters[run.back()].is_of_experts() != next.is_of_experts() ||
+                         StageOf(run.back()) != StageOf(parameter));
+    if (is_of_others) end_run();
     if (!next.is_shared) {
       run.push_back(parameter);
       continue;
@@ -340,15 +378,26 @@ void Zero::Ready(int index, bool is_last) {
   if (!is_last && keeps_whole_) return;
   if (ready_++ == 0) BeginReduction();
   --bucket.pending;
-  if (overlaps_) LaunchReady();
+  if (launches_ == Launches::kInBackward) LaunchReady();
+}
+
+// Buckets are those of the last stage first, as backwards are.
+void Zero::ReduceStage(int stage) {
+  if (launches_ != Launches::kWithSchedule) return;
+  while (next_ < buckets_.size() && buckets_[next_].pending == 0 &&
+         StageOf(buckets_[next_].parameters[0]) >= stage)
+    LaunchNext();
 }
 
 void Zero::LaunchReady() {
-  for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
-    // At most one reduction is under way beside the bucket that fills.
-    if (next_ > 0 && !keeps_whole_) Settle(buckets_[next_ - 1]);
-    Launch(buckets_[next_], fmt::format("bucket {}", next_));
-  }
+  while (next_ < buckets_.size() && buckets_[next_].pending == 0) LaunchNext();
+}
+
+void Zero::LaunchNext() {
+  // At most one reduction is under way beside the bucket that fills.
+  if (next_ > 0 && !keeps_whole_) Settle(buckets_[next_ - 1]);
+  Launch(buckets_[next_], fmt::format("bucket {}", next_));
+  ++next_;
 }
 
 void Zero::Launch(Bucket& bucket, const std::string& name) {
@@ -488,6 +537,14 @@ void Zero::Restore(ProgramBuilder& b) {
 }
 
 }  // namespace
+
+bool AlignsReductions(const Scenario& scenario) {
+  const DataParallelSpec& data = scenario.parallel.data;
+  const PipelineSpec& pipeline = scenario.parallel.pipeline;
+  const bool has_schedule = pipeline.schedule == "1f1b" || pipeline.schedule == "interleaved";
+  return scenario.framework == Framework::kMegatronCore && data.overlap && pipeline.size > 1 &&
+         has_schedule && data.kind != DataParallelKind::kZero2 && data.sync == GradientSync::kLastMicroBatch;
+}
 
 std::unique_ptr<DataParallel> MakeZero(const StrategyContext& context) {
   return std::make_unique<Zero>(context);

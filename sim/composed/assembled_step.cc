@@ -260,9 +260,11 @@ Duration AssembledStep::Time() const {
       end = rank.Do(event.is_first ? of.first_backward : of.backward, arrival);
     }
     if (event.out >= 0) made[event.out] = end;
+    if (event.reduces >= 0) rank.Reduce(static_cast<size_t>(event.reduces));
   }
   for (int rank = 0; rank < order.ranks; ++rank)
     if (host_awaits_messages && order.ends_with_messages[rank]) ranks[rank].AwaitAll(exchanged[rank]);
+  for (RankWalk& rank : ranks) rank.Reduce(0);
   Tails(ranks, sent, strategies).Run();
   int64_t end = 0;
   for (const RankWalk& rank : ranks) end = std::max(end, rank.End());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/buffer_pool.h"
+#include "plan/data_parallel.h"
 #include "plan/message_protocol.h"
 #include "plan/model.h"
 #include "sim/composed/assembled_step.h"
@@ -77,24 +78,25 @@ std::string MeshKey(const Scenario& s) {
                      s.parallel.context.size, s.parallel.expert.size, s.parallel.TensorRanksHaveExperts(),
                      s.parallel.data.size, s.parallel.pipeline.size);
 }
-// How a rank's layers are spread over its stages makes no difference: gradients come in the same order, that of what kinds layers are.
-std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_rank) {
+// How a rank's layers are spread over its stages makes no difference, unless stages reduce their gradients one by one: these come in the same
+// order, that of what kinds layers are.
+std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_rank, bool by_stage) {
   std::string key;
   int64_t layers = 0;
   for (const StageKind& stage : of_rank) {
     layers += stage.layers.layers;
-    if (model.HasAlikeLayers()) continue;
+    if (model.HasAlikeLayers() && !by_stage) continue;
     key += fmt::format(" {}+{}@{}", stage.layers.dense, stage.layers.layers - stage.layers.dense,
                        stage.layers.phase);
   }
   return fmt::format("{}{}", layers, key);
 }
 std::string StrategyKey(const Scenario& s, const std::vector<StageKind>& of_rank) {
-  return fmt::format("{} {} d{} p{} k{} o{}g{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
+  return fmt::format("{} {} d{} p{} k{} o{}a{}g{} l{} {}{}{}", ClusterKey(s), ModelAxesKey(s),
                      s.parallel.data.size, s.parallel.pipeline.size, static_cast<int>(s.parallel.data.kind),
-                     s.parallel.data.overlap, s.parallel.data.overlap_param_gather,
-                     LayersKey(s.model, of_rank), of_rank.front().is_first, of_rank.back().is_last,
-                     s.batch.accumulate == 1);
+                     s.parallel.data.overlap, AlignsReductions(s), s.parallel.data.overlap_param_gather,
+                     LayersKey(s.model, of_rank, AlignsReductions(s)), of_rank.front().is_first,
+                     of_rank.back().is_last, s.batch.accumulate == 1);
 }
 std::string WalkKey(const Scenario& s) {
   const PipelineSpec& p = s.parallel.pipeline;

@@ -38,6 +38,7 @@ class Walker {
         forwards_(stages_, 0),
         backwards_(stages_, 0),
         sent_(ranks_),
+        backwards_of_(ranks_),
         has_exchanged_(ranks_, false) {
     walk_.ranks = ranks_;
     walk_.stages_per_rank = stages_ / ranks_;
@@ -109,6 +110,11 @@ class Walker {
     } else {
       event.is_first = backwards_[action.stage]++ == 0;
       event.is_last = backwards_[action.stage] == micro_batches_;
+      // As PipelineRank.
+      std::vector<PipelineEvent>& done = backwards_of_[rank];
+      done.push_back(event);
+      const int due = static_cast<int>(done.size()) - 1 - rank;
+      if (due >= 0 && done[due].is_last) event.reduces = done[due].chunk;
     }
     if (from >= 0 && from < stages_) {
       const size_t made = Index(forward, from, action.micro_batch);
@@ -132,7 +138,8 @@ class Walker {
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
   std::vector<int64_t> forwards_, backwards_;  // by stage
   std::vector<std::vector<Sent>> sent_;
-  std::vector<bool> has_exchanged_;  // by rank: since its last computation
+  std::vector<std::vector<PipelineEvent>> backwards_of_;  // by rank
+  std::vector<bool> has_exchanged_;                       // by rank: since its last computation
 };
 
 }  // namespace

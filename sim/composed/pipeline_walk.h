@@ -21,6 +21,8 @@ struct PipelineEvent {
   int32_t released = 0;  // sent messages of the rank that are known to have arrived when the action begins
   int32_t in = -1;       // the message that an action waits for; -1: none
   int32_t out = -1;      // the message that it makes, or that this is; -1: none
+  int32_t reduces =
+      -1;  // backward: the rank's stage whose gradients may be reduced behind it (DataParallel::ReduceStage)
   int32_t lane = -1;     // message: of all from its sender to its receiver
 };
 

@@ -1,6 +1,7 @@
 #include "sim/composed/rank_strategy.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "plan/buffer_pool.h"
@@ -13,7 +14,15 @@ namespace windtunnel::composed {
 namespace {
 
 // Where an operator was added, in Op::stage.
-enum Mark : int { kOpening, kBefore, kMarker, kAfter, kEndBackward, kAfterSends };
+enum Mark : int {
+  kOpening,
+  kBefore,
+  kMarker,
+  kAfter,
+  kEndBackward,
+  kAfterSends,
+  kReduction
+};  // kReduction + stage
 
 class Driver {
  public:
@@ -35,7 +44,9 @@ class Driver {
         .expert = *expert_part_,
         .copies = kComputeStream,
         .host = -1,
-        .model_parts = {tensor_, pipeline_}};
+        .model_parts = {tensor_, pipeline_},
+        .pipeline_rank = shape_.has_first ? 0 : 1,  // what more it is makes no difference
+        .first_parameters = first_parameter_};
     if (is_zero) {
       context.copies = AddStream(StreamKind::kCopy, "copy", kCopies);
       context.host = AddStream(StreamKind::kHost, "host", kCompute);
@@ -145,9 +156,11 @@ class Driver {
     return parameters;
   }
 
-  // Calls `f(calls, parameter of a local index)` for each operator that writes gradients in a backward of each stage, the last first.
+  // Calls `f(calls, parameter of a local index)` for each operator that writes gradients in a backward of each stage, the last first, and
+  // `after(stage)` behind the stage's.
   template <typename F>
-  void ForEachCall(bool is_first, F f) {
+  void ForEachCall(
+      bool is_first, F f, const std::function<void(size_t)>& after = [](size_t) {}) {
     for (size_t i = shape_.stages.size(); i-- > 0;) {
       const StageTemplate& stage = *shape_.stages[i];
       const StagePass& pass = is_first ? stage.first_backward : stage.backward;
@@ -162,6 +175,7 @@ class Driver {
         }
       }
       for (const GradientCalls& calls : pass.after.gradients) f(calls, parameters.Outside());
+      after(i);
     }
   }
 
@@ -219,7 +233,7 @@ class Driver {
     const bool is_single = scenario_.batch.accumulate == 1;
     for (bool is_last : {false, true}) {
       if (is_single && !is_last) continue;
-      ForEachCall(!is_last || is_single, [&](const GradientCalls& calls, const auto& parameter) {
+      const auto call = [&](const GradientCalls& calls, const auto& parameter) {
         b.SetStage(kBefore);
         std::vector<Slice> gradients;
         for (int local : calls.gradients) gradients.push_back(strategy_->Gradient(parameter(local)));
@@ -231,6 +245,12 @@ class Driver {
           else strategy_->Wrote(parameter(after.parameter));
         }
         if (!is_last) ++firsts_;
+      };
+      // Behind the last backward of a rank's first stage only the first rank has something to reduce with the schedule.
+      ForEachCall(!is_last || is_single, call, [&](size_t stage) {
+        if (!is_last || (stage == 0 && !shape_.has_first)) return;
+        b.SetStage(kReduction + static_cast<int>(stage));
+        strategy_->ReduceStage(static_cast<int>(stage));
       });
     }
     b.SetStage(kEndBackward);
@@ -282,6 +302,7 @@ class Driver {
     std::vector<RankStrategy::Group> groups;
     int32_t begin = 0;  // of the group that the next marker is in
     result_.after_backwards = result_.sends_from = result_.sends_awaited = -1;
+    result_.reductions.resize(shape_.stages.size());
     for (size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
       if (IsMemory(op.kind)) continue;
@@ -305,6 +326,13 @@ class Driver {
           groups.back().end = begin = number + 1;
           break;
         default:
+          if (op.stage >= kReduction) {
+            RankStrategy::Reduction& reduction =
+                result_.reductions[static_cast<size_t>(op.stage - kReduction)];
+            if (reduction.begin == reduction.end) reduction.begin = number;
+            reduction.end = begin = number + 1;
+            break;
+          }
           if (result_.after_backwards < 0) result_.after_backwards = number;
           if (op.stage != kAfterSends) break;
           if (result_.sends_from < 0) result_.sends_from = number;

@@ -45,6 +45,11 @@ struct RankStrategy {
   std::vector<Group> values;
   // Of the backwards of each of the rank's stages in turn, the last stage first. With one micro-batch both are the same.
   std::vector<Group> first, last;
+  // What reduces the gradients of each of the rank's stages where that is left to the schedule (PipelineEvent::reduces): [begin, end).
+  struct Reduction {
+    int32_t begin = 0, end = 0;
+  };
+  std::vector<Reduction> reductions;
   bool adds_to_first = false;   // operators that the templates' first backward does not have: padding
   int32_t after_backwards = 0;  // the first operator behind them
   // Operators [sends_from, sends_awaited] wait for all that the rank has sent; the last of them is the first of the compute stream.

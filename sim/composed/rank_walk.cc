@@ -68,6 +68,7 @@ void RankWalk::Reset(const RankStrategy* strategy) {
   ignores_host_ = false;
   is_idle_ = false;
   gathered_ahead_ = 0;
+  unreduced_ = strategy == nullptr ? 0 : strategy->reductions.size();
   for (int32_t s = 0; strategy != nullptr && s < strategy->opening; ++s) Issue(s, 0);
 }
 
@@ -164,6 +165,16 @@ int64_t RankWalk::DoWithGroups(const StageAction& action, int64_t arrived,
     }
   }
   return made;
+}
+
+void RankWalk::Reduce(size_t stage) {
+  while (unreduced_ > stage) {
+    const RankStrategy::Reduction& reduction = strategy_->reductions[--unreduced_];
+    for (int32_t s = reduction.begin; s < reduction.end; ++s) {
+      is_idle_ = false;
+      Issue(s, 0);
+    }
+  }
 }
 
 int64_t RankWalk::DoWithValues(const StageAction& action, int64_t arrived, size_t& group) {

@@ -52,6 +52,9 @@ class RankWalk {
   // The gathers of a first forward that the host comes to at `host`: returns when it has issued all of the forward.
   int64_t GatherAhead(const StageAction& action, int64_t host, size_t& group);
 
+  // What the strategy leaves to the schedule, of the rank's stages from the last one down to number `stage`, once.
+  void Reduce(size_t stage);
+
   // What follows the backwards. Runs until an operator that meets other ranks': returns it, and when this rank has come to it; -1 at
   // the end. Met says when all have, and ends it.
   int32_t RunTail(int64_t sends_arrived, int64_t& arrival);
@@ -126,6 +129,7 @@ class RankWalk {
   // Of how many first forwards that follow what they begin with is gathered (DoHeld).
   size_t gathered_ahead_ = 0;
   int64_t slack_ = 0;
+  size_t unreduced_ = 0;  // stages whose gradients the schedule has not had reduced
 };
 
 }  // namespace windtunnel::composed

@@ -57,6 +57,41 @@ TEST(Zero, OtherFrameworksGatherBehindTheWholeUpdate) {
   }
 }
 
+// Of a pipeline rank's last backwards: "B2.3" is that of stage 2 and micro-batch 3, "-" a bucket's reduction.
+std::string LastBackwards(const Role& role, int64_t micro_batches) {
+  std::string script, last;
+  for (const Op& op : role.steady.ops) {
+    const auto* collective = std::get_if<Collective>(&op.kind);
+    const bool reduces = collective != nullptr && collective->kind == CollectiveKind::kReduceScatter;
+    const bool computes = op.phase == Phase::kBackward && op.stream == kComputeStream && op.stage >= 0;
+    if (!reduces && (!computes || op.micro_batch < micro_batches - 2)) continue;
+    const std::string word = reduces ? " -" : fmt::format(" B{}.{}", op.stage, op.micro_batch);
+    if (word != last) script += word;  // several reductions in a row are one word
+    last = word;
+  }
+  return script;
+}
+
+// --align-grad-reduce: with one stage a rank only the first reduces in its backward, and only it has several buckets; with more, stages are
+// reduced behind as many further backwards as the rank's number.
+TEST(Zero, MegatronCoresPipelinesReduceTogether) {
+  Scenario s = Zero(DataParallelKind::kZero1, Framework::kMegatronCore);
+  s.model.layers = 4;
+  s.batch.accumulate = 4;
+  s.parallel.pipeline = {.size = 2, .schedule = "1f1b"};
+  const Plan plan = *CompilePlan(s);
+  EXPECT_EQ(LastBackwards(plan.roles[0], 4), " B0.2 B0.3 - B0.3 - B0.3 - B0.3 -");
+  EXPECT_EQ(LastBackwards(plan.roles[1], 4), " B1.2 B1.3 -");
+
+  s.parallel.pipeline = {.size = 2, .schedule = "interleaved", .virtual_stages = 2};
+  const Plan interleaved = *CompilePlan(s);
+  EXPECT_EQ(LastBackwards(interleaved.roles[1], 4), " B3.2 B3.3 B1.2 - B1.3 -");
+  EXPECT_EQ(LastBackwards(interleaved.roles[0], 4), " B2.2 B2.3 - B0.2 B0.3 -");
+
+  s.parallel.data.overlap = false;
+  EXPECT_EQ(LastBackwards(CompilePlan(s)->roles[1], 4), " B3.2 B3.3 B1.2 B1.3 -");
+}
+
 TEST(Zero, DeepspeedSumsWholeBuckets) {
   for (DataParallelKind kind : {DataParallelKind::kZero1, DataParallelKind::kZero2}) {
     const Plan own = *CompilePlan(Zero(kind, Framework::kWindtunnel)),

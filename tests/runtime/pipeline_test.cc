@@ -109,6 +109,16 @@ INSTANTIATE_TEST_SUITE_P(
         ParityCase{"Zero1ZbH1", Pipelined(TinyGpt(), "zb_h1", 2, 1, With(DataParallelKind::kZero1, Tied))},
         ParityCase{"Zero1Interleaved",
                    Pipelined(TinyGpt(), "interleaved", 2, 2, With(DataParallelKind::kZero1))},
+        ParityCase{"Zero1OfMegatronCore", Pipelined(TinyGpt(), "1f1b", 2, 1,
+                                                    With(DataParallelKind::kZero1,
+                                                         [](Scenario& s) {
+                                                           TiedAndClipped(s);
+                                                           s.framework = Framework::kMegatronCore;
+                                                         }))},
+        ParityCase{"Zero1InterleavedOfMegatronCore",
+                   Pipelined(TinyGpt(), "interleaved", 2, 2,
+                             With(DataParallelKind::kZero1,
+                                  [](Scenario& s) { s.framework = Framework::kMegatronCore; }))},
         ParityCase{"Fsdp", Pipelined(TinyGpt(), "1f1b", 2, 1, With(DataParallelKind::kFsdp, TiedAndClipped))},
         ParityCase{"FsdpVersion1", Pipelined(TinyGpt(), "gpipe", 2, 1,
                                              With(DataParallelKind::kFsdp,
