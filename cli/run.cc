@@ -262,7 +262,7 @@ Result<int> RunLiveCommand(const Options& options) {
     live.nodes = nodes.get();
   }
   if (nodes != nullptr && nodes->node() > 0) {
-    WT_RETURN_IF_ERROR(FollowNode(*nodes));
+    WT_RETURN_IF_ERROR(FollowNode(*nodes, live));
     return 0;
   }
 

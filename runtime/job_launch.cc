@@ -1,6 +1,7 @@
 #include "runtime/job_launch.h"
 
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,9 @@
 
 namespace windtunnel {
 namespace {
+
+// Of a rank's process (RunRank): whether its input was wrong, which no restart mends.
+bool FoundInputWrong(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 2; }
 
 constexpr int64_t kMostRanksOfACore = 64;  // more would end in memory or processes running out
 
@@ -83,69 +87,122 @@ Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const s
   return error;
 }
 
-Status PrepareRanks(const Plan& plan, const Job& job, const std::string& job_file, NodeGroup* nodes,
-                    std::unique_ptr<MpiHost>& host, LaunchOptions& launch) {
-  const bool shares_process = SharesProcess(plan);
-  launch.ranks = shares_process ? 1 : job.local_ranks;
-  launch.node = nodes == nullptr ? 0 : nodes->node();
-  launch.nodes = nodes == nullptr ? 1 : nodes->nodes();
-  launch.argv = {"/proc/self/exe", "rank", job_file};
-  launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job.restarts);
-  launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
-  launch.pin = PinsRanks(plan) && !shares_process;  // threads pin themselves
-  launch.master_addr = job.host;
-  launch.master_port = job.store_port;
-  if (shares_process && plan.scenario.run.pin)
+Result<std::unique_ptr<RanksHere>> RanksHere::Make(const Plan& plan, Job job, NodeGroup* nodes) {
+  std::unique_ptr<RanksHere> ranks(new RanksHere(plan, std::move(job), nodes));
+  WT_RETURN_IF_ERROR(ranks->Prepare());
+  return ranks;
+}
+
+Status RanksHere::Prepare() {
+  job_.cores = UsableCores();
+  if (job_.local_ranks > kMostRanksOfACore * job_.cores) {
+    return Unsupported(
+        "{} ranks would share this machine's cores ({}), expected at most {} on each; `windtunnel predict` "
+        "needs none",
+        job_.local_ranks, job_.cores, kMostRanksOfACore);
+  }
+  if (nodes_ != nullptr) job_.interface = nodes_->interface();
+  WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make(kJobDirectory));
+  directory_.emplace(std::move(directory));
+  job_.flight_record = directory_->File("flight_record");
+  WT_ASSIGN_OR_RETURN(recorder_, FlightRecorder::Create(job_.flight_record, plan_.world_size));
+  return WriteJob(job_, JobFile());
+}
+
+LaunchOptions RanksHere::Options() const {
+  const bool shares_process = SharesProcess(plan_);
+  LaunchOptions launch;
+  launch.ranks = shares_process ? 1 : job_.local_ranks;
+  launch.node = nodes_ == nullptr ? 0 : nodes_->node();
+  launch.nodes = nodes_ == nullptr ? 1 : nodes_->nodes();
+  launch.argv = {"/proc/self/exe", "rank", JobFile()};
+  launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job_.restarts);
+  launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job_.max_restarts);
+  launch.pin = PinsRanks(plan_) && !shares_process;  // threads pin themselves
+  launch.master_addr = job_.host;
+  launch.master_port = job_.store_port;
+  if (shares_process && plan_.scenario.run.pin)
     for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) launch.environment[threads] = "1";
-  if (nodes != nullptr) launch.reason_to_end = [nodes] { return nodes->ReasonToEnd(); };
-  if (!UsesMpi(plan)) return Ok();
+  return launch;
+}
+
+Status RanksHere::StartMpi(LaunchOptions& launch) {
   MpiJob mpi;
-  mpi.world_size = plan.world_size;
+  mpi.world_size = plan_.world_size;
   mpi.nodes = launch.nodes;
   mpi.node = launch.node;
   mpi.local_ranks = launch.ranks;
-  mpi.store_host = job.host;
-  mpi.store_port = job.store_port;
-  mpi.store_token = job.token;
-  WT_ASSIGN_OR_RETURN(host, MpiHost::Start(mpi));
-  launch.environment_of = [&host, ranks = launch.ranks](int rank) {
-    return host->EnvironmentOf(rank % ranks);
+  mpi.store_host = job_.host;
+  mpi.store_port = job_.store_port;
+  mpi.store_token = job_.token;
+  WT_ASSIGN_OR_RETURN(host_, MpiHost::Start(mpi));
+  launch.environment_of = [this, ranks = launch.ranks](int rank) {
+    return host_->EnvironmentOf(rank % ranks);
   };
   return Ok();
 }
 
-Result<Job> Launch::Prepare(Job::Mode mode, const TemporaryDirectory& directory) {
+// What the launcher asks, and what it says.
+void RanksHere::Tell(Store& store, LaunchOptions& launch) {
+  const bool shares_process = SharesProcess(plan_);
+  launch.describe_error = [&store](int rank) {
+    auto error = store.Get(ErrorKey(rank), std::chrono::milliseconds(0));
+    return error ? *error : std::string();
+  };
+  launch.last_op = [this, shares_process](int rank) -> std::string {
+    if (found_input_wrong_) return "";  // that is not where it went wrong
+    return shares_process ? LastOperators(plan_, *recorder_) : OperatorAt(plan_, rank, recorder_->Last(rank));
+  };
+  if (shares_process) launch.name = [this](int) { return NameOfProcess(plan_); };
+  if (nodes_ != nullptr) launch.reason_to_end = [this] { return nodes_->ReasonToEnd(); };
+  launch.failed = [this](int, int status) {
+    failed_ = true;
+    found_input_wrong_ = FoundInputWrong(status);
+  };
+  launch.interrupted = [this](int signal) {
+    interrupted_ = true;
+    if (nodes_ != nullptr && nodes_->node() > 0)
+      nodes_->Leave(fmt::format("interrupted by signal {} ({})", signal, strsignal(signal)));
+  };
+}
+
+Status RanksHere::Run(Store& store, std::function<void()> tick) {
+  LaunchOptions launch = Options();
+  if (UsesMpi(plan_)) WT_RETURN_IF_ERROR(StartMpi(launch));
+  Tell(store, launch);
+  launch.tick = std::move(tick);
+  return LaunchRanks(launch);
+}
+
+void RanksHere::HearOfOthers() {
+  if (!failed_ && !interrupted_ && nodes_ != nullptr) failed_ = !nodes_->ReasonToEnd().empty();
+}
+
+Error RanksHere::WithRecord(Error error, const LiveOptions& options) const {
+  if (!failed_ || found_input_wrong_ || job_.mode != Job::Mode::kRun) return error;
+  std::vector<int> ranks(static_cast<size_t>(plan_.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::string suffix;
+  if (nodes_ != nullptr && nodes_->node() > 0) suffix += fmt::format("-node-{}", nodes_->node());
+  if (job_.restarts > 0) suffix += fmt::format("-restart-{}", job_.restarts);
+  return WithFlightRecord(plan_, *recorder_, ranks, std::move(error), FlightRecordPath(options, suffix));
+}
+
+Result<Job> Launch::Prepare(Job::Mode mode) {
   Job job;
   job.mode = mode;
   job.scenario = ResolvedYaml(plan_.scenario);
   job.world_size = plan_.world_size;
   job.local_ranks = options_.nodes == nullptr ? plan_.world_size : options_.nodes->ranks_per_node();
-  job.cores = UsableCores();
-  if (job.local_ranks > kMostRanksOfACore * job.cores) {
-    return Unsupported(
-        "{} ranks would share this machine's cores ({}), expected at most {} on each; `windtunnel predict` "
-        "needs none",
-        job.local_ranks, job.cores, kMostRanksOfACore);
-  }
-  if (options_.nodes != nullptr) {
-    job.host = options_.nodes->master_addr();
-    job.interface = options_.nodes->interface();
-  }
+  if (options_.nodes != nullptr) job.host = options_.nodes->master_addr();
   WT_ASSIGN_OR_RETURN(job.token, MakeToken());
   WT_ASSIGN_OR_RETURN(store_, ServeStore(job.host, 0, job.token));
   job.store_port = store_->port();
-  job.flight_record = directory.File("flight_record");
   job.collective_timeout_ms = options_.collective_timeout.count();
   job.restarts = restarts_;
   job.max_restarts = options_.max_restarts;
   job.run = options_.run;
-  WT_RETURN_IF_ERROR(WriteJob(job, directory.File("job.json")));
   return job;
-}
-
-std::string Launch::DescribeError(int rank) {
-  auto error = store_->Get(ErrorKey(rank), std::chrono::milliseconds(0));
-  return error ? *error : std::string();
 }
 
 void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
@@ -163,44 +220,29 @@ void Launch::Report(Job::Mode mode, const FlightRecorder& recorder) {
 
 Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   WT_RETURN_IF_ERROR(CheckRunsHere(plan_));
-  WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make(kJobDirectory));
-  WT_ASSIGN_OR_RETURN(const Job job, Prepare(mode, directory));
-  WT_ASSIGN_OR_RETURN(FlightRecorder recorder,
-                      FlightRecorder::Create(directory.File("flight_record"), plan_.world_size));
-  LaunchOptions launch;
-  std::unique_ptr<MpiHost> host;
-  if (options_.nodes != nullptr) WT_RETURN_IF_ERROR(options_.nodes->Announce(Serialize(job)));
-  WT_RETURN_IF_ERROR(PrepareRanks(plan_, job, directory.File("job.json"), options_.nodes, host, launch));
-  const bool shares_process = SharesProcess(plan_);
-  launch.describe_error = [&](int rank) { return DescribeError(rank); };
-  launch.last_op = [&](int rank) -> std::string {
-    if (found_input_wrong_) return "";  // that is not where it went wrong
-    return shares_process ? LastOperators(plan_, recorder) : OperatorAt(plan_, rank, recorder.Last(rank));
-  };
-  if (shares_process) launch.name = [&](int) { return NameOfProcess(plan_); };
-  launch.tick = [&] { Report(mode, recorder); };
-  launch.failed = [&](int, int status) {
-    failed_ = true;
-    found_input_wrong_ = FoundInputWrong(status);
-  };
-  launch.interrupted = [&](int) { interrupted_ = true; };
-  if (Status launched = LaunchRanks(launch); !launched)
-    return tl::unexpected(Explain(mode, recorder, ShareFailure(std::move(launched).error())));
+  WT_ASSIGN_OR_RETURN(Job job, Prepare(mode));
+  WT_ASSIGN_OR_RETURN(const auto ranks, RanksHere::Make(plan_, std::move(job), options_.nodes));
+  if (options_.nodes != nullptr) WT_RETURN_IF_ERROR(options_.nodes->Announce(Serialize(ranks->job())));
+  const Status launched = ranks->Run(*store_, [&] { Report(mode, ranks->recorder()); });
+  if (!launched) return tl::unexpected(Explain(launched.error(), *ranks));
   Result<std::vector<std::string>> results = Results();
-  if (!results && options_.nodes != nullptr)
-    return tl::unexpected(Explain(mode, recorder, ShareFailure(std::move(results).error())));
+  if (!results && options_.nodes != nullptr) return tl::unexpected(Explain(results.error(), *ranks));
   return results;
 }
 
-// Tells the other nodes, and hears what went wrong there.
-Error Launch::ShareFailure(Error error) {
+// Tells the other nodes, hears what went wrong there, and leaves the flight record.
+Error Launch::Explain(Error error, RanksHere& ranks) {
   NodeGroup* nodes = options_.nodes;
-  if (nodes == nullptr) return error;
-  failed_ = failed_ || !nodes->ReasonToEnd().empty();
-  nodes->Fail(error.message, found_input_wrong_);
-  error.message = nodes->Failure(error.message);
-  found_input_wrong_ = found_input_wrong_ || nodes->FoundInputWrong();
-  return error;
+  ranks.HearOfOthers();
+  bool input_wrong = ranks.found_input_wrong();
+  if (nodes != nullptr) {
+    nodes->Fail(error.message, input_wrong);
+    error.message = nodes->Failure(error.message);
+    input_wrong = input_wrong || nodes->FoundInputWrong();
+  }
+  if (input_wrong) error.kind = ErrorKind::kInvalidInput;
+  may_restart_ = ranks.failed() && !ranks.interrupted() && !input_wrong;
+  return input_wrong ? error : ranks.WithRecord(std::move(error), options_);
 }
 
 // Those of this node's ranks are there; those of other nodes' come with the end of the slowest.
@@ -220,15 +262,6 @@ Result<std::vector<std::string>> Launch::Results() {
       return Failed("{}", reason);
   }
   return results;
-}
-
-Error Launch::Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const {
-  if (found_input_wrong_) error.kind = ErrorKind::kInvalidInput;
-  if (!failed_ || found_input_wrong_ || mode != Job::Mode::kRun) return error;
-  std::vector<int> ranks(static_cast<size_t>(plan_.world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const std::string suffix = restarts_ > 0 ? fmt::format("-restart-{}", restarts_) : "";
-  return WithFlightRecord(plan_, recorder, ranks, std::move(error), FlightRecordPath(options_, suffix));
 }
 
 Result<Measurement> FromResults(const Plan& plan, const std::vector<std::string>& results,

@@ -1,11 +1,12 @@
 // What launching a job's ranks takes, on its first node and on the others (live.cc, follow_node.cc).
 #pragma once
 
-#include <sys/wait.h>
-
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -37,12 +38,44 @@ Error WithFlightRecord(const Plan& plan, const FlightRecorder& recorder, const s
 // Whether each rank keeps to a core; beside the rank's own thread a GPU has those of its driver and of NCCL.
 bool PinsRanks(const Plan& plan);
 
-// Of a rank's process (RunRank): whether its input was wrong, which no restart mends.
-inline bool FoundInputWrong(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 2; }
+// One launch of a job's ranks on this node, with what they need: the same on every node.
+class RanksHere {
+ public:
+  // `job` is completed with what is this node's own, and written for the ranks. `nodes`: null where there is one. Errors: Unsupported (too
+  // many ranks for this machine), Failed (no temporary directory can be made).
+  static Result<std::unique_ptr<RanksHere>> Make(const Plan& plan, Job job, NodeGroup* nodes);
 
-// The ranks of `job` on this node, whose file is `job_file`: what is the same on every node. `host` keeps what MPI's ranks need.
-Status PrepareRanks(const Plan& plan, const Job& job, const std::string& job_file, NodeGroup* nodes,
-                    std::unique_ptr<MpiHost>& host, LaunchOptions& launch);
+  const Job& job() const { return job_; }
+  const FlightRecorder& recorder() const { return *recorder_; }
+
+  // Until they have all ended; `store` is the job's. Errors: those of LaunchRanks.
+  Status Run(Store& store, std::function<void()> tick);
+
+  // After an error: whether a rank failed, here or on another node; whether one found its input wrong; whether this process was interrupted.
+  bool failed() const { return failed_; }
+  bool found_input_wrong() const { return found_input_wrong_; }
+  bool interrupted() const { return interrupted_; }
+  // Hears whether ranks have failed on another node. REQUIRES: this node has not told of its own failure yet.
+  void HearOfOthers();
+  // The error of a run with the flight record, where ranks have failed.
+  Error WithRecord(Error error, const LiveOptions& options) const;
+
+ private:
+  RanksHere(const Plan& plan, Job job, NodeGroup* nodes) : plan_(plan), job_(std::move(job)), nodes_(nodes) {}
+  Status Prepare();
+  LaunchOptions Options() const;
+  Status StartMpi(LaunchOptions& launch);
+  void Tell(Store& store, LaunchOptions& launch);
+  std::string JobFile() const { return directory_->File("job.json"); }
+
+  const Plan& plan_;
+  Job job_;
+  NodeGroup* nodes_;
+  std::optional<TemporaryDirectory> directory_;
+  std::optional<FlightRecorder> recorder_;
+  std::unique_ptr<MpiHost> host_;  // what MPI's ranks need
+  bool failed_ = false, found_input_wrong_ = false, interrupted_ = false;
+};
 
 // One launch of all ranks, and what they left in the store.
 class Launch {
@@ -56,22 +89,19 @@ class Launch {
   // After an error: whether the job may succeed when it is launched again. Not where the user interrupted it, a rank found its input
   // wrong or a node is gone.
   bool MayRestart() const {
-    return failed_ && !interrupted_ && !found_input_wrong_ &&
-           (options_.nodes == nullptr || options_.nodes->AllThere());
+    return may_restart_ && (options_.nodes == nullptr || options_.nodes->AllThere());
   }
 
  private:
-  Error Explain(Job::Mode mode, const FlightRecorder& recorder, Error error) const;
-  Result<Job> Prepare(Job::Mode mode, const TemporaryDirectory& directory);
+  Result<Job> Prepare(Job::Mode mode);
   Result<std::vector<std::string>> Results();
-  Error ShareFailure(Error error);
-  std::string DescribeError(int rank);
+  Error Explain(Error error, RanksHere& ranks);
   void Report(Job::Mode mode, const FlightRecorder& recorder);
 
   const Plan& plan_;
   const LiveOptions& options_;
   int restarts_;
-  bool failed_ = false, found_input_wrong_ = false, interrupted_ = false;
+  bool may_restart_ = false;
   std::unique_ptr<StoreServer> store_;
 };
 

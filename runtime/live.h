@@ -42,8 +42,8 @@ struct LiveOptions {
 Result<Measurement> RunLive(const Plan& plan, const LiveOptions& options);
 
 // On the nodes beyond the first: launches this node's ranks for whatever the first one runs or calibrates, until it ends. Errors: Failed
-// (a job has failed, on whichever node).
-Status FollowNode(NodeGroup& nodes);
+// (a job has failed, on whichever node). Of `options` the flight record counts, whose name gets "-node-1"; what else a job does node 0 says.
+Status FollowNode(NodeGroup& nodes, const LiveOptions& options = {});
 
 // True when the environment says that this process is one rank of a job that something else launched (runtime/rank_environment.h).
 bool IsRankOfJob();

@@ -81,26 +81,32 @@ for backend in gloo mpi; do
   done
 done
 
+takes_steps_again() { sed '1,/; restart /d' err0.txt | grep -q '^step:  *2 '; }
+takes_steps() { grep -q '^step:  *2 ' err0.txt; }
+
 # running OPTION…: a job that takes steps; sets $ranks.
 running() {
   start --max-restarts 1 "$@"
+  wait_for takes_steps
   for node in 0 1; do
     wait_for rank_on $node
     ranks[node]=$(cat found.txt)
   done
-  sleep 1
 }
 
-# Restarts are counted for the job, wherever ranks die.
-running
+# Restarts are counted for the job, wherever ranks die; each attempt leaves what its ranks did last, on both nodes.
+running --flight-record last.json
 kill -9 "${ranks[1]}"
 wait_for is_restarted 1 0
-sleep 1
+wait_for takes_steps_again
 kill -9 "$(rank_on 0)"
 ends_with 0 1 20
 ends_with 1 1 20
 grep -q 'restart 1 of 1, from the beginning' err0.txt || fail "no restart"
 grep -q 'rank 0 was killed by signal 9' err1.txt || fail "node 1 does not say who died last"
+for suffix in '' -restart-1 -node-1 -node-1-restart-1; do
+  [ -s last$suffix.json ] || fail "no flight record last$suffix.json"
+done
 
 # The launcher of either node dies: the other names it, and does not wait for it to come back.
 running
