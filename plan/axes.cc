@@ -15,6 +15,12 @@ Status AddReshardAxis(Plan& plan, PlanAxes& axes, int shard) {
   const DataParallelSpec& data = plan.scenario.parallel.data;
   const int ranks = static_cast<int>(data.reshard_ranks);
   if (data.kind != DataParallelKind::kFsdp || ranks == 0) return Ok();
+  if (plan.scenario.parallel.expert.size > 1) {
+    return InvalidInput(
+        "parallel.data.reshard_after_forward: {}, expected true or false where ranks share experts, which are "
+        "sharded over others",
+        ranks);
+  }
   if (shard % ranks != 0) {
     return InvalidInput(
         "parallel.data.reshard_after_forward: {} does not divide the {} ranks that share a unit", ranks,
