@@ -1,8 +1,10 @@
 // Ranks of jobs that something else launched.
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,10 +14,12 @@
 #include "runtime/live.h"
 #include "runtime/mpi.h"
 #include "runtime/neighbors.h"
+#include "runtime/rank_environment.h"
 #include "runtime/rank_main.h"
 #include "runtime/rank_session.h"
 #include "runtime/rank_threads.h"
 #include "runtime/rendezvous.h"
+#include "runtime/socket.h"
 #include "runtime/store.h"
 #include "scenarios/load.h"
 
@@ -50,8 +54,20 @@ std::string Counted(int number, const char* of) {
   return fmt::format("{} {}{}", number, of, number == 1 ? "" : "s");
 }
 
-// The one process of a job whose ranks are threads.
-Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options) {
+// The error with what the ranks of this process did last, where it is not the input's.
+Error WithRecord(const Plan& plan, const FlightRecorder& recorder, const std::vector<int>& ranks, Error error,
+                 const LiveOptions& options) {
+  if (error.kind != ErrorKind::kFailed) return error;
+  const std::string path = FlightRecordPath(options, fmt::format("-rank-{}", ranks.front()));
+  return WithFlightRecord(plan, recorder, ranks, std::move(error), path);
+}
+
+// The one process of a job whose ranks are threads. They note into one recorder, which is of memory alone: nobody removes files of a rank
+// that is killed.
+Result<Measurement> JoinAsThreads(const Plan& plan, const LiveOptions& options) {
+  const FileDescriptor memory(memfd_create("windtunnel-flight-recorder", MFD_CLOEXEC));
+  const std::string path = fmt::format("/proc/self/fd/{}", memory.get());
+  WT_ASSIGN_OR_RETURN(const FlightRecorder recorder, FlightRecorder::Create(path, plan.world_size));
   WT_ASSIGN_OR_RETURN(const std::string token, MakeToken());
   WT_ASSIGN_OR_RETURN(auto server, ServeStore("127.0.0.1", 0, token));
   RankThreads threads;
@@ -59,13 +75,16 @@ Result<Measurement> RunThreadsHere(const Plan& plan, const LiveOptions& options)
   threads.options.shares_core = plan.world_size > UsableCores();
   threads.pin = PinsRanks(plan);
   threads.connect = [&](int) { return ConnectStore("127.0.0.1", server->port(), token, kRendezvous); };
-  threads.record = [](int) -> Result<FlightRecorder> { return FlightRecorder::Private(); };
+  threads.record = [&](int rank) { return FlightRecorder::Open(path, rank); };
   threads.work = [&](RankSession& session, Store& store) -> Result<std::string> {
     WT_ASSIGN_OR_RETURN(const RankRun run, MeasureRank(session, store, options.run));
     return Serialize(run);
   };
-  WT_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunRankThreads(plan, threads));
-  return FromResults(plan, results, options);
+  const Result<std::vector<std::string>> results = RunRankThreads(plan, threads);
+  if (results) return FromResults(plan, *results, options);
+  std::vector<int> ranks(static_cast<size_t>(plan.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return tl::unexpected(WithRecord(plan, recorder, ranks, results.error(), options));
 }
 
 // A job begins again with all its ranks, which is for whoever has started them.
@@ -91,6 +110,56 @@ std::string DescribeForPeers(const RunOptions& run) {
       run.evaluates ? "yes" : "no", run.reporting.any() ? "yes" : "no", run.reporting.every);
 }
 
+Result<Meeting> MeetOthers(const Plan& plan, const LiveOptions& options, const RankEnvironment& environment) {
+  Rendezvous rendezvous;
+  rendezvous.member = environment.rank;
+  rendezvous.members = environment.world_size;
+  rendezvous.host = environment.master_addr;
+  rendezvous.port = environment.master_port;
+  rendezvous.token = environment.token;
+  rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run);
+  rendezvous.deadline = options.rendezvous_timeout;
+  rendezvous.advice = environment.advice;
+  return Meet(rendezvous);
+}
+
+// A process that is one rank.
+Result<Measurement> JoinAsRank(const Plan& plan, const LiveOptions& options,
+                               const RankEnvironment& environment) {
+  WT_ASSIGN_OR_RETURN(const Meeting meeting, MeetOthers(plan, options, environment));
+  Store* store = meeting.store.get();
+  FlightRecorder recorder = FlightRecorder::Private();
+  const std::string cores = UsableCoresText();
+  const auto of_neighbors =
+      TellNeighbors(*store, {environment.local_rank, environment.local_world_size}, "cores", cores);
+  const bool shares_core = of_neighbors ? SharesCores(cores, *of_neighbors)
+                                        : environment.local_world_size > UsableCores();  // who is not there?
+  RankOptions rank_options{environment.rank, meeting.interface, options.collective_timeout, shares_core};
+  rank_options.local_rank = environment.local_rank;
+  rank_options.local_ranks = environment.local_world_size;
+  if (cpu_set_t core; PinsRanks(plan) && CoreOfRank(environment.local_rank, core)) {
+    sched_setaffinity(0, sizeof core, &core);
+  }
+  const auto work = [&]() -> Result<RankRun> {
+    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
+    return MeasureRank(*session, *store, options.run);
+  };
+  const Result<RankRun> run = work();
+  if (!run) return tl::unexpected(WithRecord(plan, recorder, {environment.rank}, run.error(), options));
+  if (environment.rank != 0) {
+    WT_RETURN_IF_ERROR(store->Set(ResultKey(environment.rank), Serialize(*run)));
+    EndMpi(*store, environment.rank, plan.world_size, options.collective_timeout);
+    return Measurement{};
+  }
+  std::vector<std::string> results = {Serialize(*run)};
+  for (int rank = 1; rank < plan.world_size; ++rank) {
+    WT_ASSIGN_OR_RETURN(std::string result, store->Get(ResultKey(rank), options.collective_timeout));
+    results.push_back(std::move(result));
+  }
+  EndMpi(*store, environment.rank, plan.world_size, options.collective_timeout);
+  return FromResults(plan, results, options);
+}
+
 }  // namespace
 
 Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
@@ -103,55 +172,9 @@ Result<Measurement> JoinLive(const Plan& plan, const LiveOptions& options) {
                         environment->world_size, Counted(plan.world_size, "rank"),
                         shares_process ? " in one process" : "");
   }
-  if (shares_process) return RunThreadsHere(plan, options);
-  Rendezvous rendezvous;
-  rendezvous.member = environment->rank;
-  rendezvous.members = environment->world_size;
-  rendezvous.host = environment->master_addr;
-  rendezvous.port = environment->master_port;
-  rendezvous.token = environment->token;
-  rendezvous.scenario = ResolvedYaml(plan.scenario) + DescribeForPeers(options.run);
-  rendezvous.deadline = options.rendezvous_timeout;
-  rendezvous.advice = environment->advice;
-  WT_ASSIGN_OR_RETURN(const Meeting meeting, Meet(rendezvous));
-  Store* store = meeting.store.get();
-  FlightRecorder recorder = FlightRecorder::Private();
-  const std::string cores = UsableCoresText();
-  const auto of_neighbors =
-      TellNeighbors(*store, {environment->local_rank, environment->local_world_size}, "cores", cores);
-  const bool shares_core = of_neighbors ? SharesCores(cores, *of_neighbors)
-                                        : environment->local_world_size > UsableCores();  // who is not there?
-  RankOptions rank_options{environment->rank, meeting.interface, options.collective_timeout, shares_core};
-  rank_options.local_rank = environment->local_rank;
-  rank_options.local_ranks = environment->local_world_size;
-  if (cpu_set_t core; PinsRanks(plan) && CoreOfRank(environment->local_rank, core)) {
-    sched_setaffinity(0, sizeof core, &core);
-  }
-  RunOptions run_options = options.run;
-  if (environment->launcher_stays) run_options.launcher = getppid();
-  const auto work = [&]() -> Result<RankRun> {
-    WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, *store, recorder, rank_options));
-    return MeasureRank(*session, *store, run_options);
-  };
-  const Result<RankRun> measured = work();
-  if (!measured && measured.error().kind == ErrorKind::kFailed) {
-    const std::string suffix = fmt::format("-rank-{}", environment->rank);
-    return tl::unexpected(WithFlightRecord(plan, recorder, {environment->rank}, measured.error(),
-                                           FlightRecordPath(options, suffix)));
-  }
-  WT_ASSIGN_OR_RETURN(const RankRun run, measured);
-  if (environment->rank != 0) {
-    WT_RETURN_IF_ERROR(store->Set(ResultKey(environment->rank), Serialize(run)));
-    EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
-    return Measurement{};
-  }
-  std::vector<std::string> results = {Serialize(run)};
-  for (int rank = 1; rank < plan.world_size; ++rank) {
-    WT_ASSIGN_OR_RETURN(std::string result, store->Get(ResultKey(rank), options.collective_timeout));
-    results.push_back(std::move(result));
-  }
-  EndMpi(*store, environment->rank, plan.world_size, options.collective_timeout);
-  return FromResults(plan, results, options);
+  LiveOptions own = options;
+  if (environment->launcher_stays) own.run.launcher = getppid();
+  return shares_process ? JoinAsThreads(plan, own) : JoinAsRank(plan, own, *environment);
 }
 
 }  // namespace windtunnel

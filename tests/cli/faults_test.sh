@@ -116,6 +116,17 @@ for _ in $(seq 300); do
 done
 grep -q 'a step' "$work/shell0.txt" || fail "ranks end with the shell that started them: $(tail -n 1 "$work"/shell?.txt)"
 
+# With a launcher that stays, ranks end soon after it, those of DataParallel's one process too; the flight record has them all.
+TORCHELASTIC_RUN_ID=run RANK=0 WORLD_SIZE=1 bash -c '"${@:2}" > "$1/dp.txt" 2>&1 < /dev/null &
+echo $! > "$1/dp.pid"
+until grep -q "^step:  *2 " "$1/dp.txt"; do sleep 0.05; done' \
+  bash "$work" "$windtunnel" run "$work/long.yaml" --set parallel.data.kind=dp --set run.steps=5000 \
+    --flight-record "$work/dp.json"
+expect_gone "$(cat "$work/dp.pid")"
+grep -q '^windtunnel: .*the launcher (process .*) has ended' "$work/dp.txt" || fail "the message: $(tail -n 1 "$work/dp.txt")"
+python3 -c 'import json, sys; assert [len(rank["operators"]) > 0 for rank in json.load(open(sys.argv[1]))["ranks"]] == [True, True]' \
+  "$work/dp-rank-0.json" || fail "the flight record of dp under another launcher"
+
 # A rank's number given to two processes: one of them is told so at once, the others go on.
 next_port
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
