@@ -1,6 +1,5 @@
 #include "runtime/job_launch.h"
 
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,7 +134,7 @@ Status RanksHere::StartMpi(LaunchOptions& launch) {
   mpi.store_host = job_.host;
   mpi.store_port = job_.store_port;
   mpi.store_token = job_.token;
-  WT_ASSIGN_OR_RETURN(host_, MpiHost::Start(mpi));
+  WT_ASSIGN_OR_RETURN(host_, MpiHost::Start(mpi, signals_.descriptor()));
   launch.environment_of = [this, ranks = launch.ranks](int rank) {
     return host_->EnvironmentOf(rank % ranks);
   };
@@ -159,17 +158,30 @@ void RanksHere::Tell(Store& store, LaunchOptions& launch) {
     failed_ = true;
     found_input_wrong_ = FoundInputWrong(status);
   };
-  launch.interrupted = [this](int signal) {
-    interrupted_ = true;
-    if (nodes_ != nullptr && nodes_->node() > 0)
-      nodes_->Leave(fmt::format("interrupted by signal {} ({})", signal, strsignal(signal)));
-  };
+  launch.interrupted = [this](int signal) { NoteInterrupt(signal); };
+}
+
+void RanksHere::NoteInterrupt(int signal) {
+  interrupted_ = true;
+  if (nodes_ != nullptr && nodes_->node() > 0) nodes_->Leave(DescribeInterrupt(signal));
+}
+
+Status RanksHere::CheckNotInterrupted() {
+  const int signal = signals_.Next();
+  if (signal == 0) return Ok();
+  NoteInterrupt(signal);
+  return Failed("{}", DescribeInterrupt(signal));
 }
 
 Status RanksHere::Run(Store& store, std::function<void()> tick) {
   LaunchOptions launch = Options();
-  if (UsesMpi(plan_)) WT_RETURN_IF_ERROR(StartMpi(launch));
   Tell(store, launch);
+  launch.signals = &signals_;
+  if (UsesMpi(plan_)) {
+    const Status started = StartMpi(launch);
+    WT_RETURN_IF_ERROR(CheckNotInterrupted());
+    WT_RETURN_IF_ERROR(started);
+  }
   launch.tick = std::move(tick);
   return LaunchRanks(launch);
 }
@@ -225,7 +237,7 @@ Result<std::vector<std::string>> Launch::Run(Job::Mode mode) {
   if (options_.nodes != nullptr) WT_RETURN_IF_ERROR(options_.nodes->Announce(Serialize(ranks->job())));
   const Status launched = ranks->Run(*store_, [&] { Report(mode, ranks->recorder()); });
   if (!launched) return tl::unexpected(Explain(launched.error(), *ranks));
-  Result<std::vector<std::string>> results = Results();
+  Result<std::vector<std::string>> results = Results(*ranks);
   if (!results && options_.nodes != nullptr) return tl::unexpected(Explain(results.error(), *ranks));
   return results;
 }
@@ -246,7 +258,7 @@ Error Launch::Explain(Error error, RanksHere& ranks) {
 }
 
 // Those of this node's ranks are there; those of other nodes' come with the end of the slowest.
-Result<std::vector<std::string>> Launch::Results() {
+Result<std::vector<std::string>> Launch::Results(RanksHere& ranks) {
   std::vector<std::string> results;
   auto deadline = std::chrono::steady_clock::now() + options_.collective_timeout;
   for (int rank = 0; rank < plan_.world_size;) {
@@ -258,6 +270,7 @@ Result<std::vector<std::string>> Launch::Results() {
     }
     if (options_.nodes == nullptr || std::chrono::steady_clock::now() > deadline)
       return tl::unexpected(result.error());
+    WT_RETURN_IF_ERROR(ranks.CheckNotInterrupted());
     if (const std::string reason = options_.nodes->ReasonToEnd(); !reason.empty())
       return Failed("{}", reason);
   }

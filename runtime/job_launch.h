@@ -18,6 +18,7 @@
 #include "runtime/live.h"
 #include "runtime/mpi_host.h"
 #include "runtime/node_group.h"
+#include "runtime/signal_pipe.h"
 #include "runtime/store.h"
 
 namespace windtunnel {
@@ -57,6 +58,8 @@ class RanksHere {
   bool interrupted() const { return interrupted_; }
   // Hears whether ranks have failed on another node. REQUIRES: this node has not told of its own failure yet.
   void HearOfOthers();
+  // Failed where this process has been asked to end since the ranks ended.
+  Status CheckNotInterrupted();
   // The error of a run with the flight record, where ranks have failed.
   Error WithRecord(Error error, const LiveOptions& options) const;
 
@@ -66,8 +69,10 @@ class RanksHere {
   LaunchOptions Options() const;
   Status StartMpi(LaunchOptions& launch);
   void Tell(Store& store, LaunchOptions& launch);
+  void NoteInterrupt(int signal);
   std::string JobFile() const { return directory_->File("job.json"); }
 
+  SignalPipe signals_;  // before anything that an interrupt would leave behind
   const Plan& plan_;
   Job job_;
   NodeGroup* nodes_;
@@ -94,7 +99,7 @@ class Launch {
 
  private:
   Result<Job> Prepare(Job::Mode mode);
-  Result<std::vector<std::string>> Results();
+  Result<std::vector<std::string>> Results(RanksHere& ranks);
   Error Explain(Error error, RanksHere& ranks);
   void Report(Job::Mode mode, const FlightRecorder& recorder);
 

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 
 #include "base/check.h"
 #include "runtime/cores.h"
+#include "runtime/signal_pipe.h"
 #include "runtime/socket.h"
 
 extern char** environ;
@@ -31,56 +31,6 @@ constexpr milliseconds kTick{100};
 constexpr milliseconds kPollWithoutPidfd{20};
 // Of a process that something else has reaped: that of one which neither exited nor was killed.
 constexpr int kUnknownStatus = 0x7f;
-
-// The write end of the pipe through which signal handlers speak; a handler has no other way to find it.
-std::atomic<int> signal_pipe{-1};
-
-void PassOn(int signal) {
-  const int saved = errno;
-  const char number = static_cast<char>(signal);
-  [[maybe_unused]] ssize_t written = write(signal_pipe, &number, 1);
-  errno = saved;
-}
-
-// Turns SIGINT, SIGTERM and SIGHUP into bytes of a pipe for as long as it lives. Children wait to be reaped meanwhile, also those of a process
-// that began with SIGCHLD ignored, as after an `exec` of something that left its own children to themselves.
-class SignalPipe {
- public:
-  SignalPipe() {
-    int ends[2] = {-1, -1};
-    WT_CHECK_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    read_ = FileDescriptor(ends[0]);
-    write_ = FileDescriptor(ends[1]);
-    signal_pipe = write_.get();
-    struct sigaction action = {};
-    action.sa_handler = PassOn;
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &action, &interrupt_);
-    sigaction(SIGTERM, &action, &terminate_);
-    sigaction(SIGHUP, nullptr, &hang_up_);
-    if (hang_up_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup has it ignored
-    action = {};
-    sigaction(SIGCHLD, &action, &child_);
-  }
-  ~SignalPipe() {
-    sigaction(SIGINT, &interrupt_, nullptr);
-    sigaction(SIGTERM, &terminate_, nullptr);
-    sigaction(SIGHUP, &hang_up_, nullptr);
-    sigaction(SIGCHLD, &child_, nullptr);
-    signal_pipe = -1;
-  }
-
-  int descriptor() const { return read_.get(); }
-  // The next signal, or 0.
-  int Next() const {
-    char number = 0;
-    return read(read_.get(), &number, 1) == 1 ? number : 0;
-  }
-
- private:
-  FileDescriptor read_, write_;
-  struct sigaction interrupt_ = {}, terminate_ = {}, hang_up_ = {}, child_ = {};
-};
 
 struct RankProcess {
   pid_t pid = -1;
@@ -195,10 +145,11 @@ Result<RankProcess> Start(const LaunchOptions& options, int local) {
 // The ranks of one job, from their start until all are reaped.
 class RunningRanks {
  public:
-  explicit RunningRanks(const LaunchOptions& options) : options_(options) {}
+  RunningRanks(const LaunchOptions& options, SignalPipe& signals) : options_(options), signals_(signals) {}
   ~RunningRanks() { EndAll(); }
 
   Status Run() {
+    interrupt_ = signals_.Next();
     for (int rank = 0; rank < options_.ranks && interrupt_ == 0; ++rank) {
       WT_ASSIGN_OR_RETURN(RankProcess process, Start(options_, rank));
       ranks_.push_back(std::move(process));
@@ -285,7 +236,7 @@ class RunningRanks {
     if (options_.interrupted) options_.interrupted(interrupt_);
     Signal(interrupt_);
     EndAll();
-    return Failed("interrupted by signal {} ({}); all ranks have ended", interrupt_, strsignal(interrupt_));
+    return Failed("{}; all ranks have ended", DescribeInterrupt(interrupt_));
   }
 
   void EndAll() {
@@ -316,7 +267,7 @@ class RunningRanks {
   }
 
   const LaunchOptions& options_;
-  SignalPipe signals_;
+  SignalPipe& signals_;
   std::vector<RankProcess> ranks_;
   int first_ = -1;     // the first rank seen to have failed
   int interrupt_ = 0;  // the signal that this process got
@@ -328,7 +279,9 @@ class RunningRanks {
 
 Status LaunchRanks(const LaunchOptions& options) {
   if (options.ranks < 1 || options.argv.empty()) return Failed("nothing to launch: {} ranks", options.ranks);
-  return RunningRanks(options).Run();
+  if (options.signals != nullptr) return RunningRanks(options, *options.signals).Run();
+  SignalPipe signals;
+  return RunningRanks(options, signals).Run();
 }
 
 }  // namespace windtunnel

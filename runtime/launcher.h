@@ -18,6 +18,7 @@
 
 #include "base/result.h"
 #include "runtime/rank_environment.h"
+#include "runtime/signal_pipe.h"
 
 namespace windtunnel {
 
@@ -33,6 +34,9 @@ struct LaunchOptions {
   std::function<std::map<std::string, std::string>(int rank)> environment_of;
   // The node's rank r runs on core r, modulo the cores that this process may use; libraries are told to use one thread.
   bool pin = true;
+
+  // What this process has made for the ranks is to go away when it is interrupted: taken over before that. Null: while the call lasts.
+  SignalPipe* signals = nullptr;
 
   // What follows takes and says a rank's number in the job.
   // Asked after a failure: what the rank itself says went wrong, and the operator that it began last

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <pmix.h>
 #include <pmix_server.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -282,33 +284,49 @@ std::string SharedMemoryDirectory(const std::string& directory) {
   return "/dev/shm/" + std::filesystem::path(directory).filename().string();
 }
 
-// The child of MpiHost::Start. Answers "+" and the environments, or "-" and what went wrong; lives until `alive` ends.
-[[noreturn]] void Serve(const MpiJob& job, const std::string& directory, int answer, int alive) {
-  setpgid(0, 0);  // an interrupt from the terminal is the launcher's to handle
-  Server server(job, directory);
-  const Status started = server.Start();
-  const std::string text = started ? "+" + server.Environments() : "-" + started.error().message;
+void RemoveAll(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+bool WriteAll(int fd, const std::string& text) {
   for (size_t sent = 0; sent < text.size();) {
-    const ssize_t written = write(answer, text.data() + sent, text.size() - sent);
-    if (written <= 0) _exit(1);
+    const ssize_t written = write(fd, text.data() + sent, text.size() - sent);
+    if (written <= 0) return false;
     sent += static_cast<size_t>(written);
   }
+  return true;
+}
+
+// The child of MpiHost::Start. Answers "+" and the environments, or "-" and what went wrong; lives until `alive` ends, and not less: what
+// asks all processes of a machine to end is the launcher's to handle, as is an interrupt from the terminal.
+[[noreturn]] void Serve(const MpiJob& job, const std::string& directory, int answer, int alive) {
+  setpgid(0, 0);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
+  Server server(job, directory);
+  const Status started = server.Start();
+  const bool told = WriteAll(answer, started ? "+" + server.Environments() : "-" + started.error().message);
   close(answer);
   char byte;
-  while (read(alive, &byte, 1) > 0) {
+  while (told && read(alive, &byte, 1) > 0) {
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
-  std::filesystem::remove_all(SharedMemoryDirectory(directory), ignored);
+  RemoveAll(directory);
+  RemoveAll(SharedMemoryDirectory(directory));
   _exit(0);
 }
 
-std::string ReadAll(int fd) {
+// What there is to read until `fd` ends, or `interrupt` is readable.
+std::string ReadAll(int fd, int interrupt) {
   std::string text;
   char buffer[4096];
-  for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;)
+  for (;;) {
+    pollfd polled[] = {{fd, POLLIN, 0}, {interrupt, POLLIN, 0}};
+    if (poll(polled, std::size(polled), -1) < 0) continue;  // a signal, which `interrupt` tells
+    if (polled[1].revents != 0) return text;
+    const ssize_t got = read(fd, buffer, sizeof buffer);
+    if (got <= 0) return text;
     text.append(buffer, static_cast<size_t>(got));
-  return text;
+  }
 }
 
 // What Open MPI is to do on our machines unless the user says otherwise: its own transports, shared memory and TCP. The libraries
@@ -338,38 +356,42 @@ std::map<std::string, std::string> ParseEnvironment(std::string_view& text,
 
 }  // namespace
 
-Result<std::unique_ptr<MpiHost>> MpiHost::Start(const MpiJob& job) {
-  WT_ASSIGN_OR_RETURN(const std::string directory, MakeTemporaryDirectory("windtunnel-mpi"));
+Result<std::unique_ptr<MpiHost>> MpiHost::Start(const MpiJob& job, int interrupt) {
+  WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make("windtunnel-mpi"));
   int answer[2], alive[2];
   if (pipe2(answer, O_CLOEXEC) != 0) return Failed("cannot make a pipe: {}", strerror(errno));
   FileDescriptor answer_read(answer[0]), answer_write(answer[1]);
   if (pipe2(alive, O_CLOEXEC) != 0) return Failed("cannot make a pipe: {}", strerror(errno));
   FileDescriptor alive_read(alive[0]), alive_write(alive[1]);
-  std::unique_ptr<MpiHost> host(new MpiHost());
+  std::unique_ptr<MpiHost> host(new MpiHost(std::move(directory)));
+  const std::string path = host->directory_.path();
   host->pid_ = fork();
   if (host->pid_ < 0) return Failed("cannot start the PMIx server: {}", strerror(errno));
   if (host->pid_ == 0) {
     alive_write = FileDescriptor();
     answer_read = FileDescriptor();
-    Serve(job, directory, answer_write.get(), alive_read.get());
+    Serve(job, path, answer_write.get(), alive_read.get());
   }
   host->alive_ = std::move(alive_write);
   answer_write = FileDescriptor();
-  const std::string text = ReadAll(answer_read.get());
-  if (text.empty() || text[0] != '+')
+  const std::string text = ReadAll(answer_read.get(), interrupt);
+  if (text.empty() || text[0] != '+') {
+    kill(host->pid_, SIGKILL);  // it may be about to wait for another node
     return Failed("{}", text.empty() ? "the PMIx server died as it started" : text.substr(1));
+  }
   std::string_view rest = std::string_view(text).substr(1);
   std::error_code no_shared_memory;
-  std::string shared = SharedMemoryDirectory(directory);
-  if (!std::filesystem::create_directory(shared, no_shared_memory)) shared.clear();
+  const std::string shared = SharedMemoryDirectory(path);
+  if (std::filesystem::create_directory(shared, no_shared_memory)) host->shared_memory_ = shared;
   for (int local = 0; local < job.local_ranks; ++local)
-    host->environments_.push_back(ParseEnvironment(rest, shared));
+    host->environments_.push_back(ParseEnvironment(rest, host->shared_memory_));
   return host;
 }
 
 MpiHost::~MpiHost() {
   alive_ = FileDescriptor();
   if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  if (!shared_memory_.empty()) RemoveAll(shared_memory_);
 }
 
 }  // namespace windtunnel

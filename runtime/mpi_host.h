@@ -13,9 +13,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/temporary_directory.h"
 #include "runtime/socket.h"
 
 namespace windtunnel {
@@ -33,8 +35,8 @@ struct MpiJob {
 
 class MpiHost {
  public:
-  // Failed: the server did not start (says why).
-  static Result<std::unique_ptr<MpiHost>> Start(const MpiJob& job);
+  // Failed: the server did not start (says why), or `interrupt` was readable before it had.
+  static Result<std::unique_ptr<MpiHost>> Start(const MpiJob& job, int interrupt = -1);
   ~MpiHost();
 
   // What rank `local_rank` of this node needs beside the rest of its environment.
@@ -43,8 +45,11 @@ class MpiHost {
   }
 
  private:
-  MpiHost() = default;
+  explicit MpiHost(TemporaryDirectory directory) : directory_(std::move(directory)) {}
 
+  // Of the server's and its ranks' files. The server removes them, too, where this process is killed.
+  TemporaryDirectory directory_;
+  std::string shared_memory_;
   pid_t pid_ = -1;
   FileDescriptor alive_;  // the server ends when this is closed
   std::vector<std::map<std::string, std::string>> environments_;

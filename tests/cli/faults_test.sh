@@ -81,6 +81,27 @@ expect_gone $ranks
 grep -q 'interrupted by signal 1 (Hangup)' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
 ls -d "$work"/windtunnel-?????? 2> /dev/null && fail "its directory is left"
 
+# An interrupt before the ranks take steps, or are there: nothing is left of what they would need.
+mkdir "$work/early"
+for backend in gloo mpi; do
+  for pause in 0 0.02 0.05 0.1; do
+    TMPDIR=$work/early "$windtunnel" run "$work/long.yaml" --set run.backend=$backend > "$work/out.txt" 2> "$work/err.txt" &
+    launcher=$!
+    for _ in $(seq 500); do
+      made=$(ls "$work/early")
+      [ -n "$made" ] && break
+      sleep 0.01
+    done
+    sleep $pause
+    kill -TERM $launcher
+    wait $launcher
+    [ $? = 1 ] || fail "a run over $backend that was interrupted after $pause s: $(cat "$work/err.txt")"
+    grep -q 'interrupted by signal 15 (Terminated)' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
+    left=$(ls "$work/early"; for name in $made; do ls -d "/dev/shm/$name" 2> /dev/null; done)
+    [ -z "$left" ] || fail "interrupted over $backend after $pause s, it leaves $left"
+  done
+done
+
 # What started the launcher lets nobody wait for children, as whatever has SIGCHLD ignored.
 timeout -k 5 30 env --ignore-signal=CHLD "$windtunnel" run "$work/long.yaml" --set run.steps=5 > "$work/out.txt" 2> "$work/err.txt" ||
   fail "with SIGCHLD ignored: exit status $?: $(cat "$work/err.txt")"
@@ -108,7 +129,7 @@ next_port
 bash -c 'for rank in 1 0; do
   RANK=$rank WORLD_SIZE=2 MASTER_PORT=$1 nohup "${@:3}" > "$2/shell$rank.txt" 2>&1 < /dev/null &
 done
-until grep -q "^step:  *2 " "$2/shell0.txt"; do sleep 0.05; done' \
+for _ in $(seq 300); do grep -q "^step:  *2 " "$2/shell0.txt" && break; sleep 0.05; done' \
   bash $port "$work" "$windtunnel" run "$work/long.yaml" --set run.steps=500
 for _ in $(seq 300); do
   grep -q 'a step' "$work/shell0.txt" && break
@@ -119,7 +140,7 @@ grep -q 'a step' "$work/shell0.txt" || fail "ranks end with the shell that start
 # With a launcher that stays, ranks end soon after it, those of DataParallel's one process too; the flight record has them all.
 TORCHELASTIC_RUN_ID=run RANK=0 WORLD_SIZE=1 bash -c '"${@:2}" > "$1/dp.txt" 2>&1 < /dev/null &
 echo $! > "$1/dp.pid"
-until grep -q "^step:  *2 " "$1/dp.txt"; do sleep 0.05; done' \
+for _ in $(seq 300); do grep -q "^step:  *2 " "$1/dp.txt" && break; sleep 0.05; done' \
   bash "$work" "$windtunnel" run "$work/long.yaml" --set parallel.data.kind=dp --set run.steps=5000 \
     --flight-record "$work/dp.json"
 expect_gone "$(cat "$work/dp.pid")"
