@@ -112,8 +112,18 @@ bool WaitFor(int fd, short events, SocketClock::time_point deadline) {
   }
 }
 
+// Whether the two ends are one: where nobody listens on a port of those that the system gives away, it may give a caller that very port,
+// and TCP connects who calls with whoever calls back at that moment.
+bool IsConnectedToItself(int fd) {
+  sockaddr_storage own = {}, peer = {};
+  socklen_t own_length = sizeof own, peer_length = sizeof peer;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+         own_length == peer_length && memcmp(&own, &peer, own_length) == 0;
+}
+
 // 0 when connected, else the errno of the attempt.
-int TryConnect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
+int Connect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
   if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   if (!WaitFor(fd, POLLOUT, deadline)) return ETIMEDOUT;
@@ -121,6 +131,15 @@ int TryConnect(int fd, const addrinfo& address, SocketClock::time_point deadline
   socklen_t length = sizeof error;
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
   return error;
+}
+
+// The same, with another process.
+int TryConnect(int fd, const addrinfo& address, SocketClock::time_point deadline) {
+  const int error = Connect(fd, address, deadline);
+  if (error != 0 || !IsConnectedToItself(fd)) return error;
+  const linger at_once = {1, 0};  // the port is for whoever will listen there
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  return ECONNREFUSED;
 }
 
 }  // namespace

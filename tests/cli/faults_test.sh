@@ -165,6 +165,16 @@ statuses="$statuses $?"
 [ "$statuses" = '0 1' ] || [ "$statuses" = '1 0' ] || fail "of two with one number: $statuses: $(cat "$work"/copy_?.txt)"
 grep -q '^windtunnel: rank 1 is there already (.*): each number is of one process' "$work"/copy_?.txt || fail "the message: $(cat "$work"/copy_?.txt)"
 
+# Where nobody listens on a port of those that the system gives away, a rank that calls there does not get through to itself. Here the
+# system has ten of them.
+alone=(unshare -n sh -c 'ip link set lo up && echo 40000 40009 > /proc/sys/net/ipv4/ip_local_port_range && exec "$@"' sh)
+if "${alone[@]}" true 2> /dev/null; then
+  RANK=1 WORLD_SIZE=2 MASTER_PORT=40000 "${alone[@]}" "$windtunnel" run "$work/long.yaml" --rendezvous-timeout 1 2> "$work/err.txt"
+  grep -q 'nobody answers at 127.0.0.1:40000' "$work/err.txt" || fail "a rank that calls itself: $(cat "$work/err.txt")"
+else
+  echo "skipped: a rank that calls itself, which takes a network namespace"
+fi
+
 # A world that does not match the scenario's: what the user has set is named.
 for variables in RANK=0,WORLD_SIZE= SLURM_PROCID=0,SLURM_NTASKS= "OMPI_COMM_WORLD_RANK=0,OMPI_COMM_WORLD_SIZE="; do
   IFS=, read -ra list <<< "${variables}3"
