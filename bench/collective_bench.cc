@@ -1,6 +1,6 @@
 // Collectives of every backend that is built, two ranks on this machine, each pinned to a core:
 //
-//   bazel run //bench:collective_bench
+//   ./bazelw run //bench:collective_bench
 //
 // Times are those of the slowest rank; the bytes are the message's, so bytes_per_second is nccl-tests' algbw.
 // bench/collective_table.cc prints the same for any number of ranks in nccl-tests' look.

@@ -1,6 +1,6 @@
 // How far the model of collectives is off published nccl-tests output: mean errors by collective, system and size.
 //
-//   bazel run //bench:collective_model_error -- CURVES.jsonl…      (-v: a line a row, with what the model chose)
+//   ./bazelw run //bench:collective_model_error -- CURVES.jsonl…      (-v: a line a row, with what the model chose)
 //
 // A line of a file is {"op", "ranks", "nodes", "device", "interconnect", "rows": [{"bytes", "time_us"}]}. Systems whose device has no
 // profile are named and left out.

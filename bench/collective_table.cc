@@ -1,6 +1,6 @@
 // Collectives in the look of nccl-tests, with its flags:
 //
-//   bazel run //bench:collective_table -- -o all_reduce -r 2 -b 8 -e 64M -f 2 -n 20 -w 5 --backend mpi
+//   ./bazelw run //bench:collective_table -- -o all_reduce -r 2 -b 8 -e 64M -f 2 -n 20 -w 5 --backend mpi
 //
 // algbw is size / time. busbw corrects it by what the algorithm must move at least, so that it compares with
 // a link's bandwidth whatever the number of ranks: times 2 (n - 1) / n for all-reduce, (n - 1) / n for

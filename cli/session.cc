@@ -22,6 +22,7 @@
 #include "runtime/data.h"
 #include "scenarios/key_places.h"
 #include "scenarios/load.h"
+#include "scenarios/unused_keys.h"
 
 namespace windtunnel {
 namespace {
@@ -86,6 +87,8 @@ Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
 
 Result<Plan> LoadPlan(const Options& options, const std::string& file) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
+  if (!JoinsJob(options) || IsFirstRankOfJob())
+    for (const std::string& line : KeysWithoutEffect(scenario)) Note(options, line);
   Result<Plan> plan = CompileBalanced(options, std::move(scenario));
   if (!plan) return tl::unexpected(Placed(options, file, plan.error()));
   return plan;

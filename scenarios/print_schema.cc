@@ -1,5 +1,5 @@
 // Prints the JSON Schema of scenario files. To refresh the copy in the source tree:
-//   bazel run //scenarios:print_schema > scenarios/scenario.schema.json
+//   ./bazelw run //scenarios:print_schema > scenarios/scenario.schema.json
 #include <cstdio>
 
 #include "scenarios/json_schema.h"

@@ -1,4 +1,4 @@
-"""scenario(): `bazel run //scenarios:NAME` compares the prediction with a live run of NAME.yaml; extra words follow `--`."""
+"""scenario(): `./bazelw run //scenarios:NAME` compares the prediction with a live run of NAME.yaml; extra words follow `--`."""
 
 def scenario(name, file, command = "compare", **kwargs):
     """Makes a runnable target of a scenario file.

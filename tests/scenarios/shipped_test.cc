@@ -51,7 +51,7 @@ TEST(Shipped, NamesEndInTheWorldSize) {
 
 TEST(Shipped, TheSchemaIsTheFormats) {
   EXPECT_EQ(ReadFile("scenarios/scenario.schema.json", "the schema").value(), ScenarioJsonSchema())
-      << "refresh it: bazel run //scenarios:print_schema > scenarios/scenario.schema.json";
+      << "refresh it: ./bazelw run //scenarios:print_schema > scenarios/scenario.schema.json";
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+#include "scenarios/unused_keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "scenarios/derived.h"
+#include "scenarios/words.h"
+
+namespace windtunnel {
+namespace {
+
+// Of what one key decides on.
+class Unused {
+ public:
+  explicit Unused(std::string reason) : reason_(std::move(reason)) {}
+
+  template <typename T>
+  void Add(const char* key, const T& value, const T& by_default, bool is_read) {
+    if (!is_read && value != by_default) keys_.emplace_back(key);
+  }
+  void AppendTo(std::vector<std::string>& lines) const {
+    if (keys_.empty()) return;
+    lines.push_back(fmt::format("{} {} no effect with {}", fmt::join(keys_, ", "), keys_.size() == 1 ? "has" : "have",
+                                reason_));
+  }
+
+ private:
+  std::string reason_;
+  std::vector<std::string> keys_;
+};
+
+void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
+  const DataParallelSpec& data = scenario.parallel.data;
+  const DataParallelSpec unset;
+  const bool is_fsdp = data.kind == DataParallelKind::kFsdp, is_ddp = data.kind == DataParallelKind::kDdp;
+  const bool has_buckets = HasOverlapKey(data.kind);
+  const bool is_pytorchs = scenario.framework != Framework::kMegatronCore;  // whose reducer has neither
+  Unused kind(fmt::format("parallel.data.kind: {}", WordOf(data.kind)));
+  kind.Add("parallel.data.sharding", data.sharding, unset.sharding, is_fsdp);
+  kind.Add("parallel.data.version", data.version, unset.version, is_fsdp);
+  if (!scenario.derived.reshard_after_forward)
+    kind.Add("parallel.data.reshard_after_forward", data.reshard_after_forward && data.reshard_ranks == 0, true,
+             is_fsdp);
+  kind.Add("parallel.data.forward_prefetch", data.forward_prefetch, unset.forward_prefetch, is_fsdp);
+  kind.Add("parallel.data.wrap", data.wrap, unset.wrap, is_fsdp);
+  kind.Add("parallel.data.prefetch", data.prefetch, unset.prefetch, is_fsdp);
+  kind.Add("parallel.data.limit_all_gathers", data.limit_all_gathers, unset.limit_all_gathers, is_fsdp);
+  kind.Add("parallel.data.shard_size", data.shard_size, unset.shard_size, is_fsdp || IsZero(data.kind));
+  kind.Add("parallel.data.bucket_cap_mb", data.bucket_cap_mb, unset.bucket_cap_mb, has_buckets);
+  kind.Add("parallel.data.overlap", data.overlap, unset.overlap, has_buckets);
+  kind.Add("parallel.data.find_unused_parameters", data.find_unused_parameters, unset.find_unused_parameters,
+           is_ddp);
+  kind.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view, unset.gradient_as_bucket_view,
+           is_ddp);
+  kind.AppendTo(lines);
+  Unused framework(fmt::format("framework: {}", WordOf(scenario.framework)));
+  framework.Add("parallel.data.find_unused_parameters", data.find_unused_parameters, unset.find_unused_parameters,
+                !is_ddp || is_pytorchs);
+  framework.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view, unset.gradient_as_bucket_view,
+                !is_ddp || is_pytorchs);
+  framework.AppendTo(lines);
+  Unused sharding(fmt::format("parallel.data.sharding: {}", WordOf(data.sharding)));
+  sharding.Add("parallel.data.shard_size", data.shard_size, unset.shard_size, !is_fsdp || IsHybrid(data.sharding));
+  sharding.AppendTo(lines);
+  Unused version("parallel.data.version: 2");
+  version.Add("parallel.data.limit_all_gathers", data.limit_all_gathers, unset.limit_all_gathers,
+              !is_fsdp || data.version == 1);
+  version.AppendTo(lines);
+}
+
+}  // namespace
+
+std::vector<std::string> KeysWithoutEffect(const Scenario& scenario) {
+  std::vector<std::string> lines;
+  if (scenario.search) return lines;
+  const ParallelSpec& parallel = scenario.parallel;
+  const ParallelSpec unset;
+  AddDataKeys(scenario, lines);
+  Unused pipeline("parallel.pipeline.size: 1");
+  pipeline.Add("parallel.pipeline.schedule", parallel.pipeline.schedule, unset.pipeline.schedule,
+               parallel.pipeline.size > 1);
+  pipeline.AppendTo(lines);
+  Unused tensor("parallel.tensor.size: 1");
+  tensor.Add("parallel.tensor.sequence", parallel.tensor.sequence, unset.tensor.sequence, parallel.tensor.size > 1);
+  tensor.AppendTo(lines);
+  Unused context("parallel.context.size: 1");
+  context.Add("parallel.context.kind", parallel.context.kind, unset.context.kind, parallel.context.size > 1);
+  context.AppendTo(lines);
+  return lines;
+}
+
+}  // namespace windtunnel

@@ -1,0 +1,51 @@
+// What a scenario says to no effect is named.
+#include "scenarios/unused_keys.h"
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "scenarios/load.h"
+
+namespace windtunnel {
+namespace {
+
+std::string Unused(const std::string& parallel, const std::string& rest = "") {
+  const std::string text =
+      "model: {preset: gpt2-124m}\nbatch: {accumulate: 2}\nparallel: " + parallel + "\n" + rest;
+  const auto scenario = ParseScenario(text, "s.yaml", ".", {});
+  if (!scenario) return scenario.error().message;
+  return fmt::to_string(fmt::join(KeysWithoutEffect(*scenario), "\n"));
+}
+
+TEST(KeysWithoutEffect, AreThoseOfAnotherStrategy) {
+  EXPECT_EQ(Unused("{data: {kind: ddp, size: 2, sharding: hybrid_shard, wrap: root}}"),
+            "parallel.data.sharding, parallel.data.wrap have no effect with parallel.data.kind: ddp");
+  EXPECT_EQ(Unused("{data: {kind: fsdp, size: 2, overlap: false, bucket_cap_mb: 25}}"),
+            "parallel.data.bucket_cap_mb, parallel.data.overlap have no effect with parallel.data.kind: fsdp");
+  EXPECT_EQ(Unused("{data: {kind: fsdp, size: 2, shard_size: 2, limit_all_gathers: false}}"),
+            "parallel.data.shard_size has no effect with parallel.data.sharding: full_shard\n"
+            "parallel.data.limit_all_gathers has no effect with parallel.data.version: 2");
+  EXPECT_EQ(Unused("{data: {kind: ddp, size: 2, find_unused_parameters: true}}", "framework: megatron_core\n"),
+            "parallel.data.find_unused_parameters has no effect with framework: megatron_core");
+}
+
+TEST(KeysWithoutEffect, AreThoseOfAnAxisOfOneRank) {
+  EXPECT_EQ(Unused("{pipeline: {schedule: gpipe}, tensor: {sequence: true}, context: {kind: ulysses}}"),
+            "parallel.pipeline.schedule has no effect with parallel.pipeline.size: 1\n"
+            "parallel.tensor.sequence has no effect with parallel.tensor.size: 1\n"
+            "parallel.context.kind has no effect with parallel.context.size: 1");
+}
+
+// Nor are what the loader derives, what has an effect, and what is as it would be anyway.
+TEST(KeysWithoutEffect, AreNotDefaults) {
+  EXPECT_EQ(Unused("{data: {kind: fsdp, size: 4, sharding: shard_grad_op}}"), "");
+  EXPECT_EQ(Unused("{data: {kind: fsdp, size: 4, sharding: hybrid_shard, shard_size: 2, version: 1, "
+                   "limit_all_gathers: false, reshard_after_forward: false}}"),
+            "");
+  EXPECT_EQ(Unused("{data: {kind: ddp, size: 2, overlap: false, find_unused_parameters: true}}"), "");
+  EXPECT_EQ(Unused("{data: {kind: zero1, size: 4, shard_size: 2, wrap: block, version: 2}}"), "");
+  EXPECT_EQ(Unused("{data: {kind: ddp, size: 2, wrap: root}}", "search: {tensor: [1]}\n"), "");
+}
+
+}  // namespace
+}  // namespace windtunnel
