@@ -92,7 +92,12 @@ Result<std::unique_ptr<RanksHere>> RanksHere::Make(const Plan& plan, Job job, No
   return ranks;
 }
 
+RanksHere::~RanksHere() {
+  if (nodes_ != nullptr) nodes_->SetInterrupt(-1);
+}
+
 Status RanksHere::Prepare() {
+  if (nodes_ != nullptr) nodes_->SetInterrupt(signals_.descriptor());
   job_.cores = UsableCores();
   if (job_.local_ranks > kMostRanksOfACore * job_.cores) {
     return Unsupported(

@@ -45,6 +45,7 @@ class RanksHere {
   // `job` is completed with what is this node's own, and written for the ranks. `nodes`: null where there is one. Errors: Unsupported (too
   // many ranks for this machine), Failed (no temporary directory can be made).
   static Result<std::unique_ptr<RanksHere>> Make(const Plan& plan, Job job, NodeGroup* nodes);
+  ~RanksHere();
 
   const Job& job() const { return job_; }
   const FlightRecorder& recorder() const { return *recorder_; }

@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNoEnd{int64_t{1} << 30};  // a job may come at any time
 constexpr milliseconds kFarewell{2'000};
+constexpr milliseconds kLastWord{500};  // after which the store says that this node is gone, if nothing else
 constexpr char kGone[] = "gone";  // the message of the first node that has gone
 
 }  // namespace
@@ -84,6 +85,7 @@ std::string NodeGroup::GoneMessage() {
 bool NodeGroup::AllThere() { return GoneMessage().empty(); }
 
 void NodeGroup::Leave(const std::string& message) {
+  store_->SetPatience(kLastWord);
   (void)store_->Set(kGone, fmt::format("node {} is gone: {}", options_.node, message));
 }
 

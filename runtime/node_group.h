@@ -46,8 +46,10 @@ class NodeGroup {
 
   // Tells all nodes that the current job has failed on this one. `input_wrong`: it would again.
   void Fail(const std::string& message, bool input_wrong = false);
-  // Beyond node 0: tells all nodes that this one takes no further part.
+  // Beyond node 0: tells all nodes that this one takes no further part, and does not wait long for node 0 to hear it.
   void Leave(const std::string& message);
+  // A descriptor (-1: none): once it is readable node 0 is hardly waited for any more (Store::SetInterrupt).
+  void SetInterrupt(int descriptor) { store_->SetInterrupt(descriptor); }
   // Why the current job is to end: another node has told so, or is gone. Empty while all is well.
   std::string ReasonToEnd();
   // After a failure on this node: what the nodes tell about it, where a node that is gone or a rank that was killed goes before those

@@ -103,12 +103,15 @@ int PortOf(int fd) {
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-bool WaitFor(int fd, short events, SocketClock::time_point deadline) {
-  pollfd entry = {fd, events, 0};
+constexpr std::chrono::milliseconds kPatienceOfInterrupted{500};
+
+bool WaitFor(int fd, short events, Patience patience) {
   for (;;) {
-    int ready = poll(&entry, 1, MillisecondsUntil(deadline));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
+    pollfd entries[] = {{fd, events, 0}, {patience.interrupt, POLLIN, 0}};
+    const int ready = poll(entries, std::size(entries), MillisecondsUntil(patience.deadline));
+    if (ready > 0 && entries[0].revents != 0) return true;
+    if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
+    if (ready > 0) patience = std::min(patience.deadline, SocketClock::now() + kPatienceOfInterrupted);
   }
 }
 
@@ -226,8 +229,7 @@ Result<std::string> LocalAddressTowards(const std::string& host) {
   return TextOf(address);
 }
 
-Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
-               const std::string& what) {
+Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);
@@ -235,7 +237,7 @@ Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point d
       next += sent;
       bytes -= static_cast<size_t>(sent);
     } else if (sent < 0 && errno == EAGAIN) {
-      if (!WaitFor(fd, POLLOUT, deadline)) return Failed("{} did not take data in time", what);
+      if (!WaitFor(fd, POLLOUT, patience)) return Failed("{} did not take data in time", what);
     } else if (sent < 0 && errno != EINTR) {
       return Failed("{} closed the connection ({})", what, strerror(errno));
     }
@@ -243,8 +245,7 @@ Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point d
   return Ok();
 }
 
-Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline,
-                  const std::string& what) {
+Status ReceiveAll(int fd, void* data, size_t bytes, const Patience& patience, const std::string& what) {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
     ssize_t received = recv(fd, next, bytes, 0);
@@ -254,7 +255,7 @@ Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point dead
     } else if (received == 0) {
       return Failed("{} closed the connection", what);
     } else if (errno == EAGAIN) {
-      if (!WaitFor(fd, POLLIN, deadline)) return Failed("{} did not answer in time", what);
+      if (!WaitFor(fd, POLLIN, patience)) return Failed("{} did not answer in time", what);
     } else if (errno != EINTR) {
       return Failed("{} closed the connection ({})", what, strerror(errno));
     }

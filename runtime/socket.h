@@ -57,10 +57,15 @@ void NoticeSilence(int fd);
 // for itself (Debian's 127.0.1.1), that of its first other interface. Nothing is sent. Failed: there is none.
 Result<std::string> LocalAddressTowards(const std::string& host);
 
+// How long is waited for a peer: until `deadline`, but half a second more at most once the descriptor `interrupt` (-1: none) is readable.
+struct Patience {
+  Patience(SocketClock::time_point deadline, int interrupt = -1) : deadline(deadline), interrupt(interrupt) {}
+  SocketClock::time_point deadline;
+  int interrupt;
+};
+
 // All of the bytes or an error; `what` names the peer in the message.
-Status SendAll(int fd, const void* data, size_t bytes, SocketClock::time_point deadline,
-               const std::string& what);
-Status ReceiveAll(int fd, void* data, size_t bytes, SocketClock::time_point deadline,
-                  const std::string& what);
+Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what);
+Status ReceiveAll(int fd, void* data, size_t bytes, const Patience& patience, const std::string& what);
 
 }  // namespace windtunnel

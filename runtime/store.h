@@ -26,6 +26,8 @@ class Store {
   virtual Status Bequeath(const std::string& key, const std::string& value) = 0;
   // What a reply may take from now on beyond the time that the server itself waits; of a client, which begins with half a minute.
   virtual void SetPatience(std::chrono::milliseconds) {}
+  // A descriptor (-1: none): once it is readable a client waits half a second at most for a reply.
+  virtual void SetInterrupt(int) {}
 };
 
 inline constexpr size_t kStoreMaxKey = 1 << 10;

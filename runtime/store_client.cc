@@ -51,6 +51,7 @@ class StoreClient : public Store {
   }
 
   void SetPatience(milliseconds patience) override { patience_ = patience; }
+  void SetInterrupt(int descriptor) override { interrupt_ = descriptor; }
 
  private:
   struct Answer {
@@ -66,25 +67,26 @@ class StoreClient : public Store {
     // What a late answer would belong to is not known any more.
     if (is_broken_) return Failed("the connection to {} was lost", server_);
     is_broken_ = true;
-    auto deadline = SocketClock::now() + patience_.load();
-    if (operation == StoreOperation::kGet) deadline += milliseconds(argument);
+    Patience patience(SocketClock::now() + patience_.load(), interrupt_);
+    if (operation == StoreOperation::kGet) patience.deadline += milliseconds(argument);
     StoreRequest request = {operation, static_cast<uint32_t>(key.size()), value.size(), argument};
     std::string head(reinterpret_cast<const char*>(&request), sizeof request);
     head += key;
-    WT_RETURN_IF_ERROR(SendAll(socket_.get(), head.data(), head.size(), deadline, server_));
-    WT_RETURN_IF_ERROR(SendAll(socket_.get(), value.data(), value.size(), deadline, server_));
+    WT_RETURN_IF_ERROR(SendAll(socket_.get(), head.data(), head.size(), patience, server_));
+    WT_RETURN_IF_ERROR(SendAll(socket_.get(), value.data(), value.size(), patience, server_));
     Answer answer;
-    WT_RETURN_IF_ERROR(ReceiveAll(socket_.get(), &answer.reply, sizeof answer.reply, deadline, server_));
+    WT_RETURN_IF_ERROR(ReceiveAll(socket_.get(), &answer.reply, sizeof answer.reply, patience, server_));
     if (answer.reply.value_bytes > kStoreMaxValue)
       return Failed("{} does not speak the store's protocol", server_);
     answer.value.resize(answer.reply.value_bytes);
     WT_RETURN_IF_ERROR(
-        ReceiveAll(socket_.get(), answer.value.data(), answer.value.size(), deadline, server_));
+        ReceiveAll(socket_.get(), answer.value.data(), answer.value.size(), patience, server_));
     is_broken_ = false;
     return answer;
   }
 
   std::atomic<milliseconds> patience_ = kPatience;
+  std::atomic<int> interrupt_ = -1;
   std::mutex mutex_;
   bool is_broken_ = false;  // a request has not been answered to its end
   FileDescriptor socket_;

@@ -129,4 +129,16 @@ ends_with 1 1 20
 grep -q 'node 1 is gone: interrupted by signal 15' err0.txt || fail "node 0 does not say that the other was interrupted"
 grep -q '; restart ' err0.txt && fail "an interrupted job is restarted"
 expect_gone "${ranks[@]}"
+
+# Nor does a node that is interrupted wait for the first one, where that does not answer.
+running
+kill -STOP "${launchers[0]}"
+sleep 0.3  # node 1 asks it ten times a second
+kill -TERM "${launchers[1]}"
+ends_with 1 1 5
+expect_gone "${ranks[1]}"
+kill -CONT "${launchers[0]}"
+ends_with 0 1 20
+grep -q 'node 1 is gone' err0.txt || fail "node 0 does not name the node"
+expect_gone "${ranks[@]}"
 echo "all claims hold"
