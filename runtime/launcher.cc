@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "base/check.h"
 #include "runtime/cores.h"
@@ -31,6 +33,38 @@ constexpr milliseconds kTick{100};
 constexpr milliseconds kPollWithoutPidfd{20};
 // Of a process that something else has reaped: that of one which neither exited nor was killed.
 constexpr int kUnknownStatus = 0x7f;
+
+std::atomic<bool> is_to_stop{false};
+
+// Takes SIGTSTP over (the terminal's Ctrl-Z, which does not reach ranks: their process groups are their own) for as long as it lives.
+class StopRequests {
+ public:
+  StopRequests() {
+    sigaction(SIGTSTP, nullptr, &before_);
+    Take();
+  }
+  ~StopRequests() {
+    sigaction(SIGTSTP, &before_, nullptr);
+    if (Came()) raise(SIGTSTP);
+  }
+
+  bool Came() { return is_to_stop.exchange(false); }
+  // Stops this process until it is continued, or not at all where nobody could (a process group that is orphaned).
+  void Obey() {
+    sigaction(SIGTSTP, &before_, nullptr);
+    raise(SIGTSTP);
+    Take();
+  }
+
+ private:
+  void Take() const {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { is_to_stop = true; };
+    action.sa_flags = SA_RESTART;
+    if (before_.sa_handler != SIG_IGN) sigaction(SIGTSTP, &action, nullptr);
+  }
+  struct sigaction before_ = {};
+};
 
 struct RankProcess {
   pid_t pid = -1;
@@ -103,7 +137,7 @@ Command MakeCommand(const LaunchOptions& options, int local) {
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
   setpgid(0, 0);
   if (command.pin) sched_setaffinity(0, sizeof command.core, &command.core);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) {
     struct sigaction now = {};
     if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) signal(number, SIG_DFL);
   }
@@ -190,6 +224,7 @@ class RunningRanks {
     }
     poll(polled.data(), polled.size(), MillisecondsUntil(until));
     if (const int signal = signals_.Next(); signal != 0) interrupt_ = signal;
+    if (stops_.Came()) Suspend();
     Reap();
     if (Clock::now() >= next_tick_) {
       if (options_.tick) options_.tick();
@@ -232,6 +267,14 @@ class RunningRanks {
       if (rank.running()) kill(-rank.pid, signal);
   }
 
+  // Stops with its ranks, and goes on with them: what they have asked of this process is answered by then.
+  void Suspend() {
+    Signal(SIGSTOP);
+    stops_.Obey();
+    std::this_thread::sleep_for(kTick);
+    Signal(SIGCONT);
+  }
+
   Status Interrupted() {
     if (options_.interrupted) options_.interrupted(interrupt_);
     Signal(interrupt_);
@@ -268,6 +311,7 @@ class RunningRanks {
 
   const LaunchOptions& options_;
   SignalPipe& signals_;
+  StopRequests stops_;
   std::vector<RankProcess> ranks_;
   int first_ = -1;     // the first rank seen to have failed
   int interrupt_ = 0;  // the signal that this process got

@@ -64,7 +64,8 @@ struct LaunchOptions {
 // Returns when every rank has ended and been reaped. When one fails, the others are ended. Ranks inherit
 // standard error. Errors: Failed: names the rank that failed first by itself and how ("rank 1 was killed by
 // signal 9 (Killed); its last operator was …"), or the signal that interrupted this process (SIGINT,
-// SIGTERM and, unless it is ignored, SIGHUP are passed on to the ranks). One call at a time, since it handles signals.
+// SIGTERM and, unless it is ignored, SIGHUP are passed on to the ranks). When the terminal stops this process (SIGTSTP), the ranks stop and
+// go on with it. One call at a time, since it handles signals.
 Status LaunchRanks(const LaunchOptions& options);
 
 }  // namespace windtunnel

@@ -55,12 +55,29 @@ RankOptions OptionsOf(const Job& job, int rank) {
           job.local_ranks > job.cores};
 }
 
+// What went wrong in this process: left in the store, where the launcher looks for it, or said where that cannot be.
+class LastWord {
+ public:
+  explicit LastWord(int rank) : rank_(rank) {}
+  // The first time.
+  void Say(const Error& error, Store* store) {
+    if (std::exchange(is_said_, true)) return;
+    if (store != nullptr && store->Set(ErrorKey(rank_), error.message)) return;
+    (void)std::fprintf(stderr, "windtunnel: rank %d: %s\n", rank_, error.message.c_str());
+  }
+
+ private:
+  int rank_;
+  bool is_said_ = false;
+};
+
 // This process's rank. What went wrong is said before the session ends, which may take as long as whatever hangs.
-Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store& store) {
+Result<std::string> RunProcess(const Job& job, const Plan& plan, int rank, Store& store,
+                               LastWord& last_word) {
   WT_ASSIGN_OR_RETURN(FlightRecorder recorder, FlightRecorder::Open(job.flight_record, rank));
   WT_ASSIGN_OR_RETURN(auto session, RankSession::Make(plan, store, recorder, OptionsOf(job, rank)));
   auto result = WorkOf(job, *session, store);
-  if (!result) (void)store.Set(ErrorKey(rank), result.error().message);
+  if (!result) last_word.Say(result.error(), &store);
   return result;
 }
 
@@ -75,13 +92,13 @@ Result<std::vector<std::string>> RunThreads(const Job& job, const Plan& plan) {
   return RunRankThreads(plan, threads);
 }
 
-Status RunJob(const Job& job, int rank) {
+Status RunJob(const Job& job, int rank, LastWord& last_word) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, ParseScenario(job.scenario, "job", "/", {}));
   WT_ASSIGN_OR_RETURN(Plan plan, CompilePlan(scenario, {.evaluates = job.run.evaluates}));
   WT_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, ConnectTo(job));
   const auto work = [&]() -> Status {
     if (!SharesProcess(plan)) {
-      WT_ASSIGN_OR_RETURN(std::string result, RunProcess(job, plan, rank, *store));
+      WT_ASSIGN_OR_RETURN(std::string result, RunProcess(job, plan, rank, *store, last_word));
       WT_RETURN_IF_ERROR(store->Set(ResultKey(rank), result));
       EndMpi(*store, rank, job.world_size, std::chrono::milliseconds(job.collective_timeout_ms));
       return Ok();
@@ -92,7 +109,7 @@ Status RunJob(const Job& job, int rank) {
     return Ok();
   };
   Status status = work();
-  if (!status) (void)store->Set(ErrorKey(rank), status.error().message);
+  if (!status) last_word.Say(status.error(), store.get());
   return status;
 }
 
@@ -213,7 +230,10 @@ int RunRank(const std::string& job_file) {
     WT_ASSIGN_OR_RETURN(auto environment, ReadRankEnvironment());
     if (!environment)
       return InvalidInput("RANK is not set: `windtunnel rank` is for windtunnel's own launcher");
-    return RunJob(job, environment->rank);
+    LastWord last_word(environment->rank);
+    Status status = RunJob(job, environment->rank, last_word);
+    if (!status) last_word.Say(status.error(), nullptr);
+    return status;
   };
   const Status status = run();
   return status ? 0 : status.error().kind == ErrorKind::kFailed ? 1 : 2;

@@ -81,6 +81,28 @@ expect_gone $ranks
 grep -q 'interrupted by signal 1 (Hangup)' "$work/err.txt" || fail "the message: $(cat "$work/err.txt")"
 ls -d "$work"/windtunnel-?????? 2> /dev/null && fail "its directory is left"
 
+# Ctrl-Z and `fg`: the ranks stop and go on with their launcher. (With job control, it has a process group, which bash could continue.)
+is_stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat")" = T ]; }
+set -m
+start_run
+set +m
+ranks=$(ranks_of $launcher)
+kill -TSTP $launcher
+for pid in $ranks $launcher; do
+  for _ in $(seq 50); do is_stopped $pid && break; sleep 0.1; done
+  is_stopped $pid || fail "process $pid of a run that the terminal has stopped (ranks $ranks, launcher $launcher) goes on"
+done
+steps=$(grep -c '^step:' "$work/err.txt")
+kill -CONT $launcher
+for _ in $(seq 50); do
+  [ "$(grep -c '^step:' "$work/err.txt")" -gt "$steps" ] && break
+  sleep 0.1
+done
+[ "$(grep -c '^step:' "$work/err.txt")" -gt "$steps" ] || fail "a run that is continued takes no step: $(tail -n 1 "$work/err.txt")"
+kill -TERM $launcher
+wait $launcher
+expect_gone $ranks
+
 # An interrupt before the ranks take steps, or are there: nothing is left of what they would need.
 mkdir "$work/early"
 for backend in gloo mpi; do
