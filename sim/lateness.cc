@@ -50,7 +50,7 @@ class Lateness::Reader {
       if (op.stream == kComputeStream) AddWaits(op);
       if (transfer_of_op_[i] < 0) continue;
       if (op.stream == kComputeStream) AddKernel(transfer_of_op_[i]);
-      else if (IsCommunication(op.kind)) AddMeeting(i, op);
+      else if (IsCommunication(op.kind)) AddCommunication(i, op);
     }
     return std::move(result_);
   }
@@ -74,6 +74,7 @@ class Lateness::Reader {
                               .mean = spread.mean,
                               .variance = spread.variance});
     has_computed_ = true;
+    clock_ += spread.mean;
   }
 
   struct Spread {
@@ -91,15 +92,22 @@ class Lateness::Reader {
     return entry->second;
   }
 
-  // Only collectives that some computation leads to: the others begin when the streams do.
-  void AddMeeting(OpIndex index, const Op& op) {
-    const int32_t others = OthersOf(op);
+  // What no computation leads to begins when its stream does; the rest is where ranks meet.
+  void AddCommunication(OpIndex index, const Op& op) {
+    const Spread spread = SpreadOf(costs_.communications, costs_.cost_of_transfer[transfer_of_op_[index]],
+                                   spread_of_communication_);
     const bool follows = std::any_of(op.dependencies.begin(), op.dependencies.end(), [&](OpIndex before) {
       return program_.ops[before].stream == kComputeStream;
     });
-    if (others == 0 || !follows) return;
-    const Spread spread = SpreadOf(costs_.communications, costs_.cost_of_transfer[transfer_of_op_[index]],
-                                   spread_of_communication_);
+    double& end = end_of_stream_[op.stream];
+    end = std::max(end, follows ? clock_ : 0) + spread.mean;
+    end_of_op_[index] = end;
+    if (follows) AddMeeting(index, op, spread);
+  }
+
+  void AddMeeting(OpIndex index, const Op& op, const Spread& spread) {
+    const int32_t others = OthersOf(op);
+    if (others == 0) return;
     result_.events.push_back({.kind = Event::Kind::kMeet,
                               .transfer = transfer_of_op_[index],
                               .axis = SlotOf(op),
@@ -115,12 +123,21 @@ class Lateness::Reader {
 
   void AddWaits(const Op& op) {
     for (OpIndex dependency : op.dependencies) {
+      const auto end = end_of_op_.find(dependency);
+      if (end == end_of_op_.end()) continue;
+      const double spare = clock_ - end->second;
+      clock_ = std::max(clock_, end->second);
+      end_of_op_.erase(end);
       const auto meeting = meeting_of_op_.find(dependency);
       if (meeting == meeting_of_op_.end()) continue;
       Event& met = result_.events[meeting->second];
       met.is_awaited_at_once = !has_computed_ && meeting->second + 1 == result_.events.size();
       if (!met.is_awaited_at_once)
-        result_.events.push_back({.kind = Event::Kind::kWait, .axis = met.axis, .meeting = met.meeting});
+        result_.events.push_back({.kind = Event::Kind::kWait,
+                                  .axis = met.axis,
+                                  .others = met.others,
+                                  .meeting = met.meeting,
+                                  .spare = spare});
       meeting_of_op_.erase(meeting);
     }
   }
@@ -158,6 +175,10 @@ class Lateness::Reader {
   std::unordered_map<OpIndex, size_t> meeting_of_op_;  // its event; until it is waited for
   std::map<AxisId, int32_t> others_on_, slots_;
   bool has_computed_ = true;
+  // By mean times, as if nobody were late: of the compute stream, and when communication ends.
+  double clock_ = 0;
+  std::map<StreamId, double> end_of_stream_;
+  std::unordered_map<OpIndex, double> end_of_op_;  // until it is waited for
 };
 
 // One replicate of one rank.
@@ -181,7 +202,7 @@ class Lateness::Drawing {
           Meet(event);
           break;
         case Event::Kind::kWait:
-          MeetAgain(axes_[event.axis], event.meeting);
+          Wait(event);
           break;
       }
     }
@@ -197,6 +218,14 @@ class Lateness::Drawing {
     Progress now, met;
     int32_t meeting = -1;
   };
+
+  void Wait(const Event& event) {
+    AxisState& axis = axes_[event.axis];
+    const Progress& then = met_[event.meeting];
+    const double deviation = std::sqrt(std::max(0.0, then.variance - axis.met.variance));
+    const double latest = then.mean - axis.met.mean + deviation * LargestOfNormals(event.others + 1).mean;
+    if (event.spare * scale_ < latest) MeetAgain(axis, event.meeting);
+  }
 
   // All have been where they met for that collective; a later one may have been waited for already.
   void MeetAgain(AxisState& axis, int32_t meeting) {

@@ -7,7 +7,9 @@
 // Per axis, a rank's computation since its group last met is a sum of many kernels: normal, with the sum of their variances. Of n
 // others on mean m and standard deviation s, the latest is m + s z(u^(1/n)) late, u uniform; the simulated rank's own kernels were
 // drawn, and say how late it is itself. Where computation waits for a collective at once, its delay moves the rank on all other
-// axes too, and theirs as much on average (mean and variance of the latest of n + 1).
+// axes too, and theirs as much on average (mean and variance of the latest of n + 1). Where computation waits later (gathers ahead of their
+// use, reductions behind backward), ranks are held up, and so brought together again, only if the latest comes later than the collective has
+// time to spare, by mean times: else they drift apart until something is waited for in earnest, the step's last barrier at the latest.
 //
 //   Tensor group of 8, kernels of 1 ms in all since the last sum, 2 % each, 100 kernels: s = 2 us, and the latest of 8 is 2.8 us
 //   late on average.
@@ -39,10 +41,11 @@ class Lateness {
     bool is_awaited_at_once = false;  // kMeet
     int32_t transfer = -1;            // kKernel, kMeet
     int32_t axis = -1;                // kMeet, kWait: of those that the rank meets others on, counted
-    int32_t others = 0;    // kMeet: ranks that the simulated one stands for in the group, without itself
+    int32_t others = 0;  // kMeet, kWait: ranks that the simulated one stands for in the group, without itself
     int32_t meeting = -1;  // kMeet, kWait: the rank's meetings, counted
     uint64_t counter = 0;  // kMeet
     double mean = 0, variance = 0;  // kKernel, kMeet: of its own time; picoseconds
+    double spare = 0;  // kWait: by mean times, for how long the collective is over when it is waited for
   };
   struct RankEvents {
     std::vector<Event> events;
