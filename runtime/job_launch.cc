@@ -139,6 +139,7 @@ Status RanksHere::StartMpi(LaunchOptions& launch) {
   mpi.store_host = job_.host;
   mpi.store_port = job_.store_port;
   mpi.store_token = job_.token;
+  mpi.interface = job_.interface;
   WT_ASSIGN_OR_RETURN(host_, MpiHost::Start(mpi, signals_.descriptor()));
   launch.environment_of = [this, ranks = launch.ranks](int rank) {
     return host_->EnvironmentOf(rank % ranks);

@@ -337,8 +337,16 @@ const std::map<std::string, std::string>& Defaults() {
   return defaults;
 }
 
-std::map<std::string, std::string> ParseEnvironment(std::string_view& text,
-                                                    const std::string& shared_memory) {
+// Between nodes the way to the first one, as Gloo takes; left alone, Open MPI may take an interface that leads nowhere, such as a bridge
+// of containers. By name: with an address as a network of its own (10.0.0.1/32) its ranks wait for each other for ever (4.1.4).
+std::string InterfaceToInclude(const MpiJob& job) {
+  const bool is_chosen =
+      getenv("OMPI_MCA_btl_tcp_if_include") != nullptr || getenv("OMPI_MCA_btl_tcp_if_exclude") != nullptr;
+  return job.nodes > 1 && !is_chosen ? InterfaceWith(job.interface) : "";
+}
+
+std::map<std::string, std::string> ParseEnvironment(std::string_view& text, const std::string& shared_memory,
+                                                    const std::string& interface) {
   std::map<std::string, std::string> variables;
   while (!text.empty()) {
     const size_t end = text.find('\0');
@@ -350,6 +358,7 @@ std::map<std::string, std::string> ParseEnvironment(std::string_view& text,
   }
   for (const auto& [name, value] : Defaults())
     if (getenv(name.c_str()) == nullptr) variables[name] = value;
+  if (!interface.empty()) variables["OMPI_MCA_btl_tcp_if_include"] = interface;
   if (!shared_memory.empty()) variables["OMPI_MCA_btl_vader_backing_directory"] = shared_memory;
   return variables;
 }
@@ -384,7 +393,7 @@ Result<std::unique_ptr<MpiHost>> MpiHost::Start(const MpiJob& job, int interrupt
   const std::string shared = SharedMemoryDirectory(path);
   if (std::filesystem::create_directory(shared, no_shared_memory)) host->shared_memory_ = shared;
   for (int local = 0; local < job.local_ranks; ++local)
-    host->environments_.push_back(ParseEnvironment(rest, host->shared_memory_));
+    host->environments_.push_back(ParseEnvironment(rest, host->shared_memory_, InterfaceToInclude(job)));
   return host;
 }
 

@@ -30,7 +30,7 @@ struct MpiJob {
   std::string store_host;
   int store_port = 0;
   std::string store_token;
-  std::string interface;  // this node's address
+  std::string interface;  // this node's address on the way to the others
 };
 
 class MpiHost {

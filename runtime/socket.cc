@@ -79,14 +79,23 @@ std::string TextOf(const sockaddr* address) {
   return text;
 }
 
+using InterfaceList = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+InterfaceList Interfaces() {
+  ifaddrs* list = nullptr;
+  return InterfaceList(getifaddrs(&list) == 0 ? list : nullptr, &freeifaddrs);
+}
+
+bool HasFamily(const ifaddrs& interface, int family) {
+  return interface.ifa_addr != nullptr && interface.ifa_addr->sa_family == family;
+}
+
 // Of the interface `name`, or of the first that is up and no loopback where that is empty; an IPv4 address before others. Empty: none.
 std::string AddressOfInterface(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  const InterfaceList list = Interfaces();
   for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+    for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
+      if (!HasFamily(*one, family)) continue;
       const bool is_it =
           name.empty() ? (one->ifa_flags & IFF_UP) != 0 && !IsLoopback(one->ifa_addr) : name == one->ifa_name;
       if (is_it) return TextOf(one->ifa_addr);
@@ -227,6 +236,15 @@ Result<std::string> LocalAddressTowards(const std::string& host) {
     if (std::string other = AddressOfInterface(""); !other.empty()) return other;
   }
   return TextOf(address);
+}
+
+std::string InterfaceWith(const std::string& address) {
+  const InterfaceList list = Interfaces();
+  for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
+    const bool has_address = HasFamily(*one, AF_INET) || HasFamily(*one, AF_INET6);
+    if (has_address && TextOf(one->ifa_addr) == address) return one->ifa_name;
+  }
+  return "";
 }
 
 Status SendAll(int fd, const void* data, size_t bytes, const Patience& patience, const std::string& what) {

@@ -57,6 +57,9 @@ void NoticeSilence(int fd);
 // for itself (Debian's 127.0.1.1), that of its first other interface. Nothing is sent. Failed: there is none.
 Result<std::string> LocalAddressTowards(const std::string& host);
 
+// The name of this machine's interface that has the address, such as "eth0"; empty: none has.
+std::string InterfaceWith(const std::string& address);
+
 // How long is waited for a peer: until `deadline`, but half a second more at most once the descriptor `interrupt` (-1: none) is readable.
 struct Patience {
   Patience(SocketClock::time_point deadline, int interrupt = -1) : deadline(deadline), interrupt(interrupt) {}

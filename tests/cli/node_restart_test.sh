@@ -70,6 +70,7 @@ for backend in gloo mpi; do
   wait_for rank_on 1
   tr '\0' '\n' < "/proc/$(cat found.txt)/environ" > environment.txt
   grep -qx 'TORCHELASTIC_RESTART_COUNT=1' environment.txt || fail "node 1's rank does not know of the restart"
+  [ $backend = gloo ] || grep -qx 'OMPI_MCA_btl_tcp_if_include=lo' environment.txt || fail "MPI is not told which interface leads to node 0"
   kill -9 "$restarted"
   ends_with 0 0 60
   ends_with 1 0 10
