@@ -514,9 +514,9 @@ class Parser {
   void AddCommon(CLI::App& command) {
     command
         .add_option("--profile", options_.profile,
-                    "Take costs from a profile: a file, or a device's name, which replaces cluster.device "
-                    "(default: this "
-                    "user's cache)")
+                    "Take costs from a profile: a file, or a device's name, which also stands for "
+                    "cluster.device: cpu "
+                    "(default: this user's cache)")
         ->type_name("NAME|FILE")
         ->group(kCostOptions);
     command
