@@ -34,3 +34,12 @@ expect_gone() {
   done
   fail "still alive:$alive"
 }
+
+# await_steps FILE [PATTERN]: until the run whose standard error is FILE takes steps, after the first line of that pattern.
+await_steps() {
+  for _ in $(seq 300); do
+    sed "${2:+0,/$2/d}" "$1" | grep -q '^step:  *2 ' && return
+    sleep 0.1
+  done
+  fail "no step was taken: $(cat "$1")"
+}

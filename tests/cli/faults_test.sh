@@ -32,11 +32,7 @@ start_run() {
   # This test may be run under nohup itself.
   env --default-signal=HUP "$windtunnel" run "$work/long.yaml" "$@" > "$work/out.txt" 2> "$work/err.txt" &
   launcher=$!
-  for _ in $(seq 300); do
-    grep -q '^step:  *2 ' "$work/err.txt" && return
-    sleep 0.1
-  done
-  fail "no step was taken: $(cat "$work/err.txt")"
+  await_steps "$work/err.txt"
 }
 
 # A rank is killed in the middle of a step.

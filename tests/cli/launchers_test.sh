@@ -24,16 +24,12 @@ losses() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["mea
 run=("$windtunnel" run "$work/gpt.yaml" -q --json -)
 mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
 
-# await_ranks PATTERN LAUNCHER…: sets $ranks, the processes of that name that these have started, once there are two that have run for a second.
-await_ranks() {
+# find_ranks PATTERN LAUNCHER…: sets $ranks, the two processes of that name that these have started.
+find_ranks() {
   pattern=$1
   shift
-  for _ in $(seq 100); do
-    ranks=$(for parent in "$@"; do pgrep -P "$parent" -f "$pattern"; done)
-    [ "$(echo "$ranks" | wc -w)" = 2 ] && sleep 1 && return
-    sleep 0.1
-  done
-  fail "no two ranks: $ranks"
+  ranks=$(for parent in "$@"; do pgrep -P "$parent" -f "$pattern"; done)
+  [ "$(echo "$ranks" | wc -w)" = 2 ] || fail "no two ranks: $ranks"
 }
 
 # expect_losses WHAT: those of the run whose output is in $work/out are the reference's.
@@ -209,7 +205,7 @@ for node in 1 0; do
     --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-progress > /dev/null 2> "$work/err$node" &
   launchers[node]=$!
 done
-await_ranks 'rank .*job.json' "${launchers[@]}"
+await_steps "$work/err0"
 kill -9 "$(pgrep -P "${launchers[1]}" -f 'rank .*job.json')"
 for node in 0 1; do
   wait "${launchers[node]}"
@@ -274,7 +270,8 @@ expect 2 'nnodes is 2, but cluster.nodes is 1' "$work/err"
 # A rank of MPI's that is killed is named, and nothing is left: no process, no shared memory.
 "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.backend=mpi --set run.steps=10000000 --no-progress > /dev/null 2> "$work/err" &
 launcher=$!
-await_ranks 'rank .*job.json' $launcher
+await_steps "$work/err"
+find_ranks 'rank .*job.json' $launcher
 kill -9 "$(echo "$ranks" | tail -n 1)"
 wait $launcher
 status=$?
@@ -283,9 +280,10 @@ expect_gone $ranks
 ls -d "$work"/windtunnel-mpi-* 2> /dev/null && fail "the PMIx server's directory is left"
 
 # Ranks do not outlive an mpirun that was killed.
-"${mpirun[@]}" "${run[@]}" "${set[@]}" --set run.steps=10000000 > "$work/out" 2> "$work/err" &
+"${mpirun[@]}" "$windtunnel" run "$work/gpt.yaml" "${set[@]}" --set run.steps=10000000 > "$work/out" 2> "$work/err" &
 launcher=$!
-await_ranks 'run .*gpt.yaml' $launcher
+await_steps "$work/err"
+find_ranks 'run .*gpt.yaml' $launcher
 kill -9 $launcher
 wait $launcher 2> /dev/null
 expect_gone $ranks

@@ -82,13 +82,10 @@ for backend in gloo mpi; do
   done
 done
 
-takes_steps_again() { sed '1,/; restart /d' err0.txt | grep -q '^step:  *2 '; }
-takes_steps() { grep -q '^step:  *2 ' err0.txt; }
-
 # running OPTION…: a job that takes steps; sets $ranks.
 running() {
   start --max-restarts 1 "$@"
-  wait_for takes_steps
+  await_steps err0.txt
   for node in 0 1; do
     wait_for rank_on $node
     ranks[node]=$(cat found.txt)
@@ -99,7 +96,7 @@ running() {
 running --flight-record last.json
 kill -9 "${ranks[1]}"
 wait_for is_restarted 1 0
-wait_for takes_steps_again
+await_steps err0.txt '; restart '
 kill -9 "$(rank_on 0)"
 ends_with 0 1 20
 ends_with 1 1 20

@@ -31,23 +31,16 @@ cat err.txt
 start_run() {
   "$windtunnel" run gpt.yaml --no-progress "$@" > out.txt 2> err.txt &
   launcher=$!
-  for _ in $(seq 100); do
-    for pid in $(pgrep -P $launcher -f 'rank .*job.json'); do
-      tr '\0' '\n' < "/proc/$pid/environ" | grep -qx 'RANK=1' && victim=$pid && sleep 1 && return
-    done
-    sleep 0.1
+  await_steps err.txt
+  for pid in $(pgrep -P $launcher -f 'rank .*job.json'); do
+    tr '\0' '\n' < "/proc/$pid/environ" | grep -qx 'RANK=1' && victim=$pid
   done
-  fail "the ranks did not start"
 }
 
 # Without a checkpoint a job begins anew, and not more often than it may.
 start_run --max-restarts 1 --flight-record first.json
 kill -9 "$victim"
-for _ in $(seq 100); do
-  grep -q 'restart 1 of 1, from the beginning' err.txt && break
-  sleep 0.1
-done
-sleep 1
+await_steps err.txt 'restart 1 of 1, from the beginning'
 kill -9 $(pgrep -P $launcher -f 'rank .*job.json')
 wait $launcher
 [ $? = 1 ] || fail "after the last restart a killed rank must give exit status 1"
