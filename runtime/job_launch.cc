@@ -109,8 +109,9 @@ Status RanksHere::Prepare() {
   WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make(kJobDirectory));
   directory_.emplace(std::move(directory));
   job_.flight_record = directory_->File("flight_record");
+  WT_RETURN_IF_ERROR(WriteJob(job_, JobFile()));
   WT_ASSIGN_OR_RETURN(recorder_, FlightRecorder::Create(job_.flight_record, plan_.world_size));
-  return WriteJob(job_, JobFile());
+  return Ok();
 }
 
 LaunchOptions RanksHere::Options() const {
