@@ -13,6 +13,8 @@
 #include <set>
 #include <thread>
 
+#include "runtime/signal_pipe.h"
+
 namespace windtunnel {
 namespace {
 
@@ -240,6 +242,43 @@ TEST_F(LauncherTest, AHangUpThatWasIgnoredAtTheStartStaysSo) {
   int status = 0;
   waitpid(launcher, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// As after an exec of something that leaves its own children to themselves: they vanish as they end.
+TEST_F(LauncherTest, HearsOfItsRanksAlsoWhereSigchldIsIgnored) {
+  signal(SIGCHLD, SIG_IGN);
+  EXPECT_TRUE(LaunchRanks(Options(2, "exit 0")));
+  EXPECT_EQ(signal(SIGCHLD, SIG_DFL), SIG_IGN);
+}
+
+TEST_F(LauncherTest, ARankThatSomethingElseHasWaitedForHasFailed) {
+  LaunchOptions options = Options(1, "exec sleep 0.3");
+  options.tick = [] { waitpid(-1, nullptr, 0); };
+  const Status status = LaunchRanks(options);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "rank 0 has ended, nobody knows how: something else has waited for it");
+}
+
+// Between the last look at the pipe and its end.
+TEST(SignalPipe, ASignalThatNobodyAskedForComesAgain) {
+  const pid_t child = fork();
+  if (child == 0) {
+    {
+      SignalPipe signals;
+      raise(SIGTERM);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+}
+
+TEST(SignalPipe, ASignalThatWasAskedForDoesNot) {
+  SignalPipe signals;
+  raise(SIGTERM);
+  raise(SIGINT);
+  EXPECT_EQ(signals.Next(), SIGTERM);
 }
 
 TEST_F(LauncherTest, RanksDieWithALauncherThatIsKilled) {

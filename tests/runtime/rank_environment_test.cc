@@ -34,6 +34,15 @@ TEST(RankEnvironment, ReadsTorchrunsContract) {
   EXPECT_EQ((*read)->master_port, 12345);
 }
 
+// Whose end ends the ranks: a shell's processes may outlive it, and Slurm itself ends what it has started.
+TEST(RankEnvironment, OfTorchrunItselfAndMpirunAloneTheLauncherStays) {
+  const auto stays = [](const Variables& variables) { return (*Read(variables))->launcher_stays; };
+  EXPECT_TRUE(stays({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "none"}}));
+  EXPECT_FALSE(stays({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"WINDTUNNEL_JOB_TOKEN", "secret"}}));
+  EXPECT_TRUE(stays({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}));
+  EXPECT_FALSE(stays({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}));
+}
+
 TEST(RankEnvironment, AProcessOfNoJobIsNoRank) {
   auto read = Read({{"MASTER_ADDR", "node0"}, {"LOCAL_RANK", "x"}});
   ASSERT_TRUE(read);
