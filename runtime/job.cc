@@ -227,6 +227,7 @@ Result<Job> ParseJob(const std::string& text, const std::string& where) {
     job.world_size = WholeNumber<int>(json.at("world_size"));
     job.local_ranks = WholeNumber<int>(json.at("local_ranks"));
     job.cores = WholeNumber<int64_t>(json.at("cores"));
+    job.shares_core = json.at("shares_core").get<bool>();
     job.host = json.at("host").get<std::string>();
     job.interface = json.at("interface").get<std::string>();
     job.store_port = WholeNumber<int>(json.at("store_port"));
@@ -248,6 +249,7 @@ std::string Serialize(const Job& job) {
                   {"world_size", job.world_size},
                   {"local_ranks", job.local_ranks},
                   {"cores", job.cores},
+                  {"shares_core", job.shares_core},
                   {"host", job.host},
                   {"interface", job.interface},
                   {"store_port", job.store_port},

@@ -19,6 +19,7 @@ struct Job {
   int world_size = 1;
   int local_ranks = 1;                  // on each node
   int64_t cores = 1;                    // of the node, that its ranks share
+  bool shares_core = false;  // whether there are more ranks on this machine, of whichever node, than cores
   std::string host = "127.0.0.1";       // of the store
   std::string interface = "127.0.0.1";  // of this node, on which communicators listen
   int store_port = 0;

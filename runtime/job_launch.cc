@@ -105,6 +105,8 @@ Status RanksHere::Prepare() {
         "needs none",
         job_.local_ranks, job_.cores, kMostRanksOfACore);
   }
+  job_.shares_core = nodes_ == nullptr ? job_.local_ranks > job_.cores
+                                       : SharesCores(UsableCoresText(), nodes_->cores_here());
   if (nodes_ != nullptr) job_.interface = nodes_->interface();
   WT_ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make(kJobDirectory));
   directory_.emplace(std::move(directory));
@@ -124,6 +126,7 @@ LaunchOptions RanksHere::Options() const {
   launch.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(job_.restarts);
   launch.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job_.max_restarts);
   launch.pin = PinsRanks(plan_) && !shares_process;  // threads pin themselves
+  if (nodes_ != nullptr) launch.first_core = nodes_->ranks_before();
   launch.master_addr = job_.host;
   launch.master_port = job_.store_port;
   if (shares_process && plan_.scenario.run.pin)

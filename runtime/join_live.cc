@@ -130,14 +130,14 @@ Result<Measurement> JoinAsRank(const Plan& plan, const LiveOptions& options,
   Store* store = meeting.store.get();
   FlightRecorder recorder = FlightRecorder::Private();
   const std::string cores = UsableCoresText();
-  const auto of_neighbors =
-      TellNeighbors(*store, {environment.local_rank, environment.local_world_size}, "cores", cores);
-  const bool shares_core = of_neighbors ? SharesCores(cores, *of_neighbors)
-                                        : environment.local_world_size > UsableCores();  // who is not there?
+  const auto neighbors = TellNeighbors(*store, {environment.rank, environment.world_size}, "cores", cores);
+  const bool shares_core = neighbors ? SharesCores(cores, neighbors->said)
+                                     : environment.local_world_size > UsableCores();  // who is not there?
   RankOptions rank_options{environment.rank, meeting.interface, options.collective_timeout, shares_core};
   rank_options.local_rank = environment.local_rank;
   rank_options.local_ranks = environment.local_world_size;
-  if (cpu_set_t core; PinsRanks(plan) && CoreOfRank(environment.local_rank, core)) {
+  const int number = neighbors ? neighbors->own : environment.local_rank;
+  if (cpu_set_t core; PinsRanks(plan) && CoreOfRank(number, core)) {
     sched_setaffinity(0, sizeof core, &core);
   }
   const auto work = [&]() -> Result<RankRun> {

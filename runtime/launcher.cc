@@ -126,7 +126,7 @@ Command MakeCommand(const LaunchOptions& options, int local) {
     (i < options.argv.size() ? command.arguments : command.environment).push_back(command.strings[i].data());
   command.arguments.push_back(nullptr);
   command.environment.push_back(nullptr);
-  command.pin = options.pin && CoreOfRank(local, command.core);
+  command.pin = options.pin && CoreOfRank(options.first_core + local, command.core);
   return command;
 }
 

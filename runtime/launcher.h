@@ -32,8 +32,9 @@ struct LaunchOptions {
   std::map<std::string, std::string> environment;  // beside the contract's variables
   // Of one rank, beside those. May be empty.
   std::function<std::map<std::string, std::string>(int rank)> environment_of;
-  // The node's rank r runs on core r, modulo the cores that this process may use; libraries are told to use one thread.
+  // The node's rank r runs on core first_core + r, modulo the cores that this process may use; libraries are told to use one thread.
   bool pin = true;
+  int first_core = 0;
 
   // What this process has made for the ranks is to go away when it is interrupted: taken over before that. Null: while the call lasts.
   SignalPipe* signals = nullptr;

@@ -1,5 +1,5 @@
 // What the ranks of one machine tell each other before they set themselves up: whoever launched them may have given each a core or a GPU of
-// its own, or all of them the same.
+// its own, or all of them the same; and there may be several launchers, each of which counts LOCAL_RANK from 0.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,20 @@
 
 namespace windtunnel {
 
-struct NeighborRank {
-  int local_rank = 0, local_ranks = 1;                           // on its machine
-  std::chrono::milliseconds patience{std::chrono::seconds(10)};  // with each of the others, which are there
+struct JobRank {
+  int rank = 0, ranks = 1;                                       // in the job
+  std::chrono::milliseconds patience{std::chrono::seconds(10)};  // with all of the others, which are there
 };
 
-// Says `own` about `what`: what each rank of the machine says, by local rank. Errors: Failed (one says nothing), the store's.
-Result<std::vector<std::string>> TellNeighbors(Store& store, const NeighborRank& rank,
-                                               const std::string& what, const std::string& own);
+// The ranks of one machine, in the order of the job's.
+struct Neighbors {
+  std::vector<std::string> said;
+  int own = 0;  // this rank's index
+};
+
+// Every rank of the job calls it, and says `own` about `what`: what those of its machine say. Errors: Failed (a rank of the job says
+// nothing), the store's.
+Result<Neighbors> TellNeighbors(Store& store, const JobRank& rank, const std::string& what,
+                                const std::string& own);
 
 }  // namespace windtunnel

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/host_name.h"
+#include "runtime/cores.h"
 #include "runtime/rendezvous.h"
 
 namespace windtunnel {
@@ -32,7 +33,7 @@ Result<std::unique_ptr<NodeGroup>> NodeGroup::Meet(const NodeOptions& options, c
   group->store_ = std::move(meeting.store);
   group->interface_ = std::move(meeting.interface);
   WT_RETURN_IF_ERROR(group->LeaveWill());
-  WT_RETURN_IF_ERROR(group->CompareClocks());
+  WT_RETURN_IF_ERROR(group->CompareMachines());
   return group;
 }
 
@@ -44,13 +45,18 @@ Status NodeGroup::LeaveWill() {
   return store_->Bequeath(LeftKey(options_.node), "");
 }
 
-Status NodeGroup::CompareClocks() {
-  const std::optional<std::string> own = BootId();
-  if (options_.node > 0) return store_->Set(fmt::format("boot/{}", options_.node), own.value_or(""));
-  for (int node = 1; node < options_.nodes; ++node) {
-    WT_ASSIGN_OR_RETURN(const std::string theirs,
-                        store_->Get(fmt::format("boot/{}", node), options_.deadline));
-    shares_clock_ = shares_clock_ && own == theirs;
+Status NodeGroup::CompareMachines() {
+  const std::string machine = BootId().value_or(fmt::format("of node {}", options_.node));
+  const auto key = [](const char* what, int node) { return fmt::format("{}/{}", what, node); };
+  WT_RETURN_IF_ERROR(store_->Set(key("cores", options_.node), UsableCoresText()));
+  WT_RETURN_IF_ERROR(store_->Set(key("machine", options_.node), machine));
+  for (int node = 0; node < options_.nodes; ++node) {
+    WT_ASSIGN_OR_RETURN(const std::string theirs, store_->Get(key("machine", node), options_.deadline));
+    shares_clock_ = shares_clock_ && theirs == machine;
+    if (theirs != machine) continue;
+    if (node < options_.node) ranks_before_ += options_.ranks_per_node;
+    WT_ASSIGN_OR_RETURN(const std::string cores, store_->Get(key("cores", node), options_.deadline));
+    cores_here_.insert(cores_here_.end(), static_cast<size_t>(options_.ranks_per_node), cores);
   }
   return Ok();
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/store.h"
@@ -36,6 +37,10 @@ class NodeGroup {
   int ranks_per_node() const { return options_.ranks_per_node; }
   const std::string& master_addr() const { return options_.master_addr; }
   const std::string& interface() const { return interface_; }  // this node's address
+  // Ranks of earlier nodes that are on this machine.
+  int ranks_before() const { return ranks_before_; }
+  // The cores that each rank of this machine may use (UsableCoresText), of whichever node.
+  const std::vector<std::string>& cores_here() const { return cores_here_; }
   // Whether all nodes are one machine, whose clock they share.
   bool shares_clock() const { return shares_clock_; }
 
@@ -63,7 +68,7 @@ class NodeGroup {
  private:
   explicit NodeGroup(const NodeOptions& options) : options_(options) {}
   Status LeaveWill();
-  Status CompareClocks();
+  Status CompareMachines();
   std::string GoneMessage();
   static std::string LeftKey(int node) { return fmt::format("left/{}", node); }
   std::string JobKey() const { return fmt::format("job/{}", job_); }
@@ -75,6 +80,8 @@ class NodeGroup {
   std::unique_ptr<Store> store_;
   std::string interface_;
   bool shares_clock_ = true;
+  int ranks_before_ = 0;
+  std::vector<std::string> cores_here_;
   int job_ = 0;  // the current one's number, from 1
 };
 

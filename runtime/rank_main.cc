@@ -51,8 +51,7 @@ Result<std::unique_ptr<Store>> ConnectTo(const Job& job) {
 }
 
 RankOptions OptionsOf(const Job& job, int rank) {
-  return {rank, job.interface, std::chrono::milliseconds(job.collective_timeout_ms),
-          job.local_ranks > job.cores};
+  return {rank, job.interface, std::chrono::milliseconds(job.collective_timeout_ms), job.shares_core};
 }
 
 // What went wrong in this process: left in the store, where the launcher looks for it, or said where that cannot be.

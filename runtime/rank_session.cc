@@ -164,8 +164,8 @@ Status RankSession::MakeDevice(Store& store) {
   if (!SharesProcess(plan_)) {
     // A launcher may show each rank a device of its own.
     const std::string& uuid = CudaDevices()[ordinal].uuid;
-    if (const auto uuids = TellNeighbors(store, {rank, ranks}, "device", uuid))
-      ranks_per_device_ = static_cast<int>(std::count(uuids->begin(), uuids->end(), uuid));
+    if (const auto neighbors = TellNeighbors(store, {options_.rank, plan_.world_size}, "device", uuid))
+      ranks_per_device_ = static_cast<int>(std::count(neighbors->said.begin(), neighbors->said.end(), uuid));
     if (ranks_per_device_ > 1) ShareDeviceUnderNccl(options_.rank, /*one_machine=*/ranks == plan_.world_size);
   }
   device_memory_before_ = options_.before ? options_.before->devices[ordinal] : DeviceMemoryInUse(ordinal);

@@ -142,6 +142,25 @@ wait
 grep -q 'a step' "$work/joined0.txt" || fail "rank 0 reports nothing: $(cat "$work/joined0.txt")"
 [ -s "$work/joined1.txt" ] && fail "rank 1 reports: $(cat "$work/joined1.txt")"
 
+# Two launchers on this machine, each of which counts LOCAL_RANK from 0: their ranks do not take the same core.
+next_port
+ranks=()
+for rank in 0 1; do
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$windtunnel" run "$work/long.yaml" > "$work/joined$rank.txt" 2>&1 &
+  ranks+=($!)
+done
+cores_of() { sed -n 's/^Cpus_allowed_list:\t//p' "/proc/$1/status" 2> /dev/null; }
+for _ in $(seq 300); do
+  cores=("$(cores_of "${ranks[0]}")" "$(cores_of "${ranks[1]}")")
+  [[ ${cores[0]} =~ ^[0-9]+$ && ${cores[1]} =~ ^[0-9]+$ ]] && break
+  sleep 0.05
+done
+kill "${ranks[@]}"
+wait
+[[ ${cores[0]} =~ ^[0-9]+$ ]] || fail "rank 0 may use cores '${cores[0]}'"
+[ "$(nproc)" = 1 ] || [ "${cores[0]}" != "${cores[1]}" ] || fail "both ranks have core ${cores[0]}"
+
 # Ranks that a shell has started in the background outlive it: RANK is from its user.
 next_port
 bash -c 'for rank in 1 0; do

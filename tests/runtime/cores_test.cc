@@ -30,15 +30,23 @@ TEST(Cores, AsTextAreThoseThatThisProcessMayUse) {
 
 TEST(Neighbors, HearWhatEachSays) {
   const auto server = ServeStore("127.0.0.1", 0, "token").value();
-  std::vector<std::string> heard[2];
+  Neighbors heard[2];
   std::thread second([&] {
     const auto store = ConnectStore("127.0.0.1", server->port(), "token", milliseconds(5000)).value();
     heard[1] = TellNeighbors(*store, {1, 2, milliseconds(5000)}, "device", "b").value();
   });
   heard[0] = TellNeighbors(*server, {0, 2, milliseconds(5000)}, "device", "a").value();
   second.join();
-  for (const auto& said : heard) EXPECT_EQ(said, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(TellNeighbors(*server, {2, 4, milliseconds(20)}, "device", "c").error().kind, ErrorKind::kFailed);
+  for (const Neighbors& neighbors : heard) EXPECT_EQ(neighbors.said, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(heard[0].own, 0);
+  EXPECT_EQ(heard[1].own, 1);
+}
+
+TEST(Neighbors, AreNotWaitedForForever) {
+  const auto server = ServeStore("127.0.0.1", 0, "token").value();
+  EXPECT_EQ(TellNeighbors(*server, {1, 2, milliseconds(20)}, "core", "b").error().kind, ErrorKind::kFailed);
+  EXPECT_EQ(TellNeighbors(*server, {0, 3, milliseconds(20)}, "device", "a").error().message,
+            "a rank does not tell its device");
 }
 
 }  // namespace

@@ -103,6 +103,11 @@ TEST_F(LauncherTest, PinsRankToCoreModuloTheCoresOfItsOwnMask) {
   }
   EXPECT_EQ(static_cast<int>(seen.size()), cores);
   EXPECT_EQ(Read("out" + std::to_string(cores)), Read("out0"));
+  const std::string of_second = Read("out" + std::to_string(1 % cores));
+  LaunchOptions later = Options(1, "grep Cpus_allowed_list /proc/$$/status > $DIR/out0");
+  later.first_core = 1;  // another node of this machine has the first
+  ASSERT_TRUE(LaunchRanks(later));
+  EXPECT_EQ(Read("out0"), of_second);
 }
 
 TEST_F(LauncherTest, LeavesRanksOnAllCoresWhenNotAskedToPin) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/cores.h"
 #include "runtime/node_group.h"
 #include "runtime/socket.h"
 
@@ -212,6 +213,24 @@ TEST(NodeGroup, TheFirstNodeSaysWhatIsRunUntilItEnds) {
   }
   other.join();
   EXPECT_EQ(followed, (std::vector<std::string>{"calibrate", "run"}));
+}
+
+TEST(NodeGroup, NodesOfOneMachineShareItsCores) {
+  NodeOptions options[] = {OfNode(0, FreePort()), {}};
+  options[0].ranks_per_node = 3;
+  options[1] = options[0];
+  options[1].node = 1;
+  const auto check = [](const NodeOptions& own) {
+    auto nodes = NodeGroup::Meet(own, "x");
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    EXPECT_TRUE((*nodes)->shares_clock());
+    EXPECT_EQ((*nodes)->ranks_before(), 3 * own.node);
+    EXPECT_EQ((*nodes)->cores_here(), std::vector<std::string>(6, UsableCoresText()));
+    if (own.node == 1) EXPECT_FALSE(*(*nodes)->Next());
+  };
+  std::thread other([&] { check(options[1]); });
+  check(options[0]);
+  other.join();
 }
 
 TEST(NodeGroup, ARankThatWasKilledGoesBeforeThoseThatMissIt) {
