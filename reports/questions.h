@@ -32,8 +32,8 @@ Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenari
 // What becomes of parameters between forward and backward, and what comes of it.
 struct Resharding {
   int64_t ranks = 1;  // that a unit is then in parts over; 1: whole on each (reshard_after_forward: false)
-  Bytes peak;
-  Duration step;
+  Bytes peak{};
+  Duration step{};
   int gathers = 0;  // of a step
 };
 using PredictPlan = std::function<Result<Prediction>(const Plan&)>;

@@ -111,7 +111,7 @@ TEST(WaysOfResharding, AreThreeWhereShardGroupsHaveSeveralNodes) {
   Scenario s = Sharded();
   s.parallel.data.size = 16;
   s.cluster.nodes = 2;
-  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200};
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
   s.cluster.devices_per_node = 8;
   const auto ways = *WaysOfResharding(s, Compile, OnA100);
   ASSERT_EQ(ways.size(), 3u);

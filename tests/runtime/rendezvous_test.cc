@@ -226,7 +226,9 @@ TEST(NodeGroup, NodesOfOneMachineShareItsCores) {
     EXPECT_TRUE((*nodes)->shares_clock());
     EXPECT_EQ((*nodes)->ranks_before(), 3 * own.node);
     EXPECT_EQ((*nodes)->cores_here(), std::vector<std::string>(6, UsableCoresText()));
-    if (own.node == 1) EXPECT_FALSE(*(*nodes)->Next());
+    if (own.node == 1) {
+      EXPECT_FALSE(*(*nodes)->Next());
+    }
   };
   std::thread other([&] { check(options[1]); });
   check(options[0]);
