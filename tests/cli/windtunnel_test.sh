@@ -23,6 +23,16 @@ expect 0 '--recalibrate' compare --help
 expect 0 '^  h100-sxm-80g  *NVIDIA H100 SXM5 80 GB: 989 TFLOP/s in bf16' list
 expect 0 '^  llama3-8b  *transformer, 32 layers .* 8.03B parameters' list models
 expect 0 '^  dgx-h100  *nvlink4 within a node, 8 x 400 Gb/s infiniband between nodes' list devices networks
+# listed LIST KEY: the list has just the words that the key takes.
+listed() {
+  words=$("$windtunnel" predict "$work/mlp.yaml" --set "$2=zz" 2>&1 | sed -n 's/.*expected \(.*\) or a .*/\1/p' | sed 's/, /\n/g' | sort)
+  rows=$("$windtunnel" list "$1" | sed -n 's/^  \([^ ]*\) .*/\1/p' | sort)
+  [ -n "$words" ] && [ "$words" = "$rows" ] && return
+  echo "FAILED: list $1 has" $rows "but $2 takes" $words
+  failures=$((failures + 1))
+}
+listed frameworks framework
+listed schedules parallel.pipeline.schedule
 expect_line 2 "^windtunnel: no list of 'device', did you mean 'devices'?" list device
 expect_line 2 '^windtunnel: expected a command'
 expect_line 2 "^windtunnel: unknown command 'predct'" predct x.yaml
