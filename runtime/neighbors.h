@@ -12,7 +12,7 @@
 namespace windtunnel {
 
 struct JobRank {
-  int rank = 0, ranks = 1;                                       // in the job
+  int rank = 0, ranks = 1;                                       // in the job; or a node, of the job's nodes
   std::chrono::milliseconds patience{std::chrono::seconds(10)};  // with all of the others, which are there
 };
 

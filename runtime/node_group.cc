@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/host_name.h"
 #include "runtime/cores.h"
+#include "runtime/neighbors.h"
 #include "runtime/rendezvous.h"
 
 namespace windtunnel {
@@ -46,18 +46,13 @@ Status NodeGroup::LeaveWill() {
 }
 
 Status NodeGroup::CompareMachines() {
-  const std::string machine = BootId().value_or(fmt::format("of node {}", options_.node));
-  const auto key = [](const char* what, int node) { return fmt::format("{}/{}", what, node); };
-  WT_RETURN_IF_ERROR(store_->Set(key("cores", options_.node), UsableCoresText()));
-  WT_RETURN_IF_ERROR(store_->Set(key("machine", options_.node), machine));
-  for (int node = 0; node < options_.nodes; ++node) {
-    WT_ASSIGN_OR_RETURN(const std::string theirs, store_->Get(key("machine", node), options_.deadline));
-    shares_clock_ = shares_clock_ && theirs == machine;
-    if (theirs != machine) continue;
-    if (node < options_.node) ranks_before_ += options_.ranks_per_node;
-    WT_ASSIGN_OR_RETURN(const std::string cores, store_->Get(key("cores", node), options_.deadline));
+  WT_ASSIGN_OR_RETURN(
+      const Neighbors here,
+      TellNeighbors(*store_, {options_.node, options_.nodes, options_.deadline}, "cores", UsableCoresText()));
+  shares_clock_ = here.said.size() == static_cast<size_t>(options_.nodes);
+  ranks_before_ = here.own * options_.ranks_per_node;
+  for (const std::string& cores : here.said)
     cores_here_.insert(cores_here_.end(), static_cast<size_t>(options_.ranks_per_node), cores);
-  }
   return Ok();
 }
 
