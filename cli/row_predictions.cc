@@ -47,7 +47,7 @@ std::string ComparableTo(const Plan& plan) {
 }
 
 bool HasMemory(const PublishedMeasurement& measured) {
-  return measured.peak_memory_bytes || measured.device_memory_used_bytes;
+  return measured.peak_memory_bytes || measured.reserved_memory_bytes || measured.device_memory_used_bytes;
 }
 
 Bytes LargestPeak(const Prediction& prediction) {
@@ -79,6 +79,8 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   if (prediction.memory.empty()) return values;
   const Bytes used = prediction.peak_reserved + prediction.outside_allocator;
   add(kPeakMemory, static_cast<double>(LargestPeak(prediction).count()), measured.peak_memory_bytes,
+      tolerance.peak_memory);
+  add(kReservedMemory, static_cast<double>(prediction.peak_reserved.count()), measured.reserved_memory_bytes,
       tolerance.peak_memory);
   add(kDeviceMemory, static_cast<double>(used.count()), measured.device_memory_used_bytes,
       tolerance.peak_memory);
@@ -207,7 +209,7 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
   if (values.empty())
     return InvalidInput(
         "nothing that was measured can be predicted, expected one of step_time_s, tokens_per_s_per_device, "
-        "tflops_per_device, mfu, peak_memory_bytes, device_memory_used_bytes");
+        "tflops_per_device, mfu, peak_memory_bytes, reserved_memory_bytes, device_memory_used_bytes");
   return values;
 }
 

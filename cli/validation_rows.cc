@@ -39,8 +39,8 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
 Status CheckSpelling(const Json& measured, const std::string& place) {
   constexpr size_t kSlip = 3;  // characters, of long words
   static const std::vector<std::string> known = {
-      "step_time_s",       "tokens_per_s_per_device",  "tflops_per_device", "mfu",
-      "peak_memory_bytes", "device_memory_used_bytes", "flops_convention",  "runs", "spread"};
+      "step_time_s",           "tokens_per_s_per_device",  "tflops_per_device", "mfu",  "peak_memory_bytes",
+      "reserved_memory_bytes", "device_memory_used_bytes", "flops_convention",  "runs", "spread"};
   for (const auto& [key, value] : measured.items()) {
     const std::string meant = Nearest(key, known);
     if (key == meant || measured.contains(meant)) continue;
@@ -60,6 +60,7 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   if (result.mfu && *result.mfu > 1)
     return InvalidInput("{}: measured.mfu is {}, expected a fraction, at most 1", place, *result.mfu);
   WT_ASSIGN_OR_RETURN(result.peak_memory_bytes, Positive(measured, "peak_memory_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.reserved_memory_bytes, Positive(measured, "reserved_memory_bytes", place));
   WT_ASSIGN_OR_RETURN(result.device_memory_used_bytes, Positive(measured, "device_memory_used_bytes", place));
   WT_ASSIGN_OR_RETURN(result.flops_convention, ConventionOf(measured, place));
   return result;

@@ -20,7 +20,8 @@ struct PublishedMeasurement {
   std::optional<double> tokens_per_s_per_device = {};
   std::optional<double> tflops_per_device = {};
   std::optional<double> mfu = {};
-  std::optional<double> peak_memory_bytes = {};
+  std::optional<double> peak_memory_bytes = {};  // allocated
+  std::optional<double> reserved_memory_bytes = {};
   std::optional<double> device_memory_used_bytes = {};
   FlopsConvention flops_convention = FlopsConvention::kPalm;
 };

@@ -213,6 +213,7 @@ class Shaper {
   template <typename Loss>
   void OfLogits(const Loss& l) {
     Main("logits", Product(l.rows, l.vocab), l.dtype);
+    Says("fused", l.fused);
     Issued(/*is_backward=*/false, /*is_in_block=*/false);
     Tensor("rows", static_cast<double>(l.rows));
   }

@@ -237,13 +237,14 @@ inline constexpr int64_t kLossScaleNumbers = 3;
 // reads: logits[rows,vocab], targets (int32 [rows]), (loss scale); writes: loss (fp32 scalar), logits (the gradient).
 // Here and below: with `scaled` the loss scale's numbers are read last, and the gradient is times the scale; the loss is not. Where
 // `counted` is less than 1, targets may be kNoToken: such rows have no loss and no gradient, and the mean is over that share of the rows,
-// which is that of all ranks' rows that count.
+// which is that of all ranks' rows that count. `fused` (in what is modelled): by the kernels that CrossEntropyKind::kFused says.
 struct CrossEntropy {
   int64_t rows = 0, vocab = 0;
   double gradient_scale = 1.0;
   DType dtype = DType::kFloat32;
   bool scaled = false;
   double counted = 1.0;
+  bool fused = false;
 };
 
 // Cross-entropy over logits[rows,vocab] that are a tensor rank's columns of larger ones, from (position on the tensor axis) * vocab
@@ -257,11 +258,13 @@ struct CrossEntropy {
 struct VocabParallelMaximum {
   int64_t rows = 0, vocab = 0;
   DType dtype = DType::kFloat32;
+  bool fused = false;  // as a CrossEntropy's, here and below
 };
 struct VocabParallelSums {
   int64_t rows = 0, vocab = 0;
   DType dtype = DType::kFloat32;
   double counted = 1.0;
+  bool fused = false;
 };
 struct VocabParallelLoss {
   int64_t rows = 0, vocab = 0;
@@ -269,6 +272,7 @@ struct VocabParallelLoss {
   DType dtype = DType::kFloat32;
   bool scaled = false;
   double counted = 1.0;
+  bool fused = false;
 };
 
 // Mean squared error over all elements. reads: prediction, target [rows,columns], (loss scale); writes: loss, dprediction.

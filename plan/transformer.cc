@@ -66,15 +66,21 @@ void Transformer::AddWholeLoss(ProgramBuilder& b, int64_t micro_batches, Slice l
   AddLossWorkspace(b, term.name, logits.elements, writes);
   CrossEntropy op{micro_batches * tokens_, spec_.vocab, term.gradient_scale, types_.activations};
   op.counted = term.counted;
+  op.fused = has_fused_loss();
   std::vector<Slice> reads = {logits, targets};
   op.scaled = ReadLossScale(b, reads);
   b.Add(op, term.name, std::move(reads), std::move(writes));
 }
 
-// Losses in fp32, beside the logits: Megatron's copy, which becomes the exponentials and then the gradient; PyTorch's log-softmax, its
-// gradient and that of what it comes from (the copy is gone by then).
+// What losses hold beside the logits. In fp32: Megatron's copy, which becomes the exponentials and then the gradient; PyTorch's log-softmax,
+// its gradient and that of what it comes from (the copy is gone by then). Fused losses of PyTorch: the gradient, in the logits' type.
 void Transformer::AddLossWorkspace(ProgramBuilder& b, const std::string& name, int64_t logits,
                                    std::vector<Slice>& writes) const {
+  if (has_fused_loss()) {
+    if (is_pytorch())
+      writes.push_back(b.Temporary(name + ".gradient", logits, Category::kActivations, types_.activations));
+    return;
+  }
   const int copies = framework_ == Framework::kWindtunnel ? 0 : is_pytorch() ? 3 : 1;
   for (int copy = 0; copy < copies; ++copy)
     writes.push_back(b.Temporary(fmt::format("{}.fp32.{}", name, copy), logits, Category::kActivations));
@@ -135,9 +141,10 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
     c.b.WaitBeforeUse(x, tensor_.stream->AllReduce(c.b, x, name, c.b.BeforeNextCompute(), reduction));
   };
   const Slice maximum = of_rows(".maximum"), target = of_rows(".target"), sum = of_rows(".sum");
-  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.activations}, name, {logits}, {maximum});
+  c.b.Add(VocabParallelMaximum{tokens_, vocab_, types_.activations, has_fused_loss()}, name, {logits},
+          {maximum});
   reduce(maximum, Reduction::kMax);
-  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations, term.counted}, name,
+  c.b.Add(VocabParallelSums{tokens_, vocab_, types_.activations, term.counted, has_fused_loss()}, name,
           {logits, targets, maximum}, {target, sum});
   reduce(target, Reduction::kSum);
   reduce(sum, Reduction::kSum);
@@ -145,6 +152,7 @@ void Transformer::AddVocabParallelLoss(const LayerContext& c, Slice logits, Slic
   AddLossWorkspace(c.b, name, logits.elements, writes);
   VocabParallelLoss op{tokens_, vocab_, term.gradient_scale, types_.activations};
   op.counted = term.counted;
+  op.fused = has_fused_loss();
   std::vector<Slice> reads = {logits, targets, maximum, target, sum};
   op.scaled = ReadLossScale(c.b, reads);
   c.b.Add(op, name, std::move(reads), std::move(writes));

@@ -134,6 +134,7 @@ class Transformer : public Model {
         types_(TypesOf(scenario.precision)),
         recompute_(scenario.recompute),
         again_(ModulesAgain(scenario)),
+        cross_entropy_(scenario.cross_entropy),
         framework_(scenario.framework),
         deterministic_(scenario.run.deterministic && OthersWouldBeFaster(scenario)),
         batch_(scenario.batch.micro),
@@ -265,6 +266,10 @@ class Transformer : public Model {
                           Slice dy);
 
   bool learned_positions() const { return spec_.position == PositionKind::kLearned; }
+  // By kernels that another framework would not take by itself.
+  bool has_fused_loss() const {
+    return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
+  }
   bool is_pytorch() const {
     return framework_ == Framework::kPytorch || framework_ == Framework::kPytorchCompile;
   }
@@ -324,6 +329,7 @@ class Transformer : public Model {
   ModelTypes types_;
   Recompute recompute_;
   uint32_t again_;
+  CrossEntropyKind cross_entropy_;
   Framework framework_;
   bool deterministic_;
   int64_t batch_, seq_, tokens_;  // of the rank: sequences, its tokens of each, all its tokens

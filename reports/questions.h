@@ -1,5 +1,5 @@
-// Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what does resharding after forward
-// save and cost. Each is another plan, compiled and simulated.
+// Answers to what people ask before they start a run: will it fit, how large may a micro-batch be, what do resharding after forward
+// and a fused loss save and cost. Each is another plan, compiled and simulated.
 #pragma once
 
 #include <functional>
@@ -29,17 +29,25 @@ using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 Result<int64_t> LargestMicroBatch(const Scenario& scenario, const CompileScenario& compile, Bytes capacity,
                                   Bytes outside, int64_t most, std::optional<bool> fits_now = {});
 
-// What becomes of parameters between forward and backward, and what comes of it.
-struct Resharding {
-  int64_t ranks = 1;  // that a unit is then in parts over; 1: whole on each (reshard_after_forward: false)
+// What a way of doing something comes to: the largest rank's peak of allocated memory, and the median step.
+struct StepAndPeak {
   Bytes peak{};
   Duration step{};
+};
+
+// What becomes of parameters between forward and backward, and what comes of it.
+struct Resharding : StepAndPeak {
+  int64_t ranks = 1;  // that a unit is then in parts over; 1: whole on each (reshard_after_forward: false)
   int gathers = 0;  // of a step
 };
 using PredictPlan = std::function<Result<Prediction>(const Plan&)>;
 // Whole; over all ranks of a shard group; and with FSDP 2 over as many as the scenario says, or, where a group has several nodes, those of
 // one. Empty where the question does not arise: no FSDP that shards parameters.
 Result<std::vector<Resharding>> WaysOfResharding(const Scenario& scenario, const CompileScenario& compile,
+                                                 const PredictPlan& predict);
+
+// With cross_entropy: fused. Nothing where the scenario has it, or its framework has no such loss.
+Result<std::optional<StepAndPeak>> WithFusedLoss(const Scenario& scenario, const CompileScenario& compile,
                                                  const PredictPlan& predict);
 
 // All of it as text; `prediction` is the scenario's. What cannot be answered says why in its place.

@@ -14,6 +14,7 @@ namespace windtunnel {
 
 inline constexpr char kStepTime[] = "step_time_s";
 inline constexpr char kPeakMemory[] = "peak_memory_bytes";
+inline constexpr char kReservedMemory[] = "reserved_memory_bytes";
 inline constexpr char kDeviceMemory[] = "device_memory_used_bytes";
 
 // One quantity of one row. A row counts once, by its step time where that can be derived; its other values are shown beside it.

@@ -21,9 +21,10 @@ std::string ValueText(const std::string& quantity, double value) {
 }
 
 std::string QuantityText(const ValidatedValue& value) {
-  const std::string name = value.quantity == kStepTime     ? "step time"
-                           : value.quantity == kPeakMemory ? "peak memory"
-                                                           : "device memory";
+  const std::string name = value.quantity == kStepTime         ? "step time"
+                           : value.quantity == kPeakMemory     ? "peak memory"
+                           : value.quantity == kReservedMemory ? "reserved memory"
+                                                               : "device memory";
   return value.counts ? name : "(" + name + ")";
 }
 
@@ -37,12 +38,12 @@ std::string Shortened(const std::string& id, size_t columns) {
 constexpr size_t kIdColumns = 34;
 
 std::string RowsOf(const Validation& validation, const std::string& source, Ink ink) {
-  std::string text = ink.Bold(fmt::format("{:<{}}  {:<16}{:>12}{:>12}{:>12}", source, kIdColumns, "quantity",
+  std::string text = ink.Bold(fmt::format("{:<{}}  {:<18}{:>12}{:>12}{:>12}", source, kIdColumns, "quantity",
                                           "predicted", "measured", "error")) +
                      "\n";
   for (const ValidatedValue& value : validation.values) {
     if (value.source != source) continue;
-    text += fmt::format("{:<{}}  {:<16}{:>12}{:>12}{:>12}\n", Shortened(Printable(value.id), kIdColumns),
+    text += fmt::format("{:<{}}  {:<18}{:>12}{:>12}{:>12}\n", Shortened(Printable(value.id), kIdColumns),
                         kIdColumns, QuantityText(value), ValueText(value.quantity, value.predicted),
                         ValueText(value.quantity, value.measured), FormatSignedPercent(value.error()));
   }

@@ -316,6 +316,18 @@ void CheckWhereModulesCount(const Scenario& scenario, Checker& check) {
       WordOf(scenario.framework));
 }
 
+void CheckCrossEntropy(const Scenario& scenario, Checker& check) {
+  if (scenario.cross_entropy == CrossEntropyKind::kFramework) return;
+  check.Expect(
+      scenario.model.kind == ModelKind::kTransformer, {"cross_entropy", "model.kind"},
+      "cross_entropy is fused, expected framework for kind: mlp, whose loss is a mean squared error");
+  check.Expect(
+      HasFusedLosses(scenario.framework), {"cross_entropy", "framework"},
+      "cross_entropy is fused, expected framework windtunnel, pytorch, pytorch_compile or megatron_core, "
+      "which have it, not {}",
+      WordOf(scenario.framework));
+}
+
 // Modules that there are, each once, of what is made again.
 void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
@@ -471,6 +483,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
                WordOf(scenario.recompute));
   CheckPostNorm(scenario, check);
   CheckRecomputeModules(scenario, check);
+  CheckCrossEntropy(scenario, check);
   CheckPipeline(scenario, check);
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);

@@ -446,6 +446,10 @@ void Describe(V& v, Scenario& scenario) {
       "recompute_modules", scenario.recompute_modules,
       "with recompute: selective, what of a block is made again in backward (Megatron's recompute_modules; "
       "default: core_attn)");
+  v.Word("cross_entropy", scenario.cross_entropy,
+         "how the loss is made: as the framework does by itself (default), or fused (FlashAttention's and "
+         "Liger's "
+         "losses, a compiled loss, Megatron's cross_entropy_loss_fusion by te)");
   v.Block("parallel", scenario.parallel, "how it is split; world size = data x pipeline x tensor x context");
   v.Block("cluster", scenario.cluster, "the machine");
   v.WordOrPath(

@@ -242,6 +242,10 @@ enum class RecomputeModule {
   kSharedExperts,
 };
 
+// How a framework other than windtunnel makes the loss of logits: as its profile has it, or by one kernel each way over the logits in their
+// own type, whose gradient takes their place (megatron_core) or a tensor of the same type (PyTorch).
+enum class CrossEntropyKind { kFramework, kFused };
+
 enum class DataParallelKind { kNone, kDp, kDdp, kZero1, kZero2, kFsdp };
 enum class Sharding { kFullShard, kShardGradOp, kHybridShard, kHybridShardZero2, kNoShard };
 enum class GradientSync { kLastMicroBatch, kEveryMicroBatch };
@@ -407,6 +411,10 @@ constexpr bool IsMegatronOrDeepspeed(Framework framework) {
   return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
          framework == Framework::kDeepspeed;
 }
+// Megatron-LM of 2021 and DeepSpeed's have none.
+constexpr bool HasFusedLosses(Framework framework) {
+  return framework != Framework::kMegatron && framework != Framework::kDeepspeed;
+}
 enum class AllocatorKind { kWindtunnel, kPytorch, kPytorchExpandable };
 enum class Backend { kGloo, kMpi, kNccl };
 
@@ -475,6 +483,7 @@ struct Scenario {
   OptimizerSpec optimizer;
   Recompute recompute = Recompute::kNone;
   std::vector<RecomputeModule> recompute_modules;  // with kSelective; empty: the attention core
+  CrossEntropyKind cross_entropy = CrossEntropyKind::kFramework;
   ParallelSpec parallel;
   ClusterSpec cluster;
   Framework framework = Framework::kWindtunnel;  // of a framework profile's file: the one that it changes

@@ -82,6 +82,11 @@ struct Words<Recompute> {
                                               {"full", Recompute::kFull}};
 };
 template <>
+struct Words<CrossEntropyKind> {
+  static constexpr Word<CrossEntropyKind> table[] = {{"framework", CrossEntropyKind::kFramework},
+                                                     {"fused", CrossEntropyKind::kFused}};
+};
+template <>
 struct Words<RecomputeModule> {
   static constexpr Word<RecomputeModule> table[] = {{"core_attn", RecomputeModule::kCoreAttention},
                                                     {"layernorm", RecomputeModule::kLayerNorm},

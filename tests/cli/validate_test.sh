@@ -124,7 +124,7 @@ YAML
 python3 - << 'ROWS' > composed.jsonl
 import json, yaml
 scenario = yaml.safe_load(open("composed.yaml"))
-for measured in ({"step_time_s": 0.1}, {"step_time_s": 0.1, "device_memory_used_bytes": 1e10}):
+for measured in ({"step_time_s": 0.1}, {"step_time_s": 0.1, "reserved_memory_bytes": 1e10, "device_memory_used_bytes": 1e10}):
     print(json.dumps({"id": f"{len(measured)} quantities", "scenario": scenario, "measured": measured}))
 ROWS
 "$windtunnel" predict composed.yaml --json predicted.json -q > /dev/null || fail "predict composed.yaml"
@@ -136,7 +136,9 @@ rows = json.load(open("validated.json"))["rows"]
 times = [row["predicted"] for row in rows if row["quantity"] == "step_time_s"]
 assert times == 2 * [predicted["step_time_s"]["p50"]], (times, predicted)
 used = [row["predicted"] for row in rows if row["quantity"] == "device_memory_used_bytes"]
-assert used == [max(m["peak_reserved_bytes"] for m in predicted["memory"]) + predicted["outside_allocator_bytes"]], used
+reserved = [row["predicted"] for row in rows if row["quantity"] == "reserved_memory_bytes"]
+assert reserved == [max(m["peak_reserved_bytes"] for m in predicted["memory"])], reserved
+assert used == [reserved[0] + predicted["outside_allocator_bytes"]], used
 CHECKS
 
 # Files that a row names are beside the rows.

@@ -242,22 +242,41 @@ TEST(Projections, WhatWasScatteredIsKeptAndWhatWasGatheredIsGatheredAgain) {
             (Names{"attn.k", "mlp.up"}));
 }
 
+// What a loss holds beside the logits, of the buffers whose names begin so: of rank 0, in bytes.
+int64_t LossWorkspace(const Scenario& scenario, const std::string& name) {
+  const Plan plan = *CompilePlan(scenario);
+  std::map<std::string, int64_t> by_name;  // every program has its own
+  for (const Buffer& buffer : plan.roles[0].buffers)
+    if (buffer.name.starts_with("cross_entropy." + name)) by_name[buffer.name] = buffer.bytes.count();
+  int64_t bytes = 0;
+  for (const auto& [buffer, of_one] : by_name) bytes += of_one;
+  return bytes;
+}
+
+int64_t LogitsOf(const Scenario& s) { return s.batch.micro * s.model.seq_len * s.model.vocab; }
+
 TEST(Losses, FrameworksComputeThemInFp32BesideTheLogits) {
-  const auto workspace = [](Scenario s) {
-    const Plan plan = *CompilePlan(s);
-    std::map<std::string, int64_t> by_name;  // every program has its own
-    for (const Buffer& buffer : plan.roles[0].buffers)
-      if (buffer.name.starts_with("cross_entropy.fp32")) by_name[buffer.name] = buffer.bytes.count();
-    int64_t bytes = 0;
-    for (const auto& [name, of_one] : by_name) bytes += of_one;
-    return bytes;
-  };
-  const Scenario s = TinyLlama();
-  const int64_t logits = s.batch.micro * s.model.seq_len * s.model.vocab;
+  const auto workspace = [](const Scenario& s) { return LossWorkspace(s, "fp32"); };
+  const int64_t logits = LogitsOf(TinyLlama());
   EXPECT_EQ(workspace(Of(Framework::kWindtunnel)), 0);
   EXPECT_EQ(workspace(Of(Framework::kMegatron)), 4 * logits);
   EXPECT_EQ(workspace(Of(Framework::kPytorch)), 12 * logits);
   EXPECT_EQ(workspace(Split(Of(Framework::kPytorch))), 12 * logits / 2);  // a rank's columns
+}
+
+// PyTorch's gradient has the logits' type, and a tensor of its own; Megatron's and our own take the logits' place.
+TEST(Losses, FusedOnesHoldTheGradientAtMost) {
+  const auto fused = [](Framework framework) {
+    Scenario s = Of(framework);
+    s.precision.param = s.precision.compute = Precision::kBf16;
+    s.cross_entropy = CrossEntropyKind::kFused;
+    EXPECT_EQ(LossWorkspace(s, "fp32"), 0);
+    return LossWorkspace(s, "gradient");
+  };
+  EXPECT_EQ(fused(Framework::kPytorch), 2 * LogitsOf(TinyLlama()));
+  EXPECT_EQ(fused(Framework::kPytorchCompile), 2 * LogitsOf(TinyLlama()));
+  EXPECT_EQ(fused(Framework::kMegatronCore), 0);
+  EXPECT_EQ(fused(Framework::kWindtunnel), 0);
 }
 
 }  // namespace

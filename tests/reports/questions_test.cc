@@ -135,6 +135,27 @@ TEST(WaysOfResharding, AreNoneWhereNothingIsSharded) {
   EXPECT_TRUE(WaysOfResharding(s, Compile, OnA100)->empty());
 }
 
+// Three fp32 copies of the logits are most of what a small model with a large vocabulary holds.
+TEST(WithFusedLoss, IsComparedWhereTheFrameworkHasSuchLosses) {
+  Scenario s = Sharded();
+  s.model.vocab = 32768;
+  s.batch.micro = 64;
+  EXPECT_FALSE(*WithFusedLoss(s, Compile, OnA100)) << "our own loss is fused";
+  s.framework = Framework::kPytorch;
+  const auto fused = *WithFusedLoss(s, Compile, OnA100);
+  ASSERT_TRUE(fused);
+  const Prediction eager = *OnA100(*CompilePlan(s));
+  EXPECT_LT(fused->peak, eager.memory.front().steady.allocated);
+  EXPECT_LT(fused->step, eager.p50);
+  const auto text = [&] {
+    return AnswerQuestions(s, *OnA100(*CompilePlan(s)), std::nullopt, Compile, OnA100, Ink(false));
+  };
+  const char* line = "a fused loss (cross_entropy: fused):  saves ";
+  EXPECT_NE(text().find(line), std::string::npos) << text();
+  s.cross_entropy = CrossEntropyKind::kFused;
+  EXPECT_EQ(text().find(line), std::string::npos) << text();
+}
+
 TEST(AnswerQuestions, SaysWhatIsTooMuch) {
   const Plan plan = *CompilePlan(Sharded());
   const Prediction prediction = *OnA100(plan);

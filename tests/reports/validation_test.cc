@@ -89,8 +89,8 @@ TEST(Validation, ARowCountsOnceAndARefusedOneIsCountedApart) {
 
 TEST(ValidationTable, ShowsEveryRowWithItsErrorOrItsReason) {
   const std::string table = ValidationTable(WithMemoryAndARefusal(), Ink(false));
-  EXPECT_NE(table.find("step time             900 ms      1.00 s     -10.0 %"), std::string::npos) << table;
-  EXPECT_NE(table.find("(peak memory)       1.00 GiB    2.00 GiB     -50.0 %"), std::string::npos) << table;
+  EXPECT_NE(table.find("step time               900 ms      1.00 s     -10.0 %"), std::string::npos) << table;
+  EXPECT_NE(table.find("(peak memory)         1.00 GiB    2.00 GiB     -50.0 %"), std::string::npos) << table;
   EXPECT_NE(table.find("refused: tensor parallelism is not supported yet"), std::string::npos) << table;
   EXPECT_NE(table.find("25.0 %    +5.0 %    25.0 %    37.0 %    40.0 %     2 of 4      83.3 %"),
             std::string::npos)

@@ -215,6 +215,23 @@ TEST(LoadErrors, ModulesThatAreMadeAgainAreThere) {
       "moe_act or shared_experts (did you mean 'layernorm'?)");
 }
 
+TEST(LoadErrors, FusedLossesAreOfFrameworksThatHaveThem) {
+  const std::string fused = "cross_entropy: fused\n";
+  for (const char* has : {"windtunnel", "pytorch", "pytorch_compile", "megatron_core"})
+    EXPECT_EQ(MistakesOf(Gpt(fused + "framework: " + has + "\n")), "(no error)") << has;
+  for (const std::string has_not : {"megatron", "deepspeed"}) {
+    EXPECT_EQ(
+        MistakesOf(Gpt(fused + "framework: " + has_not + "\n")),
+        "s.yaml:2:16: cross_entropy is fused, expected framework windtunnel, pytorch, pytorch_compile or "
+        "megatron_core, which have it, not " +
+            has_not);
+  }
+  EXPECT_EQ(
+      MistakesOf(Mlp(fused)),
+      "s.yaml:2:16: cross_entropy is fused, expected framework for kind: mlp, whose loss is a mean squared "
+      "error");
+}
+
 // What the keys say together is looked at once each can be read.
 TEST(LoadErrors, MistakesOfSeveralKeysAreReportedTogether) {
   EXPECT_EQ(MistakesOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),

@@ -151,6 +151,8 @@ Scenario AnyScenario() {
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   if (s.recompute == Recompute::kSelectiveOp) s.model.post_norm = false;
+  if (s.framework == Framework::kMegatronCore || s.framework == Framework::kPytorch)
+    s.cross_entropy = Any({CrossEntropyKind::kFramework, CrossEntropyKind::kFused});
   if (s.recompute == Recompute::kSelective &&
       (s.framework == Framework::kWindtunnel || s.framework == Framework::kMegatronCore))
     s.recompute_modules = AnyModules();

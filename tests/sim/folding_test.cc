@@ -216,10 +216,11 @@ TEST(Folding, JitterCostsNoUnfolding) {
     EXPECT_GT(unfolded, base) << s.name;
     EXPECT_NEAR(folded / unfolded, 1, 0.03) << s.name;
     // Ranks of FSDP drift apart from unit to unit, since gathers ahead of their use hold none up, until the step's end.
-    if (c.kind == DataParallelKind::kFsdp)
+    if (c.kind == DataParallelKind::kFsdp) {
       EXPECT_GT((folded - base) / (unfolded - base), 0.25)
           << s.name << ": " << folded.picoseconds() << " of " << unfolded.picoseconds() << " beside "
           << base.picoseconds();
+    }
   }
 }
 
