@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "cost_models/collective_traffic.h"
+#include "cost_models/communicator_memory.h"
 #include "cost_models/device_spread.h"
 #include "cost_models/framework_kernels.h"
 #include "cost_models/kernel_roofline.h"
@@ -45,7 +46,7 @@ class DeviceCostModel : public CostModel {
   int cores_per_node() const override { return 0; }
   double CommonMode(double) const override { return 1; }
   Bytes OutsideAllocator(const Plan& plan) const override {
-    return device_.context + (plan.world_size > 1 ? device_.communicator : Bytes(0));
+    return device_.context + CommunicatorMemory(plan.scenario, device_.communicators);
   }
   Bytes DeviceMemory() const override { return device_.memory; }
 

@@ -155,7 +155,13 @@ DeviceSpec ReadDevice(Fields& fields) {
                 [&](Fields& f) { device.measured_collectives.push_back(ReadMeasured(f)); });
   fields.Object("outside", [&](Fields& f) {
     device.context = Bytes(f.Integer("context_bytes", 0));
-    device.communicator = Bytes(f.Integer("communicator_bytes", 0));
+    CommunicatorMemorySpec& c = device.communicators;
+    c.first = Bytes(f.Integer("communicator_bytes", 0));
+    if (f.Has("further_communicator_bytes")) c.further = Bytes(f.Integer("further_communicator_bytes", 0));
+    if (f.Has("channel_bytes")) c.channel = Bytes(f.Integer("channel_bytes", 0));
+    if (f.Has("peer_channels")) c.peer_channels = f.Integer("peer_channels", 0);
+    if (f.Has("network_peer_channels")) c.network_peer_channels = f.Integer("network_peer_channels", 0);
+    if (f.Has("network_bytes")) c.network = Bytes(f.Integer("network_bytes", 0));
   });
   device.sources = fields.Strings("sources");
   return device;

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "cost_models/communicator_memory.h"
 #include "cost_models/nccl_tuning.h"
 #include "plan/dtype.h"
 
@@ -95,7 +96,8 @@ struct DeviceSpec {
   int64_t host_memory_devices = 0;
   CollectiveSpec collectives;
   std::vector<MeasuredCollective> measured_collectives;
-  Bytes context, communicator;  // memory beyond the allocator: always, and with more than one rank
+  Bytes context;  // memory beyond the allocator, and what communicators add to it
+  CommunicatorMemorySpec communicators;
   std::map<std::string, std::string> sources;  // by field: where its figure comes from
 
   std::string json;  // the text that it was read from

@@ -270,10 +270,12 @@ class Checker {
     if (most >= device.multiprocessors)
       Impossible("collectives",
                  fmt::format("{} channels occupy all {} multiprocessors", most, device.multiprocessors));
-    if (device.context + device.communicator >= device.memory)
-      Impossible("outside",
-                 fmt::format("{} beyond the allocator leave nothing of {}",
-                             FormatBytes(device.context + device.communicator), FormatBytes(device.memory)));
+    // All of them, once: with a peer, and with the pool.
+    const CommunicatorMemorySpec& c = device.communicators;
+    const Bytes outside = device.context + c.first + c.further + c.channel * c.peer_channels + c.network;
+    if (outside >= device.memory)
+      Impossible("outside", fmt::format("{} beyond the allocator leave nothing of {}", FormatBytes(outside),
+                                        FormatBytes(device.memory)));
     const FlopRate fp8 = device.PeakFor(DType::kFloat8);
     if (fp8 > FlopRate() && fp8 < limits.peak_16)
       Suspicious("peak_tflops", fmt::format("fp8 ({}) is slower than 16 bits ({})", FormatFlopRate(fp8),

@@ -6,9 +6,9 @@
 
 namespace windtunnel {
 
-Result<Allocation> Allocator::Allocate(Bytes bytes, StreamId stream) {
+Result<Allocation> Allocator::Allocate(Bytes bytes, MemoryOwner owner) {
   WT_CHECK_GE(bytes.count(), 0);
-  WT_ASSIGN_OR_RETURN(Allocation allocation, Take(bytes, stream));
+  WT_ASSIGN_OR_RETURN(Allocation allocation, Take(bytes, owner));
   allocation.requested = std::min(RoundedRequest(bytes), allocation.bytes);
   allocated_ += allocation.bytes;
   requested_ += allocation.requested;
@@ -26,9 +26,9 @@ void Allocator::NoteUnserved(Bytes rounded) {
 }
 
 // All streams share the compute stream's pools.
-Result<Allocation> CachingAllocator::Take(Bytes bytes, StreamId) {
+Result<Allocation> CachingAllocator::Take(Bytes bytes, MemoryOwner) {
   const Bytes rounded = RoundedRequest(bytes);
-  const PoolKey pool{kComputeStream, PoolSizeOf(rounded)};
+  const PoolKey pool{{}, PoolSizeOf(rounded)};
   Place place = blocks_.BestFit(pool, rounded);
   if (place == 0) {
     const Bytes segment = SegmentFor(rounded);

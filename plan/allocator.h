@@ -46,8 +46,8 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  // Memory for work on `stream`. REQUIRES: bytes >= 0. Failed: the source's, when memory has run out.
-  Result<Allocation> Allocate(Bytes bytes, StreamId stream = kComputeStream);
+  // Memory of `owner`. REQUIRES: bytes >= 0. Failed: the source's, when memory has run out.
+  Result<Allocation> Allocate(Bytes bytes, MemoryOwner owner = {});
   // The memory is free at once, but may be reused only after `until`. REQUIRES: from Allocate, not freed before.
   void Free(const Allocation& allocation, MemoryEvent until = kNow);
   // Blocks freed until `event` may be reused.
@@ -67,7 +67,7 @@ class Allocator {
   void NoteUnserved(Bytes rounded);
 
  private:
-  virtual Result<Allocation> Take(Bytes bytes, StreamId stream) = 0;
+  virtual Result<Allocation> Take(Bytes bytes, MemoryOwner owner) = 0;
   virtual void GiveBack(const Allocation& allocation, MemoryEvent until) = 0;
 
   Bytes allocated_, requested_, reserved_, largest_unserved_;
@@ -81,7 +81,7 @@ class CachingAllocator : public Allocator {
   void Complete(MemoryEvent) override {}
 
  private:
-  Result<Allocation> Take(Bytes bytes, StreamId stream) override;
+  Result<Allocation> Take(Bytes bytes, MemoryOwner owner) override;
   void GiveBack(const Allocation& allocation, MemoryEvent until) override;
 
   SegmentSource* source_;

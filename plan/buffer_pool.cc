@@ -47,7 +47,8 @@ BufferPool::BufferPool(const std::vector<Buffer>& buffers, const MemorySetup& se
 
 Status BufferPool::Execute(const Program& program, OpIndex index) {
   const Op& op = program.ops[index];
-  if (std::holds_alternative<windtunnel::Alloc>(op.kind)) return Alloc(op.writes.at(0).buffer, op.stream);
+  if (const auto* alloc = std::get_if<windtunnel::Alloc>(&op.kind))
+    return Alloc(op.writes.at(0).buffer, {.stream = op.stream, .apart = alloc->apart});
   if (const auto* free = std::get_if<windtunnel::Free>(&op.kind)) {
     if (free->recorded_stream < 0) {
       Free(op.writes.at(0).buffer);
@@ -98,10 +99,10 @@ void BufferPool::FinishProgram() {
   waited_.clear();
 }
 
-Status BufferPool::Alloc(BufferId id, StreamId stream) {
+Status BufferPool::Alloc(BufferId id, MemoryOwner owner) {
   WT_CHECK(!alive(id));
   Space& space = Of(buffers_[id].space);
-  auto allocation = space.allocator->Allocate(buffers_[id].bytes, stream);
+  auto allocation = space.allocator->Allocate(buffers_[id].bytes, owner);
   if (!allocation) return tl::unexpected(OutOfMemory(id, allocation.error()));
   allocations_[id] = *allocation;
   space.by_category[static_cast<int>(buffers_[id].category)] += allocation->bytes;

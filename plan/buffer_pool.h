@@ -43,7 +43,7 @@ class BufferPool {
   void FinishProgram();
 
   // Failed (out of memory): names the memory, the buffer, its size and the largest buffers alive there.
-  Status Alloc(BufferId id, StreamId stream = kComputeStream);
+  Status Alloc(BufferId id, MemoryOwner owner = {});
   void Free(BufferId id);  // REQUIRES: allocated
 
   bool alive(BufferId id) const { return allocations_[id].address != 0; }

@@ -135,6 +135,7 @@ class Fsdp : public DataParallel {
   void Reduce(UnitState& unit);
   Slice ReductionInput(UnitState& unit, OpIndex& ready);
   Slice ReductionOutput(UnitState& unit, Slice input);
+  void BelongsToReductions(const UnitState& unit, Slice temporary);
   void AllocGradient(UnitState& unit);
   void AwaitScatter(UnitState& unit);
   void Settle(UnitState& unit);

@@ -3,8 +3,17 @@
 
 namespace windtunnel {
 
+// PyTorch makes what a reduction writes on the stream that it issues reductions from (version 2's reduce-scatter stream, version 1's
+// post-backward stream), and the gradient is what it wrote. So no activation ever uses that memory again.
+void Fsdp::BelongsToReductions(const UnitState& unit, Slice temporary) {
+  if (unit.ranks() > 1) b_->BelongsApart(temporary, unit.shard_axis->stream());
+}
+
 void Fsdp::AllocGradient(UnitState& unit) {
-  if (!unit.gradient_alive) b_->Alloc(unit.gradient.buffer);
+  if (!unit.gradient_alive) {
+    if (unit.ranks() > 1) b_->AllocApart(unit.gradient.buffer, unit.shard_axis->stream());
+    else b_->Alloc(unit.gradient.buffer);
+  }
   unit.gradient_alive = true;
 }
 
@@ -64,6 +73,7 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
     ready = AddBeside(*b_, copies_,
                       Copy{.elements = input.elements, .from = type_, .to = reduce_, .scale = share}, name,
                       unit.flat_gradient, input, {b_->LastCompute()});
+    if (!stays) BelongsToReductions(unit, input);
     return input;
   }
   const bool adds = !unit.accumulated.empty();
@@ -77,8 +87,10 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
 Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   if (unit.ranks() == 1) return input;
   if (unit.gradient_holds || reduce_ != DType::kFloat32 || offloads_parameters()) {
-    return b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication,
-                         reduce_);
+    const Slice arriving =
+        b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication, reduce_);
+    BelongsToReductions(unit, arriving);
+    return arriving;
   }
   AllocGradient(unit);
   return unit.gradient;

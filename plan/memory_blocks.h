@@ -35,9 +35,16 @@ Bytes SegmentFor(Bytes rounded);
 // Whether what is left of a segment's block is worth a block of its own: 512 B in the small pool, more than 1 MiB in the large.
 bool IsWorthSplitting(PoolSize pool, Bytes rest);
 
+// Whose memory it is (Alloc).
+struct MemoryOwner {
+  StreamId stream = kComputeStream;
+  bool apart = false;
+  auto operator<=>(const MemoryOwner&) const = default;
+};
+
 // Free blocks serve one pool only.
 struct PoolKey {
-  StreamId stream = kComputeStream;
+  MemoryOwner owner;
   PoolSize size = PoolSize::kSmall;
   auto operator<=>(const PoolKey&) const = default;
 };

@@ -494,11 +494,14 @@ struct Receive {
 struct HostWait {};
 
 // Memory: the buffer is the op's only write. Executed by the host in program order; no time of their own.
-// The stream of an Alloc is the one that the memory belongs to, for allocators that have a pool for each (allocator: pytorch).
+// The stream of an Alloc is the one that the memory belongs to, for allocators that have a pool for each (allocator: pytorch). With `apart`
+// the stream has a second pool for it: what would be another stream in PyTorch, whose work is on one here.
 // Free: `recorded_stream` (-1: none) has used the buffer beside the stream that it belongs to, and nothing but the host's waiting makes
 // it safe to reuse (torch.Tensor.record_stream). Such allocators reuse it only after a HostWait for the operators that the
 // stream had been issued until then, or after the program.
-struct Alloc {};
+struct Alloc {
+  bool apart = false;
+};
 struct Free {
   int32_t recorded_stream = -1;
 };

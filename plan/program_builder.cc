@@ -111,9 +111,9 @@ std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
   return before;
 }
 
-void ProgramBuilder::AddMemory(OpKind kind, BufferId id) {
-  Op& op = ops_.emplace_back(std::move(kind), kComputeStream, std::vector<Slice>(),
-                             std::vector<Slice>{{id, 0, 0}}, std::vector<OpIndex>(), role_.buffers[id].name);
+void ProgramBuilder::AddMemory(OpKind kind, BufferId id, StreamId stream) {
+  Op& op = ops_.emplace_back(std::move(kind), stream, std::vector<Slice>(), std::vector<Slice>{{id, 0, 0}},
+                             std::vector<OpIndex>(), role_.buffers[id].name);
   op.phase = phase_;
   op.layer = layer_;
   op.micro_batch = micro_batch_;
@@ -295,6 +295,7 @@ Program ProgramBuilder::Finish() {
   std::vector<OpIndex> moved(size);
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
   const auto owner = [&](size_t temporary) {
+    if (const auto apart = apart_.find(temporaries_[temporary]); apart != apart_.end()) return apart->second;
     return belong_to_compute_ ? kComputeStream : streams[lifetimes[temporary].first];
   };
   const auto add = [&](OpKind kind, size_t temporary, const Op& beside) {
@@ -318,8 +319,9 @@ Program ProgramBuilder::Finish() {
         act(all[next].temporary, op);
     };
     each(dead, next_dead, free);
-    each(born, next_born,
-         [&](size_t temporary, const Op& beside) { add(windtunnel::Alloc{}, temporary, beside); });
+    each(born, next_born, [&](size_t temporary, const Op& beside) {
+      add(windtunnel::Alloc{.apart = apart_.contains(temporaries_[temporary])}, temporary, beside);
+    });
     moved[index] = static_cast<OpIndex>(result.ops.size());
     result.ops.push_back(std::move(op));
     for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];

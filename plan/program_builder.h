@@ -38,6 +38,9 @@ class ProgramBuilder {
   // allocator that keeps memory by stream (PyTorch's) has to be told (Tensor.record_stream).
   void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
 
+  // The temporary belongs to a stream apart (Alloc::apart), whichever uses it first.
+  void BelongsApart(Slice temporary, StreamId stream) { apart_[temporary.buffer] = stream; }
+
   // The temporary lives, beside its uses, until the last operator of the compute stream so far.
   void KeepUntilHere(Slice temporary) { kept_.emplace_back(temporary.buffer, LastCompute()); }
 
@@ -90,8 +93,9 @@ class ProgramBuilder {
   std::vector<Arrival> TakeParts(const Slice& whole);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
-  void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id); }
-  void Free(BufferId id) { AddMemory(windtunnel::Free{}, id); }
+  void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id, kComputeStream); }
+  void AllocApart(BufferId id, StreamId stream) { AddMemory(windtunnel::Alloc{.apart = true}, id, stream); }
+  void Free(BufferId id) { AddMemory(windtunnel::Free{}, id, kComputeStream); }
 
   // What the next operator on the compute stream comes after: the last one there, and what it will wait for.
   std::vector<OpIndex> BeforeNextCompute() const;
@@ -108,7 +112,7 @@ class ProgramBuilder {
   Role& role() { return role_; }
 
  private:
-  void AddMemory(OpKind kind, BufferId id);
+  void AddMemory(OpKind kind, BufferId id, StreamId stream);
   // The operators of two runs that take turns: ops_[begin, next) and [next, end), and the place of each among them.
   struct Turns {
     OpIndex begin = -1, next = -1, end = -1;
@@ -149,6 +153,7 @@ class ProgramBuilder {
   std::unordered_map<BufferId, std::function<std::vector<Arrival>()>> coming_;
   std::vector<BufferId> temporaries_;
   std::vector<BufferId> recorded_;
+  std::unordered_map<BufferId, StreamId> apart_;  // temporaries, and whose they are
   std::vector<std::pair<BufferId, OpIndex>> kept_, worked_in_;
   bool belong_to_compute_ = false;
   std::vector<Turns> turns_;

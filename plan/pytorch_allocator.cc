@@ -17,10 +17,10 @@ PytorchAllocator::PytorchAllocator(SegmentSource* source, const Options& options
   if (options.expandable) expandable_.emplace(source, &blocks_);
 }
 
-Result<Allocation> PytorchAllocator::Take(Bytes bytes, StreamId stream) {
+Result<Allocation> PytorchAllocator::Take(Bytes bytes, MemoryOwner owner) {
   if (bytes == Bytes(0)) return kNothing;
   const Bytes rounded = RoundedRequest(bytes);
-  const PoolKey pool{stream, PoolSizeOf(rounded)};
+  const PoolKey pool{owner, PoolSizeOf(rounded)};
   Place place = expandable_ ? expandable_->BestFit(pool, rounded) : blocks_.BestFit(pool, rounded);
   if (place == 0) {
     NoteUnserved(rounded);

@@ -37,7 +37,7 @@ class PytorchAllocator : public Allocator {
   void Complete(MemoryEvent event) override;
 
  private:
-  Result<Allocation> Take(Bytes bytes, StreamId stream) override;
+  Result<Allocation> Take(Bytes bytes, MemoryOwner owner) override;
   void GiveBack(const Allocation& allocation, MemoryEvent until) override;
 
   Result<Place> Reserve(PoolKey pool, Bytes rounded);

@@ -501,7 +501,8 @@ TEST(DeviceCostModel, AGraphIsLaunchedOnce) {
 }
 
 TEST(DeviceCostModel, MemoryIsThatOfTheDevice) {
-  const Plan plan = TwoNodePlan();
+  Plan plan = TwoNodePlan();
+  plan.scenario.parallel.data.size = plan.world_size;
   const DeviceSpec device = A100();
   const auto model = MakeDeviceCostModel(device, plan);
   EXPECT_NEAR(model->DeviceMemory() / GiB(1), 79.25, 1e-9);

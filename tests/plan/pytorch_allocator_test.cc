@@ -260,7 +260,7 @@ void CheckInvariants(PytorchAllocator::Options options) {
       pytorch->Complete(pending.front().first);
       pending.erase(pending.begin());
     } else {
-      auto block = pytorch->Allocate(Bytes(small ? size / 10 : size), action);
+      auto block = pytorch->Allocate(Bytes(small ? size / 10 : size), {.stream = action});
       RC_ASSERT(block.has_value());  // a hundred requests of 5 MB stay below the capacity
       for (const Allocation& other : alive) RC_ASSERT(!Overlap(*block, other));
       for (const auto& [event, other] : pending) RC_ASSERT(!Overlap(*block, other));
@@ -276,7 +276,7 @@ void CheckInvariants(PytorchAllocator::Options options) {
   for (const auto& [event, block] : pending) pytorch->Complete(event);
   for (const Allocation& block : alive) pytorch->Free(block);
   RC_ASSERT(pytorch->allocated() == Bytes(0));
-  RC_ASSERT(pytorch->Allocate(kCapacity, 2).has_value());
+  RC_ASSERT(pytorch->Allocate(kCapacity, {.stream = 2}).has_value());
   RC_ASSERT(pytorch->reserved() == kCapacity);
 }
 RC_GTEST_PROP(PytorchAllocator, KeepsItsInvariants, ()) {
