@@ -108,6 +108,7 @@ class Shaper {
     Main("parameters", static_cast<double>(o.elements), parameters_);
     shape.count = static_cast<double>(o.tensors);
     Says("adam", o.spec.kind != OptimizerKind::kSgd);
+    Says("fused", o.spec.fused);
   }
   void operator()(const ClipGradients& c) {
     Main("gradients", static_cast<double>(c.elements), DType::kFloat32);

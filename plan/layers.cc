@@ -501,6 +501,10 @@ Slice Norm::Normalise(const LayerContext& c, Slice x, Slice branch, int64_t rows
                                    Category::kActivations);
   writes.push_back(y);
   writes.push_back(saved.statistics);
+  if (c.types.norms_keep_fp32 && kind == NormKind::kRmsNorm) {
+    saved.fp32 = c.b.Temporary(name + ".fp32", rows * columns, Category::kActivations);
+    writes.push_back(saved.fp32);
+  }
   c.b.Add(NormForward{kind, rows, columns, beta >= 0, residual, c.types.stream, epsilon}, name, reads,
           writes);
   return y;
@@ -523,6 +527,7 @@ void Norm::AddBackward(const LayerContext& c, Slice dy, const Saved& saved, Slic
   const bool accumulate = c.hooks.HoldsValue(gamma);
   std::vector<Slice> reads = {dy, saved.x, c.hooks.Values(gamma), saved.statistics};
   if (residual) reads.push_back(dresidual);
+  if (saved.fp32.buffer >= 0) reads.push_back(saved.fp32);
   std::vector<Slice> writes = {dx, c.hooks.Gradient(gamma)};
   if (beta >= 0) writes.push_back(c.hooks.Gradient(beta));
   c.b.Add(NormBackward{kind, rows, columns, beta >= 0, residual, accumulate, c.types.stream}, name, reads,

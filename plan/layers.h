@@ -197,6 +197,7 @@ struct Norm {
 
   struct Saved {
     Slice x, y, statistics;  // x: what was normalised
+    Slice fp32 = kNoSlice;   // the same in fp32, where it is kept (ModelTypes::norms_keep_fp32)
   };
   // With a branch (buffer not -1): x + branch is normalised, and kept as Saved::x.
   Saved Forward(const LayerContext& c, Slice x, Slice branch, int64_t rows) const;

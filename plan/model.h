@@ -185,6 +185,8 @@ struct ModelTypes {
   // and kept, unless they are gathered anew. 0: converted wherever they are needed, at a scale for all ranks.
   int64_t fp8_weights_shared_by = 0;
   bool keeps_weights_in_fp8 = false;
+  // An RMS norm of 16 bits keeps its input in fp32, too (eager PyTorch, whose norm is made of operators).
+  bool norms_keep_fp32 = false;
   // What backward's products need of forward's inputs is kept in fp8 (Transformer Engine), not in 16 bits.
   bool keeps_inputs_in_fp8 = false;
 

@@ -130,6 +130,7 @@ struct AddBias {
 
 // y = norm(x) * gamma (+ beta: layer norm with bias). With `residual`: sum = x + branch, y = norm(sum).
 // reads: x, (branch), gamma, (beta); writes: (sum), y, statistics.
+// In what is modelled an RMS norm may write the normalised input in fp32, too, which its backward then reads.
 // statistics: fp32 [rows,2] (mean, 1/deviation) for layer norm, [rows] (1/rms) for RMS norm. epsilon, here and below, is added to the
 // variance, and no part of the cost.
 struct NormForward {

@@ -34,7 +34,7 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
     }
   }
   const bool is_pytorch = framework == Framework::kPytorch || framework == Framework::kPytorchCompile;
-  is_multi_tensor_ = is_pytorch && spec.kind != OptimizerKind::kSgd;
+  is_multi_tensor_ = is_pytorch && spec.kind != OptimizerKind::kSgd && !spec.fused;
   if (spec.clip_norm > 0) {
     role.gradient_norm = NewBuffer(role, "gradient norm", 1, Category::kWorkspace).buffer;
   }

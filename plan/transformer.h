@@ -144,7 +144,10 @@ class Transformer : public Model {
         heads_(spec_.heads / tensor_.ranks()),
         kv_heads_(spec_.kv_heads / tensor_.ranks()),
         vocab_(spec_.vocab / tensor_.ranks()) {
-    if (framework_ == Framework::kPytorch) tensor_.reorder = TensorParallel::Reorder::kByCopy;
+    if (framework_ == Framework::kPytorch) {
+      tensor_.reorder = TensorParallel::Reorder::kByCopy;
+      types_.norms_keep_fp32 = SizeOf(types_.stream) == Bytes(2);
+    }
     if (framework_ == Framework::kMegatronCore) {
       // Where units are gathered anew, so are their weights' conversions.
       types_.keeps_weights_in_fp8 = scenario.parallel.data.kind != DataParallelKind::kFsdp;

@@ -175,7 +175,8 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       DropModules(block, saved);
       return;
     case Recompute::kSelectiveOp:
-      saved.norm1.y = saved.norm1.statistics = saved.activated = saved.experts.activated = kNoSlice;
+      saved.norm1.y = saved.norm1.statistics = saved.norm1.fp32 = saved.activated = saved.experts.activated =
+          kNoSlice;
       saved.between = saved.experts.between = kNoSlice;
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;

@@ -201,6 +201,8 @@ void Describe(V& v, OptimizerSpec& optimizer) {
   v.Number("weight_decay", optimizer.weight_decay, AtLeast(0), "default 0.01 for adamw, else 0");
   v.Number("momentum", optimizer.momentum, FromToBelow(0, 1), "sgd (default 0)");
   v.Number("clip_norm", optimizer.clip_norm, AtLeast(0), "largest gradient norm; 0 does not clip (default)");
+  v.Flag("fused", optimizer.fused,
+         "torch.optim's fused=True, for framework pytorch and pytorch_compile; default false (foreach)");
 }
 
 template <typename V>

@@ -227,6 +227,7 @@ struct OptimizerSpec {
   double weight_decay = 0.0;  // decoupled for AdamW, added to the gradient for Adam and SGD
   double momentum = 0.0;      // SGD
   double clip_norm = 0.0;     // 0 does not clip
+  bool fused = false;         // PyTorch's fused=True; others update by one kernel anyway
   bool operator==(const OptimizerSpec&) const = default;
 };
 

@@ -100,13 +100,14 @@ TEST(Fp8, MegatronCoreConvertsWeightsOnceAStep) {
 
 // Of fp32: PyTorch's multi-tensor AdamW makes the roots of all second moments at once.
 TEST(Optimizer, PytorchsAdamWTakesAFourthTensorForAWhile) {
-  const auto peak = [](Framework framework, OptimizerKind kind) {
+  const auto peak = [](Framework framework, OptimizerKind kind, bool fused = false) {
     Scenario s = TinyGpt();
     s.model.hidden = 512;  // parameters are most of the memory
     s.model.head_dim = s.model.hidden / s.model.heads;
     s.model.ffn = 2048;
     s.cluster.device = "a100-sxm-80g";
     s.optimizer.kind = kind;
+    s.optimizer.fused = fused;
     s.framework = framework;
     return SimulateMemory(CompilePlan(s)->roles[0]).value().steady.requested;
   };
@@ -122,6 +123,8 @@ TEST(Optimizer, PytorchsAdamWTakesAFourthTensorForAWhile) {
   EXPECT_NEAR(more / parameters, 1, 0.1);
   EXPECT_EQ(peak(Framework::kPytorch, OptimizerKind::kSgd),
             peak(Framework::kWindtunnel, OptimizerKind::kSgd));
+  EXPECT_EQ(peak(Framework::kPytorch, OptimizerKind::kAdamW, /*fused=*/true),
+            peak(Framework::kWindtunnel, OptimizerKind::kAdamW));
 }
 
 // Bytes a parameter (Megatron's README, "Distributed Optimizer"): parameters and gradients, the optimizer's copies and moments.
