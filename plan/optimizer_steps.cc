@@ -1,5 +1,7 @@
 #include "plan/optimizer_steps.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -193,13 +195,13 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
       b.Add(Fill{writes[i].elements}, role_.buffers[writes[i].buffer].name, {}, {writes[i]});
     }
   }
+  const std::string roots = fmt::format("roots of second moments ({})", name);
   const OpIndex updated = b.Add(update, std::move(name), std::move(gradients), std::move(writes));
   // On the host tensors are updated one by one (torch/optim/optimizer.py, _default_to_fused_or_foreach).
   const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
   if (is_multi_tensor_ && is_on_device) {
     for (int i = begin; i < end; ++i) {
-      b.WorkedInBy(updated,
-                   b.Temporary("roots of second moments", targets_[i].values.elements, Category::kWorkspace));
+      b.WorkedInBy(updated, b.Temporary(roots, targets_[i].values.elements, Category::kWorkspace));
     }
   }
   return updated;

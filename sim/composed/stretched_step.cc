@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -170,8 +171,11 @@ class Stretcher {
 
   // The tail does what it does with fewer layers, but for its own sizes.
   Status TakeOnce() {
-    for (size_t i = begin_; i < tape_.items.size(); ++i)
-      if (tape_.items[i].kind == TapeItem::Kind::kMemory) TakeSize(tape_.items[i]);
+    std::set<std::string_view> allocated, freed;
+    for (size_t i = begin_; i < tape_.items.size(); ++i) {
+      TapeItem& item = tape_.items[i];
+      if (item.kind == TapeItem::Kind::kMemory) TakeSize(item, item.amount > 0 ? allocated : freed);
+    }
     size_t next = 0;
     for (size_t i = end_; i < tape_.items.size(); ++i) {
       TapeItem& item = tape_.items[i];
@@ -185,12 +189,14 @@ class Stretcher {
     return Ok();
   }
 
-  void TakeSize(TapeItem& item) const {
+  // Temporaries of one name come and go together: the first stands for them all.
+  void TakeSize(TapeItem& item, std::set<std::string_view>& seen) const {
     const Op& op = role_->steady.ops[item.op];
     if (op.micro_batch >= 0) return;
     const auto temporary = once_.temporaries.find(role_->buffers[op.writes[0].buffer].name);
     if (temporary == once_.temporaries.end()) return;
-    item.amount = item.amount > 0 ? temporary->second : -temporary->second;
+    const int64_t bytes = seen.insert(temporary->first).second ? temporary->second : 0;
+    item.amount = item.amount > 0 ? bytes : -bytes;
   }
 
   // ---- the longer tape ----------------------------------------------------------------------------------------------
@@ -416,8 +422,9 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
   for (size_t i = 0; i < EndOfHead(taped.tape); ++i) once.freed -= taped.tape.items[i].amount;
   for (const Op& op : role.steady.ops) {
     if (!std::holds_alternative<Alloc>(op.kind)) continue;
+    if (op.micro_batch >= 0) continue;
     const Buffer& buffer = role.buffers[op.writes[0].buffer];
-    once.temporaries[buffer.name] = Requested(buffer, allocator);
+    once.temporaries[buffer.name] += Requested(buffer, allocator);
   }
   const auto counts = [](const Buffer& buffer) {
     return !IsScratch(buffer) && buffer.use != BufferUse::kLosses;

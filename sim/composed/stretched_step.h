@@ -28,7 +28,7 @@ struct OncePerStep {
     bool holds_multiprocessors = false;
   };
   std::vector<Item> items;                     // without those of memory
-  std::map<std::string, int64_t> temporaries;  // by name
+  std::map<std::string, int64_t> temporaries;  // by name; of several of one name the sum
   std::map<std::string, Bytes> scratch;        // of collectives: by name, not rounded
   int64_t resident = 0;                        // when a step begins: without the scratch and the losses
   int64_t freed = 0;                           // of it, then: gradients

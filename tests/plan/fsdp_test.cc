@@ -490,5 +490,31 @@ TEST(Locate, FindsWhatARankHasOfACutTensor) {
   EXPECT_EQ(at(3)[1], 0);
 }
 
+// What a reduction writes is made on the stream that reduces in PyTorch, and the gradient is what it wrote: by neither version any
+// activation uses that memory in the next forward. Version 1 makes the fp32 copy that it reduces there, too.
+TEST(Fsdp, GradientsBelongToThePoolOfReductions) {
+  for (const int version : {1, 2}) {
+    SCOPED_TRACE(version);
+    Scenario s = TinyGpt(2);
+    s.parallel.data.kind = DataParallelKind::kFsdp;
+    s.parallel.data.version = version;
+    s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+    s.precision.param = s.precision.compute = Precision::kBf16;
+    s.batch.accumulate = 2;  // the second reduction arrives beside the gradient
+    const Plan plan = *CompilePlan(s);
+    std::set<std::string> apart;
+    for (const Op& op : plan.roles[0].steady.ops) {
+      const auto* alloc = std::get_if<Alloc>(&op.kind);
+      if (alloc == nullptr || !alloc->apart) continue;
+      EXPECT_EQ(plan.roles[0].streams[op.stream].kind, StreamKind::kCommunication);
+      const std::string& name = plan.roles[0].buffers[op.writes[0].buffer].name;
+      if (name.starts_with("blocks.0")) apart.insert(name);
+    }
+    std::set<std::string> expected = {"blocks.0 shard.grad", "blocks.0.grad (arriving)"};
+    if (version == 1) expected.insert("blocks.0.grad (to reduce)");
+    EXPECT_EQ(apart, expected);
+  }
+}
+
 }  // namespace
 }  // namespace windtunnel

@@ -78,13 +78,23 @@ TEST(PytorchAllocator, MergesFreeNeighbours) {
 // Rule 1: what was freed on a communication stream cannot serve the compute stream.
 TEST(PytorchAllocator, KeepsAPoolForEachStream) {
   Pytorch pytorch;
-  auto unsharded = pytorch->Allocate(MiB(16), kGather);
+  auto unsharded = pytorch->Allocate(MiB(16), {.stream = kGather});
   pytorch->Free(*unsharded);
-  ASSERT_TRUE(pytorch->Allocate(MiB(16), kCompute));
+  ASSERT_TRUE(pytorch->Allocate(MiB(16), {.stream = kCompute}));
   EXPECT_EQ(pytorch->reserved(), MiB(32));
   EXPECT_EQ(pytorch->largest_unserved(), MiB(16)) << "16 MiB were free, of the other stream";
-  EXPECT_EQ(pytorch->Allocate(MiB(16), kGather)->place, unsharded->place);
+  EXPECT_EQ(pytorch->Allocate(MiB(16), {.stream = kGather})->place, unsharded->place);
   EXPECT_EQ(pytorch->reserved(), MiB(32));
+}
+
+// FSDP's gathers and reductions are one stream here, and two in PyTorch.
+TEST(PytorchAllocator, KeepsAPoolForWhatAStreamHasApart) {
+  Pytorch pytorch;
+  auto gradient = pytorch->Allocate(MiB(16), {.stream = kGather, .apart = true});
+  pytorch->Free(*gradient);
+  ASSERT_TRUE(pytorch->Allocate(MiB(16), {.stream = kGather}));
+  EXPECT_EQ(pytorch->reserved(), MiB(32));
+  EXPECT_EQ(pytorch->Allocate(MiB(16), {.stream = kGather, .apart = true})->place, gradient->place);
 }
 
 // Rule 2: a freed block counts as free at once, and is reused when its event has happened.
@@ -185,10 +195,10 @@ TEST(ExpandableSegments, GiveFreePagesBack) {
   Pytorch pytorch(kExpandable, MiB(40));
   auto a = pytorch->Allocate(MiB(15)), b = pytorch->Allocate(MiB(20));
   pytorch->Free(*a);
-  EXPECT_FALSE(pytorch->Allocate(MiB(20), kGather));
+  EXPECT_FALSE(pytorch->Allocate(MiB(20), {.stream = kGather}));
   a = pytorch->Allocate(MiB(15));
   pytorch->Free(*b);
-  auto other = pytorch->Allocate(MiB(20), kGather);
+  auto other = pytorch->Allocate(MiB(20), {.stream = kGather});
   ASSERT_TRUE(other);
   EXPECT_EQ(pytorch->reserved(), MiB(40));
   pytorch->Free(*other);
