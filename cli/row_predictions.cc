@@ -50,11 +50,18 @@ bool HasMemory(const PublishedMeasurement& measured) {
   return measured.peak_memory_bytes || measured.reserved_memory_bytes || measured.device_memory_used_bytes;
 }
 
-Bytes LargestPeak(const Prediction& prediction) {
-  Bytes largest;
-  for (const PredictedMemory& memory : prediction.memory)
-    largest = std::max(largest, memory.steady.allocated);
-  return largest;
+// Of the rank, or the largest of all.
+struct Peaks {
+  Bytes allocated, reserved;
+};
+Peaks PeaksOf(const Prediction& prediction, std::optional<int64_t> rank) {
+  Peaks peaks;
+  for (const PredictedMemory& memory : prediction.memory) {
+    if (rank && !std::binary_search(memory.ranks.begin(), memory.ranks.end(), *rank)) continue;
+    peaks.allocated = std::max(peaks.allocated, memory.steady.allocated);
+    peaks.reserved = std::max(peaks.reserved, memory.steady.reserved);
+  }
+  return peaks;
 }
 
 std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, const Profile& profile,
@@ -78,9 +85,10 @@ std::vector<ValidatedValue> ValuesOf(const SourcedRow& row, const Plan& plan, co
   add(kStepTime, ToSeconds(prediction.p50), step, tolerance.step_time);
   if (prediction.memory.empty()) return values;
   const Bytes used = prediction.peak_reserved + prediction.outside_allocator;
-  add(kPeakMemory, static_cast<double>(LargestPeak(prediction).count()), measured.peak_memory_bytes,
+  const Peaks peaks = PeaksOf(prediction, measured.memory_rank);
+  add(kPeakMemory, static_cast<double>(peaks.allocated.count()), measured.peak_memory_bytes,
       tolerance.peak_memory);
-  add(kReservedMemory, static_cast<double>(prediction.peak_reserved.count()), measured.reserved_memory_bytes,
+  add(kReservedMemory, static_cast<double>(peaks.reserved.count()), measured.reserved_memory_bytes,
       tolerance.peak_memory);
   add(kDeviceMemory, static_cast<double>(used.count()), measured.device_memory_used_bytes,
       tolerance.peak_memory);
@@ -203,6 +211,9 @@ Result<std::vector<ValidatedValue>> RowPredictor::Predict(
   const bool with_memory = !residuals || !HasStepTime(row.row.measured);
   std::optional<OperatorRoom> room;  // until the plan is gone
   Plan plan = OutlineOf(WithBalance(std::move(scenario), costs));
+  if (const auto rank = row.row.measured.memory_rank; rank && *rank >= plan.world_size)
+    return InvalidInput("measured.memory_rank is {}, expected a rank of the job, 0 to {}", *rank,
+                        plan.world_size - 1);
   WT_ASSIGN_OR_RETURN(const Prediction prediction,
                       PredictRow(costs, row.row.measured, with_memory, room, plan));
   std::vector<ValidatedValue> values = ValuesOf(row, plan, costs.profile, prediction);

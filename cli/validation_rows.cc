@@ -26,6 +26,14 @@ Result<std::optional<double>> Positive(const Json& measured, const char* key, co
   return found->get<double>();
 }
 
+Result<std::optional<int64_t>> RankIn(const Json& measured, const char* key, const std::string& place) {
+  const auto found = measured.find(key);
+  if (found == measured.end()) return std::nullopt;
+  if (!found->is_number_unsigned())
+    return InvalidInput("{}: measured.{} is {}, expected a rank, from 0 on", place, key, found->dump());
+  return found->get<int64_t>();
+}
+
 Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& place) {
   auto found = measured.find("flops_convention");
   if (found == measured.end() || *found == "palm") return FlopsConvention::kPalm;
@@ -38,9 +46,17 @@ Result<FlopsConvention> ConventionOf(const Json& measured, const std::string& pl
 // A misspelt quantity would else be one that was not measured. Other keys are for people.
 Status CheckSpelling(const Json& measured, const std::string& place) {
   constexpr size_t kSlip = 3;  // characters, of long words
-  static const std::vector<std::string> known = {
-      "step_time_s",           "tokens_per_s_per_device",  "tflops_per_device", "mfu",  "peak_memory_bytes",
-      "reserved_memory_bytes", "device_memory_used_bytes", "flops_convention",  "runs", "spread"};
+  static const std::vector<std::string> known = {"step_time_s",
+                                                 "tokens_per_s_per_device",
+                                                 "tflops_per_device",
+                                                 "mfu",
+                                                 "peak_memory_bytes",
+                                                 "reserved_memory_bytes",
+                                                 "device_memory_used_bytes",
+                                                 "flops_convention",
+                                                 "runs",
+                                                 "spread",
+                                                 "memory_rank"};
   for (const auto& [key, value] : measured.items()) {
     const std::string meant = Nearest(key, known);
     if (key == meant || measured.contains(meant)) continue;
@@ -62,6 +78,7 @@ Result<PublishedMeasurement> ReadMeasured(const Json& measured, const std::strin
   WT_ASSIGN_OR_RETURN(result.peak_memory_bytes, Positive(measured, "peak_memory_bytes", place));
   WT_ASSIGN_OR_RETURN(result.reserved_memory_bytes, Positive(measured, "reserved_memory_bytes", place));
   WT_ASSIGN_OR_RETURN(result.device_memory_used_bytes, Positive(measured, "device_memory_used_bytes", place));
+  WT_ASSIGN_OR_RETURN(result.memory_rank, RankIn(measured, "memory_rank", place));
   WT_ASSIGN_OR_RETURN(result.flops_convention, ConventionOf(measured, place));
   return result;
 }

@@ -347,6 +347,13 @@ class Model {
   const CollectiveProtocol protocol_;
 };
 
+// Network cards that a device can keep busy. What it sends to more than one of them goes through its own link to the host.
+double CardsOfDevice(const ClusterSpec& cluster, const NicRates& nic, Bandwidth host_link) {
+  const double cards = static_cast<double>(cluster.network.nics_per_node) /
+                       static_cast<double>(std::max<int64_t>(cluster.devices_per_node, 1));
+  return std::min(cards, std::max(host_link / nic.nominal, 1.0));
+}
+
 Status CheckNetwork(const ClusterSpec& cluster) {
   if (cluster.slow_link)
     return InvalidInput("cluster.slow_link is given without cluster.topology, which names the links");
@@ -376,7 +383,7 @@ Result<GroupLayout> LayOutGroup(const Group& group, const ClusterSpec& cluster, 
     layout.ranks_per_node = std::min(layout.ranks_per_node, static_cast<int>(node.size()));
   if (layout.nodes == 1) return layout;
   WT_ASSIGN_OR_RETURN(NicRates nic, InterNodeRates(cluster.network.inter_node));
-  const double cards = static_cast<double>(cluster.network.nics_per_node) * layout.ranks_per_node / devices;
+  const double cards = CardsOfDevice(cluster, nic, device.host_link) * layout.ranks_per_node;
   layout.cards = std::max(static_cast<int>(cards + 0.5), 1);
   layout.cards_nominal = nic.nominal * cards;
   layout.cards_achieved = nic.rate * cards;

@@ -126,6 +126,7 @@ import json, yaml
 scenario = yaml.safe_load(open("composed.yaml"))
 for measured in ({"step_time_s": 0.1}, {"step_time_s": 0.1, "reserved_memory_bytes": 1e10, "device_memory_used_bytes": 1e10}):
     print(json.dumps({"id": f"{len(measured)} quantities", "scenario": scenario, "measured": measured}))
+print(json.dumps({"id": "last rank", "scenario": scenario, "measured": {"peak_memory_bytes": 1e10, "memory_rank": 7}}))
 ROWS
 "$windtunnel" predict composed.yaml --json predicted.json -q > /dev/null || fail "predict composed.yaml"
 "$windtunnel" validate composed.jsonl --json validated.json -q > /dev/null
@@ -136,10 +137,16 @@ rows = json.load(open("validated.json"))["rows"]
 times = [row["predicted"] for row in rows if row["quantity"] == "step_time_s"]
 assert times == 2 * [predicted["step_time_s"]["p50"]], (times, predicted)
 used = [row["predicted"] for row in rows if row["quantity"] == "device_memory_used_bytes"]
+last = [row["predicted"] for row in rows if row["quantity"] == "peak_memory_bytes"]
+assert last == [predicted["memory"][-1]["peak_allocated_bytes"]] != [predicted["memory"][0]["peak_allocated_bytes"]], last
 reserved = [row["predicted"] for row in rows if row["quantity"] == "reserved_memory_bytes"]
 assert reserved == [max(m["peak_reserved_bytes"] for m in predicted["memory"])], reserved
 assert used == [reserved[0] + predicted["outside_allocator_bytes"]], used
 CHECKS
+
+sed 's/"memory_rank": 7/"memory_rank": 8/' composed.jsonl | tail -1 > stranger.jsonl
+"$windtunnel" validate stranger.jsonl > stranger.txt 2>&1
+grep -q "refused: measured.memory_rank is 8, expected a rank of the job, 0 to 7" stranger.txt || fail "a rank beyond the job: $(cat stranger.txt)"
 
 # Files that a row names are beside the rows.
 mkdir -p sub && printf '0F0,0B0\n1F0,1B0\n' > sub/one.csv

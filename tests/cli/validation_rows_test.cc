@@ -60,6 +60,8 @@ TEST(ValidationRows, NameTheLineThatIsWrong) {
       ErrorOf(
           "{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"flops_convention\": \"ours\"}}"),
       "rows.jsonl:1:1: measured.flops_convention is \"ours\", expected palm, megatron or megatron-hardware");
+  EXPECT_EQ(ErrorOf("{\"id\": \"a\", \"scenario\": {}, \"measured\": {\"mfu\": 1, \"memory_rank\": -1}}"),
+            "rows.jsonl:1:1: measured.memory_rank is -1, expected a rank, from 0 on");
 }
 
 // 2 layers of hidden 8, ffn 32, vocabulary 100, length 16, on 4 devices with 640 tokens a step.

@@ -310,5 +310,23 @@ RC_GTEST_PROP(NcclCollectivesProperties, NothingBeatsTheLinksOrTheirLatency, ())
   RC_ASSERT(time >= Microseconds(0.6));
 }
 
+// A device of a node with eight cards reaches them all through its own PCIe link, which carries one card of 400 Gb/s, or two of 200.
+TEST(LayOutGroup, GivesADeviceNoMoreCardsThanItsLinkToTheHostCarries) {
+  const auto achieved = [](int64_t devices_per_node, int64_t nics, double gbits) {
+    ClusterSpec cluster = Nodes(2);
+    cluster.devices_per_node = devices_per_node;
+    cluster.network.nics_per_node = nics;
+    cluster.network.inter_node.gbits_per_nic = gbits;
+    const int ranks = static_cast<int>(2 * devices_per_node);
+    return LayOutGroup(MakeAxis("world", ranks, ranks, 1).groups[0], cluster, H100())->cards_achieved /
+           GBps(1);
+  };
+  const double card = achieved(8, 8, 400) / 8;
+  EXPECT_NEAR(achieved(1, 8, 400), card, 1e-9);
+  EXPECT_NEAR(achieved(2, 8, 400), 2 * card, 1e-9);
+  EXPECT_NEAR(achieved(1, 8, 200), 48.0 / 25 * achieved(1, 1, 200), 1e-9);
+  EXPECT_NEAR(achieved(8, 4, 400), 4 * card, 1e-9) << "two devices share a card";
+}
+
 }  // namespace
 }  // namespace windtunnel
