@@ -105,7 +105,9 @@ class Shaper {
   void operator()(const VocabParallelSums& v) { OfLogits(v); }
   void operator()(const VocabParallelLoss& v) { OfLogits(v); }
   void operator()(const OptimizerUpdate& o) {
-    Main("parameters", static_cast<double>(o.elements), parameters_);
+    // Profiles count passes of fp32.
+    const double share = SizeOf(o.dtype) / SizeOf(DType::kFloat32);
+    Main("parameters", static_cast<double>(o.elements) * share, parameters_);
     shape.count = static_cast<double>(o.tensors);
     Says("adam", o.spec.kind != OptimizerKind::kSgd);
     Says("fused", o.spec.fused);

@@ -38,7 +38,8 @@ Status CheckPrecision(const PrecisionSpec& p) {
   if (p.param == Precision::kTf32 || p.reduce == Precision::kTf32) {
     return InvalidInput("precision: tf32 is a type of matrix products only (precision.compute); store fp32");
   }
-  if (p.optimizer != Precision::kFp32) return UnsupportedKey("precision.optimizer", "another type than fp32");
+  if (p.optimizer != Precision::kFp32 && p.optimizer != p.param)
+    return UnsupportedKey("precision.optimizer", "neither fp32 nor precision.param");
   return Ok();
 }
 

@@ -19,6 +19,7 @@ Fsdp::Fsdp(const StrategyContext& context, const std::vector<FsdpUnit>& units)
       optimizer_spec_(context.scenario.optimizer),
       framework_(context.scenario.framework),
       type_(TypesOf(context.scenario.precision).storage),
+      updated_(TypeOf(context.scenario.precision.optimizer)),
       reduce_(TypeOf(context.scenario.precision.reduce)),
       micro_batches_(context.scenario.batch.accumulate),
       data_(context.dense.all),
@@ -82,16 +83,15 @@ void Fsdp::OrderBackward(const std::vector<Module>& modules, ModuleId module) {
 
 bool Fsdp::ReducesInPlace(const UnitState& unit) const {
   const bool once = micro_batches_ == 1 || spec_.sync == GradientSync::kLastMicroBatch;
-  return unit.ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == DType::kFloat32 &&
+  return unit.ranks() == 1 && once && spec_.version == 1 && !converts() && reduce_ == updated_ &&
          !offloads_parameters();
 }
 
 void Fsdp::MakeBuffers(UnitState& unit) {
   const int64_t shard = unit.layout.shard;
   const MemorySpace space = offloads_parameters() ? MemorySpace::kHost : MemorySpace::kDevice;
-  unit.values = NewBuffer(role_, unit.name + " shard", shard, Category::kParameters, DType::kFloat32, space);
-  unit.gradient =
-      NewBuffer(role_, unit.name + " shard.grad", shard, Category::kGradients, DType::kFloat32, space);
+  unit.values = NewBuffer(role_, unit.name + " shard", shard, Category::kParameters, updated_, space);
+  unit.gradient = NewBuffer(role_, unit.name + " shard.grad", shard, Category::kGradients, updated_, space);
   if (spec_.offload == Offload::kOptimizer) {
     unit.master = NewBuffer(role_, unit.name + " master", shard, Category::kOptimizer, DType::kFloat32,
                             MemorySpace::kHost);

@@ -107,7 +107,7 @@ class Fsdp : public DataParallel {
  private:
   static constexpr int kNoUnit = -1;
   int UnitOf(ModuleId module) const { return unit_of_module_[module]; }
-  bool converts() const { return type_ != DType::kFloat32; }
+  bool converts() const { return type_ != updated_; }
   bool offloads_parameters() const { return spec_.offload == Offload::kParam; }
   // Gradients are written where the optimizer reads them: nothing is sharded, and one reduction a step sums them in place.
   bool ReducesInPlace(const UnitState& unit) const;
@@ -146,7 +146,7 @@ class Fsdp : public DataParallel {
   DataParallelSpec spec_;
   OptimizerSpec optimizer_spec_;
   Framework framework_;
-  DType type_, reduce_;
+  DType type_, updated_, reduce_;  // as gathered; of shards and what the optimizer keeps of them; on the wire
   int64_t micro_batches_;
   CollectiveStream &data_, &reshard_, &tensor_;
   NormRanks norm_ranks_;

@@ -63,8 +63,8 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
     return flat;
   }
   // Version 1 without shards: what is reduced stays, as the gradient (FlatParamHandle's, after _reduce_grad_no_shard).
-  const bool stays = spec_.version == 1 && unit.ranks() == 1 && reduce_ == DType::kFloat32 &&
-                     !unit.gradient_holds && !offloads_parameters();
+  const bool stays = spec_.version == 1 && unit.ranks() == 1 && reduce_ == updated_ && !unit.gradient_holds &&
+                     !offloads_parameters();
   if (stays) AllocGradient(unit);
   const Slice input =
       stays ? unit.gradient
@@ -86,7 +86,7 @@ Slice Fsdp::ReductionInput(UnitState& unit, OpIndex& ready) {
 // Where the reduced shard arrives: the gradient itself, unless it is to be added to, converted or sent to the host.
 Slice Fsdp::ReductionOutput(UnitState& unit, Slice input) {
   if (unit.ranks() == 1) return input;
-  if (unit.gradient_holds || reduce_ != DType::kFloat32 || offloads_parameters()) {
+  if (unit.gradient_holds || reduce_ != updated_ || offloads_parameters()) {
     const Slice arriving =
         b_->Temporary(unit.name + ".grad (arriving)", unit.layout.shard, Category::kCommunication, reduce_);
     BelongsToReductions(unit, arriving);
@@ -164,6 +164,7 @@ void Fsdp::Settle(UnitState& unit) {
     const auto crosses = offloads_parameters() ? Copy::Crosses::kToHost : Copy::Crosses::kNothing;
     const Copy copy{.elements = unit.layout.shard,
                     .from = reduce_,
+                    .to = updated_,
                     .accumulate = unit.gradient_holds,
                     .crosses = crosses};
     b_->WaitBeforeNextCompute(AddBeside(*b_, copies_, copy, unit.name + " shard.grad", unit.arriving,

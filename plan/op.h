@@ -383,6 +383,7 @@ struct OptimizerUpdate {
   int64_t tensors = 0;
   int state_tensors = 0;  // per parameter: 0, 1 or 2
   bool guarded = false;
+  DType dtype = DType::kFloat32;  // of parameters and moments; another in what is modelled only
 };
 
 // `count` runs of `length` elements, whose beginnings are `stride` apart in the whole tensor and which follow each other without

@@ -30,8 +30,10 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
   for (int state = 0; state < states_per_target_; ++state) {
     const char* name = spec.kind == OptimizerKind::kSgd ? ".momentum" : kNames[state];
     for (const OptimizerTarget& target : targets_) {
-      states_.push_back(NewBuffer(role, target.name + name, target.values.elements, Category::kOptimizer,
-                                  DType::kFloat32, role.buffers[target.values.buffer].space));
+      const DType dtype = role.buffers[target.values.buffer].dtype;
+      const MemorySpace space = role.buffers[target.values.buffer].space;
+      states_.push_back(
+          NewBuffer(role, target.name + name, target.values.elements, Category::kOptimizer, dtype, space));
       role.optimizer_states.push_back({name + 1, target.values, states_.back()});
     }
   }
@@ -180,6 +182,7 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
     elements += targets_[i].values.elements;
   }
   OptimizerUpdate update{spec_, elements, end - begin, states_per_target_};
+  update.dtype = role_.buffers[targets_[begin].values.buffer].dtype;
   if (role_.loss_scaling) {
     update.guarded = true;
     gradients.push_back(role_.loss_scaling->found_inf);
@@ -201,7 +204,8 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
   const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
   if (is_multi_tensor_ && is_on_device) {
     for (int i = begin; i < end; ++i) {
-      b.WorkedInBy(updated, b.Temporary(roots, targets_[i].values.elements, Category::kWorkspace));
+      b.WorkedInBy(updated,
+                   b.Temporary(roots, targets_[i].values.elements, Category::kWorkspace, update.dtype));
     }
   }
   return updated;

@@ -10,6 +10,7 @@ WholeParameters::WholeParameters(Role& role, const Scenario& scenario, Collectiv
       spec_(scenario.optimizer),
       framework_(scenario.framework),
       type_(TypesOf(scenario.precision).storage),
+      updated_(TypeOf(scenario.precision.optimizer)),
       tensor_(tensor),
       dense_copies_(dense_copies),
       model_parts_(std::move(model_parts)) {

@@ -1,5 +1,5 @@
 // The parameters and the optimizer's state of a rank that holds all of them. With parameters of 16 bits the optimizer updates fp32
-// masters of its own, and the parameters are made from them anew after each step.
+// masters of its own, and the parameters are made from them anew after each step; unless precision.optimizer says that it updates them.
 #pragma once
 
 #include <memory>
@@ -28,13 +28,13 @@ class WholeParameters {
   void Restore(ProgramBuilder& b);
 
  private:
-  bool has_masters() const { return type_ != DType::kFloat32; }
+  bool has_masters() const { return type_ != updated_; }
   std::vector<OptimizerTarget> Targets(ProgramBuilder& b, const std::vector<Slice>& gradients);
 
   Role& role_;
   OptimizerSpec spec_;
   Framework framework_;
-  DType type_;
+  DType type_, updated_;  // of parameters, and of what the optimizer updates
   CollectiveStream& tensor_;
   int dense_copies_;
   std::vector<CollectiveStream*> model_parts_;

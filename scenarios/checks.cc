@@ -97,6 +97,29 @@ void CheckScaledBlocks(const Scenario& scenario, Checker& check) {
   expect("model.seq_len", "tokens", scenario.batch.micro * model.seq_len / splits);
 }
 
+// Parameters that the optimizer updates as they are: model.to(torch.bfloat16), and torch.optim.
+void CheckPureBf16(const Scenario& scenario, Checker& check) {
+  const PrecisionSpec& precision = scenario.precision;
+  if (precision.optimizer != Precision::kBf16) return;
+  const DataParallelSpec& data = scenario.parallel.data;
+  check.Expect(precision.param == Precision::kBf16, {"precision.optimizer", "precision.param"},
+               "precision.optimizer is bf16, expected precision.param: bf16, not {}",
+               WordOf(precision.param));
+  check.Expect(
+      scenario.framework == Framework::kPytorch || scenario.framework == Framework::kPytorchCompile,
+      {"precision.optimizer", "framework"},
+      "precision.optimizer is bf16, expected framework pytorch or pytorch_compile, which train so, not {}",
+      WordOf(scenario.framework));
+  const bool is_known = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
+                        data.kind == DataParallelKind::kFsdp;
+  check.Expect(is_known, {"precision.optimizer", "parallel.data.kind"},
+               "precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not {}",
+               WordOf(data.kind));
+  check.Expect(data.offload == Offload::kNone, {"precision.optimizer", "parallel.data.offload"},
+               "precision.optimizer is bf16, expected parallel.data.offload: none, not {}",
+               WordOf(data.offload));
+}
+
 void CheckPrecision(const Scenario& scenario, Checker& check) {
   const PrecisionSpec& precision = scenario.precision;
   const Fp8Recipe recipe = precision.fp8_recipe;
@@ -119,6 +142,7 @@ void CheckPrecision(const Scenario& scenario, Checker& check) {
                "blocks alone take it",
                WordOf(precision.compute));
   if (has_blocks) CheckScaledBlocks(scenario, check);
+  CheckPureBf16(scenario, check);
 }
 
 // Megatron-LM as it was before Megatron-Core, DeepSpeed's fork included.

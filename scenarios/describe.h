@@ -179,7 +179,10 @@ void Describe(V& v, PrecisionSpec& precision) {
   v.Word("compute", precision.compute, "what kernels run in (default param)");
   v.Word("reduce", precision.reduce, {P::kFp32, P::kBf16, P::kFp16}, "gradients on the wire (default fp32)");
   v.Word("buffer", precision.buffer, {P::kFp32, P::kBf16, P::kFp16}, "module buffers (default fp32)");
-  v.Word("optimizer", precision.optimizer, {P::kFp32}, "master weights and moments: fp32, the only choice");
+  v.Word(
+      "optimizer", precision.optimizer, {P::kFp32, P::kBf16},
+      "what is updated, and moments: fp32 (default); bf16: the parameters themselves, with param: bf16 and "
+      "framework pytorch or pytorch_compile");
   v.Word("fp8_recipe", precision.fp8_recipe,
          "scaling of compute: fp8 (default tensorwise) or fp4 (nvfp4, the only choice); without these none");
   v.WordOrNumber("loss_scale", precision.loss_scale, precision.static_loss_scale, MoreThan(0),

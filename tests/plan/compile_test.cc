@@ -127,7 +127,8 @@ TEST(CompilePlan, SaysWhatIsNotSupportedYet) {
   const auto plan = CompilePlan(s);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(plan.error().message, "precision.optimizer: another type than fp32 is not supported yet");
+  EXPECT_EQ(plan.error().message,
+            "precision.optimizer: neither fp32 nor precision.param is not supported yet");
 }
 
 // Behind the embedding, and both halves of each block; eager attention's probabilities as well. Their masks live until backward.

@@ -151,6 +151,38 @@ TEST(Optimizer, MegatronsReplicasHaveOneBufferOfGradients) {
   EXPECT_NEAR(bytes_a_parameter(DataParallelKind::kZero1, Precision::kFp32), 12, 0.5);
 }
 
+// In bf16 alone: parameters, gradients and two moments of two bytes, over the ranks that share them; fp32 masters make it 16 and more.
+TEST(Optimizer, OfPureBf16TakesEightBytesAParameter) {
+  const auto bytes_a_parameter = [](DataParallelSpec data, Precision optimizer) {
+    Scenario s = TinyGpt();
+    s.model.layers = 8;  // so that what is gathered of a block is little
+    s.model.hidden = 512;
+    s.model.head_dim = s.model.hidden / s.model.heads;
+    s.model.ffn = 2048;
+    s.parallel.data = std::move(data);
+    s.cluster.device = "a100-sxm-80g";
+    s.cluster.devices_per_node = s.WorldSize();
+    s.framework = Framework::kPytorch;
+    s.optimizer.fused = true;
+    s.precision = {.param = Precision::kBf16,
+                   .compute = Precision::kBf16,
+                   .reduce = Precision::kBf16,
+                   .optimizer = optimizer};
+    const Plan plan = CompilePlan(s).value();
+    double parameters = 0;
+    for (const Parameter& parameter : plan.roles[0].parameters)
+      parameters += static_cast<double>(parameter.elements);
+    return static_cast<double>(SimulateMemory(plan.roles[0]).value().steady.requested.count()) / parameters;
+  };
+  EXPECT_NEAR(bytes_a_parameter({}, Precision::kBf16), 8, 0.5);
+  EXPECT_GT(bytes_a_parameter({}, Precision::kFp32), 16);
+  DataParallelSpec fsdp;
+  fsdp.kind = DataParallelKind::kFsdp;
+  fsdp.size = 4;
+  EXPECT_NEAR(bytes_a_parameter(fsdp, Precision::kFp32) - bytes_a_parameter(fsdp, Precision::kBf16), 8.0 / 4,
+              0.2);
+}
+
 // Transformer Engine keeps what products need of their inputs in fp8, gathers it so, and keeps weights both ways round.
 TEST(Fp8, MegatronCoreKeepsFactorsInFp8) {
   Scenario s = InFp8(TinyLlama(), Fp8Recipe::kTensorwise);

@@ -215,6 +215,23 @@ TEST(LoadErrors, ModulesThatAreMadeAgainAreThere) {
       "moe_act or shared_experts (did you mean 'layernorm'?)");
 }
 
+TEST(LoadErrors, OptimizersOfBf16UpdateParametersOfBf16) {
+  const auto of = [](const std::string& rest) {
+    return MistakesOf(Gpt("precision: {param: bf16, optimizer: bf16}\n" + rest));
+  };
+  EXPECT_EQ(of("framework: pytorch\nparallel: {data: {kind: fsdp, size: 2}}\n"), "(no error)");
+  EXPECT_EQ(of(""),
+            "s.yaml:2:37: precision.optimizer is bf16, expected framework pytorch or pytorch_compile, which "
+            "train so, not windtunnel");
+  EXPECT_EQ(
+      of("framework: pytorch\nparallel: {data: {kind: zero1, size: 2}}\n"),
+      "s.yaml:2:37: precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not zero1");
+  EXPECT_EQ(of("framework: pytorch\nparallel: {data: {kind: fsdp, size: 2, offload: param}}\n"),
+            "s.yaml:2:37: precision.optimizer is bf16, expected parallel.data.offload: none, not param");
+  EXPECT_EQ(MistakesOf(Gpt("precision: {optimizer: bf16}\nframework: pytorch\n")),
+            "s.yaml:2:24: precision.optimizer is bf16, expected precision.param: bf16, not fp32");
+}
+
 TEST(LoadErrors, FusedLossesAreOfFrameworksThatHaveThem) {
   const std::string fused = "cross_entropy: fused\n";
   for (const char* has : {"windtunnel", "pytorch", "pytorch_compile", "megatron_core"})

@@ -197,6 +197,9 @@ Scenario AnyShardedScenario() {
   data.sync = Any({GradientSync::kLastMicroBatch, GradientSync::kEveryMicroBatch});
   data.offload = Any({Offload::kNone, Offload::kNone, Offload::kNone, Offload::kOptimizer, Offload::kParam});
   parallel.data = data;
+  const bool is_pytorch = s.framework != Framework::kWindtunnel && data.offload == Offload::kNone;
+  if (is_pytorch && s.precision.param == Precision::kBf16)
+    s.precision.optimizer = Any({Precision::kFp32, Precision::kBf16});
   s.cluster.devices_per_node = Any<int64_t>({1, 2, 4, 8});
   const int64_t ranks = data.size * parallel.tensor.size * parallel.context.size;
   s.cluster.nodes = std::max<int64_t>(ranks / s.cluster.devices_per_node, 1);
