@@ -29,7 +29,8 @@ Result<std::optional<double>> Positive(const Json& measured, const char* key, co
 Result<std::optional<int64_t>> RankIn(const Json& measured, const char* key, const std::string& place) {
   const auto found = measured.find(key);
   if (found == measured.end()) return std::nullopt;
-  if (!found->is_number_unsigned())
+  constexpr uint64_t kMost = INT32_MAX;
+  if (!found->is_number_unsigned() || found->get<uint64_t>() > kMost)
     return InvalidInput("{}: measured.{} is {}, expected a rank, from 0 on", place, key, found->dump());
   return found->get<int64_t>();
 }

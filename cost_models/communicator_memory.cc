@@ -1,6 +1,9 @@
 #include "cost_models/communicator_memory.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "plan/axes.h"
 
 namespace windtunnel {
 namespace {
@@ -11,50 +14,80 @@ struct RankGroup {
   int64_t peers = 0;
 };
 
-std::vector<RankGroup> GroupsOf(const Scenario& s) {
-  const ParallelSpec& p = s.parallel;
-  const int64_t tensor = p.tensor.size, copies = p.data.size * p.context.size, stages = p.pipeline.size;
-  const int64_t neighbours = std::min<int64_t>(stages - 1, 2);
-  std::vector<RankGroup> groups;
-  const auto add = [&](RankGroup group) {
-    if (group.ranks > 1) groups.push_back(group);
-  };
-  add({.ranks = tensor, .stride = 1});
-  add({.ranks = copies, .stride = tensor});
-  const int64_t shard = p.data.shard_size;
-  if (shard > 1 && shard < copies) {
-    add({.ranks = shard, .stride = tensor});
-    add({.ranks = copies / shard, .stride = tensor * shard});
+// The first and the last stage are one rank's.
+bool IsVShaped(const PipelineSpec& pipeline) {
+  return pipeline.schedule == "zb_v" || pipeline.schedule == "dualpipe_v";
+}
+
+class RankGroups {
+ public:
+  // Groups of one rank are none.
+  void Add(RankGroup group) {
+    if (group.ranks > 1) groups_.push_back(group);
   }
-  // Keys and values go around a ring, or from each to each.
-  const bool is_ring = p.context.kind == ContextKind::kRing,
-             is_ulysses = p.context.kind == ContextKind::kUlysses;
-  add({.ranks = p.context.size,
-       .stride = tensor,
-       .peers = is_ring      ? std::min<int64_t>(p.context.size - 1, 2)
-                : is_ulysses ? p.context.size - 1
-                             : 0});
-  add({.ranks = stages, .stride = tensor * copies, .peers = neighbours});
-  if (s.model.tie_embeddings && stages > 1) add({.ranks = 2, .stride = tensor * copies * (stages - 1)});
-  // DeepEP has buffers of its own.
-  const int64_t experts = p.expert.size;
-  const bool by_nccl = p.expert.dispatcher == ExpertDispatcher::kAllToAll;
-  add({.ranks = by_nccl ? experts : 1,
-       .stride = p.TensorRanksHaveExperts() ? 1 : tensor,
-       .peers = experts - 1});
-  if (experts > 1) add({.ranks = copies / p.ExpertDataRanks(), .stride = tensor * p.ExpertDataRanks()});
+  const std::vector<RankGroup>& groups() const { return groups_; }
+
+ private:
+  std::vector<RankGroup> groups_;
+};
+
+// Ranks of the data axis: those that hold the same, or parts of it.
+void AddDataGroups(const Scenario& s, RankGroups& groups) {
+  const int64_t tensor = s.parallel.tensor.size, copies = s.parallel.data.size * s.parallel.context.size;
+  groups.Add({.ranks = copies, .stride = tensor});
+  const int64_t shard = ShardRanks(s), part = s.parallel.data.reshard_ranks;
+  if (shard > 1 && shard < copies) {
+    groups.Add({.ranks = shard, .stride = tensor});
+    groups.Add({.ranks = copies / shard, .stride = tensor * shard});
+  }
+  if (part > 1 && part < shard) groups.Add({.ranks = part, .stride = tensor});
+}
+
+// Keys and values go around a ring, or from each to each.
+void AddContextGroup(const ParallelSpec& p, RankGroups& groups) {
+  const int64_t others = p.context.size - 1;
+  int64_t peers = 0;
+  if (p.context.kind == ContextKind::kRing) peers = std::min<int64_t>(others, 2);
+  if (p.context.kind == ContextKind::kUlysses) peers = others;
+  groups.Add({.ranks = p.context.size, .stride = p.tensor.size, .peers = peers});
+}
+
+void AddPipelineGroups(const Scenario& s, RankGroups& groups) {
+  const PipelineSpec& pipeline = s.parallel.pipeline;
+  const int64_t stride = s.parallel.tensor.size * s.parallel.data.size * s.parallel.context.size;
+  groups.Add({.ranks = pipeline.size, .stride = stride, .peers = std::min<int64_t>(pipeline.size - 1, 2)});
+  if (s.model.SharesEmbedding() && pipeline.size > 1 && !IsVShaped(pipeline))
+    groups.Add({.ranks = 2, .stride = stride * (pipeline.size - 1)});
+}
+
+void AddExpertGroups(const ParallelSpec& p, RankGroups& groups) {
+  if (p.expert.size == 1) return;
+  // DeepEP's buffers are its own.
+  if (p.expert.dispatcher == ExpertDispatcher::kAllToAll) {
+    groups.Add({.ranks = p.expert.size,
+                .stride = p.TensorRanksHaveExperts() ? 1 : p.tensor.size,
+                .peers = p.expert.size - 1});
+  }
+  const int64_t parts = p.ExpertDataRanks();
+  if (parts == 1) return;  // all of a tensor rank's copies have the same
+  groups.Add({.ranks = p.data.size * p.context.size / parts, .stride = p.tensor.size * parts});
+}
+
+RankGroups GroupsOf(const Scenario& s) {
+  RankGroups groups;
+  groups.Add({.ranks = s.parallel.tensor.size, .stride = 1});
+  AddDataGroups(s, groups);
+  AddContextGroup(s.parallel, groups);
+  AddPipelineGroups(s, groups);
+  AddExpertGroups(s.parallel, groups);
   return groups;
 }
 
-// The rank itself and those of its group that its node has.
-int64_t RanksOnNode(const RankGroup& group, int64_t devices_per_node) {
-  return std::clamp<int64_t>(devices_per_node / group.stride, 1, group.ranks);
-}
-
+// Messages and all-to-alls. (Of a group that lies across nodes in unequal parts, the most that a node can have.)
 Bytes MemoryForPeers(const RankGroup& group, int64_t devices_per_node, const CommunicatorMemorySpec& spec) {
   if (group.peers == 0) return Bytes(0);
-  const int64_t on_node = RanksOnNode(group, devices_per_node);
-  const bool is_within = on_node == group.ranks;
+  const bool is_within = devices_per_node % (group.ranks * group.stride) == 0;
+  const int64_t on_node = std::clamp<int64_t>(devices_per_node / group.stride, 1, group.ranks);
   const int64_t near = std::min(group.peers, on_node - 1);
   return spec.channel * (near * (is_within ? spec.peer_channels : spec.network_peer_channels)) +
          (is_within ? Bytes(0) : spec.network);
@@ -65,8 +98,9 @@ Bytes MemoryForPeers(const RankGroup& group, int64_t devices_per_node, const Com
 Bytes CommunicatorMemory(const Scenario& scenario, const CommunicatorMemorySpec& spec) {
   const int64_t world = scenario.WorldSize();
   if (world == 1) return Bytes(0);
+  const RankGroups groups = GroupsOf(scenario);
   Bytes bytes = spec.first;
-  for (const RankGroup& group : GroupsOf(scenario)) {
+  for (const RankGroup& group : groups.groups()) {
     if (group.ranks < world) bytes += spec.further;
     bytes += MemoryForPeers(group, scenario.cluster.devices_per_node, spec);
   }

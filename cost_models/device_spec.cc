@@ -157,11 +157,18 @@ DeviceSpec ReadDevice(Fields& fields) {
     device.context = Bytes(f.Integer("context_bytes", 0));
     CommunicatorMemorySpec& c = device.communicators;
     c.first = Bytes(f.Integer("communicator_bytes", 0));
-    if (f.Has("further_communicator_bytes")) c.further = Bytes(f.Integer("further_communicator_bytes", 0));
-    if (f.Has("channel_bytes")) c.channel = Bytes(f.Integer("channel_bytes", 0));
-    if (f.Has("peer_channels")) c.peer_channels = f.Integer("peer_channels", 0);
-    if (f.Has("network_peer_channels")) c.network_peer_channels = f.Integer("network_peer_channels", 0);
-    if (f.Has("network_bytes")) c.network = Bytes(f.Integer("network_bytes", 0));
+    constexpr double kMostBytes = 1e12, kMostChannels = 1024;
+    const auto bytes = [&](const char* key) {
+      return Bytes(static_cast<int64_t>(f.NumberOr(key, 0, 0, kMostBytes)));
+    };
+    const auto channels = [&](const char* key) {
+      return static_cast<int64_t>(f.NumberOr(key, 0, 0, kMostChannels));
+    };
+    c.further = bytes("further_communicator_bytes");
+    c.channel = bytes("channel_bytes");
+    c.peer_channels = channels("peer_channels");
+    c.network_peer_channels = channels("network_peer_channels");
+    c.network = bytes("network_bytes");
   });
   device.sources = fields.Strings("sources");
   return device;

@@ -557,8 +557,13 @@ Slice HeadNorm::Forward(const LayerContext& c, Slice x, int64_t rows, Saved& sav
   saved.statistics = c.b.Temporary(name + ".statistics", rows * (heads + kv_heads), Category::kActivations);
   const Slice y = c.Activation(name, x.elements);
   const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
+  std::vector<Slice> writes = {y, saved.statistics};
+  if (c.types.norms_keep_fp32) {
+    saved.fp32 = c.b.Temporary(name + ".fp32", rows * (heads + kv_heads) * head_dim, Category::kActivations);
+    writes.push_back(saved.fp32);
+  }
   c.b.Add(HeadNormForward{rows, heads, kv_heads, head_dim, c.types.activations, epsilon}, name,
-          {x, queries, keys}, {y, saved.statistics});
+          {x, queries, keys}, std::move(writes));
   return y;
 }
 
@@ -571,8 +576,10 @@ void HeadNorm::Backward(const LayerContext& c, Slice dy, const Saved& saved, int
   };
   const Slice queries = c.OperandOf(query_gamma, name + ".q"), keys = c.OperandOf(key_gamma, name + ".k");
   const Slice dqueries = gradient(query_gamma, ".q.grad"), dkeys = gradient(key_gamma, ".k.grad");
+  std::vector<Slice> reads = {dy, saved.x, queries, keys, saved.statistics};
+  if (saved.fp32.buffer >= 0) reads.push_back(saved.fp32);
   c.b.Add(HeadNormBackward{rows, heads, kv_heads, head_dim, accumulate, c.types.activations}, name,
-          {dy, saved.x, queries, keys, saved.statistics}, {dy, dqueries, dkeys});
+          std::move(reads), {dy, dqueries, dkeys});
   if (converts) c.AddConverted(dkeys, name + ".k", key_gamma);
   c.hooks.Ready(key_gamma);
   if (converts) c.AddConverted(dqueries, name + ".q", query_gamma);

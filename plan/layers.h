@@ -226,6 +226,7 @@ struct HeadNorm {
 
   struct Saved {
     Slice x, statistics;
+    Slice fp32 = kNoSlice;  // as Norm::Saved's
   };
   // Of packed projections x[rows, (heads + 2 kv_heads) head_dim]; the result takes another buffer, and x is kept.
   Slice Forward(const LayerContext& c, Slice x, int64_t rows, Saved& saved) const;

@@ -15,6 +15,18 @@ int StatesPerTarget(const OptimizerSpec& spec) {
   return 2;
 }
 
+// The sizes of PyTorch's tensors in what one target updates: FSDP 2 shards each parameter by itself, FSDP 1 all of a unit as one.
+std::vector<int64_t> TensorsOf(const Role& role, const Slice& values) {
+  std::vector<int64_t> sizes;
+  int64_t sum = 0;
+  for (const Parameter& parameter : role.parameters) {
+    if (parameter.values.buffer != values.buffer || parameter.values.per_rank == 0) continue;
+    sizes.push_back(parameter.values.per_rank);
+    sum += parameter.values.per_rank;
+  }
+  return sum == values.elements ? sizes : std::vector{values.elements};
+}
+
 }  // namespace
 
 OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, CollectiveStream& tensor,
@@ -204,8 +216,8 @@ OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int 
   const bool is_on_device = role_.buffers[targets_[begin].values.buffer].space == MemorySpace::kDevice;
   if (is_multi_tensor_ && is_on_device) {
     for (int i = begin; i < end; ++i) {
-      b.WorkedInBy(updated,
-                   b.Temporary(roots, targets_[i].values.elements, Category::kWorkspace, update.dtype));
+      for (const int64_t elements_of_one : TensorsOf(role_, targets_[i].values))
+        b.WorkedInBy(updated, b.Temporary(roots, elements_of_one, Category::kWorkspace, update.dtype));
     }
   }
   return updated;

@@ -180,7 +180,7 @@ void Transformer::DropActivations(const TransformerBlock& block, BlockActivation
       saved.between = saved.experts.between = kNoSlice;
       saved.norm2 = {};
       saved.qkv_input = saved.up_input = kNoSlice;
-      saved.head_norm.statistics = kNoSlice;
+      saved.head_norm.statistics = saved.head_norm.fp32 = kNoSlice;
       if (saved.head_norm.x.buffer >= 0) saved.qkv = kNoSlice;
       if (runs_attention_again()) saved.core.saved = saved.core.dropped = saved.core.mask = kNoSlice;
       if (saved.up.size() > 1) saved.up[1] = kNoSlice;

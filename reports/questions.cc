@@ -129,7 +129,7 @@ std::string DescribeResharding(const Scenario& scenario, const CompileScenario& 
   return text;
 }
 
-// Nothing where the loss is not what the peak is made of.
+// Nothing where neither the peak nor the step depends on it.
 std::string DescribeFusedLoss(const Scenario& scenario, const Prediction& prediction,
                               const CompileScenario& compile, const PredictPlan& predict) {
   const auto fused = WithFusedLoss(scenario, compile, predict);
@@ -137,7 +137,8 @@ std::string DescribeFusedLoss(const Scenario& scenario, const Prediction& predic
   if (!fused) return title + fused.error().message + "\n";
   const StepAndPeak now = StepAndPeakOf(prediction);
   constexpr double kWorthwhile = 0.99;
-  if (!*fused || (*fused)->peak / now.peak > kWorthwhile) return "";
+  if (!*fused || ((*fused)->peak / now.peak > kWorthwhile && (*fused)->step / now.step > kWorthwhile))
+    return "";
   return fmt::format("{}{}\n", title, Compare(**fused, now));
 }
 

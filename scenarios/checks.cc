@@ -344,7 +344,7 @@ void CheckCrossEntropy(const Scenario& scenario, Checker& check) {
   if (scenario.cross_entropy == CrossEntropyKind::kFramework) return;
   check.Expect(
       scenario.model.kind == ModelKind::kTransformer, {"cross_entropy", "model.kind"},
-      "cross_entropy is fused, expected framework for kind: mlp, whose loss is a mean squared error");
+      "cross_entropy is fused, expected it left out for kind: mlp, whose loss is a mean squared error");
   check.Expect(
       HasFusedLosses(scenario.framework), {"cross_entropy", "framework"},
       "cross_entropy is fused, expected framework windtunnel, pytorch, pytorch_compile or megatron_core, "

@@ -192,7 +192,7 @@ class Stretcher {
   // Temporaries of one name come and go together: the first stands for them all.
   void TakeSize(TapeItem& item, std::set<std::string_view>& seen) const {
     const Op& op = role_->steady.ops[item.op];
-    if (op.micro_batch >= 0) return;
+    if (op.micro_batch >= 0 || item.amount == 0) return;
     const auto temporary = once_.temporaries.find(role_->buffers[op.writes[0].buffer].name);
     if (temporary == once_.temporaries.end()) return;
     const int64_t bytes = seen.insert(temporary->first).second ? temporary->second : 0;

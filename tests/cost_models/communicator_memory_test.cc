@@ -73,7 +73,60 @@ TEST(CommunicatorMemory, ShardGroupsAndTheirReplicasAreTwo) {
   Scenario s = On(2);
   s.parallel.data.size = 16;
   s.parallel.data.shard_size = 8;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 0, 0.01) << "of DDP there are none";
+  s.parallel.data.kind = DataParallelKind::kZero1;
   EXPECT_NEAR(GiBOf(s) - 1.45, 2 * 0.6, 0.01);
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 0, 0.01) << "full_shard has none either";
+  s.parallel.data.sharding = Sharding::kHybridShard;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 2 * 0.6, 0.01);
+  s.parallel.data.sharding = Sharding::kFullShard;
+  s.parallel.data.reshard_ranks = 8;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 0.6, 0.01) << "those that keep a copy among them";
+}
+
+TEST(CommunicatorMemory, EmbeddingsAreSharedByTheEndsOfAPipeline) {
+  Scenario s = On(1);
+  s.parallel.data.size = 2;
+  s.parallel.pipeline.size = 4;
+  const double without = GiBOf(s);
+  s.model.mtp.emplace();
+  EXPECT_NEAR(GiBOf(s) - without, 0.6, 0.01) << "modules of further tokens use it";
+  s.parallel.pipeline.schedule = "zb_v";
+  EXPECT_NEAR(GiBOf(s), without, 0.01) << "one rank has both ends of a V";
+}
+
+TEST(CommunicatorMemory, KeysAndValuesGoAroundARingOrToAll) {
+  Scenario s = On(1);
+  s.parallel.context.size = 8;
+  s.parallel.context.kind = ContextKind::kRing;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 2 * 0.375, 0.01);
+  s.parallel.context.kind = ContextKind::kUlysses;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 7 * 0.375, 0.01);
+  s.parallel.context.kind = ContextKind::kAllGather;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 0, 0.01);
+}
+
+TEST(CommunicatorMemory, ExpertsOverTensorRanks) {
+  Scenario s = On(1);
+  s.model.experts.emplace();
+  s.parallel.tensor.size = 2;
+  s.parallel.data.size = 4;
+  s.parallel.expert.size = 8;
+  s.parallel.expert.tensor = 1;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 2 * 0.6 + 7 * 0.375, 0.01) << "tensor, data; experts are over all ranks";
+  s.parallel.expert.size = 2;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 3 * 0.6 + 0.375, 0.01)
+      << "experts over tensor ranks alone: no group of those alike";
+}
+
+// Six neighbours in nodes of eight: ranks 6 to 11 are on two.
+TEST(CommunicatorMemory, GroupsThatStraddleNodesAreNotWithinOne) {
+  Scenario s = On(3);
+  s.model.experts.emplace();
+  s.parallel.data.size = 24;
+  s.parallel.expert.size = 6;
+  EXPECT_NEAR(GiBOf(s) - 1.45, 2 * 0.6 + 5 * 2 * 12 / 1024.0 + 0.5, 0.01);
 }
 
 }  // namespace

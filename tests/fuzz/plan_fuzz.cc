@@ -136,6 +136,7 @@ Scenario Chosen(InputBytes& bytes) {
   chooser.Word("framework", s.framework, "");
   chooser.Word("allocator", s.allocator, "");
   chooser.Word("recompute", s.recompute, "");
+  chooser.Word("cross_entropy", s.cross_entropy, "");
   // What matters most first, so that short inputs reach it.
   Describe(chooser, s.parallel);
   Describe(chooser, s.batch);

@@ -7,6 +7,7 @@
 
 #include "plan/fsdp_units.h"
 #include "plan/plan.h"
+#include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
 
 namespace windtunnel {
@@ -514,6 +515,28 @@ TEST(Fsdp, GradientsBelongToThePoolOfReductions) {
     if (version == 1) expected.insert("blocks.0.grad (to reduce)");
     EXPECT_EQ(apart, expected);
   }
+}
+
+// So PyTorch reserves them beside what forward needs, when there are no gradients: with as much to hold before backward as in it, by the
+// size of all gradients more than our own allocator, whose memory serves any stream.
+TEST(Fsdp, PytorchReservesGradientsBesideActivations) {
+  Scenario s = TinyGpt(2);
+  s.model.layers = 8;
+  s.model.hidden = 512;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  s.model.ffn = 2048;
+  s.batch.micro = 64;
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.version = 2;
+  const Plan plan = *CompilePlan(s);
+  Bytes gradients;
+  for (const Buffer& buffer : plan.roles[0].buffers)
+    if (buffer.name.ends_with(" shard.grad")) gradients += buffer.bytes;
+  const auto reserved = [&](AllocatorKind allocator) {
+    return SimulateMemory(plan.roles[0], {.allocator = allocator})->steady.reserved;
+  };
+  const Bytes more = reserved(AllocatorKind::kPytorch) - reserved(AllocatorKind::kWindtunnel);
+  EXPECT_GT(more / gradients, 0.7) << more.count() << " of " << gradients.count();
 }
 
 }  // namespace

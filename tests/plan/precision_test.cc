@@ -127,6 +127,26 @@ TEST(Optimizer, PytorchsAdamWTakesAFourthTensorForAWhile) {
             peak(Framework::kWindtunnel, OptimizerKind::kAdamW));
 }
 
+// FSDP 2 shards each parameter by itself, and PyTorch's lists have a tensor for each; FSDP 1's units are one.
+TEST(Optimizer, RootsAreTensorByTensor) {
+  const auto roots = [](int version) {
+    Scenario s = TinyGpt(2);
+    s.parallel.data.kind = DataParallelKind::kFsdp;
+    s.parallel.data.version = version;
+    s.cluster.device = "a100-sxm-80g";
+    s.framework = Framework::kPytorch;
+    const Plan plan = CompilePlan(s).value();
+    const Role& role = plan.roles[0];
+    int64_t count = 0;
+    for (const Op& op : role.steady.ops)
+      count += std::holds_alternative<Alloc>(op.kind) &&
+               role.buffers[op.writes[0].buffer].name.starts_with("roots of second moments");
+    return std::pair(count, static_cast<int64_t>(role.parameters.size()));
+  };
+  EXPECT_EQ(roots(2).first, roots(2).second);
+  EXPECT_EQ(roots(1).first, TinyGpt().model.layers + 1) << "blocks, and the root";
+}
+
 // Bytes a parameter (Megatron's README, "Distributed Optimizer"): parameters and gradients, the optimizer's copies and moments.
 TEST(Optimizer, MegatronsReplicasHaveOneBufferOfGradients) {
   const auto bytes_a_parameter = [](DataParallelKind kind, Precision reduce) {

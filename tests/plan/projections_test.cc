@@ -249,8 +249,9 @@ TEST(Projections, EagerRmsNormsKeepTheirInputInFp32) {
     const Plan plan = *CompilePlan(s);
     int64_t bytes = 0;
     for (const Op& op : plan.roles[0].steady.ops) {
-      if (op.layer != 0 || op.phase != Phase::kForward || !std::holds_alternative<NormForward>(op.kind))
-        continue;
+      const bool is_norm =
+          std::holds_alternative<NormForward>(op.kind) || std::holds_alternative<HeadNormForward>(op.kind);
+      if (op.layer != 0 || op.phase != Phase::kForward || !is_norm) continue;
       for (const Slice& slice : op.writes) {
         const Buffer& buffer = plan.roles[0].buffers[slice.buffer];
         if (buffer.name.ends_with(".fp32")) bytes += buffer.bytes.count();
@@ -263,6 +264,10 @@ TEST(Projections, EagerRmsNormsKeepTheirInputInFp32) {
   EXPECT_EQ(kept(Of(Framework::kPytorchCompile)), 0);
   EXPECT_EQ(kept(Of(Framework::kMegatronCore)), 0);
   EXPECT_EQ(kept(Of(Framework::kPytorch, TinyGpt())), 0);
+  Scenario of_heads = Of(Framework::kPytorch);
+  of_heads.model.qk_norm = true;
+  const int64_t columns = (s.model.heads + s.model.kv_heads) * s.model.head_dim;
+  EXPECT_EQ(kept(of_heads) - kept(Of(Framework::kPytorch)), 4 * s.batch.micro * s.model.seq_len * columns);
 }
 
 // What a loss holds beside the logits, of the buffers whose names begin so: of rank 0, in bytes.

@@ -270,7 +270,8 @@ void CheckInvariants(PytorchAllocator::Options options) {
       pytorch->Complete(pending.front().first);
       pending.erase(pending.begin());
     } else {
-      auto block = pytorch->Allocate(Bytes(small ? size / 10 : size), {.stream = action});
+      auto block =
+          pytorch->Allocate(Bytes(small ? size / 10 : size), {.stream = action, .apart = size % 2 == 0});
       RC_ASSERT(block.has_value());  // a hundred requests of 5 MB stay below the capacity
       for (const Allocation& other : alive) RC_ASSERT(!Overlap(*block, other));
       for (const auto& [event, other] : pending) RC_ASSERT(!Overlap(*block, other));

@@ -152,6 +152,10 @@ TEST(WithFusedLoss, IsComparedWhereTheFrameworkHasSuchLosses) {
   };
   const char* line = "a fused loss (cross_entropy: fused):  saves ";
   EXPECT_NE(text().find(line), std::string::npos) << text();
+  s.model.vocab = 64;
+  s.model.hidden = 2048;
+  s.model.head_dim = s.model.hidden / s.model.heads;
+  EXPECT_EQ(text().find(line), std::string::npos) << "few logits: " << text();
   s.cross_entropy = CrossEntropyKind::kFused;
   EXPECT_EQ(text().find(line), std::string::npos) << text();
 }

@@ -243,10 +243,9 @@ TEST(LoadErrors, FusedLossesAreOfFrameworksThatHaveThem) {
         "megatron_core, which have it, not " +
             has_not);
   }
-  EXPECT_EQ(
-      MistakesOf(Mlp(fused)),
-      "s.yaml:2:16: cross_entropy is fused, expected framework for kind: mlp, whose loss is a mean squared "
-      "error");
+  EXPECT_EQ(MistakesOf(Mlp(fused)),
+            "s.yaml:2:16: cross_entropy is fused, expected it left out for kind: mlp, whose loss is a mean "
+            "squared error");
 }
 
 // What the keys say together is looked at once each can be read.

@@ -139,7 +139,8 @@ Scenario AnyScenario() {
   s.model = AnyModel(s.model);
   s.precision = AnyPrecision();
   s.cluster.device = Any({"a100-sxm-80g", "h100-sxm-80g"});
-  s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kSgd});
+  s.optimizer.kind = Any({OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd});
+  s.optimizer.fused = Any({true, false});
   s.optimizer.clip_norm = Any({0.0, 1.0});
   s.framework = Any({Framework::kWindtunnel, Framework::kMegatron, Framework::kMegatronCore,
                      Framework::kDeepspeed, Framework::kPytorch});
@@ -178,6 +179,7 @@ Scenario AnyShardedScenario() {
   s.model.layers = Any<int64_t>({6, 7, 8, 9, 10, 13, 21});
   s.batch.accumulate = Any<int64_t>({1, 1, 2, 4, 5, 6, 9});
   s.framework = Any({Framework::kWindtunnel, Framework::kPytorch, Framework::kPytorchCompile});
+  s.cross_entropy = Any({CrossEntropyKind::kFramework, CrossEntropyKind::kFused});
   if (s.precision.compute == Precision::kFp8 && Any({true, false}))
     s.precision.fp8_recipe = Fp8Recipe::kRowwise;
   if (s.precision.reduce != Precision::kFp32) s.precision.reduce = s.precision.param;
