@@ -345,7 +345,8 @@ void AddMemory(Table& table, const Outcome& outcome) {
     std::string retries = DescribeRetries(*outcome.prediction);
     if (!retries.empty()) retries = fmt::format(", but {} (slow: too tight)", retries);
     table.Line(*fits ? fmt::format("  fits in the device's {}{}", memory, retries)
-                     : table.ink().Red(fmt::format("  DOES NOT FIT in the device's {}", memory)));
+                     : table.ink().Red(fmt::format(
+                           "  DOES NOT FIT in the device's {} (explain says what would)", memory)));
   }
 }
 
