@@ -90,6 +90,15 @@ INSTANTIATE_TEST_SUITE_P(
                                        s.parallel.data.version = 1;
                                        s.recompute = Recompute::kFull;
                                      })},
+        Case{"EagerPytorch", With(TinyLlama(2), kFsdp,
+                                  [](Scenario& s) {
+                                    s.framework = Framework::kPytorch;
+                                    s.precision.param = s.precision.compute = Precision::kBf16;
+                                    s.cross_entropy = CrossEntropyKind::kFused;
+                                    s.model.qk_norm = true;
+                                    s.batch.accumulate = 2;
+                                    s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+                                  })},
         Case{"TensorAndZero1", With(TinyGpt(2), kZero1,
                                     [](Scenario& s) {
                                       s.parallel.tensor = {.size = 2, .sequence = true};

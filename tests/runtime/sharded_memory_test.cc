@@ -180,6 +180,33 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull)),
     NameOf);
 
+// ---- PyTorch's allocator
+
+// Its pools by stream hold, live, what they were predicted to hold: of gradients apart, of gathers, of activations; whichever the memory of a
+// reduction is, and whether a second one arrives beside it.
+TEST(PeakMemory, OfPytorchsAllocatorIsPredictedToTheByteUnderFsdp) {
+  const std::pair<const char*, DataParallelSpec> kinds[] = {
+      {"full 1", Of(DataParallelKind::kFsdp, 1)},
+      {"full 2", Of(DataParallelKind::kFsdp, 2)},
+      {"whole 1", Of(DataParallelKind::kFsdp, 1, Sharding::kNoShard)},
+      {"hybrid 1", Hybrid(1)},
+      {"hybrid 2", Hybrid(2)}};
+  for (const auto& [name, data] : kinds) {
+    for (const Precision reduce : {Precision::kFp32, Precision::kBf16}) {
+      Scenario s = TinyGpt(4);
+      s.parallel.data = data;
+      s.parallel.data.size = 4;
+      s.parallel.data.sync = GradientSync::kEveryMicroBatch;
+      s.batch.accumulate = 2;
+      s.precision.param = s.precision.compute = Precision::kBf16;
+      s.precision.reduce = reduce;
+      s.allocator = AllocatorKind::kPytorch;
+      SCOPED_TRACE(fmt::format("{}, reduced in {} bits", name, reduce == Precision::kFp32 ? 32 : 16));
+      ExpectExactPeaks(*CompilePlan(s));
+    }
+  }
+}
+
 // ---- tensor parallelism
 
 class TensorPeakMemory : public testing::TestWithParam<std::tuple<Strategy, Recompute>> {};
