@@ -49,8 +49,7 @@ OptimizerSteps::OptimizerSteps(Role& role, const OptimizerSpec& spec, Collective
       role.optimizer_states.push_back({name + 1, target.values, states_.back()});
     }
   }
-  const bool is_pytorch = framework == Framework::kPytorch || framework == Framework::kPytorchCompile;
-  is_multi_tensor_ = is_pytorch && spec.kind != OptimizerKind::kSgd && !spec.fused;
+  is_multi_tensor_ = IsPytorch(framework) && spec.kind != OptimizerKind::kSgd && !spec.fused;
   if (spec.clip_norm > 0) {
     role.gradient_norm = NewBuffer(role, "gradient norm", 1, Category::kWorkspace).buffer;
   }

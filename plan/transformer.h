@@ -273,9 +273,7 @@ class Transformer : public Model {
   bool has_fused_loss() const {
     return cross_entropy_ == CrossEntropyKind::kFused && framework_ != Framework::kWindtunnel;
   }
-  bool is_pytorch() const {
-    return framework_ == Framework::kPytorch || framework_ == Framework::kPytorchCompile;
-  }
+  bool is_pytorch() const { return IsPytorch(framework_); }
   // What torchtitan keeps beside products: sums over tensor ranks, so that they need not be made again.
   bool keeps_sums() const { return is_pytorch() && tensor_.splits_tokens(); }
   // Whether what is run again begins before the products of a block, and converts their weights again.

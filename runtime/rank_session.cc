@@ -93,7 +93,7 @@ Status CheckRunsHere(const Plan& plan) {
   WT_RETURN_IF_ERROR(CheckPrecision(plan.scenario.precision, on_cuda));
   const Framework framework = plan.scenario.framework;
   const ActivationKind activation = plan.scenario.model.activation;
-  if (IsGated(activation) && (framework == Framework::kPytorch || framework == Framework::kPytorchCompile)) {
+  if (IsGated(activation) && IsPytorch(framework)) {
     return Unsupported(
         "framework: PyTorch's Llamas, with a module for each of queries, keys, values, gate and up, are "
         "predicted only; live runs have stacked weights (framework: windtunnel)");

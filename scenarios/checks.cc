@@ -106,15 +106,18 @@ void CheckPureBf16(const Scenario& scenario, Checker& check) {
                "precision.optimizer is bf16, expected precision.param: bf16, not {}",
                WordOf(precision.param));
   check.Expect(
-      scenario.framework == Framework::kPytorch || scenario.framework == Framework::kPytorchCompile,
-      {"precision.optimizer", "framework"},
+      IsPytorch(scenario.framework), {"precision.optimizer", "framework"},
       "precision.optimizer is bf16, expected framework pytorch or pytorch_compile, which train so, not {}",
       WordOf(scenario.framework));
-  const bool is_known = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
-                        data.kind == DataParallelKind::kFsdp;
-  check.Expect(is_known, {"precision.optimizer", "parallel.data.kind"},
-               "precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not {}",
-               WordOf(data.kind));
+  std::vector<DataParallelKind> kinds = {data.kind};
+  if (scenario.search) kinds.insert(kinds.end(), scenario.search->kind.begin(), scenario.search->kind.end());
+  for (const DataParallelKind kind : kinds) {
+    const bool is_known =
+        kind == DataParallelKind::kNone || kind == DataParallelKind::kDdp || kind == DataParallelKind::kFsdp;
+    check.Expect(is_known, {"precision.optimizer", "parallel.data.kind", "search.kind"},
+                 "precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not {}",
+                 WordOf(kind));
+  }
   check.Expect(data.offload == Offload::kNone, {"precision.optimizer", "parallel.data.offload"},
                "precision.optimizer is bf16, expected parallel.data.offload: none, not {}",
                WordOf(data.offload));

@@ -412,6 +412,9 @@ constexpr bool IsMegatronOrDeepspeed(Framework framework) {
   return framework == Framework::kMegatron || framework == Framework::kMegatronCore ||
          framework == Framework::kDeepspeed;
 }
+constexpr bool IsPytorch(Framework framework) {
+  return framework == Framework::kPytorch || framework == Framework::kPytorchCompile;
+}
 // Megatron-LM of 2021 and DeepSpeed's have none.
 constexpr bool HasFusedLosses(Framework framework) {
   return framework != Framework::kMegatron && framework != Framework::kDeepspeed;

@@ -35,8 +35,6 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
   const bool is_fsdp = data.kind == DataParallelKind::kFsdp, is_ddp = data.kind == DataParallelKind::kDdp;
   const bool has_buckets = HasOverlapKey(data.kind);
   const bool is_pytorchs = scenario.framework != Framework::kMegatronCore;  // whose reducer has neither
-  const bool updates_by_lists =
-      scenario.framework == Framework::kPytorch || scenario.framework == Framework::kPytorchCompile;
   Unused kind(fmt::format("parallel.data.kind: {}", WordOf(data.kind)));
   kind.Add("parallel.data.sharding", data.sharding, unset.sharding, is_fsdp);
   kind.Add("parallel.data.version", data.version, unset.version, is_fsdp);
@@ -60,7 +58,7 @@ void AddDataKeys(const Scenario& scenario, std::vector<std::string>& lines) {
                 !is_ddp || is_pytorchs);
   framework.Add("parallel.data.gradient_as_bucket_view", data.gradient_as_bucket_view, unset.gradient_as_bucket_view,
                 !is_ddp || is_pytorchs);
-  framework.Add("optimizer.fused", scenario.optimizer.fused, false, updates_by_lists);
+  framework.Add("optimizer.fused", scenario.optimizer.fused, false, IsPytorch(scenario.framework));
   framework.AppendTo(lines);
   Unused sharding(fmt::format("parallel.data.sharding: {}", WordOf(data.sharding)));
   sharding.Add("parallel.data.shard_size", data.shard_size, unset.shard_size, !is_fsdp || IsHybrid(data.sharding));

@@ -226,6 +226,9 @@ TEST(LoadErrors, OptimizersOfBf16UpdateParametersOfBf16) {
   EXPECT_EQ(
       of("framework: pytorch\nparallel: {data: {kind: zero1, size: 2}}\n"),
       "s.yaml:2:37: precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not zero1");
+  EXPECT_EQ(
+      of("framework: pytorch\nsearch: {kind: [ddp, zero1]}\n"),
+      "s.yaml:2:37: precision.optimizer is bf16, expected parallel.data.kind none, ddp or fsdp, not zero1");
   EXPECT_EQ(of("framework: pytorch\nparallel: {data: {kind: fsdp, size: 2, offload: param}}\n"),
             "s.yaml:2:37: precision.optimizer is bf16, expected parallel.data.offload: none, not param");
   EXPECT_EQ(MistakesOf(Gpt("precision: {optimizer: bf16}\nframework: pytorch\n")),
