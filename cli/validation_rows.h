@@ -23,7 +23,8 @@ struct PublishedMeasurement {
   std::optional<double> peak_memory_bytes = {};  // allocated
   std::optional<double> reserved_memory_bytes = {};
   std::optional<double> device_memory_used_bytes = {};
-  std::optional<int64_t> memory_rank = {};  // whose peaks those of the allocator are; the largest of all
+  std::optional<int64_t> memory_rank =
+      {};  // the allocator's peaks are this rank's, or else the largest of all ranks'
   FlopsConvention flops_convention = FlopsConvention::kPalm;
 };
 

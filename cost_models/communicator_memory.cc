@@ -19,28 +19,18 @@ bool IsVShaped(const PipelineSpec& pipeline) {
   return pipeline.schedule == "zb_v" || pipeline.schedule == "dualpipe_v";
 }
 
-class RankGroups {
- public:
-  // Groups of one rank are none.
-  void Add(RankGroup group) {
-    if (group.ranks > 1) groups_.push_back(group);
-  }
-  const std::vector<RankGroup>& groups() const { return groups_; }
-
- private:
-  std::vector<RankGroup> groups_;
-};
+using RankGroups = std::vector<RankGroup>;  // those of one rank do not count
 
 // Ranks of the data axis: those that hold the same, or parts of it.
 void AddDataGroups(const Scenario& s, RankGroups& groups) {
   const int64_t tensor = s.parallel.tensor.size, copies = s.parallel.data.size * s.parallel.context.size;
-  groups.Add({.ranks = copies, .stride = tensor});
+  groups.push_back({.ranks = copies, .stride = tensor});
   const int64_t shard = ShardRanks(s), part = s.parallel.data.reshard_ranks;
   if (shard > 1 && shard < copies) {
-    groups.Add({.ranks = shard, .stride = tensor});
-    groups.Add({.ranks = copies / shard, .stride = tensor * shard});
+    groups.push_back({.ranks = shard, .stride = tensor});
+    groups.push_back({.ranks = copies / shard, .stride = tensor * shard});
   }
-  if (part > 1 && part < shard) groups.Add({.ranks = part, .stride = tensor});
+  if (part > 1 && part < shard) groups.push_back({.ranks = part, .stride = tensor});
 }
 
 // Keys and values go around a ring, or from each to each.
@@ -49,33 +39,34 @@ void AddContextGroup(const ParallelSpec& p, RankGroups& groups) {
   int64_t peers = 0;
   if (p.context.kind == ContextKind::kRing) peers = std::min<int64_t>(others, 2);
   if (p.context.kind == ContextKind::kUlysses) peers = others;
-  groups.Add({.ranks = p.context.size, .stride = p.tensor.size, .peers = peers});
+  groups.push_back({.ranks = p.context.size, .stride = p.tensor.size, .peers = peers});
 }
 
 void AddPipelineGroups(const Scenario& s, RankGroups& groups) {
   const PipelineSpec& pipeline = s.parallel.pipeline;
   const int64_t stride = s.parallel.tensor.size * s.parallel.data.size * s.parallel.context.size;
-  groups.Add({.ranks = pipeline.size, .stride = stride, .peers = std::min<int64_t>(pipeline.size - 1, 2)});
+  groups.push_back(
+      {.ranks = pipeline.size, .stride = stride, .peers = std::min<int64_t>(pipeline.size - 1, 2)});
   if (s.model.SharesEmbedding() && pipeline.size > 1 && !IsVShaped(pipeline))
-    groups.Add({.ranks = 2, .stride = stride * (pipeline.size - 1)});
+    groups.push_back({.ranks = 2, .stride = stride * (pipeline.size - 1)});
 }
 
 void AddExpertGroups(const ParallelSpec& p, RankGroups& groups) {
   if (p.expert.size == 1) return;
   // DeepEP's buffers are its own.
   if (p.expert.dispatcher == ExpertDispatcher::kAllToAll) {
-    groups.Add({.ranks = p.expert.size,
-                .stride = p.TensorRanksHaveExperts() ? 1 : p.tensor.size,
-                .peers = p.expert.size - 1});
+    groups.push_back({.ranks = p.expert.size,
+                      .stride = p.TensorRanksHaveExperts() ? 1 : p.tensor.size,
+                      .peers = p.expert.size - 1});
   }
   const int64_t parts = p.ExpertDataRanks();
   if (parts == 1) return;  // all of a tensor rank's copies have the same
-  groups.Add({.ranks = p.data.size * p.context.size / parts, .stride = p.tensor.size * parts});
+  groups.push_back({.ranks = p.data.size * p.context.size / parts, .stride = p.tensor.size * parts});
 }
 
 RankGroups GroupsOf(const Scenario& s) {
   RankGroups groups;
-  groups.Add({.ranks = s.parallel.tensor.size, .stride = 1});
+  groups.push_back({.ranks = s.parallel.tensor.size, .stride = 1});
   AddDataGroups(s, groups);
   AddContextGroup(s.parallel, groups);
   AddPipelineGroups(s, groups);
@@ -98,9 +89,9 @@ Bytes MemoryForPeers(const RankGroup& group, int64_t devices_per_node, const Com
 Bytes CommunicatorMemory(const Scenario& scenario, const CommunicatorMemorySpec& spec) {
   const int64_t world = scenario.WorldSize();
   if (world == 1) return Bytes(0);
-  const RankGroups groups = GroupsOf(scenario);
   Bytes bytes = spec.first;
-  for (const RankGroup& group : groups.groups()) {
+  for (const RankGroup& group : GroupsOf(scenario)) {
+    if (group.ranks == 1) continue;
     if (group.ranks < world) bytes += spec.further;
     bytes += MemoryForPeers(group, scenario.cluster.devices_per_node, spec);
   }
