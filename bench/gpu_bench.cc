@@ -6,8 +6,9 @@
 //
 // Names: gemm/MODEL/LAYER/PASS over 8,192 tokens in bf16, gemm/k/K (8,192 x 8,192, which tells what a tile costs beside its steps of k),
 // attention/HEADSxHEAD_DIM/SEQ/PASS over 16,384 tokens in bf16, causal (FLOPs of what is visible), norm/COLUMNS/PASS and other operators
-// that memory bounds over as many (what their operands are together, by time), collective/NAME/BYTES (of the whole
-// message, in bf16). Operands rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank
+// that memory bounds over as many (what their operands are together, by time), launch/graph/KERNELS/idle and …/behind (what the host
+// needs to launch a graph of so many shortest kernels, when the device has nothing to do and when it is busy), collective/NAME/BYTES (of
+// the whole message, in bf16). Operands rotate through 512 MiB, more than any L2 cache has; times are those between events of the device. Every rank
 // runs the same benchmarks as often, and rank 0 reports.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -263,6 +264,52 @@ void RegisterProducts() {
   })->Unit(benchmark::kMicrosecond);
 }
 
+// Launches of one graph, each from an idle device; `busy` is what the device has to do before it.
+void LaunchGraphs(benchmark::State& state, int kernels, Duration busy) {
+  DeviceQueues& queues = *bench.device->queues();
+  const auto capture = [&]() -> Result<DeviceQueues::Graph> {
+    WT_RETURN_IF_ERROR(
+        queues.LaunchNothing(kCompute));  // a kernel's first launch loads it, which no capture may do
+    WT_RETURN_IF_ERROR(queues.Restart());
+    WT_RETURN_IF_ERROR(queues.BeginCapture(kCompute));
+    for (int i = 0; i < kernels; ++i) WT_RETURN_IF_ERROR(queues.LaunchNothing(kCompute));
+    return queues.EndCapture();
+  };
+  const auto graph = capture();
+  if (!graph) return Fail(state, graph.error());
+  const auto launch = [&]() -> Result<double> {
+    WT_RETURN_IF_ERROR(queues.Restart());
+    if (busy > Duration()) WT_RETURN_IF_ERROR(queues.Spin(kCompute, busy));
+    const auto begin = std::chrono::steady_clock::now();
+    WT_RETURN_IF_ERROR(queues.LaunchGraph(kCompute, *graph));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  for (int i = 0; i < 3; ++i)
+    if (auto warm = launch(); !warm) return Fail(state, warm.error());
+  for (auto _ : state) {
+    auto seconds = launch();
+    if (!seconds) return Fail(state, seconds.error());
+    state.SetIterationTime(*seconds);
+  }
+  (void)queues.Restart();
+  (void)queues.DiscardGraph(*graph);
+}
+
+void RegisterGraphs() {
+  for (const int kernels : {1, 16, 64, 128, 148, 192, 256, 320, 444, 640, 1024}) {
+    for (const bool behind : {false, true}) {
+      benchmark::RegisterBenchmark(
+          fmt::format("launch/graph/{}/{}", kernels, behind ? "behind" : "idle").c_str(),
+          [=](benchmark::State& state) {
+            LaunchGraphs(state, kernels, behind ? Milliseconds(5) : Duration());
+          })
+          ->UseManualTime()
+          ->Iterations(50)
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
 void Communicate(benchmark::State& state, CollectiveKind kind, int64_t bytes) {
   const int64_t elements = bytes / 2,
                 scratch_elements = CollectiveScratchElements({kind, DType::kBFloat16, elements}, bench.ranks);
@@ -373,6 +420,7 @@ int Main(int argc, char** argv) {
     RegisterProducts();
     RegisterAttention();
     RegisterMemoryBound();
+    RegisterGraphs();
   }
   benchmark::RunSpecifiedBenchmarks();
   bench.group.reset();

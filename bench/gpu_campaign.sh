@@ -1,16 +1,18 @@
 #!/bin/bash
 # Takes every measurement that a GPU machine can give, from binaries built beforehand: needs neither Bazel nor a network.
 #
-#   bench/gpu_campaign.sh OUT_DIR [--stage single|multi|bench|peer] [--device cuda|cpu] [--profile FILE] [--seconds N]
+#   bench/gpu_campaign.sh OUT_DIR [--stage single|multi|bench|peer|rates] [--cases REGEX] [--device cuda|cpu] [--profile FILE] [--seconds N]
 #
 # Without --stage all of them run, one after the other; each takes less than nine minutes or --seconds (it skips what it has no time for,
-# and says so), all of them less than twenty. OUT_DIR is left with
+# and says so), all of them less than twenty. Of the cases of single, multi and peer, --cases takes those whose names match. OUT_DIR is
+# left with
 #
 #   h200-sxm-141g.json        the profile (single; named after the device), unless --profile names another
 #   single/NAME.json          compare's result of every scenario on one rank, and the trace of some (.trace.json.gz)
 #   multi/NAME.json           the same of ranks that share the GPU, by profiles of their own (multi/profile*.json); losses.txt, hang.txt
 #   bench/*.json              Google Benchmark: products, attention, launches, all-reduce, all-gather, reduce-scatter; operators.log: kernels checked
-#   peer/NAME.json            PyTorch on the same models: step time and peak memory
+#   peer/NAME.json            PyTorch on the same models: step time and peak memory; and as trainers write models (trainer_*), with kernels
+#   rates.json                what PyTorch's products and attention sustain in shapes of large models
 #   log.txt, skipped.txt      what was run, and what was not
 #
 # in all at most 60 MB (traces go first). Each scenario is calibrated, predicted and then run, so that what is cut short has all three of what
@@ -24,22 +26,24 @@ stages=
 device=cuda
 profile=
 seconds=
+chosen=.
 while [ $# -gt 0 ]; do
   case $1 in
     --stage) stages=${2:?--stage needs a name}; shift 2 ;;
     --device) device=${2:?--device needs cuda or cpu}; shift 2 ;;
     --profile) profile=${2:?--profile needs a file}; shift 2 ;;
+    --cases) chosen=${2:?--cases needs a regular expression}; shift 2 ;;
     --seconds) seconds=${2:?--seconds needs a number}; shift 2 ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "gpu_campaign: unknown option $1" >&2; exit 2 ;;
     *) out=$1; shift ;;
   esac
 done
 [ -n "$out" ] || { echo "gpu_campaign: where to? gpu_campaign.sh OUT_DIR [--stage NAME] [--device cpu]" >&2; exit 2; }
 case $device in cuda | cpu) ;; *) echo "gpu_campaign: --device is cuda or cpu, not $device" >&2; exit 2 ;; esac
-stages=${stages:-single multi bench peer}
+stages=${stages:-single multi bench peer rates}
 for stage in $stages; do
-  case $stage in single | multi | bench | peer) ;; *) echo "gpu_campaign: no stage $stage" >&2; exit 2 ;; esac
+  case $stage in single | multi | bench | peer | rates) ;; *) echo "gpu_campaign: no stage $stage" >&2; exit 2 ;; esac
 done
 mkdir -p "$out" || exit 1
 out=$(CDPATH= cd -- "$out" && pwd)
@@ -90,7 +94,7 @@ single_cases() {
   fi
   local length model
   # The common length of all models first: what is cut short has them.
-  for length in 1024 2048 512 4096; do
+  for length in 1024 2048 4096 512; do
     for model in gpt2_124m gpt2_355m gpt2_774m gpt2_1p5b llama_1b; do
       echo "${model}_seq$length ${model}_1xcuda --set model.seq_len=$length --set batch.micro=$((16384 / length))"
     done
@@ -100,11 +104,25 @@ single_cases() {
     for graphs in false true; do
       echo "gpt2_124m_single_graphs_$graphs gpt2_124m_1xcuda --set model.seq_len=512 --set batch.micro=1 --set run.cuda_graphs=$graphs"
     done
+    # MFU at the largest micro-batch that fits is the 1.5B model's.
+    echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=$(largest_micro gpt2_1p5b_1xcuda) --set run.steps=10"
+    # Attention by own kernels instead of cuDNN's.
+    echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
   done
-  # MFU at the largest micro-batch that fits is the 1.5B model's.
-  echo "gpt2_1p5b_largest gpt2_1p5b_1xcuda --set batch.micro=40 --set run.steps=10"
-  # Attention by own kernels instead of cuDNN's.
-  echo "gpt2_1p5b_deterministic gpt2_1p5b_1xcuda --set batch.micro=16 --set run.deterministic=true"
+}
+# The largest even micro-batch of a scenario that is predicted to fit the device's kind, by its datasheet; 16 for kinds that we have none of.
+largest_micro() {
+  local kind micro
+  case $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1) in
+    *H100*) kind=h100-sxm-80g ;;
+    *H200*) kind=h200-sxm-141g ;;
+    *) echo 16; return ;;
+  esac
+  for micro in $(seq 64 -2 2); do
+    "${ours[@]}" "$windtunnel" predict "$(file_of "$1")" --profile $kind --set batch.micro=$micro -q --json - 2>/dev/null |
+      grep -q '"fits": *true' && break
+  done
+  echo $micro
 }
 multi_cases() {
   if [ "$device" = cpu ]; then
@@ -132,6 +150,7 @@ compare_cases() {  # compare_cases FOLDER PROFILE <cases
   local folder=$1 costs=$2 name scenario words
   mkdir -p "$out/$folder"
   while read -r name scenario words; do
+    [[ $name =~ $chosen ]] || continue
     local trace=()
     case $name in *seq1024 | *seq128 | *ranks) trace=(--trace "$out/$folder/$name.trace.json") ;; esac
     # shellcheck disable=SC2086
@@ -230,20 +249,46 @@ peer() {
       --vocab 512 --seq 64 --micro 2 --steps 3 --json "$out/peer/gpt.json"
     return
   fi
-  local gpt="--model gpt --vocab 50304" name words mode
+  local gpt="--model gpt --vocab 50304" llama="--model llama" name words
   while read -r name words; do
-    for mode in eager fsdp; do
-      [ $mode = fsdp ] && [ "$name" != gpt2_124m_seq1024 ] && [ "$name" != gpt2_1p5b_seq1024 ] && continue
-      # shellcheck disable=SC2086
-      run "peer $name $mode" python3 "$here/peer_pytorch.py" --device cuda --mode $mode $words --json "$out/peer/${name}_$mode.json"
-    done
+    [[ $name =~ $chosen ]] || continue
+    # shellcheck disable=SC2086
+    run "peer $name" python3 "$here/peer_pytorch.py" --device cuda $words --json "$out/peer/$name.json"
   done <<EOF
-gpt2_124m_seq1024 $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16
-gpt2_355m_seq1024 $gpt --layers 24 --hidden 1024 --heads 16 --ffn 4096 --seq 1024 --micro 16
-gpt2_774m_seq1024 $gpt --layers 36 --hidden 1280 --heads 20 --ffn 5120 --seq 1024 --micro 16
-gpt2_1p5b_seq1024 $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16
-llama_1b_seq2048 --model llama --vocab 32000 --layers 16 --hidden 2048 --heads 32 --kv_heads 8 --ffn 8192 --seq 2048 --micro 8
+gpt2_124m_seq1024_eager $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16
+gpt2_355m_seq1024_eager $gpt --layers 24 --hidden 1024 --heads 16 --ffn 4096 --seq 1024 --micro 16
+gpt2_774m_seq1024_eager $gpt --layers 36 --hidden 1280 --heads 20 --ffn 5120 --seq 1024 --micro 16
+gpt2_1p5b_seq1024_eager $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16
+llama_1b_seq1024_eager $llama --vocab 32000 --layers 16 --hidden 2048 --heads 32 --kv_heads 8 --ffn 8192 --seq 1024 --micro 16
+$(trainers)
+gpt2_124m_seq1024_fsdp $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16 --mode fsdp
+gpt2_1p5b_seq1024_fsdp $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 16 --mode fsdp
 EOF
+}
+# What `framework: pytorch` and `pytorch_compile` predict: few layers of large models, and steps so small that the host bounds them.
+trainers() {
+  local small="--steps 12 --warmup 4 --style trainer --kernels" eight="--vocab 128256 --untied --layers 6 --hidden 4096 --heads 32 --kv_heads 8 --ffn 14336"
+  local seventy="--vocab 32000 --untied --layers 2 --hidden 8192 --heads 64 --kv_heads 8 --ffn 28672 --seq 4096 --micro 2"
+  local one="--vocab 32000 --layers 16 --hidden 2048 --heads 32 --kv_heads 8 --ffn 8192"
+  cat <<EOF
+trainer_llama_8b_6layers $llama $eight --seq 8192 --micro 1 $small
+trainer_llama_8b_6layers_compile $llama $eight --seq 8192 --micro 1 $small --compile
+trainer_llama_1b $llama $one --seq 2048 --micro 8 $small
+trainer_llama_1b_compile $llama $one --seq 2048 --micro 8 $small --compile
+trainer_gpt2_1p5b $gpt --layers 48 --hidden 1600 --heads 25 --ffn 6400 --seq 1024 --micro 8 $small
+trainer_gpt2_124m $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16 $small
+trainer_gpt2_124m_compile $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 1024 --micro 16 $small --compile
+trainer_llama_70b_2layers $llama $seventy $small
+trainer_llama_1b_tiny $llama $one --seq 64 --micro 1 $small
+trainer_gpt2_124m_tiny $gpt --layers 12 --hidden 768 --heads 12 --ffn 3072 --seq 64 --micro 1 $small
+trainer_llama_8b_6layers_fsdp $llama $eight --seq 8192 --micro 1 $small --mode fsdp
+EOF
+}
+
+rates() {
+  if [ "$device" = cpu ]; then skip "rates: they are the GPU's"; return; fi
+  if ! python3 -c 'import torch' 2>/dev/null; then skip "rates: no PyTorch here"; return; fi
+  run "rates" python3 "$here/torch_rates.py" --json "$out/rates.json"
 }
 
 say "stages: $stages on $device; $("${ours[@]}" "$windtunnel" --version)"

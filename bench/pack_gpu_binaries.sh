@@ -22,7 +22,8 @@ done
 ldd "$pack"/bin/* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
   grep -v -E '/(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|ld-linux[^/]*)\.so' |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
-cp "$root"/bench/gpu_campaign.sh "$root"/bench/compare_losses.py "$root"/bench/peer_pytorch.py "$pack/bench/"
+cp "$root"/bench/gpu_campaign.sh "$root"/bench/compare_losses.py "$root"/bench/peer_pytorch.py "$root"/bench/torch_rates.py \
+  "$pack/bench/"
 cp "$root"/scenarios/*.yaml "$pack/scenarios/"
 tar -C "$pack" -cJf "$archive" .
 size=$(stat -c %s "$archive")
