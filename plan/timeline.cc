@@ -120,4 +120,24 @@ std::map<std::string, Duration> AttributeTime(const Timeline& timeline, const Ro
   return result;
 }
 
+void MemoryPeak::Include(const MemoryPeak& later) {
+  if (later.allocated > allocated) {
+    allocated = later.allocated;
+    std::copy(std::begin(later.by_category), std::end(later.by_category), by_category);
+  }
+  if (later.host_allocated > host_allocated) {
+    host_allocated = later.host_allocated;
+    std::copy(std::begin(later.host_by_category), std::end(later.host_by_category), host_by_category);
+  }
+  if (later.reserved > reserved) {
+    reserved = later.reserved;
+    allocated_at_reserved = later.allocated_at_reserved;
+  } else if (later.reserved == reserved) {
+    allocated_at_reserved = std::max(allocated_at_reserved, later.allocated_at_reserved);
+  }
+  requested = std::max(requested, later.requested);
+  largest_unserved = later.largest_unserved;
+  retries = later.retries;
+}
+
 }  // namespace windtunnel

@@ -91,6 +91,10 @@ struct MemoryPeak {
   // What was asked for, rounded as the allocator rounds requests, at its own peak: what `allocated` would be if every block fitted.
   // Of the program alone, whatever the allocator's policy.
   Bytes requested{};
+
+  // Both as one account: the larger of every peak; what there was at a moment is that of the moment that counts. `later` has the last word
+  // on retries and on the largest unserved request.
+  void Include(const MemoryPeak& later);
 };
 
 }  // namespace windtunnel

@@ -73,7 +73,10 @@ Result<RolePeaks> Replayed(const Role& role, int largest_buffers, AllocatorKind 
   WT_RETURN_IF_ERROR(replay.Run(role.initialize, peaks.startup));
   for (const Program& program : role.startup) WT_RETURN_IF_ERROR(replay.Run(program, peaks.startup));
   replay.Restart(role.steady, peaks.steady);
-  WT_RETURN_IF_ERROR(replay.Run(role.steady, peaks.steady));
+  WT_ASSIGN_OR_RETURN(const RoleMemory memory,
+                      SimulateMemory(role, {.allocator = allocator, .device_capacity = capacity}));
+  for (int step = 0; step < memory.steps; ++step) WT_RETURN_IF_ERROR(replay.Run(role.steady, peaks.steady));
+  peaks.steady.memory.retries = memory.steady.retries;
   return peaks;
 }
 

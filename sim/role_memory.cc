@@ -65,17 +65,16 @@ Result<RoleMemory> SimulateMemory(const Role& role, const RoleMemoryOptions& opt
   memory.initial_peak = pool.peak().allocated;
   // What a step leaves free lies elsewhere than what it found, so the next one may find no room for what this one had room for, until
   // buffers lie where they did in the step before.
-  Bytes reserved;
-  for (int step = 0; step < kMostSteadySteps; ++step) {
+  bool repeats = false;
+  while (!repeats && memory.steps < kMostSteadySteps) {
     pool.ResetPeak();
     memory.samples.clear();
     const uint64_t before = places;
     WT_ASSIGN_OR_RETURN(places, RunMemoryOps(role.steady, pool, &memory.samples));
-    reserved = std::max(reserved, pool.peak().reserved);
-    if (places == before) break;
+    memory.steady.Include(pool.peak());
+    ++memory.steps;
+    repeats = places == before;
   }
-  memory.steady = pool.peak();
-  memory.steady.reserved = reserved;
   memory.reserved = pool.reserved();
   memory.host_reserved = pool.host_reserved();
   return memory;

@@ -13,9 +13,10 @@ namespace windtunnel {
 
 struct RoleMemory {
   Bytes initial_peak;                 // allocated, over initialisation and the first steps
-  MemoryPeak steady;  // of the first steady step that is like the one before; reserved: at most, until then
+  MemoryPeak steady;                  // over all steady steps; retries: of the last
+  int steps = 0;                      // steady ones, until one was like the one before
   Bytes reserved, host_reserved;      // at its end
-  std::vector<MemorySample> samples;  // of it, in program order; times are left zero
+  std::vector<MemorySample> samples;  // of the last step, in program order; times are left zero
 };
 
 struct RoleMemoryOptions {

@@ -57,6 +57,26 @@ TEST(RoleMemory, IsThatOfStepsThatFindWhatStepsLeave) {
   EXPECT_EQ(memory.samples.size(), role.steady.ops.size()) << "of one step";
 }
 
+// The gradient of 13.5 MiB has a segment of 14 whole, until the first step leaves it a part of another: 14 and 28 MiB at once, later 13.5
+// and 28. A run's peak is the first step's.
+TEST(RoleMemory, HasThePeakOfAllSteadySteps) {
+  Role role;
+  role.buffers = {{.name = "gradient", .bytes = MiB(13) + KiB(512), .category = Category::kGradients},
+                  {.name = "logits", .bytes = MiB(28), .category = Category::kActivations},
+                  {.name = "scratch", .bytes = MiB(14)}};
+  const auto alloc = [](BufferId buffer) { return MemoryOp(Alloc{}, buffer); };
+  const auto free = [](BufferId buffer) { return MemoryOp(Free{}, buffer); };
+  role.initialize.ops = {alloc(0)};
+  role.steady.ops = {alloc(1), free(0), free(1), alloc(2), alloc(0), free(2)};
+  const RoleMemory memory = SimulateMemory(role).value();
+  EXPECT_GT(memory.steps, 1);
+  EXPECT_EQ(memory.steady.allocated, MiB(42));
+  EXPECT_EQ(memory.steady.by_category[static_cast<int>(Category::kActivations)], MiB(28));
+  Bytes last;
+  for (const MemorySample& sample : memory.samples) last = std::max(last, sample.allocated);
+  EXPECT_EQ(last, MiB(41) + KiB(512));
+}
+
 TEST(RoleMemory, CountsHostMemoryBesideTheDevices) {
   Role role = MakeRole();
   role.buffers[0].space = MemorySpace::kHost;
