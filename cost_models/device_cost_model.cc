@@ -18,6 +18,18 @@
 namespace windtunnel {
 namespace {
 
+std::optional<FlashKernels> KernelsOf(FlashChoice choice) {
+  switch (choice) {
+    case FlashChoice::kFramework:
+      return std::nullopt;
+    case FlashChoice::kFlashAttention2:
+      return FlashKernels::kFlashAttention2;
+    case FlashChoice::kCudnn:
+      return FlashKernels::kCudnn;
+  }
+  return std::nullopt;
+}
+
 class DeviceCostModel : public CostModel {
  public:
   DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework)
@@ -27,7 +39,9 @@ class DeviceCostModel : public CostModel {
         arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
                     .parameters = TypesOf(plan.scenario.precision).storage,
                     .recomputes = plan.scenario.recompute == Recompute::kFull,
-                    .slowest = SlowestOf(plan.world_size, device.speed_spread)} {
+                    .slowest = SlowestOf(plan.world_size, device.speed_spread),
+                    .flash = KernelsOf(plan.scenario.model.flash_kernels)} {
+    arithmetic_.product_speed = SpeedOfProducts(plan);
     usable_ = CheckNode();
     if (usable_ && cluster_.topology.is_given()) usable_ = ReadTopology();
   }
@@ -60,6 +74,7 @@ class DeviceCostModel : public CostModel {
   }
   Status CheckNode() const;
   Status ReadTopology();
+  double SpeedOfProducts(const Plan& plan) const;
   KernelCost OnHost(const OpKind& kind) const;
   Duration HostTimeOf(const OpKind& kind) const {
     return HostTime(kind, framework_, device_.kernel_launch, arithmetic_);
@@ -91,7 +106,7 @@ class DeviceCostModel : public CostModel {
   const ClusterSpec cluster_;
   std::unique_ptr<FrameworkProfile> for_layers_;  // before framework_, which may be it
   const FrameworkProfile& framework_;
-  const ArithmeticContext arithmetic_;
+  ArithmeticContext arithmetic_;
   Status usable_ =
       Ok();  // whether nodes can be so large, and there is a topology as cluster.topology wants it
   std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
@@ -108,6 +123,45 @@ Status DeviceCostModel::CheckNode() const {
   if (most == 0 || cluster_.devices_per_node <= most) return Ok();
   return InvalidInput("cluster.devices_per_node is {}, expected at most {}: so many {} are linked in a node",
                       cluster_.devices_per_node, most, device_.name);
+}
+
+bool IsFlashAttention(const OpKind& kind) {
+  const auto* forward = std::get_if<AttentionForward>(&kind);
+  const auto* backward = std::get_if<AttentionBackward>(&kind);
+  return std::holds_alternative<ContextAttentionForward>(kind) ||
+         std::holds_alternative<ContextAttentionBackward>(kind) ||
+         (forward != nullptr && forward->kind == AttentionKind::kFlash) ||
+         (backward != nullptr && backward->kind == AttentionKind::kFlash);
+}
+
+// The device's own work of the last block and the first of its micro-batches that the program knows. Blocks alone, so that a part of a
+// program, as a search has it, says the same as all of it.
+std::vector<const Op*> WorkOfABlock(const Plan& plan) {
+  std::vector<const Op*> work;
+  int32_t layer = -1, micro_batch = -1;
+  for (const Op& op : plan.roles.back().steady.ops) {
+    if (op.layer < layer || op.layer < 0 || op.micro_batch < 0 || op.stream != kComputeStream || op.on_host ||
+        IsCommunication(op.kind) || IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind))
+      continue;
+    if (op.layer > layer) {
+      layer = op.layer;
+      micro_batch = op.micro_batch;
+      work.clear();
+    }
+    if (op.micro_batch == micro_batch) work.push_back(&op);
+  }
+  return work;
+}
+
+double DeviceCostModel::SpeedOfProducts(const Plan& plan) const {
+  if (device_.power.limit_watts == 0 || plan.roles.empty()) return 1;
+  Duration products, attention, others;
+  for (const Op* op : WorkOfABlock(plan)) {
+    const auto time = DeviceTime(op->kind, framework_, device_, arithmetic_);
+    if (!time) return 1;  // Kernel says what is wrong
+    (IsProduct(op->kind) ? products : IsFlashAttention(op->kind) ? attention : others) += *time;
+  }
+  return ProductSpeed(device_.power, products, attention, others);
 }
 
 Status DeviceCostModel::ReadTopology() {
@@ -130,11 +184,9 @@ Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {
   if (op.on_host) return OnHost(op.kind);
   WT_ASSIGN_OR_RETURN(Duration time, DeviceTime(op.kind, framework_, device_, arithmetic_));
   if (op.graph < 0) time -= std::min(Microseconds(framework_.graph_saves_us), time / 2);
-  const bool is_product =
-      std::holds_alternative<Gemm>(op.kind) || std::holds_alternative<GroupedGemm>(op.kind);
   return KernelCost{.time = Distribution::Constant(time + WaitForLaunch(op.kind)),
                     .source = CostSource::kModelled,
-                    .beside_communication = is_product ? device_.gemm.beside_communication : 0};
+                    .beside_communication = IsProduct(op.kind) ? device_.gemm.beside_communication : 0};
 }
 
 // Whether devices of a node are linked as the device's own are, of which its curves are: not where the scenario names another link, or

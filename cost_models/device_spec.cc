@@ -50,9 +50,20 @@ GemmSpec ReadGemm(Fields& fields) {
   if (fields.Has("rows_of_4")) spec.rows_of_4 = fields.Number("rows_of_4", 1, kMostSlower);
   if (fields.Has("rows_of_2")) spec.rows_of_2 = fields.Number("rows_of_2", 1, kMostSlower);
   if (fields.Has("stream_k_waves")) spec.stream_k_waves = fields.Number("stream_k_waves", 0, 100);
+  if (fields.Has("tiles")) {
+    fields.List("tiles", [&](Fields& f) { spec.tiles.push_back({f.Integer("m", 8), f.Integer("n", 8)}); });
+  }
   if (fields.Has("beside_communication"))
     spec.beside_communication = fields.Number("beside_communication", 1e-3, 1);
   return spec;
+}
+
+PowerSpec ReadPower(Fields& fields) {
+  PowerSpec power{.limit_watts = fields.Number("limit_watts", 1, 1e5)};
+  power.attention_watts = fields.Number("attention_watts", 1, power.limit_watts);
+  power.memory_watts = fields.Number("memory_watts", 1, power.limit_watts);
+  power.most_product_speed = fields.Number("most_product_speed", 1, 100);
+  return power;
 }
 
 std::vector<AttentionRate> ReadRates(Fields& fields, const std::string& key) {
@@ -134,6 +145,7 @@ DeviceSpec ReadDevice(Fields& fields) {
   device.kernel_minimum = ReadMicroseconds(fields, "kernel_minimum_us");
   device.speed_spread = fields.NumberOr("speed_spread", 0, 0, 1);
   fields.Object("gemm", [&](Fields& f) { device.gemm = ReadGemm(f); });
+  if (fields.Has("power")) fields.Object("power", [&](Fields& f) { device.power = ReadPower(f); });
   fields.Object("attention", [&](Fields& f) {
     device.flash = ReadRates(f, "flash");
     device.flash_1 = f.Has("flash_1") ? ReadRates(f, "flash_1") : device.flash;

@@ -16,17 +16,24 @@
 #include "base/units.h"
 #include "cost_models/communicator_memory.h"
 #include "cost_models/nccl_tuning.h"
+#include "cost_models/power_limit.h"
 #include "plan/dtype.h"
 
 namespace windtunnel {
 
 inline constexpr char kDeviceSchema[] = "windtunnel/device/1";
 
+// Sides of what a block of a product's kernel makes.
+struct GemmTile {
+  int64_t m = 0, n = 0;
+};
+
 // A matrix product's share of the peak: ceiling x k / (k + k_overhead), on tiles of tile_m x tile_n that run in waves; less on smaller
 // tiles (cost_models/kernel_roofline.h).
 struct GemmSpec {
-  double ceiling = 0;  // (0, 1]
+  double ceiling = 0;  // (0, 1]; where the device has a power limit, what products sustain alone
   int64_t tile_m = 0, tile_n = 0;
+  std::vector<GemmTile> tiles;  // that the device has kernels of beside those of all devices (optional)
   int64_t k_overhead = 0;    // a tile's start and end, in steps of k
   double edge_overhead = 0;  // of a tile's edges, in elements
   // Up to so many waves, multiprocessors share steps of k evenly instead of tiles (stream-K; optional; 0: they have no such kernels).
@@ -84,6 +91,7 @@ struct DeviceSpec {
   // Of the times that arithmetic takes on devices of the type: the standard deviation over the mean.
   double speed_spread = 0;
   GemmSpec gemm;
+  PowerSpec power;
   // By head size and sequence length, ascending: FlashAttention-2, its predecessor of 2022-23, cuDNN's (both the first, where none are
   // given), unfused.
   std::vector<AttentionRate> flash, flash_1, flash_cudnn, eager;

@@ -324,8 +324,9 @@ Result<Duration> WorkTime(const FrameworkKernel& kernel, const OpKind& kind, con
     case Work::kOwn:
       return KernelWork(kind, device,
                         {.tf32 = context.tf32,
-                         .flash = framework.flash,
+                         .flash = context.flash.value_or(framework.flash),
                          .slowest = context.slowest,
+                         .product_speed = context.product_speed,
                          .pads_products = framework.pads_products});
     case Work::kScores:
     case Work::kContext:

@@ -9,12 +9,14 @@
 //   moves 3 x 16.8 MB, 28.1 us, the norm 2 x 16.8 MB, 18.7 us: 46.8 + 2 x 3 us.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "cost_models/device_spec.h"
+#include "cost_models/flash_kernels.h"
 #include "cost_models/framework_profile.h"
 #include "plan/op.h"
 
@@ -42,6 +44,9 @@ struct ArithmeticContext {
   bool recomputes = false;  // whole blocks
   // How much longer products and attention take on the slowest device (cost_models/device_spread.h).
   double slowest = 1;
+  // How much faster products are than alone (cost_models/power_limit.h).
+  double product_speed = 1;
+  std::optional<FlashKernels> flash;  // instead of the framework's
 };
 
 // Errors: InvalidInput where the device has no arithmetic of the operator's type, or the profile speaks of a tensor that the operator

@@ -27,10 +27,7 @@ double Log2(double x) {
 }
 
 // Sizes that cuBLAS has kernels of, in either direction.
-struct Tile {
-  int64_t m, n;
-};
-constexpr std::array<Tile, 8> kTiles = {
+constexpr std::array<GemmTile, 8> kTiles = {
     {{256, 128}, {128, 256}, {128, 128}, {256, 64}, {64, 256}, {128, 64}, {64, 128}, {64, 64}}};
 constexpr int64_t kMostSplits = 8;     // of k
 constexpr int64_t kLeastSplit = 256;   // of k, of which a part is worth a kernel
@@ -39,7 +36,7 @@ constexpr int64_t kLeastShared = 128;  // side of tiles whose steps of k are sha
 double Edges(int64_t m, int64_t n) { return 1.0 / static_cast<double>(m) + 1.0 / static_cast<double>(n); }
 
 // The smaller a tile, the more of its time it loads rather than multiplies.
-double ShareOfPeak(const Tile& tile, const GemmSpec& spec) {
+double ShareOfPeak(const GemmTile& tile, const GemmSpec& spec) {
   return spec.ceiling * (1 + spec.edge_overhead * Edges(spec.tile_m, spec.tile_n)) /
          (1 + spec.edge_overhead * Edges(tile.m, tile.n));
 }
@@ -51,7 +48,7 @@ double RowFactor(const BatchedGemm& g, const GemmSpec& spec) {
   return bytes >= 32 ? 1 : bytes == 16 ? spec.rows_of_16 : bytes >= 4 ? spec.rows_of_4 : spec.rows_of_2;
 }
 
-Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRate peak,
+Duration TiledTime(const BatchedGemm& g, const GemmTile& tile, int64_t split, FlopRate peak,
                    const DeviceSpec& device) {
   const int64_t tiles = g.batch * split * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   const double waves = static_cast<double>(CeilDiv(tiles, device.multiprocessors));
@@ -66,7 +63,7 @@ Duration TiledTime(const BatchedGemm& g, const Tile& tile, int64_t split, FlopRa
 }
 
 // Every multiprocessor has as many steps of k, and hands over one tile that others have a part in. Nothing: there are too many tiles.
-std::optional<Duration> SharedOutTime(const BatchedGemm& g, const Tile& tile, FlopRate peak,
+std::optional<Duration> SharedOutTime(const BatchedGemm& g, const GemmTile& tile, FlopRate peak,
                                       const DeviceSpec& device) {
   const int64_t tiles = g.batch * CeilDiv(g.m, tile.m) * CeilDiv(g.n, tile.n);
   const double most = device.gemm.stream_k_waves * static_cast<double>(device.multiprocessors);
@@ -242,13 +239,15 @@ Duration MemoryTime(Bytes traffic, const DeviceSpec& device) {
 Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool tf32) {
   WT_ASSIGN_OR_RETURN(FlopRate peak, PeakOf(g.dtype, device, tf32, g.fast_accumulation));
   Duration least = Duration::Max();
-  for (const Tile& tile : kTiles) {
+  const auto try_out = [&](const GemmTile& tile) {
     for (int64_t split = 1; split <= kMostSplits; ++split) {
       if (split > 1 && g.k < split * kLeastSplit) break;
       least = std::min(least, TiledTime(g, tile, split, peak, device));
     }
     if (const auto shared_out = SharedOutTime(g, tile, peak, device)) least = std::min(least, *shared_out);
-  }
+  };
+  for (const GemmTile& tile : kTiles) try_out(tile);
+  for (const GemmTile& tile : device.gemm.tiles) try_out(tile);
   const Bytes result = IsFactor(g.dtype) ? Bytes(2) : SizeOf(g.dtype);
   const Bytes traffic = SizeOf(g.dtype) * (g.batch * (g.m * g.k + g.k * g.n) / NumbersIn(g.dtype)) +
                         result * (g.batch * g.m * g.n);
@@ -285,6 +284,7 @@ Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const 
     return bytes / device.host_link;
   }
   WT_ASSIGN_OR_RETURN(Duration arithmetic, ArithmeticTime(kind, device, options));
+  if (IsProduct(kind)) arithmetic = arithmetic.Scaled(1 / options.product_speed);
   return std::max(arithmetic.Scaled(options.slowest), MemoryTime(TrafficOf(kind), device));
 }
 

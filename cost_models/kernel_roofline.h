@@ -8,7 +8,7 @@
 //   t = ceil(batch p ceil(m/M) ceil(n/N) / S) x 2 M N (k/p + k0) / (share(M, N) x peak / S)
 //   share(M, N) = ceiling x (1 + e (1/M0 + 1/N0)) / (1 + e (1/M + 1/N))
 //
-// Of cuBLAS's tile sizes (64 to 256 a side) and p = 1 to 8 parts of k, whose sums are written and read once more, it is the fastest that
+// Of cuBLAS's tile sizes (64 to 256 a side, and the device's own, `tiles`) and p = 1 to 8 parts of k, whose sums are written and read once more, it is the fastest that
 // counts: small products fill the device with small tiles, which reach less of the peak. Where there are at most `stream_k_waves` waves of
 // tiles of 128 a side and more, multiprocessors may also share out steps of k evenly, and hand over one tile each:
 //
@@ -20,8 +20,8 @@
 //   A100 (S = 108, 312 TFLOP/s, ceiling 0.836 at 256 x 128, e = 40, k0 = 128), m = n = k = 4096 in bf16: 16 x 32 = 512 tiles, 5 waves of
 //   2 x 256 x 128 x 4224 / (0.836 x 312e12 / 108) s = 114.6 us: 573.1 us, and 3 us of start: 76 % of the peak.
 //   m = n = k = 1024: 8 x 8 = 64 tiles of 128 x 128 at 0.756 of the peak are one wave of 17.3 us; 32 tiles of 256 x 128 one of 31.3 us.
-//   H200 (S = 132, 989.4 TFLOP/s, ceiling 0.76), m = n = 768, k = 16384: 36 tiles of 128 x 128 at 0.687 of the peak shared out are 19.5e9 FLOPs
-//   in 28.7 us, 17.3 MB in 4.2 us and a start of 2.2 us: 35.0 us (38.3 measured). 18 of 256 x 128 in 7 parts are a wave, 38.5 us with sums.
+//   H200 (S = 132, 989.4 TFLOP/s, ceiling 0.715), m = n = 768, k = 16384: 36 tiles of 128 x 128 at 0.646 of the peak shared out are 19.5e9 FLOPs
+//   in 30.5 us, 17.3 MB in 4.2 us and a start of 2.2 us: 36.8 us (38.3 measured). 18 of 256 x 128 in 7 parts are a wave, 40.1 us with sums.
 //
 // Attention goes at the measured rate of its head size, sequence length and direction (between measured lengths: linear in the
 // logarithm of the length; beyond them, the last), times the share of the multiprocessors that heads x batch x query blocks
@@ -58,6 +58,7 @@ struct KernelOptions {
   bool tf32 = false;  // fp32 products run on tensor cores
   FlashKernels flash = FlashKernels::kFlashAttention2;
   double slowest = 1;          // how much longer products and attention take on the slowest device
+  double product_speed = 1;    // how much faster products are than alone (cost_models/power_limit.h)
   bool pads_products = false;  // rows of products' matrices are padded until it does not matter
 };
 // Device time of a computation or a copy as one kernel. KernelWork: without its start.

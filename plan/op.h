@@ -531,6 +531,9 @@ std::string CostKey(const OpKind& kind);
 Flops FlopsOf(const OpKind& kind);
 Bytes TrafficOf(const OpKind& kind);
 
+inline bool IsProduct(const OpKind& kind) {
+  return std::holds_alternative<Gemm>(kind) || std::holds_alternative<GroupedGemm>(kind);
+}
 inline bool IsCommunication(const OpKind& kind) {
   return std::holds_alternative<Collective>(kind) || std::holds_alternative<Send>(kind) ||
          std::holds_alternative<Receive>(kind);

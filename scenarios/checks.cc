@@ -355,6 +355,20 @@ void CheckCrossEntropy(const Scenario& scenario, Checker& check) {
       WordOf(scenario.framework));
 }
 
+void CheckFlashKernels(const Scenario& scenario, Checker& check) {
+  const ModelSpec& model = scenario.model;
+  if (model.flash_kernels == FlashChoice::kFramework) return;
+  const std::string_view chosen = WordOf(model.flash_kernels);
+  check.Expect(model.attention == AttentionKind::kFlash, {"model.flash_kernels", "model.attention"},
+               "model.flash_kernels is {}, expected it left out for attention: eager, which is not fused",
+               chosen);
+  check.Expect(
+      scenario.framework != Framework::kWindtunnel, {"model.flash_kernels", "framework"},
+      "model.flash_kernels is {}, expected it left out for framework: windtunnel, which has cuDNN's where "
+      "they are and its own elsewhere",
+      chosen);
+}
+
 // Modules that there are, each once, of what is made again.
 void CheckRecomputeModules(const Scenario& scenario, Checker& check) {
   const std::vector<RecomputeModule>& modules = scenario.recompute_modules;
@@ -511,6 +525,7 @@ void CheckScenario(const Scenario& scenario, const YamlNode& root, Problems& pro
   CheckPostNorm(scenario, check);
   CheckRecomputeModules(scenario, check);
   CheckCrossEntropy(scenario, check);
+  CheckFlashKernels(scenario, check);
   CheckPipeline(scenario, check);
   CheckPipelineWithData(scenario.parallel, check);
   CheckOneProcess(scenario, check);

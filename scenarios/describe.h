@@ -151,6 +151,9 @@ void Describe(V& v, ModelSpec& model) {
     v.Flag("tie_embeddings", model.tie_embeddings,
            "the head is the token embedding (default: position is learned)");
     v.Word("attention", model.attention, "default flash");
+    v.Word("flash_kernels", model.flash_kernels,
+           "attention: flash, predicted: the framework's own (default), FlashAttention-2's, or cuDNN's where "
+           "the device has rates of them (as PyTorch 2.11 picks on Hopper)");
     v.OptionalBlock("latent_attention", model.latent_attention,
                     "multi-head latent attention: queries, keys and values are made of latents");
     v.OptionalBlock("sliding_window", model.sliding_window, "attention to the latest tokens only");

@@ -40,6 +40,8 @@ constexpr bool IsGated(ActivationKind kind) {
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRope };
 enum class AttentionKind { kFlash, kEager };
+// Whose kernels `attention: flash` is under another framework than windtunnel: as its profile has it, or these.
+enum class FlashChoice { kFramework, kFlashAttention2, kCudnn };
 
 inline constexpr double kMostTokens = 1e15;       // of a step, so that their count stays within 64 bits
 inline constexpr int64_t kMostExpertGroups = 64;  // a bit for each in a word
@@ -124,6 +126,7 @@ struct ModelSpec {
   bool post_norm = false;  // of what attention and the MLP give, too, before it joins the residual stream
   bool tie_embeddings = true;
   AttentionKind attention = AttentionKind::kFlash;
+  FlashChoice flash_kernels = FlashChoice::kFramework;
   std::optional<LatentAttentionSpec> latent_attention;
   std::optional<SlidingWindowSpec> sliding_window;
   std::optional<ExpertsSpec> experts;

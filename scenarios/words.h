@@ -52,6 +52,12 @@ struct Words<AttentionKind> {
                                                   {"eager", AttentionKind::kEager}};
 };
 template <>
+struct Words<FlashChoice> {
+  static constexpr Word<FlashChoice> table[] = {{"framework", FlashChoice::kFramework},
+                                                {"flash_attention_2", FlashChoice::kFlashAttention2},
+                                                {"cudnn", FlashChoice::kCudnn}};
+};
+template <>
 struct Words<LossScale> {
   static constexpr Word<LossScale> table[] = {{"none", LossScale::kNone}, {"dynamic", LossScale::kDynamic}};
 };

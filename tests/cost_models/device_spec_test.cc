@@ -51,6 +51,17 @@ TEST(DeviceSpec, NamesTheFieldThatIsWrong) {
             "x.json: $.speed_spread is number -1, expected a number in [0, 1]");
 }
 
+TEST(DeviceSpec, NothingDrawsMoreThanTheLimit) {
+  std::string json = *EmbeddedProfile("h100-sxm-80g");
+  const DeviceSpec device = ParseDeviceSpec(json, "x").value();
+  EXPECT_EQ(device.power.limit_watts, 700);
+  EXPECT_EQ(device.gemm.tiles.size(), 3u);
+  const std::string attention = "\"attention_watts\": 600";
+  json.replace(json.find(attention), attention.size(), "\"attention_watts\": 800");
+  EXPECT_EQ(ErrorOf(json), "x.json: $.power.attention_watts is number 800, expected a number in [1, 700]");
+  EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->power.limit_watts, 0) << "not known";
+}
+
 TEST(DeviceSpec, DevicesAreAlikeWhereTheirSpreadIsNotGiven) {
   EXPECT_EQ(ParseDeviceSpec(Edited("\"speed_spread\": 0.015,", ""), "x")->speed_spread, 0);
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->speed_spread, 0.015);

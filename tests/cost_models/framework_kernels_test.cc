@@ -28,9 +28,9 @@ double HostMicroseconds(const OpKind& kind, std::string_view framework) {
 
 const NormForward kNorm{.rows = 2048, .columns = 4096, .residual = true, .dtype = DType::kBFloat16};
 
-// 16.8 MB a pass at 2,039 x 0.88 GB/s are 9.35 us: three for the sum, two for the norm, and two starts of 3 us.
+// 16.8 MB a pass at 2,039 x 0.88 GB/s are 9.35 us: three for the sum, two for the norm, which take as long as 3.3, and two starts of 3 us.
 TEST(FrameworkKernels, EagerPytorchMovesTheResidualSumAndTheNormApart) {
-  EXPECT_NEAR(DeviceMicroseconds(kNorm, "pytorch"), 5 * 9.35 + 6, 0.1);
+  EXPECT_NEAR(DeviceMicroseconds(kNorm, "pytorch"), 6.3 * 9.35 + 6, 0.1);
   // Windtunnel's is one kernel: both inputs in, the sum and the norm out.
   EXPECT_NEAR(DeviceMicroseconds(kNorm, "windtunnel"), 4 * 9.35 + 3, 0.1);
 }
@@ -246,7 +246,7 @@ TEST(FrameworkKernels, PytorchsFusedAdamIsOnePass) {
   OptimizerUpdate update{.spec = {.kind = OptimizerKind::kAdamW}, .elements = 1 << 24, .tensors = 8};
   const double foreach = DeviceMicroseconds(update, "pytorch");
   update.spec.fused = true;
-  EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 28 * 16.777216e6 / 1.794e6 + 3, 1);
+  EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 1.115 * 28 * 16.777216e6 / 1.794e6 + 3, 1);
   EXPECT_NEAR(foreach - 8 * 3, 80 * 16.777216e6 / 1.794e6, 1) << "and eight starts";
   EXPECT_EQ(DeviceMicroseconds(update, "pytorch_compile"), DeviceMicroseconds(update, "pytorch"));
 }
@@ -330,7 +330,7 @@ TEST(FrameworkKernels, ResidualsScaleWhatTheyAreOf) {
   const FrameworkProfile mine = ParseFrameworkProfile(json, "mine").value();
   EXPECT_EQ(mine.residuals.gemm, 1.5);
   EXPECT_NEAR(HostTime(kNorm, mine, kLaunch, {}) / Microseconds(1), 116, 1e-6);
-  EXPECT_NEAR(DeviceTime(kNorm, mine, A100(), {}).value() / Microseconds(1), 15 * 9.35 + 6, 0.2);
+  EXPECT_NEAR(DeviceTime(kNorm, mine, A100(), {}).value() / Microseconds(1), 18.9 * 9.35 + 6, 0.2);
   const Gemm gemm{.m = 4096, .n = 4096, .k = 4096, .dtype = DType::kBFloat16};
   EXPECT_NEAR(DeviceTime(gemm, mine, A100(), {}).value() / Microseconds(1), 1.5 * 573.1 + 3, 0.2);
 }

@@ -251,6 +251,21 @@ TEST(LoadErrors, FusedLossesAreOfFrameworksThatHaveThem) {
             "squared error");
 }
 
+TEST(LoadErrors, FlashKernelsAreChosenWhereOtherFrameworksArePredicted) {
+  const std::string gpt = "model: {preset: gpt2-124m, flash_kernels: cudnn}\nframework: ";
+  for (const char* other : {"pytorch", "pytorch_compile", "megatron_core", "deepspeed"})
+    EXPECT_EQ(MistakesOf(gpt + other + "\n"), "(no error)") << other;
+  EXPECT_EQ(
+      MistakesOf(gpt + "windtunnel\n"),
+      "s.yaml:1:43: model.flash_kernels is cudnn, expected it left out for framework: windtunnel, which "
+      "has cuDNN's where they are and its own elsewhere");
+  EXPECT_EQ(
+      MistakesOf("model: {preset: gpt2-124m, attention: eager, flash_kernels: flash_attention_2}\n"
+                 "framework: pytorch\n"),
+      "s.yaml:1:61: model.flash_kernels is flash_attention_2, expected it left out for attention: eager, "
+      "which is not fused");
+}
+
 // What the keys say together is looked at once each can be read.
 TEST(LoadErrors, MistakesOfSeveralKeysAreReportedTogether) {
   EXPECT_EQ(MistakesOf(Mlp("parallel: {tensor: {size: 3}, expert: {size: 2}}\n")),

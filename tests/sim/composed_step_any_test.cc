@@ -152,6 +152,9 @@ Scenario AnyScenario() {
   s.allocator = Any({AllocatorKind::kWindtunnel, AllocatorKind::kPytorch});
   s.recompute = Any({Recompute::kNone, Recompute::kSelective, Recompute::kSelectiveOp, Recompute::kFull});
   if (s.recompute == Recompute::kSelectiveOp) s.model.post_norm = false;
+  if (s.framework != Framework::kWindtunnel && s.model.attention == AttentionKind::kFlash)
+    s.model.flash_kernels =
+        Any({FlashChoice::kFramework, FlashChoice::kFlashAttention2, FlashChoice::kCudnn});
   if (s.framework == Framework::kMegatronCore || s.framework == Framework::kPytorch)
     s.cross_entropy = Any({CrossEntropyKind::kFramework, CrossEntropyKind::kFused});
   if (s.recompute == Recompute::kSelective &&

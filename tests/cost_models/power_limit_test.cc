@@ -1,0 +1,55 @@
+// The speed of products under a power limit, held against the balance of power that it solves.
+#include "cost_models/power_limit.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace windtunnel {
+namespace {
+
+constexpr PowerSpec kH100{
+    .limit_watts = 700, .attention_watts = 600, .memory_watts = 390, .most_product_speed = 1.24};
+
+// Watts over a step of products, attention and what memory bounds, where products are so much faster than alone.
+double MeanPower(const PowerSpec& power, Duration products, Duration attention, Duration others,
+                 double speed) {
+  const double of_products = products / Milliseconds(1) / speed, of_attention = attention / Milliseconds(1),
+               of_others = others / Milliseconds(1);
+  return (power.limit_watts * speed * speed * speed * of_products + power.attention_watts * of_attention +
+          power.memory_watts * of_others) /
+         (of_products + of_attention + of_others);
+}
+
+TEST(PowerLimit, ProductsAloneHaveTheSpeedThatTheySustain) {
+  EXPECT_EQ(ProductSpeed(kH100, Milliseconds(6), Duration(), Duration()), 1);
+  EXPECT_EQ(ProductSpeed(kH100, Duration(), Milliseconds(1), Milliseconds(4)), 1) << "there are none";
+}
+
+TEST(PowerLimit, IsNotAssumedWhereItIsNotKnown) {
+  EXPECT_EQ(ProductSpeed({}, Milliseconds(6), Milliseconds(1), Milliseconds(4)), 1);
+}
+
+// The header's example: c = 1340 / 4200 = 0.319; 1.106^3 = 1.353 = 1 + 0.319 x 1.106.
+TEST(PowerLimit, ProductsTakeThePowerThatOthersLeave) {
+  EXPECT_NEAR(ProductSpeed(kH100, Milliseconds(6), Milliseconds(1), Milliseconds(4)), 1.1060, 1e-4);
+}
+
+TEST(PowerLimit, TheHighestClockBoundsIt) {
+  EXPECT_EQ(ProductSpeed(kH100, Milliseconds(1), Duration(), Milliseconds(100)), 1.24);
+}
+
+RC_GTEST_PROP(PowerLimitProperties, TheMeanPowerIsTheLimit, ()) {
+  const auto any = [](int64_t least) {
+    return Microseconds(static_cast<double>(*rc::gen::inRange<int64_t>(least, 100'000)));
+  };
+  PowerSpec power = kH100;
+  power.most_product_speed = 1e3;
+  const Duration products = any(1), attention = any(0), others = any(0);
+  const double speed = ProductSpeed(power, products, attention, others);
+  RC_ASSERT(speed >= 1);
+  RC_ASSERT(std::abs(MeanPower(power, products, attention, others, speed) / power.limit_watts - 1) < 1e-9);
+  RC_ASSERT(ProductSpeed(power, products, attention, others + Milliseconds(1)) > speed);
+}
+
+}  // namespace
+}  // namespace windtunnel
