@@ -79,7 +79,10 @@ class CostModel {
 // interpolated), collectives by size (between measured sizes: interpolated linearly; beyond the largest: modelled by its
 // bandwidth). Where the profile is a datasheet, everything is modelled (cost_models/device_cost_model.h). The profile must outlive
 // the model.
-std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan);
+// `speeds`: as MakeDeviceCostModel's, of one profile.
+class ProductSpeeds;
+std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan,
+                                                ProductSpeeds* speeds = nullptr);
 
 // What a profile lacks for a plan, so that calibration measures only that.
 struct MissingCosts {

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "cost_models/block_speed.h"
 #include "cost_models/collective_traffic.h"
 #include "cost_models/communicator_memory.h"
 #include "cost_models/device_spread.h"
@@ -13,35 +14,21 @@
 #include "cost_models/kernel_roofline.h"
 #include "cost_models/nccl_collectives.h"
 #include "cost_models/node_wire.h"
-#include "plan/model.h"
 
 namespace windtunnel {
 namespace {
 
-std::optional<FlashKernels> KernelsOf(FlashChoice choice) {
-  switch (choice) {
-    case FlashChoice::kFramework:
-      return std::nullopt;
-    case FlashChoice::kFlashAttention2:
-      return FlashKernels::kFlashAttention2;
-    case FlashChoice::kCudnn:
-      return FlashKernels::kCudnn;
-  }
-  return std::nullopt;
-}
-
 class DeviceCostModel : public CostModel {
  public:
-  DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework)
+  DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework,
+                  ProductSpeeds* speeds)
       : device_(device),
         cluster_(plan.scenario.cluster),
         framework_(ForLayers(framework ? *framework : FrameworkOf(plan.scenario), plan.scenario)),
-        arithmetic_{.tf32 = plan.scenario.precision.compute == Precision::kTf32,
-                    .parameters = TypesOf(plan.scenario.precision).storage,
-                    .recomputes = plan.scenario.recompute == Recompute::kFull,
-                    .slowest = SlowestOf(plan.world_size, device.speed_spread),
-                    .flash = KernelsOf(plan.scenario.model.flash_kernels)} {
-    arithmetic_.product_speed = SpeedOfProducts(plan);
+        arithmetic_(ArithmeticOf(plan.scenario)) {
+    arithmetic_.slowest = SlowestOf(plan.world_size, device.speed_spread);
+    ProductSpeeds own;
+    arithmetic_.product_speed = (speeds ? *speeds : own).Of(plan.scenario, device_, framework_);
     usable_ = CheckNode();
     if (usable_ && cluster_.topology.is_given()) usable_ = ReadTopology();
   }
@@ -74,7 +61,6 @@ class DeviceCostModel : public CostModel {
   }
   Status CheckNode() const;
   Status ReadTopology();
-  double SpeedOfProducts(const Plan& plan) const;
   KernelCost OnHost(const OpKind& kind) const;
   Duration HostTimeOf(const OpKind& kind) const {
     return HostTime(kind, framework_, device_.kernel_launch, arithmetic_);
@@ -123,45 +109,6 @@ Status DeviceCostModel::CheckNode() const {
   if (most == 0 || cluster_.devices_per_node <= most) return Ok();
   return InvalidInput("cluster.devices_per_node is {}, expected at most {}: so many {} are linked in a node",
                       cluster_.devices_per_node, most, device_.name);
-}
-
-bool IsFlashAttention(const OpKind& kind) {
-  const auto* forward = std::get_if<AttentionForward>(&kind);
-  const auto* backward = std::get_if<AttentionBackward>(&kind);
-  return std::holds_alternative<ContextAttentionForward>(kind) ||
-         std::holds_alternative<ContextAttentionBackward>(kind) ||
-         (forward != nullptr && forward->kind == AttentionKind::kFlash) ||
-         (backward != nullptr && backward->kind == AttentionKind::kFlash);
-}
-
-// The device's own work of the last block and the first of its micro-batches that the program knows. Blocks alone, so that a part of a
-// program, as a search has it, says the same as all of it.
-std::vector<const Op*> WorkOfABlock(const Plan& plan) {
-  std::vector<const Op*> work;
-  int32_t layer = -1, micro_batch = -1;
-  for (const Op& op : plan.roles.back().steady.ops) {
-    if (op.layer < layer || op.layer < 0 || op.micro_batch < 0 || op.stream != kComputeStream || op.on_host ||
-        IsCommunication(op.kind) || IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind))
-      continue;
-    if (op.layer > layer) {
-      layer = op.layer;
-      micro_batch = op.micro_batch;
-      work.clear();
-    }
-    if (op.micro_batch == micro_batch) work.push_back(&op);
-  }
-  return work;
-}
-
-double DeviceCostModel::SpeedOfProducts(const Plan& plan) const {
-  if (device_.power.limit_watts == 0 || plan.roles.empty()) return 1;
-  Duration products, attention, others;
-  for (const Op* op : WorkOfABlock(plan)) {
-    const auto time = DeviceTime(op->kind, framework_, device_, arithmetic_);
-    if (!time) return 1;  // Kernel says what is wrong
-    (IsProduct(op->kind) ? products : IsFlashAttention(op->kind) ? attention : others) += *time;
-  }
-  return ProductSpeed(device_.power, products, attention, others);
 }
 
 Status DeviceCostModel::ReadTopology() {
@@ -365,8 +312,8 @@ Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, 
 }  // namespace
 
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
-                                               const FrameworkProfile* framework) {
-  return std::make_unique<DeviceCostModel>(device, plan, framework);
+                                               const FrameworkProfile* framework, ProductSpeeds* speeds) {
+  return std::make_unique<DeviceCostModel>(device, plan, framework, speeds);
 }
 
 }  // namespace windtunnel

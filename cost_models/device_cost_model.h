@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "cost_models/block_speed.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
 #include "cost_models/framework_profile.h"
@@ -11,8 +12,9 @@
 namespace windtunnel {
 
 // `device` and `framework` must outlive the model, which with cluster.topology serves one thread. Without `framework`: what is known of the
-// scenario's.
+// scenario's. `speeds` remembers what products of one block after another come to, for who makes thousands of models.
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
-                                               const FrameworkProfile* framework = nullptr);
+                                               const FrameworkProfile* framework = nullptr,
+                                               ProductSpeeds* speeds = nullptr);
 
 }  // namespace windtunnel

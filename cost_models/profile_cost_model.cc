@@ -205,9 +205,11 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 
 }  // namespace
 
-std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan) {
+std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan,
+                                                ProductSpeeds* speeds) {
   if (profile.hardware)
-    return MakeDeviceCostModel(*profile.hardware, plan, profile.framework ? &*profile.framework : nullptr);
+    return MakeDeviceCostModel(*profile.hardware, plan, profile.framework ? &*profile.framework : nullptr,
+                               speeds);
   return std::make_unique<ProfileCostModel>(profile, plan);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cost_models/block_speed.h"
 #include "cost_models/cost_model.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
@@ -64,7 +65,7 @@ class Evaluator::State {
  private:
   Result<Evaluation> Composed(const Scenario& scenario) {
     const Plan plan = OutlineOf(scenario);
-    const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan);
+    const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan, &speeds_);
     const Bytes outside = model->OutsideAllocator(plan), capacity = RoomForAllocator(plan, *model);
     WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps_.Compose(scenario, *model, capacity));
     const Bytes memory = step.memory() + outside;
@@ -76,6 +77,7 @@ class Evaluator::State {
   const Profile& profile_;
   const EvaluatorOptions options_;
   ComposedSteps steps_;
+  ProductSpeeds speeds_;
 };
 
 Evaluator::Evaluator(const Scenario& base, const Profile& profile, const EvaluatorOptions& options)

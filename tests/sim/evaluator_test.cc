@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
@@ -35,7 +36,8 @@ Scenario Fsdp() {
 }
 
 void ExpectAsPredict(const Scenario& scenario) {
-  const Profile profile = ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
+  const std::string& device = scenario.cluster.device;
+  const Profile profile = ParseProfile(EmbeddedProfile(device).value(), device).value();
   const Evaluator evaluator(scenario, profile);
   const SearchSpace space = EnumerateSpace(scenario).value();
   ASSERT_FALSE(space.legal.empty());
@@ -63,6 +65,28 @@ TEST(Evaluator, IsPredictOfShardedParameters) {
       ExpectAsPredict(s);
     }
   }
+}
+
+// Of a search's configurations only outlines are known, and products are as fast as in all of the step.
+TEST(Evaluator, IsPredictUnderAPowerLimit) {
+  Scenario s = TinyLlama(8);
+  s.model.layers = 8;
+  s.model.hidden = 2048;
+  s.model.heads = s.model.kv_heads = 16;
+  s.model.head_dim = 128;
+  s.model.ffn = 8192;
+  s.model.seq_len = 2048;
+  s.precision.param = s.precision.compute = Precision::kBf16;
+  s.batch = {.micro = 1, .accumulate = 8};
+  s.parallel.data.kind = DataParallelKind::kDdp;
+  s.framework = Framework::kMegatronCore;
+  s.cluster.device = "h100-sxm-80g";
+  s.cluster.devices_per_node = 8;
+  s.search.emplace();
+  s.search->tensor = {1, 2};
+  s.search->pipeline = {1, 2};
+  s.search->recompute = {Recompute::kNone, Recompute::kFull};
+  ExpectAsPredict(s);
 }
 
 TEST(Evaluator, IsPredictsMedianWhereStepsVary) {
