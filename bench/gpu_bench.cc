@@ -264,7 +264,7 @@ void RegisterProducts() {
   })->Unit(benchmark::kMicrosecond);
 }
 
-// Launches of one graph, each from an idle device; `busy` is what the device has to do before it.
+// Launches of one graph; before each the device is idle, or has `busy` to do.
 void LaunchGraphs(benchmark::State& state, int kernels, Duration busy) {
   DeviceQueues& queues = *bench.device->queues();
   const auto capture = [&]() -> Result<DeviceQueues::Graph> {

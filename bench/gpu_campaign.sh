@@ -4,7 +4,7 @@
 #   bench/gpu_campaign.sh OUT_DIR [--stage single|multi|bench|peer|rates] [--cases REGEX] [--device cuda|cpu] [--profile FILE] [--seconds N]
 #
 # Without --stage all of them run, one after the other; each takes less than nine minutes or --seconds (it skips what it has no time for,
-# and says so), all of them less than twenty. Of the cases of single, multi and peer, --cases takes those whose names match. OUT_DIR is
+# and says so), all of them less than twenty-two. Of the cases of single, multi and peer, --cases takes those whose names match. OUT_DIR is
 # left with
 #
 #   h200-sxm-141g.json        the profile (single; named after the device), unless --profile names another

@@ -6,89 +6,98 @@
 
 #include "plan/model.h"
 #include "plan/plan.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
 
-// Of so many layers the last is like the model's last, and not the first, which has no residual stream to add.
-int64_t FewestLayers(const ModelSpec& model) {
-  int64_t dense = 0, period = 1;
-  if (model.experts) {
-    dense = model.experts->first_dense;
-    period = std::lcm(period, std::max<int64_t>(model.experts->every, 1));
-  }
-  if (model.sliding_window) period = std::lcm(period, std::max<int64_t>(model.sliding_window->full_every, 1));
-  const int64_t beyond = model.layers - dense;
-  if (beyond <= 0) return model.layers;
-  const int64_t fewest = dense + (beyond - 1) % period + 1;
-  return fewest == 1 ? std::min(1 + period, model.layers) : fewest;
+// Layers of which a model consists but for the first, as few as there can be: those of one period, the last ones of a model of
+// `model.layers` layers, behind others so that they have a residual stream to add.
+struct Layers {
+  int64_t model = 0, first = 0;
+};
+Layers LastPeriodOf(const ModelSpec& model) {
+  const int64_t period = model.LayerPeriod();
+  int64_t before = model.experts ? (model.experts->first_dense + period - 1) / period * period : 0;
+  if (before == 0) before = period;
+  const int64_t all = std::min(before + period, model.layers);
+  return {all, std::max<int64_t>(all - period, 0)};
 }
 
-// The data axis of as few ranks as have each other's experts, and gather and reduce as its ranks do.
+// Gathers and reduces as the scenario's data axis does, over as few ranks as its context ranks need to have all experts.
 DataParallelSpec FewestRanksOf(const ParallelSpec& parallel) {
-  const DataParallelSpec& all = parallel.data;
-  DataParallelSpec few{.kind = all.kind, .size = parallel.ExpertDataRanks()};
-  if (all.size > 1) few.size = std::max<int64_t>(few.size, 2);
-  few.version = all.version;
-  few.reshard_after_forward = all.reshard_after_forward;
+  DataParallelSpec few = parallel.data;
+  few.size = parallel.ExpertDataRanks();
+  if (parallel.data.size > 1) few.size = std::max<int64_t>(few.size, 2);
+  if (IsHybrid(few.sharding)) few.sharding = Sharding::kFullShard;
+  few.shard_size = few.reshard_ranks = 0;
+  few.offload = Offload::kNone;
   return few;
 }
 
-// What a block of one micro-batch depends on, and of the rest as little as makes a plan: of all ranks those that work on the same block.
-Scenario OneBlockOf(const Scenario& scenario) {
-  Scenario one;
-  one.model = scenario.model;
-  one.model.layers = FewestLayers(scenario.model);
-  one.model.mtp.reset();
-  one.batch.micro = scenario.batch.micro;
-  one.precision = scenario.precision;
-  one.recompute = scenario.recompute;
-  one.recompute_modules = scenario.recompute_modules;
-  one.parallel.tensor = scenario.parallel.tensor;
-  one.parallel.context = scenario.parallel.context;
-  one.parallel.expert = scenario.parallel.expert;
-  one.parallel.expert.overlap = false;
-  one.parallel.data = FewestRanksOf(scenario.parallel);
-  one.cluster.device = scenario.cluster.device;
-  one.cluster.devices_per_node =
-      one.parallel.tensor.size * one.parallel.context.size * one.parallel.data.size;
-  one.framework = scenario.framework;
-  return one;
+// What a block depends on, and of the rest as little as makes a plan: of all ranks those that work on the same block, and of several
+// micro-batches two, since gradients are reduced with the last.
+Scenario FewBlocksOf(const Scenario& scenario) {
+  Scenario few;
+  few.model = scenario.model;
+  few.model.layers = LastPeriodOf(scenario.model).model;
+  few.model.mtp.reset();
+  few.batch = {.micro = scenario.batch.micro, .accumulate = std::min<int64_t>(scenario.batch.accumulate, 2)};
+  few.precision = scenario.precision;
+  few.optimizer = scenario.optimizer;
+  few.recompute = scenario.recompute;
+  few.recompute_modules = scenario.recompute_modules;
+  few.cross_entropy = scenario.cross_entropy;
+  few.parallel.tensor = scenario.parallel.tensor;
+  few.parallel.context = scenario.parallel.context;
+  few.parallel.expert = scenario.parallel.expert;
+  few.parallel.expert.overlap = few.parallel.expert.delay_wgrad = false;
+  few.parallel.data = FewestRanksOf(scenario.parallel);
+  few.cluster.device = scenario.cluster.device;
+  few.cluster.devices_per_node =
+      few.parallel.tensor.size * few.parallel.context.size * few.parallel.data.size;
+  few.framework = scenario.framework;
+  return few;
 }
 
-std::vector<const Op*> WorkOfLastBlock(const Plan& plan) {
+// The device's own, of the first micro-batch in layers from `first` on.
+std::vector<const Op*> WorkOf(const Plan& plan, int64_t first) {
   std::vector<const Op*> work;
-  int32_t layer = 0;
   for (const Op& op : plan.roles.front().steady.ops) {
-    if (op.layer < layer || op.stream != kComputeStream || op.on_host || IsCommunication(op.kind) ||
-        IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind))
-      continue;
-    if (op.layer > layer) work.clear();
-    layer = op.layer;
-    work.push_back(&op);
+    const bool is_of_device = op.stream == kComputeStream && !op.on_host && !IsCommunication(op.kind) &&
+                              !IsMemory(op.kind) && !std::holds_alternative<HostWait>(op.kind);
+    if (is_of_device && op.layer >= first && op.micro_batch == 0) work.push_back(&op);
   }
   return work;
 }
 
-bool IsFlashAttention(const OpKind& kind) {
-  const auto* forward = std::get_if<AttentionForward>(&kind);
-  const auto* backward = std::get_if<AttentionBackward>(&kind);
-  return std::holds_alternative<ContextAttentionForward>(kind) ||
-         std::holds_alternative<ContextAttentionBackward>(kind) ||
-         (forward != nullptr && forward->kind == AttentionKind::kFlash) ||
-         (backward != nullptr && backward->kind == AttentionKind::kFlash);
+// Eager attention's products among them, which are a third of it.
+bool IsAttention(const OpKind& kind) {
+  return std::holds_alternative<AttentionForward>(kind) || std::holds_alternative<AttentionBackward>(kind) ||
+         std::holds_alternative<ContextAttentionForward>(kind) ||
+         std::holds_alternative<ContextAttentionBackward>(kind);
 }
 
 // What cannot be compiled, or computed on the device, has no speed: whoever asks for its costs is told why.
-double SpeedIn(const Scenario& one_block, const DeviceSpec& device, const FrameworkProfile& framework) {
-  const auto plan = CompilePlan(one_block, {.checks = false, .starts_up = false});
+double SpeedIn(const Scenario& blocks, int64_t first, const DeviceSpec& device,
+               const FrameworkProfile& framework) {
+  const auto plan = CompilePlan(blocks, {.checks = false, .starts_up = false});
   if (!plan || plan->roles.empty()) return 1;
-  const ArithmeticContext context = ArithmeticOf(one_block);
+  constexpr double kAtOnce = 1e9;
+  ArithmeticContext alone = ArithmeticOf(blocks), at_once = alone;
+  at_once.product_speed = kAtOnce;
   Duration products, attention, others;
-  for (const Op* op : WorkOfLastBlock(*plan)) {
-    const auto time = DeviceTime(op->kind, framework, device, context);
+  for (const Op* op : WorkOf(*plan, first)) {
+    const auto time = DeviceTime(op->kind, framework, device, alone);
     if (!time) return 1;
-    (IsProduct(op->kind) ? products : IsFlashAttention(op->kind) ? attention : others) += *time;
+    if (IsProduct(op->kind)) {
+      // What its launch takes, and its traffic where that is longer, does not go by the clock.
+      const Duration other = DeviceTime(op->kind, framework, device, at_once).value();
+      products += *time - other;
+      others += other;
+    } else {
+      (IsAttention(op->kind) ? attention : others) += *time;
+    }
   }
   return ProductSpeed(device.power, products, attention, others);
 }
@@ -117,11 +126,12 @@ ArithmeticContext ArithmeticOf(const Scenario& scenario) {
 double ProductSpeeds::Of(const Scenario& scenario, const DeviceSpec& device,
                          const FrameworkProfile& framework) {
   if (device.power.limit_watts == 0 || scenario.model.kind != ModelKind::kTransformer) return 1;
-  const Scenario block = OneBlockOf(scenario);
+  const Scenario block = FewBlocksOf(scenario);
   const auto found =
       std::find_if(known_.begin(), known_.end(), [&](const auto& of) { return of.first == block; });
   if (found != known_.end()) return found->second;
-  return known_.emplace_back(block, SpeedIn(block, device, framework)).second;
+  return known_.emplace_back(block, SpeedIn(block, LastPeriodOf(scenario.model).first, device, framework))
+      .second;
 }
 
 }  // namespace windtunnel

@@ -143,6 +143,7 @@ class Shaper {
     Main("elements", static_cast<double>(c.elements), c.from);
     Says("accumulate", c.accumulate);
     Says("widened", SizeOf(c.to) > SizeOf(c.from));
+    Says("crosses", c.crosses != Copy::Crosses::kNothing);
   }
   void operator()(const LoadBatch& l) { Main("tokens", Product(l.rows, l.columns), DType::kInt32); }
   template <typename Other>

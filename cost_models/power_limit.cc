@@ -1,6 +1,7 @@
 #include "cost_models/power_limit.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -12,15 +13,7 @@ double ProductSpeed(const PowerSpec& power, Duration products, Duration attentio
   const double left = (power.limit_watts - power.attention_watts) * (attention / products) +
                       (power.limit_watts - power.memory_watts) * (others / products);
   const double c = left / power.limit_watts;
-  // Newton's method from above the root of a function that is convex there: every step comes closer.
-  constexpr int kSteps = 60;
-  double x = 1 + c;
-  for (int i = 0; i < kSteps; ++i) {
-    const double next = x - (x * x * x - c * x - 1) / (3 * x * x - c);
-    if (!(next < x)) break;
-    x = next;
-  }
-  return std::min(x, power.most_product_speed);
+  return std::min((c + std::sqrt(c * c + 4)) / 2, power.most_product_speed);
 }
 
 }  // namespace windtunnel

@@ -56,7 +56,7 @@ TEST(DeviceSpec, NothingDrawsMoreThanTheLimit) {
   const DeviceSpec device = ParseDeviceSpec(json, "x").value();
   EXPECT_EQ(device.power.limit_watts, 700);
   EXPECT_EQ(device.gemm.tiles.size(), 3u);
-  const std::string attention = "\"attention_watts\": 600";
+  const std::string attention = "\"attention_watts\": 660";
   json.replace(json.find(attention), attention.size(), "\"attention_watts\": 800");
   EXPECT_EQ(ErrorOf(json), "x.json: $.power.attention_watts is number 800, expected a number in [1, 700]");
   EXPECT_EQ(ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "x")->power.limit_watts, 0) << "not known";
