@@ -47,6 +47,8 @@ struct LinkDemand {
 };
 using LinkDemands = std::vector<LinkDemand>;
 
+class ProductSpeeds;  // cost_models/block_speed.h
+
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -80,7 +82,6 @@ class CostModel {
 // bandwidth). Where the profile is a datasheet, everything is modelled (cost_models/device_cost_model.h). The profile must outlive
 // the model.
 // `speeds`: as MakeDeviceCostModel's, of one profile.
-class ProductSpeeds;
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan,
                                                 ProductSpeeds* speeds = nullptr);
 

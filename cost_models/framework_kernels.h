@@ -46,7 +46,7 @@ struct ArithmeticContext {
   double slowest = 1;
   // How much faster products are than alone (cost_models/power_limit.h).
   double product_speed = 1;
-  std::optional<FlashKernels> flash;  // instead of the framework's
+  std::optional<FlashKernels> flash = {};  // instead of the framework's
 };
 
 // Errors: InvalidInput where the device has no arithmetic of the operator's type, or the profile speaks of a tensor that the operator

@@ -34,10 +34,10 @@ Bytes LargestPeak(const Plan& plan) {
 }
 
 // Operator by operator; memory first.
-Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile) {
+Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile, ProductSpeeds& speeds) {
   const OperatorRoom room(scenario);
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.checks = false}));
-  const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan);
+  const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan, &speeds);
   const Bytes memory = LargestPeak(plan) + model->OutsideAllocator(plan);
   if (!Fits(memory, *model)) return Infeasible(memory);
   WT_ASSIGN_OR_RETURN(const Duration time, PredictStepTime(plan, *model, {.seed = scenario.run.seed}));
@@ -58,7 +58,7 @@ class Evaluator::State {
       if (auto composed = Composed(scenario)) return *composed;
       else if (composed.error().kind != ErrorKind::kUnsupported) return Refused(composed.error());
     }
-    auto evaluation = EvaluateInFull(scenario, profile_);
+    auto evaluation = EvaluateInFull(scenario, profile_, speeds_);
     return evaluation ? *evaluation : Refused(evaluation.error());
   }
 
