@@ -1,6 +1,6 @@
 // How fast a scenario's products are on a device under a power limit (cost_models/power_limit.h), by what its blocks consist of: the
-// device's own kernels in forward and backward of one micro-batch, of as many layers as there are kinds of. Not by all of a step, so that whoever puts a step together of parts
-// (sim/composed) has the same costs as whoever has all of it.
+// device's own kernels in forward and backward of one micro-batch, of as many layers as there are kinds of. Not by all of a step, so
+// that whoever puts a step together of parts (sim/composed) has the same costs as whoever has all of it.
 //
 //   ProductSpeeds speeds;
 //   double speed = speeds.Of(scenario, device, framework);  // 1.09: products take 1 / 1.09 of what they take alone

@@ -7,32 +7,10 @@
 #include <filesystem>
 
 #include "scenarios/load.h"
+#include "tests/cost_models/llama_blocks.h"
 
 namespace windtunnel {
 namespace {
-
-Scenario Llama(Framework framework) {
-  Scenario s;
-  s.model = {.kind = ModelKind::kTransformer,
-             .layers = 32,
-             .hidden = 4096,
-             .heads = 32,
-             .kv_heads = 8,
-             .head_dim = 128,
-             .ffn = 14336,
-             .vocab = 32000,
-             .seq_len = 8192,
-             .activation = ActivationKind::kSwiglu,
-             .norm = NormKind::kRmsNorm,
-             .position = PositionKind::kRope,
-             .bias = false,
-             .qkv_bias = false,
-             .tie_embeddings = false};
-  s.precision.param = s.precision.compute = Precision::kBf16;
-  s.framework = framework;
-  s.cluster.device = "h100-sxm-80g";
-  return s;
-}
 
 double SpeedOf(const Scenario& scenario, const char* device = "h100-sxm-80g") {
   const DeviceSpec spec = ParseDeviceSpec(*EmbeddedProfile(device), device).value();
@@ -44,20 +22,20 @@ double SpeedOf(const Scenario& scenario, const char* device = "h100-sxm-80g") {
 
 // Measured are 1.11 in eager PyTorch's steps of six such layers, whose optimizer leaves power, too (reports/campaigns/2026-11-26-h100).
 TEST(BlockSpeed, IsHigherWhereKernelsAreNotFused) {
-  EXPECT_NEAR(SpeedOf(Llama(Framework::kPytorch)), 1.09, 0.02);
-  EXPECT_NEAR(SpeedOf(Llama(Framework::kMegatronCore)), 1.03, 0.02);
+  EXPECT_NEAR(SpeedOf(test::LlamaOnH100(Framework::kPytorch)), 1.09, 0.02);
+  EXPECT_NEAR(SpeedOf(test::LlamaOnH100(Framework::kMegatronCore)), 1.03, 0.02);
 }
 
 TEST(BlockSpeed, IsOneWhereNoLimitIsKnownOrThereAreNoBlocks) {
-  EXPECT_EQ(SpeedOf(Llama(Framework::kPytorch), "a100-sxm-80g"), 1);
-  Scenario mlp = Llama(Framework::kPytorch);
+  EXPECT_EQ(SpeedOf(test::LlamaOnH100(Framework::kPytorch), "a100-sxm-80g"), 1);
+  Scenario mlp = test::LlamaOnH100(Framework::kPytorch);
   mlp.model = {.kind = ModelKind::kMlp, .widths = {1024, 4096, 1024}};
   EXPECT_EQ(SpeedOf(mlp), 1);
 }
 
 // How a step is split and how often a micro-batch comes says nothing of what one block is.
 TEST(BlockSpeed, IsOfABlockWhateverTheStep) {
-  Scenario s = Llama(Framework::kMegatronCore);
+  Scenario s = test::LlamaOnH100(Framework::kMegatronCore);
   s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 4};
   s.batch.accumulate = 2;
   const double speed = SpeedOf(s);
@@ -73,7 +51,7 @@ TEST(BlockSpeed, IsOfABlockWhateverTheStep) {
 
 // Layers of experts behind dense ones; where kinds alternate, the mean of them, whichever comes last.
 TEST(BlockSpeed, OfExpertsIsThatOfAPeriodOfLayers) {
-  Scenario s = Llama(Framework::kMegatronCore);
+  Scenario s = test::LlamaOnH100(Framework::kMegatronCore);
   s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 8};
   const double dense = SpeedOf(s);
   s.model.experts = ExpertsSpec{.count = 64, .top_k = 4, .capacity_factor = 0};
@@ -107,7 +85,7 @@ TEST(BlockSpeed, EveryShippedScenarioHasOne) {
 }
 
 TEST(BlockSpeed, OfInterleavedMicroBatchesIsThatOfOne) {
-  Scenario s = Llama(Framework::kMegatronCore);
+  Scenario s = test::LlamaOnH100(Framework::kMegatronCore);
   s.parallel.data = {.kind = DataParallelKind::kZero1, .size = 8};
   s.model.experts = ExpertsSpec{.count = 64, .top_k = 4, .capacity_factor = 0};
   s.parallel.expert.size = 8;

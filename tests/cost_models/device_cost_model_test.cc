@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "cost_models/kernel_roofline.h"
+#include "plan/outline.h"
+#include "tests/cost_models/llama_blocks.h"
 
 namespace windtunnel {
 namespace {
@@ -350,31 +352,6 @@ TEST(DeviceCostModel, StepsWaitForTheSlowestDevice) {
   EXPECT_EQ(time(sixteen, copy), time(one, copy));
 }
 
-Plan LlamaOnOneH100(Framework framework, int64_t layers) {
-  Scenario s;
-  s.name = "llama";
-  s.model = {.kind = ModelKind::kTransformer,
-             .layers = layers,
-             .hidden = 4096,
-             .heads = 32,
-             .kv_heads = 8,
-             .head_dim = 128,
-             .ffn = 14336,
-             .vocab = 32000,
-             .seq_len = 8192,
-             .activation = ActivationKind::kSwiglu,
-             .norm = NormKind::kRmsNorm,
-             .position = PositionKind::kRope,
-             .bias = false,
-             .qkv_bias = false,
-             .tie_embeddings = false};
-  s.batch.micro = 1;
-  s.precision.param = s.precision.compute = Precision::kBf16;
-  s.framework = framework;
-  s.cluster.device = "h100-sxm-80g";
-  return CompilePlan(s).value();
-}
-
 // Eager PyTorch's layers spend more of their time moving memory than Megatron-Core's, which leaves their products more power: measured in
 // steps of PyTorch are 1.11 times the speed of products alone (reports/campaigns/2026-11-26-h100). Whatever else the step has.
 TEST(DeviceCostModel, ProductsAreFasterWhereOtherKernelsLeavePower) {
@@ -382,7 +359,9 @@ TEST(DeviceCostModel, ProductsAreFasterWhereOtherKernelsLeavePower) {
   const auto time = [&](Framework framework, int64_t layers) {
     Op op;
     op.kind = SquareGemm(8192);
-    return MakeDeviceCostModel(device, LlamaOnOneH100(framework, layers))->Kernel(op)->time.p50();
+    Scenario scenario = test::LlamaOnH100(framework);
+    scenario.model.layers = layers;
+    return MakeDeviceCostModel(device, OutlineOf(scenario))->Kernel(op)->time.p50();
   };
   const Duration eager = time(Framework::kPytorch, 4), core = time(Framework::kMegatronCore, 4);
   EXPECT_EQ(time(Framework::kPytorch, 2), eager);
