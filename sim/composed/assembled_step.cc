@@ -1,7 +1,6 @@
 #include "sim/composed/assembled_step.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "base/check.h"
@@ -207,6 +206,12 @@ class Tails {
 
 }  // namespace
 
+int64_t AssembledStep::MessageTime(int from, int to) const {
+  const int lower = std::min(from, to);
+  const bool is_next = std::max(from, to) == lower + 1;
+  return message_times[static_cast<size_t>(is_next ? lower : walk->ranks - 1)];
+}
+
 Duration AssembledStep::Time() const {
   const PipelineWalk& order = *walk;
   std::vector<const RankStrategy*> strategies;
@@ -230,8 +235,7 @@ Duration AssembledStep::Time() const {
       rank.AddHost(send_host);
       receiver.AddHost(receive_host);
       const int64_t start = std::max({made[event.out], lane_end[event.lane], rank.host(), receiver.host()});
-      const bool is_next = std::abs(event.rank - event.receiver) == 1;
-      const int64_t end = start + (is_next ? message_time : message_between);
+      const int64_t end = start + MessageTime(event.rank, event.receiver);
       arrived[event.out] = lane_end[event.lane] = end;
       sent[event.rank] = std::max(sent[event.rank], end);
       for (const int32_t other : {event.rank, event.receiver})

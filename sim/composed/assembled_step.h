@@ -35,8 +35,8 @@ struct AssembledStep {
   std::vector<int> class_of;  // by rank
   int64_t message = 0,
           received = 0;  // bytes: what stages hand to each other, and what of it is sent to a rank
-  int64_t message_time = 0,
-          message_between = 0;  // picoseconds: to the next rank, and from the last to the first
+  // By rank, picoseconds: of a message between it and the next one; and between the last and the first.
+  std::vector<int64_t> message_times;
   int64_t send_host = 0, receive_host = 0;
   bool host_awaits_messages = false, gathers_with_forward = false;
   int64_t peak = 0;
@@ -46,6 +46,7 @@ struct AssembledStep {
   const StageActions& ActionsOf(const PipelineEvent& event) const {
     return *actions[static_cast<size_t>(event.chunk * walk->ranks + event.rank)];
   }
+  int64_t MessageTime(int from, int to) const;  // between ranks that are neighbours, or the ends
   // Groups before those of a chunk's first backward: chunks come from the last to the first.
   size_t FirstGroup(int rank, int chunk) const;
   size_t GroupsOf(const StageAction& action) const;

@@ -363,13 +363,14 @@ class ComposedSteps::Parts {
     receive.kind = Receive{type, elements, 0};
     WT_ASSIGN_OR_RETURN(content.send_host, costs.Host(send));
     WT_ASSIGN_OR_RETURN(content.receive_host, costs.Host(receive));
-    WT_ASSIGN_OR_RETURN(const TransferCost next, costs.Communication(send, kMessageAxis, groups.message));
-    Group ends = groups.message;
-    ends.ranks[1] *= content.walk->ranks - 1;
-    WT_ASSIGN_OR_RETURN(const TransferCost between, costs.Communication(send, kMessageAxis + 1, ends));
-    if (next.efficiency < 1 || between.efficiency < 1) return Unsupported("messages that slow kernels down");
-    content.message_time = next.time;
-    content.message_between = between.time;
+    const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
+    for (const Group& ends : groups.messages) {
+      const bool leaves_node = ends.ranks[0] / node != ends.ranks[1] / node;
+      WT_ASSIGN_OR_RETURN(const TransferCost cost,
+                          costs.Communication(send, leaves_node ? kMessageBeyondAxis : kMessageAxis, ends));
+      if (cost.efficiency < 1) return Unsupported("messages that slow kernels down");
+      content.message_times.push_back(cost.time);
+    }
     return Ok();
   }
 

@@ -31,11 +31,9 @@ const Group& MeshGroups::Of(AxisId axis) const {
       return expert_part;
     case kPipelineAxis:
       return pipeline;
-    case kEmbeddingAxis:
-      return embedding;
     default:
-      WT_CHECK_EQ(axis, kMessageAxis);
-      return message;
+      WT_CHECK_EQ(axis, kEmbeddingAxis);
+      return embedding;
   }
 }
 
@@ -47,12 +45,13 @@ Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   const int64_t copies = context * parallel.data.size, pipeline = parallel.pipeline.size;
   const int64_t stage = tensor * copies, world = stage * pipeline;
   const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
-  // All on one node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups, and context and expert groups likewise.
-  const bool is_one_node = world <= node;
+  // Whole stages on each node; or stages of whole nodes, in which tensor groups divide nodes, or nodes tensor groups, and context and expert
+  // groups likewise.
+  const bool has_whole_stages = world <= node || node % stage == 0;
   const auto divides = [node](int64_t ranks) { return node % ranks == 0 || ranks % node == 0; };
-  const bool is_regular =
+  const bool has_whole_nodes =
       stage % node == 0 && divides(tensor) && divides(tensor * context) && divides(tensor * part);
-  if (!is_one_node && !is_regular) return Unsupported("groups that do not lie alike");
+  if (!has_whole_stages && !has_whole_nodes) return Unsupported("groups that do not lie alike");
   MeshGroups groups;
   groups.world = Ranks("world", world, 1);
   groups.data = Ranks("data", copies, tensor);
@@ -63,7 +62,10 @@ Result<MeshGroups> MeshGroupsOf(const Scenario& scenario) {
   groups.expert_part = Ranks("expert part", of_tensor ? part : 1, tensor);
   groups.pipeline = Ranks("pipeline", pipeline, stage);
   groups.embedding = Ranks("embedding", 2, stage * (pipeline - 1));
-  groups.message = Ranks("message", 2, stage);
+  for (int64_t rank = 0; rank < pipeline; ++rank) {
+    const int64_t next = (rank + 1) % pipeline;
+    groups.messages.push_back({"message", {static_cast<int>(rank * stage), static_cast<int>(next * stage)}});
+  }
   return groups;
 }
 

@@ -165,11 +165,12 @@ Scenario AnyScenario() {
   SplitAnyhow(s.model, parallel);
   StageAnyhow(s.model, parallel.pipeline);
   parallel.data = AnyData(s.precision.param);
-  // All on one node, or a node for each stage.
-  const bool one_node = Any({true, false});
-  s.cluster.devices_per_node = parallel.tensor.size * parallel.context.size * parallel.data.size *
-                               (one_node ? parallel.pipeline.size : 1);
-  s.cluster.nodes = one_node ? 1 : parallel.pipeline.size;
+  // All on one node, or one, two or three stages on each.
+  const int64_t of_pipeline = parallel.pipeline.size, drawn = Any<int64_t>({of_pipeline, 1, 2, 3});
+  const int64_t stages = of_pipeline % drawn == 0 ? drawn : of_pipeline;
+  s.cluster.devices_per_node =
+      parallel.tensor.size * parallel.context.size * parallel.data.size * stages;
+  s.cluster.nodes = of_pipeline / stages;
   FillBlocks(s);
   return s;
 }

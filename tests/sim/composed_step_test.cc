@@ -285,6 +285,21 @@ TEST(ComposedStep, IsPredictInPipelines) {
   }
 }
 
+// Some messages stay on a node, others leave it.
+TEST(ComposedStep, IsPredictWithSeveralStagesOnANode) {
+  for (bool wide : {false, true}) {
+    Scenario s = Base(wide);
+    s.cluster.nodes = 2;
+    s.cluster.devices_per_node = 4;
+    s.search.emplace();
+    s.search->tensor = {1, 2};
+    s.search->pipeline = {2, 4, 8};
+    s.search->virtual_stages = {1, 2};
+    s.search->kind = {DataParallelKind::kDdp, DataParallelKind::kZero1};
+    ExpectSameInSpace(s);
+  }
+}
+
 // Megatron's --overlap-param-gather: first forwards wait for buckets, of which one may have several layers, or a layer several.
 TEST(ComposedStep, IsPredictWhereValuesComeWithTheForward) {
   for (const Framework framework : {Framework::kWindtunnel, Framework::kMegatronCore}) {
