@@ -120,7 +120,7 @@ Status CheckComposable(const Scenario& s) {
   const bool is_zero = s.parallel.data.kind == DataParallelKind::kZero1;
   const int64_t copies = s.parallel.data.size * s.parallel.context.size;
   const bool whole_shards = s.parallel.data.shard_size == 0 || s.parallel.data.shard_size == copies;
-  if (s.model.kind != ModelKind::kTransformer || s.model.dropout != 0) return Unsupported("another model");
+  if (s.model.kind != ModelKind::kTransformer) return Unsupported("another model");
   if (!kinds || s.parallel.data.offload != Offload::kNone ||
       s.parallel.data.sync != GradientSync::kLastMicroBatch)
     return Unsupported("another strategy");

@@ -34,6 +34,7 @@ ModelSpec AnyModel(ModelSpec model) {
   if (model.position == PositionKind::kRope && Any({true, false, false}))
     model.mtp = TokenPredictionSpec{.layers = Any<int64_t>({1, 1, 2})};
   model.attention = Any({AttentionKind::kEager, AttentionKind::kFlash});
+  model.dropout = Any({0.0, 0.0, 0.1});
   if (Any({true, false, false}))
     model.sliding_window =
         SlidingWindowSpec{.tokens = Any<int64_t>({4, 20, 256}), .full_every = Any<int64_t>({0, 2, 3, 4})};
