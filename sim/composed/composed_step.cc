@@ -85,6 +85,7 @@ std::string LayersKey(const ModelSpec& model, const std::vector<StageKind>& of_r
   int64_t layers = 0;
   for (const StageKind& stage : of_rank) {
     layers += stage.layers.layers;
+    if (stage.layers.layers == 0) key += " none";
     if (model.HasAlikeLayers() && !by_stage) continue;
     key += fmt::format(" {}+{}@{}", stage.layers.dense, stage.layers.layers - stage.layers.dense,
                        stage.layers.phase);
@@ -132,8 +133,9 @@ Status CheckComposable(const Scenario& s) {
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
-  for (int64_t layers : balance)
-    if (layers < 1) return Unsupported("stages without layers");
+  const bool embeds_alone = !balance.empty() && balance.front() == 0;
+  if (embeds_alone && s.parallel.tensor.size > 1 && s.parallel.tensor.sequence)
+    return Unsupported("a message that a collective makes");
   const int64_t ranks = s.parallel.pipeline.size;
   if (ranks > 1 && (balance.empty() || static_cast<int64_t>(balance.size()) % ranks != 0))
     return Unsupported("stages that are not known");

@@ -33,6 +33,16 @@ int64_t Kept(int64_t layers, int64_t period) {
   return std::min(layers / period, kKept) * period + layers % period;
 }
 
+// With one kind of layer throughout.
+ModelSpec WithLayersOfKind(ModelSpec model, bool have_experts, bool have_windows) {
+  if (model.experts) {
+    model.experts->every = 1;
+    model.experts->first_dense = have_experts ? 0 : kNone;
+  }
+  if (model.HasWindows()) model.sliding_window->full_every = have_windows ? 0 : 1;
+  return model;
+}
+
 }  // namespace
 
 StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers) {
@@ -44,6 +54,7 @@ StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers)
 }
 
 std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage) {
+  if (stage.layers == 0) return {};
   if (IsAlike(model, stage)) return {{1, 1}, {1, stage.layers - 1}};
   std::vector<LayerUnit> units;
   AddUnits(stage.dense, model.LayerPeriod(), units);
@@ -52,6 +63,7 @@ std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage)
 }
 
 std::string UnitsKey(const ModelSpec& model, const StageLayers& stage) {
+  if (stage.layers == 0) return "none";
   if (model.HasAlikeLayers()) return "";
   if (IsAlike(model, stage)) return stage.dense > 0 ? "dense" : "experts";
   const int64_t period = model.LayerPeriod();
@@ -63,15 +75,16 @@ SmallLayers SmallLayersOf(const ModelSpec& model, const StageLayers& stage, bool
   SmallLayers small{model, {0, 0, is_first, is_last}, UnitsOf(model, stage)};
   StageRange& range = small.range;
   const int64_t period = model.LayerPeriod();
-  if (IsAlike(model, stage)) {
+  if (stage.layers == 0) {
+    // What predicts further tokens is like the model's last layer.
+    const int64_t last = model.layers - 1;
+    range.first = range.end = is_first ? 0 : 2;
+    small.model = WithLayersOfKind(model, model.HasExperts(last), model.WindowOf(last) > 0);
+  } else if (IsAlike(model, stage)) {
     range.first = is_first ? 0 : 2;
     range.end = range.first + 2;
-    if (model.experts) {
-      const bool has_experts = model.HasAlikeLayers() ? model.LayersWithExperts() > 0 : stage.dense == 0;
-      small.model.experts->every = 1;
-      small.model.experts->first_dense = has_experts ? 0 : kNone;
-    }
-    if (model.HasWindows() && model.WindowOf(0) > 0) small.model.sliding_window->full_every = 0;
+    const bool has_experts = model.HasAlikeLayers() ? model.LayersWithExperts() > 0 : stage.dense == 0;
+    small.model = WithLayersOfKind(model, has_experts, model.WindowOf(0) > 0);
   } else {
     const int64_t dense = Kept(stage.dense, period), others = Kept(stage.layers - stage.dense, period);
     // The first of the others is where it was in its period.

@@ -32,7 +32,7 @@ StageLayers StageLayersOf(const ModelSpec& model, int64_t first, int64_t layers)
 struct LayerUnit {
   int64_t layers = 1, count = 1;
 };
-// In the order of the model. Of layers that are all alike: the first one, and those behind it (none, if there is but one).
+// In the order of the model. Of layers that are all alike: the first one, and those behind it (none, if there is but one). Of no layers, none.
 std::vector<LayerUnit> UnitsOf(const ModelSpec& model, const StageLayers& stage);
 
 // Where the units of a small stage are the same ones, however often they come.

@@ -519,15 +519,17 @@ void SortParameters(const SmallStage& small, StageTemplate& stage, Dissection& d
     if (layer + 1 < small.layers() && is_of_layer(parameter, layer + 1)) ++layer;
     const bool in_layers = is_of_layer(parameter, layer);
     const int unit = in_layers ? small.UnitOf(small.first_layer() + layer) : -1;
-    std::vector<Parameter>& list = in_layers                ? stage.units[static_cast<size_t>(unit)]
-                                   : stage.units[0].empty() ? stage.head
-                                                            : stage.tail;
+    const bool is_before = stage.units.empty() || stage.units[0].empty();
+    std::vector<Parameter>& list = in_layers   ? stage.units[static_cast<size_t>(unit)]
+                                   : is_before ? stage.head
+                                               : stage.tail;
     const size_t before = &list == &stage.tail ? stage.head.size() : 0;
     unit_of.push_back(unit);
     local.push_back(static_cast<int>(before + list.size()));
     list.push_back(parameter);
   }
-  WT_CHECK_EQ(layer + 1, small.layers());
+  const int last = std::max(small.layers() - 1, 0);
+  WT_CHECK_EQ(layer, last);
   dissection.SetParameters(std::move(unit_of), std::move(local));
 }
 

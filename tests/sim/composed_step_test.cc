@@ -331,6 +331,8 @@ TEST(ComposedStep, IsPredictWhereStagesHaveMoreLayersThanOthers) {
                                                   {2, 2, 2, 2},
                                                   {5, 1, 1, 1},
                                                   {1, 3, 3, 1},
+                                                  {0, 4, 4, 0},
+                                                  {0, 2, 5, 1},
                                                   {3, 1, 1, 3},
                                                   {2, 1, 1, 1, 1, 1, 1},
                                                   {1, 2, 1, 4}}) {
