@@ -123,7 +123,9 @@ Status DeviceCostModel::ReadTopology() {
 KernelCost DeviceCostModel::OnHost(const OpKind& kind) const {
   int64_t sharing = std::max<int64_t>(cluster_.devices_per_node, 1);
   if (device_.host_memory_devices > 0) sharing = std::min(sharing, device_.host_memory_devices);
-  return {Distribution::Constant(TrafficOf(kind) * sharing / device_.host_memory), CostSource::kModelled};
+  const auto* update = std::get_if<OptimizerUpdate>(&kind);
+  const Bytes traffic = update == nullptr ? TrafficOf(kind) : HostTraffic(*update, framework_);
+  return {Distribution::Constant(traffic * sharing / device_.host_memory), CostSource::kModelled};
 }
 
 Result<KernelCost> DeviceCostModel::Kernel(const Op& op) const {

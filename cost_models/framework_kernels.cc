@@ -361,6 +361,17 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
   return total;
 }
 
+Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framework) {
+  const OperatorShape shape = ShapeOf(update, DType::kFloat32);
+  double passes = 0;
+  for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
+    const bool is_apart = std::find(kernel.when.begin(), kernel.when.end(), "!fused") != kernel.when.end();
+    if (is_apart && Holds(kernel, shape)) passes += kernel.fp32;
+  }
+  if (passes == 0) return TrafficOf(update);
+  return Bytes(static_cast<int64_t>(4 * passes * shape.tensors.front().second));
+}
+
 Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
                   const ArithmeticContext& context) {
   if (IsCommunication(kind))

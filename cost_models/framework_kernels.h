@@ -54,6 +54,10 @@ struct ArithmeticContext {
 Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framework, const DeviceSpec& device,
                             const ArithmeticContext& context);
 
+// What an optimizer's update moves where the host does it (offload): as often as the kernels of one that is not fused, where the framework has
+// such; else once.
+Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framework);
+
 // Of any operator, communication too. Where blocks are recomputed, the mean of both forwards; with the backward of its attention, what
 // the host does around a block.
 Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,

@@ -33,7 +33,7 @@ void CompareMemory(const Outcome& outcome, Comparison& comparison) {
         std::max(comparison.peak_host, Magnitude(peak.host_allocated - measured.steady.host_allocated));
     comparison.initial_peak =
         std::max(comparison.initial_peak, Magnitude(memory.initial_peak - measured.initial_peak));
-    Bytes resident = PredictedResident(prediction, measured.rank) - measured.resident_growth;
+    Bytes resident = PredictedResident(outcome, measured.rank) - measured.resident_growth;
     if (Magnitude(resident) > Magnitude(comparison.resident)) comparison.resident = resident;
   }
 }
@@ -49,7 +49,10 @@ std::string CostsInWords(const Outcome& outcome) {
   std::string words = "device " + scenario.cluster.device;
   if (!outcome.prediction) return words;
   words += " · profile " + outcome.profile.name;
-  if (!outcome.profile.hardware || scenario.framework == Framework::kWindtunnel) return words;
+  if (!outcome.profile.hardware) return words;
+  // Who left the key out may have meant another.
+  if (scenario.framework == Framework::kWindtunnel && !outcome.profile.framework)
+    return words + " · framework windtunnel (others: windtunnel list frameworks)";
   return words + " · framework " +
          (outcome.profile.framework ? *outcome.profile.framework : FrameworkOf(scenario)).name;
 }
@@ -198,11 +201,28 @@ std::vector<OperatorRow> OperatorRows(const Outcome& outcome) {
   return rows;
 }
 
-Bytes PredictedResident(const Prediction& prediction, int rank) {
-  const PredictedMemory& memory = PredictedMemoryOf(prediction, rank);
+bool HasDeviceMemory(const Scenario& scenario) { return scenario.cluster.device != "cpu"; }
+
+Bytes PredictedResident(const Outcome& outcome, int rank) {
+  const PredictedMemory& memory = PredictedMemoryOf(*outcome.prediction, rank);
+  const Bytes of_host = HasDeviceMemory(outcome.plan.scenario) ? Bytes(0) : memory.host_reserved;
   // An allocator that has given memory back had reserved more before.
-  return std::max(memory.reserved, memory.steady.reserved) + memory.host_reserved +
-         prediction.outside_allocator;
+  return std::max(memory.reserved, memory.steady.reserved) + of_host + outcome.prediction->outside_allocator;
+}
+
+Bytes PredictedHostMemoryOfNode(const Scenario& scenario, const Prediction& prediction) {
+  const int64_t devices = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
+  std::map<int64_t, Bytes> of_node;
+  Bytes most;
+  for (const PredictedMemory& memory : prediction.memory) {
+    if (memory.steady.host_allocated == Bytes(0)) continue;
+    for (const int rank : memory.ranks) {
+      Bytes& bytes = of_node[rank / devices];
+      bytes += memory.steady.host_allocated;
+      most = std::max(most, bytes);
+    }
+  }
+  return most;
 }
 
 const PredictedMemory& PredictedMemoryOf(const Prediction& prediction, int rank) {

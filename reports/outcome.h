@@ -98,9 +98,15 @@ struct Comparison {
 // REQUIRES: outcome.prediction and outcome.measurement.
 Comparison Compare(const Outcome& outcome);
 
-// What the process of a rank is predicted to hold at most: the allocators' segments, of the device (which is the process's own
-// memory on a CPU) and of the host, and what lies outside them.
-Bytes PredictedResident(const Prediction& prediction, int rank);
+// Whether devices have memory of their own, beside the hosts'.
+bool HasDeviceMemory(const Scenario& scenario);
+
+// What a rank is predicted to hold at most, of its device's memory: the allocator's segments, and what lies outside them. On a CPU, of its
+// process's: the segments of what would be the host's memory, too. REQUIRES: outcome.prediction.
+Bytes PredictedResident(const Outcome& outcome, int rank);
+
+// Host memory that the ranks of a node take at their peaks (CPU offload), of the node where it is most.
+Bytes PredictedHostMemoryOfNode(const Scenario& scenario, const Prediction& prediction);
 
 // Memory that `rank` is predicted to use in the steady step. REQUIRES: a rank of the plan.
 const PredictedMemory& PredictedMemoryOf(const Prediction& prediction, int rank);

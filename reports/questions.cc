@@ -76,6 +76,16 @@ bool HasRoom(const Prediction& prediction, const Capacity& capacity) {
   return prediction.peak_reserved + prediction.outside_allocator <= capacity.bytes;
 }
 
+// Of ranks that hold some.
+std::string DescribeHostMemory(const Scenario& scenario, const Prediction& prediction) {
+  Bytes of_rank;
+  for (const PredictedMemory& memory : prediction.memory)
+    of_rank = std::max(of_rank, memory.steady.host_allocated);
+  if (of_rank == Bytes(0) || !HasDeviceMemory(scenario)) return "";
+  return fmt::format("  will the hosts have room?  not checked: {} a rank, {} a node\n", FormatBytes(of_rank),
+                     FormatBytes(PredictedHostMemoryOfNode(scenario, prediction)));
+}
+
 std::string DescribeFit(const Prediction& prediction, const Capacity& capacity) {
   const Bytes needed = prediction.peak_reserved + prediction.outside_allocator;
   const bool fits = HasRoom(prediction, capacity);
@@ -223,7 +233,12 @@ std::string AnswerQuestions(const Scenario& scenario, const Prediction& predicti
   std::string text = "\n" + ink.Bold("questions") + "\n";
   if (capacity) {
     text += DescribeFit(prediction, *capacity);
+    text += DescribeHostMemory(scenario, prediction);
     text += DescribeLargest(scenario, prediction, *capacity, compile);
+    if (!HasRoom(prediction, *capacity)) {
+      const Bytes outside = std::min(prediction.outside_allocator, capacity->bytes);
+      text += DescribeRemedies(scenario, capacity->bytes - outside, outside, compile);
+    }
   } else {
     text += "  will it fit?  the device's memory is not known\n";
   }

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "plan/plan.h"
 #include "reports/ink.h"
+#include "reports/remedies.h"
 #include "sim/predict.h"
 
 namespace windtunnel {
@@ -19,9 +20,6 @@ struct Capacity {
   Bytes bytes;     // that one rank may use
   std::string of;  // "the device's memory", "this machine's memory over 2 ranks"
 };
-
-// A scenario's plan, as a prediction of it has it: CompilePlan, or with stages balanced for it.
-using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 
 // A batch.micro with which the scenario's steps fit `capacity` (what the allocator reserves, beside `outside` the allocator) and one more
 // does not; 0 when not even 1 does. Searched up to `most` sequences, and found to fit there when nothing smaller fails. `fits_now`: whether

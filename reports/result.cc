@@ -84,6 +84,8 @@ Json PredictedJson(const Outcome& outcome) {
     json["memory"].push_back(MemoryJson(RankRanges(memory.ranks), memory.steady));
   json["initial_peak_bytes"] = prediction.initial_peak.count();
   json["outside_allocator_bytes"] = prediction.outside_allocator.count();
+  if (const Bytes of_node = PredictedHostMemoryOfNode(outcome.plan.scenario, prediction); of_node > Bytes(0))
+    json["host_memory_of_node_bytes"] = of_node.count();
   if (auto fits = FitsInDevice(prediction)) {
     json["device_memory_bytes"] = prediction.device_memory.count();
     json["fits"] = *fits;

@@ -320,6 +320,9 @@ void AddHostMemory(Table& table, const Outcome& outcome) {
   if (predicted == Bytes(0) && measured == Bytes(0)) return;
   table.Row("  host memory of a rank", FormatBytes(predicted), FormatBytes(measured),
             fmt::format("{:>10}", Difference(predicted - measured)));
+  if (table.both() || !outcome.prediction) return;
+  table.Row("  host memory of a node",
+            FormatBytes(PredictedHostMemoryOfNode(outcome.plan.scenario, *outcome.prediction)), "", "");
 }
 
 void AddMemory(Table& table, const Outcome& outcome) {
@@ -336,14 +339,16 @@ void AddMemory(Table& table, const Outcome& outcome) {
       "  start-up", [&](int rank) { return PredictedMemoryOf(*outcome.prediction, rank).initial_peak; },
       &MeasuredMemory::initial_peak);
   row(
-      "  whole process", [&](int rank) { return PredictedResident(*outcome.prediction, rank); },
-      &MeasuredMemory::resident_growth);
+      HasDeviceMemory(outcome.plan.scenario) ? "  whole device" : "  whole process",
+      [&](int rank) { return PredictedResident(outcome, rank); }, &MeasuredMemory::resident_growth);
   if (!outcome.prediction) return;
   if (auto fits = FitsInDevice(*outcome.prediction)) {
     const std::string memory = FormatBytes(outcome.prediction->device_memory);
     // The device waits while segments are given back and reserved anew, which is not in the step's time.
     std::string retries = DescribeRetries(*outcome.prediction);
     if (!retries.empty()) retries = fmt::format(", but {} (slow: too tight)", retries);
+    if (PredictedHostMemoryOfNode(outcome.plan.scenario, *outcome.prediction) > Bytes(0))
+      retries += " (that the host has room is not checked)";
     table.Line(*fits ? fmt::format("  fits in the device's {}{}", memory, retries)
                      : table.ink().Red(fmt::format(
                            "  DOES NOT FIT in the device's {} (explain says what would)", memory)));

@@ -115,6 +115,7 @@ function summary(section, outcome) {
   cards.append(card('throughput', rate(main, outcome.unit), beside((s) => rate(s, outcome.unit))));
   if (main.mfu !== null) cards.append(card('MFU (PaLM)', percent(main.mfu), beside((s) => percent(s.mfu))));
   cards.append(memoryCard(outcome.result));
+  if (main.host_memory_of_node_bytes) cards.append(card('host memory of a node', bytes(main.host_memory_of_node_bytes), 'whether the host has it is not checked'));
   if (main.bubble_fraction > 0) cards.append(card('bubble', percent(main.bubble_fraction), beside((s) => percent(s.bubble_fraction))));
   section.append(cards);
 }

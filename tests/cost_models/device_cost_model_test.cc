@@ -440,6 +440,23 @@ TEST(DeviceCostModel, OffloadedOptimizersStreamThroughTheirShareOfTheHostsMemory
   EXPECT_NEAR(MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50() / Milliseconds(1), 546.9, 0.1);
 }
 
+// PyTorch's AdamW on a CPU is some ten operators that each go through memory, 80 B a parameter by its source; with fused=True one of 28 B.
+TEST(DeviceCostModel, OffloadedOptimizersThatAreNotFusedStreamAsOftenAsTheirOperators) {
+  Plan plan = TwoNodePlan();
+  plan.scenario.framework = Framework::kPytorch;
+  const DeviceSpec device = A100();
+  const auto seconds = [&](bool fused) {
+    OptimizerSpec spec{.kind = OptimizerKind::kAdamW};
+    spec.fused = fused;
+    Op update;
+    update.kind = OptimizerUpdate{.spec = spec, .elements = 1'000'000'000, .tensors = 1, .state_tensors = 2};
+    update.on_host = true;
+    return ToSeconds(MakeDeviceCostModel(device, plan)->Kernel(update)->time.p50());
+  };
+  EXPECT_NEAR(seconds(false), 80e9 / (409.6e9 / 8), 1e-3);
+  EXPECT_NEAR(seconds(true), 28e9 / (409.6e9 / 8), 1e-3);
+}
+
 // 28e9 B over half of a Grace's 512 GB/s, however many devices the node has; over all of it for one alone.
 TEST(DeviceCostModel, ADevicesShareOfTheHostsMemoryIsThatOfItsProcessor) {
   const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile("gb200-nvl72-186g"), "gb200-nvl72-186g").value();

@@ -1,0 +1,157 @@
+#include "reports/remedies.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/format.h"
+#include "scenarios/checks.h"
+#include "scenarios/words.h"
+#include "sim/role_memory.h"
+
+namespace windtunnel {
+namespace {
+
+constexpr size_t kShown = 3;
+
+// One change, applied to a scenario; false where it changes nothing.
+using Change = std::function<bool(Remedy&)>;
+
+Change RecomputeBy(Recompute kind) {
+  return [kind](Remedy& remedy) {
+    if (remedy.scenario.recompute == Recompute::kFull || remedy.scenario.recompute == kind) return false;
+    remedy.scenario.recompute = kind;
+    remedy.settings.push_back(fmt::format("recompute={}", WordOf(kind)));
+    return true;
+  };
+}
+
+// Of replicas that each keep everything, or more than `kind` leaves them.
+Change Shard(DataParallelKind kind) {
+  return [kind](Remedy& remedy) {
+    DataParallelSpec& data = remedy.scenario.parallel.data;
+    const bool is_open =
+        data.size > 1 && data.kind != DataParallelKind::kFsdp && data.kind != DataParallelKind::kDp;
+    const bool shards_less = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
+                             (kind == DataParallelKind::kFsdp && data.kind != kind);
+    if (!is_open || !shards_less) return false;
+    DataParallelSpec sharded;
+    sharded.kind = kind;
+    sharded.size = data.size;
+    sharded.overlap = data.overlap;
+    data = sharded;
+    remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(kind)));
+    return true;
+  };
+}
+
+bool TakeSequencesOneByOne(Remedy& remedy) {
+  BatchSpec& batch = remedy.scenario.batch;
+  if (batch.micro == 1) return false;
+  batch.accumulate *= batch.micro;
+  batch.micro = 1;
+  remedy.settings.push_back("batch.micro=1");
+  remedy.settings.push_back(fmt::format("batch.accumulate={}", batch.accumulate));
+  return true;
+}
+
+bool UseTheHost(Remedy& remedy) {
+  DataParallelSpec& data = remedy.scenario.parallel.data;
+  if (data.offload != Offload::kNone) return false;
+  const bool holds_parameters = data.kind == DataParallelKind::kFsdp;
+  if (!holds_parameters && data.kind != DataParallelKind::kZero1 && data.kind != DataParallelKind::kZero2)
+    return false;
+  data.offload = holds_parameters ? Offload::kParam : Offload::kOptimizer;
+  remedy.settings.push_back(fmt::format("parallel.data.offload={}", WordOf(data.offload)));
+  return true;
+}
+
+// As many micro-batches as fill a pipeline and repeat.
+Scenario Shortened(Scenario scenario) {
+  const int64_t few = 3 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
+  scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
+  return scenario;
+}
+
+std::string Describe(const Remedy& remedy) {
+  return fmt::format("--set {}", fmt::join(remedy.settings, " --set "));
+}
+
+}  // namespace
+
+std::vector<Remedy> RemediesFor(const Scenario& scenario) {
+  const Change selective = RecomputeBy(Recompute::kSelective), full = RecomputeBy(Recompute::kFull);
+  const Change zero1 = Shard(DataParallelKind::kZero1), fsdp = Shard(DataParallelKind::kFsdp);
+  const Change micro = TakeSequencesOneByOne, offload = UseTheHost;
+  const std::vector<std::vector<Change>> all = {{selective},
+                                                {zero1},
+                                                {micro},
+                                                {fsdp},
+                                                {full},
+                                                {zero1, full},
+                                                {micro, full},
+                                                {fsdp, full},
+                                                {zero1, micro, full},
+                                                {fsdp, micro, full},
+                                                {offload},
+                                                {zero1, offload},
+                                                {fsdp, offload},
+                                                {full, offload},
+                                                {micro, full, offload},
+                                                {zero1, micro, full, offload},
+                                                {fsdp, micro, full, offload}};
+  std::vector<Remedy> remedies;
+  for (const std::vector<Change>& changes : all) {
+    Remedy remedy{{}, scenario};
+    const bool changes_all =
+        std::all_of(changes.begin(), changes.end(), [&](const Change& change) { return change(remedy); });
+    if (changes_all && CheckScenario(remedy.scenario)) remedies.push_back(std::move(remedy));
+  }
+  return remedies;
+}
+
+Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile, Bytes room) {
+  Result<Plan> plan = compile(Shortened(remedy.scenario));
+  if (!plan) plan = compile(remedy.scenario);  // (a schedule may be of one number of micro-batches only)
+  if (!plan) return tl::unexpected(plan.error());
+  Bytes reserved;
+  for (const Role& role : plan->roles) {
+    WT_ASSIGN_OR_RETURN(const RoleMemory memory, SimulateMemoryWithin(room, role, plan->scenario.allocator));
+    reserved = std::max(reserved, memory.steady.reserved);
+  }
+  return reserved;
+}
+
+std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,
+                             const CompileScenario& compile) {
+  std::string fitting;
+  std::optional<std::pair<Bytes, std::string>> least;
+  std::vector<std::vector<std::string>> fit;
+  const auto is_more_than_enough = [&fit](const Remedy& remedy) {
+    return std::any_of(fit.begin(), fit.end(), [&](const std::vector<std::string>& settings) {
+      return std::all_of(settings.begin(), settings.end(), [&](const std::string& setting) {
+        return std::find(remedy.settings.begin(), remedy.settings.end(), setting) != remedy.settings.end();
+      });
+    });
+  };
+  for (const Remedy& remedy : RemediesFor(scenario)) {
+    if (is_more_than_enough(remedy)) continue;
+    const auto reserved = ReservedWith(remedy, compile, room);
+    if (!reserved) continue;
+    if (!least || *reserved < least->first) least.emplace(*reserved, Describe(remedy));
+    if (*reserved > room) continue;
+    fitting += fmt::format("    {:>10}  {}\n", FormatBytes(*reserved + outside), Describe(remedy));
+    fit.push_back(remedy.settings);
+    if (fit.size() == kShown) break;
+  }
+  if (!fit.empty()) return "  what would fit:\n" + fitting;
+  const std::string devices = "more devices, or more tensor or pipeline ranks";
+  if (!least) return fmt::format("  what would fit?  {}\n", devices);
+  return fmt::format(
+      "  what would fit?  {}: the least that recomputation, sharding and offload come to is {}, with {}\n",
+      devices, FormatBytes(least->first + outside), least->second);
+}
+
+}  // namespace windtunnel
