@@ -27,13 +27,16 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   report.combinations = space.combinations;
   report.legal = static_cast<int64_t>(space.legal.size());
   report.illegal = space.illegal;
-  for (const Evaluation& evaluation : evaluations) {
+  for (size_t i = 0; i < evaluations.size(); ++i) {
+    const Evaluation& evaluation = evaluations[i];
     switch (evaluation.outcome) {
       case Evaluation::Outcome::kFeasible:
         ++report.evaluated;
         break;
       case Evaluation::Outcome::kInfeasible:
         ++report.infeasible;
+        if (!report.least || evaluation.memory < report.least->memory)
+          report.least = {evaluation.memory, Describe(space.legal[i])};
         break;
       case Evaluation::Outcome::kRefused:
         ++report.refused[evaluation.reason];

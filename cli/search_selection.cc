@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <optional>
 
 #include "base/format.h"
@@ -54,6 +55,7 @@ Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
   for (const Choice& choice : choices)
     if (!verified_.contains(choice.id)) open.push_back(choice.id);
   std::vector<std::optional<Result<Verified>>> results(open.size());
+  std::vector<char> is_too_large(open.size());
   Progress progress(ShowsProgress(options_));
   std::atomic<size_t> done = 0;
   // A few at a time (of large ones fewer: OperatorRoom), and of few each on several threads.
@@ -62,7 +64,11 @@ Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
   ForEachInParallel(
       at_once, open.size(),
       [&](size_t i) {
-        results[i] = PredictInFull(open[i], each);
+        try {
+          results[i] = PredictInFull(open[i], each);
+        } catch (const std::bad_alloc&) {
+          is_too_large[i] = 1;
+        }
         ++done;
       },
       [&] {
@@ -73,6 +79,7 @@ Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
   progress.Clear();
   bool changes = false;
   for (size_t i = 0; i < open.size(); ++i) {
+    if (is_too_large[i]) results[i] = AsComposed(open[i]);
     if (!results[i]) return Failed("interrupted while predicting the best configurations");
     Result<Verified>& verified = *results[i];
     if (!verified) {
@@ -127,6 +134,15 @@ Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) co
   return verified;
 }
 
+Selection::Verified Selection::AsComposed(int64_t id) {
+  Note(options_,
+       fmt::format("{}: this machine has no memory to predict it in full; what is said of it is composed, "
+                   "as with --quick",
+                   Describe(space_.legal[static_cast<size_t>(id)])));
+  const auto choice = ChoiceOf(id);
+  return {{}, choice->step_time, choice->memory};
+}
+
 FoundConfiguration Selection::Found(const Choice& choice) const {
   const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
   FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, ""};
@@ -139,7 +155,8 @@ FoundConfiguration Selection::Found(const Choice& choice) const {
     std::erase_if(found.overrides, [&](const Override& given) { return given.key == made.key; });
     found.overrides.push_back(std::move(made));
   }
-  if (const auto verified = verified_.find(choice.id); verified != verified_.end()) {
+  if (const auto verified = verified_.find(choice.id);
+      verified != verified_.end() && !verified->second.predicted.empty()) {
     found.predicted = verified->second.predicted;
   } else {
     Plan plan = OutlineOf(found.scenario);

@@ -29,7 +29,7 @@ class Selection {
 
  private:
   struct Verified {
-    std::string predicted;
+    std::string predicted;  // empty: there was no memory to predict it in full
     Duration step_time;
     Bytes memory;
     bool fits = true;
@@ -42,6 +42,8 @@ class Selection {
   // Whether it changes what is known.
   bool Apply(int64_t id, const Verified& verified);
   Result<Verified> PredictInFull(int64_t id, int threads) const;
+  // What is known of one that there is no memory for.
+  Verified AsComposed(int64_t id);
   FoundConfiguration Found(const Choice& choice) const;
 
   const Options& options_;

@@ -215,6 +215,9 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   text += "\n";
   if (report.pareto.empty()) {
     text += "\n" + ink.Red("no configuration can be trained") + "\n";
+    if (report.least)
+      text += fmt::format("  the least memory is {} or more, with {}\n", FormatBytes(report.least->memory),
+                          report.least->configuration);
   } else {
     text += "\n" + RowsOf("the fastest", report.top, ink);
     text += "\n" + RowsOf("none is better in time, memory and devices", report.pareto, ink);
@@ -224,7 +227,7 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
     if (const auto reserved = ReservedBy(best))
       text += fmt::format("  {} of the device are then reserved (memory is what is asked for)\n",
                           FormatBytes(*reserved));
-    else text += ink.Dim("  which also says whether fragments of memory fit: --quick did not look") + "\n";
+    else text += ink.Dim("  which also says whether fragments of memory fit: nothing looked at them here") + "\n";
   }
   if (verbose || report.pareto.empty()) text += ReasonsOf("not legal", report.illegal, ink);
   text += ReasonsOf("cannot be predicted", report.refused, ink);

@@ -32,6 +32,12 @@ struct SearchReport {
   std::map<std::string, int64_t> illegal, refused;  // by reason
   int64_t evaluated = 0, infeasible = 0;
   int64_t fragmented = 0;  // evaluated, but the allocator's segments do not fit (Predict's `fits` is false)
+  // Of those that need too much memory the one that needs least, as far as is known (a peak is followed only until it is too high).
+  struct Least {
+    Bytes memory;
+    std::string configuration;
+  };
+  std::optional<Least> least = {};
   int64_t resumed = 0;     // of the evaluated, infeasible and refused: known from the state file
   double configurations_per_s = 0, configurations_per_cpu_s = 0, wall_s = 0;
   double full_s = 0;                       // spent on predicting the best in full; wall_s is without

@@ -140,6 +140,19 @@ output=$(bash -c "ulimit -v 1500000; exec '$windtunnel' predict cpu.yaml -q --se
 found=$?
 [ $found = 1 ] && echo "$output" | grep -q "^windtunnel: this machine's memory is exhausted" || echo "$output" | grep -q Sanitizer || { echo "FAILED: ulimit -v: exit status $found: $output"; failures=$((failures + 1)); }
 
+# What a search has found is said all the same.
+cat > stages.yaml << 'YAML'
+model: {preset: llama3-8b}
+batch: {micro: 1, accumulate: 2048}
+parallel: {pipeline: {size: 8, schedule: 1f1b}}
+cluster: {device: h200-sxm-141g, devices_per_node: 8}
+search: {micro: [1]}
+YAML
+output=$(bash -c "ulimit -v 700000; exec '$windtunnel' search stages.yaml" 2>&1)
+found=$?
+[ $found = 0 ] && echo "$output" | grep -q 'has no memory to predict it in full' && echo "$output" | grep -q 'the fastest again' ||
+  echo "$output" | grep -q Sanitizer || { echo "FAILED: search, ulimit -v: exit status $found: $output"; failures=$((failures + 1)); }
+
 # Inputs of a run: no rank dies of them.
 expect_line 2 '100000 ranks would share this machine.s cores ([0-9]*), expected at most 64 on each' run cpu.yaml --set parallel.data.size=100000
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
