@@ -99,8 +99,9 @@ std::string HowToGetCosts(const Scenario& scenario) {
         "nodes",
         scenario.source_file, scenario.cluster.nodes);
   return fmt::format(
-      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}` (and the same --set)",
-      scenario.source_file);
+      "measure them with `windtunnel compare {0}` or `windtunnel calibrate {0}` (and the same --set), or have "
+      "cluster.device, which is '{1}', name one with a datasheet (`windtunnel list devices`)",
+      scenario.source_file, scenario.cluster.device);
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "scenarios/keys.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "scenarios/describe.h"
 #include "scenarios/suggest.h"
@@ -121,11 +125,72 @@ std::vector<std::string> ScenarioKeys() {
 
 namespace {
 
-// What users of PyTorch, Megatron and DeepSpeed type, anywhere or (with its block) in one place, and where it is here.
+// What users of PyTorch, Megatron and DeepSpeed type, anywhere or (with its block) in one place, and where it is here; where it is a value of a
+// key, which; and how to come from theirs to ours.
 struct Alias {
-  std::string_view name, key;
+  std::string_view name, key, value = {}, note = {};
 };
 constexpr Alias kAliases[] = {
+    {"batch.tokens", "batch.micro", "", "in sequences of model.seq_len tokens"},
+    {"global_batch_size", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
+    {"global_batch", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
+    {"train_batch_size", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
+    {"gbs", "batch.accumulate", "", "the global batch / (batch.micro x parallel.data.size)"},
+    {"mbs", "batch.micro"},
+    {"local_batch_size", "batch.micro"},
+    {"model.name", "model.preset"},
+    {"model_name", "model.preset"},
+    {"flavor", "model.preset"},
+    {"model.type", "model.preset"},
+    {"optimizer.name", "optimizer.kind"},
+    {"optimizer.type", "optimizer.kind"},
+    {"padded_vocab_size", "model.vocab"},
+    {"swiglu", "model.activation", "swiglu"},
+    {"hidden_act", "model.activation"},
+    {"activation_function", "model.activation"},
+    {"normalization", "model.norm"},
+    {"rope", "model.position", "rope"},
+    {"rotary", "model.position", "rope"},
+    {"position_embedding_type", "model.position"},
+    {"rotary_base", "model.rope_theta"},
+    {"disable_bias_linear", "model.bias", "false"},
+    {"add_bias_linear", "model.bias"},
+    {"untie_embeddings_and_output_weights", "model.tie_embeddings", "false"},
+    {"tie_word_embeddings", "model.tie_embeddings"},
+    {"attn_implementation", "model.attention"},
+    {"use_flash_attn", "model.attention", "flash"},
+    {"hidden_dropout", "model.dropout"},
+    {"bf16", "precision.param", "bf16"},
+    {"fp16", "precision.param", "fp16"},
+    {"fp8", "precision.compute", "fp8"},
+    {"fp8_format", "precision.fp8_recipe"},
+    {"compile", "framework", "pytorch_compile"},
+    {"torch_compile", "framework", "pytorch_compile"},
+    {"deepspeed", "framework", "deepspeed"},
+    {"activation_checkpoint", "recompute"},
+    {"selective_ac_option", "recompute", "selective_op"},
+    {"recompute_method", "recompute"},
+    {"fsdp", "parallel.data.kind", "fsdp"},
+    {"fully_shard", "parallel.data.kind", "fsdp"},
+    {"zero", "parallel.data.kind", "", "zero1, zero2, or fsdp for its third stage"},
+    {"zero_optimization", "parallel.data.kind", "", "zero1, zero2, or fsdp for its third stage"},
+    {"use_distributed_optimizer", "parallel.data.kind", "zero1"},
+    {"overlap_grad_reduce", "parallel.data.overlap"},
+    {"overlap_comm", "parallel.data.overlap"},
+    {"overlap_param_gather", "parallel.data.overlap_param_gather"},
+    {"data_parallel_shard_degree", "parallel.data.size"},
+    {"data_parallel_replicate_degree", "parallel.data.size", "",
+     "all replicas and shards; parallel.data.shard_size says how many share a copy"},
+    {"tensor_parallel_degree", "parallel.tensor.size"},
+    {"pipeline_parallel_degree", "parallel.pipeline.size"},
+    {"context_parallel_degree", "parallel.context.size"},
+    {"expert_parallel_degree", "parallel.expert.size"},
+    {"num_layers_per_virtual_pipeline_stage", "parallel.pipeline.virtual_stages", "",
+     "the layers / (parallel.pipeline.size x that)"},
+    {"virtual_pipeline_model_parallel_size", "parallel.pipeline.virtual_stages"},
+    {"pipeline_parallel_schedule", "parallel.pipeline.schedule"},
+    {"offload_optimizer", "parallel.data.offload", "optimizer"},
+    {"offload_param", "parallel.data.offload", "param"},
     {"learning_rate", "optimizer.lr"},
     {"max_grad_norm", "optimizer.clip_norm"},
     {"clip_grad", "optimizer.clip_norm"},
@@ -271,15 +336,45 @@ std::string SameName(const std::string& path, const std::string& name) {
 
 }  // namespace
 
-std::string SuggestKey(const std::string& path, const std::string& unknown,
-                       const std::vector<std::string>& known) {
+KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
+                         const std::vector<std::string>& known) {
+  const auto of_key = [](std::string key) { return KeySuggestion{key, fmt::format("'{}'", key)}; };
   const std::string nearest = Nearest(unknown, known);
-  if (EditDistance(unknown, nearest) <= 1) return JoinPath(path, nearest);
-  for (const Alias& alias : kAliases)
-    if (alias.name == unknown || alias.name == JoinPath(path, unknown)) return std::string(alias.key);
-  if (std::string same = SameName(path, unknown); !same.empty()) return same;
+  if (EditDistance(unknown, nearest) <= 1) return of_key(JoinPath(path, nearest));
+  for (const Alias& alias : kAliases) {
+    if (alias.name != unknown && alias.name != JoinPath(path, unknown)) continue;
+    KeySuggestion meant = of_key(std::string(alias.key));
+    if (!alias.value.empty()) meant.words = fmt::format("'{}: {}'", alias.key, alias.value);
+    if (!alias.note.empty()) meant.words += fmt::format(" ({})", alias.note);
+    return meant;
+  }
+  if (std::string same = SameName(path, unknown); !same.empty()) return of_key(same);
   const std::string meant = MeantWord(unknown, known);
-  return meant.empty() ? "" : JoinPath(path, meant);
+  return meant.empty() ? KeySuggestion() : of_key(JoinPath(path, meant));
+}
+
+std::string_view MainKeyOf(std::string_view block) {
+  constexpr std::pair<std::string_view, std::string_view> kMainKeys[] = {
+      {"model", "preset"},
+      {"model.sliding_window", "tokens"},
+      {"model.experts", "count"},
+      {"model.mtp", "layers"},
+      {"model.latent_attention", "kv_rank"},
+      {"batch", "micro"},
+      {"precision", "param"},
+      {"optimizer", "kind"},
+      {"parallel.data", "size"},
+      {"parallel.tensor", "size"},
+      {"parallel.pipeline", "size"},
+      {"parallel.context", "size"},
+      {"parallel.expert", "size"},
+      {"cluster", "device"},
+      {"cluster.network", "preset"},
+      {"cluster.network.inter_node", "kind"},
+      {"run", "steps"}};
+  const auto* found = std::find_if(std::begin(kMainKeys), std::end(kMainKeys),
+                                   [&](const auto& main) { return main.first == block; });
+  return found == std::end(kMainKeys) ? std::string_view() : found->second;
 }
 
 std::string JoinPath(const std::string& path, std::string_view key) {

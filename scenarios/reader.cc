@@ -51,8 +51,12 @@ void Reader::Fail(const YamlNode& node, const std::string& path, const std::stri
 }
 
 bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::string& expected) {
-  if (!node.is_block()) Fail(node, PathOf(key), expected);
-  return node.is_block();
+  if (node.is_block()) return true;
+  const std::string_view main = MainKeyOf(PathOf(key));
+  const bool has_example = node.is_scalar() && !main.empty();
+  Fail(node, PathOf(key),
+       has_example ? fmt::format("{} such as {{{}: {}}}", expected, main, node.text) : expected);
+  return false;
 }
 
 void Reader::Require(std::string_view key) {
@@ -67,11 +71,11 @@ void Reader::Require(std::string_view key) {
 void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
-    const std::string meant = SuggestKey(path_, key.name, known_);
-    const std::string hint = meant.empty() ? "expected " + JoinWithOr(known_)
-                             : meant == PathOf(key.name)
+    const KeySuggestion meant = SuggestKey(path_, key.name, known_);
+    const std::string hint = meant.key.empty() ? "expected " + JoinWithOr(known_)
+                             : meant.key == PathOf(key.name)
                                  ? "expected the blocks that it names, one in the other"
-                                 : fmt::format("did you mean '{}'?", meant);
+                                 : fmt::format("did you mean {}?", meant.words);
     problems_.Add(key.place, fmt::format("unknown key {}, {}", Quoted(PathOf(key.name)), hint));
   }
 }

@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{Mlp("cluster: {network: {inter_node: {kind: nvlink4}}}\n"),
                 "s.yaml:2:40: cluster.network.inter_node is 'nvlink4', expected infiniband, roce, ethernet, "
                 "omnipath or efa"},
-        Mistake{Mlp("cluster: fast\n"), "s.yaml:2:10: cluster is 'fast', expected a block"},
+        Mistake{Mlp("cluster: fast\n"), "s.yaml:2:10: cluster is 'fast', expected a block such as {device: fast}"},
         Mistake{Mlp("cluster: {straggler: {rank: 0}}\n"),
                 "s.yaml:2:22: cluster.straggler.slowdown is missing, expected a value"}));
 
@@ -310,7 +310,7 @@ TEST(LoadErrors, AFileIsNamedAsItWasGiven) {
   std::ofstream(path) << Mlp("batch: 3\n");
   Result<Scenario> scenario = LoadScenario(path, {});
   ASSERT_FALSE(scenario);
-  EXPECT_EQ(scenario.error().message, path + ":2:8: batch is '3', expected a block");
+  EXPECT_EQ(scenario.error().message, path + ":2:8: batch is '3', expected a block such as {micro: 3}");
 }
 
 INSTANTIATE_TEST_SUITE_P(

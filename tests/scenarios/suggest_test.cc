@@ -36,18 +36,38 @@ RC_GTEST_PROP(Nearest, IsTheFirstOfThoseWithTheLeastDistance, (const std::string
 
 TEST(SuggestKey, PrefersANearKeyOfTheBlockThenTheSameNameElsewhere) {
   std::vector<std::string> known = {"micro", "accumulate"};
-  EXPECT_EQ(SuggestKey("batch", "micros", known), "batch.micro");
-  EXPECT_EQ(SuggestKey("batch", "seq_len", known), "model.seq_len");
-  EXPECT_EQ(SuggestKey("", "weight_decay", {"name"}), "optimizer.weight_decay");
-  EXPECT_EQ(SuggestKey("batch", "acumulation", known), "batch.accumulate");
+  EXPECT_EQ(SuggestKey("batch", "micros", known).key, "batch.micro");
+  EXPECT_EQ(SuggestKey("batch", "seq_len", known).key, "model.seq_len");
+  EXPECT_EQ(SuggestKey("", "weight_decay", {"name"}).key, "optimizer.weight_decay");
+  EXPECT_EQ(SuggestKey("batch", "acumulation", known).key, "batch.accumulate");
 }
 
 TEST(SuggestKey, KnowsWhatOthersCallAKeyAndIsSilentWhereNothingIsNear) {
-  EXPECT_EQ(SuggestKey("", "tp", {"name", "parallel"}), "parallel.tensor.size");
-  EXPECT_EQ(SuggestKey("model", "num_layers", {"layers"}), "model.layers");
-  EXPECT_EQ(SuggestKey("parallel", "kind", {"data", "tensor"}), "parallel.data.kind");
-  EXPECT_EQ(SuggestKey("", "epochs", {"name", "batch"}), "");
-  EXPECT_EQ(SuggestKey("", "foo", {"name", "run"}), "");
+  EXPECT_EQ(SuggestKey("", "tp", {"name", "parallel"}).key, "parallel.tensor.size");
+  EXPECT_EQ(SuggestKey("model", "num_layers", {"layers"}).key, "model.layers");
+  EXPECT_EQ(SuggestKey("parallel", "kind", {"data", "tensor"}).key, "parallel.data.kind");
+  EXPECT_EQ(SuggestKey("", "epochs", {"name", "batch"}).key, "");
+  EXPECT_EQ(SuggestKey("", "foo", {"name", "run"}).key, "");
+  EXPECT_EQ(SuggestKey("model", "name", {"layers", "norm", "preset"}).key, "model.preset");
+}
+
+TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {
+  EXPECT_EQ(SuggestKey("", "bf16", {"name", "run"}).words, "'precision.param: bf16'");
+  EXPECT_EQ(SuggestKey("", "compile", {"name", "run"}).words, "'framework: pytorch_compile'");
+  EXPECT_EQ(SuggestKey("batch", "global_batch_size", {"micro", "accumulate"}).words,
+            "'batch.accumulate' (the global batch / (batch.micro x parallel.data.size))");
+  EXPECT_EQ(SuggestKey("batch", "micros", {"micro", "accumulate"}).words, "'batch.micro'");
+  EXPECT_EQ(SuggestKey("", "foo", {"name", "run"}).words, "");
+}
+
+// Nothing here is a name of the past.
+TEST(SuggestKey, SuggestsKeysThatThereAre) {
+  const std::vector<std::string> keys = ScenarioKeys();
+  for (const char* block :
+       {"model", "batch", "precision", "optimizer", "parallel.tensor", "cluster", "cluster.network"}) {
+    const std::string key = JoinPath(block, MainKeyOf(block));
+    EXPECT_NE(std::find(keys.begin(), keys.end(), key), keys.end()) << key;
+  }
 }
 
 TEST(MeantWord, IsTheSameInCapitalsAnotherSpellingABeginningOrNear) {
