@@ -54,7 +54,7 @@ void PredictFor(benchmark::State& state, const std::string& yaml, bool fold) {
   const Profile profile = Value(ParseProfile(*EmbeddedProfile("h100-sxm-80g"), "h100-sxm-80g"));
   int64_t ops = 0, events = 0;
   for (auto _ : state) {
-    const Plan plan = Value(CompilePlan(scenario));
+    const Plan plan = Value(CompilePlan(scenario, {.predicts = true}));
     const auto model = MakeProfileCostModel(profile, plan);
     const Prediction prediction = Value(Predict(plan, *model, {.fold = fold}));
     benchmark::DoNotOptimize(prediction.p50);

@@ -27,7 +27,7 @@ Result<std::vector<Plan>> PlansToMeasure(const Options& options) {
   std::vector<Plan> plans;
   if (!options.files.empty()) {
     for (const std::string& file : options.files) {
-      WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
+      WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file, PlanFor::kRun));
       WT_RETURN_IF_ERROR(CheckData(options, plan));
       plans.push_back(std::move(plan));
     }

@@ -117,7 +117,7 @@ Result<int> CompareCommand(const Options& options) {
   // Every file is read before the first is run: a mistake in the last one shows at once.
   std::vector<Plan> plans;
   for (const std::string& file : options.files) {
-    WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file));
+    WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, file, PlanFor::kRun));
     if (ObstacleToRunning(options, plan).empty()) WT_RETURN_IF_ERROR(CheckData(options, plan));
     plans.push_back(std::move(plan));
   }

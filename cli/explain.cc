@@ -46,7 +46,7 @@ Result<int> ExplainCommand(const Options& options) {
   }
   std::vector<Outcome> outcomes(1);
   Outcome& outcome = outcomes.front();
-  WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario));
+  WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario, PlanFor::kPrediction));
   const Plan& plan = outcome.plan;
   Ink ink = StandardInk();
   if (options.memory) {
@@ -78,7 +78,7 @@ Result<int> ExplainCommand(const Options& options) {
                ExplainPipeline(plan, prediction, ink), ExplainUnits(plan, prediction, ink),
                ExplainBuckets(plan, ink), memory);
   const CompileScenario compile = [&](const Scenario& variant) {
-    return CompilePlan(WithBalance(variant, costs), {.threads = Cores()});
+    return CompilePlan(WithBalance(variant, costs), {.threads = Cores(), .predicts = true});
   };
   fmt::print("{}", AnswerQuestions(scenario, prediction, CapacityOf(plan, costs, prediction), compile,
                                    predict, ink));

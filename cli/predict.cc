@@ -5,7 +5,7 @@ namespace windtunnel {
 
 Result<int> PredictCommand(const Options& options) {
   WT_RETURN_IF_ERROR(CheckReports(options));
-  WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
+  WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front(), PlanFor::kPrediction));
   std::vector<Outcome> outcomes(1);
   WT_ASSIGN_OR_RETURN(outcomes[0], PredictOutcome(options, std::move(plan)));
   WT_RETURN_IF_ERROR(Report(options, outcomes));

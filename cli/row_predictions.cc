@@ -108,7 +108,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
     plan.model = StatisticsOf(plan.scenario);
   } else {
     room.emplace(plan.scenario);
-    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario, {.checks = false}));
+    WT_ASSIGN_OR_RETURN(plan, CompilePlan(plan.scenario, {.checks = false, .predicts = true}));
     if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
   }

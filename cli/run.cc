@@ -240,7 +240,7 @@ Result<int> ReportNothingLeft(const Options& options, const RunOptions& run,
 Result<int> RunLiveCommand(const Options& options) {
   IgnoreBrokenPipes();  // a training outlives whoever read its messages
   WT_RETURN_IF_ERROR(CheckReports(options));
-  WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front()));
+  WT_ASSIGN_OR_RETURN(Plan plan, LoadPlan(options, options.files.front(), PlanFor::kRun));
   const bool joins = JoinsJob(options);
   const bool silent = IsSilentRank(options);
   WT_RETURN_IF_ERROR(CheckInputs(options, plan));

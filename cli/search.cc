@@ -51,7 +51,7 @@ Status CheckCosts(const Costs& costs, const Scenario& scenario, const Configurat
   if (costs.profile.hardware) return Ok();
   const Evaluation evaluation = Evaluator(scenario, costs.profile).Evaluate(first);
   if (evaluation.outcome != Evaluation::Outcome::kRefused) return Ok();
-  const auto own = CompilePlan(WithBalance(scenario, costs));
+  const auto own = CompilePlan(WithBalance(scenario, costs), {.predicts = true});
   if (own && PredictFrom(costs, *own)) return Ok();
   return InvalidInput(
       "cluster.device is '{}', whose profile {} can predict neither the scenario nor the first configuration "
@@ -101,7 +101,7 @@ Status WriteHtml(const Options& options, const Costs& costs, const SearchReport&
   std::vector<Outcome> best;
   if (!options.quick && !report.pareto.empty()) {
     Outcome& outcome = best.emplace_back();
-    WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(report.pareto.front().scenario));
+    WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(report.pareto.front().scenario, {.predicts = true}));
     outcome.profile = costs.profile;
     WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs, outcome.plan));
   }

@@ -120,7 +120,7 @@ Result<Selection::Verified> Selection::PredictInFull(int64_t id, int threads) co
   const OperatorRoom room(scenario);  // until the plan is gone
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
-  WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads}));
+  WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(scenario, {.threads = threads, .predicts = true}));
   outcome.profile = costs_.profile;
   WT_ASSIGN_OR_RETURN(outcome.prediction, PredictFrom(costs_, outcome.plan, /*fold=*/true, threads));
   outcome.prediction_wall = Seconds(SecondsSince(begin));

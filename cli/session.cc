@@ -76,20 +76,22 @@ Result<Scenario> LoadWithOverrides(const Options& options, const std::string& fi
   return scenario;
 }
 
-Result<Plan> CompileBalanced(const Options& options, Scenario scenario) {
+Result<Plan> CompileBalanced(const Options& options, Scenario scenario, PlanFor what) {
   // Ranks that others start must agree without having the same costs at hand.
   if (scenario.parallel.pipeline.size > 1 && !JoinsJob(options)) {
     if (const auto costs = FindCosts(options, OutlineOf(scenario)))
       scenario = WithBalance(std::move(scenario), *costs);
   }
-  return CompilePlan(scenario, {.evaluates = options.evaluate, .threads = Cores()});
+  return CompilePlan(
+      scenario,
+      {.evaluates = options.evaluate, .threads = Cores(), .predicts = what == PlanFor::kPrediction});
 }
 
-Result<Plan> LoadPlan(const Options& options, const std::string& file) {
+Result<Plan> LoadPlan(const Options& options, const std::string& file, PlanFor what) {
   WT_ASSIGN_OR_RETURN(Scenario scenario, LoadWithOverrides(options, file));
   if (!JoinsJob(options) || IsFirstRankOfJob())
     for (const std::string& line : KeysWithoutEffect(scenario)) Note(options, line);
-  Result<Plan> plan = CompileBalanced(options, std::move(scenario));
+  Result<Plan> plan = CompileBalanced(options, std::move(scenario), what);
   if (!plan) return tl::unexpected(Placed(options, file, plan.error()));
   return plan;
 }
@@ -230,6 +232,11 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
     Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
                               profile.name, device));
   for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
+  if (scenario.framework == Framework::kPytorchCompile && scenario.model.kind == ModelKind::kTransformer &&
+      scenario.cross_entropy == CrossEntropyKind::kFramework)
+    Note(options,
+         "the loss is PyTorch's eager one, outside of what is compiled; where it is compiled, too, as "
+         "nanoGPT's, say cross_entropy: fused");
   if (scenario.run.backend != Backend::kNccl && scenario.WorldSize() > 1)
     Note(options, fmt::format("run.backend changes nothing here: collectives of {} are predicted as NCCL's",
                               profile.name));

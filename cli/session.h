@@ -26,9 +26,11 @@ bool JoinsJob(const Options& options);
 Result<std::vector<Override>> OverridesOf(const Options& options);
 // The scenario of `file` with --set and --seed applied; and compiled.
 Result<Scenario> LoadWithOverrides(const Options& options, const std::string& file);
+// What a plan is for: one that nothing will run takes less memory (CompileOptions::predicts).
+enum class PlanFor { kRun, kPrediction };
 // A pipeline's layers are balanced by the costs that the options name, where they are known already.
-Result<Plan> CompileBalanced(const Options& options, Scenario scenario);
-Result<Plan> LoadPlan(const Options& options, const std::string& file);
+Result<Plan> CompileBalanced(const Options& options, Scenario scenario, PlanFor what);
+Result<Plan> LoadPlan(const Options& options, const std::string& file, PlanFor what);
 
 // Errors: InvalidInput when the options ask for reports that cannot be made of these files, or that could not be written.
 Status CheckReports(const Options& options);

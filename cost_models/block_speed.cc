@@ -30,6 +30,7 @@ DataParallelSpec FewestRanksOf(const ParallelSpec& parallel) {
   few.size = parallel.ExpertDataRanks();
   if (parallel.data.size > 1) few.size = std::max<int64_t>(few.size, 2);
   if (IsHybrid(few.sharding)) few.sharding = Sharding::kFullShard;
+  few.reshard_after_forward &= few.reshard_ranks != 1;
   few.shard_size = few.reshard_ranks = 0;
   few.offload = Offload::kNone;
   return few;

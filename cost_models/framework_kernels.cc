@@ -60,7 +60,11 @@ class Shaper {
   }
   void operator()(const CombineTokens& c) { OfTokenRows(c, /*is_backward=*/!c.weighted); }
   void operator()(const CombineBackward& c) { OfTokenRows(c, /*is_backward=*/true); }
-  void operator()(const Dropout& d) { Issued(d.backward); }
+  void operator()(const Dropout& d) {
+    Main("output", static_cast<double>(d.elements), d.dtype);
+    Says("backward", d.backward);
+    Issued(d.backward);
+  }
   void operator()(const ContextAttentionForward&) { Issued(/*is_backward=*/false); }
   void operator()(const ContextAttentionBackward&) { Issued(/*is_backward=*/true); }
   // Of either direction; counted as the forward's.
@@ -111,9 +115,13 @@ class Shaper {
     shape.count = static_cast<double>(o.tensors);
     Says("adam", o.spec.kind != OptimizerKind::kSgd);
     Says("fused", o.spec.fused);
+    Says("momentum", o.spec.kind == OptimizerKind::kSgd && o.spec.momentum > 0);
+    const bool decays = o.spec.weight_decay > 0, is_decoupled = o.spec.kind == OptimizerKind::kAdamW;
+    Says("decay", decays && is_decoupled);
+    Says("l2", decays && !is_decoupled);
   }
   void operator()(const ClipGradients& c) {
-    Main("gradients", static_cast<double>(c.elements), DType::kFloat32);
+    Main("gradients", static_cast<double>(c.elements), c.dtype);
     shape.count = static_cast<double>(c.tensors);
   }
   void operator()(const UnscaleGradients& u) {
@@ -121,7 +129,7 @@ class Shaper {
     shape.count = static_cast<double>(u.tensors);
   }
   void operator()(const GradientNorm& g) {
-    Main("gradients", static_cast<double>(g.elements), DType::kFloat32);
+    Main("gradients", static_cast<double>(g.elements), g.dtype);
     shape.count = static_cast<double>(g.tensors);
   }
   void operator()(const Fp8Amax& a) {
@@ -374,11 +382,18 @@ Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framewo
 
 Duration HostTime(const OpKind& kind, const FrameworkProfile& framework, Duration launch,
                   const ArithmeticContext& context) {
+  const Duration each_in_loop = launch + Microseconds(framework.plain_us);
+  const auto* collective = std::get_if<Collective>(&kind);
+  if (collective != nullptr &&
+      collective->by_copy_engine)  // a copy in the loop over parts that one operator is
+    return each_in_loop.Scaled(framework.residuals.host);
   if (IsCommunication(kind))
     return (launch + Microseconds(framework.collective_us)).Scaled(framework.residuals.host);
   const OperatorShape shape = ShapeOf(kind, context.parameters);
-  const Duration each = launch + Microseconds(BeyondLaunch(framework, shape, context));
-  const Duration each_in_loop = launch + Microseconds(framework.plain_us);
+  const auto* product = std::get_if<Gemm>(&kind);
+  const int parts = product == nullptr ? 1 : product->parts;
+  const Duration of_operator = Microseconds(BeyondLaunch(framework, shape, context) / parts);
+  const Duration each = (parts == 1 ? launch : each_in_loop) + of_operator;
   Duration total;
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
     if (!Holds(kernel, shape)) continue;

@@ -128,9 +128,44 @@ void FormGraphsOfSteps(Role& role) {
   FormGraphs(role.steady);
 }
 
+// Whether some memory is free only when the host has waited for what a stream was issued, so that all operators count.
+bool RecordsStreams(const Program& program) {
+  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    const auto* free = std::get_if<Free>(&op.kind);
+    return free != nullptr && free->recorded_stream >= 0;
+  });
+}
+
+void KeepMemoryAlone(Program& program) {
+  std::vector<Op> kept;
+  kept.reserve(static_cast<size_t>(
+      std::count_if(program.ops.begin(), program.ops.end(), [](const Op& op) { return IsMemory(op.kind); })));
+  for (Op& op : program.ops)
+    if (IsMemory(op.kind)) kept.push_back(std::move(op));
+  program.ops = std::move(kept);
+}
+
+void DropOperands(Program& program) {
+  for (Op& op : program.ops) {
+    if (IsMemory(op.kind)) continue;
+    std::vector<Slice>().swap(op.reads);  // with what they lie in
+    std::vector<Slice>().swap(op.writes);
+  }
+}
+
+// CompileOptions::predicts.
+void KeepWhatIsPredicted(Role& role) {
+  for (Program& step : role.startup) {
+    if (!RecordsStreams(step)) KeepMemoryAlone(step);
+    DropOperands(step);
+  }
+  DropOperands(role.steady);
+}
+
 void Complete(Role& role, const Plan& plan, const CompileOptions& options) {
   if (plan.scenario.run.cuda_graphs) FormGraphsOfSteps(role);
   if (options.checks) CheckPrograms(role, plan.axes);
+  if (options.predicts) KeepWhatIsPredicted(role);
 }
 
 // Of a pipeline rank's stages. Uses nothing of `plan` that has to do with roles.

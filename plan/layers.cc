@@ -259,6 +259,7 @@ Slice TensorParallel::PartOf(Slice whole, int turn) const {
 Gemm TensorParallel::OfPart(Gemm whole) const {
   whole.m /= ranks();
   whole.streams = std::min(streams, ranks());
+  whole.parts = whole.streams > 1 ? ranks() : 1;
   return whole;
 }
 

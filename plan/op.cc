@@ -268,14 +268,19 @@ std::string KeyOf(const UnscaleGradients& u) {
 
 std::string KeyOf(const UpdateLossScale&) { return "update_loss_scale"; }
 
+std::string OtherThanFp32(DType type) {
+  return type == DType::kFloat32 ? "" : fmt::format(" {}", Name(type));
+}
+
 std::string KeyOf(const GradientNorm& g) {
-  return fmt::format("gradient_norm n={} tensors={}{}", g.elements, g.tensors, Flag(g.squared, " squared"));
+  return fmt::format("gradient_norm{} n={} tensors={}{}", OtherThanFp32(g.dtype), g.elements, g.tensors,
+                     Flag(g.squared, " squared"));
 }
 
 std::string KeyOf(const SquareRoot&) { return "square_root"; }
 
 std::string KeyOf(const ClipGradients& c) {
-  return fmt::format("clip n={} tensors={}", c.elements, c.tensors);
+  return fmt::format("clip{} n={} tensors={}", OtherThanFp32(c.dtype), c.elements, c.tensors);
 }
 
 std::string KeyOf(const OptimizerUpdate& o) {
@@ -294,7 +299,8 @@ std::string KeyOf(const LoadBatch& l) {
 }
 
 std::string KeyOf(const Collective& c) {
-  const std::string key = fmt::format("{} {} bytes={}", Name(c.kind), Name(c.dtype), MessageBytes(c).count());
+  const std::string key = fmt::format("{} {} bytes={}{}", Name(c.kind), Name(c.dtype),
+                                      MessageBytes(c).count(), Flag(c.by_copy_engine, " by_copy_engine"));
   return c.kind == CollectiveKind::kTokenExchange
              ? fmt::format("{} to_rank={:.6g} to_node={:.6g}", key, c.reach.rank, c.reach.node)
              : key;

@@ -36,8 +36,8 @@ struct Gemm {
   // Of factors in fp8 or fp4 only, which lie alike in both directions.
   bool is_forward = false, fast_accumulation = false;
   bool of_blocks = false;  // of 128 numbers and 128 x 128, each with a scale (Fp8Recipe::kBlock)
-  // In what is modelled: one of many alike, so many of which run at once, on streams of their own.
-  int streams = 1;
+  // In what is modelled: one of `parts` alike that one operator makes, so many of which run at once, on streams of their own.
+  int streams = 1, parts = 1;
 };
 
 // The largest magnitude of x[rows,columns], which scales it into fp8: of all of it, of each row or of each column. reads: x; writes: amax
@@ -359,6 +359,7 @@ struct GradientNorm {
   int64_t tensors = 0;
   bool squared = false;
   std::vector<int> replicas = {};  // by gradient
+  DType dtype = DType::kFloat32;   // another in what is modelled only, here and below
 };
 
 // x = sqrt(x) of one fp32 scalar in place. reads: x; writes: x.
@@ -370,6 +371,7 @@ struct ClipGradients {
   int64_t elements = 0;
   int64_t tensors = 0;
   double max_norm = 0;
+  DType dtype = DType::kFloat32;
 };
 
 // One update of every parameter, multi-tensor. reads: every gradient; writes: every parameter, then the first moments (or

@@ -154,9 +154,9 @@ Bytes BytesOf(const CopyTensors& c) { return SizeOf(c.dtype) * (2 * c.elements);
 Bytes BytesOf(const Fill& f) { return SizeOf(f.dtype) * f.elements; }
 Bytes BytesOf(const UnscaleGradients& u) { return F32(2 * u.elements); }
 Bytes BytesOf(const UpdateLossScale&) { return F32(1 + 2 * kLossScaleNumbers); }
-Bytes BytesOf(const GradientNorm& g) { return F32(g.elements); }
+Bytes BytesOf(const GradientNorm& g) { return SizeOf(g.dtype) * g.elements; }
 Bytes BytesOf(const SquareRoot&) { return Bytes(8); }
-Bytes BytesOf(const ClipGradients& c) { return F32(2 * c.elements); }
+Bytes BytesOf(const ClipGradients& c) { return SizeOf(c.dtype) * (2 * c.elements); }
 Bytes BytesOf(const OptimizerUpdate& o) { return F32(o.elements * (3 + 2 * o.state_tensors)); }
 Bytes BytesOf(const InitializeParameter& i) { return F32(i.elements); }
 Bytes BytesOf(const LoadBatch& l) {

@@ -139,6 +139,7 @@ GradientNorm OptimizerSteps::NormOf(std::vector<Slice>& gradients) const {
     }
   }
   norm.tensors = static_cast<int64_t>(gradients.size());
+  if (!gradients.empty()) norm.dtype = role_.buffers[gradients.front().buffer].dtype;
   return norm;
 }
 
@@ -180,7 +181,7 @@ void OptimizerSteps::AddClipping(ProgramBuilder& b, bool first,
     if (axis->ranks() > 1) sum = axis->AllReduce(b, norm, "gradient_norm", {sum});
   }
   if (local.squared) b.Add(SquareRoot{}, "gradient_norm", {norm}, {norm}, {sum});
-  b.Add(ClipGradients{elements, targets(), spec_.clip_norm}, "clip", {norm}, gradients);
+  b.Add(ClipGradients{elements, targets(), spec_.clip_norm, local.dtype}, "clip", {norm}, gradients);
 }
 
 OpIndex OptimizerSteps::AddUpdate(ProgramBuilder& b, bool first, int begin, int end, std::string name) {

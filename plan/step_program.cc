@@ -13,11 +13,11 @@ Op::Op() = default;
 Op::Op(OpKind kind, StreamId stream, std::vector<Slice> reads, std::vector<Slice> writes,
        std::vector<OpIndex> dependencies, std::string name)
     : kind(std::move(kind)),
-      stream(stream),
       reads(std::move(reads)),
       writes(std::move(writes)),
       dependencies(std::move(dependencies)),
-      name(std::move(name)) {}
+      name(std::move(name)),
+      stream(stream) {}
 Op::Op(const Op&) = default;
 Op::Op(Op&&) noexcept = default;
 Op& Op::operator=(const Op&) = default;

@@ -132,18 +132,18 @@ struct Op {
   ~Op();
 
   OpKind kind;
-  StreamId stream = kComputeStream;
   std::vector<Slice> reads, writes;   // in the order that the kind documents
   std::vector<OpIndex> dependencies;  // on other streams (HostWait: on any); ascending
-  Phase phase = Phase::kForward;
-  int32_t layer = -1;        // -1: outside the blocks
-  int32_t micro_batch = -1;  // -1: once a step
-  std::string name;          // "blocks.0.mlp.up", "bucket 1"
+  std::string name;                   // "blocks.0.mlp.up", "bucket 1"
   std::vector<int32_t> parameters =
-      {};              // communication: whose values or gradients it carries, in the message's order
-  int32_t stage = -1;  // of the pipeline, whose forward or backward it belongs to; -1: none
+      {};  // communication: whose values or gradients it carries, in the message's order
+  StreamId stream = kComputeStream;
+  Phase phase = Phase::kForward;
   // Its operands are in the host's memory (offload), so the host does it; on a device with memory of its own.
   bool on_host = false;
+  int32_t layer = -1;        // -1: outside the blocks
+  int32_t micro_batch = -1;  // -1: once a step
+  int32_t stage = -1;        // of the pipeline, whose forward or backward it belongs to; -1: none
   // A graph of so many operators begins here (plan/graphs.h), which the host launches at once; -1: it is one of those that follow in
   // it. 0: it is launched by itself.
   int32_t graph = 0;

@@ -53,7 +53,7 @@ Scaling PredictScaling(const Scenario& scenario, const PredictPlan& predict) {
   int64_t factor = 2;
   std::vector<int64_t> too_small;
   auto add = [&](int64_t replicas) {
-    const auto plan = CompilePlan(WithReplicas(scenario, replicas));
+    const auto plan = CompilePlan(WithReplicas(scenario, replicas), {.predicts = true});
     const auto prediction = plan ? predict(*plan) : Result<Prediction>(tl::unexpected(plan.error()));
     if (!prediction) {
       if (scaling.note.empty())

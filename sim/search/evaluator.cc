@@ -36,7 +36,7 @@ Bytes LargestPeak(const Plan& plan) {
 // Operator by operator; memory first.
 Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profile, ProductSpeeds& speeds) {
   const OperatorRoom room(scenario);
-  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.checks = false}));
+  WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario, {.checks = false, .predicts = true}));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile, plan, &speeds);
   const Bytes memory = LargestPeak(plan) + model->OutsideAllocator(plan);
   if (!Fits(memory, *model)) return Infeasible(memory);

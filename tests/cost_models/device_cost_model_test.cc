@@ -446,7 +446,7 @@ TEST(DeviceCostModel, OffloadedOptimizersThatAreNotFusedStreamAsOftenAsTheirOper
   plan.scenario.framework = Framework::kPytorch;
   const DeviceSpec device = A100();
   const auto seconds = [&](bool fused) {
-    OptimizerSpec spec{.kind = OptimizerKind::kAdamW};
+    OptimizerSpec spec{.kind = OptimizerKind::kAdamW, .weight_decay = 0.01};
     spec.fused = fused;
     Op update;
     update.kind = OptimizerUpdate{.spec = spec, .elements = 1'000'000'000, .tensors = 1, .state_tensors = 2};

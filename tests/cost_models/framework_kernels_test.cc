@@ -243,12 +243,80 @@ TEST(FrameworkKernels, MegatronsOptimizerMovesMoreThanAdam) {
 
 // Four values in fp32 read and three written: 28 bytes a parameter, instead of 80 by six passes over lists of tensors.
 TEST(FrameworkKernels, PytorchsFusedAdamIsOnePass) {
-  OptimizerUpdate update{.spec = {.kind = OptimizerKind::kAdamW}, .elements = 1 << 24, .tensors = 8};
+  OptimizerUpdate update{
+      .spec = {.kind = OptimizerKind::kAdamW, .weight_decay = 0.01}, .elements = 1 << 24, .tensors = 8};
   const double foreach = DeviceMicroseconds(update, "pytorch");
   update.spec.fused = true;
   EXPECT_NEAR(DeviceMicroseconds(update, "pytorch"), 1.115 * 28 * 16.777216e6 / 1.794e6 + 3, 1);
   EXPECT_NEAR(foreach - 8 * 3, 80 * 16.777216e6 / 1.794e6, 1) << "and eight starts";
   EXPECT_EQ(DeviceMicroseconds(update, "pytorch_compile"), DeviceMicroseconds(update, "pytorch"));
+}
+
+// torch.optim leaves out what does nothing. 16.8 million parameters are 37.4 us a pass; each kernel has a start.
+TEST(FrameworkKernels, OptimizersPayForWhatTheyAreAskedFor) {
+  const auto microseconds = [](OptimizerSpec spec, const char* framework) {
+    return DeviceMicroseconds(OptimizerUpdate{.spec = spec, .elements = 1 << 24, .tensors = 8}, framework);
+  };
+  constexpr double kPass = 4 * 16.777216e6 / 1.794e6;
+  const OptimizerSpec adamw{.kind = OptimizerKind::kAdamW}, adam{.kind = OptimizerKind::kAdam},
+      sgd{.kind = OptimizerKind::kSgd};
+  const auto with_decay = [](OptimizerSpec spec) { return spec.weight_decay = 0.1, spec; };
+  const auto with_momentum = [](OptimizerSpec spec) { return spec.momentum = 0.9, spec; };
+  for (const char* framework : {"pytorch", "pytorch_compile"}) {
+    EXPECT_NEAR(microseconds(with_decay(adamw), framework) - microseconds(adamw, framework), 2 * kPass + 3,
+                0.5);
+    EXPECT_NEAR(microseconds(with_decay(adam), framework) - microseconds(adam, framework), 3 * kPass + 3,
+                0.5);
+    EXPECT_NEAR(microseconds(with_momentum(sgd), framework) - microseconds(sgd, framework), 5 * kPass + 6,
+                0.5);
+  }
+  for (const char* framework : {"megatron", "megatron_core", "deepspeed"})
+    EXPECT_NEAR(microseconds(with_momentum(sgd), framework) - microseconds(sgd, framework), 2 * kPass, 0.5);
+}
+
+// Their optimizers' kernels count norms (and DeepSpeed's clipping) already; their blocks' kernels dropout, but for Megatron-Core's, whose sum
+// of bias and residual writes the mask besides.
+TEST(FrameworkKernels, NothingIsCountedTwice) {
+  const int64_t n = 1 << 24;
+  const GradientNorm norm{.elements = n, .tensors = 8};
+  const ClipGradients clip{.elements = n, .tensors = 8};
+  const Dropout forward{.elements = n, .dtype = DType::kBFloat16},
+      backward{.elements = n, .backward = true, .dtype = DType::kBFloat16};
+  for (const char* framework : {"megatron", "megatron_core", "deepspeed"})
+    EXPECT_EQ(DeviceMicroseconds(norm, framework), 0);
+  EXPECT_EQ(DeviceMicroseconds(clip, "deepspeed"), 0);
+  EXPECT_GT(DeviceMicroseconds(clip, "megatron"), 0);
+  for (const char* framework : {"megatron", "deepspeed"}) {
+    EXPECT_EQ(DeviceMicroseconds(forward, framework), 0);
+    EXPECT_EQ(DeviceMicroseconds(backward, framework), 0);
+  }
+  EXPECT_NEAR(DeviceMicroseconds(forward, "megatron_core"), n / 1.794e6, 0.1);
+  EXPECT_NEAR(DeviceMicroseconds(backward, "megatron_core"), 5 * n / 1.794e6 + 3, 0.1);
+  EXPECT_NEAR(DeviceMicroseconds(forward, "pytorch"), 5 * n / 1.794e6 + 3, 0.1);
+}
+
+// Training in bf16 alone has gradients of two bytes.
+TEST(FrameworkKernels, ClippingMovesGradientsInTheirType) {
+  const int64_t n = 1 << 24;
+  EXPECT_EQ(TrafficOf(ClipGradients{.elements = n, .dtype = DType::kBFloat16}), Bytes(4 * n));
+  EXPECT_EQ(TrafficOf(GradientNorm{.elements = n, .dtype = DType::kBFloat16}), Bytes(2 * n));
+  EXPECT_EQ(TrafficOf(ClipGradients{.elements = n}), Bytes(8 * n));
+}
+
+// Userbuffers' and async tensor parallelism's loops: a launch and 7 us for each part and each copy; what Python takes for the operator comes
+// once for all parts.
+TEST(FrameworkKernels, ProductsInPartsAreOneOperatorOfTheHost) {
+  const Gemm whole{.m = 4096, .n = 1024, .k = 1024, .transpose_b = true, .dtype = DType::kBFloat16};
+  Gemm part = whole;
+  part.m /= 8;
+  part.streams = 3;
+  part.parts = 8;
+  EXPECT_NEAR(HostMicroseconds(whole, "megatron_core"), kLaunch / Microseconds(1) + 47, 1e-9);
+  EXPECT_NEAR(8 * HostMicroseconds(part, "megatron_core"), 8 * (3 + 7) + 47, 1e-9);
+  Collective shift{.kind = CollectiveKind::kShift, .dtype = DType::kBFloat16, .elements = 1 << 20};
+  EXPECT_NEAR(HostMicroseconds(shift, "megatron_core"), 3 + 52, 1e-9);
+  shift.by_copy_engine = true;
+  EXPECT_NEAR(HostMicroseconds(shift, "megatron_core"), 3 + 7, 1e-9);
 }
 
 // Gradients that an offloaded optimizer wants in fp32 cross the link to the host, 48 GB/s on an H100 and 24 on an A100, at whatever rate
