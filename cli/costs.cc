@@ -17,6 +17,7 @@
 #include "runtime/live.h"
 #include "scenarios/known_names.h"
 #include "scenarios/suggest.h"
+#include "sim/composed/mesh_groups.h"
 
 namespace windtunnel {
 namespace {
@@ -222,12 +223,24 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   const Plan plan = OutlineOf(scenario);
   const auto model = MakeProfileCostModel(costs.profile, plan);
   bool all_known = true;
-  const OperatorTime time = [&](const Op& op) {
-    auto cost = model->Kernel(op);
+  const auto known = [&](const auto& cost) {
     all_known = all_known && cost.has_value();
     return cost ? ToSeconds(cost->time.p50()) : 0.0;
   };
-  const auto balance = ChooseBalance(scenario, time, RoomForAllocator(plan, *model));
+  OperatorTimes times{.work = [&](const Op& op) { return known(model->Kernel(op)); }};
+  const auto groups = composed::MeshGroupsOf(scenario);
+  if (!model->host_computes()) {
+    times.host = [&](const Op& op) { return ToSeconds(model->DispatchOf(op).time.p50()); };
+    // Not where they would have to be measured first, or groups lie differently across nodes.
+    if (groups && costs.profile.hardware)
+      times.collective = [&](const Op& op, std::string_view axis) {
+        const Group& group = axis == "tensor"    ? groups->tensor
+                             : axis == "context" ? groups->context
+                                                 : groups->expert;
+        return known(model->Communication(op, group));
+      };
+  }
+  const auto balance = ChooseBalance(scenario, times, RoomForAllocator(plan, *model));
   if (balance && all_known) pipeline.balance = *balance;
   return scenario;
 }

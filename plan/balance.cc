@@ -79,7 +79,7 @@ double StateBytes(const Scenario& scenario, bool of_experts) {
 
 class PartsOfModel {
  public:
-  PartsOfModel(const Scenario& scenario, const OperatorTime& time) : scenario_(scenario), time_(time) {
+  PartsOfModel(const Scenario& scenario, const OperatorTimes& times) : scenario_(scenario), times_(times) {
     const size_t layers = static_cast<size_t>(LayerCount(scenario.model));
     for (LayerCosts* costs : {&parts_.time, &parts_.states, &parts_.activations})
       costs->layers.resize(layers);
@@ -103,7 +103,7 @@ class PartsOfModel {
     const Slice output = model->Forward(builder, hooks, 0, {}, loss, 1.0);
     model->Backward(builder, hooks, 0, output);
     const Program program = builder.Finish();
-    AddTimes(program);
+    AddTimes(program, role);
     AddActivations(program, role);
     AddStates(program, role, hooks);
     return std::move(parts_);
@@ -118,12 +118,27 @@ class PartsOfModel {
            (backward && !backward->ends);
   }
 
-  void AddTimes(const Program& program) {
+  void AddTimes(const Program& program, const Role& role) {
+    LayerCosts host;
+    host.layers.resize(parts_.time.layers.size());
     for (const Op& op : program.ops) {
-      // The tensor axis's collectives are the same for every layer.
-      if (IsMemory(op.kind) || IsCommunication(op.kind)) continue;
-      PartOf(parts_.time, op.layer, IsInput(op)) += time_(op);
+      if (IsMemory(op.kind)) continue;
+      double& work = PartOf(parts_.time, op.layer, IsInput(op));
+      if (!IsCommunication(op.kind)) work += times_.work(op);
+      else if (times_.collective && !IsPartOfRing(op.kind))
+        work += times_.collective(op, role.streams[op.stream].name);
+      if (times_.host) PartOf(host, op.layer, IsInput(op)) += times_.host(op);
     }
+    LayerCosts& time = parts_.time;
+    time.input = std::max(time.input, host.input);
+    time.output = std::max(time.output, host.output);
+    for (size_t i = 0; i < host.layers.size(); ++i) time.layers[i] = std::max(time.layers[i], host.layers[i]);
+  }
+
+  // What goes around the ranks while they compute.
+  static bool IsPartOfRing(const OpKind& kind) {
+    const auto* collective = std::get_if<Collective>(&kind);
+    return collective != nullptr && collective->kind == CollectiveKind::kShift;
   }
 
   // What forward makes and backward frees.
@@ -166,12 +181,12 @@ class PartsOfModel {
   }
 
   const Scenario& scenario_;
-  const OperatorTime& time_;
+  const OperatorTimes& times_;
   Parts parts_;
 };
 
 // One layer of a kind, in a model without others.
-Parts MeasureLayer(const Scenario& scenario, const OperatorTime& time, const LayerKind& kind) {
+Parts MeasureLayer(const Scenario& scenario, const OperatorTimes& times, const LayerKind& kind) {
   Scenario shorter = scenario;
   shorter.model.layers = 1;
   if (shorter.model.experts) {
@@ -180,17 +195,17 @@ Parts MeasureLayer(const Scenario& scenario, const OperatorTime& time, const Lay
   }
   shorter.model.sliding_window.reset();
   if (kind.window > 0) shorter.model.sliding_window = SlidingWindowSpec{.tokens = kind.window};
-  return PartsOfModel(shorter, time).Measure();
+  return PartsOfModel(shorter, times).Measure();
 }
 
 // Layers of a transformer are of few kinds, and one of each is measured.
-Parts MeasureParts(const Scenario& scenario, const OperatorTime& time) {
+Parts MeasureParts(const Scenario& scenario, const OperatorTimes& times) {
   const ModelSpec& model = scenario.model;
-  if (model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, time).Measure();
+  if (model.kind != ModelKind::kTransformer) return PartsOfModel(scenario, times).Measure();
   std::map<LayerKind, Parts> of_kind;
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     const LayerKind kind = model.KindOf(layer);
-    if (!of_kind.contains(kind)) of_kind.emplace(kind, MeasureLayer(scenario, time, kind));
+    if (!of_kind.contains(kind)) of_kind.emplace(kind, MeasureLayer(scenario, times, kind));
   }
   Parts parts = of_kind.at(model.KindOf(0));
   const Parts& last = of_kind.at(model.KindOf(model.layers - 1));
@@ -231,7 +246,7 @@ Result<Schedule> ScheduleOf(const Scenario& scenario) {
   return schedule;
 }
 
-Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTime& time,
+Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const OperatorTimes& times,
                                            Bytes capacity) {
   WT_RETURN_IF_ERROR(CheckSplits(scenario));
   WT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(scenario));
@@ -248,7 +263,7 @@ Result<std::vector<int64_t>> ChooseBalance(const Scenario& scenario, const Opera
   }
   if (IsMegatronOrDeepspeed(scenario.framework))
     return BalanceStages(CountedLayers(scenario.model, stages), stages);
-  const Parts parts = MeasureParts(scenario, time);
+  const Parts parts = MeasureParts(scenario, times);
   if (capacity < Bytes::Max() && stages == static_cast<int>(schedule.ranks.size())) {
     const std::vector<int64_t> held = ActivationsInFlight(schedule);
     const StageFits fits = [&](int stage, int64_t first, int64_t end) {

@@ -103,7 +103,7 @@ Result<PipelinePlan> PlanPipeline(const Scenario& scenario) {
   std::vector<int64_t> balance = scenario.parallel.pipeline.balance;
   const int stages = schedule.stages();
   if (balance.empty()) {
-    WT_ASSIGN_OR_RETURN(balance, ChooseBalance(scenario, RoughTime));
+    WT_ASSIGN_OR_RETURN(balance, ChooseBalance(scenario, {RoughTime}));
   }
   if (static_cast<int>(balance.size()) != stages) {
     return InvalidInput("parallel.pipeline.balance has {} entries, expected {}, the stages of {}",

@@ -400,7 +400,7 @@ class Enumeration {
 }  // namespace
 
 Result<std::vector<int64_t>> StagesByRoughCosts(const Scenario& scenario) {
-  return ChooseBalance(scenario, RoughTime);
+  return ChooseBalance(scenario, {RoughTime});
 }
 
 Status CheckRanges(const Scenario& scenario) {

@@ -41,15 +41,15 @@ TEST(ChooseBalance, GivesTheFirstStagesNoMoreThanTheirMemoryHolds) {
   s.model.seq_len = 64;
   s.batch = {4, 8};
   s.parallel.pipeline.size = 4;
-  const std::vector<int64_t> by_time = *ChooseBalance(s, RoughTime);
+  const std::vector<int64_t> by_time = *ChooseBalance(s, {RoughTime});
   EXPECT_EQ(by_time, (std::vector<int64_t>{4, 4, 4, 4}));
   std::vector<int64_t> tight = by_time;
   for (int64_t kib = 20'000; kib > 500 && tight == by_time; kib -= 100)
-    tight = *ChooseBalance(s, RoughTime, KiB(kib));
+    tight = *ChooseBalance(s, {RoughTime}, KiB(kib));
   EXPECT_LT(tight.front(), 4);
   EXPECT_EQ(std::accumulate(tight.begin(), tight.end(), int64_t{0}), 16);
   // Where nothing fits, time decides.
-  EXPECT_EQ(*ChooseBalance(s, RoughTime, KiB(1)), by_time);
+  EXPECT_EQ(*ChooseBalance(s, {RoughTime}, KiB(1)), by_time);
 }
 
 // Autocast's copies of weights are not weights: they take no optimizer's states.
@@ -60,9 +60,9 @@ TEST(ChooseBalance, CountsStatesOfParametersOnly) {
   s.parallel.pipeline.size = 4;
   const auto fits = [&](Precision compute) {
     s.precision.compute = compute;
-    const std::vector<int64_t> by_time = *ChooseBalance(s, RoughTime);
+    const std::vector<int64_t> by_time = *ChooseBalance(s, {RoughTime});
     int64_t kib = 20'000;
-    while (kib > 100 && *ChooseBalance(s, RoughTime, KiB(kib)) == by_time) kib -= 100;
+    while (kib > 100 && *ChooseBalance(s, {RoughTime}, KiB(kib)) == by_time) kib -= 100;
     return kib;
   };
   // Activations are smaller by half of them, states are the same.
@@ -76,15 +76,36 @@ TEST(ChooseBalance, CountsLayersAsMegatronAndDeepspeedDo) {
   s.model.vocab = 100'000;  // its head is many layers' worth
   s.batch = {4, 12};
   s.parallel.pipeline.size = 4;
-  EXPECT_LT(ChooseBalance(s, RoughTime)->back(), 4);
+  EXPECT_LT(ChooseBalance(s, {RoughTime})->back(), 4);
   for (Framework framework : {Framework::kMegatron, Framework::kMegatronCore, Framework::kDeepspeed}) {
     s.framework = framework;
     s.model.layers = 16;
-    EXPECT_EQ(*ChooseBalance(s, RoughTime), (std::vector<int64_t>{4, 4, 4, 4}));
-    EXPECT_EQ(*ChooseBalance(s, RoughTime, KiB(1)), (std::vector<int64_t>{4, 4, 4, 4}));
+    EXPECT_EQ(*ChooseBalance(s, {RoughTime}), (std::vector<int64_t>{4, 4, 4, 4}));
+    EXPECT_EQ(*ChooseBalance(s, {RoughTime}, KiB(1)), (std::vector<int64_t>{4, 4, 4, 4}));
     s.model.layers = 14;
-    EXPECT_EQ(*ChooseBalance(s, RoughTime), (std::vector<int64_t>{3, 4, 4, 3}));
+    EXPECT_EQ(*ChooseBalance(s, {RoughTime}), (std::vector<int64_t>{3, 4, 4, 3}));
   }
+}
+
+// A head of many layers' worth of arithmetic has few operators, and fewer collectives than layers have.
+TEST(ChooseBalance, CountsTheHostAndCollectivesWhereTheyAreWhatTakesLong) {
+  Scenario s = TinyGpt();
+  s.model.layers = 16;
+  s.model.vocab = 100'000;
+  s.batch = {4, 12};
+  s.parallel.pipeline.size = 4;
+  s.parallel.tensor = {.size = 2, .sequence = true};
+  OperatorTimes times{RoughTime};
+  EXPECT_LT(ChooseBalance(s, times)->back(), 4);
+  constexpr double kMuch = 1e12;
+  times.host = [](const Op& op) { return op.layer >= 0 ? kMuch : 0; };
+  EXPECT_EQ(*ChooseBalance(s, times), (std::vector<int64_t>{4, 4, 4, 4}));
+  times.host = nullptr;
+  times.collective = [](const Op& op, std::string_view axis) {
+    EXPECT_EQ(axis, "tensor");
+    return op.layer >= 0 ? kMuch : 0;
+  };
+  EXPECT_EQ(*ChooseBalance(s, times), (std::vector<int64_t>{4, 4, 4, 4}));
 }
 
 double DearestOf(const LayerCosts& costs, const std::vector<int64_t>& balance) {

@@ -67,6 +67,52 @@ TEST(Evaluator, IsPredictOfShardedParameters) {
   }
 }
 
+// What predictions do not look at is not missed, and nothing else is gone: nor where memory waits for streams.
+TEST(Evaluator, PlansThatNothingRunsArePredictedAsThoseThatRun) {
+  const Profile profile = ParseProfile(EmbeddedProfile("a100-sxm-80g").value(), "a100-sxm-80g").value();
+  std::vector<Scenario> scenarios(3, Fsdp());
+  scenarios[1].parallel.data.version = 1;
+  scenarios[2].parallel.data = {.kind = DataParallelKind::kZero1, .size = 4};
+  scenarios[2].parallel.pipeline = {.size = 2, .schedule = "1f1b", .virtual_stages = 1, .balance = {4, 3}};
+  for (const Scenario& scenario : scenarios) {
+    const Plan whole = CompilePlan(scenario).value(),
+               slim = CompilePlan(scenario, {.predicts = true}).value();
+    const auto predict = [&](const Plan& plan) {
+      return Predict(plan, *MakeProfileCostModel(profile, plan), {}).value();
+    };
+    const Prediction a = predict(whole), b = predict(slim);
+    EXPECT_EQ(a.p50, b.p50);
+    EXPECT_EQ(a.by_operator, b.by_operator);
+    EXPECT_EQ(a.initial_peak, b.initial_peak);
+    ASSERT_EQ(a.memory.size(), b.memory.size());
+    for (size_t i = 0; i < a.memory.size(); ++i) {
+      EXPECT_EQ(a.memory[i].steady.allocated, b.memory[i].steady.allocated);
+      EXPECT_EQ(a.memory[i].steady.reserved, b.memory[i].steady.reserved);
+    }
+    for (const Op& op : slim.roles[0].steady.ops) EXPECT_TRUE(op.reads.empty());
+  }
+}
+
+// The loader's other word for what stays gathered.
+TEST(Evaluator, ReshardingToOneRankIsNone) {
+  const Profile profile = ParseProfile(EmbeddedProfile("h100-sxm-80g").value(), "h100-sxm-80g").value();
+  Scenario whole = Fsdp();
+  whole.cluster.device = "h100-sxm-80g";
+  whole.model.hidden = 4096;
+  whole.model.head_dim = whole.model.hidden / whole.model.heads;
+  whole.model.ffn = 4 * whole.model.hidden;
+  whole.model.seq_len = 2048;
+  whole.parallel.data.reshard_after_forward = false;
+  Scenario to_one = whole;
+  to_one.parallel.data.reshard_after_forward = true;
+  to_one.parallel.data.reshard_ranks = 1;
+  const auto step = [&](const Scenario& scenario) {
+    const Plan plan = CompilePlan(scenario, {.predicts = true}).value();
+    return Predict(plan, *MakeProfileCostModel(profile, plan), {}).value().p50;
+  };
+  EXPECT_EQ(step(whole), step(to_one));
+}
+
 // Of a search's configurations only outlines are known, and products are as fast as in all of the step.
 TEST(Evaluator, IsPredictUnderAPowerLimit) {
   Scenario s = TinyLlama(8);
