@@ -102,7 +102,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
   WT_RETURN_IF_ERROR(CheckSupported(plan.scenario));
   const std::unique_ptr<CostModel> model = MakeProfileCostModel(costs.profile, plan);
   ComposedSteps steps;
-  const auto step = steps.Compose(plan.scenario, *model, Bytes::Max());
+  const auto step = steps.ComposeTime(plan.scenario, *model);
   Prediction prediction;
   if (step && !(with_memory && HasMemory(measured))) {
     plan.model = StatisticsOf(plan.scenario);
@@ -112,7 +112,7 @@ Result<Prediction> PredictRow(const Costs& costs, const PublishedMeasurement& me
     if (!step) return PredictFrom(costs, plan);
     WT_ASSIGN_OR_RETURN(prediction, PredictMemory(plan, *model));
   }
-  prediction.p50 = step->Time();
+  prediction.p50 = *step;
   return prediction;
 }
 

@@ -114,6 +114,16 @@ Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
   return Ok();
 }
 
+// An embedding by itself whose tokens tensor ranks share out: what its reduce-scatter reads is free when an operator of another action waits
+// for the tensor ranks.
+Status CheckMemoryComposable(const Scenario& s) {
+  const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
+  const bool embeds_alone = !balance.empty() && balance.front() == 0;
+  if (embeds_alone && s.parallel.tensor.size > 1 && s.parallel.tensor.sequence)
+    return Unsupported("a message that a collective makes");
+  return Ok();
+}
+
 Status CheckComposable(const Scenario& s) {
   const bool kinds = s.parallel.data.kind == DataParallelKind::kNone ||
                      s.parallel.data.kind == DataParallelKind::kDdp ||
@@ -133,9 +143,6 @@ Status CheckComposable(const Scenario& s) {
       s.precision.reduce == Precision::kFp32 || s.precision.reduce == s.precision.param;
   if (is_zero && (!whole_shards || !reduces_as_is)) return Unsupported("other shards");
   const std::vector<int64_t>& balance = s.parallel.pipeline.balance;
-  const bool embeds_alone = !balance.empty() && balance.front() == 0;
-  if (embeds_alone && s.parallel.tensor.size > 1 && s.parallel.tensor.sequence)
-    return Unsupported("a message that a collective makes");
   const int64_t ranks = s.parallel.pipeline.size;
   if (ranks > 1 && (balance.empty() || static_cast<int64_t>(balance.size()) % ranks != 0))
     return Unsupported("stages that are not known");
@@ -161,11 +168,13 @@ Duration ComposedSteps::Step::Time() const {
 
 class ComposedSteps::Parts {
  public:
-  Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity) {
+  Result<Step> Compose(const Scenario& scenario, const CostModel& model, std::optional<Bytes> room) {
+    const Bytes capacity = room.value_or(Bytes::Max());
     WT_RETURN_IF_ERROR(CheckAlike(scenario.cluster, model));
     if (scenario.parallel.data.kind == DataParallelKind::kFsdp)
       return ComposeStretched(scenario, model, capacity);
     WT_RETURN_IF_ERROR(CheckComposable(scenario));
+    if (room) WT_RETURN_IF_ERROR(CheckMemoryComposable(scenario));
     WT_ASSIGN_OR_RETURN(const auto groups,
                         groups_.Find(MeshKey(scenario), [&] { return MeshGroupsOf(scenario); }));
     composed::Costs costs(model);
@@ -390,6 +399,11 @@ ComposedSteps::~ComposedSteps() = default;
 Result<ComposedSteps::Step> ComposedSteps::Compose(const Scenario& scenario, const CostModel& model,
                                                    Bytes capacity) {
   return parts_->Compose(scenario, model, capacity);
+}
+
+Result<Duration> ComposedSteps::ComposeTime(const Scenario& scenario, const CostModel& model) {
+  WT_ASSIGN_OR_RETURN(const Step step, parts_->Compose(scenario, model, std::nullopt));
+  return step.Time();
 }
 
 }  // namespace windtunnel

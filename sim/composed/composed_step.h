@@ -31,6 +31,9 @@ class ComposedSteps {
   // `model`: one of the same costs for every scenario of one cluster. Errors: Unsupported; the model's.
   Result<Step> Compose(const Scenario& scenario, const CostModel& model, Bytes capacity);
 
+  // Step::Time alone, which is known of some more steps. Errors: as above.
+  Result<Duration> ComposeTime(const Scenario& scenario, const CostModel& model);
+
  private:
   class Parts;
   std::unique_ptr<Parts> parts_;

@@ -96,7 +96,7 @@ void SplitAnyhow(ModelSpec& model, ParallelSpec& parallel) {
   }
 }
 
-void StageAnyhow(ModelSpec& model, PipelineSpec& pipeline, bool scatters_tokens) {
+void StageAnyhow(ModelSpec& model, PipelineSpec& pipeline) {
   pipeline.size = Any<int64_t>({1, 2, 3, 4});
   pipeline.virtual_stages = pipeline.size > 1 ? Any<int64_t>({1, 1, 2, 3}) : 1;
   pipeline.schedule = pipeline.virtual_stages == 1 ? Any<std::string>({"1f1b", "gpipe", "none"})
@@ -105,7 +105,7 @@ void StageAnyhow(ModelSpec& model, PipelineSpec& pipeline, bool scatters_tokens)
   std::vector<int64_t> layers(static_cast<size_t>(stages), Any<int64_t>({1, 2, 3, 5}));
   if (Any({true, false}))
     for (int64_t& of_stage : layers) of_stage = Any<int64_t>({1, 2, 3, 5});
-  if (stages > 2 && !scatters_tokens && Any({true, false, false})) layers.front() = 0;
+  if (stages > 2 && Any({true, false, false})) layers.front() = 0;
   if (stages > 2 && Any({true, false, false})) layers.back() = 0;
   model.layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
   if (stages > 1) pipeline.balance = layers;
@@ -166,7 +166,7 @@ Scenario AnyScenario() {
   s.batch = {.micro = Any<int64_t>({1, 2, 3}), .accumulate = Any<int64_t>({1, 2, 3, 4, 8, 12})};
   ParallelSpec& parallel = s.parallel;
   SplitAnyhow(s.model, parallel);
-  StageAnyhow(s.model, parallel.pipeline, parallel.tensor.size > 1 && parallel.tensor.sequence);
+  StageAnyhow(s.model, parallel.pipeline);
   parallel.data = AnyData(s.precision.param);
   // All on one node, or one, two or three stages on each.
   const int64_t of_pipeline = parallel.pipeline.size, drawn = Any<int64_t>({of_pipeline, 1, 2, 3});

@@ -10,16 +10,22 @@
 
 namespace windtunnel {
 
+// The one reason for which memory is refused and time is not.
+constexpr char kMemoryAlone[] = "a message that a collective makes";
+
 Result<Both> Compare(ComposedSteps& steps, const Scenario& scenario) {
   WT_ASSIGN_OR_RETURN(const Plan plan, CompilePlan(scenario));
   const Fp8Recipe recipe = scenario.precision.fp8_recipe;
   const bool is_h100 = recipe == Fp8Recipe::kNone && scenario.cluster.device == "h100-sxm-80g";
   const auto model = MakeProfileCostModel(is_h100 ? H100() : DatasheetFor(recipe), plan);
-  WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps.Compose(scenario, *model, Bytes::Max()));
+  const auto step = steps.Compose(scenario, *model, Bytes::Max());
+  if (!step && step.error().message != kMemoryAlone) return tl::unexpected(step.error());
+  WT_ASSIGN_OR_RETURN(const Duration time, steps.ComposeTime(scenario, *model));
   WT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(plan, *model, {}));
-  Both both{step.Time(), prediction.p50, step.memory(), {}};
+  Both both{time, prediction.p50, {}, {}};
   for (const PredictedMemory& memory : prediction.memory)
     both.predicted_memory = std::max(both.predicted_memory, memory.steady.requested);
+  both.composed_memory = step ? step->memory() : both.predicted_memory;
   return both;
 }
 

@@ -8,6 +8,7 @@
 
 namespace windtunnel {
 
+// (Where memory is not composed, it is what was predicted.)
 struct Both {
   Duration composed_time, predicted_time;
   Bytes composed_memory, predicted_memory;
