@@ -25,6 +25,7 @@
 #include "scenarios/key_places.h"
 #include "scenarios/load.h"
 #include "scenarios/unused_keys.h"
+#include "scenarios/words.h"
 
 namespace windtunnel {
 namespace {
@@ -250,6 +251,11 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
     Note(options,
          "gathers and reductions go over groups of their own across nodes, and each is given the whole network card: "
          "with cluster.topology they share it");
+  const bool is_older =
+      scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
+  if (is_older && scenario.precision.fp8_recipe != Fp8Recipe::kNone)
+    Note(options, fmt::format("{} is that of 2021 and 2022, which had no fp8: megatron_core has",
+                              WordOf(scenario.framework)));
   if (scenario.framework == Framework::kPytorchCompile && scenario.model.kind == ModelKind::kTransformer &&
       scenario.cross_entropy == CrossEntropyKind::kFramework)
     Note(options,

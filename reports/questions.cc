@@ -115,9 +115,13 @@ std::string DescribeLargest(const Scenario& scenario, const Prediction& predicti
 // "saves 4.69 GiB of peak memory (38.7 GiB against 43.4 GiB) and costs 1.1 % of the step (1.20 s against 1.18 s)"
 std::string Compare(const StepAndPeak& way, const StepAndPeak& other) {
   const double share = 100 * (way.step / other.step - 1);
+  constexpr double kLeastShown = 0.05;  // percent
   const std::string saved =
       other.peak >= way.peak ? fmt::format("saves {} of peak memory", FormatBytes(other.peak - way.peak))
                              : fmt::format("adds {} to the peak memory", FormatBytes(way.peak - other.peak));
+  if (std::abs(share) < kLeastShown)
+    return fmt::format("{} ({} against {}) in a step as long", saved, FormatBytes(way.peak),
+                       FormatBytes(other.peak));
   return fmt::format("{} ({} against {}) and {} {:.1f} % of the step ({} against {})", saved,
                      FormatBytes(way.peak), FormatBytes(other.peak), share >= 0 ? "costs" : "saves",
                      std::abs(share), FormatDuration(way.step), FormatDuration(other.step));
