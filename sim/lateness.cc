@@ -132,12 +132,14 @@ class Lateness::Reader {
       if (meeting == meeting_of_op_.end()) continue;
       Event& met = result_.events[meeting->second];
       met.is_awaited_at_once = !has_computed_ && meeting->second + 1 == result_.events.size();
-      if (!met.is_awaited_at_once)
+      if (!met.is_awaited_at_once) {
+        met.spare = spare;
         result_.events.push_back({.kind = Event::Kind::kWait,
                                   .axis = met.axis,
                                   .others = met.others,
                                   .meeting = met.meeting,
                                   .spare = spare});
+      }
       meeting_of_op_.erase(meeting);
     }
   }
@@ -221,10 +223,14 @@ class Lateness::Drawing {
 
   void Wait(const Event& event) {
     AxisState& axis = axes_[event.axis];
-    const Progress& then = met_[event.meeting];
-    const double deviation = std::sqrt(std::max(0.0, then.variance - axis.met.variance));
-    const double latest = then.mean - axis.met.mean + deviation * LargestOfNormals(event.others + 1).mean;
-    if (event.spare * scale_ < latest) MeetAgain(axis, event.meeting);
+    if (!IsOverInTime(event, met_[event.meeting], axis.met)) MeetAgain(axis, event.meeting);
+  }
+
+  // Whether nobody waits for the collective, though it begins with the latest rank, who was at `then` when the group had last met at `met`.
+  bool IsOverInTime(const Event& event, const Progress& then, const Progress& met) const {
+    const double deviation = std::sqrt(std::max(0.0, then.variance - met.variance));
+    const double latest = then.mean - met.mean + deviation * LargestOfNormals(event.others + 1).mean;
+    return event.spare * scale_ >= latest;
   }
 
   // All have been where they met for that collective; a later one may have been waited for already.
@@ -252,9 +258,11 @@ class Lateness::Drawing {
     const double latest =
         here.now.mean - here.met.mean + deviation * NormalQuantile(NthRoot(u, event.others));
     const double late = std::max(0.0, latest - (here.now.own - here.met.own));
-    Duration& lateness = work_.lateness[event.transfer];
-    lateness = std::max(lateness, Picoseconds(1).Scaled(late));
     met_[event.meeting] = here.now;
+    if (!IsOverInTime(event, here.now, here.met)) {
+      Duration& lateness = work_.lateness[event.transfer];
+      lateness = std::max(lateness, Picoseconds(1).Scaled(late));
+    }
     if (!event.is_awaited_at_once) return;
     const LargestOf& largest = LargestOfNormals(event.others + 1);
     const double own = static_cast<double>(work_.transfers[event.transfer].picoseconds()) - event.mean;
