@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -165,9 +166,14 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
   const WindowedWork work =
       is_eager ? WindowedWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window)} : WindowedWorkOf(a);
   flops = flops * work.share;
+  // FlashAttention has kernels for every 32 columns.
+  const bool is_padded = !is_eager && (options.flash == FlashKernels::kFlashAttention1 ||
+                                       options.flash == FlashKernels::kFlashAttention2);
+  const int64_t columns = is_padded ? CeilDiv(a.head_dim, 32) * 32 : a.head_dim;
+  flops = flops * (static_cast<double>(columns) / static_cast<double>(a.head_dim));
   WT_ASSIGN_OR_RETURN(
       const FlopRate rate,
-      AttentionRateIn(a, AttentionRateAt(rates, a.head_dim, work.seq, is_backward), device, options.tf32));
+      AttentionRateIn(a, AttentionRateAt(rates, columns, work.seq, is_backward), device, options.tf32));
   const double blocks = static_cast<double>(a.batch * a.heads * CeilDiv(a.seq, kQueryBlock));
   const double filled = std::min(blocks / static_cast<double>(device.multiprocessors), 1.0);
   return flops / FlopRate::FromFlopsPerSecond(rate.flops_per_second() * filled);
@@ -254,15 +260,14 @@ Result<Duration> GemmTime(const BatchedGemm& g, const DeviceSpec& device, bool t
   return std::max(least, MemoryTime(traffic, device));
 }
 
-FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
-                         bool is_backward) {
-  int64_t nearest = rates.front().head_dim;
-  for (const AttentionRate& rate : rates) {
-    if (std::llabs(rate.head_dim - head_dim) < std::llabs(nearest - head_dim)) nearest = rate.head_dim;
-  }
+namespace {
+
+// Of heads of a measured size.
+FlopRate RateOfHeads(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
+                     bool is_backward) {
   const AttentionRate *below = nullptr, *above = nullptr;
   for (const AttentionRate& rate : rates) {
-    if (rate.head_dim != nearest) continue;
+    if (rate.head_dim != head_dim) continue;
     if (rate.seq <= seq) below = &rate;
     if (rate.seq >= seq && above == nullptr) above = &rate;
   }
@@ -274,6 +279,28 @@ FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_d
   const double rate =
       rate_of(*below).flops_per_second() * (1 - share) + rate_of(*above).flops_per_second() * share;
   return FlopRate::FromFlopsPerSecond(rate);
+}
+
+}  // namespace
+
+FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
+                         bool is_backward) {
+  std::set<int64_t> sizes;
+  for (const AttentionRate& rate : rates) sizes.insert(rate.head_dim);
+  const auto at_least = sizes.lower_bound(head_dim);
+  if (at_least == sizes.end() || sizes.size() == 1)
+    return RateOfHeads(rates, *sizes.rbegin(), seq, is_backward);
+  if (*at_least == head_dim) return RateOfHeads(rates, head_dim, seq, is_backward);
+  // A pair of a query and a key takes what its softmax takes, and the more the larger the head is.
+  const auto first = at_least == sizes.begin() ? at_least : std::prev(at_least);
+  const auto small = static_cast<double>(*first), large = static_cast<double>(*std::next(first));
+  const auto pair_of = [&](double size) {
+    return size / RateOfHeads(rates, static_cast<int64_t>(size), seq, is_backward).flops_per_second();
+  };
+  const double slope = (pair_of(large) - pair_of(small)) / (large - small);
+  const double pair = pair_of(small) + slope * (static_cast<double>(head_dim) - small);
+  const double least = pair_of(small) / 2;  // nobody's softmax is faster by more
+  return FlopRate::FromFlopsPerSecond(static_cast<double>(head_dim) / std::max(pair, least));
 }
 
 Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {

@@ -182,7 +182,36 @@ TEST(KernelRoofline, AttentionRatesAreLinearInTheLogarithmOfTheLength) {
   EXPECT_NEAR(tflops(128, 3072), 164, 1e-9);
   EXPECT_EQ(tflops(128, 100), 99);
   EXPECT_EQ(tflops(128, 1 << 20), 189);
-  EXPECT_EQ(tflops(80, 2048), 140);  // the nearer head size
+}
+
+// A pair of a query and a key takes 64 / 140 at 64 and 128 / 155 at 128, and 0.6415 half-way. Smaller heads leave the softmax to do.
+TEST(KernelRoofline, AttentionOfOtherHeadsIsBetweenTheMeasuredOnes) {
+  const DeviceSpec device = A100();
+  auto tflops = [&](int64_t head_dim) {
+    return AttentionRateAt(device.flash, head_dim, 2048, true).flops_per_second() / 1e12;
+  };
+  EXPECT_EQ(tflops(64), 140);
+  EXPECT_NEAR(tflops(96), 96 / 0.64148, 0.01);
+  EXPECT_NEAR(tflops(32), 32 / 0.27281, 0.01);
+  EXPECT_NEAR(tflops(16), 16 / (0.5 * 64 / 140), 0.01);
+  EXPECT_EQ(tflops(256), tflops(128)) << "of larger heads nothing is known";
+}
+
+// FlashAttention's kernels are for heads of 32, 64, 96, …: 80 take as long as 96.
+TEST(KernelRoofline, FlashAttentionPadsHeads) {
+  const auto microseconds = [](int64_t head_dim, FlashKernels flash) {
+    const AttentionForward a{.batch = 8,
+                             .seq = 2048,
+                             .heads = 16,
+                             .kv_heads = 16,
+                             .head_dim = head_dim,
+                             .dtype = DType::kBFloat16};
+    const DeviceSpec device = A100();
+    return KernelTime(a, device, {.flash = flash})->picoseconds() / 1e6;
+  };
+  EXPECT_NEAR(microseconds(80, FlashKernels::kFlashAttention2),
+              microseconds(96, FlashKernels::kFlashAttention2), 1e-6);
+  EXPECT_LT(microseconds(80, FlashKernels::kCudnn), 0.95 * microseconds(96, FlashKernels::kCudnn));
 }
 
 // 54 blocks of queries fill half of the 108 multiprocessors.
