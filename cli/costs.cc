@@ -17,6 +17,7 @@
 #include "runtime/live.h"
 #include "scenarios/known_names.h"
 #include "scenarios/suggest.h"
+#include "sim/composed/composed_step.h"
 #include "sim/composed/mesh_groups.h"
 
 namespace windtunnel {
@@ -217,6 +218,24 @@ Status MakeCostsDirectory(const Costs& costs) {
   return CheckOutputDirectory("measured costs", fs::path(costs.path).parent_path().string());
 }
 
+namespace {
+
+// Whether a step with one balance is, where both are composed.
+bool IsFaster(const Scenario& scenario, const std::vector<int64_t>& balance,
+              const std::vector<int64_t>& other, const CostModel& model) {
+  ComposedSteps steps;
+  const auto time = [&](const std::vector<int64_t>& layers) {
+    Scenario balanced = scenario;
+    balanced.parallel.pipeline.balance = layers;
+    return steps.ComposeTime(balanced, model);
+  };
+  const auto one = time(balance), another = time(other);
+  return one && another && *one < *another;
+}
+
+}  // namespace
+
+// What the host and collectives take shifts layers away from where they are; beside a bubble that is not always for the better.
 Scenario WithBalance(Scenario scenario, const Costs& costs) {
   PipelineSpec& pipeline = scenario.parallel.pipeline;
   if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
@@ -240,8 +259,12 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
         return known(model->Communication(op, group));
       };
   }
-  const auto balance = ChooseBalance(scenario, times, RoomForAllocator(plan, *model));
-  if (balance && all_known) pipeline.balance = *balance;
+  const Bytes room = RoomForAllocator(plan, *model);
+  auto balance = ChooseBalance(scenario, times, room);
+  const auto by_work = ChooseBalance(scenario, {times.work}, room);
+  if (!balance || !all_known) return scenario;
+  if (by_work && *by_work != *balance && IsFaster(scenario, *by_work, *balance, *model)) balance = by_work;
+  pipeline.balance = *balance;
   return scenario;
 }
 

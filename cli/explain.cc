@@ -46,7 +46,8 @@ Result<int> ExplainCommand(const Options& options) {
   }
   std::vector<Outcome> outcomes(1);
   Outcome& outcome = outcomes.front();
-  WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario, PlanFor::kPrediction));
+  // With all operators: what allocates at a peak is named by what it allocates for.
+  WT_ASSIGN_OR_RETURN(outcome.plan, CompileBalanced(options, scenario, PlanFor::kRun));
   const Plan& plan = outcome.plan;
   Ink ink = StandardInk();
   if (options.memory) {

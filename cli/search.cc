@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,22 +28,38 @@ void Count(const SearchSpace& space, const std::vector<Evaluation>& evaluations,
   report.combinations = space.combinations;
   report.legal = static_cast<int64_t>(space.legal.size());
   report.illegal = space.illegal;
-  for (size_t i = 0; i < evaluations.size(); ++i) {
-    const Evaluation& evaluation = evaluations[i];
+  for (const Evaluation& evaluation : evaluations) {
     switch (evaluation.outcome) {
       case Evaluation::Outcome::kFeasible:
         ++report.evaluated;
         break;
       case Evaluation::Outcome::kInfeasible:
         ++report.infeasible;
-        if (!report.least || evaluation.memory < report.least->memory)
-          report.least = {evaluation.memory, Describe(space.legal[i])};
         break;
       case Evaluation::Outcome::kRefused:
         ++report.refused[evaluation.reason];
         break;
     }
   }
+}
+
+// What is known of those that do not fit are lower bounds: from the lowest on, peaks are followed until no bound is below the least of them.
+std::optional<SearchReport::Least> FindLeast(const Scenario& scenario, const Profile& profile,
+                                             const SearchSpace& space,
+                                             const std::vector<Evaluation>& evaluations) {
+  std::vector<size_t> infeasible;
+  for (size_t i = 0; i < evaluations.size(); ++i)
+    if (evaluations[i].outcome == Evaluation::Outcome::kInfeasible) infeasible.push_back(i);
+  std::stable_sort(infeasible.begin(), infeasible.end(),
+                   [&](size_t a, size_t b) { return evaluations[a].memory < evaluations[b].memory; });
+  const Evaluator evaluator(scenario, profile, {.follows_peaks = true});
+  std::optional<SearchReport::Least> least;
+  for (const size_t i : infeasible) {
+    if (least && evaluations[i].memory >= least->memory) break;
+    const Bytes memory = evaluator.Evaluate(space.legal[i]).memory;
+    if (!least || memory < least->memory) least = {memory, Describe(space.legal[i])};
+  }
+  return least;
 }
 
 // Measured costs are of what was measured. Where they answer neither for the first configuration nor for the scenario as it stands, the
@@ -96,10 +113,10 @@ Result<std::vector<Override>> GivenOverrides(const Options& options) {
   return given;
 }
 
-// With the best configuration's whole report, unless nothing was to be predicted in full.
+// With the best configuration's whole report, if that was predicted in full.
 Status WriteHtml(const Options& options, const Costs& costs, const SearchReport& report) {
   std::vector<Outcome> best;
-  if (!options.quick && !report.pareto.empty()) {
+  if (!report.pareto.empty() && report.pareto.front().is_in_full) {
     Outcome& outcome = best.emplace_back();
     WT_ASSIGN_OR_RETURN(outcome.plan, CompilePlan(report.pareto.front().scenario, {.predicts = true}));
     outcome.profile = costs.profile;
@@ -153,6 +170,8 @@ Result<int> SearchCommand(const Options& options) {
   Selection selection(options, scenario, space, costs, std::move(given), run.evaluations());
   WT_RETURN_IF_ERROR(selection.Select(report));
   report.full_s = SecondsSince(begin) - report.wall_s;
+  if (report.pareto.empty() && report.infeasible > 0)
+    report.least = FindLeast(scenario, costs.profile, space, run.evaluations());
   if (options.json != "-" && options.html != "-") {
     const Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? SearchVerdict(report, ink) : SearchTable(report, options.verbose, ink));

@@ -145,7 +145,7 @@ Selection::Verified Selection::AsComposed(int64_t id) {
 
 FoundConfiguration Selection::Found(const Choice& choice) const {
   const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, ""};
+  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, "", false};
   auto made_of = OverridesThatMake(found.scenario, scenario_);
   if (!made_of) {
     Note(options_, fmt::format("no overrides say what was found: {}", made_of.error().message));
@@ -158,6 +158,7 @@ FoundConfiguration Selection::Found(const Choice& choice) const {
   if (const auto verified = verified_.find(choice.id);
       verified != verified_.end() && !verified->second.predicted.empty()) {
     found.predicted = verified->second.predicted;
+    found.is_in_full = true;
   } else {
     Plan plan = OutlineOf(found.scenario);
     plan.model = StatisticsOf(found.scenario);

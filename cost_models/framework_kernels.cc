@@ -372,11 +372,12 @@ Result<Duration> DeviceTime(const OpKind& kind, const FrameworkProfile& framewor
 Bytes HostTraffic(const OptimizerUpdate& update, const FrameworkProfile& framework) {
   const OperatorShape shape = ShapeOf(update, DType::kFloat32);
   double passes = 0;
+  bool has_choice = false;
   for (const FrameworkKernel& kernel : KernelsOf(framework, shape)) {
-    const bool is_apart = std::find(kernel.when.begin(), kernel.when.end(), "!fused") != kernel.when.end();
-    if (is_apart && Holds(kernel, shape)) passes += kernel.fp32;
+    has_choice |= std::find(kernel.when.begin(), kernel.when.end(), "!fused") != kernel.when.end();
+    if (Holds(kernel, shape)) passes += kernel.fp32;
   }
-  if (passes == 0) return TrafficOf(update);
+  if (!has_choice || update.spec.fused) return TrafficOf(update);
   return Bytes(static_cast<int64_t>(4 * passes * shape.tensors.front().second));
 }
 

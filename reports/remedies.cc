@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "scenarios/checks.h"
+#include "scenarios/derived.h"
 #include "scenarios/words.h"
 #include "sim/role_memory.h"
 
@@ -28,21 +29,23 @@ Change RecomputeBy(Recompute kind) {
   };
 }
 
-// Of replicas that each keep everything, or more than `kind` leaves them.
-Change Shard(DataParallelKind kind) {
+// Of replicas that each keep everything, or more than `kind` leaves them. Megatron and DeepSpeed have no FSDP that is modelled.
+Change ShardBy(DataParallelKind kind) {
   return [kind](Remedy& remedy) {
-    DataParallelSpec& data = remedy.scenario.parallel.data;
-    const bool is_open =
-        data.size > 1 && data.kind != DataParallelKind::kFsdp && data.kind != DataParallelKind::kDp;
+    Scenario& scenario = remedy.scenario;
+    DataParallelSpec& data = scenario.parallel.data;
+    const bool is_fsdp = kind == DataParallelKind::kFsdp;
     const bool shards_less = data.kind == DataParallelKind::kNone || data.kind == DataParallelKind::kDdp ||
-                             (kind == DataParallelKind::kFsdp && data.kind != kind);
-    if (!is_open || !shards_less) return false;
-    DataParallelSpec sharded;
-    sharded.kind = kind;
-    sharded.size = data.size;
-    sharded.overlap = data.overlap;
-    data = sharded;
+                             (is_fsdp && IsZero(data.kind));
+    if (data.size == 1 || !shards_less || (is_fsdp && IsMegatronOrDeepspeed(scenario.framework)))
+      return false;
+    data.kind = kind;
+    scenario.derived.kind = false;
     remedy.settings.push_back(fmt::format("parallel.data.kind={}", WordOf(kind)));
+    if (is_fsdp && data.overlap_param_gather) {
+      data.overlap_param_gather = false;
+      remedy.settings.push_back("parallel.data.overlap_param_gather=false");
+    }
     return true;
   };
 }
@@ -70,7 +73,7 @@ bool UseTheHost(Remedy& remedy) {
 
 // As many micro-batches as fill a pipeline and repeat.
 Scenario Shortened(Scenario scenario) {
-  const int64_t few = 3 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
+  const int64_t few = 2 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
   scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
   return scenario;
 }
@@ -83,7 +86,7 @@ std::string Describe(const Remedy& remedy) {
 
 std::vector<Remedy> RemediesFor(const Scenario& scenario) {
   const Change selective = RecomputeBy(Recompute::kSelective), full = RecomputeBy(Recompute::kFull);
-  const Change zero1 = Shard(DataParallelKind::kZero1), fsdp = Shard(DataParallelKind::kFsdp);
+  const Change zero1 = ShardBy(DataParallelKind::kZero1), fsdp = ShardBy(DataParallelKind::kFsdp);
   const Change micro = TakeSequencesOneByOne, offload = UseTheHost;
   const std::vector<std::vector<Change>> all = {{selective},
                                                 {zero1},
@@ -107,18 +110,23 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
     Remedy remedy{{}, scenario};
     const bool changes_all =
         std::all_of(changes.begin(), changes.end(), [&](const Change& change) { return change(remedy); });
-    if (changes_all && CheckScenario(remedy.scenario)) remedies.push_back(std::move(remedy));
+    if (!changes_all) continue;
+    Scenario& made = remedy.scenario;
+    made.parallel = WithDerivedKeys(made.derived, made.cluster, made.parallel);
+    if (CheckScenario(made)) remedies.push_back(std::move(remedy));
   }
   return remedies;
 }
 
-Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile, Bytes room) {
+Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile) {
   Result<Plan> plan = compile(Shortened(remedy.scenario));
   if (!plan) plan = compile(remedy.scenario);  // (a schedule may be of one number of micro-batches only)
   if (!plan) return tl::unexpected(plan.error());
   Bytes reserved;
   for (const Role& role : plan->roles) {
-    WT_ASSIGN_OR_RETURN(const RoleMemory memory, SimulateMemoryWithin(room, role, plan->scenario.allocator));
+    // Not what fits only by giving back what is cached.
+    WT_ASSIGN_OR_RETURN(const RoleMemory memory,
+                        SimulateMemory(role, {.allocator = plan->scenario.allocator}));
     reserved = std::max(reserved, memory.steady.reserved);
   }
   return reserved;
@@ -138,7 +146,7 @@ std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside
   };
   for (const Remedy& remedy : RemediesFor(scenario)) {
     if (is_more_than_enough(remedy)) continue;
-    const auto reserved = ReservedWith(remedy, compile, room);
+    const auto reserved = ReservedWith(remedy, compile);
     if (!reserved) continue;
     if (!least || *reserved < least->first) least.emplace(*reserved, Describe(remedy));
     if (*reserved > room) continue;

@@ -23,9 +23,9 @@ struct Remedy {
 // Those that the scenario leaves open and its other keys allow; what costs little time comes first.
 std::vector<Remedy> RemediesFor(const Scenario& scenario);
 
-// Of a remedy's steps, what the allocator reserves at most, where it may reserve `room`. Pipelines are compiled with as few micro-batches as
-// fill them. Errors: those of `compile`.
-Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile, Bytes room);
+// Of a remedy's steps, what the allocator reserves at most, however much there is. Pipelines are compiled with as few micro-batches as fill
+// them. Errors: those of `compile`.
+Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile);
 
 // The first few remedies that fit, as text; or the one that needs least. `room`: for the allocator, beside what is `outside` it.
 std::string DescribeRemedies(const Scenario& scenario, Bytes room, Bytes outside,

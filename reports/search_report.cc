@@ -216,7 +216,7 @@ std::string SearchTable(const SearchReport& report, bool verbose, Ink ink) {
   if (report.pareto.empty()) {
     text += "\n" + ink.Red("no configuration can be trained") + "\n";
     if (report.least)
-      text += fmt::format("  the least memory is {} or more, with {}\n", FormatBytes(report.least->memory),
+      text += fmt::format("  the least memory is {}, with {}\n", FormatBytes(report.least->memory),
                           report.least->configuration);
   } else {
     text += "\n" + RowsOf("the fastest", report.top, ink);

@@ -23,6 +23,7 @@ struct FoundConfiguration {
   Scenario scenario;                // with the configuration in it
   std::vector<Override> overrides;  // with which the loader makes it of the scenario's file
   std::string predicted;            // the result's `predicted` block, or what is known of it, as JSON text
+  bool is_in_full = false;          // the former
 };
 
 struct SearchReport {
@@ -32,7 +33,7 @@ struct SearchReport {
   std::map<std::string, int64_t> illegal, refused;  // by reason
   int64_t evaluated = 0, infeasible = 0;
   int64_t fragmented = 0;  // evaluated, but the allocator's segments do not fit (Predict's `fits` is false)
-  // Of those that need too much memory the one that needs least, as far as is known (a peak is followed only until it is too high).
+  // Where none fits, the one that needs least.
   struct Least {
     Bytes memory;
     std::string configuration;

@@ -163,7 +163,6 @@ constexpr Alias kAliases[] = {
     {"bf16", "precision.param", "bf16"},
     {"fp16", "precision.param", "fp16"},
     {"fp8", "precision.compute", "fp8"},
-    {"fp8_format", "precision.fp8_recipe"},
     {"compile", "framework", "pytorch_compile"},
     {"torch_compile", "framework", "pytorch_compile"},
     {"deepspeed", "framework", "deepspeed"},
@@ -353,28 +352,29 @@ KeySuggestion SuggestKey(const std::string& path, const std::string& unknown,
   return meant.empty() ? KeySuggestion() : of_key(JoinPath(path, meant));
 }
 
-std::string_view MainKeyOf(std::string_view block) {
-  constexpr std::pair<std::string_view, std::string_view> kMainKeys[] = {
-      {"model", "preset"},
-      {"model.sliding_window", "tokens"},
-      {"model.experts", "count"},
-      {"model.mtp", "layers"},
-      {"model.latent_attention", "kv_rank"},
-      {"batch", "micro"},
-      {"precision", "param"},
-      {"optimizer", "kind"},
-      {"parallel.data", "size"},
-      {"parallel.tensor", "size"},
-      {"parallel.pipeline", "size"},
-      {"parallel.context", "size"},
-      {"parallel.expert", "size"},
-      {"cluster", "device"},
-      {"cluster.network", "preset"},
-      {"cluster.network.inter_node", "kind"},
-      {"run", "steps"}};
+std::string_view MainKeyOf(std::string_view block, bool is_number) {
+  struct MainKeys {
+    std::string_view block, number, word;
+  };
+  constexpr MainKeys kMainKeys[] = {{"model", "", "preset"},
+                                    {"model.sliding_window", "tokens", ""},
+                                    {"model.experts", "count", ""},
+                                    {"model.mtp", "layers", ""},
+                                    {"batch", "micro", ""},
+                                    {"precision", "", "param"},
+                                    {"optimizer", "", "kind"},
+                                    {"parallel.data", "size", "kind"},
+                                    {"parallel.tensor", "size", ""},
+                                    {"parallel.pipeline", "size", "schedule"},
+                                    {"parallel.context", "size", "kind"},
+                                    {"parallel.expert", "size", "dispatcher"},
+                                    {"cluster", "devices_per_node", "device"},
+                                    {"cluster.network.inter_node", "", "kind"},
+                                    {"run", "steps", "backend"}};
   const auto* found = std::find_if(std::begin(kMainKeys), std::end(kMainKeys),
-                                   [&](const auto& main) { return main.first == block; });
-  return found == std::end(kMainKeys) ? std::string_view() : found->second;
+                                   [&](const MainKeys& main) { return main.block == block; });
+  if (found == std::end(kMainKeys)) return {};
+  return is_number ? found->number : found->word;
 }
 
 std::string JoinPath(const std::string& path, std::string_view key) {

@@ -7,8 +7,8 @@
 
 namespace windtunnel {
 
-// Of a block that was given as one value, the key that the value is likely of: "size" of "parallel.tensor". Empty: none.
-std::string_view MainKeyOf(std::string_view block);
+// Of a block that was given as one number or word, the key that the value is likely of: "size" of "parallel.tensor". Empty: none.
+std::string_view MainKeyOf(std::string_view block, bool is_number);
 
 // Every key by its dotted path, in the order of describe.h: "name", …, "parallel.data.size", ….
 std::vector<std::string> ScenarioKeys();

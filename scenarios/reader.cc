@@ -52,7 +52,8 @@ void Reader::Fail(const YamlNode& node, const std::string& path, const std::stri
 
 bool Reader::ExpectBlock(const YamlNode& node, std::string_view key, const std::string& expected) {
   if (node.is_block()) return true;
-  const std::string_view main = MainKeyOf(PathOf(key));
+  const bool is_number = ReadInteger(node).has_value();
+  const std::string_view main = MainKeyOf(PathOf(key), is_number);
   const bool has_example = node.is_scalar() && !main.empty();
   Fail(node, PathOf(key),
        has_example ? fmt::format("{} such as {{{}: {}}}", expected, main, node.text) : expected);
@@ -71,7 +72,11 @@ void Reader::Require(std::string_view key) {
 void Reader::ReportUnknownKeys() {
   for (const YamlKey& key : block_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
-    const KeySuggestion meant = SuggestKey(path_, key.name, known_);
+    KeySuggestion meant = SuggestKey(path_, key.name, known_);
+    // "bf16: true" is "precision.param: bf16"; "bf16: false" is not.
+    const YamlNode* value = block_.Find(key.name);
+    const bool is_off = value != nullptr && ReadBoolean(*value) == Reading<bool>(false);
+    if (is_off) meant.words = fmt::format("'{}'", meant.key);
     const std::string hint = meant.key.empty() ? "expected " + JoinWithOr(known_)
                              : meant.key == PathOf(key.name)
                                  ? "expected the blocks that it names, one in the other"

@@ -26,7 +26,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherSpellings[] = {
     {"zero-2", "zero2"},
     {"zero-3", "fsdp"},
     {"zero_3", "fsdp"},
-    {"cpu", "param"},
     {"sdpa", "flash"},
     {"flash_attention_2", "flash"},
     {"a100", "a100-sxm-80g"},

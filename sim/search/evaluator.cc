@@ -67,7 +67,8 @@ class Evaluator::State {
     const Plan plan = OutlineOf(scenario);
     const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan, &speeds_);
     const Bytes outside = model->OutsideAllocator(plan), capacity = RoomForAllocator(plan, *model);
-    WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step, steps_.Compose(scenario, *model, capacity));
+    WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step,
+                        steps_.Compose(scenario, *model, options_.follows_peaks ? Bytes::Max() : capacity));
     const Bytes memory = step.memory() + outside;
     if (step.memory() > capacity) return Infeasible(memory);
     return Evaluation{Evaluation::Outcome::kFeasible, step.Time(), memory, {}};

@@ -26,6 +26,8 @@ struct Evaluation {
 
 struct EvaluatorOptions {
   bool composes = true;  // false: operator by operator always, as Predict
+  // Of what is infeasible, too, the whole peak. False: a peak is followed until it is more than the device has.
+  bool follows_peaks = false;
 };
 
 class Evaluator {

@@ -1,9 +1,11 @@
 // What makes a step fit, held against plans made by hand.
 #include "reports/remedies.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scenarios/load.h"
 #include "sim/role_memory.h"
 #include "tests/plan/scenarios_for_tests.h"
 
@@ -28,7 +30,9 @@ Scenario Replicated() {
   return s;
 }
 
-Bytes ReservedBy(const Scenario& s) { return SimulateMemory(CompilePlan(s)->roles[0])->steady.reserved; }
+Bytes ReservedBy(const Scenario& s) {
+  return SimulateMemory(CompilePlan(s)->roles[0], {.allocator = s.allocator})->steady.reserved;
+}
 
 std::vector<std::vector<std::string>> SettingsOf(const Scenario& s) {
   std::vector<std::vector<std::string>> settings;
@@ -56,6 +60,45 @@ TEST(RemediesFor, KeepTheGlobalBatch) {
 TEST(RemediesFor, AreScenariosThatCompile) {
   for (const Remedy& remedy : RemediesFor(Replicated()))
     EXPECT_TRUE(CompilePlan(remedy.scenario)) << remedy.settings.front();
+}
+
+// What is said of a remedy is true of the scenario that the loader makes with its settings: keys that follow from others follow.
+TEST(RemediesFor, AreWhatTheLoaderMakesOfTheirSettings) {
+  const std::string text = R"(
+model: {layers: 4, hidden: 256, heads: 4, ffn: 1024, vocab: 512, seq_len: 64}
+batch: {micro: 16, accumulate: 2}
+precision: {param: bf16}
+parallel: {data: {kind: KIND, size: 4, EXTRA}}
+cluster: {device: a100-sxm-80g, devices_per_node: 4}
+framework: pytorch
+)";
+  int compared = 0;
+  for (const auto& [kind, extra] : {std::pair("ddp", "bucket_cap_mb: 5"),
+                                    {"zero1", "overlap_param_gather: true"},
+                                    {"zero1", "offload: optimizer"},
+                                    {"zero2", "overlap: false"}}) {
+    std::string with = text;
+    with.replace(with.find("KIND"), 4, kind);
+    with.replace(with.find("EXTRA"), 5, extra);
+    const Scenario s = ParseScenario(with, "s.yaml", "", {}).value();
+    for (const Remedy& remedy : RemediesFor(s)) {
+      SCOPED_TRACE(fmt::format("{} {}: {}", kind, extra, fmt::join(remedy.settings, " ")));
+      std::vector<Override> overrides;
+      for (const std::string& setting : remedy.settings) overrides.push_back(ParseOverride(setting).value());
+      const auto loaded = ParseScenario(with, "s.yaml", "", overrides);
+      ASSERT_TRUE(loaded) << loaded.error().message;
+      EXPECT_EQ(*ReservedWith(remedy, Compile), ReservedBy(*loaded));
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 20);
+}
+
+TEST(RemediesFor, HaveNoFsdpOfFrameworksWithoutIt) {
+  Scenario s = Replicated();
+  s.framework = Framework::kDeepspeed;
+  for (const Remedy& remedy : RemediesFor(s))
+    EXPECT_NE(remedy.scenario.parallel.data.kind, DataParallelKind::kFsdp);
 }
 
 TEST(DescribeRemedies, NamesThoseThatFit) {

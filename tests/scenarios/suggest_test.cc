@@ -61,13 +61,19 @@ TEST(SuggestKey, SaysWhichValueAndHowToComeToIt) {
 }
 
 // Nothing here is a name of the past.
-TEST(SuggestKey, SuggestsKeysThatThereAre) {
+TEST(MainKeyOf, AreKeysThatThereAre) {
   const std::vector<std::string> keys = ScenarioKeys();
-  for (const char* block :
-       {"model", "batch", "precision", "optimizer", "parallel.tensor", "cluster", "cluster.network"}) {
-    const std::string key = JoinPath(block, MainKeyOf(block));
-    EXPECT_NE(std::find(keys.begin(), keys.end(), key), keys.end()) << key;
+  for (const char* block : {"model", "batch", "precision", "optimizer", "parallel.data", "parallel.tensor",
+                            "parallel.pipeline", "cluster", "run"}) {
+    for (const bool is_number : {true, false}) {
+      const std::string_view main = MainKeyOf(block, is_number);
+      if (main.empty()) continue;
+      const std::string key = JoinPath(block, main);
+      EXPECT_NE(std::find(keys.begin(), keys.end(), key), keys.end()) << key;
+    }
   }
+  EXPECT_EQ(MainKeyOf("parallel.data", true), "size");
+  EXPECT_EQ(MainKeyOf("parallel.data", false), "kind");
 }
 
 TEST(MeantWord, IsTheSameInCapitalsAnotherSpellingABeginningOrNear) {
