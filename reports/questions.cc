@@ -46,13 +46,6 @@ Result<int64_t> Bisect(Interval known, Test test) {
   return known.fits;
 }
 
-// As many micro-batches as fill a pipeline and repeat: most schedules hold no more later. Few are compiled sooner than many.
-Scenario WithFewMicroBatches(Scenario scenario) {
-  const int64_t few = 3 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
-  scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
-  return scenario;
-}
-
 int Gathers(const Plan& plan) {
   int count = 0;
   for (const Op& op : plan.roles[0].steady.ops) {

@@ -64,18 +64,10 @@ bool UseTheHost(Remedy& remedy) {
   DataParallelSpec& data = remedy.scenario.parallel.data;
   if (data.offload != Offload::kNone) return false;
   const bool holds_parameters = data.kind == DataParallelKind::kFsdp;
-  if (!holds_parameters && data.kind != DataParallelKind::kZero1 && data.kind != DataParallelKind::kZero2)
-    return false;
+  if (!holds_parameters && !IsZero(data.kind)) return false;
   data.offload = holds_parameters ? Offload::kParam : Offload::kOptimizer;
   remedy.settings.push_back(fmt::format("parallel.data.offload={}", WordOf(data.offload)));
   return true;
-}
-
-// As many micro-batches as fill a pipeline and repeat.
-Scenario Shortened(Scenario scenario) {
-  const int64_t few = 2 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
-  scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
-  return scenario;
 }
 
 std::string Describe(const Remedy& remedy) {
@@ -83,6 +75,12 @@ std::string Describe(const Remedy& remedy) {
 }
 
 }  // namespace
+
+Scenario WithFewMicroBatches(Scenario scenario) {
+  const int64_t few = 2 * std::max<int64_t>(scenario.parallel.pipeline.size, 1);
+  scenario.batch.accumulate = std::min(scenario.batch.accumulate, few);
+  return scenario;
+}
 
 std::vector<Remedy> RemediesFor(const Scenario& scenario) {
   const Change selective = RecomputeBy(Recompute::kSelective), full = RecomputeBy(Recompute::kFull);
@@ -119,7 +117,7 @@ std::vector<Remedy> RemediesFor(const Scenario& scenario) {
 }
 
 Result<Bytes> ReservedWith(const Remedy& remedy, const CompileScenario& compile) {
-  Result<Plan> plan = compile(Shortened(remedy.scenario));
+  Result<Plan> plan = compile(WithFewMicroBatches(remedy.scenario));
   if (!plan) plan = compile(remedy.scenario);  // (a schedule may be of one number of micro-batches only)
   if (!plan) return tl::unexpected(plan.error());
   Bytes reserved;

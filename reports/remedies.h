@@ -15,6 +15,9 @@ namespace windtunnel {
 // A scenario's plan, as a prediction of it has it: CompilePlan, or with stages balanced for it.
 using CompileScenario = std::function<Result<Plan>(const Scenario&)>;
 
+// As many micro-batches as fill a pipeline and repeat: most schedules hold no more later. Few are compiled sooner than many.
+Scenario WithFewMicroBatches(Scenario scenario);
+
 struct Remedy {
   std::vector<std::string> settings;  // as --set takes them: "recompute=full"
   Scenario scenario;
