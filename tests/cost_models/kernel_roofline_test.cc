@@ -1,0 +1,264 @@
+// Kernels' times by datasheets, repeated from the formulas by hand.
+#include "cost_models/kernel_roofline.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+
+#include "cost_models/device_spec.h"
+
+namespace windtunnel {
+namespace {
+
+DeviceSpec A100() { return ParseDeviceSpec(*EmbeddedProfile("a100-sxm-80g"), "a100").value(); }
+
+double MicrosecondsOf(const OpKind& kind) { return KernelTime(kind, A100(), {}).value() / Microseconds(1); }
+
+Gemm SquareGemm(int64_t n, DType dtype = DType::kBFloat16) {
+  return {.m = n, .n = n, .k = n, .dtype = dtype};
+}
+
+// 512 tiles on 108 multiprocessors are 5 waves of 2 x 256 x 128 x (4096 + 128) / (0.836 x 312e12 / 108) s = 114.6 us.
+TEST(KernelRoofline, MatrixProductsRunInWavesOfTiles) {
+  EXPECT_NEAR(MicrosecondsOf(SquareGemm(4096)), 573.1 + 3, 0.1);
+}
+
+// 64 tiles of 128 x 128 are one wave of 2 x 128 x 128 x 1152 / (0.756 x 312e12 / 108) s = 17.3 us, half as long as 32 of 256 x 128.
+TEST(KernelRoofline, SmallProductsRunInSmallTiles) {
+  EXPECT_NEAR(MicrosecondsOf(SquareGemm(1024)), 17.3 + 3, 0.1);
+}
+
+// 12 x 9 tiles of 256 x 128 are one wave, a row more takes a second: 2 x 256 x 128 x 8320 / 2.415e12 s = 225.7 us each. The second is
+// almost empty, so smaller tiles waste less of it: 16 x 18 of 192 rows at most, never more than the two waves.
+TEST(KernelRoofline, OneTileTooManyTakesMore) {
+  const double fits = MicrosecondsOf(Gemm{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16});
+  const double too_many = MicrosecondsOf(Gemm{.m = 3073, .n = 1152, .k = 8192, .dtype = DType::kBFloat16});
+  EXPECT_NEAR(fits, 225.7 + 3, 0.1);
+  EXPECT_GT(too_many, fits * 1.1);
+  EXPECT_LE(too_many, 451.5 + 3.1);
+}
+
+// 36 tiles of 128 x 128 on 132 multiprocessors: kernel_roofline.h's worked number. Where there are waves of tiles they stay whole.
+TEST(KernelRoofline, HopperSharesOutStepsOfKWhereTilesAreFew) {
+  DeviceSpec h200 = ParseDeviceSpec(*EmbeddedProfile("h200-sxm-141g"), "h200").value();
+  const auto microseconds = [&](int64_t m, int64_t n) {
+    const Gemm gradient{.m = m, .n = n, .k = 16384, .transpose_a = true, .dtype = DType::kBFloat16};
+    return ToSeconds(KernelTime(gradient, h200, {}).value()) * 1e6;
+  };
+  const double few = microseconds(768, 768), many = microseconds(6400, 6400);
+  EXPECT_NEAR(few, 36.8 + 2.2, 0.1);
+  h200.gemm.stream_k_waves = 0;
+  EXPECT_NEAR(microseconds(768, 768), 40.1 + 2.2, 0.1);
+  EXPECT_EQ(microseconds(6400, 6400), many);
+}
+
+// The head's product over vocabularies, in fp16 on an A100 (EleutherAI/cookbook, vocab_v_sweep.out): medians of 253, 227, 139 and 74 TFLOP/s.
+TEST(KernelRoofline, RowsThatBeginAnywhereMakeProductsSlow) {
+  const auto rate = [](int64_t vocabulary, bool pads = false) {
+    const Gemm head{.m = 8192, .n = vocabulary, .k = 14336, .transpose_b = true, .dtype = DType::kFloat16};
+    const Duration time = KernelTime(head, A100(), {.pads_products = pads}).value();
+    return FlopsOf(head).count() / ToSeconds(time) / 1e12;
+  };
+  EXPECT_NEAR(rate(51200), 253, 5);
+  EXPECT_EQ(std::lround(rate(51152)), std::lround(rate(51200)));
+  EXPECT_NEAR(rate(51144), 227, 5);
+  EXPECT_NEAR(rate(51140), 139, 3);
+  EXPECT_NEAR(rate(51142), 139, 3);
+  EXPECT_NEAR(rate(51141), 74, 2);
+  EXPECT_NEAR(rate(51141, /*pads=*/true), 253, 5);
+  // Rows of the other factor, and in 32 bits none.
+  const Gemm inner{.m = 4096, .n = 4096, .k = 4095, .transpose_b = true, .dtype = DType::kBFloat16};
+  EXPECT_GT(MicrosecondsOf(inner), 2.5 * MicrosecondsOf(SquareGemm(4096)));
+  Gemm by_columns = inner;  // A and B begin rows at 4,096
+  by_columns.transpose_a = true;
+  by_columns.transpose_b = false;
+  EXPECT_LT(MicrosecondsOf(by_columns), 1.01 * MicrosecondsOf(SquareGemm(4096)));
+  Gemm in_fp32 = inner;
+  in_fp32.dtype = DType::kFloat32;
+  EXPECT_LT(MicrosecondsOf(in_fp32), 1.01 * MicrosecondsOf(SquareGemm(4096, DType::kFloat32)));
+}
+
+// Four products of 13 x 9 tiles at once are 468 of them in five waves instead of twice four; products that fill their waves gain nothing.
+TEST(KernelRoofline, ProductsThatRunAtOnceShareWaves) {
+  Gemm g{.m = 3072, .n = 1152, .k = 8192, .dtype = DType::kBFloat16};
+  const double one_wave = MicrosecondsOf(g);
+  g.streams = 2;
+  EXPECT_NEAR(MicrosecondsOf(g), one_wave, 0.1);
+  g.m = 3073;
+  g.streams = 1;
+  const double alone = MicrosecondsOf(g);
+  g.streams = 4;
+  EXPECT_LT(MicrosecondsOf(g), alone);
+  EXPECT_LE(MicrosecondsOf(g), 225.7 * 5 / 4 + 3.1);
+}
+
+// 64 x 64 with k = 65,536: one tile of 64 x 64 has one multiprocessor; 8 parts of k have 8, and their sums are added.
+TEST(KernelRoofline, LongSumsAreSplit) {
+  const double whole = 2.0 * 64 * 64 * (65'536 + 128) / (0.615 / 0.762 * 0.836 * 312e6 / 108);
+  const double split = MicrosecondsOf(Gemm{.m = 64, .n = 64, .k = 65'536, .dtype = DType::kBFloat16});
+  EXPECT_LT(split, whole / 5);
+  EXPECT_GT(split, whole / 8);
+}
+
+TEST(KernelRoofline, Tf32RunsOnTensorCoresOnlyWhenAskedFor) {
+  const Duration fp32 = KernelTime(SquareGemm(4096, DType::kFloat32), A100(), {}).value();
+  const Duration tf32 = KernelTime(SquareGemm(4096, DType::kFloat32), A100(), {.tf32 = true}).value();
+  EXPECT_NEAR(fp32 / tf32, 8, 0.1);  // 156 / 19.5
+}
+
+TEST(KernelRoofline, ArithmeticThatTheDeviceLacksIsAnError) {
+  const auto time = KernelTime(SquareGemm(128, DType::kFloat8), A100(), {});
+  ASSERT_FALSE(time);
+  EXPECT_EQ(time.error().message,
+            "precision.compute is fp8, expected one of bf16, fp16, tf32, fp32: a100-sxm-80g has no "
+            "arithmetic in it");
+}
+
+// 0.914 of the ceiling instead of 1.047, on the same tiles.
+TEST(KernelRoofline, ProductsInFp8TakeLongerWhereSumsAreCarriedOverToFp32) {
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  Gemm gemm = SquareGemm(8192, DType::kFloat8);
+  const Duration precise = KernelTime(gemm, h100, {}).value() - h100.kernel_minimum;
+  gemm.fast_accumulation = true;
+  const Duration fast = KernelTime(gemm, h100, {}).value() - h100.kernel_minimum;
+  EXPECT_NEAR(precise / fast, 0.949 / 0.882, 1e-6);
+}
+
+// Blackwell's products of scaled blocks: 0.936 and 0.918 of the ceiling, of 4,500 and 9,000 TFLOP/s, beside 0.984 of 4,500.
+TEST(KernelRoofline, ProductsOfScaledBlocksHaveRatesOfTheirOwn) {
+  const DeviceSpec b200 = ParseDeviceSpec(*EmbeddedProfile("b200-sxm-180g"), "b200").value();
+  const auto time = [&](DType type) {
+    return KernelTime(SquareGemm(8192, type), b200, {}).value() - b200.kernel_minimum;
+  };
+  EXPECT_NEAR(time(DType::kMxFloat8) / time(DType::kFloat8), 0.984 / 0.936, 1e-6);
+  EXPECT_NEAR(time(DType::kFloat8) / time(DType::kFloat4x2), 2 * 0.918 / 0.984, 1e-6);
+}
+
+// Transformer Engine's block scaling on Blackwell goes through mxfp8's products, on Hopper it has its own.
+TEST(KernelRoofline, BlackwellMultipliesLargerBlocksAsMicroscaledOnes) {
+  const auto time = [](const char* name, DType type, bool of_blocks) {
+    const DeviceSpec device = ParseDeviceSpec(*EmbeddedProfile(name), name).value();
+    Gemm gemm = SquareGemm(4096, type);
+    gemm.of_blocks = of_blocks;
+    return KernelTime(gemm, device, {}).value();
+  };
+  const Duration of_tensors = time("b200-sxm-180g", DType::kFloat8, false);
+  const Duration of_blocks = time("b200-sxm-180g", DType::kFloat8, true);
+  EXPECT_EQ(of_blocks, time("b200-sxm-180g", DType::kMxFloat8, false));
+  EXPECT_GT(of_blocks, of_tensors);
+  EXPECT_EQ(time("h100-sxm-80g", DType::kFloat8, true), time("h100-sxm-80g", DType::kFloat8, false));
+}
+
+TEST(KernelRoofline, HopperMultipliesNoScaledBlocks) {
+  const DeviceSpec h100 = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  const auto time = KernelTime(SquareGemm(128, DType::kMxFloat8), h100, {});
+  ASSERT_FALSE(time);
+  EXPECT_EQ(time.error().message,
+            "precision.fp8_recipe is mxfp8, expected tensorwise, delayed, rowwise or block: h100-sxm-80g "
+            "multiplies no microscaled blocks");
+}
+
+// 1e9 elements of 4 bytes read and written: 8e9 / (2039e9 x 0.88) s = 4458.6 us.
+TEST(KernelRoofline, EverythingElseIsBytes) {
+  EXPECT_NEAR(MicrosecondsOf(Scale{.elements = 1'000'000'000}), 4458.6 + 3, 0.1);
+}
+
+// 240e6 bytes over 24 GB/s, whichever way.
+TEST(KernelRoofline, CopiesToTheHostGoOverItsLink) {
+  const Copy copy{.elements = 60'000'000, .crosses = Copy::Crosses::kToHost};
+  EXPECT_NEAR(MicrosecondsOf(copy), 10'000 + 3, 1e-6);
+}
+
+// A measured length, and half-way between two in the logarithm: 2048 (155) and 4096 (173) at 128: 3072 = 1.5 x 2048.
+TEST(KernelRoofline, AttentionRatesAreLinearInTheLogarithmOfTheLength) {
+  const DeviceSpec device = A100();
+  auto tflops = [&](int64_t head_dim, int64_t seq) {
+    return AttentionRateAt(device.flash, head_dim, seq, true).flops_per_second() / 1e12;
+  };
+  EXPECT_EQ(tflops(128, 2048), 155);
+  EXPECT_NEAR(tflops(128, 3072), 164, 1e-9);
+  EXPECT_EQ(tflops(128, 100), 99);
+  EXPECT_EQ(tflops(128, 1 << 20), 189);
+}
+
+// A pair of a query and a key takes 64 / 140 at 64 and 128 / 155 at 128, and 0.6415 half-way. Smaller heads leave the softmax to do.
+TEST(KernelRoofline, AttentionOfOtherHeadsIsBetweenTheMeasuredOnes) {
+  const DeviceSpec device = A100();
+  auto tflops = [&](int64_t head_dim) {
+    return AttentionRateAt(device.flash, head_dim, 2048, true).flops_per_second() / 1e12;
+  };
+  EXPECT_EQ(tflops(64), 140);
+  EXPECT_NEAR(tflops(96), 96 / 0.64148, 0.01);
+  EXPECT_NEAR(tflops(32), 32 / 0.27281, 0.01);
+  EXPECT_NEAR(tflops(16), 16 / (0.5 * 64 / 140), 0.01);
+  EXPECT_EQ(tflops(256), tflops(128)) << "of larger heads nothing is known";
+}
+
+// FlashAttention's kernels are for heads of 32, 64, 96, …: 80 take as long as 96.
+TEST(KernelRoofline, FlashAttentionPadsHeads) {
+  const auto microseconds = [](int64_t head_dim, FlashKernels flash) {
+    const AttentionForward a{.batch = 8,
+                             .seq = 2048,
+                             .heads = 16,
+                             .kv_heads = 16,
+                             .head_dim = head_dim,
+                             .dtype = DType::kBFloat16};
+    const DeviceSpec device = A100();
+    return KernelTime(a, device, {.flash = flash})->picoseconds() / 1e6;
+  };
+  EXPECT_NEAR(microseconds(80, FlashKernels::kFlashAttention2),
+              microseconds(96, FlashKernels::kFlashAttention2), 1e-6);
+  EXPECT_LT(microseconds(80, FlashKernels::kCudnn), 0.95 * microseconds(96, FlashKernels::kCudnn));
+}
+
+// 54 blocks of queries fill half of the 108 multiprocessors.
+TEST(KernelRoofline, AttentionThatDoesNotFillTheDeviceIsSlower) {
+  const AttentionForward full{
+      .batch = 54, .seq = 256, .heads = 1, .kv_heads = 1, .head_dim = 64, .dtype = DType::kBFloat16};
+  AttentionForward half = full;
+  half.batch = 27;
+  EXPECT_NEAR(MicrosecondsOf(full), MicrosecondsOf(half), 1e-6);
+}
+
+// By hand in cost_models/kernel_roofline.h. A window as long as the sequence is none; eager attention masks what is not seen.
+TEST(KernelRoofline, AttentionWithinAWindowWorksOnWholeTiles) {
+  const auto microseconds = [](int64_t seq, int64_t window, AttentionKind kind = AttentionKind::kFlash) {
+    AttentionForward a{32, seq, 32, 32, 128, kind, DType::kBFloat16};
+    a.window = window;
+    return MicrosecondsOf(a);
+  };
+  const double of_a_pair = microseconds(2032, 0) / SeenPairs(2032, 0);
+  EXPECT_NEAR(microseconds(8192, 1024) / SeenPairs(8192, 1024) / of_a_pair, 1.059, 0.002);
+  EXPECT_NEAR(microseconds(8192, 8191) / microseconds(8192, 0), 1, 0.001);
+  EXPECT_LT(microseconds(8192, 128), microseconds(8192, 1024));
+  EXPECT_EQ(microseconds(2048, 128, AttentionKind::kEager), microseconds(2048, 0, AttentionKind::kEager));
+}
+
+// Published rates are of 16 bits: an A100 has 312 TFLOP/s of those, 156 of tf32 and 19.5 of fp32. Eager attention moves twice the bytes,
+// and its products take over where they are slower.
+TEST(KernelRoofline, AttentionIsNoFasterThanItsTypesArithmetic) {
+  const auto time = [](AttentionKind kind, DType dtype, bool tf32) {
+    const AttentionForward a{
+        .batch = 8, .seq = 2048, .heads = 16, .kv_heads = 16, .head_dim = 64, .kind = kind, .dtype = dtype};
+    return KernelWork(a, A100(), {.tf32 = tf32}).value();
+  };
+  const Duration flash = time(AttentionKind::kFlash, DType::kBFloat16, false);
+  EXPECT_NEAR(time(AttentionKind::kFlash, DType::kFloat32, true) / flash, 2, 1e-6);
+  EXPECT_NEAR(time(AttentionKind::kFlash, DType::kFloat32, false) / flash, 16, 1e-6);
+  const Duration eager = time(AttentionKind::kEager, DType::kBFloat16, false);
+  EXPECT_NEAR(time(AttentionKind::kEager, DType::kFloat32, true) / eager, 2, 1e-6);
+  EXPECT_GE(time(AttentionKind::kEager, DType::kFloat32, false) / eager, 2);
+}
+
+RC_GTEST_PROP(KernelRooflineProperties, NoGemmBeatsThePeak, ()) {
+  const Gemm gemm{.m = *rc::gen::inRange(1, 9000),
+                  .n = *rc::gen::inRange(1, 9000),
+                  .k = *rc::gen::inRange(1, 9000),
+                  .dtype = DType::kBFloat16};
+  const Duration least = FlopsOf(gemm) / A100().PeakFor(DType::kBFloat16);
+  RC_ASSERT(KernelTime(gemm, A100(), {}).value() >= least);
+}
+
+}  // namespace
+}  // namespace windtunnel
