@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "plan/mesh.h"
+#include "scenarios/derived.h"
 
 namespace windtunnel {
 namespace {
@@ -22,6 +23,8 @@ Scenario WithReplicas(Scenario scenario, int64_t replicas) {
   cluster.devices_per_node = std::min(cluster.devices_per_node, devices);
   cluster.nodes = (devices + cluster.devices_per_node - 1) / cluster.devices_per_node;
   cluster.straggler.reset();
+  // Shards within a node are shards within a smaller one.
+  scenario.parallel = WithDerivedKeys(scenario.derived, cluster, scenario.parallel);
   return scenario;
 }
 

@@ -127,6 +127,22 @@ TEST(Scaling, HasWholeNodes) {
   EXPECT_EQ(devices, (std::vector<int64_t>{1, 2, 3, 6, 9, 18, 33, 66, 129, 258, 513, 1026})) << scaling.note;
 }
 
+// The shard group that nobody gave is a node, also where that is smaller.
+TEST(Scaling, ShardsWithinTheNodesThatThereAre) {
+  Outcome outcome = Predicted(TinyGpt(8));
+  Scenario& s = outcome.plan.scenario;
+  s.cluster.devices_per_node = 8;
+  s.cluster.network.inter_node = {.kind = "infiniband", .gbits_per_nic = 200, .latency_us = {}};
+  s.parallel.data.kind = DataParallelKind::kFsdp;
+  s.parallel.data.sharding = Sharding::kHybridShard;
+  s.parallel.data.shard_size = 8;
+  s.derived.shard_size = true;
+  const Scaling scaling = PredictScaling(s, FromDatasheet(outcome));
+  EXPECT_EQ(scaling.note, "");
+  EXPECT_EQ(scaling.points.size(), 11u);
+  EXPECT_EQ(scaling.points.front().devices, 1);
+}
+
 TEST(Scaling, SaysWhatIsMissing) {
   const Outcome outcome = Predicted(TinyGpt(4));  // names no network between nodes
   const Scaling scaling = PredictScaling(outcome.plan.scenario, FromDatasheet(outcome));
