@@ -261,9 +261,11 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   }
   const Bytes room = RoomForAllocator(plan, *model);
   auto balance = ChooseBalance(scenario, times, room);
-  const auto by_work = ChooseBalance(scenario, {times.work}, room);
   if (!balance || !all_known) return scenario;
-  if (by_work && *by_work != *balance && IsFaster(scenario, *by_work, *balance, *model)) balance = by_work;
+  if (times.host && !IsMegatronOrDeepspeed(scenario.framework)) {  // these count layers
+    const auto by_work = ChooseBalance(scenario, {times.work}, room);
+    if (by_work && *by_work != *balance && IsFaster(scenario, *by_work, *balance, *model)) balance = by_work;
+  }
   pipeline.balance = *balance;
   return scenario;
 }
