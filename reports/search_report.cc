@@ -191,6 +191,9 @@ std::string SearchJson(const SearchReport& report) {
   for (const FoundConfiguration& found : report.pareto) json["pareto"].push_back(FoundJson(found));
   json["top"] = Json::array();
   for (const FoundConfiguration& found : report.top) json["top"].push_back(FoundJson(found));
+  if (report.least)
+    json["least"] = {{"memory_bytes", report.least->memory.count()},
+                     {"configuration", report.least->configuration}};
   json["best"] = report.pareto.empty() ? Json() : FoundJson(report.pareto.front());
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

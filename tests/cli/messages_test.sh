@@ -153,6 +153,14 @@ found=$?
 [ $found = 0 ] && echo "$output" | grep -q 'has no memory to predict it in full' && echo "$output" | grep -q 'the fastest again' ||
   echo "$output" | grep -q Sanitizer || { echo "FAILED: search, ulimit -v: exit status $found: $output"; failures=$((failures + 1)); }
 
+# Where nothing fits, what needs least, whatever the order of the ranges: recomputation.
+for order in '[none, full]' '[full, none]'; do
+  output=$("$windtunnel" search stages.yaml --set cluster.device=a100-sxm-40g --set batch.micro=64 --set 'search.micro=[64]' --set batch.accumulate=8 \
+    --set "search.recompute=$order" --json least.json 2>&1)
+  [ $? = 1 ] && echo "$output" | grep -q 'the least memory is .*, with .*recompute full' && grep -q '"least"' least.json ||
+    { echo "FAILED: search, nothing fits, $order: $output"; failures=$((failures + 1)); }
+done
+
 # Inputs of a run: no rank dies of them.
 expect_line 2 '100000 ranks would share this machine.s cores ([0-9]*), expected at most 64 on each' run cpu.yaml --set parallel.data.size=100000
 expect_line 2 '^windtunnel: --set data=/nofile: data: /nofile: cannot be read (No such file or directory)' run cpu.yaml --set data=/nofile
