@@ -166,7 +166,7 @@ Result<Duration> AttentionTime(const Attention& a, Flops flops, bool is_backward
   const WindowedWork work =
       is_eager ? WindowedWork{a.seq, SeenPairs(a.seq, 0) / SeenPairs(a.seq, a.window)} : WindowedWorkOf(a);
   flops = flops * work.share;
-  // FlashAttention has kernels for every 32 columns.
+  // FlashAttention has kernels for heads of 32, 64, 96, … (csrc/flash_attn/src).
   const bool is_padded = !is_eager && (options.flash == FlashKernels::kFlashAttention1 ||
                                        options.flash == FlashKernels::kFlashAttention2);
   const int64_t columns = is_padded ? CeilDiv(a.head_dim, 32) * 32 : a.head_dim;
@@ -298,9 +298,10 @@ FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_d
     return size / RateOfHeads(rates, static_cast<int64_t>(size), seq, is_backward).flops_per_second();
   };
   const double slope = (pair_of(large) - pair_of(small)) / (large - small);
-  const double pair = pair_of(small) + slope * (static_cast<double>(head_dim) - small);
-  const double least = pair_of(small) / 2;  // nobody's softmax is faster by more
-  return FlopRate::FromFlopsPerSecond(static_cast<double>(head_dim) / std::max(pair, least));
+  const auto size = static_cast<double>(head_dim);
+  const double pair = pair_of(small) + slope * (size - small);
+  const double least = size < small ? pair_of(small) * size / small : pair;
+  return FlopRate::FromFlopsPerSecond(size / std::max(pair, least));
 }
 
 Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options) {

@@ -66,9 +66,9 @@ struct KernelOptions {
 Result<Duration> KernelTime(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options);
 Result<Duration> KernelWork(const OpKind& kind, const DeviceSpec& device, const KernelOptions& options);
 
-// The rate of attention in between the measured ones. Of heads in between, and smaller ones, by what a pair of a query and a key takes, linear in
-// the head's size: from 64 and 128 that is 764 TFLOP/s for heads of 256 in FlashAttention-3's own benchmark, which has 756. Of larger heads
-// than measured, that of the largest. REQUIRES: `rates` as in DeviceSpec, not empty.
+// The rate of attention in between the measured ones. Of heads in between, and smaller ones, by what a pair of a query and a key takes, taken to
+// be linear in the head's size: a softmax, and two products. Smaller heads are never faster than the smallest that was measured, larger ones as
+// fast as the largest. REQUIRES: `rates` as in DeviceSpec, not empty.
 FlopRate AttentionRateAt(const std::vector<AttentionRate>& rates, int64_t head_dim, int64_t seq,
                          bool is_backward);
 
