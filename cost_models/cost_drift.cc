@@ -8,12 +8,12 @@ namespace {
 Result<Duration> CostOf(const CostModel& model, const Plan& plan, const Role& role, const Op& op) {
   if (!IsCommunication(op.kind)) {
     WT_ASSIGN_OR_RETURN(const KernelCost kernel, model.Kernel(op));
-    return kernel.time.p50() + model.DispatchOf(op).time.p50();
+    return kernel.time.Mean() + model.DispatchOf(op).time.Mean();
   }
   const Group& group = plan.GroupOf(role.ranks.front(), role.streams[op.stream]);
   if (group.ranks.size() <= 1) return Duration();
   WT_ASSIGN_OR_RETURN(const CommunicationCost communication, model.Communication(op, group));
-  return communication.time.p50();
+  return communication.time.Mean();
 }
 
 Result<Duration> OperatorsOneByOne(const CostModel& model, const Plan& plan) {

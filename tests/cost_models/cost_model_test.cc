@@ -328,6 +328,22 @@ TEST(CostDrift, IsOfAllOperatorsOneAfterTheOther) {
   EXPECT_NEAR(CostDrift(then, faster, plan).value(), -0.75 / 1.5257, 1e-6);
 }
 
+// Costs of a minute in which neighbours took a core now and then: one in ten times is up to ten times as long, the median is what it was. A
+// step of hundreds of operators meets all of them.
+TEST(CostDrift, IsSeenInTimesThatAreLongNowAndThen) {
+  const Plan plan = MakePlan(2);
+  std::array<Duration, Distribution::kCount> times;
+  times.fill(Milliseconds(1));
+  std::fill(times.begin() + 8, times.end(),
+            Milliseconds(10));  // from 95 % on, and on the way there from 90 % on
+  Profile disturbed = MakeProfile(), quiet = MakeProfile();
+  const std::string key = CostKey(Gemm{.m = 2, .n = 3, .k = 4});
+  disturbed.Put(KernelEntry{key, 2, 8000, Distribution::FromQuantiles(times)});
+  quiet.Put(KernelEntry{key, 2, 8000, Distribution::Constant(Milliseconds(1))});
+  const double others = 1.5207, before = 0.9 + 0.05 * 5.5 + 0.05 * 10 + others, after = 1 + others;
+  EXPECT_NEAR(CostDrift(disturbed, quiet, plan).value(), after / before - 1, 1e-6);
+}
+
 TEST(CostDrift, NamesAnOperatorWithoutCost) {
   Profile lacking;
   lacking.dispatch[2] = Distribution::Constant(Nanoseconds(700));
