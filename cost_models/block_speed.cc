@@ -128,11 +128,16 @@ double ProductSpeeds::Of(const Scenario& scenario, const DeviceSpec& device,
                          const FrameworkProfile& framework) {
   if (device.power.limit_watts == 0 || scenario.model.kind != ModelKind::kTransformer) return 1;
   const Scenario block = FewBlocksOf(scenario);
-  const auto found =
-      std::find_if(known_.begin(), known_.end(), [&](const auto& of) { return of.first == block; });
-  if (found != known_.end()) return found->second;
-  return known_.emplace_back(block, SpeedIn(block, LastPeriodOf(scenario.model).first, device, framework))
-      .second;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(known_.begin(), known_.end(), [&](const auto& of) { return of.first == block; });
+    if (found != known_.end()) return found->second;
+  }
+  const double speed = SpeedIn(block, LastPeriodOf(scenario.model).first, device, framework);
+  std::lock_guard lock(mutex_);
+  known_.emplace_back(block, speed);  // by several threads perhaps, which all found the same
+  return speed;
 }
 
 }  // namespace windtunnel

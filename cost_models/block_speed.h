@@ -6,6 +6,7 @@
 //   double speed = speeds.Of(scenario, device, framework);  // 1.09: products take 1 / 1.09 of what they take alone
 #pragma once
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,15 @@ namespace windtunnel {
 // How the scenario computes, on devices that are equally fast.
 ArithmeticContext ArithmeticOf(const Scenario& scenario);
 
-// Remembers what it has found, since a search asks for few blocks in thousands of configurations. For one device and what it says of
-// frameworks; not for several threads at once.
+// Remembers what it has found, since a search asks for few blocks in thousands of configurations, from all of its threads. For one device
+// and what it says of frameworks.
 class ProductSpeeds {
  public:
   // 1 where the device's limit is not known, or the scenario has no blocks.
   double Of(const Scenario& scenario, const DeviceSpec& device, const FrameworkProfile& framework);
 
  private:
+  std::mutex mutex_;
   std::vector<std::pair<Scenario, double>> known_;
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 #include "scenarios/load.h"
 #include "tests/cost_models/llama_blocks.h"
@@ -31,6 +33,27 @@ TEST(BlockSpeed, IsOneWhereNoLimitIsKnownOrThereAreNoBlocks) {
   Scenario mlp = test::LlamaOnH100(Framework::kPytorch);
   mlp.model = {.kind = ModelKind::kMlp, .widths = {1024, 4096, 1024}};
   EXPECT_EQ(SpeedOf(mlp), 1);
+}
+
+// A search's threads ask the same one.
+TEST(BlockSpeed, IsForSeveralThreadsAtOnce) {
+  const DeviceSpec spec = ParseDeviceSpec(*EmbeddedProfile("h100-sxm-80g"), "h100").value();
+  constexpr int kThreads = 4, kBlocks = 100;
+  ProductSpeeds speeds;
+  std::vector<std::vector<double>> found(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int block = 0; block < kBlocks; ++block) {
+        Scenario s = test::LlamaOnH100(Framework::kPytorch);
+        s.model.ffn += 64 * block;
+        found[thread].push_back(speeds.Of(s, spec, FrameworkOf(s)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<double>& of_thread : found) EXPECT_EQ(of_thread, found.front());
+  for (const double speed : found.front()) EXPECT_NEAR(speed, 1.09, 0.1);
 }
 
 // How a step is split and how often a micro-batch comes says nothing of what one block is.
