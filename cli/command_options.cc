@@ -380,9 +380,9 @@ class Commands {
         "--full", options_.full,
         "Predict every configuration of the Pareto front in detail, not only the best (seconds each)");
     search
-        ->add_flag(
-            "--quick", options_.quick,
-            "Skip the detailed prediction of the best configuration; step times and memory are the same")
+        ->add_flag("--quick", options_.quick,
+                   "Skip the detailed prediction of the best configuration; step times and memory are the "
+                   "same, or marked with >")
         ->excludes(full);
     search->add_option("--threads", options_.threads, "Threads (default: one for each core)")
         ->type_name("N")

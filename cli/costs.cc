@@ -240,7 +240,7 @@ Scenario WithBalance(Scenario scenario, const Costs& costs) {
   PipelineSpec& pipeline = scenario.parallel.pipeline;
   if (pipeline.size == 1 || !pipeline.balance.empty() || !CheckSupported(scenario)) return scenario;
   const Plan plan = OutlineOf(scenario);
-  const auto model = MakeProfileCostModel(costs.profile, plan);
+  const auto model = MakeProfileCostModel(costs.profile, plan, nullptr, CardSharing::kIgnored);
   bool all_known = true;
   const auto known = [&](const auto& cost) {
     all_known = all_known && cost.has_value();

@@ -24,22 +24,19 @@ Selection::Selection(const Options& options, const Scenario& scenario, const Sea
   for (size_t i = 0; i < evaluations.size(); ++i) {
     const Evaluation& evaluation = evaluations[i];
     if (evaluation.outcome != Evaluation::Outcome::kFeasible) continue;
+    if (evaluation.is_lower_bound) lower_bounds_.insert(static_cast<int64_t>(i));
     choices_.push_back(
         {static_cast<int64_t>(i), evaluation.step_time, evaluation.memory, space.legal[i].devices()});
   }
 }
 
 Status Selection::Select(SearchReport& report) {
-  std::vector<Choice> front = ParetoFront(choices_);
+  std::vector<Choice> front = ParetoFront(choices_), top = Top();
   for (bool changes = !options_.quick; changes && !front.empty();) {
-    const size_t count = options_.full ? front.size() : 1;
-    WT_ASSIGN_OR_RETURN(changes, Verify({front.begin(), front.begin() + static_cast<ptrdiff_t>(count)}));
+    WT_ASSIGN_OR_RETURN(changes, Verify(ToVerify(front, top)));
     front = ParetoFront(choices_);
+    top = Top();
   }
-  std::vector<Choice> top = choices_;
-  const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
-  std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
-  top.resize(count);
   for (const Choice& choice : front) report.pareto.push_back(Found(choice));
   for (const Choice& choice : top) report.top.push_back(Found(choice));
   report.fragmented = fragmented_;
@@ -48,6 +45,27 @@ Status Selection::Select(SearchReport& report) {
     report.evaluated -= count;
   }
   return Ok();
+}
+
+std::vector<Choice> Selection::Top() const {
+  std::vector<Choice> top = choices_;
+  const size_t count = std::min(top.size(), static_cast<size_t>(options_.top));
+  std::partial_sort(top.begin(), top.begin() + static_cast<ptrdiff_t>(count), top.end(), IsBetter);
+  top.resize(count);
+  return top;
+}
+
+// The best; or the front, and of the fastest those that are not known in full otherwise.
+std::vector<Choice> Selection::ToVerify(const std::vector<Choice>& front,
+                                        const std::vector<Choice>& top) const {
+  if (!options_.full) return {front.front()};
+  std::vector<Choice> chosen = front;
+  for (const Choice& choice : top) {
+    const bool is_on_front =
+        std::any_of(front.begin(), front.end(), [&](const Choice& other) { return other.id == choice.id; });
+    if (!is_on_front && lower_bounds_.contains(choice.id)) chosen.push_back(choice);
+  }
+  return chosen;
 }
 
 Result<bool> Selection::Verify(const std::vector<Choice>& choices) {
@@ -106,10 +124,11 @@ bool Selection::Apply(int64_t id, const Verified& verified) {
   }
   const auto choice = ChoiceOf(id);
   if (choice->step_time == verified.step_time && choice->memory == verified.memory) return false;
-  Note(options_, fmt::format("{}: predicted in full it takes {} and {}, not {} and {}",
-                             Describe(space_.legal[static_cast<size_t>(id)]),
-                             FormatDuration(verified.step_time), FormatBytes(verified.memory),
-                             FormatDuration(choice->step_time), FormatBytes(choice->memory)));
+  if (!lower_bounds_.contains(id))
+    Note(options_, fmt::format("{}: predicted in full it takes {} and {}, not {} and {}",
+                               Describe(space_.legal[static_cast<size_t>(id)]),
+                               FormatDuration(verified.step_time), FormatBytes(verified.memory),
+                               FormatDuration(choice->step_time), FormatBytes(choice->memory)));
   choice->step_time = verified.step_time;
   choice->memory = verified.memory;
   return true;
@@ -145,7 +164,8 @@ Selection::Verified Selection::AsComposed(int64_t id) {
 
 FoundConfiguration Selection::Found(const Choice& choice) const {
   const Configuration& configuration = space_.legal[static_cast<size_t>(choice.id)];
-  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, "", false};
+  FoundConfiguration found{choice, configuration, ScenarioOf(scenario_, configuration), given_, "",
+                           false,  false};
   auto made_of = OverridesThatMake(found.scenario, scenario_);
   if (!made_of) {
     Note(options_, fmt::format("no overrides say what was found: {}", made_of.error().message));
@@ -163,6 +183,7 @@ FoundConfiguration Selection::Found(const Choice& choice) const {
     Plan plan = OutlineOf(found.scenario);
     plan.model = StatisticsOf(found.scenario);
     found.predicted = ComposedBlock(plan, costs_.profile, choice.step_time);
+    found.is_lower_bound = lower_bounds_.contains(choice.id);
   }
   return found;
 }

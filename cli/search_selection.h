@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,8 @@
 namespace windtunnel {
 
 // The best configuration (with --full the whole Pareto front) is predicted in full: what the evaluator said is held against it, and what
-// its allocator's fragments do not let into the device, or cannot be predicted so, is struck off.
+// its allocator's fragments do not let into the device, or cannot be predicted so, is struck off. Where collectives share cards, the best takes
+// longer in full than the evaluator said; then the next best is predicted, too, until one is the best as it is predicted.
 class Selection {
  public:
   // `given` are the command line's overrides.
@@ -35,6 +37,8 @@ class Selection {
     bool fits = true;
   };
 
+  std::vector<Choice> Top() const;
+  std::vector<Choice> ToVerify(const std::vector<Choice>& front, const std::vector<Choice>& top) const;
   // Whether anything turned out otherwise.
   Result<bool> Verify(const std::vector<Choice>& choices);
   std::vector<Choice>::iterator ChoiceOf(int64_t id);
@@ -51,6 +55,7 @@ class Selection {
   const SearchSpace& space_;
   const Costs& costs_;
   std::vector<Choice> choices_;
+  std::set<int64_t> lower_bounds_;  // of them, those whose step times the evaluator left something out of
   const std::vector<Override> given_;
   std::map<int64_t, Verified> verified_;
   std::map<std::string, int64_t> refused_;  // by reason

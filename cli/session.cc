@@ -12,7 +12,6 @@
 #include "cli/outputs.h"
 #include "cli/paths.h"
 #include "cost_models/device_spec.h"
-#include "plan/axes.h"
 #include "plan/outline.h"
 #include "reports/html/html_report.h"
 #include "reports/result.h"
@@ -21,7 +20,6 @@
 #include "reports/table.h"
 #include "reports/trace.h"
 #include "runtime/data.h"
-#include "scenarios/derived.h"
 #include "scenarios/key_places.h"
 #include "scenarios/load.h"
 #include "scenarios/unused_keys.h"
@@ -225,18 +223,6 @@ std::vector<std::string> NodesInDoubt(const Scenario& scenario, const DeviceSpec
   return lines;
 }
 
-// FSDP's gathers and reductions over groups that are not the same, and neither within a node.
-bool SharesCardsAmongGroups(const Scenario& scenario) {
-  const DataParallelSpec& data = scenario.parallel.data;
-  if (data.kind != DataParallelKind::kFsdp || scenario.cluster.nodes < 2) return false;
-  const int64_t of_node =
-      std::max<int64_t>(scenario.cluster.devices_per_node / scenario.parallel.tensor.size, 1);
-  const int64_t shard = ShardRanks(scenario);
-  const bool is_hybrid = IsHybrid(data.sharding) && shard < data.size * scenario.parallel.context.size;
-  const bool reshards = data.reshard_after_forward && data.reshard_ranks > of_node && data.reshard_ranks < shard;
-  return (is_hybrid && shard > of_node) || reshards;
-}
-
 }  // namespace
 
 void NoteCosts(const Options& options, const Costs& costs, const Scenario& scenario) {
@@ -247,10 +233,6 @@ void NoteCosts(const Options& options, const Costs& costs, const Scenario& scena
     Note(options, fmt::format("costs are {}'s, which --profile names, and the cluster's device is {}",
                               profile.name, device));
   for (const std::string& line : NodesInDoubt(scenario, *profile.hardware)) Note(options, line);
-  if (SharesCardsAmongGroups(scenario) && !scenario.cluster.topology.is_given())
-    Note(options,
-         "gathers and reductions go over groups of their own across nodes, and each is given the whole network card: "
-         "with cluster.topology they share it");
   const bool is_older =
       scenario.framework == Framework::kMegatron || scenario.framework == Framework::kDeepspeed;
   if (is_older && scenario.precision.fp8_recipe != Fp8Recipe::kNone)

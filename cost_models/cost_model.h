@@ -77,13 +77,21 @@ class CostModel {
   virtual Bytes DeviceMemory() const { return Bytes(0); }
 };
 
+// Whether collectives of different groups slow each other down on the cards of a node where cluster.topology does not say how nodes are linked.
+enum class CardSharing : uint8_t { kModelled, kIgnored };
+
+// Whether a device's costs of the scenario have links though it names no topology: collectives of two axes or more go between nodes
+// (AxesAcrossNodes), and may do so at once, over no more than a card a device.
+bool SharesCards(const Profile& profile, const Scenario& scenario);
+
 // Costs out of `profile` for `plan`: kernels measured at its number of ranks per node (or the nearest measured number:
 // interpolated), collectives by size (between measured sizes: interpolated linearly; beyond the largest: modelled by its
 // bandwidth). Where the profile is a datasheet, everything is modelled (cost_models/device_cost_model.h). The profile must outlive
 // the model.
-// `speeds`: as MakeDeviceCostModel's, of one profile.
+// `speeds`: as MakeDeviceCostModel's, of one profile. `cards`: kIgnored for a model without links where SharesCards.
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan,
-                                                ProductSpeeds* speeds = nullptr);
+                                                ProductSpeeds* speeds = nullptr,
+                                                CardSharing cards = CardSharing::kModelled);
 
 // What a profile lacks for a plan, so that calibration measures only that.
 struct MissingCosts {

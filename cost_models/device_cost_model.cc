@@ -21,9 +21,9 @@ namespace {
 class DeviceCostModel : public CostModel {
  public:
   DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework,
-                  ProductSpeeds* speeds)
+                  ProductSpeeds* speeds, CardSharing cards)
       : device_(device),
-        cluster_(plan.scenario.cluster),
+        cluster_(WithLinks(plan.scenario.cluster, cards)),
         framework_(ForLayers(framework ? *framework : FrameworkOf(plan.scenario), plan.scenario)),
         arithmetic_(ArithmeticOf(plan.scenario)) {
     arithmetic_.slowest = SlowestOf(plan.world_size, device.speed_spread);
@@ -52,6 +52,13 @@ class DeviceCostModel : public CostModel {
   Bytes DeviceMemory() const override { return device_.memory; }
 
  private:
+  // With a topology in which nothing but cards and what is within nodes can be busy, if they are to be shared and there is none.
+  static ClusterSpec WithLinks(ClusterSpec cluster, CardSharing cards) {
+    if (cards == CardSharing::kIgnored || cluster.topology.is_given()) return cluster;
+    cluster.topology.preset = "rail-fat-tree";
+    cluster.topology.nodes_per_leaf = cluster.nodes;
+    return cluster;
+  }
   // `framework` itself, or a copy whose residuals are those of the scenario's layers.
   const FrameworkProfile& ForLayers(const FrameworkProfile& framework, const Scenario& scenario) {
     if (framework.residuals.layers.empty()) return framework;
@@ -95,14 +102,20 @@ class DeviceCostModel : public CostModel {
   ArithmeticContext arithmetic_;
   Status usable_ =
       Ok();  // whether nodes can be so large, and there is a topology as cluster.topology wants it
-  std::unique_ptr<TrafficModel> traffic_;  // of cluster.topology; null without one
+  std::unique_ptr<TrafficModel> traffic_;  // of cluster_.topology; null without one
 
   // Found once. Used with a topology only, so that without one a model serves several threads at once.
   mutable std::unordered_map<const Group*, KnownGroup> groups_;
   mutable std::vector<GroupLayout> layouts_;  // distinct ones
+  mutable std::map<std::pair<const Traffic*, int>, std::shared_ptr<const LinkDemands>>
+      parts_;  // of the traffic's demands, by level of use
   mutable std::map<std::tuple<int32_t, size_t, int, int64_t, TokenReach>, CollectiveTime>
       times_;  // by layout, operator's kind, collective's kind, bytes, and where tokens go
 };
+
+// Messages use the busiest link for part of their time (of one peer, which takes less than a card carries; of small ones) and take as much
+// less of it, in so many levels, so that few are told apart. What goes round in steps takes all of it, which its steps keep busy.
+constexpr int kUseLevels = 16;
 
 Status DeviceCostModel::CheckNode() const {
   const int64_t most = device_.most_devices_per_node;
@@ -308,14 +321,26 @@ Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, 
   WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
   WT_ASSIGN_OR_RETURN(const CollectiveTime model, ModelOf(op.kind, known->layout));
   WT_ASSIGN_OR_RETURN(const Traffic* traffic, CrossedBy(model.pattern, op.kind, group, position, *known));
-  return traffic->demands;
+  if (model.pattern != Pattern::kPairs || model.time == Duration()) return traffic->demands;
+  const Duration moving = LeastMoving(op.kind, model.pattern, layouts_[known->layout].ranks, *traffic);
+  const int level =
+      std::clamp(static_cast<int>(std::lround(kUseLevels * (moving / model.time))), 1, kUseLevels);
+  if (level == kUseLevels) return traffic->demands;
+  std::shared_ptr<const LinkDemands>& part = parts_[{traffic, level}];
+  if (part == nullptr) {
+    LinkDemands demands = *traffic->demands;
+    for (LinkDemand& demand : demands) demand.share *= static_cast<double>(level) / kUseLevels;
+    part = std::make_shared<const LinkDemands>(std::move(demands));
+  }
+  return part;
 }
 
 }  // namespace
 
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
-                                               const FrameworkProfile* framework, ProductSpeeds* speeds) {
-  return std::make_unique<DeviceCostModel>(device, plan, framework, speeds);
+                                               const FrameworkProfile* framework, ProductSpeeds* speeds,
+                                               CardSharing cards) {
+  return std::make_unique<DeviceCostModel>(device, plan, framework, speeds, cards);
 }
 
 }  // namespace windtunnel

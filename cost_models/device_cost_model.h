@@ -11,10 +11,12 @@
 
 namespace windtunnel {
 
-// `device` and `framework` must outlive the model, which with cluster.topology serves one thread. Without `framework`: what is known of the
-// scenario's. `speeds` remembers what products of one block after another come to, for who makes thousands of models.
+// `device` and `framework` must outlive the model, which with links (cluster.topology, or `cards`) serves one thread. Without `framework`:
+// what is known of the scenario's. `speeds` remembers what products of one block after another come to, for who makes thousands of models.
+// `cards`: kModelled for nodes whose cards are linked by switches that are never busy, where there is no cluster.topology.
 std::unique_ptr<CostModel> MakeDeviceCostModel(const DeviceSpec& device, const Plan& plan,
                                                const FrameworkProfile* framework = nullptr,
-                                               ProductSpeeds* speeds = nullptr);
+                                               ProductSpeeds* speeds = nullptr,
+                                               CardSharing cards = CardSharing::kIgnored);
 
 }  // namespace windtunnel

@@ -10,6 +10,8 @@
 #include "cost_models/device_cost_model.h"
 #include "cost_models/node_wire.h"
 #include "cost_models/overlap.h"
+#include "plan/axes.h"
+#include "topology/topology.h"
 
 namespace windtunnel {
 namespace {
@@ -205,11 +207,18 @@ Bytes ProfileCostModel::OutsideAllocator(const Plan& plan) const {
 
 }  // namespace
 
+bool SharesCards(const Profile& profile, const Scenario& scenario) {
+  const ClusterSpec& cluster = scenario.cluster;
+  if (!profile.hardware || cluster.topology.is_given() || AxesAcrossNodes(scenario) < 2) return false;
+  // Of several cards of its own a device uses as many as its link to the host carries, of which a topology knows nothing.
+  return NetworkOf(cluster).nics_per_node <= cluster.devices_per_node;
+}
+
 std::unique_ptr<CostModel> MakeProfileCostModel(const Profile& profile, const Plan& plan,
-                                                ProductSpeeds* speeds) {
+                                                ProductSpeeds* speeds, CardSharing cards) {
   if (profile.hardware)
     return MakeDeviceCostModel(*profile.hardware, plan, profile.framework ? &*profile.framework : nullptr,
-                               speeds);
+                               speeds, SharesCards(profile, plan.scenario) ? cards : CardSharing::kIgnored);
   return std::make_unique<ProfileCostModel>(profile, plan);
 }
 

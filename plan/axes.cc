@@ -128,6 +128,34 @@ int64_t ShardRanks(const Scenario& s) {
   return data.shard_size > 0 ? data.shard_size : std::min(copies, s.cluster.devices_per_node);
 }
 
+int AxesAcrossNodes(const Scenario& scenario) {
+  const ParallelSpec& parallel = scenario.parallel;
+  if (scenario.cluster.nodes < 2) return 0;
+  const int64_t node = std::max<int64_t>(scenario.cluster.devices_per_node, 1);
+  const int64_t tensor = parallel.tensor.size, copies = parallel.context.size * parallel.data.size;
+  int count = 0;
+  const auto add = [&](int64_t ranks, int64_t stride) {  // groups lie in blocks of so many
+    if (ranks > 1 && node % (ranks * stride) != 0) ++count;
+  };
+  add(tensor, 1);
+  add(parallel.context.size, tensor);
+  const int64_t shard = ShardRanks(scenario);
+  if (shard > 1 && shard < copies) {
+    add(shard, tensor);
+    add(copies / shard, tensor * shard);
+  } else {
+    add(copies, tensor);
+  }
+  if (const int64_t reshard = parallel.data.reshard_ranks; reshard > 1 && reshard < shard)
+    add(reshard, tensor);
+  if (parallel.expert.size > 1) {
+    const int64_t part = parallel.ExpertDataRanks();
+    add(parallel.expert.size, parallel.TensorRanksHaveExperts() ? 1 : tensor);
+    add(copies / part, tensor * part);
+  }
+  return count;
+}
+
 Result<PlanAxes> AddAxes(Plan& plan) {
   PlanAxes axes;
   axes.world = Add(plan, MakeAxis("world", plan.world_size, plan.world_size, 1));

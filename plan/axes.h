@@ -31,6 +31,10 @@ struct PlanAxes {
 // Ranks that one copy of the sharded states is divided among.
 int64_t ShardRanks(const Scenario& scenario);
 
+// How many of the axes whose collectives may be in flight at once have groups on several nodes: tensor, context, expert and data-parallel
+// ones, and what these are divided into.
+int AxesAcrossNodes(const Scenario& scenario);
+
 // Adds the axes to the plan. REQUIRES: plan.scenario, plan.mesh and plan.pipeline. InvalidInput for shards that do not divide the
 // data axis, or go with the expert axis.
 Result<PlanAxes> AddAxes(Plan& plan);

@@ -71,6 +71,7 @@ Json FoundJson(const FoundConfiguration& found) {
   json["set"] = Json::array();
   for (const Override& override : found.overrides) json["set"].push_back(override.key + "=" + override.value);
   json["step_time_s"] = ToSeconds(found.choice.step_time);
+  if (found.is_lower_bound) json["step_time_is_lower_bound"] = true;
   json["memory_bytes"] = found.choice.memory.count();
   json["predicted"] = Json::parse(found.predicted);
   return json;
@@ -133,11 +134,15 @@ std::string RowsOf(const char* title, const std::vector<FoundConfiguration>& row
   std::string text = ink.Bold(line("step time", "memory", "reserved", "devices", title)) + "\n";
   for (size_t i = 0; i < rows.size(); ++i) {
     const Choice& choice = rows[i].choice;
-    text += line(FormatDuration(choice.step_time), FormatBytes(choice.memory),
-                 shows ? FormatBytes(*reserved[i]) : "", std::to_string(choice.devices),
-                 Describe(rows[i].configuration)) +
+    text += line((rows[i].is_lower_bound ? "> " : "") + FormatDuration(choice.step_time),
+                 FormatBytes(choice.memory), shows ? FormatBytes(*reserved[i]) : "",
+                 std::to_string(choice.devices), Describe(rows[i].configuration)) +
             "\n";
   }
+  if (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.is_lower_bound; }))
+    text +=
+        "         > : without what collectives of different groups take from each other on network cards "
+        "(--full predicts it)\n";
   return text;
 }
 

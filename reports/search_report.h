@@ -24,6 +24,8 @@ struct FoundConfiguration {
   std::vector<Override> overrides;  // with which the loader makes it of the scenario's file
   std::string predicted;            // the result's `predicted` block, or what is known of it, as JSON text
   bool is_in_full = false;          // the former
+  // The step time leaves out what collectives of different groups take from each other on network cards (SharesCards).
+  bool is_lower_bound = false;
 };
 
 struct SearchReport {

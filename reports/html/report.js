@@ -445,7 +445,7 @@ function search(main, data) {
     const rows = data.top.map((one) => {
       const {predicted} = one;
       const throughput = [predicted.tokens_per_s ? rate(predicted, 'tokens') : '', predicted.mfu ? percent(predicted.mfu) : ''];
-      const numbers = [seconds(one.step_time_s), bytes(one.memory_bytes), ...throughput];
+      const numbers = [`${one.step_time_is_lower_bound ? '> ' : ''}${seconds(one.step_time_s)}`, bytes(one.memory_bytes), ...throughput];
       return element('tr', {}, ...columns.map(([, read]) => element('td', {}, `${read(one) ?? '–'}`)), ...numbers.map((text) => element('td', {class: 'number'}, text)));
     });
     section.append(element('table', {}, head, ...rows));

@@ -108,6 +108,7 @@ Status CheckAlike(const ClusterSpec& cluster, const CostModel& model) {
   const bool has_topology = !cluster.topology.preset.empty() || !cluster.topology.links.empty();
   if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || has_topology)
     return Unsupported("ranks that are not alike");
+  if (model.has_links()) return Unsupported("collectives that share cards");
   if (model.host_computes() || model.cores_per_node() != 0 || model.CommonMode(0) != 1 ||
       model.CommonMode(1) != 1)
     return Unsupported("hosts that compute");

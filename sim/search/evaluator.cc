@@ -15,11 +15,11 @@ namespace windtunnel {
 namespace {
 
 Evaluation Refused(const Error& error) {
-  return {.outcome = Evaluation::Outcome::kRefused, .step_time = {}, .memory = {}, .reason = error.message};
+  return {.outcome = Evaluation::Outcome::kRefused, .reason = error.message};
 }
 
 Evaluation Infeasible(Bytes memory) {
-  return {.outcome = Evaluation::Outcome::kInfeasible, .step_time = {}, .memory = memory, .reason = {}};
+  return {.outcome = Evaluation::Outcome::kInfeasible, .memory = memory};
 }
 
 bool Fits(Bytes memory, const CostModel& model) {
@@ -41,7 +41,7 @@ Result<Evaluation> EvaluateInFull(const Scenario& scenario, const Profile& profi
   const Bytes memory = LargestPeak(plan) + model->OutsideAllocator(plan);
   if (!Fits(memory, *model)) return Infeasible(memory);
   WT_ASSIGN_OR_RETURN(const Duration time, PredictStepTime(plan, *model, {.seed = scenario.run.seed}));
-  return Evaluation{Evaluation::Outcome::kFeasible, time, memory, {}};
+  return Evaluation{.outcome = Evaluation::Outcome::kFeasible, .step_time = time, .memory = memory};
 }
 
 }  // namespace
@@ -65,13 +65,17 @@ class Evaluator::State {
  private:
   Result<Evaluation> Composed(const Scenario& scenario) {
     const Plan plan = OutlineOf(scenario);
-    const std::unique_ptr<CostModel> model = MakeProfileCostModel(profile_, plan, &speeds_);
+    const std::unique_ptr<CostModel> model =
+        MakeProfileCostModel(profile_, plan, &speeds_, CardSharing::kIgnored);
     const Bytes outside = model->OutsideAllocator(plan), capacity = RoomForAllocator(plan, *model);
     WT_ASSIGN_OR_RETURN(const ComposedSteps::Step step,
                         steps_.Compose(scenario, *model, options_.follows_peaks ? Bytes::Max() : capacity));
     const Bytes memory = step.memory() + outside;
     if (step.memory() > capacity) return Infeasible(memory);
-    return Evaluation{Evaluation::Outcome::kFeasible, step.Time(), memory, {}};
+    return Evaluation{.outcome = Evaluation::Outcome::kFeasible,
+                      .step_time = step.Time(),
+                      .is_lower_bound = SharesCards(profile_, scenario),
+                      .memory = memory};
   }
 
   const Scenario& base_;

@@ -16,12 +16,12 @@
 namespace windtunnel {
 namespace {
 
-constexpr std::string_view kHeader = "windtunnel-search-state 1 ";
+constexpr std::string_view kHeader = "windtunnel-search-state 2 ";
 
-char LetterOf(Evaluation::Outcome outcome) {
-  switch (outcome) {
+char LetterOf(const Evaluation& evaluation) {
+  switch (evaluation.outcome) {
     case Evaluation::Outcome::kFeasible:
-      return 'f';
+      return evaluation.is_lower_bound ? 'b' : 'f';
     case Evaluation::Outcome::kInfeasible:
       return 'i';
     case Evaluation::Outcome::kRefused:
@@ -45,10 +45,21 @@ bool ParseLine(std::string_view line, int64_t& id, Evaluation& evaluation) {
   line.remove_prefix(2);
   int64_t time = 0, memory = 0;
   if (!TakeNumber(line, time) || !TakeNumber(line, memory)) return false;
-  if (letter != 'f' && letter != 'i' && letter != 'r') return false;
-  evaluation.outcome = letter == 'f'   ? Evaluation::Outcome::kFeasible
-                       : letter == 'i' ? Evaluation::Outcome::kInfeasible
-                                       : Evaluation::Outcome::kRefused;
+  evaluation.is_lower_bound = letter == 'b';
+  switch (letter) {
+    case 'b':
+    case 'f':
+      evaluation.outcome = Evaluation::Outcome::kFeasible;
+      break;
+    case 'i':
+      evaluation.outcome = Evaluation::Outcome::kInfeasible;
+      break;
+    case 'r':
+      evaluation.outcome = Evaluation::Outcome::kRefused;
+      break;
+    default:
+      return false;
+  }
   evaluation.step_time = Picoseconds(time);
   evaluation.memory = Bytes(memory);
   evaluation.reason = std::string(line);
@@ -80,7 +91,7 @@ Result<Contents> ReadContents(const std::string& path, const std::string& header
     Evaluation evaluation;
     if (!ParseLine(std::string_view(text).substr(contents.whole, end - contents.whole), id, evaluation))
       return InvalidInput(
-          "{}:{}:1: is no line of a search's state, expected a number, f, i or r, and two numbers", path,
+          "{}:{}:1: is no line of a search's state, expected a number, b, f, i or r, and two numbers", path,
           line);
     contents.known[id] = std::move(evaluation);
   }
@@ -133,7 +144,7 @@ StateFile::~StateFile() {
 Status StateFile::Append(int64_t id, const Evaluation& evaluation) {
   std::string reason = evaluation.reason;
   for (char& c : reason) c = c == '\n' ? ' ' : c;
-  const std::string line = fmt::format("{} {} {} {} {}\n", id, LetterOf(evaluation.outcome),
+  const std::string line = fmt::format("{} {} {} {} {}\n", id, LetterOf(evaluation),
                                        evaluation.step_time.picoseconds(), evaluation.memory.count(), reason);
   if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0) return Ok();
   return Failed("{}: cannot be written: {}", path_, std::strerror(errno));

@@ -1,7 +1,7 @@
 // What a search has found so far, in a file that it appends to, so that it can go on after an interruption.
 //
-// The first line is "windtunnel-search-state 1 KEY", of whose KEY (digests of the scenario, its ranges and the profile) only a search
-// with the same one reads on. Then a line for each evaluated configuration: its number, outcome (f, i or r), picoseconds, bytes, and
+// The first line is "windtunnel-search-state 2 KEY", of whose KEY (digests of the scenario, its ranges and the profile) only a search
+// with the same one reads on. Then a line for each evaluated configuration: its number, outcome (f; b where the time is a lower bound; i or r), picoseconds, bytes, and
 // the reason of a refusal. A last line that was cut short is dropped.
 #pragma once
 

@@ -161,6 +161,36 @@ quick = subprocess.run([windtunnel, "search", work + "/search.yaml", "-q", "--qu
 assert all(one["predicted"]["tokens_per_s"] > 0 for one in json.loads(quick.stdout)["top"])
 PYTHON
 [ "$missed" = 0 ] || { echo 'FAILED: the best of a search is not its own prediction'; failures=$((failures + 1)); }
+# Where groups share cards, what is not predicted in full says so.
+cat > "$work/experts.yaml" << 'SCENARIO'
+model: {layers: 4, hidden: 1024, heads: 8, vocab: 128, seq_len: 512, experts: {count: 8, top_k: 2}}
+batch: {accumulate: 4}
+precision: {param: bf16}
+parallel: {data: {size: 16, kind: zero1}, expert: {size: 8}}
+cluster: {device: a100-sxm-80g, nodes: 4, devices_per_node: 4, network: {intra_node: nvlink3, inter_node: {kind: infiniband, gbits_per_nic: 50}, nics_per_node: 4}}
+framework: megatron_core
+search: {tensor: [1, 2], expert: [2, 4, 8], recompute: [none, full]}
+SCENARIO
+expect 0 '> : without what collectives of different groups take from each other on network cards' search "$work/experts.yaml"
+missed=0
+python3 - "$windtunnel" "$work/experts.yaml" << 'PYTHON' || missed=1
+import json, subprocess, sys
+windtunnel, scenario = sys.argv[1:]
+def run(*words):
+    return json.loads(subprocess.run([windtunnel, *words, scenario, "-q", "--json", "-"], check=True, capture_output=True).stdout)
+def is_bound(one):
+    return one.get("step_time_is_lower_bound", False)
+some, all_of_them = run("search"), run("search", "--full")
+assert not is_bound(some["best"]) and any(map(is_bound, some["top"]))
+assert not any(map(is_bound, all_of_them["pareto"] + all_of_them["top"]))
+assert all_of_them["best"]["set"] == some["best"]["set"]
+in_full = {one["configuration"]: one["step_time_s"] for one in all_of_them["top"]}
+pairs = [(one["step_time_s"], in_full[one["configuration"]]) for one in some["top"] if one["configuration"] in in_full]
+assert len(pairs) > 3 and all(bound <= full < 1.5 * bound for bound, full in pairs) and any(bound < full for bound, full in pairs), pairs
+words = [word for override in all_of_them["top"][-1]["set"] for word in ("--set", override)]
+assert run("predict", *words)["predicted"]["step_time_s"]["p50"] == all_of_them["top"][-1]["step_time_s"]
+PYTHON
+[ "$missed" = 0 ] || { echo 'FAILED: a search of what shares cards'; failures=$((failures + 1)); }
 expect 1 'none of 20 legal configurations can be trained: 20 need more memory' search "$work/search.yaml" -q \
   --set model.seq_len=65536 --set batch.micro=1024 --set model.layers=4
 without_times() { grep -v -e '"wall_s"' -e '"configurations_per.*s"' -e '"resumed"' -e '"full_s"' "$1"; }

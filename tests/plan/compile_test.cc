@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/axes.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
 #include "plan/program_graph.h"
@@ -10,6 +11,51 @@
 
 namespace windtunnel {
 namespace {
+
+// Nodes of four.
+TEST(Axes, AreCountedWhereTheirGroupsLieOnSeveralNodes) {
+  const auto count = [](const ParallelSpec& parallel) {
+    Scenario s;
+    s.parallel = parallel;
+    s.cluster.devices_per_node = 4;
+    s.cluster.nodes = s.WorldSize() / 4;
+    return AxesAcrossNodes(s);
+  };
+  ParallelSpec p;
+  p.data = {.kind = DataParallelKind::kDdp, .size = 4};
+  p.pipeline.size = 2;
+  EXPECT_EQ(count(p), 0);
+  p.data.size = 16;
+  EXPECT_EQ(count(p), 1);
+  p.tensor.size = 4;
+  EXPECT_EQ(count(p), 1);
+  p.tensor.size = 8;
+  EXPECT_EQ(count(p), 2);
+
+  p = {};
+  p.data = {.kind = DataParallelKind::kFsdp, .size = 16, .sharding = Sharding::kHybridShard, .shard_size = 4};
+  EXPECT_EQ(count(p), 1) << "replicas";
+  p.data.shard_size = 8;
+  EXPECT_EQ(count(p), 2) << "shards and replicas";
+  p.data.sharding = Sharding::kFullShard;
+  EXPECT_EQ(count(p), 1);
+  p.data.reshard_ranks = 4;
+  EXPECT_EQ(count(p), 1);
+  p.data.reshard_ranks = 8;
+  EXPECT_EQ(count(p), 2) << "what is gathered again";
+
+  p = {};
+  p.data = {.kind = DataParallelKind::kZero1, .size = 16};
+  p.expert.size = 4;
+  EXPECT_EQ(count(p), 2) << "gradients of experts and of the rest";
+  p.expert.size = 8;
+  EXPECT_EQ(count(p), 3) << "tokens, too";
+  p.expert.size = 1;
+  p.context.size = 2;
+  EXPECT_EQ(count(p), 1);
+  p.context.size = 8;
+  EXPECT_EQ(count(p), 2) << "keys and gradients";
+}
 
 TEST(CompilePlan, CountsGptParametersAsPublished) {
   // GPT-2 124M: 12 layers of hidden 768, vocabulary 50,257, 1,024 positions, tied: 124,439,808.

@@ -197,6 +197,61 @@ TEST(Contention, WhatIsNotConnectedIsAnErrorOfThePrediction) {
       << prediction.error().message;
 }
 
+// ---- cards without a topology
+
+// Two nodes of four with a card a device. One all-reduce goes round all eight ranks, one between each rank and its like on the other node.
+Plan TwoGroupsOfARank() {
+  PlanBuilder builder(8);
+  const OpIndex kernel = builder.Kernel("kernel", kGibibyte);
+  builder.Collective("all", kGibibyte, {kernel}, kData);
+  builder.Collective("pair", kGibibyte, {kernel}, kOther);
+  Plan plan = builder.Build();
+  plan.axes = {MakeAxis("world", 8, 8, 1), MakeAxis("data", 8, 8, 1), MakeAxis("other", 8, 2, 4)};
+  plan.scenario.cluster = Cluster(TinyGpt(), 1, 1, 8).cluster;
+  plan.scenario.cluster.topology = {};
+  plan.scenario.cluster.network.algorithm = CollectiveAlgorithm::kRing;
+  plan.scenario.cluster.network.protocol = CollectiveProtocol::kSimple;
+  return plan;
+}
+
+// A card has a fourth of 2 x 7/8 GiB of the one, and 1 GiB of the other, which need it one after the other or half of it for twice as long.
+TEST(Contention, GroupsOfOneRankShareItsCard) {
+  const Plan plan = TwoGroupsOfARank();
+  const DeviceSpec device = H100();
+  for (const bool fold : {true, false}) {
+    const auto shared = MakeDeviceCostModel(device, plan, nullptr, nullptr, CardSharing::kModelled);
+    const auto apart = MakeDeviceCostModel(device, plan, nullptr, nullptr, CardSharing::kIgnored);
+    const Prediction together = Predict(plan, *shared, {.fold = fold}).value();
+    const Prediction alone = Predict(plan, *apart, {.fold = fold}).value();
+    const Duration all = TimeOf(plan, alone, "all"), pair = TimeOf(plan, alone, "pair");
+    EXPECT_LT(all, pair);
+    EXPECT_NEAR(TimeOf(plan, together, "pair") / (all + pair), 1, 0.01);
+    EXPECT_NEAR(TimeOf(plan, together, "all") / (all * 2), 1, 0.01);
+  }
+}
+
+// One peer is sent less than a card carries, which leaves the rest to others.
+TEST(Contention, AMessageUsesAsMuchOfACardAsItMoves) {
+  Plan plan = TwoGroupsOfARank();
+  plan.scenario.cluster.network.inter_node.gbits_per_nic = 400;
+  const DeviceSpec device = H100();
+  const auto model = MakeDeviceCostModel(device, plan, nullptr, nullptr, CardSharing::kModelled);
+  Op send, reduce;
+  send.kind = Send{DType::kBFloat16, kGibibyte, 1};
+  reduce.kind =
+      Collective{.kind = CollectiveKind::kAllReduce, .dtype = DType::kFloat32, .elements = kGibibyte};
+  const auto most = [&](const Op& op) {
+    double share = 0;
+    const auto links = model->Links(op, plan.axes[2].groups[0], 0).value();
+    for (const LinkDemand& demand : *links) share = std::max(share, demand.share);
+    return share;
+  };
+  EXPECT_EQ(most(reduce), 1);
+  const double time = ToSeconds(model->Communication(send, plan.axes[2].groups[0])->time.p50());
+  EXPECT_NEAR(most(send), 2.0 * kGibibyte / time / (0.82 * 50e9), 0.05);
+  EXPECT_LT(most(send), 0.7);
+}
+
 // Folded or not, a step takes as long.
 TEST(Contention, FoldingChangesNoPrediction) {
   EXPECT_TRUE(rc::check([] {

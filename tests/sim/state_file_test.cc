@@ -17,8 +17,13 @@ std::string TextOf(const std::string& path) {
 
 void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-const Evaluation kFeasible{Evaluation::Outcome::kFeasible, Seconds(2), Bytes(300), ""};
-const Evaluation kRefused{Evaluation::Outcome::kRefused, {}, {}, "no such\nschedule"};
+const Evaluation kFeasible{
+    .outcome = Evaluation::Outcome::kFeasible, .step_time = Seconds(2), .memory = Bytes(300)};
+const Evaluation kLowerBound{.outcome = Evaluation::Outcome::kFeasible,
+                             .step_time = Seconds(1),
+                             .is_lower_bound = true,
+                             .memory = Bytes(200)};
+const Evaluation kRefused{.outcome = Evaluation::Outcome::kRefused, .reason = "no such\nschedule"};
 
 TEST(StateFile, HasWhatWasAppendedWhenItIsOpenedAgain) {
   const std::string path = PathOf("again");
@@ -26,10 +31,14 @@ TEST(StateFile, HasWhatWasAppendedWhenItIsOpenedAgain) {
     StateFile state = StateFile::Open(path, "key").value();
     ASSERT_TRUE(state.Append(7, kFeasible));
     ASSERT_TRUE(state.Append(3, kRefused));
+    ASSERT_TRUE(state.Append(5, kLowerBound));
   }
   ASSERT_TRUE(StateFile::Open(path, "key"));
   const auto known = StateFile::Read(path, "key").value();
-  ASSERT_EQ(known.size(), 2u);
+  ASSERT_EQ(known.size(), 3u);
+  EXPECT_FALSE(known.at(7).is_lower_bound);
+  EXPECT_TRUE(known.at(5).is_lower_bound);
+  EXPECT_EQ(known.at(5).outcome, Evaluation::Outcome::kFeasible);
   EXPECT_EQ(known.at(7).outcome, Evaluation::Outcome::kFeasible);
   EXPECT_EQ(known.at(7).step_time, Seconds(2));
   EXPECT_EQ(known.at(7).memory, Bytes(300));
@@ -61,7 +70,7 @@ TEST(StateFile, BeginsAnewInAFileWithoutAWholeHeader) {
   const std::string path = PathOf("header");
   Write(path, "windtunnel-search-st");
   ASSERT_TRUE(StateFile::Open(path, "key"));
-  EXPECT_EQ(TextOf(path), "windtunnel-search-state 1 key\n");
+  EXPECT_EQ(TextOf(path), "windtunnel-search-state 2 key\n");
 }
 
 // Two that append to one file would leave neither a whole line.
