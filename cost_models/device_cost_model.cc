@@ -56,7 +56,6 @@ class DeviceCostModel : public CostModel {
   static ClusterSpec WithLinks(ClusterSpec cluster, CardSharing cards) {
     if (cards == CardSharing::kIgnored || cluster.topology.is_given()) return cluster;
     cluster.topology.preset = "rail-fat-tree";
-    cluster.topology.nodes_per_leaf = cluster.nodes;
     return cluster;
   }
   // `framework` itself, or a copy whose residuals are those of the scenario's layers.
