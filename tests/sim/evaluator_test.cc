@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "cost_models/cost_model.h"
 #include "cost_models/device_spec.h"
@@ -133,6 +135,40 @@ TEST(Evaluator, IsPredictUnderAPowerLimit) {
   s.search->pipeline = {1, 2};
   s.search->recompute = {Recompute::kNone, Recompute::kFull};
   ExpectAsPredict(s);
+}
+
+// A search's threads have one evaluator.
+TEST(Evaluator, SaysTheSameToSeveralThreadsAtOnce) {
+  Scenario s = Fsdp();
+  s.cluster.device = "h100-sxm-80g";  // whose products are as fast as their blocks leave power
+  s.framework = Framework::kMegatronCore;
+  s.model.layers = 8;
+  s.parallel.data.kind = DataParallelKind::kZero1;
+  s.search->sharding.clear();
+  s.search->tensor = {1, 2};
+  s.search->pipeline = {1, 2, 4};
+  const Profile profile = ParseProfile(EmbeddedProfile("h100-sxm-80g").value(), "h100").value();
+  const SearchSpace space = EnumerateSpace(s).value();
+  ASSERT_GT(space.legal.size(), 8u);
+  const Evaluator of_one(s, profile), of_all(s, profile);
+  constexpr int kThreads = 4;
+  std::vector<std::vector<Evaluation>> found(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (const Configuration& configuration : space.legal)
+        found[thread].push_back(of_all.Evaluate(configuration));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < space.legal.size(); ++i) {
+    const Evaluation expected = of_one.Evaluate(space.legal[i]);
+    for (const std::vector<Evaluation>& of_thread : found) {
+      EXPECT_EQ(of_thread[i].outcome, expected.outcome) << expected.reason;
+      EXPECT_EQ(of_thread[i].step_time, expected.step_time);
+      EXPECT_EQ(of_thread[i].memory, expected.memory);
+    }
+  }
 }
 
 TEST(Evaluator, IsPredictsMedianWhereStepsVary) {
