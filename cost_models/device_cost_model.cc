@@ -23,6 +23,7 @@ class DeviceCostModel : public CostModel {
   DeviceCostModel(const DeviceSpec& device, const Plan& plan, const FrameworkProfile* framework,
                   ProductSpeeds* speeds, CardSharing cards)
       : device_(device),
+        has_own_topology_(plan.scenario.cluster.topology.is_given()),
         cluster_(WithLinks(plan.scenario.cluster, cards)),
         framework_(ForLayers(framework ? *framework : FrameworkOf(plan.scenario), plan.scenario)),
         arithmetic_(ArithmeticOf(plan.scenario)) {
@@ -95,6 +96,7 @@ class DeviceCostModel : public CostModel {
                                    KnownGroup& known) const;
 
   const DeviceSpec& device_;
+  const bool has_own_topology_;  // the scenario's
   const ClusterSpec cluster_;
   std::unique_ptr<FrameworkProfile> for_layers_;  // before framework_, which may be it
   const FrameworkProfile& framework_;
@@ -112,9 +114,11 @@ class DeviceCostModel : public CostModel {
       times_;  // by layout, operator's kind, collective's kind, bytes, and where tokens go
 };
 
-// Messages use the busiest link for part of their time (of one peer, which takes less than a card carries; of small ones) and take as much
-// less of it, in so many levels, so that few are told apart. What goes round in steps takes all of it, which its steps keep busy.
-constexpr int kUseLevels = 16;
+// Of the busiest link a transfer takes the share of its time that its bytes need there: of a message to one peer, which takes less than a
+// card carries; where there is no topology, of all transfers, whose time has the share in it that the groups beside theirs leave (so that
+// these are not in each other's way once more). In so many levels, rounded down, so that few are told apart. With a topology of the scenario's
+// own, what goes round in steps takes all of it.
+constexpr int kUseLevels = 256;
 
 Status DeviceCostModel::CheckNode() const {
   const int64_t most = device_.most_devices_per_node;
@@ -195,7 +199,9 @@ CommunicationCost CostAt(Bytes bytes, const MeasuredCollective& measured, Durati
 Result<DeviceCostModel::KnownGroup*> DeviceCostModel::Know(const Group& group) const {
   KnownGroup& known = groups_[&group];
   if (known.layout >= 0 && known.ranks == group.ranks) return &known;
-  WT_ASSIGN_OR_RETURN(const GroupLayout layout, LayOutGroup(group, cluster_, device_, *traffic_));
+  WT_ASSIGN_OR_RETURN(const GroupLayout layout, has_own_topology_
+                                                    ? LayOutGroup(group, cluster_, device_, *traffic_)
+                                                    : LayOutGroup(group, cluster_, device_));
   const auto found = std::find(layouts_.begin(), layouts_.end(), layout);
   known = {group.ranks, static_cast<int32_t>(found - layouts_.begin()), {}};
   if (found == layouts_.end()) layouts_.push_back(layout);
@@ -255,6 +261,7 @@ Result<DeviceCostModel::Alone> DeviceCostModel::AloneOnLinks(const Op& op, const
   WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
   Alone alone{layouts_[known->layout], {}};
   WT_ASSIGN_OR_RETURN(alone.model, ModelOf(op.kind, known->layout));
+  if (!has_own_topology_) return alone;
   WT_ASSIGN_OR_RETURN(const Traffic* traffic,
                       CrossedBy(alone.model.pattern, op.kind, group, SomeonesPosition(op.kind), *known));
   alone.model.time =
@@ -320,11 +327,11 @@ Result<std::shared_ptr<const LinkDemands>> DeviceCostModel::Links(const Op& op, 
   WT_ASSIGN_OR_RETURN(KnownGroup * known, Know(group));
   WT_ASSIGN_OR_RETURN(const CollectiveTime model, ModelOf(op.kind, known->layout));
   WT_ASSIGN_OR_RETURN(const Traffic* traffic, CrossedBy(model.pattern, op.kind, group, position, *known));
-  if (model.pattern != Pattern::kPairs || model.time == Duration()) return traffic->demands;
+  const bool takes_all = has_own_topology_ && model.pattern != Pattern::kPairs;
+  if (takes_all || model.time == Duration()) return traffic->demands;
   const Duration moving = LeastMoving(op.kind, model.pattern, layouts_[known->layout].ranks, *traffic);
-  const int level =
-      std::clamp(static_cast<int>(std::lround(kUseLevels * (moving / model.time))), 1, kUseLevels);
-  if (level == kUseLevels) return traffic->demands;
+  const int level = static_cast<int>(std::min(kUseLevels * (moving / model.time), 1.0 * kUseLevels));
+  if (level == 0) return std::shared_ptr<const LinkDemands>();
   std::shared_ptr<const LinkDemands>& part = parts_[{traffic, level}];
   if (part == nullptr) {
     LinkDemands demands = *traffic->demands;

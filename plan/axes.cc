@@ -151,7 +151,7 @@ int AxesAcrossNodes(const Scenario& scenario) {
   if (parallel.expert.size > 1) {
     const int64_t part = parallel.ExpertDataRanks();
     add(parallel.expert.size, parallel.TensorRanksHaveExperts() ? 1 : tensor);
-    add(copies / part, tensor * part);
+    if (part > 1) add(copies / part, tensor * part);
   }
   return count;
 }

@@ -50,7 +50,10 @@ TEST(Axes, AreCountedWhereTheirGroupsLieOnSeveralNodes) {
   EXPECT_EQ(count(p), 2) << "gradients of experts and of the rest";
   p.expert.size = 8;
   EXPECT_EQ(count(p), 3) << "tokens, too";
-  p.expert.size = 1;
+  p.tensor.size = p.expert.size = 4;
+  p.expert.tensor = 1;
+  EXPECT_EQ(count(p), 1) << "tensor ranks alone share experts";
+  p.tensor.size = p.expert.size = 1;
   p.context.size = 2;
   EXPECT_EQ(count(p), 1);
   p.context.size = 8;
