@@ -440,7 +440,8 @@ function search(main, data) {
     });
   }
   if (data.top.length) {
-    heading(section, 'The fastest', columns.length ? '' : 'In nothing that was searched do they differ.');
+    const bounds = data.top.some((one) => one.step_time_is_lower_bound) ? 'A time with a > is without what collectives of different groups take from each other on network cards; --full predicts it.' : '';
+    heading(section, 'The fastest', columns.length ? bounds : 'In nothing that was searched do they differ.');
     const head = element('tr', {}, ...columns.map(([name]) => element('th', {}, name)), ...['step', 'memory', 'throughput', 'MFU'].map((name) => element('th', {class: 'number'}, name)));
     const rows = data.top.map((one) => {
       const {predicted} = one;
