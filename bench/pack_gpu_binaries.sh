@@ -19,7 +19,9 @@ for binary in windtunnel bench/gpu_bench tests/runtime/cuda/device_operator_test
   chmod u+w "$pack/bin/$(basename $binary)"
   strip --strip-debug "$pack/bin/$(basename $binary)"
 done
-ldd "$pack"/bin/* | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
+blas=$(/sbin/ldconfig -p | sed -n 's/.*libopenblas\.so\.0 .*=> //p' | head -n 1)  # opened when it is needed
+[ -n "$blas" ] || { echo "pack_gpu_binaries: libopenblas.so.0 is not installed" >&2; exit 1; }
+{ ldd "$pack"/bin/* "$blas"; echo "=> $blas ()"; } | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | sort -u |
   grep -v -E '/(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|ld-linux[^/]*)\.so' |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
 cp "$root"/bench/gpu_campaign.sh "$root"/bench/compare_losses.py "$root"/bench/peer_pytorch.py "$root"/bench/torch_rates.py \

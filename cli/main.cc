@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/commands.h"
 
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
     std::fputs("windtunnel: standard output is closed, expected a file, a pipe or a terminal\n", stderr);
     return 2;
   }
+  setenv("OPENBLAS_NUM_THREADS", "1", 0);  // of this process and its ranks (runtime/cpu/open_blas.h)
   signal(SIGXFSZ, SIG_IGN);  // a file too large is an error that can be told (EFBIG), here and in the ranks
   const int status = windtunnel::RunCommandLine(argc, argv);
   std::fflush(nullptr);

@@ -9,16 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/cpu/open_blas.h"
 #include "runtime/cpu/pages.h"
-
-// OpenBLAS's own header lies in an architecture's directory under a name that differs between distributions.
-extern "C" {
-void openblas_set_num_threads(int threads);
-char* openblas_get_config(void);
-char* openblas_get_corename(void);
-void cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
-                 const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc);
-}
 
 namespace windtunnel::cpu {
 namespace {
@@ -95,11 +87,14 @@ Status OneDnnSgemm(const GemmProblem& p, const float* a, const float* b, float b
   return Ok();
 }
 
-void OpenBlasSgemm(const GemmProblem& p, const float* a, const float* b, float beta, float* c) {
-  cblas_sgemm(kCblasRowMajor, p.transpose_a ? kCblasTranspose : kCblasNoTranspose,
+Status OpenBlasSgemm(const GemmProblem& p, const float* a, const float* b, float beta, float* c) {
+  const Result<OpenBlas>& blas = OpenBlas::Get();
+  if (!blas) return tl::unexpected(blas.error());
+  blas->sgemm(kCblasRowMajor, p.transpose_a ? kCblasTranspose : kCblasNoTranspose,
               p.transpose_b ? kCblasTranspose : kCblasNoTranspose, static_cast<int>(p.m),
               static_cast<int>(p.n), static_cast<int>(p.k), 1.0f, a, static_cast<int>(p.lda), b,
               static_cast<int>(p.ldb), beta, c, static_cast<int>(p.ldc));
+  return Ok();
 }
 
 }  // namespace
@@ -137,7 +132,7 @@ bool Generates(DType dtype, const dnnl::engine& engine) {
 }  // namespace
 
 GemmEngine::GemmEngine() : state_(std::make_unique<State>()) {
-  openblas_set_num_threads(1);
+  if (const Result<OpenBlas>& blas = OpenBlas::Get()) blas->set_threads(1);
   UseOneThread();
   state_->generates_fp32 = Generates(DType::kFloat32, state_->engine);
   state_->generates_bf16 = Generates(DType::kBFloat16, state_->engine);
@@ -225,8 +220,7 @@ Status GemmEngine::RunWith(GemmLibrary library, const GemmProblem& problem, cons
   if (problem.bias) PutBias(problem, bias, c);
   const float beta = problem.accumulate || problem.bias ? 1.0f : 0.0f;
   if (library == GemmLibrary::kOneDnnSgemm) return OneDnnSgemm(problem, a, b, beta, c);
-  OpenBlasSgemm(problem, a, b, beta, c);
-  return Ok();
+  return OpenBlasSgemm(problem, a, b, beta, c);
 }
 
 void UseOneThread() { omp_set_num_threads(1); }
@@ -237,7 +231,8 @@ std::string OneDnnVersion() {
 }
 
 std::string OpenBlasVersion() {
-  return fmt::format("{} ({})", openblas_get_config(), openblas_get_corename());
+  const Result<OpenBlas>& blas = OpenBlas::Get();
+  return blas ? fmt::format("{} ({})", blas->config(), blas->core_name()) : "none";
 }
 
 std::string_view Name(GemmLibrary library) {
