@@ -19,7 +19,7 @@ StepExecutor::StepExecutor(const StepSchedule& schedule, CoreLayout cores, std::
       cores_(cores),
       traits_(std::move(traits)),
       flow_of_transfer_(std::move(flows.flow_of_transfer)),
-      links_(std::move(flows.demands), flows.links) {
+      links_(std::move(flows.flows), flows.links) {
   WT_CHECK_EQ(traits_.size(), schedule.transfers.size());
   WT_CHECK(flow_of_transfer_.empty() || flow_of_transfer_.size() == schedule.transfers.size());
   WT_CHECK(HostComputes() || cores.cores_per_node == 0);

@@ -1,13 +1,14 @@
 #include "sim/link_sharing.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 
 namespace windtunnel {
 
-LinkSharing::LinkSharing(std::vector<LinkDemands> demands, int32_t links)
-    : demands_(std::move(demands)), links_(links) {}
+LinkSharing::LinkSharing(std::vector<NetworkFlow> flows, int32_t links)
+    : flows_(std::move(flows)), links_(links) {}
 
 void LinkSharing::Reset() {
   for (Link& link : links_) link = {};
@@ -17,7 +18,7 @@ void LinkSharing::Reset() {
 }
 
 void LinkSharing::MarkLinksOf(int32_t flow) {
-  for (const LinkDemand& demand : demands_[flow]) {
+  for (const LinkDemand& demand : flows_[flow].demands) {
     Link& link = links_[demand.link];
     if (!link.is_dirty) dirty_.push_back(demand.link);
     link.is_dirty = true;
@@ -25,7 +26,7 @@ void LinkSharing::MarkLinksOf(int32_t flow) {
 }
 
 void LinkSharing::Start(int32_t transfer, int32_t flow) {
-  if (demands_[flow].empty()) return;
+  if (flows_[flow].demands.empty()) return;
   int32_t index = static_cast<int32_t>(active_.size());
   if (unused_.empty()) {
     active_.emplace_back();
@@ -34,18 +35,18 @@ void LinkSharing::Start(int32_t transfer, int32_t flow) {
     unused_.pop_back();
   }
   active_[index] = {.transfer = transfer, .flow = flow};
-  for (const LinkDemand& demand : demands_[flow]) links_[demand.link].active.push_back(index);
+  for (const LinkDemand& demand : flows_[flow].demands) links_[demand.link].active.push_back(index);
   MarkLinksOf(flow);
 }
 
 void LinkSharing::Finish(int32_t transfer, int32_t flow) {
-  if (demands_[flow].empty()) return;
-  const std::vector<int32_t>& candidates = links_[demands_[flow].front().link].active;
+  if (flows_[flow].demands.empty()) return;
+  const std::vector<int32_t>& candidates = links_[flows_[flow].demands.front().link].active;
   const auto found = std::find_if(candidates.begin(), candidates.end(),
                                   [&](int32_t index) { return active_[index].transfer == transfer; });
   WT_CHECK(found != candidates.end());
   const int32_t index = *found;
-  for (const LinkDemand& demand : demands_[flow]) std::erase(links_[demand.link].active, index);
+  for (const LinkDemand& demand : flows_[flow].demands) std::erase(links_[demand.link].active, index);
   active_[index].transfer = -1;
   unused_.push_back(index);
   MarkLinksOf(flow);
@@ -64,7 +65,7 @@ void LinkSharing::ReachFrom(int32_t link) {
       active.is_reached = true;
       active.is_settled = false;
       reached_.push_back(index);
-      for (const LinkDemand& demand : demands_[active.flow]) {
+      for (const LinkDemand& demand : flows_[active.flow].demands) {
         if (links_[demand.link].is_reached) continue;
         links_[demand.link].is_reached = true;
         reached_links_.push_back(demand.link);
@@ -77,47 +78,64 @@ void LinkSharing::Settle(int32_t index, double speed) {
   Active& active = active_[index];
   active.is_settled = true;
   changes_.push_back({active.transfer, speed});
-  for (const LinkDemand& demand : demands_[active.flow]) {
-    links_[demand.link].free -= demand.share * speed;
-    links_[demand.link].demand -= demand.share;
+  const NetworkFlow& flow = flows_[active.flow];
+  for (const LinkDemand& demand : flow.demands) {
+    Link& link = links_[demand.link];
+    link.free -= demand.share * speed;
+    link.slope -= demand.share / flow.largest;
+    --link.open;
   }
 }
 
-// The link that is full first as all speeds rise, and at which speed; -1: all reach 1.
+// The link that is full first as all shares rise, and at which share; -1: none is left.
 int32_t LinkSharing::FirstFull(double& level) const {
   int32_t full = -1;
-  level = 1;
+  level = std::numeric_limits<double>::infinity();
   for (size_t i = first_link_; i < reached_links_.size(); ++i) {
     const Link& link = links_[reached_links_[i]];
-    // Rounding must not slow down who has the link alone.
-    if (link.demand <= 1e-12 || link.free >= link.demand * level * (1 - 1e-12)) continue;
-    level = std::max(link.free, 0.0) / link.demand;
+    if (link.open == 0) continue;
+    const double at = std::max(link.free, 0.0) / link.slope;
+    if (at >= level) continue;
+    level = at;
     full = reached_links_[i];
   }
   return full;
 }
 
+// Those who want no more than that, at full speed. False: there are none.
+bool LinkSharing::SettleUpTo(double level) {
+  const double most = level * (1 + 1e-12);  // rounding must not slow down who has the link alone
+  bool any = false;
+  for (size_t i = first_; i < reached_.size(); ++i) {
+    const Active& active = active_[reached_[i]];
+    if (active.is_settled || flows_[active.flow].largest > most) continue;
+    Settle(reached_[i], 1);
+    any = true;
+  }
+  return any;
+}
+
 // Progressive filling of what was reached last.
 void LinkSharing::Fill() {
   for (size_t i = first_link_; i < reached_links_.size(); ++i) {
-    links_[reached_links_[i]].free = 1;
-    links_[reached_links_[i]].demand = 0;
+    Link& link = links_[reached_links_[i]];
+    link.free = 1;
+    link.slope = 0;
+    link.open = static_cast<int32_t>(link.active.size());
   }
   for (size_t i = first_; i < reached_.size(); ++i) {
-    for (const LinkDemand& demand : demands_[active_[reached_[i]].flow])
-      links_[demand.link].demand += demand.share;
+    const NetworkFlow& flow = flows_[active_[reached_[i]].flow];
+    for (const LinkDemand& demand : flow.demands) links_[demand.link].slope += demand.share / flow.largest;
   }
   for (size_t left = reached_.size() - first_; left > 0;) {
     const size_t before = changes_.size();
-    double level = 1;
+    double level = 0;
     const int32_t full = FirstFull(level);
-    if (full >= 0) {
+    // The level is as if none had enough before: with those who have, it is no lower.
+    if (!SettleUpTo(level)) {
+      WT_CHECK_GE(full, 0);
       for (int32_t index : links_[full].active) {
-        if (!active_[index].is_settled) Settle(index, level);
-      }
-    } else {
-      for (size_t i = first_; i < reached_.size(); ++i) {
-        if (!active_[reached_[i]].is_settled) Settle(reached_[i], 1);
+        if (!active_[index].is_settled) Settle(index, level / flows_[active_[index].flow].largest);
       }
     }
     WT_CHECK(changes_.size() > before);

@@ -1,16 +1,18 @@
-// Transfers that cross the same links at once, each at one speed: max-min fair, by progressive filling.
+// Transfers that cross the same links at once: max-min fair, by progressive filling, as network cards are that serve their connections in turn.
 //
-// A transfer's flow takes u of a link's capacity at speed 1 (as fast as alone). The speeds x of the transfers in flight are
+// At speed 1 (as fast as alone) a transfer takes the share u of a link's capacity, and of the link that it takes the most of, its share e. The
+// shares x e that transfers in flight have, x being their speeds, are
 //
-//   at most 1;  for each link the sum of u x over its transfers is at most 1;
-//   none can be raised but at the cost of one that is not faster.
+//   at most e each;  for each link the sum of u x over its transfers is at most 1;
+//   none can be raised but at the cost of one that is not larger.
 //
-// All speeds rise together; where a link is full, its transfers stay; the others go on rising.
+// All shares rise together, from nothing. Where a link is full, its transfers stay; who has its e, does too; the others go on rising.
 //
-//   Two transfers with u = 1 of a link: 1/2 each, so both take twice as long. A third with u = 0.2 there: 1/2.2 = 0.4545 each. Where the
-//   third is held at 0.25 by another link, the two get (1 - 0.2 x 0.25) / 2 = 0.475.
+//   Two transfers with u = 1 of a link: a half each, so both take twice as long. A third with u = 0.2 there: it has its 0.2, and goes as fast as
+//   alone; the two have 0.4 each. Where the third has u = 1 of another link, with three others that have, and so a quarter of it, it has 0.05
+//   of this one, and the two have (1 - 0.05) / 2 = 0.475.
 //
-// A flow may stand for all transfers of a class: then u is what they take of a link together, which may be more than 1.
+// A flow may stand for all transfers of a class: its u are what they take of a link together, which may be more than 1, its e is that of one.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +22,15 @@
 
 namespace windtunnel {
 
+struct NetworkFlow {
+  LinkDemands demands;  // u, by link
+  double largest = 0;   // e
+};
+
 // The transfers of a schedule as flows over (classes of) links.
 struct NetworkFlows {
   std::vector<int32_t> flow_of_transfer;  // -1: crosses none; empty: no transfer does
-  std::vector<LinkDemands> demands;       // by flow
+  std::vector<NetworkFlow> flows;
   int32_t links = 0;
 };
 
@@ -34,7 +41,7 @@ class LinkSharing {
     double speed = 1;
   };
 
-  LinkSharing(std::vector<LinkDemands> demands, int32_t links);
+  LinkSharing(std::vector<NetworkFlow> flows, int32_t links);
 
   // No transfer is in flight.
   void Reset();
@@ -52,17 +59,19 @@ class LinkSharing {
   struct Link {
     std::vector<int32_t> active;  // into active_
     bool is_dirty = false, is_reached = false;
-    double free = 1;    // capacity that settled transfers leave
-    double demand = 0;  // of the others, at speed 1
+    double free = 1;   // capacity that settled transfers leave
+    int32_t open = 0;  // how many others there are,
+    double slope = 0;  // and what they take more of it as their shares rise: the sum of u / e
   };
 
   void MarkLinksOf(int32_t flow);
   void ReachFrom(int32_t link);
   int32_t FirstFull(double& level) const;
+  bool SettleUpTo(double level);
   void Fill();
   void Settle(int32_t active, double speed);
 
-  const std::vector<LinkDemands> demands_;
+  const std::vector<NetworkFlow> flows_;
   std::vector<Link> links_;
   std::vector<Active> active_;
   std::vector<int32_t> unused_;  // of active_

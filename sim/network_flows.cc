@@ -180,12 +180,18 @@ class FlowBuilder {
     WT_ASSIGN_OR_RETURN(const std::shared_ptr<const LinkDemands> links, model_.Links(op, group, position));
     if (!links) return -1;
     auto [entry, is_new] = known_.try_emplace({transfer.axis, transfer.group, links.get()},
-                                              static_cast<int32_t>(flows_.demands.size()));
+                                              static_cast<int32_t>(flows_.flows.size()));
     if (is_new) {
       WT_ASSIGN_OR_RETURN(LinkDemands together, Together(op, transfer, is_pair ? first.rank : -1));
-      flows_.demands.push_back(std::move(together));
+      flows_.flows.push_back({std::move(together), LargestOf(*links)});
     }
     return entry->second;
+  }
+
+  static double LargestOf(const LinkDemands& demands) {
+    double largest = 0;
+    for (const LinkDemand& demand : demands) largest = std::max(largest, demand.share);
+    return largest;
   }
 
   // Over all groups of the transfer's class; of pairs, over all ranks there of the class of `rank`.
@@ -215,8 +221,8 @@ class FlowBuilder {
 
   void MergeLinks() {
     std::map<int32_t, std::vector<std::pair<int32_t, uint64_t>>> users;  // by link: flows, and what they take
-    for (size_t flow = 0; flow < flows_.demands.size(); ++flow) {
-      for (const LinkDemand& demand : flows_.demands[flow])
+    for (size_t flow = 0; flow < flows_.flows.size(); ++flow) {
+      for (const LinkDemand& demand : flows_.flows[flow].demands)
         users[demand.link].emplace_back(static_cast<int32_t>(flow), Rounded(demand.share));
     }
     std::map<std::vector<std::pair<int32_t, uint64_t>>, int32_t> classes;
@@ -227,9 +233,10 @@ class FlowBuilder {
       class_of_link[link] = entry->second;
       if (is_new) first_of_class.insert(link);
     }
-    for (LinkDemands& demands : flows_.demands) {
-      std::erase_if(demands, [&](const LinkDemand& demand) { return !first_of_class.contains(demand.link); });
-      for (LinkDemand& demand : demands) demand.link = class_of_link[demand.link];
+    for (NetworkFlow& flow : flows_.flows) {
+      std::erase_if(flow.demands,
+                    [&](const LinkDemand& demand) { return !first_of_class.contains(demand.link); });
+      for (LinkDemand& demand : flow.demands) demand.link = class_of_link[demand.link];
     }
     flows_.links = static_cast<int32_t>(classes.size());
   }

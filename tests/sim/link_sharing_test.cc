@@ -8,13 +8,27 @@
 namespace windtunnel {
 namespace {
 
-// The speeds of all flows in flight at once, one transfer each.
-std::map<int32_t, double> SpeedsOf(const std::vector<LinkDemands>& flows, int32_t links) {
+// Each of one transfer.
+std::vector<NetworkFlow> FlowsOf(const std::vector<LinkDemands>& of_flows) {
+  std::vector<NetworkFlow> flows;
+  for (const LinkDemands& demands : of_flows) {
+    double largest = 0;
+    for (const LinkDemand& demand : demands) largest = std::max(largest, demand.share);
+    flows.push_back({demands, largest});
+  }
+  return flows;
+}
+
+// The speeds of all flows in flight at once.
+std::map<int32_t, double> SpeedsOf(const std::vector<NetworkFlow>& flows, int32_t links) {
   LinkSharing sharing(flows, links);
   for (size_t i = 0; i < flows.size(); ++i) sharing.Start(static_cast<int32_t>(i), static_cast<int32_t>(i));
   std::map<int32_t, double> speeds;
   for (const LinkSharing::Change& change : sharing.Solve()) speeds[change.transfer] = change.speed;
   return speeds;
+}
+std::map<int32_t, double> SpeedsOf(const std::vector<LinkDemands>& flows, int32_t links) {
+  return SpeedsOf(FlowsOf(flows), links);
 }
 
 TEST(LinkSharing, WhoIsAloneGoesAtFullSpeed) { EXPECT_EQ(SpeedsOf({{{0, 1.0}}}, 1)[0], 1); }
@@ -25,13 +39,23 @@ TEST(LinkSharing, TwoThatSaturateALinkGoAtHalfTheirSpeed) {
   EXPECT_EQ(speeds[1], 0.5);
 }
 
-// 1 / (1 + 1 + 0.2).
-TEST(LinkSharing, SpeedsAreEqualWhateverIsTaken) {
+// (1 - 0.2) / 2.
+TEST(LinkSharing, WhoWantsLittleHasIt) {
   auto speeds = SpeedsOf({{{0, 1.0}}, {{0, 1.0}}, {{0, 0.2}}}, 1);
-  for (int i = 0; i < 3; ++i) EXPECT_NEAR(speeds[i], 1 / 2.2, 1e-12);
+  EXPECT_NEAR(speeds[0], 0.4, 1e-12);
+  EXPECT_NEAR(speeds[1], 0.4, 1e-12);
+  EXPECT_EQ(speeds[2], 1);
 }
 
-// The third shares link 1 with three others: a quarter each. It leaves 0.95 of link 0 to two.
+// Thirds for all.
+TEST(LinkSharing, WhoWantsMoreThanAFairShareHasThat) {
+  auto speeds = SpeedsOf({{{0, 1.0}}, {{0, 0.5}}, {{0, 0.4}}}, 1);
+  EXPECT_NEAR(speeds[0], 1 / 3.0, 1e-12);
+  EXPECT_NEAR(speeds[1], 2 / 3.0, 1e-12);
+  EXPECT_NEAR(speeds[2], 2.5 / 3.0, 1e-12);
+}
+
+// The third shares link 1 with three others: a quarter each, so 0.05 of link 0. It leaves 0.95 of that to two.
 TEST(LinkSharing, WhatOneHeldBackElsewhereLeavesGoesToTheOthers) {
   auto speeds =
       SpeedsOf({{{0, 1.0}}, {{0, 1.0}}, {{0, 0.2}, {1, 1.0}}, {{1, 1.0}}, {{1, 1.0}}, {{1, 1.0}}}, 2);
@@ -40,14 +64,23 @@ TEST(LinkSharing, WhatOneHeldBackElsewhereLeavesGoesToTheOthers) {
   EXPECT_NEAR(speeds[2], 0.25, 1e-12);
 }
 
-// Eight transfers of a class, an eighth of the link each, and as many with a quarter.
-TEST(LinkSharing, AFlowThatStandsForAClassMayTakeMoreThanALink) {
-  EXPECT_EQ(SpeedsOf({{{0, 1.0}}}, 1)[0], 1);
-  EXPECT_EQ(SpeedsOf({{{0, 2.0}}}, 1)[0], 0.5);
+TEST(LinkSharing, AFlowThatStandsForAClassIsAsItsTransfers) {
+  // Eight transfers of an eighth each; of a quarter each, which together want twice the link.
+  EXPECT_EQ(SpeedsOf(std::vector<NetworkFlow>{{{{0, 1.0}}, 0.125}}, 1)[0], 1);
+  EXPECT_EQ(SpeedsOf(std::vector<NetworkFlow>{{{{0, 2.0}}, 0.25}}, 1)[0], 0.5);
+  // Beside one that wants all of it: ninths for all: the one goes at a ninth of its speed, the eight at eight ninths.
+  const NetworkFlow one{{{0, 1.0}}, 1}, eight{{{0, 1.0}}, 0.125};
+  auto folded = SpeedsOf(std::vector<NetworkFlow>{one, eight}, 1);
+  std::vector<LinkDemands> single(9, {{0, 0.125}});
+  single[0] = {{0, 1.0}};
+  auto unfolded = SpeedsOf(single, 1);
+  EXPECT_NEAR(folded[0], 1 / 9.0, 1e-12);
+  EXPECT_NEAR(folded[1], 8 / 9.0, 1e-12);
+  for (int i = 0; i < 9; ++i) EXPECT_NEAR(unfolded[i], folded[i == 0 ? 0 : 1], 1e-12);
 }
 
 TEST(LinkSharing, OnlyThoseThatShareLinksAreSolvedAgain) {
-  LinkSharing sharing({{{0, 1.0}}, {{0, 1.0}, {1, 0.5}}, {{2, 1.0}}}, 3);
+  LinkSharing sharing(FlowsOf({{{0, 1.0}}, {{0, 1.0}, {1, 0.5}}, {{2, 1.0}}}), 3);
   sharing.Start(10, 0);
   sharing.Start(12, 2);
   EXPECT_EQ(sharing.Solve().size(), 2u);
@@ -61,29 +94,35 @@ TEST(LinkSharing, OnlyThoseThatShareLinksAreSolvedAgain) {
   EXPECT_TRUE(sharing.Solve().empty());
 }
 
-// No link is overfull, and everyone is at full speed or crosses a full link on which nobody is faster.
+// No link is overfull, and everyone is at full speed or crosses a full link on which nobody's share (of the link that it takes the most of) is
+// larger.
 RC_GTEST_PROP(LinkSharingProperties, SharesAreMaxMinFair, ()) {
   const int32_t links = *rc::gen::inRange(1, 6);
-  std::vector<LinkDemands> flows(*rc::gen::inRange(1, 12));
-  for (LinkDemands& demands : flows) {
+  std::vector<NetworkFlow> flows(*rc::gen::inRange(1, 12));
+  for (NetworkFlow& flow : flows) {
+    const double transfers = *rc::gen::inRange(1, 9);
     for (int32_t link = 0; link < links; ++link) {
-      if (*rc::gen::arbitrary<bool>()) demands.push_back({link, *rc::gen::inRange(1, 200) / 100.0});
+      if (*rc::gen::arbitrary<bool>()) flow.demands.push_back({link, *rc::gen::inRange(1, 200) / 100.0});
     }
+    for (const LinkDemand& demand : flow.demands)
+      flow.largest = std::max(flow.largest, demand.share / transfers);
   }
   auto speeds = SpeedsOf(flows, links);
-  std::vector<double> used(links, 0), fastest(links, 0);
+  std::vector<double> used(links, 0), largest(links, 0);
   for (size_t i = 0; i < flows.size(); ++i) {
-    for (const LinkDemand& demand : flows[i]) {
+    for (const LinkDemand& demand : flows[i].demands) {
       used[demand.link] += demand.share * speeds[i];
-      fastest[demand.link] = std::max(fastest[demand.link], speeds[i]);
+      largest[demand.link] = std::max(largest[demand.link], flows[i].largest * speeds[i]);
     }
   }
   for (double of_link : used) RC_ASSERT(of_link <= 1 + 1e-9);
   for (size_t i = 0; i < flows.size(); ++i) {
-    if (flows[i].empty() || speeds[i] == 1) continue;
-    const bool is_held = std::any_of(flows[i].begin(), flows[i].end(), [&](const LinkDemand& demand) {
-      return used[demand.link] >= 1 - 1e-9 && speeds[i] >= fastest[demand.link] - 1e-9;
-    });
+    if (flows[i].demands.empty() || speeds[i] == 1) continue;
+    const double share = flows[i].largest * speeds[i];
+    const bool is_held =
+        std::any_of(flows[i].demands.begin(), flows[i].demands.end(), [&](const LinkDemand& demand) {
+          return used[demand.link] >= 1 - 1e-9 && share >= largest[demand.link] - 1e-9;
+        });
     RC_ASSERT(is_held);
   }
 }
