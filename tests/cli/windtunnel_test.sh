@@ -17,6 +17,11 @@ SCENARIO
 printf 'name: tiny\nmodel: {kind: mlp, widths: [10, 10]}\nbach: {micro: 8}\n' > "$work/unknown_key.yaml"
 printf '{"schema": "windtunnel/profile/99"}\n' > "$work/other_schema.json"
 
+# Its workers spin on another core as soon as it is loaded.
+if ldd "$windtunnel" | grep -q openblas; then
+  echo "FAILED: OpenBLAS is loaded with the program, not when something is first computed"
+  failures=$((failures + 1))
+fi
 expect 0 '^windtunnel [0-9]' --version
 expect 0 'compare' --help
 expect 0 '--recalibrate' compare --help
