@@ -66,7 +66,7 @@ std::vector<const Op*> WorkOf(const Plan& plan, int64_t first) {
   std::vector<const Op*> work;
   for (const Op& op : plan.roles.front().steady.ops) {
     const bool is_of_device = op.stream == kComputeStream && !op.on_host && !IsCommunication(op.kind) &&
-                              !IsMemory(op.kind) && !std::holds_alternative<HostWait>(op.kind);
+                              !std::holds_alternative<HostWait>(op.kind);
     if (is_of_device && op.layer >= first && op.micro_batch == 0) work.push_back(&op);
   }
   return work;

@@ -21,7 +21,7 @@ Result<Duration> OperatorsOneByOne(const CostModel& model, const Plan& plan) {
   for (const Role& role : plan.roles) {
     Duration of_role;
     for (const Op& op : role.steady.ops) {
-      if (IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind)) continue;
+      if (std::holds_alternative<HostWait>(op.kind)) continue;
       WT_ASSIGN_OR_RETURN(const Duration cost, CostOf(model, plan, role, op));
       of_role += cost;
     }

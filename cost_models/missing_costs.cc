@@ -14,7 +14,7 @@ struct Missing {
 
 void AddMissing(const Profile& profile, const Plan& plan, const Role& role, Missing& missing) {
   for (const Op& op : role.steady.ops) {
-    if (IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind)) continue;
+    if (std::holds_alternative<HostWait>(op.kind)) continue;
     std::string key = CostKey(op);
     if (!IsCommunication(op.kind)) {
       missing.kernels.insert(std::move(key));

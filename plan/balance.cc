@@ -122,7 +122,6 @@ class PartsOfModel {
     LayerCosts host;
     host.layers.resize(parts_.time.layers.size());
     for (const Op& op : program.ops) {
-      if (IsMemory(op.kind)) continue;
       double& work = PartOf(parts_.time, op.layer, IsInput(op));
       if (!IsCommunication(op.kind)) work += times_.work(op);
       else if (times_.collective && !IsPartOfRing(op.kind))
@@ -149,17 +148,13 @@ class PartsOfModel {
     };
     std::map<BufferId, Birth> born;
     bool is_input = true;
-    for (const Op& op : program.ops) {
+    for (const MemoryOp& op : program.memory) {
       is_input &= op.layer < 0;
-      if (!IsMemory(op.kind)) continue;
-      const BufferId id = op.writes[0].buffer;
-      if (std::holds_alternative<Alloc>(op.kind) && op.phase == Phase::kForward)
-        born[id] = {op.layer, is_input};
-      const auto birth = born.find(id);
-      if (!std::holds_alternative<Free>(op.kind) || op.phase == Phase::kForward || birth == born.end())
-        continue;
+      if (op.allocates() && op.phase == Phase::kForward) born[op.buffer] = {op.layer, is_input};
+      const auto birth = born.find(op.buffer);
+      if (op.allocates() || op.phase == Phase::kForward || birth == born.end()) continue;
       PartOf(parts_.activations, birth->second.layer, birth->second.is_input) +=
-          static_cast<double>(role.buffers[id].bytes.count());
+          static_cast<double>(role.buffers[op.buffer].bytes.count());
     }
   }
 
@@ -167,7 +162,7 @@ class PartsOfModel {
   void AddStates(const Program& program, const Role& role, const BareHooks& hooks) {
     std::map<std::pair<BufferId, int>, bool> seen;  // by buffer and layer
     for (const Op& op : program.ops) {
-      if (IsMemory(op.kind) || op.phase != Phase::kForward) continue;
+      if (op.phase != Phase::kForward) continue;
       for (const Slice& slice : op.reads) {
         const std::optional<size_t> parameter = hooks.ParameterOf(slice.buffer);
         if (!parameter) continue;

@@ -24,9 +24,7 @@ std::unique_ptr<Allocator> MakeAllocator(const MemorySetup& setup) {
 
 // The last operator before `index` that `stream` was issued; -1: none.
 OpIndex LastIssued(const Program& program, OpIndex index, StreamId stream) {
-  while (--index >= 0) {
-    const Op& op = program.ops[index];
-    if (op.stream == stream && !IsMemory(op.kind)) break;
+  while (--index >= 0 && program.ops[index].stream != stream) {
   }
   return index;
 }
@@ -45,27 +43,21 @@ BufferPool::BufferPool(const std::vector<Buffer>& buffers, const MemorySetup& se
   Of(MemorySpace::kHost).allocator = std::make_unique<CachingAllocator>(setup.host);
 }
 
-Status BufferPool::Execute(const Program& program, OpIndex index) {
-  const Op& op = program.ops[index];
-  if (const auto* alloc = std::get_if<windtunnel::Alloc>(&op.kind))
-    return Alloc(op.writes.at(0).buffer, {.stream = op.stream, .apart = alloc->apart});
-  if (const auto* free = std::get_if<windtunnel::Free>(&op.kind)) {
-    if (free->recorded_stream < 0) {
-      Free(op.writes.at(0).buffer);
-    } else {
-      FreeAfter(program, index, free->recorded_stream);
-    }
-  } else if (std::holds_alternative<HostWait>(op.kind)) {
-    for (OpIndex dependency : op.dependencies) NoteWaited(program, dependency);
-    CompleteEvents();
-  }
+Status BufferPool::Execute(const Program& program, const MemoryOp& op) {
+  if (op.allocates()) return Alloc(op.buffer, {.stream = op.stream, .apart = op.apart});
+  if (op.recorded_stream < 0) Free(op.buffer);
+  else FreeAfter(program, op);
   return Ok();
 }
 
-void BufferPool::FreeAfter(const Program& program, OpIndex index, StreamId stream) {
-  const BufferId id = program.ops[index].writes.at(0).buffer;
-  const Event event{next_event_++, stream, LastIssued(program, index, stream)};
-  Release(id, event.number);
+void BufferPool::NoteHostWait(const Program& program, OpIndex index) {
+  for (OpIndex dependency : program.ops[index].dependencies) NoteWaited(program, dependency);
+  CompleteEvents();
+}
+
+void BufferPool::FreeAfter(const Program& program, const MemoryOp& op) {
+  const Event event{next_event_++, op.recorded_stream, LastIssued(program, op.before, op.recorded_stream)};
+  Release(op.buffer, event.number);
   events_.push_back(event);
   CompleteEvents();  // the host may have waited for it already
 }
@@ -79,7 +71,7 @@ void BufferPool::NoteWaited(const Program& program, OpIndex op) {
   waited_[stream] = op;
   for (OpIndex earlier = op; earlier > before; --earlier) {
     const Op& done = program.ops[earlier];
-    if (done.stream != stream || IsMemory(done.kind)) continue;
+    if (done.stream != stream) continue;
     for (OpIndex dependency : done.dependencies) NoteWaited(program, dependency);
   }
 }

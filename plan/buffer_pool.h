@@ -1,8 +1,8 @@
-// A role's buffers over the allocators of the device's and the host's memory: what Alloc, Free and HostWait operators do, in both
-// executors, with the peaks and what they consisted of.
+// A role's buffers over the allocators of the device's and the host's memory: what programs do to memory, in both executors, with the peaks and
+// what they consisted of.
 //
 //   BufferPool pool(role.buffers, &source);
-//   for (OpIndex i = 0; i < n; ++i) WT_RETURN_IF_ERROR(pool.Execute(program, i));
+//   for (const MemoryOp& op : program.memory) WT_RETURN_IF_ERROR(pool.Execute(program, op));   // and NoteHostWait where the host waits
 //   pool.FinishProgram();
 #pragma once
 
@@ -37,8 +37,10 @@ class BufferPool {
   BufferPool(const std::vector<Buffer>& buffers, SegmentSource* source)
       : BufferPool(buffers, MemorySetup{.device = source, .host = source}) {}
 
-  // What the operator does to memory; nothing unless it is Alloc, Free or HostWait.
-  Status Execute(const Program& program, OpIndex index);
+  // Errors: Alloc's.
+  Status Execute(const Program& program, const MemoryOp& op);
+  // The host has waited for what operator `index` depends on, which is a HostWait.
+  void NoteHostWait(const Program& program, OpIndex index);
   // The host has waited for everything that the program issued.
   void FinishProgram();
 
@@ -70,7 +72,7 @@ class BufferPool {
   const Space& Of(MemorySpace space) const { return spaces_[static_cast<int>(space)]; }
   Error OutOfMemory(BufferId id, const Error& cause) const;
   void NotePeak();
-  void FreeAfter(const Program& program, OpIndex index, StreamId stream);
+  void FreeAfter(const Program& program, const MemoryOp& op);
   void NoteWaited(const Program& program, OpIndex op);
   void CompleteEvents();
   void Release(BufferId id, MemoryEvent until);

@@ -130,24 +130,17 @@ void FormGraphsOfSteps(Role& role) {
 
 // Whether some memory is free only when the host has waited for what a stream was issued, so that all operators count.
 bool RecordsStreams(const Program& program) {
-  return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    const auto* free = std::get_if<Free>(&op.kind);
-    return free != nullptr && free->recorded_stream >= 0;
-  });
+  return std::any_of(program.memory.begin(), program.memory.end(),
+                     [](const MemoryOp& op) { return op.recorded_stream >= 0; });
 }
 
 void KeepMemoryAlone(Program& program) {
-  std::vector<Op> kept;
-  kept.reserve(static_cast<size_t>(
-      std::count_if(program.ops.begin(), program.ops.end(), [](const Op& op) { return IsMemory(op.kind); })));
-  for (Op& op : program.ops)
-    if (IsMemory(op.kind)) kept.push_back(std::move(op));
-  program.ops = std::move(kept);
+  std::vector<Op>().swap(program.ops);
+  for (MemoryOp& op : program.memory) op.before = 0;
 }
 
 void DropOperands(Program& program) {
   for (Op& op : program.ops) {
-    if (IsMemory(op.kind)) continue;
     std::vector<Slice>().swap(op.reads);  // with what they lie in
     std::vector<Slice>().swap(op.writes);
   }

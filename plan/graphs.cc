@@ -42,7 +42,6 @@ void FormGraphs(Program& program) {
   for (size_t i = 0; i < program.ops.size(); ++i) {
     Op& op = program.ops[i];
     op.graph = 0;
-    if (IsMemory(op.kind)) continue;
     const bool belongs = CanBeInGraph(op);
     if (!belongs || !op.dependencies.empty()) run.End();
     if (!belongs) continue;

@@ -6,8 +6,8 @@
 // (batches, which lie elsewhere each time; the optimizer's update, whose bias correction counts steps), what crosses to the host's memory
 // and what the host does itself. Two operators are the least.
 //
-//   Alloc a, LoadBatch, Alloc b, Embedding, Norm, Gemm, [all_gather], Gemm, Gelu, OptimizerUpdate
-//                                ^ 3               -1   -1                 ^ 2   -1
+//   LoadBatch, Embedding, Norm, Gemm, [all_gather], Gemm, Gelu, OptimizerUpdate
+//              ^ 3        -1    -1                  ^ 2   -1
 #pragma once
 
 #include "plan/step_program.h"

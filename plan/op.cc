@@ -316,10 +316,6 @@ std::string KeyOf(const Receive& r) {
 
 std::string KeyOf(const HostWait&) { return std::string(); }
 
-std::string KeyOf(const Alloc&) { return std::string(); }
-
-std::string KeyOf(const Free&) { return std::string(); }
-
 }  // namespace
 
 std::string_view Name(CollectiveKind kind) {
@@ -418,9 +414,7 @@ std::string_view OperatorName(const OpKind& kind) {
                                [](const Collective& c) { return Name(c.kind); },
                                [](const Send&) { return std::string_view("send"); },
                                [](const Receive&) { return std::string_view("receive"); },
-                               [](const HostWait&) { return std::string_view("host_wait"); },
-                               [](const Alloc&) { return std::string_view("alloc"); },
-                               [](const Free&) { return std::string_view("free"); }},
+                               [](const HostWait&) { return std::string_view("host_wait"); }},
                     kind);
 }
 

@@ -497,35 +497,23 @@ struct Receive {
 // but communication. On a stream of kind kHost.
 struct HostWait {};
 
-// Memory: the buffer is the op's only write. Executed by the host in program order; no time of their own.
-// The stream of an Alloc is the one that the memory belongs to, for allocators that have a pool for each (allocator: pytorch). With `apart`
-// the stream has a second pool for it: what would be another stream in PyTorch, whose work is on one here.
-// Free: `recorded_stream` (-1: none) has used the buffer beside the stream that it belongs to, and nothing but the host's waiting makes
-// it safe to reuse (torch.Tensor.record_stream). Such allocators reuse it only after a HostWait for the operators that the
-// stream had been issued until then, or after the program.
-struct Alloc {
-  bool apart = false;
-};
-struct Free {
-  int32_t recorded_stream = -1;
-};
-
-using OpKind = std::variant<
-    Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens, CombineBackward,
-    Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward, HeadNormForward,
-    HeadNormBackward, AttentionForward, AttentionBackward, ContextAttentionForward, ContextAttentionBackward,
-    MergeAttention, CopyColumns, SplitColumns, SwapBlocks, Dropout, Rope, JoinLatentHeads, ActivationForward,
-    ActivationBackward, EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum,
-    VocabParallelSums, VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards,
-    CopyTensors, Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot, ClipGradients,
-    OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait, Alloc, Free>;
+using OpKind =
+    std::variant<Gemm, GroupedGemm, RouteTokens, RouteTokensBackward, DispatchTokens, CombineTokens,
+                 CombineBackward, Fp8Amax, Fp8Cast, ColumnSum, SumParts, AddBias, NormForward, NormBackward,
+                 HeadNormForward, HeadNormBackward, AttentionForward, AttentionBackward,
+                 ContextAttentionForward, ContextAttentionBackward, MergeAttention, CopyColumns, SplitColumns,
+                 SwapBlocks, Dropout, Rope, JoinLatentHeads, ActivationForward, ActivationBackward,
+                 EmbeddingForward, EmbeddingBackward, CrossEntropy, VocabParallelMaximum, VocabParallelSums,
+                 VocabParallelLoss, MeanSquaredError, Copy, Scale, PackShards, UnpackShards, CopyTensors,
+                 Fill, UnscaleGradients, UpdateLossScale, GradientNorm, SquareRoot, ClipGradients,
+                 OptimizerUpdate, InitializeParameter, LoadBatch, Collective, Send, Receive, HostWait>;
 
 // Groups of operators in reports: "gemm", "attention", "norm", "activation", "embedding", "loss", "copy", "optimizer",
 // "data", "all_reduce", "broadcast", "barrier", …
 std::string_view OperatorName(const OpKind& kind);
 
 // The identity of an operator's cost: equal keys cost the same on one device. Human-readable and stable, since profiles
-// are keyed by it: "gemm fp32 nt m=512 n=768 k=256 bias". Alloc and Free have the empty key.
+// are keyed by it: "gemm fp32 nt m=512 n=768 k=256 bias".
 // Collectives and send/receive: "all_reduce fp32 bytes=1048576" (the group is the cost model's business).
 std::string CostKey(const OpKind& kind);
 
@@ -539,9 +527,6 @@ inline bool IsProduct(const OpKind& kind) {
 inline bool IsCommunication(const OpKind& kind) {
   return std::holds_alternative<Collective>(kind) || std::holds_alternative<Send>(kind) ||
          std::holds_alternative<Receive>(kind);
-}
-inline bool IsMemory(const OpKind& kind) {
-  return std::holds_alternative<Alloc>(kind) || std::holds_alternative<Free>(kind);
 }
 
 // Elements of scratch that `collective` needs on each of `group_size` ranks (plan/scratch.cc says what for).

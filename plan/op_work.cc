@@ -163,8 +163,6 @@ Bytes BytesOf(const LoadBatch& l) {
   return F32(l.rows * (l.columns + (l.targets > 0 ? l.targets : (1 + l.further) * l.columns)));
 }
 Bytes BytesOf(const HostWait&) { return Bytes(0); }
-Bytes BytesOf(const Alloc&) { return Bytes(0); }
-Bytes BytesOf(const Free&) { return Bytes(0); }
 // Of messages, MessageBytes.
 Bytes BytesOf(const Collective&) { return {}; }
 Bytes BytesOf(const Send&) { return {}; }

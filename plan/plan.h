@@ -172,8 +172,8 @@ struct CompileOptions {
   bool evaluates = false;  // make Role::evaluate
   int threads = 1;         // at most, on which the roles of a pipeline's stages are made
   bool checks = true;      // the programs made, by FindProgramError: not for those of thousands of plans that are evaluated once
-  // Nothing will run it: without what predictions do not look at, a quarter of a large plan. Operands are those of Alloc and Free alone, and
-  // Role::startup has no operators that memory does not depend on.
+  // Nothing will run it: without what predictions do not look at. Operators have no operands, and Role::startup has no operators unless memory
+  // depends on them.
   bool predicts = false;
   // For who puts a steady step together of parts (sim/composed), of strategies that learn nothing from the first steps: without
   // Role::startup; of all steps what is done once alone, without micro-batches.

@@ -31,7 +31,7 @@ bool ProgramBuilder::IsOnHost(const Op& op) const {
     return false;
   const auto* copy = std::get_if<Copy>(&op.kind);
   const bool crosses = copy != nullptr && copy->crosses != Copy::Crosses::kNothing;
-  if (crosses || IsCommunication(op.kind) || IsMemory(op.kind)) return false;
+  if (crosses || IsCommunication(op.kind)) return false;
   return std::any_of(role_.streams.begin(), role_.streams.end(),
                      [](const Stream& stream) { return stream.kind == StreamKind::kHost; });
 }
@@ -65,7 +65,7 @@ OpIndex ProgramBuilder::Add(OpKind kind, std::string name, std::vector<Slice> re
   op.on_host = IsOnHost(op);
   if (last_on_.size() <= static_cast<size_t>(stream)) last_on_.resize(static_cast<size_t>(stream) + 1, -1);
   last_on_[stream] = index;
-  TakePlace();
+  if (is_in_turns_) turns_.back().places.push_back(Place());
   return index;
 }
 
@@ -111,26 +111,28 @@ std::vector<OpIndex> ProgramBuilder::BeforeNextCompute() const {
   return before;
 }
 
-void ProgramBuilder::AddMemory(OpKind kind, BufferId id, StreamId stream) {
-  Op& op = ops_.emplace_back(std::move(kind), stream, std::vector<Slice>(), std::vector<Slice>{{id, 0, 0}},
-                             std::vector<OpIndex>(), role_.buffers[id].name);
+void ProgramBuilder::AddMemory(MemoryOp op) {
+  op.before = static_cast<OpIndex>(ops_.size());
   op.phase = phase_;
   op.layer = layer_;
   op.micro_batch = micro_batch_;
-  TakePlace();
+  memory_.push_back(op);
+  if (is_in_turns_) turns_.back().memory_places.push_back(Place());
 }
 
-void ProgramBuilder::TakePlace() {
+int32_t ProgramBuilder::Place() const {
   constexpr int kSlots = 16;
   WT_CHECK(slot_ < kSlots);
-  if (is_in_turns_) turns_.back().places.push_back((turn_ + 1) * kSlots + slot_);
+  return (turn_ + 1) * kSlots + slot_;
 }
 
 void ProgramBuilder::BeginTurns() {
   WT_CHECK(!is_in_turns_);
   is_in_turns_ = true;
-  turns_.push_back(
-      Turns{.begin = static_cast<OpIndex>(ops_.size()), .last_on = last_on_, .awaited = awaited_});
+  turns_.push_back(Turns{.begin = static_cast<OpIndex>(ops_.size()),
+                         .begin_memory = memory_.size(),
+                         .last_on = last_on_,
+                         .awaited = awaited_});
   AtTurn(-1);
 }
 
@@ -148,12 +150,12 @@ void ProgramBuilder::EndTurns() {
   is_in_turns_ = false;
   Turns& turns = turns_.back();
   turns.end = static_cast<OpIndex>(ops_.size());
+  turns.end_memory = memory_.size();
   CheckOrder(turns);
   awaited_.insert(awaited_.end(), turns.left_awaited.begin(), turns.left_awaited.end());
   last_on_ = turns.last_on;
   for (const OpIndex index : InOrder(turns)) {
     const auto stream = static_cast<size_t>(ops_[index].stream);
-    if (IsMemory(ops_[index].kind)) continue;
     if (last_on_.size() <= stream) last_on_.resize(stream + 1, -1);
     last_on_[stream] = index;
   }
@@ -163,7 +165,6 @@ void ProgramBuilder::CheckOrder(const Turns& turns) const {
   std::unordered_map<StreamId, int32_t> last;
   for (OpIndex index = turns.begin; index < turns.end; ++index) {
     if (index == turns.next) last.clear();
-    if (IsMemory(ops_[index].kind)) continue;
     const int32_t place = turns.places[index - turns.begin];
     int32_t& before = last.try_emplace(ops_[index].stream, place).first->second;
     WT_CHECK_LE(before, place);
@@ -180,6 +181,26 @@ std::vector<OpIndex> ProgramBuilder::InOrder(const Turns& turns) const {
   return order;
 }
 
+// What happens to memory stays before the operators that come behind it in the same place of its run. `order` is the operators' own.
+void ProgramBuilder::PutMemoryInOrder(const Turns& turns, const std::vector<OpIndex>& order) {
+  std::vector<size_t> by_place(turns.memory_places.size());
+  std::iota(by_place.begin(), by_place.end(), size_t{0});
+  std::stable_sort(by_place.begin(), by_place.end(),
+                   [&](size_t a, size_t b) { return turns.memory_places[a] < turns.memory_places[b]; });
+  std::vector<MemoryOp> own;
+  own.reserve(by_place.size());
+  for (const size_t i : by_place) {
+    MemoryOp& op = own.emplace_back(memory_[turns.begin_memory + i]);
+    const auto comes_first = [&](OpIndex other, int32_t place) {
+      const int32_t its = turns.places[other - turns.begin];
+      return its != place ? its < place : other < op.before;
+    };
+    const auto next = std::lower_bound(order.begin(), order.end(), turns.memory_places[i], comes_first);
+    op.before = turns.begin + static_cast<OpIndex>(next - order.begin());
+  }
+  std::copy(own.begin(), own.end(), memory_.begin() + static_cast<std::ptrdiff_t>(turns.begin_memory));
+}
+
 void ProgramBuilder::PutInOrder() {
   WT_CHECK(!is_in_turns_);
   if (turns_.empty()) return;
@@ -187,6 +208,7 @@ void ProgramBuilder::PutInOrder() {
   std::iota(place.begin(), place.end(), 0);
   for (const Turns& turns : turns_) {
     const std::vector<OpIndex> order = InOrder(turns);
+    PutMemoryInOrder(turns, order);
     for (size_t i = 0; i < order.size(); ++i) place[order[i]] = turns.begin + static_cast<OpIndex>(i);
     std::vector<Op> own(order.size());
     for (size_t i = 0; i < order.size(); ++i) own[i] = std::move(ops_[order[i]]);
@@ -213,8 +235,8 @@ OpIndex ProgramBuilder::LastOn(StreamId stream) const {
 OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
   OpIndex index = static_cast<OpIndex>(ops_.size()) - 1;
   auto writes = [&](const Op& op) {
-    return !IsMemory(op.kind) && std::any_of(op.writes.begin(), op.writes.end(),
-                                             [&](const Slice& slice) { return slice.buffer == buffer; });
+    return std::any_of(op.writes.begin(), op.writes.end(),
+                       [&](const Slice& slice) { return slice.buffer == buffer; });
   };
   while (index >= 0 && !writes(ops_[index])) --index;
   WT_CHECK_GE(index, 0);
@@ -223,10 +245,12 @@ OpIndex ProgramBuilder::LastWriterOf(BufferId buffer) const {
 
 std::vector<OpIndex> ProgramBuilder::WaitedForBy() const {
   // From the last operator to the first: what waits for an operator, or for a later one of its stream, comes behind it.
-  const OpIndex last = static_cast<OpIndex>(ops_.size()) - 1;
+  const auto size = static_cast<OpIndex>(ops_.size());
+  const bool ends_with_memory = !memory_.empty() && memory_.back().before == size;
+  const OpIndex last = ends_with_memory ? size : size - 1;
   std::vector<OpIndex> waits(ops_.size(), last);
   std::unordered_map<StreamId, OpIndex> of_next;  // of the stream's next operator
-  for (OpIndex index = last; index >= 0; --index) {
+  for (OpIndex index = size - 1; index >= 0; --index) {
     const Op& op = ops_[index];
     OpIndex first = index;
     if (op.stream != kComputeStream) {
@@ -256,7 +280,8 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
         if (last < 0) last = waits[index];
         if (last < lifetime.last || (last == lifetime.last && elsewhere)) continue;
         lifetime.last = last;
-        lifetime.ends_before = elsewhere && last != index && ops_[last].stream == kComputeStream;
+        const bool is_end = last == static_cast<OpIndex>(ops_.size());
+        lifetime.ends_before = elsewhere && last != index && (is_end || ops_[last].stream == kComputeStream);
       }
     }
   }
@@ -269,8 +294,8 @@ std::vector<ProgramBuilder::Lifetime> ProgramBuilder::LifetimesOfTemporaries() c
   return lifetimes;
 }
 
-Program ProgramBuilder::Finish() {
-  PutInOrder();
+// All of it: of one gap between operators, first what was used for the last time before it, last what is used behind it.
+std::vector<MemoryOp> ProgramBuilder::PlaceMemory() const {
   const std::vector<Lifetime> lifetimes = LifetimesOfTemporaries();
   // Temporaries by the operator that they are allocated or freed beside; of one operator, as they were made.
   struct Beside {
@@ -286,48 +311,46 @@ Program ProgramBuilder::Finish() {
   for (auto* all : {&born, &dead, &dying})
     std::stable_sort(all->begin(), all->end(), [](const Beside& a, const Beside& b) { return a.op < b.op; });
 
-  const size_t size = ops_.size();
-  std::vector<StreamId> streams;
-  streams.reserve(size);
-  for (const Op& op : ops_) streams.push_back(op.stream);
-  Program result{std::move(name_), {}};
-  result.ops.reserve(size + 2 * temporaries_.size());
-  std::vector<OpIndex> moved(size);
   const std::unordered_set<BufferId> recorded(recorded_.begin(), recorded_.end());
-  const auto owner = [&](size_t temporary) {
-    if (const auto apart = apart_.find(temporaries_[temporary]); apart != apart_.end()) return apart->second;
-    return belong_to_compute_ ? kComputeStream : streams[lifetimes[temporary].first];
+  const auto size = static_cast<OpIndex>(ops_.size());
+  std::vector<MemoryOp> result;
+  result.reserve(memory_.size() + 2 * temporaries_.size());
+  const auto add = [&](MemoryOp::Kind kind, size_t temporary, OpIndex beside, OpIndex before) {
+    const Op& like = ops_[std::min(beside, size - 1)];
+    MemoryOp op{.kind = kind, .phase = like.phase, .buffer = temporaries_[temporary], .before = before};
+    op.layer = like.layer;
+    op.micro_batch = like.micro_batch;
+    const auto apart = apart_.find(op.buffer);
+    op.stream = apart != apart_.end() ? apart->second
+                : belong_to_compute_  ? kComputeStream
+                                      : ops_[lifetimes[temporary].first].stream;
+    const bool is_recorded = recorded.contains(op.buffer) && op.stream != kComputeStream;
+    if (op.allocates()) op.apart = apart != apart_.end();
+    else if (is_recorded) op.recorded_stream = kComputeStream;
+    result.push_back(op);
   };
-  const auto add = [&](OpKind kind, size_t temporary, const Op& beside) {
-    const BufferId id = temporaries_[temporary];
-    Op& op = result.ops.emplace_back(std::move(kind), owner(temporary), std::vector<Slice>(),
-                                     std::vector<Slice>{{id, 0, 0}}, std::vector<OpIndex>(),
-                                     role_.buffers[id].name);
-    op.phase = beside.phase;
-    op.layer = beside.layer;
-    op.micro_batch = beside.micro_batch;
+  size_t next_born = 0, next_dead = 0, next_dying = 0, next_other = 0;
+  const auto each = [&](const std::vector<Beside>& all, size_t& next, OpIndex beside, MemoryOp::Kind kind,
+                        OpIndex before) {
+    for (; next < all.size() && all[next].op == beside; ++next)
+      add(kind, all[next].temporary, beside, before);
   };
-  const auto free = [&](size_t temporary, const Op& beside) {
-    const bool is_recorded = recorded.contains(temporaries_[temporary]) && owner(temporary) != kComputeStream;
-    add(windtunnel::Free{is_recorded ? kComputeStream : -1}, temporary, beside);
-  };
-  size_t next_born = 0, next_dead = 0, next_dying = 0;
-  for (size_t index = 0; index < size; ++index) {
-    Op& op = ops_.front();  // its numbers stay when its contents are moved away
-    const auto each = [&](const std::vector<Beside>& all, size_t& next, const auto& act) {
-      for (; next < all.size() && all[next].op == static_cast<OpIndex>(index); ++next)
-        act(all[next].temporary, op);
-    };
-    each(dead, next_dead, free);
-    each(born, next_born, [&](size_t temporary, const Op& beside) {
-      add(windtunnel::Alloc{.apart = apart_.contains(temporaries_[temporary])}, temporary, beside);
-    });
-    moved[index] = static_cast<OpIndex>(result.ops.size());
-    result.ops.push_back(std::move(op));
-    for (OpIndex& dependency : result.ops.back().dependencies) dependency = moved[dependency];
-    each(dying, next_dying, free);
-    ops_.pop_front();
+  for (OpIndex index = 0; index <= size; ++index) {
+    each(dying, next_dying, index - 1, MemoryOp::Kind::kFree, index);
+    for (; next_other < memory_.size() && memory_[next_other].before == index; ++next_other)
+      result.push_back(memory_[next_other]);
+    each(dead, next_dead, index, MemoryOp::Kind::kFree, index);
+    each(born, next_born, index, MemoryOp::Kind::kAlloc, index);
   }
+  WT_CHECK_EQ(result.size(), memory_.size() + 2 * temporaries_.size());
+  return result;
+}
+
+Program ProgramBuilder::Finish() {
+  PutInOrder();
+  Program result{std::move(name_), {}, PlaceMemory()};
+  result.ops.reserve(ops_.size());
+  for (; !ops_.empty(); ops_.pop_front()) result.ops.push_back(std::move(ops_.front()));
   return result;
 }
 

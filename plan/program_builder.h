@@ -38,7 +38,7 @@ class ProgramBuilder {
   // allocator that keeps memory by stream (PyTorch's) has to be told (Tensor.record_stream).
   void RecordOnCompute(Slice temporary) { recorded_.push_back(temporary.buffer); }
 
-  // The temporary belongs to a stream apart (Alloc::apart), whichever uses it first.
+  // The temporary belongs to a stream apart (MemoryOp::apart), whichever uses it first.
   void BelongsApart(Slice temporary, StreamId stream) { apart_[temporary.buffer] = stream; }
 
   // The temporary lives, beside its uses, until the last operator of the compute stream so far.
@@ -93,9 +93,11 @@ class ProgramBuilder {
   std::vector<Arrival> TakeParts(const Slice& whole);
 
   // Allocates or frees a buffer that outlives this program (Role::buffers, not a temporary).
-  void Alloc(BufferId id) { AddMemory(windtunnel::Alloc{}, id, kComputeStream); }
-  void AllocApart(BufferId id, StreamId stream) { AddMemory(windtunnel::Alloc{.apart = true}, id, stream); }
-  void Free(BufferId id) { AddMemory(windtunnel::Free{}, id, kComputeStream); }
+  void Alloc(BufferId id) { AddMemory({.kind = MemoryOp::Kind::kAlloc, .buffer = id}); }
+  void AllocApart(BufferId id, StreamId stream) {
+    AddMemory({.kind = MemoryOp::Kind::kAlloc, .apart = true, .buffer = id, .stream = stream});
+  }
+  void Free(BufferId id) { AddMemory({.kind = MemoryOp::Kind::kFree, .buffer = id}); }
 
   // What the next operator on the compute stream comes after: the last one there, and what it will wait for.
   std::vector<OpIndex> BeforeNextCompute() const;
@@ -106,25 +108,28 @@ class ProgramBuilder {
   OpIndex LastWriterOf(BufferId buffer) const;
   StreamId StreamOf(OpIndex op) const { return ops_[op].stream; }
 
-  // Places the temporaries' Alloc and Free operators. The builder is spent.
+  // Places where temporaries are allocated and freed. The builder is spent.
   Program Finish();
 
   Role& role() { return role_; }
 
  private:
-  void AddMemory(OpKind kind, BufferId id, StreamId stream);
-  // The operators of two runs that take turns: ops_[begin, next) and [next, end), and the place of each among them.
+  void AddMemory(MemoryOp op);
+  // The operators of two runs that take turns: ops_[begin, next) and [next, end), and the place of each among them; and what they do to
+  // memory, memory_[begin_memory, end_memory).
   struct Turns {
     OpIndex begin = -1, next = -1, end = -1;
-    std::vector<int32_t> places = {};
+    size_t begin_memory = 0, end_memory = 0;
+    std::vector<int32_t> places = {}, memory_places = {};
     // As they were at the beginning, and what the first run left to be awaited.
     std::vector<OpIndex> last_on = {}, awaited = {}, left_awaited = {};
   };
   void AtTurn(int turn, int slot) { turn_ = turn, slot_ = slot; }
-  void TakePlace();  // of the operator that was added last
+  int32_t Place() const;  // of what is added now
   // That each stream has the operators of either run in the order in which they were added, on which what they wait for counts.
   void CheckOrder(const Turns& turns) const;
   std::vector<OpIndex> InOrder(const Turns& turns) const;
+  void PutMemoryInOrder(const Turns& turns, const std::vector<OpIndex>& order);
   void PutInOrder();
   // Freed after `last`, which uses it; or before `last`, which begins only when another stream has done with it.
   struct Lifetime {
@@ -135,6 +140,7 @@ class ProgramBuilder {
   // that itself, for a later one of its stream, or for one that waited for it; the program's last one when nothing waits.
   std::vector<OpIndex> WaitedForBy() const;
   std::vector<Lifetime> LifetimesOfTemporaries() const;  // indexed as temporaries_
+  std::vector<MemoryOp> PlaceMemory() const;
 
   bool IsOnHost(const Op& op) const;
 
@@ -143,6 +149,7 @@ class ProgramBuilder {
   Role& role_;
   std::string name_;
   boost::container::deque<Op, void, BlockOptions::type> ops_;
+  std::vector<MemoryOp> memory_;  // but for temporaries
   Phase phase_ = Phase::kForward;
   int layer_ = -1;
   int stage_ = -1;

@@ -48,18 +48,13 @@ std::string CheckSlice(const Slice& slice, const std::vector<Buffer>& buffers, c
   return {};
 }
 
-std::string CheckMemoryOp(const Op& op, const std::vector<Buffer>& buffers, std::vector<bool>& alive) {
-  if (op.writes.size() != 1 || op.writes[0].buffer < 0 ||
-      op.writes[0].buffer >= static_cast<BufferId>(buffers.size())) {
-    return "names no buffer";
+std::string CheckMemoryOp(const MemoryOp& op, const std::vector<Buffer>& buffers, std::vector<bool>& alive) {
+  if (op.buffer < 0 || op.buffer >= static_cast<BufferId>(buffers.size())) return "names no buffer";
+  if (alive[op.buffer] == op.allocates()) {
+    return fmt::format("{} '{}', which is {}", op.allocates() ? "allocates" : "frees",
+                       buffers[op.buffer].name, alive[op.buffer] ? "allocated" : "free");
   }
-  const BufferId id = op.writes[0].buffer;
-  const bool allocates = std::holds_alternative<Alloc>(op.kind);
-  if (alive[id] == allocates) {
-    return fmt::format("{} '{}', which is {}", allocates ? "allocates" : "frees", buffers[id].name,
-                       alive[id] ? "allocated" : "free");
-  }
-  alive[id] = allocates;
+  alive[op.buffer] = op.allocates();
   return {};
 }
 
@@ -88,6 +83,19 @@ std::string CheckDependencies(const Program& program, const std::vector<Stream>&
   return {};
 }
 
+std::string CheckOp(const Program& program, OpIndex index, const std::vector<Buffer>& buffers,
+                    const std::vector<Stream>& streams, const std::vector<Axis>& axes,
+                    const std::vector<bool>& alive) {
+  if (auto error = CheckDependencies(program, streams, index); !error.empty()) return error;
+  const Op& op = program.ops[index];
+  for (const auto* slices : {&op.reads, &op.writes}) {
+    for (const Slice& slice : *slices) {
+      if (auto error = CheckSlice(slice, buffers, axes, alive); !error.empty()) return error;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view Name(Category category) {
@@ -109,6 +117,8 @@ std::string_view Name(Category category) {
 }
 
 std::string_view Name(MemorySpace space) { return space == MemorySpace::kDevice ? "device" : "host"; }
+
+std::string_view Name(MemoryOp::Kind kind) { return kind == MemoryOp::Kind::kAlloc ? "alloc" : "free"; }
 
 std::string_view Name(Phase phase) {
   switch (phase) {
@@ -164,24 +174,27 @@ std::string FindProgramError(const Program& program, const std::vector<Buffer>& 
                              const std::vector<Stream>& streams, const std::vector<Axis>& axes,
                              std::vector<bool>& alive) {
   alive.resize(buffers.size(), false);
-  for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
-    const Op& op = program.ops[index];
-    auto where = [&](const std::string& what) {
-      return fmt::format("{}: operator {} '{}' ({}) {}", program.name, index, op.name, OperatorName(op.kind),
-                         what);
-    };
-    if (IsMemory(op.kind)) {
-      if (auto error = CheckMemoryOp(op, buffers, alive); !error.empty()) return where(error);
-      continue;
-    }
-    if (auto error = CheckDependencies(program, streams, index); !error.empty()) return where(error);
-    for (const auto* slices : {&op.reads, &op.writes}) {
-      for (const Slice& slice : *slices) {
-        if (auto error = CheckSlice(slice, buffers, axes, alive); !error.empty()) return where(error);
-      }
-    }
+  OpIndex after = 0;
+  for (size_t i = 0; i < program.memory.size(); ++i) {
+    const MemoryOp& op = program.memory[i];
+    if (op.before < after || op.before > static_cast<OpIndex>(program.ops.size()))
+      return fmt::format("{}: {} {} is out of order", program.name, Name(op.kind), i);
+    after = op.before;
   }
-  return {};
+  const auto check_memory = [&](int32_t index) -> Status {
+    const MemoryOp& op = program.memory[index];
+    const std::string error = CheckMemoryOp(op, buffers, alive);
+    if (error.empty()) return Ok();
+    return Failed("{}: {} {} before operator {} {}", program.name, Name(op.kind), index, op.before, error);
+  };
+  const auto check_op = [&](OpIndex index) -> Status {
+    const Op& op = program.ops[index];
+    const std::string error = CheckOp(program, index, buffers, streams, axes, alive);
+    if (error.empty()) return Ok();
+    return Failed("{}: operator {} '{}' ({}) {}", program.name, index, op.name, OperatorName(op.kind), error);
+  };
+  const Status status = WalkProgram(program, check_memory, check_op);
+  return status ? std::string() : status.error().message;
 }
 
 std::string CostKey(const Op& op) { return op.on_host ? CostKey(op.kind) + " on_host" : CostKey(op.kind); }

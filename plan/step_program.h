@@ -1,16 +1,18 @@
-// The step program: what one role does in one step, as operators in host issue order. Both executors (sim/executor.h in
-// virtual time, runtime/executor.h in real time) walk the same program.
+// The step program: what one role does in one step, as operators in host issue order, and what happens to memory between them. Both executors
+// (sim/executor.h in virtual time, runtime/executor.h in real time) walk the same program.
 //
 // Order: operators of one stream run in program order. An operator also waits for `dependencies`, operators of other
 // streams earlier in the program: a compute operator for collectives, a collective for compute operators and for collectives of
-// other streams (the stream waits, not the host). Alloc and Free run on the host in program order, so memory is reused only
+// other streams (the stream waits, not the host). Memory is allocated and freed by the host in program order, so it is reused only
 // where the program's own order allows it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "base/result.h"
 #include "base/units.h"
 #include "plan/op.h"
 
@@ -156,13 +158,55 @@ std::string DispatchKey(const OpKind& kind);
 std::string GraphLaunchKey(int32_t operators);
 inline constexpr char kGraphSavesKey[] = "graph_saves";
 
+// What the host does to a buffer between two operators, in no time.
+struct MemoryOp {
+  enum class Kind : uint8_t { kAlloc, kFree };
+  Kind kind = Kind::kAlloc;
+  // kAlloc: the stream that the memory belongs to has a second pool for it: what would be another stream in PyTorch, whose work is on one here.
+  bool apart = false;
+  Phase phase = Phase::kForward;
+  BufferId buffer = -1;
+  OpIndex before = 0;  // the operator that it comes before; their number: it comes behind them all
+  // kAlloc: whose the memory is, for allocators that have a pool for each stream (allocator: pytorch).
+  StreamId stream = kComputeStream;
+  // kFree: a stream (-1: none) that has used the buffer beside the one that it belongs to, where nothing but the host's waiting makes it safe to
+  // reuse (torch.Tensor.record_stream). Such allocators reuse it only after a HostWait for the operators that the stream had been issued until
+  // then, or after the program.
+  StreamId recorded_stream = -1;
+  int32_t layer = -1;        // as Op's
+  int32_t micro_batch = -1;  // as Op's
+
+  bool allocates() const { return kind == Kind::kAlloc; }
+};
+std::string_view Name(MemoryOp::Kind kind);  // "alloc", "free"
+
 struct Program {
   std::string name;  // "initialize", "step 0", "step 1", "steady"
   std::vector<Op> ops;
+  std::vector<MemoryOp> memory = {};  // in the host's order, so ascending by `before`
 };
 
-// Checks what executors rely on: dependencies point backwards and to other streams, buffers are alive when used, alloc
-// and free alternate, slices lie within their buffers for every rank, the graph is acyclic. `alive` is the set of buffers alive before
+// Calls in the host's order on_memory(index into memory) and on_op(index into ops); until one returns an error, if they return Status.
+template <typename OnMemory, typename OnOp>
+auto WalkProgram(const Program& program, const OnMemory& on_memory, const OnOp& on_op)
+    -> decltype(on_op(OpIndex())) {
+  constexpr bool kMayFail = !std::is_void_v<decltype(on_op(OpIndex()))>;
+  const auto size = static_cast<OpIndex>(program.ops.size());
+  size_t next = 0;
+  for (OpIndex index = 0;; ++index) {
+    for (; next < program.memory.size() && program.memory[next].before == index; ++next) {
+      if constexpr (kMayFail) WT_RETURN_IF_ERROR(on_memory(static_cast<int32_t>(next)));
+      else on_memory(static_cast<int32_t>(next));
+    }
+    if (index == size) break;
+    if constexpr (kMayFail) WT_RETURN_IF_ERROR(on_op(index));
+    else on_op(index);
+  }
+  if constexpr (kMayFail) return Ok();
+}
+
+// Checks what executors rely on: dependencies point backwards and to other streams, buffers are alive when used, allocations
+// and frees alternate, slices lie within their buffers for every rank, the graph is acyclic. `alive` is the set of buffers alive before
 // (by id), and is updated to those alive after. Returns an error text naming the op, or an empty string.
 std::string FindProgramError(const Program& program, const std::vector<Buffer>& buffers,
                              const std::vector<Stream>& streams, const std::vector<Axis>& axes,

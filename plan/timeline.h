@@ -22,9 +22,9 @@ struct Span {
   Duration start, end;
 };
 
-// Bytes allocated and reserved right after operator `op` (an Alloc or Free).
+// Bytes allocated and reserved right after Program::memory[op].
 struct MemorySample {
-  OpIndex op = -1;
+  int32_t op = -1;
   Duration time;
   Bytes allocated, reserved;
 };

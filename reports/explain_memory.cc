@@ -29,11 +29,11 @@ const Program* FindProgram(const Role& role, const std::string& name) {
 std::string WhenReached(const Role& role, const PeakMoment& moment) {
   const Program* program = FindProgram(role, moment.program);
   if (!program || moment.op < 0) return "before its first operator";
-  std::string text = fmt::format("in '{}', allocating {}", moment.program,
-                                 role.buffers[program->ops[moment.op].writes.front().buffer].name);
-  OpIndex next = OperatorAfter(*program, moment.op);
-  if (next < 0) return text;
-  const Op& op = program->ops[next];
+  const MemoryOp& reached = program->memory[moment.op];
+  const std::string text =
+      fmt::format("in '{}', allocating {}", moment.program, role.buffers[reached.buffer].name);
+  if (reached.before == static_cast<OpIndex>(program->ops.size())) return text;
+  const Op& op = program->ops[reached.before];
   return text + fmt::format(" for {} {} ({})", Name(op.phase), op.name, OperatorName(op.kind));
 }
 

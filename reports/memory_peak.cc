@@ -22,12 +22,18 @@ class Replay {
   }
 
   Status Run(const Program& program, ProgramPeaks& peaks) {
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
-      if (std::holds_alternative<Free>(program.ops[i].kind)) ListLargest(peaks);
-      WT_RETURN_IF_ERROR(pool_.Execute(program, i));
+    const auto on_memory = [&](int32_t index) -> Status {
+      if (!program.memory[index].allocates()) ListLargest(peaks);
+      WT_RETURN_IF_ERROR(pool_.Execute(program, program.memory[index]));
       for (MemorySpace space : {MemorySpace::kDevice, MemorySpace::kHost})
-        if (Allocated(space) > MomentOf(space, peaks).allocated) Note(program, i, space, peaks);
-    }
+        if (Allocated(space) > MomentOf(space, peaks).allocated) Note(program, index, space, peaks);
+      return Ok();
+    };
+    const auto on_op = [&](OpIndex index) -> Status {
+      if (std::holds_alternative<HostWait>(program.ops[index].kind)) pool_.NoteHostWait(program, index);
+      return Ok();
+    };
+    WT_RETURN_IF_ERROR(WalkProgram(program, on_memory, on_op));
     ListLargest(peaks);
     pool_.FinishProgram();
     peaks.memory = pool_.peak();
@@ -44,7 +50,7 @@ class Replay {
   }
 
   // REQUIRES: the allocated peak of `space` is now.
-  void Note(const Program& program, OpIndex op, MemorySpace space, ProgramPeaks& peaks) {
+  void Note(const Program& program, int32_t op, MemorySpace space, ProgramPeaks& peaks) {
     PeakMoment& moment = MomentOf(space, peaks);
     moment = {
         .allocated = Allocated(space), .by_category = {}, .program = program.name, .op = op, .largest = {}};
@@ -87,12 +93,6 @@ Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers, AllocatorK
   if (!GivesBack(allocator, room, unlimited.steady.memory)) return unlimited;
   Result<RolePeaks> limited = Replayed(role, largest_buffers, allocator, room);
   return limited ? std::move(limited) : unlimited;
-}
-
-OpIndex OperatorAfter(const Program& program, OpIndex op) {
-  for (size_t i = static_cast<size_t>(op + 1); i < program.ops.size(); ++i)
-    if (!IsMemory(program.ops[i].kind)) return static_cast<OpIndex>(i);
-  return -1;
 }
 
 }  // namespace windtunnel

@@ -15,7 +15,7 @@ struct PeakMoment {
   Bytes allocated;
   Bytes by_category[kCategories];
   std::string program;            // "initialize", "step 0", "steady"
-  OpIndex op = -1;                // the Alloc that reached the peak; -1: what was alive before the program
+  int32_t op = -1;                // of Program::memory, what reached the peak; -1: what was alive before
   std::vector<BufferId> largest;  // alive then, largest first
 };
 
@@ -34,9 +34,5 @@ struct RolePeaks {
 Result<RolePeaks> ReplayMemory(const Role& role, int largest_buffers,
                                AllocatorKind allocator = AllocatorKind::kWindtunnel,
                                Bytes room = Bytes::Max());
-
-// The operator that the peak's buffer is for: the first after `op` that is not Alloc or Free; -1 when there
-// is none.
-OpIndex OperatorAfter(const Program& program, OpIndex op);
 
 }  // namespace windtunnel

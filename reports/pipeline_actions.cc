@@ -20,7 +20,7 @@ ActionLookup::ActionLookup(const Plan& plan, int pipeline_rank) {
 bool ActionLookup::Find(const Op& op, Action& action) const {
   const bool is_message = std::holds_alternative<Send>(op.kind) || std::holds_alternative<Receive>(op.kind);
   const bool is_of_parameters = IsCommunication(op.kind) && !op.parameters.empty();
-  if (op.stage < 0 || op.micro_batch < 0 || is_message || is_of_parameters || IsMemory(op.kind)) return false;
+  if (op.stage < 0 || op.micro_batch < 0 || is_message || is_of_parameters) return false;
   action.stage = op.stage;
   action.micro_batch = op.micro_batch;
   switch (op.phase) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostDevices = 1024;
 // A point costs as much as a prediction of the scenario: of a large one, every other or every fourth size is left out.
-constexpr int64_t kOperators = 2'000'000;
+constexpr int64_t kOperators = 800'000;
 
 Scenario WithReplicas(Scenario scenario, int64_t replicas) {
   DataParallelSpec& data = scenario.parallel.data;

@@ -310,7 +310,7 @@ std::map<std::string, Duration> Calibrator::Medians() const {
 OpIndex Calibrator::FirstOfBackward() const {
   for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
     const Op& op = program_.ops[index];
-    if (op.phase == Phase::kBackward && !IsMemory(op.kind) && !IsCommunication(op.kind)) return index;
+    if (op.phase == Phase::kBackward && !IsCommunication(op.kind)) return index;
   }
   return 0;
 }

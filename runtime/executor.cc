@@ -97,20 +97,27 @@ Result<Timeline> Executor::Run(const Program& program, int64_t step, const Execu
   run.tickets.assign(program.ops.size(), 0);
   run.timeline.rank = rank_;
   run.timeline.spans.reserve(program.ops.size());
-  run.timeline.memory.reserve(program.ops.size());
+  run.timeline.memory.reserve(program.memory.size());
   if (mode.thread_time) run.thread_start = ThreadTime();
   run.start = started_ = Clock::now();
-  for (OpIndex index = 0; index < static_cast<OpIndex>(program.ops.size()); ++index) {
-    if (auto status = Execute(run, index); !status) {
-      const Op& op = program.ops[index];
-      return tl::unexpected(
-          Error{status.error().kind,
-                fmt::format("rank {}, {}, operator '{}' ({}): {}", rank_, DescribeStep(noted_step), op.name,
-                            OperatorName(op.kind), status.error().message)});
-    }
-  }
+  const auto on_memory = [&](int32_t index) { return ExecuteMemory(run, index); };
+  const auto on_op = [&](OpIndex index) -> Status {
+    const Status status = Execute(run, index);
+    if (status) return Ok();
+    const Op& op = program.ops[index];
+    return tl::unexpected(
+        Error{status.error().kind,
+              fmt::format("rank {}, {}, operator '{}' ({}): {}", rank_, DescribeStep(noted_step), op.name,
+                          OperatorName(op.kind), status.error().message)});
+  };
+  WT_RETURN_IF_ERROR(WalkProgram(program, on_memory, on_op));
   WT_RETURN_IF_ERROR(Finish(run));
   return std::move(run.timeline);
+}
+
+Error Executor::NameMemory(const MemoryOp& op, int64_t noted_step, const Error& error) const {
+  return Error{error.kind, fmt::format("rank {}, {}, operator '{}' ({}): {}", rank_, DescribeStep(noted_step),
+                                       role_.buffers[op.buffer].name, Name(op.kind), error.message)};
 }
 
 void Executor::ForgetBatches() {
@@ -120,7 +127,6 @@ void Executor::ForgetBatches() {
 
 Status Executor::Execute(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
-  if (IsMemory(op.kind)) return ExecuteMemory(run, index);
   recorder_.Note(run.noted_step, index);
   const ExecutionMode& mode = run.mode;
   if (index == mode.submit_before) WT_RETURN_IF_ERROR(SubmitCommunication(run, mode.only));
@@ -140,8 +146,10 @@ void Executor::ImitateCommunication(Run_& run, OpIndex index) {
   run.uncounted += run.Time() - before;
 }
 
-Status Executor::ExecuteMemory(Run_& run, OpIndex index) {
-  WT_RETURN_IF_ERROR(pool_.Execute(run.program, index));
+Status Executor::ExecuteMemory(Run_& run, int32_t index) {
+  const MemoryOp& op = run.program.memory[index];
+  if (const Status status = pool_.Execute(run.program, op); !status)
+    return tl::unexpected(NameMemory(op, run.noted_step, status.error()));
   run.timeline.memory.push_back(MemorySample{index, run.now, pool_.allocated(), pool_.reserved()});
   return Ok();
 }
@@ -203,7 +211,10 @@ Status Executor::Await(StreamId stream, uint64_t ticket) {
 Status Executor::Compute(Run_& run, OpIndex index) {
   const Op& op = run.program.ops[index];
   for (OpIndex dependency : op.dependencies) WT_RETURN_IF_ERROR(WaitFor(run, dependency));
-  if (std::holds_alternative<HostWait>(op.kind)) return pool_.Execute(run.program, index);
+  if (std::holds_alternative<HostWait>(op.kind)) {
+    pool_.NoteHostWait(run.program, index);
+    return Ok();
+  }
   Resolve(op.reads, reads_);
   Resolve(op.writes, writes_);
   const Duration start = run.Time();

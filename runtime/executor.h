@@ -106,7 +106,8 @@ class Executor {
 
   void KeepTimesOfPrograms();
   Status Execute(Run_& run, OpIndex index);
-  Status ExecuteMemory(Run_& run, OpIndex index);
+  Status ExecuteMemory(Run_& run, int32_t index);
+  Error NameMemory(const MemoryOp& op, int64_t noted_step, const Error& error) const;
   Status SubmitCommunication(Run_& run, OpIndex index);
   void ImitateCommunication(Run_& run, OpIndex index);
   Status Compute(Run_& run, OpIndex index);

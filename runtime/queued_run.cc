@@ -60,9 +60,13 @@ Result<Timeline> QueuedRun::Run() {
     WT_ASSIGN_OR_RETURN(led_, queues_.Record(DeviceQueues::kCompute, DeviceQueues::Timing::kTimed));
     last_issue_ = Clock::now();
   }
-  for (OpIndex index = 0; index < static_cast<OpIndex>(program_.ops.size()); ++index) {
-    if (auto status = Execute(index); !status) return tl::unexpected(Name(index, status.error()));
-  }
+  const auto on_memory = [&](int32_t index) { return ExecuteMemory(index); };
+  const auto on_op = [&](OpIndex index) -> Status {
+    const Status status = Execute(index);
+    if (!status) return tl::unexpected(Name(index, status.error()));
+    return Ok();
+  };
+  WT_RETURN_IF_ERROR(WalkProgram(program_, on_memory, on_op));
   WT_RETURN_IF_ERROR(Finish());
   return std::move(timeline_);
 }
@@ -85,7 +89,6 @@ void QueuedRun::NoteAwaited() {
 
 Status QueuedRun::Execute(OpIndex index) {
   const Op& op = program_.ops[index];
-  if (IsMemory(op.kind)) return ExecuteMemory(index);
   executor_.recorder_.Note(noted_step_, index);
   if (index == mode_.submit_before) WT_RETURN_IF_ERROR(Communicate(mode_.only));
   if (std::holds_alternative<HostWait>(op.kind)) return AwaitOnHost(index);
@@ -113,10 +116,11 @@ Status QueuedRun::Execute(OpIndex index) {
   return Ok();
 }
 
-Status QueuedRun::ExecuteMemory(OpIndex index) {
-  const Op& op = program_.ops[index];
-  WT_RETURN_IF_ERROR(executor_.pool_.Execute(program_, index));
-  if (std::holds_alternative<Alloc>(op.kind)) state_.allocated_at[op.writes[0].buffer] = state_.issued;
+Status QueuedRun::ExecuteMemory(int32_t index) {
+  const MemoryOp& op = program_.memory[index];
+  if (const Status status = executor_.pool_.Execute(program_, op); !status)
+    return tl::unexpected(executor_.NameMemory(op, noted_step_, status.error()));
+  if (op.allocates()) state_.allocated_at[op.buffer] = state_.issued;
   if (!mode_.spans)
     return Ok();  // of a step that is measured only its end is wanted, and the host is not to be kept
   timeline_.memory.push_back(MemorySample{index, Between(start_, Clock::now()), executor_.pool_.allocated(),
@@ -258,7 +262,8 @@ Status QueuedRun::AwaitDependencies(OpIndex index) {
 Status QueuedRun::AwaitOnHost(OpIndex index) {
   WT_RETURN_IF_ERROR(AwaitDependencies(index));
   last_issue_ = Clock::now();
-  return executor_.pool_.Execute(program_, index);
+  executor_.pool_.NoteHostWait(program_, index);
+  return Ok();
 }
 
 // Gives the host a lead where the device has caught up with it.

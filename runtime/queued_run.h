@@ -71,7 +71,7 @@ class QueuedRun {
   };
 
   Status Execute(OpIndex index);
-  Status ExecuteMemory(OpIndex index);
+  Status ExecuteMemory(int32_t index);
   Status Communicate(OpIndex index);
   Status Imitate(OpIndex index);
   Status AwaitOnHost(OpIndex index);

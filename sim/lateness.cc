@@ -46,7 +46,6 @@ class Lateness::Reader {
     FindTransfers();
     for (OpIndex i = 0; i < static_cast<OpIndex>(program_.ops.size()); ++i) {
       const Op& op = program_.ops[i];
-      if (IsMemory(op.kind)) continue;
       if (op.stream == kComputeStream) AddWaits(op);
       if (transfer_of_op_[i] < 0) continue;
       if (op.stream == kComputeStream) AddKernel(transfer_of_op_[i]);

@@ -39,7 +39,7 @@ Bytes OperatorMemory(const Scenario& scenario) {
   const int64_t layers = model.kind == ModelKind::kMlp ? static_cast<int64_t>(model.widths.size())
                                                        : model.layers + model.MtpLayers();
   constexpr double kMost = 9e18;
-  const double bytes = (model.experts ? 270e3 : 110e3) * static_cast<double>(layers) *
+  const double bytes = (model.experts ? 130e3 : 65e3) * static_cast<double>(layers) *
                        static_cast<double>(scenario.batch.accumulate);
   return Bytes(static_cast<int64_t>(std::min(bytes, kMost)));
 }

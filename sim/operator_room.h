@@ -9,7 +9,7 @@
 
 namespace windtunnel {
 
-// What the operators of a scenario's steady step take, with what simulating them does: about 110 kB for a block and micro-batch, 270 kB where
+// What the operators of a scenario's steady step take, with what simulating them does: about 65 kB for a block and micro-batch, 130 kB where
 // blocks are mixtures of experts (measured; of all stages, since each has a role).
 Bytes OperatorMemory(const Scenario& scenario);
 

@@ -12,14 +12,19 @@ constexpr int kMostSteadySteps = 8;
 // Where its buffers came to lie, as a number.
 Result<uint64_t> RunMemoryOps(const Program& program, BufferPool& pool, std::vector<MemorySample>* samples) {
   uint64_t places = 0;
-  for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i) {
-    WT_RETURN_IF_ERROR(pool.Execute(program, i));
-    const Op& op = program.ops[i];
-    if (samples != nullptr && IsMemory(op.kind))
-      samples->push_back({i, Duration(), pool.allocated(), pool.reserved()});
+  const auto on_memory = [&](int32_t index) -> Status {
+    const MemoryOp& op = program.memory[index];
+    WT_RETURN_IF_ERROR(pool.Execute(program, op));
+    if (samples != nullptr) samples->push_back({index, Duration(), pool.allocated(), pool.reserved()});
     constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;  // Fibonacci hashing: 2^64 over the golden ratio
-    if (std::holds_alternative<Alloc>(op.kind)) places = (places + pool.address(op.writes[0].buffer)) * kOdd;
-  }
+    if (op.allocates()) places = (places + pool.address(op.buffer)) * kOdd;
+    return Ok();
+  };
+  const auto on_op = [&](OpIndex index) -> Status {
+    if (std::holds_alternative<HostWait>(program.ops[index].kind)) pool.NoteHostWait(program, index);
+    return Ok();
+  };
+  WT_RETURN_IF_ERROR(WalkProgram(program, on_memory, on_op));
   pool.FinishProgram();
   return places;
 }
@@ -31,12 +36,11 @@ class Requests {
       : buffers_(buffers), allocator_(allocator) {}
 
   void Run(const Program& program) {
-    for (const Op& op : program.ops) {
-      if (!IsMemory(op.kind)) continue;
-      const Buffer& buffer = buffers_[op.writes.at(0).buffer];
+    for (const MemoryOp& op : program.memory) {
+      const Buffer& buffer = buffers_[op.buffer];
       if (buffer.space != MemorySpace::kDevice) continue;
       const Bytes bytes = RequestedBytes(buffer.bytes, allocator_);
-      if (std::holds_alternative<Alloc>(op.kind)) alive_ += bytes;
+      if (op.allocates()) alive_ += bytes;
       else alive_ -= bytes;
       peak_ = std::max(peak_, alive_);
     }

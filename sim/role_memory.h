@@ -1,4 +1,4 @@
-// Memory of a role: its programs' Alloc and Free run through the allocator's policy, without memory. Nothing in it depends on
+// Memory of a role: what its programs allocate and free, run through the allocator's policy, without memory. Nothing in it depends on
 // time, so it is done once, outside the Monte Carlo.
 #pragma once
 

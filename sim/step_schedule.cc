@@ -21,16 +21,17 @@ class RoleScheduler {
   void Run() {
     const std::vector<Op>& ops = role_.steady.ops;
     position_of_op_.assign(ops.size(), -1);
-    for (OpIndex i = 0; i < static_cast<OpIndex>(ops.size()); ++i) Add(i, ops[i]);
+    WalkProgram(
+        role_.steady,
+        [&](int32_t index) {
+          schedule_.items.push_back({WorkItem::Kind::kMemory, index});
+        },
+        [&](OpIndex index) { Add(index, ops[index]); });
     EndSegment();
   }
 
  private:
   void Add(OpIndex index, const Op& op) {
-    if (IsMemory(op.kind)) {
-      schedule_.items.push_back({WorkItem::Kind::kMemory, index});
-      return;
-    }
     if (std::holds_alternative<HostWait>(op.kind)) {
       for (OpIndex dependency : op.dependencies) AddWait(dependency);
       return;

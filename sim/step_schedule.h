@@ -36,10 +36,10 @@ struct ScheduleOptions {
 
 // A piece of a segment.
 struct WorkItem {
-  // kKernel: only where the host computes. kMemory: an Alloc or Free; takes no time.
+  // kKernel: only where the host computes. kMemory: takes no time.
   enum class Kind : uint8_t { kDispatch, kKernel, kMemory };
   Kind kind = Kind::kKernel;
-  OpIndex op = -1;
+  OpIndex op = -1;  // kMemory: into Program::memory
 };
 
 struct HostAction {

@@ -96,9 +96,10 @@ Json TimelineJson(const Plan& plan, const Timeline& timeline, const std::string&
 
 using ByCategory = std::array<int64_t, kCategories>;
 
-// When each operator's turn came on the device: the start of the next one that computes. Hosts that only issue allocate far ahead.
+// When each operator's turn came on the device (the start of the next one that computes), and the end. Hosts that only issue allocate far
+// ahead.
 std::vector<Duration> TurnsOf(const Role& role, const Timeline& timeline) {
-  std::vector<Duration> turns(role.steady.ops.size(), timeline.end);
+  std::vector<Duration> turns(role.steady.ops.size() + 1, timeline.end);
   for (const Span& span : timeline.spans) {
     if (span.stream == kComputeStream) turns[span.op] = span.start;
   }
@@ -106,7 +107,7 @@ std::vector<Duration> TurnsOf(const Role& role, const Timeline& timeline) {
   return turns;
 }
 
-// What every Alloc and Free of the device's memory made of it. Sizes are the differences of what was allocated (rounded as the
+// What every change of the device's memory made of it. Sizes are the differences of what was allocated (rounded as the
 // allocator does); what was there before follows from what `peak` says of the fullest moment.
 std::vector<std::pair<Duration, ByCategory>> CurveOf(const Role& role, const Timeline& timeline,
                                                      const MemoryPeak& peak) {
@@ -116,8 +117,8 @@ std::vector<std::pair<Duration, ByCategory>> CurveOf(const Role& role, const Tim
   Bytes before, most;
   size_t fullest = 0;
   for (const MemorySample& sample : timeline.memory) {
-    const Op& op = role.steady.ops[sample.op];
-    const Buffer& buffer = role.buffers[op.writes.front().buffer];
+    const MemoryOp& op = role.steady.memory[sample.op];
+    const Buffer& buffer = role.buffers[op.buffer];
     if (buffer.space != MemorySpace::kDevice) continue;
     if (curve.empty()) before = sample.allocated;  // its own size is put right by the fullest moment
     else now[static_cast<int>(buffer.category)] += (sample.allocated - before).count();
@@ -126,7 +127,7 @@ std::vector<std::pair<Duration, ByCategory>> CurveOf(const Role& role, const Tim
       most = sample.allocated;
       fullest = curve.size();
     }
-    curve.emplace_back(timeline.host_computes ? sample.time : turns[sample.op], now);
+    curve.emplace_back(timeline.host_computes ? sample.time : turns[op.before], now);
   }
   if (curve.empty()) return curve;
   ByCategory base;

@@ -298,15 +298,13 @@ class Driver {
 
   Status Convert() {
     const std::vector<Op>& ops = step_.ops;
-    number_.assign(ops.size(), -1);
     std::vector<RankStrategy::Group> groups;
     int32_t begin = 0;  // of the group that the next marker is in
     result_.after_backwards = result_.sends_from = result_.sends_awaited = -1;
     result_.reductions.resize(shape_.stages.size());
     for (size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
-      if (IsMemory(op.kind)) continue;
-      const int32_t number = number_[i] = static_cast<int32_t>(result_.ops.size());
+      const auto number = static_cast<int32_t>(i);
       AddOp(op);
       result_.adds_to_first |=
           std::holds_alternative<Fill>(op.kind) && (op.stage == kBefore || op.stage == kAfter);
@@ -355,7 +353,7 @@ class Driver {
     StrategyOp& added = result_.ops.emplace_back();
     added.stream = local_[op.stream];
     added.first_dependency = static_cast<int32_t>(result_.dependencies.size());
-    for (OpIndex dependency : op.dependencies) result_.dependencies.push_back(number_[dependency]);
+    for (OpIndex dependency : op.dependencies) result_.dependencies.push_back(dependency);
     added.dependencies = static_cast<int32_t>(op.dependencies.size());
   }
 
@@ -386,10 +384,8 @@ class Driver {
   void AddMemory() {
     FindTemporaries();
     AddResident();
-    for (size_t i = 0; i < step_.ops.size(); ++i) {
-      if (number_[i] >= 0) PassOp(i);
-      else AddChange(i);
-    }
+    WalkProgram(
+        step_, [&](int32_t index) { AddChange(step_.memory[index]); }, [&](OpIndex index) { PassOp(index); });
     if (passed_.is_awaited) result_.peak_after = passed_.peak;
     else SetBefore();
   }
@@ -398,16 +394,14 @@ class Driver {
   void FindTemporaries() {
     std::vector<bool> is_allocated(role_.buffers.size());
     is_temporary_.assign(role_.buffers.size(), false);
-    for (const Op& op : step_.ops) {
-      if (!IsMemory(op.kind)) continue;
-      const BufferId id = op.writes[0].buffer;
-      if (std::holds_alternative<Alloc>(op.kind)) is_allocated[id] = true;
-      else if (is_allocated[id]) is_temporary_[id] = true;
+    for (const MemoryOp& op : step_.memory) {
+      if (op.allocates()) is_allocated[op.buffer] = true;
+      else if (is_allocated[op.buffer]) is_temporary_[op.buffer] = true;
     }
   }
 
-  void PassOp(size_t i) {
-    passed_.number = number_[i];
+  void PassOp(OpIndex i) {
+    passed_.number = i;
     const bool reads_values = !result_.values.empty() && passed_.number <= result_.values.back().marker;
     if (result_.ops[passed_.number].is_marker && !reads_values) {
       ++passed_.groups;
@@ -417,22 +411,20 @@ class Driver {
     }
   }
 
-  void AddChange(size_t i) {
-    const Op& op = step_.ops[i];
-    const BufferId id = op.writes[0].buffer;
-    const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
-    const int64_t bytes = RequestedBy(role_.buffers[id]);
-    if (!is_temporary_[id] && !is_alloc) {
+  void AddChange(const MemoryOp& op) {
+    const bool is_alloc = op.allocates(), is_temporary = is_temporary_[op.buffer];
+    const int64_t bytes = RequestedBy(role_.buffers[op.buffer]);
+    if (!is_temporary && !is_alloc) {
       result_.freed += bytes;
       return;
     }
-    const int32_t next = NextNumber(i);
+    const int32_t next = op.before;
     if (passed_.number >= result_.after_backwards || (is_alloc && next >= result_.after_backwards)) {
       // The messages' memory is freed before what the operator that waits for them allocates.
       if (passed_.number >= result_.sends_awaited || (is_alloc && next >= result_.sends_awaited)) SetBefore();
       passed_.level += is_alloc ? bytes : -bytes;
       passed_.peak = std::max(passed_.peak, passed_.level);
-    } else if (!is_temporary_[id]) {
+    } else if (!is_temporary) {
       AddAllocation(bytes, next);
     }
   }
@@ -458,12 +450,6 @@ class Driver {
       WT_CHECK_LT(groups, result_.first.size());
       result_.first[groups].allocates += bytes;
     }
-  }
-
-  int32_t NextNumber(size_t i) const {
-    for (; i < number_.size(); ++i)
-      if (number_[i] >= 0) return number_[i];
-    return static_cast<int32_t>(result_.ops.size());
   }
 
   void AddResident() {
@@ -504,7 +490,6 @@ class Driver {
   size_t built_ = 0, created_in_step_ = 0;
   std::vector<BufferId> rebuilt_;
   Program step_;
-  std::vector<int32_t> number_;     // of the step's operators, without those of memory
   std::vector<bool> is_temporary_;  // by buffer
   size_t uses_ = 0, firsts_ = 0;    // markers: of values, of first backwards
   // On the way through the step's memory.

@@ -271,11 +271,9 @@ class Dissection {
       : stage_(stage), program_(program), groups_(groups), costs_(costs), allocator_(scenario.allocator) {
     const std::vector<Op>& ops = program.ops;
     ordinal_.resize(ops.size(), -1);
-    std::vector<bool> is_temporary(stage.role().buffers.size());
-    for (const Op& op : ops) {
-      if (std::holds_alternative<Free>(op.kind)) is_temporary[op.writes[0].buffer] = true;
-    }
-    is_temporary_ = std::move(is_temporary);
+    is_temporary_.resize(stage.role().buffers.size());
+    for (const MemoryOp& op : program.memory)
+      if (!op.allocates()) is_temporary_[op.buffer] = true;
   }
 
   Status Run(StageTemplate& stage) {
@@ -285,7 +283,11 @@ class Dissection {
     passes_[0][1] = &stage.first_backward;
     passes_[1][0] = &stage.forward;
     passes_[1][1] = &stage.backward;
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program_.ops.size()); ++i) WT_RETURN_IF_ERROR(Add(i));
+    const auto on_memory = [&](int32_t index) {
+      AddMemory(program_.memory[index]);
+      return Ok();
+    };
+    WT_RETURN_IF_ERROR(WalkProgram(program_, on_memory, [&](OpIndex index) { return Add(index); }));
     for (int micro_batch : {0, 1})
       WT_RETURN_IF_ERROR(AddCalls(*passes_[micro_batch][1], stage_.calls(micro_batch)));
     return Ok();
@@ -299,10 +301,6 @@ class Dissection {
 
   Status Add(OpIndex index) {
     const Op& op = program_.ops[index];
-    if (IsMemory(op.kind)) {
-      AddMemory(op);
-      return Ok();
-    }
     if (IsMessage(op.kind)) {
       AddMessage(op);
       return Ok();
@@ -392,11 +390,14 @@ class Dissection {
     return Ok();
   }
 
-  StagePass* PassOf(const Op& op) const {
+  // Of an Op or MemoryOp, as PartOf.
+  template <typename AnyOp>
+  StagePass* PassOf(const AnyOp& op) const {
     return op.micro_batch < 0 ? nullptr : passes_[op.micro_batch][IsBackward(op.phase)];
   }
 
-  Part* PartOf(StagePass& pass, const Op& op) {
+  template <typename AnyOp>
+  Part* PartOf(StagePass& pass, const AnyOp& op) {
     if (&pass != layer_pass_) {
       layer_pass_ = &pass;
       was_in_layers_ = false;
@@ -406,10 +407,10 @@ class Dissection {
     return was_in_layers_ ? &pass.after : &pass.before;
   }
 
-  void AddMemory(const Op& op) {
+  void AddMemory(const MemoryOp& op) {
     StagePass* pass = PassOf(op);
-    const BufferId id = op.writes[0].buffer;
-    const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
+    const BufferId id = op.buffer;
+    const bool is_alloc = op.allocates();
     if (pass == nullptr || !is_temporary_[id]) return;
     if ((is_alloc && stage_.IsReceived(id)) || (!is_alloc && stage_.IsSent(id))) return;
     const int64_t bytes = RequestedBytes(stage_.role().buffers[id].bytes, allocator_).count();

@@ -46,19 +46,18 @@ class Taper {
  private:
   void AddItem(int32_t index) {
     const WorkItem& item = role_.items[index];
-    last_ = item.op;
     if (item.kind == WorkItem::Kind::kDispatch) {
+      last_ = item.op;
       const int64_t time = work_.items[index].picoseconds();
       tape_.items.push_back({.kind = TapeItem::Kind::kHost, .amount = time, .op = item.op});
       return;
     }
-    const Op& op = program_.steady.ops[item.op];
-    const Buffer& buffer = program_.buffers[op.writes[0].buffer];
+    const MemoryOp& op = program_.steady.memory[item.op];
+    const Buffer& buffer = program_.buffers[op.buffer];
     if (buffer.space != MemorySpace::kDevice) return;
     const int64_t bytes = RequestedBytes(buffer.bytes, schedule_.plan->scenario.allocator).count();
-    const bool is_alloc = std::holds_alternative<Alloc>(op.kind);
     tape_.items.push_back(
-        {.kind = TapeItem::Kind::kMemory, .amount = is_alloc ? bytes : -bytes, .op = item.op});
+        {.kind = TapeItem::Kind::kMemory, .amount = op.allocates() ? bytes : -bytes, .op = item.op});
   }
 
   void AddIssue(int32_t queue, int32_t position) {

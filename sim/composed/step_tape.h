@@ -36,7 +36,7 @@ struct TapeItem {
   double beside_communication = 0;     // kIssue: of a kernel, as KernelCost's
   bool holds_multiprocessors = false;  // kIssue: of communication, as CommunicationCost's
   int32_t first_need = 0, needs = 0;  // kIssue: into StepTape::needs
-  OpIndex op = -1;                    // of the plan that it was made from
+  OpIndex op = -1;                    // of the plan that it was made from; kMemory: into Program::memory
 };
 
 struct StepTape {

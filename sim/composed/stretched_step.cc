@@ -42,16 +42,14 @@ int64_t Requested(const Buffer& buffer, AllocatorKind allocator) {
   return buffer.space == MemorySpace::kDevice ? RequestedBytes(buffer.bytes, allocator).count() : 0;
 }
 
-// What a program's Alloc and Free come to, of buffers of which `counts` holds.
+// What a program's allocations and frees come to, of buffers of which `counts` holds.
 template <typename Counts>
 int64_t NetOf(const Program& program, const Role& role, AllocatorKind allocator, Counts counts) {
   int64_t net = 0;
-  for (const Op& op : program.ops) {
-    if (!IsMemory(op.kind)) continue;
-    const Buffer& buffer = role.buffers[op.writes[0].buffer];
+  for (const MemoryOp& op : program.memory) {
+    const Buffer& buffer = role.buffers[op.buffer];
     if (!counts(buffer)) continue;
-    net +=
-        std::holds_alternative<Alloc>(op.kind) ? Requested(buffer, allocator) : -Requested(buffer, allocator);
+    net += op.allocates() ? Requested(buffer, allocator) : -Requested(buffer, allocator);
   }
   return net;
 }
@@ -91,9 +89,20 @@ int32_t LayerNamedIn(std::string_view name) {
   return layer;
 }
 
-Label LabelOf(const Op& op) {
+// Of an Op or MemoryOp.
+template <typename AnyOp>
+Label LabelOf(const AnyOp& op, std::string_view name) {
   const bool is_forward = op.phase == Phase::kForward || op.phase == Phase::kLoss;
-  return {op.micro_batch, !is_forward, op.layer >= 0 ? op.layer : LayerNamedIn(op.name)};
+  return {op.micro_batch, !is_forward, op.layer >= 0 ? op.layer : LayerNamedIn(name)};
+}
+
+Label LabelOf(const Role& role, const TapeItem& item) {
+  if (item.kind != TapeItem::Kind::kMemory) {
+    const Op& op = role.steady.ops[item.op];
+    return LabelOf(op, op.name);
+  }
+  const MemoryOp& op = role.steady.memory[item.op];
+  return LabelOf(op, role.buffers[op.buffer].name);
 }
 
 // Items in a row with the same label.
@@ -134,9 +143,9 @@ class Stretcher {
   int64_t Resident() const {
     const AllocatorKind allocator = scenario_.allocator;
     int64_t resident = once_.resident;
-    for (const Op& op : role_->initialize.ops) {
-      if (!std::holds_alternative<Alloc>(op.kind)) continue;
-      const Buffer& buffer = role_->buffers[op.writes[0].buffer];
+    for (const MemoryOp& op : role_->initialize.memory) {
+      if (!op.allocates()) continue;
+      const Buffer& buffer = role_->buffers[op.buffer];
       if (!IsScratch(buffer) || buffer.space != MemorySpace::kDevice) continue;
       const auto other = once_.scratch.find(buffer.name);
       const Bytes bytes = other == once_.scratch.end() ? buffer.bytes : std::max(buffer.bytes, other->second);
@@ -158,7 +167,7 @@ class Stretcher {
       const TapeItem& item = tape_.items[i];
       Label label = last;
       if (item.kind != TapeItem::Kind::kWait) {
-        label = LabelOf(role_->steady.ops[item.op]);
+        label = LabelOf(*role_, item);
         if (label.micro_batch < 0) label = {last.micro_batch, last.is_backward, label.layer};
       }
       if (label.micro_batch < last.micro_batch) return Unsupported("micro-batches beside each other");
@@ -191,9 +200,9 @@ class Stretcher {
 
   // Temporaries of one name come and go together: the first stands for them all.
   void TakeSize(TapeItem& item, std::set<std::string_view>& seen) const {
-    const Op& op = role_->steady.ops[item.op];
+    const MemoryOp& op = role_->steady.memory[item.op];
     if (op.micro_batch >= 0 || item.amount == 0) return;
-    const auto temporary = once_.temporaries.find(role_->buffers[op.writes[0].buffer].name);
+    const auto temporary = once_.temporaries.find(role_->buffers[op.buffer].name);
     if (temporary == once_.temporaries.end()) return;
     const int64_t bytes = seen.insert(temporary->first).second ? temporary->second : 0;
     item.amount = item.amount > 0 ? bytes : -bytes;
@@ -420,10 +429,9 @@ Result<OncePerStep> OnceOf(const Scenario& scenario, const CostModel& model) {
     if (IsIssuedOrHost(item))
       once.items.push_back({NameOf(role, item), item.amount, item.efficiency, item.holds_multiprocessors});
   for (size_t i = 0; i < EndOfHead(taped.tape); ++i) once.freed -= taped.tape.items[i].amount;
-  for (const Op& op : role.steady.ops) {
-    if (!std::holds_alternative<Alloc>(op.kind)) continue;
-    if (op.micro_batch >= 0) continue;
-    const Buffer& buffer = role.buffers[op.writes[0].buffer];
+  for (const MemoryOp& op : role.steady.memory) {
+    if (!op.allocates() || op.micro_batch >= 0) continue;
+    const Buffer& buffer = role.buffers[op.buffer];
     once.temporaries[buffer.name] += Requested(buffer, allocator);
   }
   const auto counts = [](const Buffer& buffer) {

@@ -168,7 +168,6 @@ void CheckGraphs(const Program& program) {
   int32_t left = 0;
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (IsMemory(op.kind)) continue;
     WT_CHECK_EQ(op.graph<0, left> 0);
     if (op.graph > 0) left = op.graph;
     if (left == 0) continue;

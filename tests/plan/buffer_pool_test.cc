@@ -97,23 +97,32 @@ struct TwoUnits {
     program.ops.push_back(std::move(op));
     return static_cast<OpIndex>(program.ops.size()) - 1;
   }
+  void AddMemory(MemoryOp op) {
+    op.before = static_cast<OpIndex>(program.ops.size());
+    program.memory.push_back(op);
+  }
   // The last operator that uses the unit.
   OpIndex AddUnit(BufferId unit) {
-    Add(Alloc{}, kGather, unit);
+    AddMemory({.kind = MemoryOp::Kind::kAlloc, .buffer = unit, .stream = kGather});
     const OpIndex gathered = Add(Collective{CollectiveKind::kAllGather}, kGather, unit);
     const OpIndex used = Add(Gemm{}, kComputeStream, unit, {gathered});
-    Add(Free{.recorded_stream = kComputeStream}, kComputeStream, unit);
+    AddMemory({.kind = MemoryOp::Kind::kFree, .buffer = unit, .recorded_stream = kComputeStream});
     return used;
+  }
+  void Run(BufferPool& pool) const {
+    const auto on_memory = [&](int32_t index) { EXPECT_TRUE(pool.Execute(program, program.memory[index])); };
+    const auto on_op = [&](OpIndex index) {
+      if (std::holds_alternative<HostWait>(program.ops[index].kind)) pool.NoteHostWait(program, index);
+    };
+    WalkProgram(program, on_memory, on_op);
   }
   Bytes Reserved(AllocatorKind allocator) const {
     VirtualSegmentSource source;
     BufferPool pool(buffers, MemorySetup{.device = &source, .host = &source, .allocator = allocator});
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i)
-      EXPECT_TRUE(pool.Execute(program, i));
+    Run(pool);
     pool.FinishProgram();
     const Bytes first = pool.reserved();
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i)
-      EXPECT_TRUE(pool.Execute(program, i));
+    Run(pool);
     EXPECT_EQ(pool.reserved(), first) << "the next step finds what this one left";
     EXPECT_EQ(pool.peak().allocated, MiB(16));
     EXPECT_EQ(pool.peak().reserved, first);

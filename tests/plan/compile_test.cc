@@ -116,7 +116,6 @@ TEST(CompilePlan, EveryGradientIsWrittenBeforeTheOptimizerReadsIt) {
         for (const Slice& gradient : op.reads)
           EXPECT_TRUE(written.count(gradient.buffer)) << role.buffers[gradient.buffer].name;
       }
-      if (IsMemory(op.kind)) continue;
       for (const Slice& slice : op.writes) written.insert(slice.buffer);
     }
   }
@@ -154,10 +153,10 @@ TEST(CompilePlan, LaterMicroBatchesAddToGradients) {
 
 TEST(CompilePlan, OptimizerStateIsMadeInTheFirstStep) {
   const Plan plan = *CompilePlan(TinyGpt());
-  auto states = [](const Program& program) {
+  auto states = [&](const Program& program) {
     int count = 0;
-    for (const Op& op : program.ops)
-      count += std::holds_alternative<Alloc>(op.kind) && op.name.ends_with(".exp_avg");
+    for (const MemoryOp& op : program.memory)
+      count += op.allocates() && plan.roles[0].buffers[op.buffer].name.ends_with(".exp_avg");
     return count;
   };
   EXPECT_EQ(states(plan.roles[0].startup[0]), static_cast<int>(plan.roles[0].parameters.size()));
@@ -191,9 +190,10 @@ TEST(CompilePlan, DropoutIsAPassForwardAndOneBackwardWithAMaskBetween) {
     int forward = 0, backward = 0, masks = 0;
     for (const Op& op : plan.roles[0].steady.ops) {
       if (const auto* drop = std::get_if<Dropout>(&op.kind)) ++(drop->backward ? backward : forward);
-      masks +=
-          std::holds_alternative<Free>(op.kind) && op.name.ends_with(".mask") && op.phase == Phase::kBackward;
     }
+    for (const MemoryOp& op : plan.roles[0].steady.memory)
+      masks += !op.allocates() && plan.roles[0].buffers[op.buffer].name.ends_with(".mask") &&
+               op.phase == Phase::kBackward;
     EXPECT_EQ(forward, places);
     EXPECT_EQ(backward, places);
     EXPECT_EQ(masks, places);

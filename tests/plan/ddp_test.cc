@@ -110,11 +110,11 @@ TEST(Ddp, AllocatesTheNewBucketsBeforeItFreesTheOldOne) {
   const Plan plan = *CompilePlan(SeveralBuckets());
   const Role& role = plan.roles[0];
   int last_alloc = -1, first_free = -1;
-  for (size_t i = 0; i < role.startup[1].ops.size(); ++i) {
-    const Op& op = role.startup[1].ops[i];
-    if (op.name.find("bucket ") == std::string::npos || !IsMemory(op.kind)) continue;
-    if (std::holds_alternative<Alloc>(op.kind)) last_alloc = static_cast<int>(i);
-    if (std::holds_alternative<Free>(op.kind) && first_free < 0) first_free = static_cast<int>(i);
+  for (size_t i = 0; i < role.startup[1].memory.size(); ++i) {
+    const MemoryOp& op = role.startup[1].memory[i];
+    if (role.buffers[op.buffer].name.find("bucket ") == std::string::npos) continue;
+    if (op.allocates()) last_alloc = static_cast<int>(i);
+    else if (first_free < 0) first_free = static_cast<int>(i);
   }
   ASSERT_GE(first_free, 0);
   EXPECT_LT(last_alloc, first_free);
@@ -183,9 +183,10 @@ TEST(Ddp, GradientAsBucketViewKeepsGradientsInTheBucketsOnly) {
   const Plan plan = *CompilePlan(s);
   for (const Op& op : plan.roles[0].steady.ops) {
     EXPECT_FALSE(std::holds_alternative<Copy>(op.kind)) << op.name;
-    if (std::holds_alternative<Alloc>(op.kind)) {
-      EXPECT_EQ(op.name.find(".grad"), std::string::npos) << op.name;
-    }
+  }
+  for (const MemoryOp& op : plan.roles[0].steady.memory) {
+    const std::string& name = plan.roles[0].buffers[op.buffer].name;
+    EXPECT_TRUE(!op.allocates() || name.find(".grad") == std::string::npos) << name;
   }
   const Op* update = nullptr;
   for (const Op& op : plan.roles[0].steady.ops) {

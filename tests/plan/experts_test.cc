@@ -188,13 +188,9 @@ TEST(Experts, DeepEpSendsATokenOnceToARank) {
 TEST(Experts, MegatronCoreKeepsNothingOfWhatTheyGive) {
   const auto freed_in_forward = [](const Plan& plan) {
     const Role& role = plan.roles[0];
-    Phase phase = Phase::kForward;
-    for (const Op& op : role.steady.ops) {
-      if (op.layer == 0 && !IsMemory(op.kind)) phase = op.phase;
-      if (std::holds_alternative<Free>(op.kind) &&
-          role.buffers[op.writes[0].buffer].name == "blocks.0.mlp.combine.exchanged")
-        return phase == Phase::kForward;
-    }
+    for (const MemoryOp& op : role.steady.memory)
+      if (!op.allocates() && role.buffers[op.buffer].name == "blocks.0.mlp.combine.exchanged")
+        return op.phase == Phase::kForward;
     return false;
   };
   const auto exchanged = [](const Plan& plan, Phase phase, int64_t elements) {

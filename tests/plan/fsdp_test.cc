@@ -106,11 +106,12 @@ TEST(Fsdp, AUnitGoesAsAWhole) {
     const OpIndex gradient =
         last_of([](const Op& op) { return std::holds_alternative<EmbeddingBackward>(op.kind); });
     const std::string name = version == 1 ? "root" : "wte.weight";
-    const OpIndex freed = last_of([&](const Op& op) {
-      if (!std::holds_alternative<Free>(op.kind)) return false;
-      const Buffer& buffer = plan.roles[0].buffers[op.writes[0].buffer];
-      return buffer.name == name && buffer.category == Category::kParameters;
-    });
+    OpIndex freed = -1;  // before which operator
+    for (const MemoryOp& op : steady.memory) {
+      const Buffer& buffer = plan.roles[0].buffers[op.buffer];
+      if (!op.allocates() && buffer.name == name && buffer.category == Category::kParameters)
+        freed = op.before;
+    }
     ASSERT_GE(freed, 0) << version;
     EXPECT_GT(freed, gradient) << version;
   }
@@ -504,11 +505,10 @@ TEST(Fsdp, GradientsBelongToThePoolOfReductions) {
     s.batch.accumulate = 2;  // the second reduction arrives beside the gradient
     const Plan plan = *CompilePlan(s);
     std::set<std::string> apart;
-    for (const Op& op : plan.roles[0].steady.ops) {
-      const auto* alloc = std::get_if<Alloc>(&op.kind);
-      if (alloc == nullptr || !alloc->apart) continue;
+    for (const MemoryOp& op : plan.roles[0].steady.memory) {
+      if (!op.apart) continue;
       EXPECT_EQ(plan.roles[0].streams[op.stream].kind, StreamKind::kCommunication);
-      const std::string& name = plan.roles[0].buffers[op.writes[0].buffer].name;
+      const std::string& name = plan.roles[0].buffers[op.buffer].name;
       if (name.starts_with("blocks.0")) apart.insert(name);
     }
     std::set<std::string> expected = {"blocks.0 shard.grad", "blocks.0.grad (arriving)"};

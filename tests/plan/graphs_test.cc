@@ -38,11 +38,6 @@ TEST(FormGraphs, TakesOperatorsThatFollowEachOther) {
 
 TEST(FormGraphs, LeavesASingleOperatorAlone) { EXPECT_EQ(GraphsOf({Kernel()}), (Graphs{0})); }
 
-TEST(FormGraphs, LooksThroughMemory) {
-  const Op alloc = Of(Alloc{}), free = Of(Free{});
-  EXPECT_EQ(GraphsOf({Kernel(), alloc, Kernel(), free, Kernel()}), (Graphs{3, 0, -1, 0, -1}));
-}
-
 TEST(FormGraphs, EndsWhereOtherStreamsWait) {
   EXPECT_EQ(GraphsOf({Kernel(), Kernel(), Kernel(), Kernel(), OnStream(1, {1}), Kernel()}),
             (Graphs{2, -1, 2, -1, 0, 0}));
@@ -84,7 +79,6 @@ TEST(CompilePlan, FormsGraphsWhereTheScenarioAsksForThem) {
   for (size_t i = 0; i < ops.size(); ++i) {
     EXPECT_EQ(without.roles[0].steady.ops[i].graph, 0);
     EXPECT_EQ(CostKey(ops[i]), CostKey(without.roles[0].steady.ops[i]));
-    if (IsMemory(ops[i].kind)) continue;
     if (ops[i].graph != 0) ++in_graphs;
     else ++alone;
     if (ops[i].graph > 0) ++graphs;
@@ -105,7 +99,6 @@ TEST(CompilePlan, GraphsAreWhole) {
     int32_t left = 0;
     int graphs = 0;
     for (const Op& op : plan.roles[0].steady.ops) {
-      if (IsMemory(op.kind)) continue;
       if (left == 0) EXPECT_GE(op.graph, 0) << op.name;
       else EXPECT_EQ(op.graph, -1) << op.name;
       if (left > 0) --left;

@@ -144,11 +144,10 @@ TEST(LayerTurns, HoldTwoMicroBatchesActivationsAtOnce) {
   const auto peak = [](const Scenario& s) {
     const Plan plan = *CompilePlan(s);
     int64_t now = 0, most = 0;
-    for (const Op& op : plan.roles[0].steady.ops) {
-      if (!IsMemory(op.kind)) continue;
-      const Buffer& buffer = plan.roles[0].buffers[op.writes[0].buffer];
+    for (const MemoryOp& op : plan.roles[0].steady.memory) {
+      const Buffer& buffer = plan.roles[0].buffers[op.buffer];
       if (buffer.category != Category::kActivations) continue;
-      now += std::holds_alternative<Alloc>(op.kind) ? buffer.bytes.count() : -buffer.bytes.count();
+      now += op.allocates() ? buffer.bytes.count() : -buffer.bytes.count();
       most = std::max(most, now);
     }
     return most;

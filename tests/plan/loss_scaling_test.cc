@@ -23,7 +23,7 @@ std::vector<std::string> EndOfStep(const Role& role) {
   for (const Op& op : role.steady.ops) {
     const std::string name(OperatorName(op.kind));
     if (names.empty() && name != "unscale") continue;
-    if (IsMemory(op.kind) || name == "copy") continue;
+    if (name == "copy") continue;
     names.push_back(name);
   }
   return names;

@@ -50,9 +50,8 @@ TEST(OptimizerMemory, RootsAreTensorByTensor) {
     const Plan plan = CompilePlan(s).value();
     const Role& role = plan.roles[0];
     int64_t count = 0;
-    for (const Op& op : role.steady.ops)
-      count += std::holds_alternative<Alloc>(op.kind) &&
-               role.buffers[op.writes[0].buffer].name.starts_with("roots of second moments");
+    for (const MemoryOp& op : role.steady.memory)
+      count += op.allocates() && role.buffers[op.buffer].name.starts_with("roots of second moments");
     return std::pair(count, static_cast<int64_t>(role.parameters.size()));
   };
   EXPECT_EQ(roots(2).first, roots(2).second);

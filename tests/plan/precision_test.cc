@@ -503,11 +503,12 @@ TEST(Autocast, WhatIsRecomputedConvertsItsWeightsAgain) {
   const std::vector<Op>& ops = plan.roles[0].steady.ops;
   const auto loss = std::find_if(ops.begin(), ops.end(),
                                  [](const Op& op) { return std::holds_alternative<CrossEntropy>(op.kind); });
-  const auto freed = std::find_if(ops.begin(), ops.end(), [](const Op& op) {
-    return std::holds_alternative<Free>(op.kind) && op.name == "blocks.0.attn.qkv.converted";
+  const std::vector<MemoryOp>& memory = plan.roles[0].steady.memory;
+  const auto freed = std::find_if(memory.begin(), memory.end(), [&](const MemoryOp& op) {
+    return !op.allocates() && plan.roles[0].buffers[op.buffer].name == "blocks.0.attn.qkv.converted";
   });
-  ASSERT_NE(freed, ops.end());
-  EXPECT_GT(freed - ops.begin(), loss - ops.begin());
+  ASSERT_NE(freed, memory.end());
+  EXPECT_GT(freed->before, loss - ops.begin());
 }
 
 // Stages hand the residual stream to each other as it is.

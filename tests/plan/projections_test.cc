@@ -70,13 +70,8 @@ TEST(Projections, EagerPyTorchKeepsWhatTheLastProductMakes) {
   const auto freed_in = [](Framework framework, Scenario s) {
     const Plan plan = *CompilePlan(Recomputed(Of(framework, std::move(s))));
     const Role& role = plan.roles[0];
-    Phase phase = Phase::kForward;
-    for (const Op& op : role.steady.ops) {
-      if (op.layer == 0) phase = op.phase;
-      if (std::holds_alternative<Free>(op.kind) &&
-          role.buffers[op.writes[0].buffer].name == "blocks.0.mlp.down")
-        return phase;
-    }
+    for (const MemoryOp& op : role.steady.memory)
+      if (!op.allocates() && role.buffers[op.buffer].name == "blocks.0.mlp.down") return op.phase;
     return Phase::kOptimizer;
   };
   EXPECT_EQ(freed_in(Framework::kPytorch, TinyLlama()), Phase::kBackward);

@@ -29,19 +29,20 @@ class RaceCheck {
         clocks_(program.ops.size()) {}
 
   std::string Find() {
-    for (OpIndex i = 0; i < static_cast<OpIndex>(program_.ops.size()); ++i) {
+    std::string race;
+    const auto on_memory = [&](int32_t index) {
+      if (program_.memory[index].allocates()) uses_.erase(program_.memory[index].buffer);
+    };
+    const auto on_op = [&](OpIndex i) {
       const Op& op = program_.ops[i];
-      if (IsMemory(op.kind)) {
-        if (std::holds_alternative<Alloc>(op.kind)) uses_.erase(op.writes[0].buffer);
-        continue;
-      }
       Advance(i, op);
       for (const auto& [slices, writes] : {std::pair{&op.reads, false}, std::pair{&op.writes, true}}) {
         for (const Slice& slice : *slices)
-          if (std::string race = Use(i, slice, writes); !race.empty()) return race;
+          if (race.empty()) race = Use(i, slice, writes);
       }
-    }
-    return {};
+    };
+    WalkProgram(program_, on_memory, on_op);
+    return race;
   }
 
  private:

@@ -29,10 +29,9 @@ TEST(Zero, MegatronKeepsItsGradientBuffers) {
   const auto allocates_gradients = [](Framework framework) {
     const Plan plan = *CompilePlan(Zero(DataParallelKind::kZero1, framework));
     const Role& role = plan.roles[0];
-    return std::any_of(role.steady.ops.begin(), role.steady.ops.end(), [&](const Op& op) {
-      if (!std::holds_alternative<Alloc>(op.kind)) return false;
-      const Buffer& buffer = role.buffers[op.writes[0].buffer];
-      return buffer.category == Category::kGradients && buffer.name.starts_with("bucket");
+    return std::any_of(role.steady.memory.begin(), role.steady.memory.end(), [&](const MemoryOp& op) {
+      const Buffer& buffer = role.buffers[op.buffer];
+      return op.allocates() && buffer.category == Category::kGradients && buffer.name.starts_with("bucket");
     });
   };
   EXPECT_FALSE(allocates_gradients(Framework::kMegatronCore));

@@ -75,7 +75,7 @@ TEST(ReplayMemory, FindsThePeakAndWhatIsAliveThen) {
   const PeakMoment& steady = memory->steady.device;
   EXPECT_EQ(steady.allocated, MiB(28));  // and 16 MiB of activations
   EXPECT_EQ(memory->steady.memory.allocated, MiB(28));
-  EXPECT_EQ(steady.op, kAllocOp);
+  EXPECT_EQ(steady.op, kAlloc);
   EXPECT_EQ(steady.largest.front(), 3);
   EXPECT_EQ(steady.largest.size(), 2u);
   EXPECT_EQ(steady.by_category[static_cast<int>(Category::kActivations)], MiB(16));
@@ -87,14 +87,8 @@ TEST(ReplayMemory, HasThePeakThatPredictSays) {
   role.buffers = {{.name = "gradient", .bytes = MiB(13) + KiB(512), .category = Category::kGradients},
                   {.name = "logits", .bytes = MiB(28), .category = Category::kActivations},
                   {.name = "scratch", .bytes = MiB(14)}};
-  const auto op = [](OpKind kind, BufferId buffer) {
-    Op made(std::move(kind));
-    made.writes = {{buffer, 0, 0}};
-    return made;
-  };
-  role.initialize.ops = {op(Alloc{}, 0)};
-  role.steady.ops = {op(Alloc{}, 1), op(Free{}, 0),  op(Free{}, 1),
-                     op(Alloc{}, 2), op(Alloc{}, 0), op(Free{}, 2)};
+  role.initialize.memory = {Allocated(0)};
+  role.steady.memory = {Allocated(1), Freed(0), Freed(1), Allocated(2), Allocated(0), Freed(2)};
   const RolePeaks peaks = ReplayMemory(role, 3).value();
   EXPECT_EQ(peaks.steady.memory.allocated, SimulateMemory(role)->steady.allocated);
   EXPECT_EQ(peaks.steady.device.allocated, MiB(42));
@@ -108,7 +102,7 @@ TEST(ReplayMemory, KeepsTheHostsPeakApart) {
   ASSERT_TRUE(memory) << memory.error().message;
   EXPECT_EQ(memory->startup.host.allocated, Bytes(0));
   EXPECT_EQ(memory->steady.host.allocated, MiB(16));
-  EXPECT_EQ(memory->steady.host.op, kAllocOp);
+  EXPECT_EQ(memory->steady.host.op, kAlloc);
   EXPECT_EQ(memory->steady.host.largest, std::vector<BufferId>{3});
   EXPECT_EQ(memory->steady.device.allocated, MiB(12));
   EXPECT_EQ(memory->steady.device.op, -1) << "what start-up left";
@@ -148,8 +142,8 @@ TEST(Explain, NamesBucketsOfAlikeRolesOnce) {
 TEST(ReplayMemory, GivesBackWhatTheDeviceHasNoRoomFor) {
   Role role = SampleRole();
   role.buffers.push_back({"scratch", MiB(32), Category::kWorkspace});
-  role.startup.push_back({"step 0", {SampleMemoryOp(Alloc{}, 4), SampleMemoryOp(Free{}, 4)}});
-  role.steady.ops[kAllocOp].stream = 1;  // which finds nothing in what the other has freed
+  role.startup.push_back({"step 0", {}, {Allocated(4), Freed(4)}});
+  role.steady.memory[kAlloc].stream = 1;  // which finds nothing in what the other has freed
   const Bytes unlimited = ReplayMemory(role, 2, AllocatorKind::kPytorch)->steady.memory.reserved;
   const Bytes room = MiB(60);
   ASSERT_GT(unlimited, room);
@@ -165,9 +159,9 @@ TEST(Explain, SaysHowFragmentedMemoryIs) {
   Plan plan = SamplePlan();
   Role& role = plan.roles[0];
   role.buffers.push_back({"scratch", MiB(8), Category::kWorkspace});
-  role.startup.push_back({"step 0", {SampleMemoryOp(Alloc{}, 4), SampleMemoryOp(Free{}, 4)}});
+  role.startup.push_back({"step 0", {}, {Allocated(4), Freed(4)}});
   role.buffers[3].bytes = MiB(4);
-  role.steady.ops[kAllocOp].stream = 1;
+  role.steady.memory[kAlloc].stream = 1;
   plan.scenario.allocator = AllocatorKind::kWindtunnel;
   EXPECT_EQ(ExplainMemory(plan, Bytes::Max(), MemoryDetail::kAll, Ink(false))->find("fragmentation"),
             std::string::npos);

@@ -13,9 +13,8 @@ Op SampleOp(OpKind kind, StreamId stream, std::vector<Slice> reads, std::vector<
   return op;
 }
 
-Op SampleMemoryOp(OpKind kind, BufferId buffer) {
-  return SampleOp(std::move(kind), 0, {}, {{buffer, 0, 0}}, {}, Phase::kForward, "");
-}
+MemoryOp Allocated(BufferId buffer) { return {.kind = MemoryOp::Kind::kAlloc, .buffer = buffer}; }
+MemoryOp Freed(BufferId buffer) { return {.kind = MemoryOp::Kind::kFree, .buffer = buffer}; }
 
 Role SampleRole() {
   Role role;
@@ -28,7 +27,7 @@ Role SampleRole() {
                   {"activations", MiB(16), Category::kActivations}};
   role.parameters = {{"weight", {1024, 1024}, 1 << 20, {}, {.buffer = 0}, 0}};
   role.initialize.name = "initialize";
-  for (BufferId id : {0, 1, 2}) role.initialize.ops.push_back(SampleMemoryOp(Alloc{}, id));
+  for (BufferId id : {0, 1, 2}) role.initialize.memory.push_back(Allocated(id));
 
   Gemm gemm{.m = 4096, .n = 1024, .k = 1024};
   OptimizerUpdate update;
@@ -37,15 +36,15 @@ Role SampleRole() {
   Slice gradient{1, 0, 1 << 20}, bucket{2, 0, 1 << 20};
   role.steady.name = "steady";
   role.steady.ops = {
-      SampleMemoryOp(Alloc{}, 3),
       SampleOp(gemm, 0, {}, {}, {}, Phase::kForward, "layers.0"),
       SampleOp(gemm, 0, {}, {}, {}, Phase::kBackward, "layers.0"),
       SampleOp(Copy{.elements = 1 << 20}, 0, {gradient}, {bucket}, {}, Phase::kGradientSync, "bucket 0"),
       SampleOp(Collective{.elements = 1 << 20}, 1, {bucket}, {bucket}, {kCopyOp}, Phase::kGradientSync,
                "bucket 0"),
       SampleOp(gemm, 0, {}, {}, {}, Phase::kBackward, "layers.0"),
-      SampleOp(update, 0, {}, {}, {kAllReduceOp}, Phase::kOptimizer, "update"),
-      SampleMemoryOp(Free{}, 3)};
+      SampleOp(update, 0, {}, {}, {kAllReduceOp}, Phase::kOptimizer, "update")};
+  role.steady.memory = {Allocated(3), Freed(3)};
+  role.steady.memory[kFree].before = static_cast<OpIndex>(role.steady.ops.size());
   role.steady.ops[kAllReduceOp].parameters = {0};
   return role;
 }
@@ -77,7 +76,7 @@ std::vector<Timeline> SampleTimelines() {
   Timeline first{.rank = 0, .end = Milliseconds(11), .spans = {}, .memory = {}};
   first.spans = {span(kForwardOp, 0, 0, 2), span(kBackwardOp, 0, 2, 5),    span(kCopyOp, 0, 5, 6),
                  span(kGemmOp, 0, 6, 8),    span(kOptimizerOp, 0, 10, 11), span(kAllReduceOp, 1, 6, 10)};
-  first.memory = {{kAllocOp, Duration(), MiB(28), MiB(40)}, {kFreeOp, Milliseconds(11), MiB(12), MiB(40)}};
+  first.memory = {{kAlloc, Duration(), MiB(28), MiB(40)}, {kFree, Milliseconds(11), MiB(12), MiB(40)}};
   Timeline second{.rank = 1, .end = Milliseconds(11), .spans = {}, .memory = first.memory};
   second.spans = {span(kForwardOp, 0, 0, 2), span(kBackwardOp, 0, 2, 6),    span(kCopyOp, 0, 6, 7),
                   span(kGemmOp, 0, 7, 9),    span(kOptimizerOp, 0, 10, 11), span(kAllReduceOp, 1, 7, 10)};

@@ -12,12 +12,15 @@
 namespace windtunnel {
 
 // The indices of the operators in the steady program.
-inline constexpr OpIndex kAllocOp = 0, kForwardOp = 1, kBackwardOp = 2, kCopyOp = 3, kAllReduceOp = 4,
-                         kGemmOp = 5, kOptimizerOp = 6, kFreeOp = 7;
+inline constexpr OpIndex kForwardOp = 0, kBackwardOp = 1, kCopyOp = 2, kAllReduceOp = 3, kGemmOp = 4,
+                         kOptimizerOp = 5;
+// And of what happens to memory, before the first operator and behind the last.
+inline constexpr int32_t kAlloc = 0, kFree = 1;
 
 Op SampleOp(OpKind kind, StreamId stream, std::vector<Slice> reads, std::vector<Slice> writes,
             std::vector<OpIndex> dependencies, Phase phase, std::string name);
-Op SampleMemoryOp(OpKind kind, BufferId buffer);
+MemoryOp Allocated(BufferId buffer);
+MemoryOp Freed(BufferId buffer);
 Role SampleRole();
 Plan SamplePlan();
 std::vector<Timeline> SampleTimelines();

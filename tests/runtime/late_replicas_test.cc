@@ -129,7 +129,7 @@ TEST(LateReplicas, EveryOperatorHasASpanWithinTheStep) {
         }
         for (size_t i = 0; i < spans.size(); ++i) {
           const Op& op = role.steady.ops[i];
-          const bool has_none = IsMemory(op.kind) || std::holds_alternative<HostWait>(op.kind);
+          const bool has_none = std::holds_alternative<HostWait>(op.kind);
           EXPECT_EQ(spans[i], has_none ? 0 : 1) << op.name;
         }
         const StepBreakdown b = BreakDown(timeline, role, role.steady);

@@ -12,8 +12,7 @@ namespace {
 
 // The peak that the programs have over virtual memory, by the same policy.
 MemoryPeak VirtualPeak(const Role& role, BufferPool& pool, const Program& program) {
-  for (OpIndex i = 0; i < static_cast<OpIndex>(program.ops.size()); ++i)
-    EXPECT_TRUE(pool.Execute(program, i));
+  for (const MemoryOp& op : program.memory) EXPECT_TRUE(pool.Execute(program, op));
   pool.FinishProgram();
   EXPECT_FALSE(role.buffers.empty());
   return pool.peak();
@@ -78,8 +77,7 @@ TEST(RankSession, TimelinesCoverEveryOperatorOnce) {
       EXPECT_LE(span.start, span.end);
       EXPECT_LE(span.end, timeline.end);
     }
-    for (size_t i = 0; i < program.ops.size(); ++i)
-      EXPECT_EQ(spans[i], IsMemory(program.ops[i].kind) ? 0 : 1);
+    for (size_t i = 0; i < program.ops.size(); ++i) EXPECT_EQ(spans[i], 1) << program.ops[i].name;
     const StepBreakdown b = BreakDown(timeline, plan.roles[0], program);
     EXPECT_EQ(b.compute + b.exposed_communication + b.bubble + b.host, b.step);
     return Ok();

@@ -100,16 +100,15 @@ OpIndex PlanBuilder::ReceiveFrom(int peer, const std::string& name, int64_t micr
 BufferId PlanBuilder::Alloc(const std::string& name, Bytes bytes, Category category) {
   const BufferId id = static_cast<BufferId>(role().buffers.size());
   role().buffers.push_back({.name = name, .bytes = bytes, .category = category});
-  Op op = MakeOp(windtunnel::Alloc{}, name, kComputeStream, {});
-  op.writes = {{id, 0, 0}};
-  Add(std::move(op));
+  AddMemory({.kind = MemoryOp::Kind::kAlloc, .buffer = id});
   return id;
 }
 
-void PlanBuilder::Free(BufferId buffer) {
-  Op op = MakeOp(windtunnel::Free{}, role().buffers[buffer].name, kComputeStream, {});
-  op.writes = {{buffer, 0, 0}};
-  Add(std::move(op));
+void PlanBuilder::Free(BufferId buffer) { AddMemory({.kind = MemoryOp::Kind::kFree, .buffer = buffer}); }
+
+void PlanBuilder::AddMemory(MemoryOp op) {
+  op.before = static_cast<OpIndex>(role().steady.ops.size());
+  role().steady.memory.push_back(op);
 }
 
 Result<KernelCost> FakeCosts::Kernel(const Op& op) const {

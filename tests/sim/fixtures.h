@@ -47,6 +47,7 @@ class PlanBuilder {
 
  private:
   OpIndex Add(Op op);
+  void AddMemory(MemoryOp op);
   Role& role() { return plan_.roles.back(); }
 
   Plan plan_;

@@ -59,9 +59,9 @@ Scenario OneBlockAStage(const ScheduleRequest& request) {
 // The most micro-batches of single stages whose input of mlp.up, which the gradient of its weight needs, is alive at once.
 int64_t MostHeld(const Role& role) {
   int64_t held = 0, most = 0;
-  for (const Op& op : role.steady.ops) {
-    if (!IsMemory(op.kind) || !role.buffers[op.writes[0].buffer].name.ends_with(".norm2")) continue;
-    held += std::holds_alternative<Alloc>(op.kind) ? 1 : -1;
+  for (const MemoryOp& op : role.steady.memory) {
+    if (!role.buffers[op.buffer].name.ends_with(".norm2")) continue;
+    held += op.allocates() ? 1 : -1;
     most = std::max(most, held);
   }
   return most;

@@ -7,12 +7,8 @@
 namespace windtunnel {
 namespace {
 
-Op MemoryOp(OpKind kind, BufferId buffer) {
-  Op op;
-  op.kind = std::move(kind);
-  op.writes = {{buffer, 0, 0}};
-  return op;
-}
+MemoryOp Alloc(BufferId buffer) { return {.kind = MemoryOp::Kind::kAlloc, .buffer = buffer}; }
+MemoryOp Free(BufferId buffer) { return {.kind = MemoryOp::Kind::kFree, .buffer = buffer}; }
 
 // Buffers 0: weights, 1: start-up only, 2: activations.
 Role MakeRole() {
@@ -20,10 +16,10 @@ Role MakeRole() {
   role.buffers = {{.name = "weights", .bytes = MiB(12), .category = Category::kParameters},
                   {.name = "first bucket", .bytes = MiB(20), .category = Category::kCommunication},
                   {.name = "activations", .bytes = Bytes(1000), .category = Category::kActivations}};
-  role.initialize.ops = {MemoryOp(Alloc{}, 0)};
+  role.initialize.memory = {Alloc(0)};
   role.startup.resize(1);
-  role.startup[0].ops = {MemoryOp(Alloc{}, 1), MemoryOp(Free{}, 1)};
-  role.steady.ops = {MemoryOp(Alloc{}, 2), MemoryOp(Free{}, 2)};
+  role.startup[0].memory = {Alloc(1), Free(1)};
+  role.steady.memory = {Alloc(2), Free(2)};
   return role;
 }
 
@@ -46,15 +42,13 @@ TEST(RoleMemory, IsThatOfStepsThatFindWhatStepsLeave) {
   role.buffers = {{.name = "gradient", .bytes = MiB(20)},
                   {.name = "logits", .bytes = MiB(40)},
                   {.name = "scratch", .bytes = MiB(20)}};
-  const auto alloc = [](BufferId buffer) { return MemoryOp(Alloc{}, buffer); };
-  const auto free = [](BufferId buffer) { return MemoryOp(Free{}, buffer); };
-  role.initialize.ops = {alloc(0), alloc(1), free(1)};
-  role.steady.ops = {alloc(1), free(1), free(0), alloc(2), alloc(0), free(2)};
+  role.initialize.memory = {Alloc(0), Alloc(1), Free(1)};
+  role.steady.memory = {Alloc(1), Free(1), Free(0), Alloc(2), Alloc(0), Free(2)};
   const RoleMemory memory = SimulateMemory(role).value();
   EXPECT_EQ(memory.steady.allocated, MiB(60));
   EXPECT_EQ(memory.steady.reserved, MiB(100));
   EXPECT_EQ(memory.reserved, MiB(100));
-  EXPECT_EQ(memory.samples.size(), role.steady.ops.size()) << "of one step";
+  EXPECT_EQ(memory.samples.size(), role.steady.memory.size()) << "of one step";
 }
 
 // The gradient of 13.5 MiB has a segment of 14 whole, until the first step leaves it a part of another: 14 and 28 MiB at once, later 13.5
@@ -64,10 +58,8 @@ TEST(RoleMemory, HasThePeakOfAllSteadySteps) {
   role.buffers = {{.name = "gradient", .bytes = MiB(13) + KiB(512), .category = Category::kGradients},
                   {.name = "logits", .bytes = MiB(28), .category = Category::kActivations},
                   {.name = "scratch", .bytes = MiB(14)}};
-  const auto alloc = [](BufferId buffer) { return MemoryOp(Alloc{}, buffer); };
-  const auto free = [](BufferId buffer) { return MemoryOp(Free{}, buffer); };
-  role.initialize.ops = {alloc(0)};
-  role.steady.ops = {alloc(1), free(0), free(1), alloc(2), alloc(0), free(2)};
+  role.initialize.memory = {Alloc(0)};
+  role.steady.memory = {Alloc(1), Free(0), Free(1), Alloc(2), Alloc(0), Free(2)};
   const RoleMemory memory = SimulateMemory(role).value();
   EXPECT_GT(memory.steps, 1);
   EXPECT_EQ(memory.steady.allocated, MiB(42));
@@ -109,7 +101,7 @@ TEST(RoleMemory, PytorchGivesBackWhatItHasCachedBeforeItFails) {
   Role role;
   role.buffers = {{.name = "logits", .bytes = MiB(100), .category = Category::kActivations},
                   {.name = "gradients", .bytes = MiB(120), .category = Category::kGradients}};
-  role.steady.ops = {MemoryOp(Alloc{}, 0), MemoryOp(Free{}, 0), MemoryOp(Alloc{}, 1), MemoryOp(Free{}, 1)};
+  role.steady.memory = {Alloc(0), Free(0), Alloc(1), Free(1)};
   const auto within = [&](Bytes room, AllocatorKind allocator) {
     return SimulateMemoryWithin(room, role, allocator).value().steady;
   };
@@ -130,8 +122,8 @@ TEST(RoleMemory, RequestsAreKnownWithoutAnAllocator) {
   Role role = MakeRole();
   role.buffers.push_back({.name = "empty shard", .bytes = Bytes(0), .category = Category::kParameters});
   role.buffers.push_back({.name = "offloaded", .bytes = MiB(50), .space = MemorySpace::kHost});
-  role.initialize.ops.push_back(MemoryOp(Alloc{}, 3));
-  role.initialize.ops.push_back(MemoryOp(Alloc{}, 4));
+  role.initialize.memory.push_back(Alloc(3));
+  role.initialize.memory.push_back(Alloc(4));
   for (AllocatorKind allocator :
        {AllocatorKind::kWindtunnel, AllocatorKind::kPytorch, AllocatorKind::kPytorchExpandable}) {
     const Bytes for_nothing = allocator == AllocatorKind::kWindtunnel ? Bytes(512) : Bytes(0);
