@@ -15,6 +15,7 @@
 #include "plan/balance.h"
 #include "plan/outline.h"
 #include "runtime/live.h"
+#include "runtime/rank_session.h"
 #include "scenarios/known_names.h"
 #include "scenarios/suggest.h"
 #include "sim/composed/composed_step.h"
@@ -91,8 +92,14 @@ std::string DescribeMissing(const MissingCosts& missing) {
   return fmt::format("the costs of {} operators, the first of them '{}'", operators, first);
 }
 
-std::string HowToGetCosts(const Scenario& scenario) {
+std::string HowToGetCosts(const Plan& plan) {
+  const Scenario& scenario = plan.scenario;
   if (!RunsHere(scenario.cluster.device)) return "name another profile with --profile";
+  if (const Status runs = CheckRunsHere(plan); !runs)
+    return fmt::format(
+        "they cannot be measured here ({}): have cluster.device, which is '{}', name one with a datasheet "
+        "(`windtunnel list devices`)",
+        runs.error().message, scenario.cluster.device);
   if (scenario.source_file.empty())
     return "measure them with `windtunnel compare` or `windtunnel calibrate` and a file of such a scenario";
   if (scenario.cluster.nodes > 1)
@@ -277,7 +284,7 @@ Result<Prediction> PredictFrom(const Costs& costs, const Plan& plan, bool fold, 
   MissingCosts missing = FindMissingCosts(costs.profile, plan);
   if (missing.empty()) return prediction;
   return InvalidInput("{}: profile {} lacks {}: {}", plan.scenario.name, costs.profile.name,
-                      DescribeMissing(missing), HowToGetCosts(plan.scenario));
+                      DescribeMissing(missing), HowToGetCosts(plan));
 }
 
 }  // namespace windtunnel

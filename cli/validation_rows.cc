@@ -167,7 +167,7 @@ Result<std::vector<ValidationRow>> ParseValidationRows(const std::string& text, 
     rows.push_back(std::move(row));
   }
   if (rows.empty())
-    return InvalidInput("{}: has no rows, expected validation rows, one JSON object a line", path);
+    return InvalidInput("{}:1:1: has no rows, expected validation rows, one JSON object a line", path);
   return rows;
 }
 

@@ -214,11 +214,12 @@ Result<DeviceSpec> ParseDeviceSpec(const std::string& json, const std::string& n
   Fields fields(document, "$", error);
   std::string schema = fields.String("schema");
   if (error.empty() && schema != kDeviceSchema)
-    return InvalidInput("{}: schema is \"{}\", expected \"{}\"", name, schema, kDeviceSchema);
+    return InvalidField(name, json,
+                        fmt::format("$.schema is \"{}\", expected \"{}\"", schema, kDeviceSchema));
   DeviceSpec device = ReadDevice(fields);
   fields.RejectOthers();
   if (error.empty()) RequireSources(document, device, fields);
-  if (!error.empty()) return InvalidInput("{}: {}", name, error);
+  if (!error.empty()) return InvalidField(name, json, error);
   device.json = json;
   return device;
 }

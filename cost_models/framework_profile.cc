@@ -94,11 +94,12 @@ void ReadResiduals(Fields& fields, ResidualFactors& residuals) {
   if (fields.Has("layers")) residuals.layers = ReadLayers(fields);
 }
 
-Result<FrameworkProfile> BaseOf(Fields& fields, const std::string& name) {
+FrameworkProfile BaseOf(Fields& fields) {
   const std::string base = fields.StringOr("base", "");
   if (base.empty()) return FrameworkProfile{};
   if (const FrameworkProfile* known = EmbeddedFramework(base)) return *known;
-  return InvalidInput("{}: $.base is {}, expected a framework's name (windtunnel, pytorch, …)", name, base);
+  fields.Fail("$.base", fmt::format("is {}, expected a framework's name (windtunnel, pytorch, …)", base));
+  return FrameworkProfile{};
 }
 
 }  // namespace
@@ -133,8 +134,9 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
   Fields fields(document, "$", error);
   const std::string schema = fields.String("schema");
   if (error.empty() && schema != kFrameworkSchema)
-    return InvalidInput("{}: schema is \"{}\", expected \"{}\"", name, schema, kFrameworkSchema);
-  WT_ASSIGN_OR_RETURN(FrameworkProfile profile, BaseOf(fields, name));
+    return InvalidField(name, json,
+                        fmt::format("$.schema is \"{}\", expected \"{}\"", schema, kFrameworkSchema));
+  FrameworkProfile profile = BaseOf(fields);
   profile.digest = "sha256:" + Sha256Hex(json);
   profile.name = fields.String("name");
   profile.base = fields.StringOr("base", profile.name);
@@ -175,7 +177,7 @@ Result<FrameworkProfile> ParseFrameworkProfile(const std::string& json, const st
     fields.Object("residuals", [&](Fields& f) { ReadResiduals(f, profile.residuals); });
   for (const auto& [key, source] : fields.Strings("sources")) profile.sources[key] = source;
   fields.RejectOthers();
-  if (!error.empty()) return InvalidInput("{}: {}", name, error);
+  if (!error.empty()) return InvalidField(name, json, error);
   return profile;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cost_models/parsing_notes.h"
+#include "scenarios/yaml_tree.h"
 
 namespace windtunnel {
 namespace {
@@ -28,7 +29,39 @@ std::string LineAndColumn(const std::string& text, size_t byte) {
   return fmt::format("{}:{}", line, before == std::string::npos ? end + 1 : end - before);
 }
 
+// Of what `path` ("$.kernels[3].ranks") leads to; as far as there is such.
+Place PlaceOf(const YamlNode& document, std::string_view path) {
+  const YamlNode* node = &document;
+  Place place = document.place;
+  path.remove_prefix(std::min<size_t>(1, path.size()));  // $
+  while (!path.empty()) {
+    size_t taken = 0;
+    for (size_t i = 0; i < node->items.size(); ++i) {
+      const std::string part = node->is_list() ? fmt::format("[{}]", i)
+                               : i < node->keys.size() ? "." + node->keys[i].name
+                                                       : "";
+      const bool ends = path.size() == part.size() || path[part.size()] == '.' || path[part.size()] == '[';
+      if (part.empty() || !path.starts_with(part) || !ends) continue;
+      taken = part.size();
+      node = &node->items[i];
+      break;
+    }
+    if (taken == 0) break;
+    place = node->place;
+    path.remove_prefix(taken);
+  }
+  return place;
+}
+
 }  // namespace
+
+tl::unexpected<Error> InvalidField(const std::string& name, const std::string& text,
+                                   const std::string& error) {
+  const auto document = ParseYaml(text, name);  // which JSON is
+  if (!document) return InvalidInput("{}: {}", name, error);
+  const Place place = PlaceOf(*document, std::string_view(error).substr(0, error.find(' ')));
+  return InvalidInput("{}: {}", At(name, place), error);
+}
 
 Result<Json> ParseJson(const std::string& text, const std::string& name, std::string_view expected) {
   ParsingNotes notes;
@@ -36,8 +69,11 @@ Result<Json> ParseJson(const std::string& text, const std::string& name, std::st
     Json json = Json::parse(text, std::ref(notes));
     if (notes.nests_too_deep())
       return InvalidInput("{}: nests deeper than {}, expected {}", name, kMostJsonDepth, expected);
-    if (!notes.duplicate().empty())
+    if (!notes.duplicate().empty()) {
+      if (const auto with_place = ParseYaml(text, name); !with_place)
+        return tl::unexpected(with_place.error());
       return InvalidInput("{}: the key \"{}\" appears twice in one object", name, notes.duplicate());
+    }
     return json;
   } catch (const Json::parse_error& e) {
     return InvalidInput("{}:{}: is not JSON, expected {}", name, LineAndColumn(text, e.byte), expected);

@@ -5,7 +5,7 @@
 //   Fields fields(document, "$", error);
 //   profile.name = fields.String("name");
 //   fields.RejectOthers();
-//   if (!error.empty()) return InvalidInput("{}: {}", name, error);
+//   if (!error.empty()) return InvalidField(name, text, error);
 #pragma once
 
 #include <array>
@@ -28,6 +28,11 @@ namespace windtunnel {
 // `name` stands for the file in errors, `expected` says what it should hold ("a hardware profile"). Errors: InvalidInput, with the place
 // where it is not JSON, a key that appears twice, or what nests deeper than kMostJsonDepth.
 Result<nlohmann::json> ParseJson(const std::string& text, const std::string& name, std::string_view expected);
+
+// InvalidInput "NAME:LINE:COLUMN: ERROR": where in `text` that is which `error` begins with, a JSON path; of what is missing, what it is missing
+// in.
+tl::unexpected<Error> InvalidField(const std::string& name, const std::string& text,
+                                   const std::string& error);
 
 // Reads the fields of one object. The first error is kept in `error` with the field's JSON path ("$.kernels[3].ranks"); after
 // it every read returns a default, so a reader checks once, at its end.

@@ -96,14 +96,14 @@ Result<Profile> ParseProfile(const std::string& json, const std::string& name) {
     return ProfileOf(std::move(device));
   }
   if (error.empty() && schema != kProfileSchema) {
-    return InvalidInput(
-        "{}: schema is \"{}\", expected \"{}\" or \"{}\"; measure the profile again with `windtunnel "
-        "calibrate`",
-        name, schema, kProfileSchema, kDeviceSchema);
+    return InvalidField(name, json,
+                        fmt::format("$.schema is \"{}\", expected \"{}\" or \"{}\"; measure the profile again "
+                                    "with `windtunnel calibrate`",
+                                    schema, kProfileSchema, kDeviceSchema));
   }
   Profile profile = ReadProfile(fields);
   fields.RejectOthers();
-  if (!error.empty()) return InvalidInput("{}: {}", name, error);
+  if (!error.empty()) return InvalidField(name, json, error);
   return profile;
 }
 

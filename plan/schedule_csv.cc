@@ -103,13 +103,15 @@ class Reader {
     std::vector<std::string_view> rows = Split(text, '\n');
     while (!rows.empty() && Trim(rows.back()).empty()) rows.pop_back();
     if (static_cast<int>(rows.size()) != ranks) {
-      return InvalidInput("{}: {} rows, but a row for each of the pipeline's {} ranks is expected", name_,
-                          rows.size(), ranks);
+      const size_t first = std::min(rows.size(), static_cast<size_t>(ranks));  // that is missing, or too many
+      return InvalidInput("{}: {} rows, but a row for each of the pipeline's {} ranks is expected",
+                          At(Place{first + 1, 1}), rows.size(), ranks);
     }
     for (size_t row = 0; row < rows.size(); ++row) WT_RETURN_IF_ERROR(ReadRow(rows[row], row));
     WT_RETURN_IF_ERROR(PlaceStages());
     if (const auto fault = FindScheduleFault(schedule_)) {
-      if (fault->index < 0) return InvalidInput("{}: {}", name_, fault->what);
+      const auto row = static_cast<size_t>(std::max(fault->rank, 0));
+      if (fault->index < 0) return InvalidInput("{}: {}", At(Place{row + 1, 1}), fault->what);
       return InvalidInput("{}: {}", At(fault->rank, fault->index), fault->what);
     }
     return std::move(schedule_);
@@ -158,7 +160,7 @@ class Reader {
     }
     const auto hole = std::find(rank_of_stage.begin(), rank_of_stage.end(), -1);
     if (hole == rank_of_stage.end() && !rank_of_stage.empty()) return Ok();
-    return InvalidInput("{}: no row has an action of stage {}", name_, hole - rank_of_stage.begin());
+    return InvalidInput("{}:1:1: no row has an action of stage {}", name_, hole - rank_of_stage.begin());
   }
 
   const std::string& name_;

@@ -2,12 +2,10 @@
 
 namespace windtunnel {
 
-std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<Timeline>& timelines) {
+std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<StepBreakdown>& by_rank) {
   std::vector<RoleTime> times;
-  for (const Timeline& timeline : timelines) {
-    const Role& role = plan.RoleOf(timeline.rank);
-    times.push_back({role.name, {timeline.rank}, BreakDown(timeline, role, role.steady)});
-  }
+  for (int rank = 0; rank < static_cast<int>(by_rank.size()); ++rank)
+    times.push_back({plan.RoleOf(rank).name, {rank}, by_rank[static_cast<size_t>(rank)]});
   return times;
 }
 

@@ -21,7 +21,7 @@ struct RoleTime {
 
 // A role each, in the plan's order; roles without a timeline are left out. `ranks` are all of the role's.
 std::vector<RoleTime> TimeByRole(const Plan& plan, const std::vector<Timeline>& timelines);
-// A timeline each, in their order.
-std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<Timeline>& timelines);
+// Each rank's.
+std::vector<RoleTime> TimeByRank(const Plan& plan, const std::vector<StepBreakdown>& by_rank);
 
 }  // namespace windtunnel

@@ -127,7 +127,7 @@ Json MeasuredJson(const Outcome& outcome) {
     return json;
   }
   Json json = StepJson(outcome.plan, outcome.profile, StepTimesOf(measurement), measurement.breakdown);
-  json["by_rank"] = RoleTimesJson(TimeByRank(outcome.plan, measurement.timelines));
+  json["by_rank"] = RoleTimesJson(TimeByRank(outcome.plan, measurement.by_rank));
   Bytes initial_peak, outside;
   json["memory"] = Json::array();
   for (const MeasuredMemory& memory : measurement.memory) {

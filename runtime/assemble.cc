@@ -134,9 +134,9 @@ std::optional<HeldOutLoss> EvaluationOf(const Plan& plan, const std::vector<Rank
   return evaluation;
 }
 
-// Of one step, into the mean; `timing` as ByOperator's.
+// Of one step, into the means of the ranks; `timing` as ByOperator's.
 void AddBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps, size_t step,
-                   Duration timing, BreakdownMean& mean) {
+                   Duration timing, std::vector<BreakdownMean>& means) {
   Duration slowest;  // rank's
   for (const RankRun& run : runs) slowest = std::max(slowest, (run.*steps).timelines[step].end);
   for (size_t rank = 0; rank < runs.size(); ++rank) {
@@ -150,25 +150,35 @@ void AddBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps ste
     // A rank that leaves the barrier between steps after others begins its step later: until then it was in the barrier.
     of_rank.exposed_communication += slowest - timeline.end;
     of_rank.step = slowest - of_timing;
-    mean.Add(of_rank);
+    means[rank].Add(of_rank);
   }
 }
 
-// Of the step in the middle, or the two, as shares of `median`: what all measured steps took, of which some may have kept no timeline, or have
-// been traced beside the measured ones.
-StepBreakdown MedianBreakdown(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
-                              const std::vector<size_t>& ranking, Duration timing, Duration median) {
+StepBreakdown MeanOf(const std::vector<StepBreakdown>& breakdowns) {
   BreakdownMean mean;
+  for (const StepBreakdown& breakdown : breakdowns) mean.Add(breakdown);
+  return mean.Mean();
+}
+
+// By rank, of the step in the middle, or the two, as shares of `median`: what all measured steps took, of which some may have kept no timeline, or have
+// been traced beside the measured ones.
+std::vector<StepBreakdown> MedianBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
+                                            const std::vector<size_t>& ranking, Duration timing,
+                                            Duration median) {
+  std::vector<BreakdownMean> means(runs.size());
   const size_t lower = (ranking.size() - 1) / 2, upper = ranking.size() / 2;
-  for (size_t i = lower; i <= upper; ++i) AddBreakdowns(plan, runs, steps, ranking[i], timing, mean);
-  StepBreakdown breakdown = mean.Mean();
-  if (breakdown.step <= Duration()) return breakdown;
-  const double factor = median / breakdown.step;
-  for (Duration* part : {&breakdown.compute, &breakdown.exposed_communication, &breakdown.bubble,
-                         &breakdown.host, &breakdown.communication})
-    *part = part->Scaled(factor);
-  breakdown.step = median;
-  return breakdown;
+  for (size_t i = lower; i <= upper; ++i) AddBreakdowns(plan, runs, steps, ranking[i], timing, means);
+  std::vector<StepBreakdown> breakdowns;
+  for (const BreakdownMean& mean : means) breakdowns.push_back(mean.Mean());
+  const Duration step = MeanOf(breakdowns).step;
+  if (step <= Duration()) return breakdowns;
+  const double factor = median / step;
+  for (StepBreakdown& breakdown : breakdowns) {
+    for (Duration* part : {&breakdown.step, &breakdown.compute, &breakdown.exposed_communication,
+                           &breakdown.bubble, &breakdown.host, &breakdown.communication})
+      *part = part->Scaled(factor);
+  }
+  return breakdowns;
 }
 
 std::vector<std::optional<CoreUse>> CoreUses(const std::vector<RankRun>& runs) {
@@ -207,8 +217,10 @@ Result<Measurement> Assemble(const Plan& plan, std::vector<RankRun> runs) {
   result.skipped_steps = runs[0].skipped_steps;
   const Duration timing = TimingOfAKernel(plan, runs);
   result.by_operator = ByOperator(plan, runs, steps, ranking, timing);
-  result.breakdown =
-      MedianBreakdown(plan, runs, steps, ranking, timing, Distribution::FromSamples(result.step_times).p50());
+  const Duration median = Distribution::FromSamples(result.step_times).p50();
+  result.by_rank = MedianBreakdowns(plan, runs, steps, ranking, timing, median);
+  result.breakdown = MeanOf(result.by_rank);
+  if (result.breakdown.step > Duration()) result.breakdown.step = median;  // not rounded
   for (size_t rank = 0; rank < runs.size(); ++rank) {
     RankRun& run = runs[rank];
     result.memory.push_back(MeasuredMemory{static_cast<int>(rank), run.steady, run.initial.allocated,

@@ -291,6 +291,7 @@ class RunningRanks {
   }
 
   static std::string DescribeStatus(int status) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kMemoryExhausted) return "ran out of the machine's memory";
     if (WIFEXITED(status)) return fmt::format("exited with status {}", WEXITSTATUS(status));
     if (!WIFSIGNALED(status)) return "has ended, nobody knows how: something else has waited for it";
     const int signal = WTERMSIG(status);

@@ -47,6 +47,7 @@ struct Measurement {
   // Of those, averaged over ranks; and, over the steps between p25 and p75, as Prediction's. What timing operators took is not in them.
   StepBreakdown breakdown;
   std::map<std::string, Duration> by_operator;
+  std::vector<StepBreakdown> by_rank;  // what `breakdown` is the mean of
   std::vector<MeasuredMemory> memory;           // by rank
   // The steps before are those of the checkpoint that the run went on from. Where it had all steps already, nothing is measured.
   int64_t first_step = 0;

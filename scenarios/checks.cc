@@ -166,7 +166,8 @@ void CheckOffload(const DataParallelSpec& data, Checker& check) {
   bool fsdp = data.kind == DataParallelKind::kFsdp;
   const bool sharded = IsSharded(data.kind);
   check.Expect(data.offload != Offload::kParam || fsdp, {"parallel.data.offload"},
-               "parallel.data.offload is 'param', expected none or optimizer unless kind is fsdp");
+               "parallel.data.offload is 'param', expected {} unless kind is fsdp",
+               sharded ? "none or optimizer" : "none");
   check.Expect(data.offload != Offload::kOptimizer || sharded, {"parallel.data.offload"},
                "parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or fsdp");
 }
@@ -431,7 +432,9 @@ void CheckLink(const LinkSpec& link, const std::string& path, const TextRule& ki
                  path, key, rate, kLeastRate);
   }
   check.Expect(named || !link.latency_us, {path},
-               "{} has only a latency, expected kind, gbytes_per_s or gbits_per_nic", path);
+               "{} has a latency, but neither a kind nor a rate above 0, expected kind, gbytes_per_s or "
+               "gbits_per_nic",
+               path);
 }
 
 void CheckTopology(const TopologySpec& topology, Checker& check) {

@@ -27,7 +27,7 @@ TEST(ValidationRows, AreOneObjectALine) {
 }
 
 TEST(ValidationRows, NameTheLineThatIsWrong) {
-  EXPECT_EQ(ErrorOf(""), "rows.jsonl: has no rows, expected validation rows, one JSON object a line");
+  EXPECT_EQ(ErrorOf(""), "rows.jsonl:1:1: has no rows, expected validation rows, one JSON object a line");
   EXPECT_EQ(ErrorOf("\n{\"id\": "),
             "rows.jsonl:2:1: is not a JSON object in UTF-8, expected a validation row");
   EXPECT_EQ(ErrorOf("{\"id\": 5, \"scenario\": {}, \"measured\": {}}"),

@@ -472,13 +472,13 @@ TEST(FrameworkKernels, WrongLayersAreErrors) {
   };
   const std::string one = R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 1.5})";
   EXPECT_EQ(message((one + ", " + one).c_str()),
-            "mine.json: $.residuals.layers[1] has the shape of another, expected each once");
+            "mine.json:2:132: $.residuals.layers[1] has the shape of another, expected each once");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 0, "factor": 1.5})"),
-            "mine.json: $.residuals.layers[0].tensor is number 0, expected a whole number of at least 1");
+            "mine.json:2:113: $.residuals.layers[0].tensor is number 0, expected a whole number of at least 1");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 9007199254740993, "tensor": 1, "factor": 1})"),
-            "mine.json: $.residuals.layers[0] has 9007199254740993, expected at most 1099511627776");
+            "mine.json:2:57: $.residuals.layers[0] has 9007199254740993, expected at most 1099511627776");
   EXPECT_EQ(message(R"({"micro": 1, "seq_len": 1024, "hidden": 1024, "tensor": 1, "factor": 0})"),
-            "mine.json: $.residuals.layers[0].factor is number 0, expected a number in [0.01, 100]");
+            "mine.json:2:126: $.residuals.layers[0].factor is number 0, expected a number in [0.01, 100]");
 }
 
 TEST(FrameworkKernels, AHostCannotHideMoreThanAllOfItsTime) {
@@ -493,7 +493,7 @@ TEST(FrameworkKernels, AHostCannotHideMoreThanAllOfItsTime) {
   EXPECT_EQ(read("2")->residuals.launch, 2);
   ASSERT_FALSE(read("0.5"));
   EXPECT_EQ(read("0.5").error().message,
-            "mine.json: $.residuals.launch is number 0.5, expected a number in [1, 100]");
+            "mine.json:2:49: $.residuals.launch is number 0.5, expected a number in [1, 100]");
 }
 
 TEST(FrameworkKernels, ATensorThatTheOperatorHasNotIsAnError) {
@@ -517,14 +517,14 @@ TEST(FrameworkProfile, ErrorsNameTheField) {
   auto message = [](const char* text) { return ParseFrameworkProfile(text, "f.json").error().message; };
   EXPECT_EQ(message("{\n  oops"), "f.json:2:3: is not JSON, expected a framework profile");
   EXPECT_EQ(message(R"({"schema": "windtunnel/framework/1", "name": "x", "forward_ms": 3, "sources": {}})"),
-            "f.json: $.forward_ms is not a field of this schema");
+            "f.json:1:65: $.forward_ms is not a field of this schema");
   EXPECT_EQ(message(R"({"schema": "windtunnel/device/1", "name": "x", "sources": {}})"),
-            "f.json: schema is \"windtunnel/device/1\", expected \"windtunnel/framework/1\"");
+            "f.json:1:12: $.schema is \"windtunnel/device/1\", expected \"windtunnel/framework/1\"");
   EXPECT_EQ(message(R"({"schema": "windtunnel/framework/1", "name": "x", "base": "jax", "sources": {}})"),
-            "f.json: $.base is jax, expected a framework's name (windtunnel, pytorch, …)");
+            "f.json:1:59: $.base is jax, expected a framework's name (windtunnel, pytorch, …)");
   EXPECT_EQ(
       message(R"({"schema": "windtunnel/framework/1", "name": "x", "flash": "flash_9", "sources": {}})"),
-      "f.json: $.flash is \"flash_9\", expected flash, flash_1, flash_cudnn or flash_windtunnel");
+      "f.json:1:60: $.flash is \"flash_9\", expected flash, flash_1, flash_cudnn or flash_windtunnel");
 }
 
 RC_GTEST_PROP(FrameworkKernelsProperties, NoFrameworkBeatsOneFusedKernel, ()) {

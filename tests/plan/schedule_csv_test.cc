@@ -94,16 +94,16 @@ TEST(ScheduleCsv, PointsAtTheOffendingCell) {
 }
 
 TEST(ScheduleCsv, WantsARowForEachRankAndEveryStage) {
-  EXPECT_EQ(ErrorOf("0F0\n"), "own.csv: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
-  EXPECT_EQ(ErrorOf("0F0,0B0\n2F0,2B0\n"), "own.csv: no row has an action of stage 1");
+  EXPECT_EQ(ErrorOf("0F0\n"), "own.csv:2:1: 1 rows, but a row for each of the pipeline's 2 ranks is expected");
+  EXPECT_EQ(ErrorOf("0F0,0B0\n2F0,2B0\n"), "own.csv:1:1: no row has an action of stage 1");
   EXPECT_EQ(ErrorOf(",\n,\n"),
             "own.csv:1:1: the row has no action; every rank of the pipeline needs a stage");
-  EXPECT_EQ(ErrorOf(""), "own.csv: 0 rows, but a row for each of the pipeline's 2 ranks is expected");
+  EXPECT_EQ(ErrorOf(""), "own.csv:1:1: 0 rows, but a row for each of the pipeline's 2 ranks is expected");
 }
 
 TEST(ScheduleCsv, RefusesASkippedMicroBatch) {
   EXPECT_EQ(ErrorOf("0F0,0F1,0B0,0B1\n1F0,1B0\n"),
-            "own.csv: 1F1 (stage 1, forward of micro-batch 1) is missing on rank 1");
+            "own.csv:2:1: 1F1 (stage 1, forward of micro-batch 1) is missing on rank 1");
 }
 
 // Rank 0 wants the gradient of micro-batch 1 first, rank 1 its input only afterwards.

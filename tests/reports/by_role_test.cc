@@ -19,9 +19,10 @@ TEST(TimeByRole, IsTheMeanOverTheRolesRanks) {
   EXPECT_EQ(times[0].bubble_fraction(), 0);
 }
 
-TEST(TimeByRank, HasATimelineEach) {
-  const std::vector<RoleTime> times = TimeByRank(SamplePlan(), SampleTimelines());
+TEST(TimeByRank, NamesTheRanksAndTheirRoles) {
+  const std::vector<RoleTime> times = TimeByRank(SamplePlan(), SampleMeasurement().by_rank);
   ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[1].name, "replica");
   EXPECT_EQ(times[1].ranks, std::vector<int>{1});
   EXPECT_EQ(times[1].breakdown.exposed_communication, Milliseconds(1));
 }

@@ -137,6 +137,11 @@ TEST_F(LauncherTest, TellsWhatARankThatFailedHasSaid) {
   ExpectGone(PidsOf(2));
 }
 
+TEST_F(LauncherTest, TellsThatMemoryRanOut) {
+  EXPECT_EQ(FailureOf(Options(1, fmt::format("exit {}", kMemoryExhausted))),
+            "rank 0 ran out of the machine's memory");
+}
+
 TEST_F(LauncherTest, WhatARankHasStartedEndsWithIt) {
   EXPECT_EQ(FailureOf(Options(1, "sleep 60 & echo $! > $DIR/started; exit 3")),
             "rank 0 exited with status 3");

@@ -111,6 +111,11 @@ TEST(Assemble, AStepTakesAsLongAsItsSlowestRank) {
   const StepBreakdown& b = result->breakdown;
   EXPECT_EQ(b.compute + b.exposed_communication + b.bubble + b.host, Milliseconds(3));
   EXPECT_EQ(b.exposed_communication, Milliseconds(1)) << "the other rank left the barrier 2 ms later";
+  ASSERT_EQ(result->by_rank.size(), 2u);
+  EXPECT_EQ(result->by_rank[0].exposed_communication, Duration());
+  EXPECT_EQ(result->by_rank[1].exposed_communication, Milliseconds(2));
+  for (const StepBreakdown& r : result->by_rank)
+    EXPECT_EQ(r.compute + r.exposed_communication + r.bubble + r.host, Milliseconds(3));
 }
 
 // The median of an even number of steps lies between two of them, and so do its parts.

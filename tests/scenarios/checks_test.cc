@@ -190,6 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{
             Gpt("parallel: {data: {kind: zero2, size: 2, offload: param}}\n"),
             "s.yaml:2:50: parallel.data.offload is 'param', expected none or optimizer unless kind is fsdp"},
+        Conflict{Gpt("parallel: {data: {kind: ddp, size: 2, offload: param}}\n"),
+                 "s.yaml:2:48: parallel.data.offload is 'param', expected none unless kind is fsdp"},
         Conflict{
             Gpt("parallel: {data: {kind: ddp, size: 2, offload: optimizer}}\n"),
             "s.yaml:2:48: parallel.data.offload is 'optimizer', expected none unless kind is zero1, zero2 or "
@@ -362,8 +364,8 @@ INSTANTIATE_TEST_SUITE_P(
         Conflict{Gpt("cluster: {straggler: {rank: 1, slowdown: 2}}\n"),
                  "s.yaml:2:29: cluster.straggler.rank is 1, expected less than the world size (1)"},
         Conflict{Gpt("cluster: {network: {intra_node: {latency_us: 3}}}\n"),
-                 "s.yaml:2:33: cluster.network.intra_node has only a latency, expected kind, gbytes_per_s or "
-                 "gbits_per_nic"},
+                 "s.yaml:2:33: cluster.network.intra_node has a latency, but neither a kind nor a rate above 0, "
+                 "expected kind, gbytes_per_s or gbits_per_nic"},
         Conflict{Gpt("cluster: {topology: {nodes: [{name: a, kind: nic}, {name: a, kind: nic}]}}\n"),
                  "s.yaml:2:29: cluster.topology.nodes has 'a' twice, expected distinct names"},
         Conflict{Gpt("cluster: {topology: {links: [{from: a, to: b, gbytes_per_s: 1}]}}\n"),
