@@ -55,17 +55,30 @@ std::vector<Choice> Selection::Top() const {
   return top;
 }
 
-// The best; or the front, and of the fastest those that are not known in full otherwise.
+// All where that is quick; else the best, or the front, and of the fastest those that are not known in full otherwise.
 std::vector<Choice> Selection::ToVerify(const std::vector<Choice>& front,
                                         const std::vector<Choice>& top) const {
-  if (!options_.full) return {front.front()};
-  std::vector<Choice> chosen = front;
+  std::vector<Choice> all = front, chosen = front;
   for (const Choice& choice : top) {
     const bool is_on_front =
         std::any_of(front.begin(), front.end(), [&](const Choice& other) { return other.id == choice.id; });
-    if (!is_on_front && lower_bounds_.contains(choice.id)) chosen.push_back(choice);
+    if (is_on_front) continue;
+    all.push_back(choice);
+    if (lower_bounds_.contains(choice.id)) chosen.push_back(choice);
   }
-  return chosen;
+  if (AreQuick(all)) return all;
+  return options_.full ? chosen : std::vector<Choice>{front.front()};
+}
+
+// Time goes by operators, as memory does.
+bool Selection::AreQuick(const std::vector<Choice>& choices) const {
+  constexpr double kMost = 0.6e9;  // about two seconds of a core, at 0.2 ms for a block and micro-batch
+  double bytes = 0;
+  for (const Choice& choice : choices) {
+    const Scenario scenario = ScenarioOf(scenario_, space_.legal[static_cast<size_t>(choice.id)]);
+    bytes += static_cast<double>(OperatorMemory(scenario).count());
+  }
+  return bytes <= kMost;
 }
 
 Result<bool> Selection::Verify(const std::vector<Choice>& choices) {

@@ -17,7 +17,7 @@
 
 namespace windtunnel {
 
-// The best configuration (with --full the whole Pareto front) is predicted in full: what the evaluator said is held against it, and what
+// The best configuration (with --full the whole Pareto front; where that takes a second or two, all that is named) is predicted in full: what the evaluator said is held against it, and what
 // its allocator's fragments do not let into the device, or cannot be predicted so, is struck off. Where collectives share cards, the best takes
 // longer in full than the evaluator said; then the next best is predicted, too, until one is the best as it is predicted.
 class Selection {
@@ -39,6 +39,7 @@ class Selection {
 
   std::vector<Choice> Top() const;
   std::vector<Choice> ToVerify(const std::vector<Choice>& front, const std::vector<Choice>& top) const;
+  bool AreQuick(const std::vector<Choice>& choices) const;
   // Whether anything turned out otherwise.
   Result<bool> Verify(const std::vector<Choice>& choices);
   std::vector<Choice>::iterator ChoiceOf(int64_t id);

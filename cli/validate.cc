@@ -7,6 +7,7 @@
 #include "cli/session.h"
 #include "cli/step_calibration.h"
 #include "reports/validation_report.h"
+#include "scenarios/characters.h"
 
 namespace windtunnel {
 
@@ -32,6 +33,12 @@ Result<int> ValidateCommand(const Options& options) {
     Ink ink = StandardInk();
     fmt::print("{}", options.quiet ? ValidationSummary(validation, ink) : ValidationTable(validation, ink));
     if (std::fflush(stdout) != 0) return Failed("cannot write to standard output");
+  }
+  if (options.quiet && !validation.refused.empty()) {
+    const RefusedRow& first = validation.refused.front();
+    fmt::print(stderr, "windtunnel: {} of {} rows {} refused, first '{}' of {}: {}\n",
+               validation.refused.size(), rows.size(), validation.refused.size() == 1 ? "is" : "are",
+               Printable(first.id), first.source, Printable(first.reason));
   }
   if (!options.json.empty()) WT_RETURN_IF_ERROR(WriteText(options.json, ValidationJson(validation)));
   if (!options.svg.empty()) WT_RETURN_IF_ERROR(WriteText(options.svg, ValidationSvg(validation)));

@@ -28,7 +28,7 @@ expect_line 2 'folder: is a directory, expected a hardware profile' predict gpt.
 expect_line 2 'folder.csv: is a directory, expected a pipeline schedule' predict gpt.yaml \
   --set parallel.pipeline.size=2 --set parallel.pipeline.schedule=folder.csv
 : > empty.jsonl
-expect_line 2 'empty.jsonl: has no rows' validate empty.jsonl
+expect_line 2 'empty.jsonl:1:1: has no rows' validate empty.jsonl
 printf '{"schema": 1,\n  oops' > framework.json
 expect_line 2 'framework.json:2:3: is not JSON, expected a framework profile$' predict gpt.yaml --framework-profile framework.json
 

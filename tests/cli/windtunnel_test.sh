@@ -46,6 +46,8 @@ expect_line 2 '--nonsense' predict x.yaml --nonsense
 expect_line 2 'search is missing, expected a block of ranges' search "$work/mlp.yaml"
 expect_line 2 'search.tensor is .0., expected at least 1' search "$work/mlp.yaml" --set 'search.tensor=[0]'
 expect_line 2 'top' search "$work/mlp.yaml" --top 0
+printf '{"id": "slip", "source": "x", "scenario": {"modell": {}}, "measured": {"step_time_s": 1}}\n' > "$work/slip.jsonl"
+expect_line 3 "^windtunnel: 1 of 1 rows is refused, first 'slip' of slip: .*modell.*, did you mean .model." validate "$work/slip.jsonl" -q
 expect_line 2 'missing.jsonl: cannot be read' validate "$work/missing.jsonl"
 expect_line 2 "^$work/mlp.yaml:1:1: is not a JSON object" validate "$work/mlp.yaml"
 expect_line 2 'only one of --json, --html' predict "$work/mlp.yaml" --html - --json -
@@ -161,6 +163,8 @@ best = json.load(open(work + "/found.json"))["best"]
 words = [word for override in best["set"] for word in ("--set", override)]
 subprocess.run([windtunnel, "predict", work + "/search.yaml", "-q", "--json", work + "/again.json"] + words, check=True)
 again = json.load(open(work + "/again.json"))["predicted"]
+found = json.load(open(work + "/found.json"))  # a small search: all that it names is predicted in full
+assert all("memory" in one["predicted"] for one in found["pareto"] + found["top"])
 assert again["step_time_s"]["p50"] == best["step_time_s"], (again["step_time_s"], best["step_time_s"])
 quick = subprocess.run([windtunnel, "search", work + "/search.yaml", "-q", "--quick", "--json", "-"], check=True, capture_output=True)
 assert all(one["predicted"]["tokens_per_s"] > 0 for one in json.loads(quick.stdout)["top"])
@@ -168,8 +172,8 @@ PYTHON
 [ "$missed" = 0 ] || { echo 'FAILED: the best of a search is not its own prediction'; failures=$((failures + 1)); }
 # Where groups share cards, what is not predicted in full says so.
 cat > "$work/experts.yaml" << 'SCENARIO'
-model: {layers: 4, hidden: 1024, heads: 8, vocab: 128, seq_len: 512, experts: {count: 8, top_k: 2}}
-batch: {accumulate: 4}
+model: {layers: 8, hidden: 1024, heads: 8, vocab: 128, seq_len: 512, experts: {count: 8, top_k: 2}}
+batch: {accumulate: 64}
 precision: {param: bf16}
 parallel: {data: {size: 16, kind: zero1}, expert: {size: 8}}
 cluster: {device: a100-sxm-80g, nodes: 4, devices_per_node: 4, network: {intra_node: nvlink3, inter_node: {kind: infiniband, gbits_per_nic: 50}, nics_per_node: 4}}
@@ -188,6 +192,7 @@ def is_bound(one):
 some, all_of_them = run("search"), run("search", "--full")
 assert not is_bound(some["best"]) and any(map(is_bound, some["top"]))
 assert not any(map(is_bound, all_of_them["pareto"] + all_of_them["top"]))
+assert all("memory" in one["predicted"] for one in all_of_them["pareto"])
 assert all_of_them["best"]["set"] == some["best"]["set"]
 in_full = {one["configuration"]: one["step_time_s"] for one in all_of_them["top"]}
 pairs = [(one["step_time_s"], in_full[one["configuration"]]) for one in some["top"] if one["configuration"] in in_full]
