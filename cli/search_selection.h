@@ -17,9 +17,10 @@
 
 namespace windtunnel {
 
-// The best configuration (with --full the whole Pareto front; where that takes a second or two, all that is named) is predicted in full: what the evaluator said is held against it, and what
-// its allocator's fragments do not let into the device, or cannot be predicted so, is struck off. Where collectives share cards, the best takes
-// longer in full than the evaluator said; then the next best is predicted, too, until one is the best as it is predicted.
+// The best configuration is predicted in full (with --full the whole Pareto front; where that takes a second or two, all that is named): what the
+// evaluator said is held against it, and what its allocator's fragments do not let into the device, or cannot be predicted so, is struck off.
+// Where collectives share cards, the best takes longer in full than the evaluator said; then the next best is predicted, too, until one is the
+// best as it is predicted.
 class Selection {
  public:
   // `given` are the command line's overrides.

@@ -160,8 +160,8 @@ StepBreakdown MeanOf(const std::vector<StepBreakdown>& breakdowns) {
   return mean.Mean();
 }
 
-// By rank, of the step in the middle, or the two, as shares of `median`: what all measured steps took, of which some may have kept no timeline, or have
-// been traced beside the measured ones.
+// By rank, of the step in the middle, or the two, as shares of `median`: what all measured steps took, of which some may have kept no timeline,
+// or have been traced beside the measured ones.
 std::vector<StepBreakdown> MedianBreakdowns(const Plan& plan, const std::vector<RankRun>& runs, Steps steps,
                                             const std::vector<size_t>& ranking, Duration timing,
                                             Duration median) {
