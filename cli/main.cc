@@ -5,11 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <new>
 
 #include "cli/commands.h"
-#include "runtime/launcher.h"
+#include "cli/exhausted_memory.h"
 
 namespace {
 
@@ -21,20 +19,6 @@ void OpenStandardDescriptors() {
   }
 }
 
-// Threads of libraries (Gloo's) have no handler of their own. Whoever launched a rank says what its exit status means.
-bool is_launched = false;
-[[noreturn]] void EndOfMemory() {
-  try {
-    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
-  } catch (const std::bad_alloc&) {
-    constexpr char kText[] = "windtunnel: this machine's memory is exhausted\n";
-    if (!is_launched) (void)!write(STDERR_FILENO, kText, sizeof(kText) - 1);
-    _exit(windtunnel::kMemoryExhausted);
-  } catch (...) {
-  }
-  std::abort();
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,8 +28,7 @@ int main(int argc, char** argv) {
     std::fputs("windtunnel: standard output is closed, expected a file, a pipe or a terminal\n", stderr);
     return 2;
   }
-  is_launched = argc > 1 && std::strcmp(argv[1], "rank") == 0;
-  std::set_terminate(EndOfMemory);
+  windtunnel::EndWhereMemoryIsExhausted(/*is_launched=*/argc > 1 && std::strcmp(argv[1], "rank") == 0);
   setenv("OPENBLAS_NUM_THREADS", "1", 0);  // of this process and its ranks (runtime/cpu/open_blas.h)
   signal(SIGXFSZ, SIG_IGN);  // a file too large is an error that can be told (EFBIG), here and in the ranks
   const int status = windtunnel::RunCommandLine(argc, argv);

@@ -70,8 +70,11 @@ std::vector<Choice> Selection::ToVerify(const std::vector<Choice>& front,
   return options_.full ? chosen : std::vector<Choice>{front.front()};
 }
 
-// Time goes by operators, as memory does.
+// Time goes by operators, as memory does, unless ranks are told apart or several steps drawn.
 bool Selection::AreQuick(const std::vector<Choice>& choices) const {
+  const ClusterSpec& cluster = scenario_.cluster;
+  if (cluster.jitter != 0 || cluster.straggler || cluster.slow_link || cluster.topology.is_given())
+    return false;
   constexpr double kMost = 0.6e9;  // about two seconds of a core, at 0.2 ms for a block and micro-batch
   double bytes = 0;
   for (const Choice& choice : choices) {

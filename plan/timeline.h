@@ -22,9 +22,9 @@ struct Span {
   Duration start, end;
 };
 
-// Bytes allocated and reserved right after Program::memory[op].
+// Bytes allocated and reserved right after Program::memory[index].
 struct MemorySample {
-  int32_t op = -1;
+  int32_t index = -1;
   Duration time;
   Bytes allocated, reserved;
 };

@@ -28,8 +28,8 @@ const Program* FindProgram(const Role& role, const std::string& name) {
 
 std::string WhenReached(const Role& role, const PeakMoment& moment) {
   const Program* program = FindProgram(role, moment.program);
-  if (!program || moment.op < 0) return "before its first operator";
-  const MemoryOp& reached = program->memory[moment.op];
+  if (!program || moment.index < 0) return "before its first operator";
+  const MemoryOp& reached = program->memory[moment.index];
   const std::string text =
       fmt::format("in '{}', allocating {}", moment.program, role.buffers[reached.buffer].name);
   if (reached.before == static_cast<OpIndex>(program->ops.size())) return text;

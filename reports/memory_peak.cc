@@ -50,10 +50,13 @@ class Replay {
   }
 
   // REQUIRES: the allocated peak of `space` is now.
-  void Note(const Program& program, int32_t op, MemorySpace space, ProgramPeaks& peaks) {
+  void Note(const Program& program, int32_t index, MemorySpace space, ProgramPeaks& peaks) {
     PeakMoment& moment = MomentOf(space, peaks);
-    moment = {
-        .allocated = Allocated(space), .by_category = {}, .program = program.name, .op = op, .largest = {}};
+    moment = {.allocated = Allocated(space),
+              .by_category = {},
+              .program = program.name,
+              .index = index,
+              .largest = {}};
     const MemoryPeak& peak = pool_.peak();
     const Bytes* categories = space == MemorySpace::kDevice ? peak.by_category : peak.host_by_category;
     std::copy(categories, categories + kCategories, moment.by_category);

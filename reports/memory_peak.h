@@ -15,7 +15,7 @@ struct PeakMoment {
   Bytes allocated;
   Bytes by_category[kCategories];
   std::string program;            // "initialize", "step 0", "steady"
-  int32_t op = -1;                // of Program::memory, what reached the peak; -1: what was alive before
+  int32_t index = -1;             // of Program::memory, what reached the peak; -1: what was alive before
   std::vector<BufferId> largest;  // alive then, largest first
 };
 

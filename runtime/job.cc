@@ -36,8 +36,8 @@ Json ToJson(const Timeline& timeline) {
     }
   }
   for (const MemorySample& sample : timeline.memory) {
-    for (int64_t value :
-         {int64_t{sample.op}, sample.time.picoseconds(), sample.allocated.count(), sample.reserved.count()}) {
+    for (int64_t value : {int64_t{sample.index}, sample.time.picoseconds(), sample.allocated.count(),
+                          sample.reserved.count()}) {
       memory.push_back(value);
     }
   }

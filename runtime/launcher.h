@@ -25,7 +25,6 @@ namespace windtunnel {
 // The exit status of a process that ends because memory has run out where nobody could take an error (ENOMEM).
 inline constexpr int kMemoryExhausted = 12;
 
-
 struct LaunchOptions {
   int ranks = 1;  // on this node
   // Where the job has other nodes, each with as many ranks, that their own launchers start.

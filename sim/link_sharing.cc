@@ -87,14 +87,16 @@ void LinkSharing::Settle(int32_t index, double speed) {
   }
 }
 
-// The link that is full first as all shares rise, and at which share; -1: none is left.
+// The link that is full first as all shares rise from `level`, which becomes where it is; -1: none is left. (What rounding and SettleUpTo have
+// given away of a link is not taken from who has a share of it already.)
 int32_t LinkSharing::FirstFull(double& level) const {
+  const double reached = level;
   int32_t full = -1;
   level = std::numeric_limits<double>::infinity();
   for (size_t i = first_link_; i < reached_links_.size(); ++i) {
     const Link& link = links_[reached_links_[i]];
-    if (link.open == 0) continue;
-    const double at = std::max(link.free, 0.0) / link.slope;
+    if (link.open == 0 || link.slope <= 0) continue;  // or next to nothing is taken of it
+    const double at = std::max(link.free / link.slope, reached);
     if (at >= level) continue;
     level = at;
     full = reached_links_[i];
@@ -127,9 +129,9 @@ void LinkSharing::Fill() {
     const NetworkFlow& flow = flows_[active_[reached_[i]].flow];
     for (const LinkDemand& demand : flow.demands) links_[demand.link].slope += demand.share / flow.largest;
   }
+  double level = 0;
   for (size_t left = reached_.size() - first_; left > 0;) {
     const size_t before = changes_.size();
-    double level = 0;
     const int32_t full = FirstFull(level);
     // The level is as if none had enough before: with those who have, it is no lower.
     if (!SettleUpTo(level)) {

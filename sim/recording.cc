@@ -58,7 +58,7 @@ void StepRecording::AddHostSpans(int32_t rank, const RoleMemory* memory, Timelin
     if (item.kind == WorkItem::Kind::kKernel) {
       timeline.spans.push_back({item.op, schedule_.OpOf(rank, item.op).stream, start, end});
     } else if (item.kind == WorkItem::Kind::kMemory && memory != nullptr) {
-      WT_CHECK_EQ(memory->samples[sample].op, item.op);
+      WT_CHECK_EQ(memory->samples[sample].index, item.op);
       timeline.memory.push_back(memory->samples[sample++]);
       timeline.memory.back().time = end;
     }

@@ -117,7 +117,7 @@ std::vector<std::pair<Duration, ByCategory>> CurveOf(const Role& role, const Tim
   Bytes before, most;
   size_t fullest = 0;
   for (const MemorySample& sample : timeline.memory) {
-    const MemoryOp& op = role.steady.memory[sample.op];
+    const MemoryOp& op = role.steady.memory[sample.index];
     const Buffer& buffer = role.buffers[op.buffer];
     if (buffer.space != MemorySpace::kDevice) continue;
     if (curve.empty()) before = sample.allocated;  // its own size is put right by the fullest moment

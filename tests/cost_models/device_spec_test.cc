@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
-#include <string>
 #include "cost_models/profile.h"
+#include "tests/cost_models/without_place.h"
 
 namespace windtunnel {
 namespace {
@@ -31,10 +30,6 @@ std::string Edited(const std::string& from, const std::string& to) {
   return json;
 }
 
-// "x.json:12:5: $.cores …" without 12:5, which follows from how the example is printed.
-std::string WithoutPlace(const std::string& message) {
-  return std::regex_replace(message, std::regex("^([a-z]+\\.json):[0-9]+:[0-9]+: (?=\\$)"), "$1: ");
-}
 std::string ErrorOf(const std::string& json) {
   const auto device = ParseDeviceSpec(json, "x.json");
   return device ? "" : WithoutPlace(device.error().message);

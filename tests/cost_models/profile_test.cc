@@ -1,13 +1,13 @@
 #include "cost_models/profile.h"
 
 #include <gtest/gtest.h>
-
-#include <regex>
-#include <string>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+
+#include "tests/cost_models/without_place.h"
 
 namespace windtunnel {
 namespace {
@@ -57,10 +57,6 @@ Profile Example() {
   return profile;
 }
 
-// "x.json:12:5: $.cores …" without 12:5, which follows from how the example is printed.
-std::string WithoutPlace(const std::string& message) {
-  return std::regex_replace(message, std::regex("^([a-z]+\\.json):[0-9]+:[0-9]+: (?=\\$)"), "$1: ");
-}
 std::string ErrorOf(const std::string& json) {
   const auto profile = ParseProfile(json, "p.json");
   return profile ? "no error" : WithoutPlace(profile.error().message);
@@ -144,6 +140,21 @@ TEST(Profile, NamesTheLineOfWhatIsNotJson) {
 TEST(Profile, RefusesWhatNestsDeep) {
   EXPECT_EQ(ErrorOf("{\"name\": " + std::string(300'000, '[') + std::string(300'000, ']') + "}"),
             "p.json: nests deeper than 64, expected a hardware profile");
+}
+
+// A list's entry, a field of the wrong type, an unknown one, and what is missing, which is in the object around it.
+TEST(Profile, SaysWhereAMistakeStands) {
+  const auto error = [](const std::string& json) { return ParseProfile(json, "p.json").error().message; };
+  EXPECT_EQ(error("{\n  \"schema\": \"windtunnel/profile/1\",\n  \"name\": 3}"),
+            "p.json:3:11: $.name is number 3, expected a string");
+  EXPECT_EQ(error("{\n}"), "p.json:1:1: $.schema is missing, expected a string");
+  EXPECT_EQ(error("{\n  \"schema\": \"windtunnel/profile/7\"}").substr(0, 25), "p.json:2:13: $.schema is ");
+  const std::string text = Edited("\"count\": 50", "\"count\":\n0");
+  const auto line =
+      2 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find(":\n0")), '\n');
+  EXPECT_EQ(error(text),
+            fmt::format("p.json:{}:1: $.kernels[0].count is number 0, expected a whole number of at least 1",
+                        line));
 }
 
 TEST(Profile, RefusesADuplicateKey) {

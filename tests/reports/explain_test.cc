@@ -75,7 +75,7 @@ TEST(ReplayMemory, FindsThePeakAndWhatIsAliveThen) {
   const PeakMoment& steady = memory->steady.device;
   EXPECT_EQ(steady.allocated, MiB(28));  // and 16 MiB of activations
   EXPECT_EQ(memory->steady.memory.allocated, MiB(28));
-  EXPECT_EQ(steady.op, kAlloc);
+  EXPECT_EQ(steady.index, kAlloc);
   EXPECT_EQ(steady.largest.front(), 3);
   EXPECT_EQ(steady.largest.size(), 2u);
   EXPECT_EQ(steady.by_category[static_cast<int>(Category::kActivations)], MiB(16));
@@ -102,10 +102,10 @@ TEST(ReplayMemory, KeepsTheHostsPeakApart) {
   ASSERT_TRUE(memory) << memory.error().message;
   EXPECT_EQ(memory->startup.host.allocated, Bytes(0));
   EXPECT_EQ(memory->steady.host.allocated, MiB(16));
-  EXPECT_EQ(memory->steady.host.op, kAlloc);
+  EXPECT_EQ(memory->steady.host.index, kAlloc);
   EXPECT_EQ(memory->steady.host.largest, std::vector<BufferId>{3});
   EXPECT_EQ(memory->steady.device.allocated, MiB(12));
-  EXPECT_EQ(memory->steady.device.op, -1) << "what start-up left";
+  EXPECT_EQ(memory->steady.device.index, -1) << "what start-up left";
   EXPECT_EQ(memory->steady.device.largest.size(), 3u);
 }
 

@@ -79,6 +79,20 @@ TEST(LinkSharing, AFlowThatStandsForAClassIsAsItsTransfers) {
   for (int i = 0; i < 9; ++i) EXPECT_NEAR(unfolded[i], folded[i == 0 ? 0 : 1], 1e-12);
 }
 
+// However little one takes of a link that others use up, it is not the one that stands still.
+TEST(LinkSharing, WhoTakesNextToNothingOfALinkGoesOn) {
+  for (const double little : {1e-6, 1e-9, 1e-11, 1e-12, 1e-13, 1e-16, 1e-20}) {
+    const std::vector<NetworkFlow> flows = {{{{0, 1.0}}, 0.5}, {{{0, little}, {1, 1.0}}, 1}};
+    auto speeds = SpeedsOf(flows, 2);
+    EXPECT_NEAR(speeds[0], 1, 1e-5) << little;
+    EXPECT_GE(speeds[1], 0.499) << little;
+  }
+  // Ten thousand that share a link out, and one that a thousandth of a millionth of it would do.
+  std::vector<NetworkFlow> flows(10'001, {{{0, 1e-4}}, 1e-4});
+  flows.back() = {{{0, 1e-9}, {1, 1.0}}, 1};
+  EXPECT_GT(SpeedsOf(flows, 2)[10'000], 0.9e-4);
+}
+
 TEST(LinkSharing, OnlyThoseThatShareLinksAreSolvedAgain) {
   LinkSharing sharing(FlowsOf({{{0, 1.0}}, {{0, 1.0}, {1, 0.5}}, {{2, 1.0}}}), 3);
   sharing.Start(10, 0);

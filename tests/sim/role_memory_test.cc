@@ -136,7 +136,7 @@ TEST(RoleMemory, RequestsAreKnownWithoutAnAllocator) {
 TEST(RoleMemory, SamplesEveryAllocAndFreeOfTheSteadyStep) {
   const RoleMemory memory = SimulateMemory(MakeRole()).value();
   ASSERT_EQ(memory.samples.size(), 2u);
-  EXPECT_EQ(memory.samples[0].op, 0);
+  EXPECT_EQ(memory.samples[0].index, 0);
   EXPECT_EQ(memory.samples[0].allocated, MiB(12) + Bytes(1024));
   EXPECT_EQ(memory.samples[1].allocated, MiB(12));
 }
