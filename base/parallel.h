@@ -20,12 +20,14 @@ inline int Cores() { return static_cast<int>(std::max(std::thread::hardware_conc
 
 namespace parallel_internal {
 
-// Threads that take numbers from [0, count) in order, until one of the calls throws or `stop` says so.
+// Threads that take numbers from [0, count) in order, until one of the calls throws or `stop` says so: each time a `portion`-th of what is
+// left, at least one.
 template <typename Work, typename Stop>
 class Pool {
  public:
-  Pool(size_t count, const Work& work, const Stop& stop) : count_(count), work_(work), stop_(stop) {}
-  ~Pool() { next_ = count_; }  // whoever leaves by an exception wants no more of it
+  Pool(size_t count, size_t portion, const Work& work, const Stop& stop)
+      : count_(count), portion_(portion), work_(work), stop_(stop) {}
+  ~Pool() { is_over_ = true; }  // whoever leaves by an exception wants no more of it
 
   // Further threads; fewer where the machine gives no more.
   void Start(size_t threads) {
@@ -60,9 +62,14 @@ class Pool {
   void Run() {
     std::exception_ptr thrown;
     try {
-      for (size_t i = next_++; i < count_ && !stop_(); i = next_++) work_(i);
+      for (Numbers taken = Take(); taken.begin < taken.end; taken = Take()) {
+        for (size_t i = taken.begin; i < taken.end; ++i) {
+          if (is_over_ || stop_()) break;
+          work_(i);
+        }
+      }
     } catch (...) {
-      next_ = count_;
+      is_over_ = true;
       thrown = std::current_exception();
     }
     std::lock_guard lock(mutex_);
@@ -70,10 +77,21 @@ class Pool {
     if (--running_ == 0) ends_.notify_all();
   }
 
-  const size_t count_;
+  struct Numbers {
+    size_t begin, end;
+  };
+  Numbers Take() {
+    size_t begin = next_, end = 0;
+    do end = begin + std::max<size_t>((count_ - begin) / portion_, begin < count_);
+    while (!next_.compare_exchange_weak(begin, end));
+    return {begin, end};
+  }
+
+  const size_t count_, portion_;
   const Work& work_;
   const Stop& stop_;
   std::atomic<size_t> next_ = 0, running_ = 0;
+  std::atomic<bool> is_over_ = false;
   std::mutex mutex_;
   std::condition_variable ends_;
   std::exception_ptr thrown_;
@@ -87,20 +105,23 @@ class Pool {
 template <typename Work>
 void ForEachInParallel(int threads, size_t count, const Work& work) {
   const auto never = [] { return false; };
-  parallel_internal::Pool pool(count, work, never);
+  parallel_internal::Pool pool(count, /*portion=*/count + 1, work, never);
   const size_t most = std::min(static_cast<size_t>(std::max(threads, 1)), count);
   if (most > 1) pool.Start(most - 1);
   pool.Join();
   pool.Finish();
 }
 
-// The same on other threads, in order of i as far as threads go, with a call of `idle` on this one every now and then, at least one unless
-// there is nothing to do. Nothing more begins once `stop` says so, on any thread.
+// The same on other threads, with a call of `idle` on this one every now and then, at least one unless there is nothing to do. Nothing more
+// begins once `stop` says so, on any thread. Threads go through many in a row, which may share what the first of them has made, and through
+// one at a time towards the end.
 template <typename Work, typename Idle, typename Stop>
 void ForEachInParallel(int threads, size_t count, const Work& work, const Idle& idle, const Stop& stop) {
   if (count == 0) return;
-  parallel_internal::Pool pool(count, work, stop);
-  pool.Start(std::min(static_cast<size_t>(std::max(threads, 1)), count));
+  constexpr size_t kTurns = 8;  // of a thread, if it took as many each time
+  const size_t most = std::min(static_cast<size_t>(std::max(threads, 1)), count);
+  parallel_internal::Pool pool(count, /*portion=*/kTurns * most, work, stop);
+  pool.Start(most);
   if (!pool.has_threads()) pool.Join();
   do idle();
   while (!pool.EndsWithin(std::chrono::milliseconds(20)));

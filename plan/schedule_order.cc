@@ -9,7 +9,7 @@ namespace windtunnel {
 namespace {
 
 constexpr Duration kUnit =
-    Picoseconds(1);  // times are counted by their picoseconds (MomentsOf), so the shortest
+    Picoseconds(1);  // times are counted by their picoseconds (ForEachMoment), so the shortest
 constexpr StageTimes kUnitTimes{kUnit, kUnit, kUnit};
 
 // Nothing where the result stays on its rank.
@@ -33,47 +33,36 @@ Duration EndOf(const Schedule& schedule, const ScheduleTimes& times, int rank, s
   return end;
 }
 
-struct Moment {
-  size_t number = 0;
-  ScheduleEvent event;
-};
-
-// At one time messages go first: they were made by what ended then, for what begins then.
-std::vector<Moment> MomentsOf(const Schedule& schedule) {
-  const ScheduleTimes times = RunSchedule(schedule, kUnitTimes);
-  std::vector<Moment> moments;
-  size_t computations = 0;
-  for (const std::vector<Action>& actions : schedule.ranks) computations += actions.size();
-  moments.reserve(2 * computations);
+// Calls `f(moment, action, rank)` for all that happens. At one time messages go first: they were made by what ended then, for what begins
+// then.
+template <typename F>
+void ForEachMoment(const Schedule& schedule, const ScheduleTimes& times, F f) {
   for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Action& action = schedule.ranks[rank][i];
-      const auto start = static_cast<size_t>(times.starts[rank][i].picoseconds());
-      moments.push_back({2 * start + 1, {action, rank}});
+      f(2 * static_cast<size_t>(times.starts[rank][i].picoseconds()) + 1, action, rank);
       Action send;
-      if (NeedsSend(schedule, action, send)) {
-        const auto end = static_cast<size_t>(EndOf(schedule, times, rank, i).picoseconds());
-        moments.push_back({2 * end, {send, rank}});
-      }
+      if (NeedsSend(schedule, action, send))
+        f(2 * static_cast<size_t>(EndOf(schedule, times, rank, i).picoseconds()), send, rank);
     }
   }
-  return moments;
 }
 
 }  // namespace
 
 // Little happens at each moment: a counting sort of them, and a small one of each.
 std::vector<ScheduleEvent> InOneOrder(const Schedule& schedule) {
-  const std::vector<Moment> moments = MomentsOf(schedule);
-  size_t count = 0;
-  for (const Moment& moment : moments) count = std::max(count, moment.number + 1);
-  std::vector<size_t> next(count + 1);
-  for (const Moment& moment : moments) ++next[moment.number + 1];
+  const ScheduleTimes times = RunSchedule(schedule, kUnitTimes);
+  const size_t moments = 2 * (static_cast<size_t>(times.makespan.picoseconds()) + 1);
+  std::vector<size_t> next(moments + 1);  // where the next event of each goes
+  ForEachMoment(schedule, times, [&](size_t moment, const Action&, int) { ++next[moment + 1]; });
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
-  std::vector<ScheduleEvent> events(moments.size());
-  for (const Moment& moment : moments) events[next[moment.number]++] = moment.event;
+  std::vector<ScheduleEvent> events(next.back());
+  ForEachMoment(schedule, times, [&](size_t moment, const Action& action, int rank) {
+    events[next[moment]++] = {action, rank};
+  });
   size_t begin = 0;
-  for (size_t i = 0; i < count; ++i) {  // each `next` is where its moment ends now
+  for (size_t i = 0; i < moments; ++i) {  // each `next` is where its moment ends now
     std::sort(events.begin() + static_cast<ptrdiff_t>(begin),
               events.begin() + static_cast<ptrdiff_t>(next[i]),
               [](const ScheduleEvent& a, const ScheduleEvent& b) { return a.action < b.action; });

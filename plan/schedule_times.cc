@@ -1,7 +1,6 @@
 #include "plan/schedule_times.h"
 
 #include <algorithm>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -10,17 +9,21 @@
 namespace windtunnel {
 namespace {
 
+// `TimeOf`: an ActionTime, or what the compiler sees through.
+template <typename TimeOf>
 class Run {
  public:
-  Run(const Schedule& schedule, const ActionTime& time, Duration message)
+  Run(const Schedule& schedule, const TimeOf& time, Duration message)
       : schedule_(schedule),
         time_(time),
         message_(message),
-        activations_(static_cast<size_t>(schedule.stages()) * schedule.micro_batches),
-        gradients_(activations_.size()) {
+        activations_(static_cast<size_t>(schedule.stages()) * schedule.micro_batches, kNotMade),
+        gradients_(activations_.size(), kNotMade) {
     result_.starts.resize(schedule.ranks.size());
     result_.work.resize(schedule.ranks.size());
     result_.done.resize(schedule.ranks.size());
+    for (size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+      result_.starts[rank].reserve(schedule.ranks[rank].size());
   }
 
   ScheduleTimes ToEnd() {
@@ -39,20 +42,20 @@ class Run {
   }
 
  private:
-  using EndTime = std::optional<Duration>;
+  static constexpr Duration kNotMade = Picoseconds(-1);
 
-  EndTime& At(std::vector<EndTime>& ends, int stage, int64_t micro_batch) {
+  Duration& At(std::vector<Duration>& ends, int stage, int64_t micro_batch) {
     return ends[static_cast<size_t>(stage) * schedule_.micro_batches + micro_batch];
   }
 
-  // When what stage `from` made is where stage `to` is; nothing while it is not made.
-  EndTime Arrival(const EndTime& made, int from, int to) const {
-    if (!made || schedule_.rank_of_stage[from] == schedule_.rank_of_stage[to]) return made;
-    return *made + message_;
+  // When what stage `from` made is where stage `to` is.
+  Duration Arrival(Duration made, int from, int to) const {
+    if (made == kNotMade || schedule_.rank_of_stage[from] == schedule_.rank_of_stage[to]) return made;
+    return made + message_;
   }
 
-  // When the input of `action` is there; nothing while that is not known yet.
-  EndTime InputAt(const Action& action) {
+  // When the input of `action` is there; kNotMade while that is not known yet.
+  Duration InputAt(const Action& action) {
     const bool is_first = action.stage == 0, is_last = action.stage == schedule_.stages() - 1;
     switch (action.kind) {
       case ActionKind::kForward:
@@ -69,7 +72,7 @@ class Run {
         break;
     }
     WT_CHECK(!IsCommunication(action.kind));
-    return {};
+    return kNotMade;
   }
 
   // The actions that the rank runs next: one, or both of a pair.
@@ -85,13 +88,13 @@ class Run {
     Duration& done = result_.done[rank];
     Duration start = done, length;
     for (const Action& action : actions) {
-      const EndTime input = InputAt(action);
-      if (!input) return false;
-      start = std::max(start, *input);
+      const Duration input = InputAt(action);
+      if (input == kNotMade) return false;
+      start = std::max(start, input);
       length += time_(action);
     }
     if (actions.empty()) return false;
-    starts.insert(starts.end(), actions.size(), start);
+    for (size_t i = 0; i < actions.size(); ++i) starts.push_back(start);
     done = start + length;
     result_.work[rank] += length;
     for (const Action& action : actions) {
@@ -103,9 +106,9 @@ class Run {
   }
 
   const Schedule& schedule_;
-  const ActionTime& time_;
+  const TimeOf& time_;
   const Duration message_;
-  std::vector<EndTime> activations_,
+  std::vector<Duration> activations_,
       gradients_;  // when each stage's output and input gradient of a micro-batch is made
   ScheduleTimes result_;
 };
@@ -132,7 +135,8 @@ ScheduleTimes RunSchedule(const Schedule& schedule, const ActionTime& time, Dura
 }
 
 ScheduleTimes RunSchedule(const Schedule& schedule, const StageTimes& times) {
-  return RunSchedule(schedule, [&](const Action& action) { return times.Of(action.kind); });
+  const auto time = [&](const Action& action) { return times.Of(action.kind); };
+  return Run(schedule, time, Duration()).ToEnd();
 }
 
 Duration Bubble(const Schedule& schedule, const StageTimes& times) {

@@ -103,9 +103,8 @@ void AssembledStep::GatherAhead(std::vector<RankWalk>& ranks) const {
   }
 }
 
-// Rank by rank in one pass: what each holds, from message to message and action to action.
-void AssembledStep::FindPeak(int64_t capacity) {
-  const int ranks = walk->ranks;
+// In one pass: what each rank holds, from message to message and action to action.
+void AssembledStep::FindPeak(int begin, int end, int64_t capacity) {
   struct Held {
     int64_t now = 0, peak = 0;
     void Add(const MemoryPass& pass) {
@@ -113,11 +112,11 @@ void AssembledStep::FindPeak(int64_t capacity) {
       now += pass.net;
     }
   };
-  std::vector<Held> held(ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
+  std::vector<Held> held(static_cast<size_t>(end - begin));
+  const auto is_asked_for = [&](int32_t rank) { return rank >= begin && rank < end; };
+  for (int rank = begin; rank < end; ++rank) {
     const RankClass& of = ClassOf(rank);
-    held[rank].peak = of.resident;
-    held[rank].now = of.resident - of.strategy->freed;
+    held[rank - begin] = {.now = of.resident - of.strategy->freed, .peak = of.resident};
   }
   // First backwards, by class of rank and chunk.
   const auto chunks = static_cast<size_t>(walk->stages_per_rank);
@@ -135,11 +134,12 @@ void AssembledStep::FindPeak(int64_t capacity) {
   };
   for (const PipelineEvent& event : walk->events) {
     if (event.kind == PipelineEvent::Kind::kMessage) {
-      held[event.receiver].Add({received, received});
+      if (is_asked_for(event.receiver)) held[event.receiver - begin].Add({received, received});
       continue;
     }
+    if (!is_asked_for(event.rank)) continue;
     const ActionMemory& memory = memory_of(event);
-    Held& rank = held[event.rank];
+    Held& rank = held[event.rank - begin];
     rank.Add(memory.lead);
     rank.now -= event.released * message;
     rank.Add(memory.rest);
@@ -147,13 +147,13 @@ void AssembledStep::FindPeak(int64_t capacity) {
     peak = rank.peak;
     return;
   }
-  peak = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = begin; rank < end; ++rank) {
     const RankStrategy& strategy = *ClassOf(rank).strategy;
-    held[rank].Add({strategy.net_before, strategy.peak_before});
-    held[rank].now -= walk->unreleased[rank] * message;
-    held[rank].Add({0, strategy.peak_after});
-    peak = std::max(peak, held[rank].peak);
+    Held& of = held[rank - begin];
+    of.Add({strategy.net_before, strategy.peak_before});
+    of.now -= walk->unreleased[rank] * message;
+    of.Add({0, strategy.peak_after});
+    peak = std::max(peak, of.peak);
   }
 }
 
@@ -220,8 +220,9 @@ Duration AssembledStep::Time() const {
     strategies.push_back(ClassOf(rank).strategy.get());
     ranks[rank].Reset(strategies.back());
   }
-  std::vector<int64_t> made(order.messages), arrived(order.messages), lane_end(order.lanes),
-      sent(order.ranks),
+  // By message: when it is made, then when it has arrived; each is written before it is read.
+  const auto messages = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(order.messages));
+  std::vector<int64_t> lane_end(order.lanes), sent(order.ranks),
       exchanged(order.ranks);  // by rank: when its last message ended, either way
   std::vector<size_t> next_use(order.ranks), next_first(order.ranks), next_last(order.ranks);  // groups
   const bool holds = gathers_with_forward && HoldsHosts();
@@ -234,9 +235,10 @@ Duration AssembledStep::Time() const {
       RankWalk& receiver = ranks[event.receiver];
       rank.AddHost(send_host);
       receiver.AddHost(receive_host);
-      const int64_t start = std::max({made[event.out], lane_end[event.lane], rank.host(), receiver.host()});
+      const int64_t start =
+          std::max({messages[event.out], lane_end[event.lane], rank.host(), receiver.host()});
       const int64_t end = start + MessageTime(event.rank, event.receiver);
-      arrived[event.out] = lane_end[event.lane] = end;
+      messages[event.out] = lane_end[event.lane] = end;
       sent[event.rank] = std::max(sent[event.rank], end);
       for (const int32_t other : {event.rank, event.receiver})
         exchanged[other] = std::max(exchanged[other], end);
@@ -244,7 +246,7 @@ Duration AssembledStep::Time() const {
     }
     if (host_awaits_messages && event.follows_messages) rank.AwaitAll(exchanged[event.rank]);
     const StageActions& of = ActionsOf(event);
-    const int64_t arrival = event.in >= 0 ? arrived[event.in] : 0;
+    const int64_t arrival = event.in >= 0 ? messages[event.in] : 0;
     int64_t end = 0;
     if (event.kind == PipelineEvent::Kind::kForward) {
       const bool gathers = gathers_with_forward && event.is_first;
@@ -263,7 +265,7 @@ Duration AssembledStep::Time() const {
     } else {
       end = rank.Do(event.is_first ? of.first_backward : of.backward, arrival);
     }
-    if (event.out >= 0) made[event.out] = end;
+    if (event.out >= 0) messages[event.out] = end;
     if (event.reduces >= 0) rank.Reduce(static_cast<size_t>(event.reduces));
   }
   for (int rank = 0; rank < order.ranks; ++rank)

@@ -51,8 +51,8 @@ struct AssembledStep {
   size_t FirstGroup(int rank, int chunk) const;
   size_t GroupsOf(const StageAction& action) const;
 
-  // `peak`, as far as to where it is above `capacity`.
-  void FindPeak(int64_t capacity);
+  // Raises `peak` to that of ranks [begin, end), whose stages' actions there are; only as far as to where it is above `capacity`.
+  void FindPeak(int begin, int end, int64_t capacity);
   // REQUIRES: a peak within the capacity, and the messages' times.
   Duration Time() const;
 

@@ -22,25 +22,35 @@ using namespace composed;
 
 namespace {
 
-// Made once for each key, from any thread.
+// Made once for each key, from any thread: others wait for whoever came first.
 template <typename Value>
 class Shelf {
  public:
+  // After an error the next one tries again.
   template <typename Make>
   Result<std::shared_ptr<const Value>> Find(const std::string& key, Make make) {
-    {
-      std::lock_guard lock(mutex_);
-      if (const auto found = values_.find(key); found != values_.end()) return found->second;
+    Place& place = PlaceOf(key);
+    std::lock_guard lock(place.mutex);
+    if (place.value == nullptr) {
+      WT_ASSIGN_OR_RETURN(Value made, make());
+      place.value = std::make_shared<const Value>(std::move(made));
     }
-    auto made = make();
-    if (!made) return tl::unexpected(std::move(made).error());
-    std::lock_guard lock(mutex_);
-    return values_.try_emplace(key, std::make_shared<const Value>(*std::move(made))).first->second;
+    return place.value;
   }
 
  private:
+  struct Place {
+    std::mutex mutex;
+    std::shared_ptr<const Value> value;
+  };
+
+  Place& PlaceOf(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    return places_[key];
+  }
+
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const Value>> values_;
+  std::map<std::string, Place> places_;
 };
 
 // By what determines the operators; `cluster` is part of all keys.
@@ -193,23 +203,21 @@ class ComposedSteps::Parts {
       content->peak = of.resident;
       return Step(std::move(content));
     }
-    WT_RETURN_IF_ERROR(AddActions(scenario, kinds, *groups, costs, *content));
     WT_ASSIGN_OR_RETURN(content->walk,
                         walks_.Find(WalkKey(scenario), [&] { return MakePipelineWalk(scenario); }));
     if (static_cast<size_t>(content->walk->ranks * content->walk->stages_per_rank) != stages)
       return Unsupported("a balance of other stages");
-    AddOtherMemory(scenario, kinds, *content);
-    if (ranks > 1) {
-      content->message = content->actions[0]->stage->message;
-      content->received = content->actions[0]->stage->message_part;
+    // Then the first rank's, which mostly holds the most: of those that do not fit no other stages' actions are needed.
+    content->actions.resize(stages);
+    KnownActions known;
+    for (const auto [begin, end] : {std::pair(0, 1), std::pair(1, ranks)}) {
+      if (begin == end) continue;
+      WT_RETURN_IF_ERROR(AddActions(scenario, begin, end, kinds, *groups, costs, known, *content));
+      if (begin == 0) WT_RETURN_IF_ERROR(AddProtocol(scenario, *content));
+      AddOtherMemory(scenario, begin, end, kinds, *content);
+      content->FindPeak(begin, end, capacity.count());
+      if (content->peak > capacity.count()) return Step(std::move(content));
     }
-    const int64_t elements = content->actions[0]->stage->message_elements;
-    content->host_awaits_messages = MessageProtocolOf(scenario, content->stages(), elements).host_waits;
-    content->gathers_with_forward = scenario.parallel.data.overlap_param_gather;
-    if (content->gathers_with_forward && !content->GathersAreKnown())
-      return Unsupported("values that come with a forward behind backwards, or without a message");
-    content->FindPeak(capacity.count());
-    if (content->peak > capacity.count()) return Step(std::move(content));
     WT_RETURN_IF_ERROR(AddMessages(scenario, *groups, costs, *content));
     return Step(std::move(content));
   }
@@ -255,19 +263,39 @@ class ComposedSteps::Parts {
     }
   }
 
-  Status AddActions(const Scenario& scenario, const std::vector<StageKind>& kinds, const MeshGroups& groups,
-                    composed::Costs& costs, Step::Content& content) {
-    std::map<StageKind, const StageActions*> known;
-    for (const StageKind& kind : kinds) {
-      const StageActions*& found = known[kind];
+  using KnownActions = std::map<StageKind, const StageActions*>;
+
+  // Of the stages of ranks [begin, end).
+  Status AddActions(const Scenario& scenario, int begin, int end, const std::vector<StageKind>& kinds,
+                    const MeshGroups& groups, composed::Costs& costs, KnownActions& known,
+                    Step::Content& content) {
+    for (size_t stage = 0; stage < kinds.size(); ++stage) {
+      const int rank = static_cast<int>(stage) % content.walk->ranks;
+      if (rank < begin || rank >= end) continue;
+      const StageActions*& found = known[kinds[stage]];
       if (found == nullptr) {
-        WT_ASSIGN_OR_RETURN(auto actions,
-                            FindActions(scenario, kind, static_cast<int>(kinds.size()), groups, costs));
+        WT_ASSIGN_OR_RETURN(
+            auto actions, FindActions(scenario, kinds[stage], static_cast<int>(kinds.size()), groups, costs));
         found = actions.get();
         content.kept_actions.push_back(std::move(actions));
       }
-      content.actions.push_back(found);
+      content.actions[stage] = found;
     }
+    return Ok();
+  }
+
+  // How stages hand over to each other: as the first does.
+  static Status AddProtocol(const Scenario& scenario, Step::Content& content) {
+    const StageTemplate& first = *content.actions[0]->stage;
+    if (content.walk->ranks > 1) {
+      content.message = first.message;
+      content.received = first.message_part;
+    }
+    content.host_awaits_messages =
+        MessageProtocolOf(scenario, content.stages(), first.message_elements).host_waits;
+    content.gathers_with_forward = scenario.parallel.data.overlap_param_gather;
+    if (content.gathers_with_forward && !content.GathersAreKnown())
+      return Unsupported("values that come with a forward behind backwards, or without a message");
     return Ok();
   }
 
@@ -334,11 +362,12 @@ class ComposedSteps::Parts {
     });
   }
 
-  // What models keep, the scratch of the tensor axis's collectives, and the losses.
-  static void AddOtherMemory(const Scenario& scenario, const std::vector<StageKind>& kinds,
-                             Step::Content& content) {
+  // What models keep, the scratch of the tensor axis's collectives, and the losses; of the classes that begin with one of ranks [begin, end).
+  static void AddOtherMemory(const Scenario& scenario, int begin, int end,
+                             const std::vector<StageKind>& kinds, Step::Content& content) {
     const auto ranks = static_cast<size_t>(content.walk->ranks);
     for (Step::Content::RankClass& of : content.classes) {
+      if (of.rank < begin || of.rank >= end) continue;
       const auto first = static_cast<size_t>(of.rank);
       int64_t tensor_scratch = of.strategy->tensor_scratch, context_scratch = 0;
       int64_t expert_scratch = of.strategy->expert_scratch;

@@ -1,5 +1,6 @@
 #include "sim/composed/pipeline_walk.h"
 
+#include <limits>
 #include <vector>
 
 #include "plan/balance.h"
@@ -69,6 +70,11 @@ class Walker {
     int32_t needed;  // position, among the receiver's computations, of the one that needs it
   };
 
+  struct Backward {
+    int16_t chunk;
+    bool is_last;
+  };
+
   // Of what a stage makes in its forward or backward of a micro-batch.
   size_t Index(bool forward, int stage, int64_t micro_batch) const {
     return static_cast<size_t>((forward ? 0 : stages_) + stage) * micro_batches_ + micro_batch;
@@ -102,7 +108,7 @@ class Walker {
     PipelineEvent event;
     event.kind = forward ? PipelineEvent::Kind::kForward : PipelineEvent::Kind::kBackward;
     event.rank = static_cast<int32_t>(rank);
-    event.chunk = static_cast<int32_t>(action.stage / ranks_);
+    event.chunk = static_cast<int16_t>(action.stage / ranks_);
     event.follows_messages = has_exchanged_[rank];
     has_exchanged_[rank] = false;
     if (forward) {
@@ -111,8 +117,8 @@ class Walker {
       event.is_first = backwards_[action.stage]++ == 0;
       event.is_last = backwards_[action.stage] == micro_batches_;
       // As PipelineRank.
-      std::vector<PipelineEvent>& done = backwards_of_[rank];
-      done.push_back(event);
+      std::vector<Backward>& done = backwards_of_[rank];
+      done.push_back({event.chunk, event.is_last});
       const int due = static_cast<int>(done.size()) - 1 - rank;
       if (due >= 0 && done[due].is_last) event.reduces = done[due].chunk;
     }
@@ -138,7 +144,7 @@ class Walker {
   std::vector<int32_t> slot_of_, position_of_, lane_of_;
   std::vector<int64_t> forwards_, backwards_;  // by stage
   std::vector<std::vector<Sent>> sent_;
-  std::vector<std::vector<PipelineEvent>> backwards_of_;  // by rank
+  std::vector<std::vector<Backward>> backwards_of_;       // by rank
   std::vector<bool> has_exchanged_;                       // by rank: since its last computation
 };
 
@@ -150,6 +156,8 @@ Result<PipelineWalk> MakePipelineWalk(const Scenario& scenario) {
   const int ranks = static_cast<int>(schedule.ranks.size());
   if (schedule.rank_of_stage != LoopPlacement(ranks, schedule.stages() / ranks))
     return Unsupported("stages that hand over within a rank");
+  if (schedule.stages() / ranks > std::numeric_limits<int16_t>::max())
+    return Unsupported("tens of thousands of stages a rank");
   for (const std::vector<Action>& actions : schedule.ranks) {
     for (const Action& action : actions) {
       if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackward)

@@ -55,5 +55,41 @@ TEST(ForEachInParallelBesideIdle, BeginsNothingOnceItStops) {
   EXPECT_LE(done, 12);
 }
 
+// Neighbours share what the first of them has made, if they are on one thread.
+TEST(ForEachInParallelBesideIdle, HasNeighboursOnOneThread) {
+  std::vector<std::thread::id> threads(1000);
+  const auto work = [&](size_t i) {
+    threads[i] = std::this_thread::get_id();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));  // others have their turn
+  };
+  ForEachInParallel(
+      2, threads.size(), work, [] {}, [] { return false; });
+  int changes = 0;
+  for (size_t i = 1; i < threads.size(); ++i) changes += threads[i] != threads[i - 1];
+  EXPECT_LE(changes, 100);
+}
+
+// However unevenly they go, no thread is left with much at the end.
+TEST(ForEachInParallelBesideIdle, TakesOneAtATimeTowardsTheEnd) {
+  constexpr size_t kCount = 100;
+  std::atomic<size_t> done = 0;
+  size_t left = 0;
+  const auto work = [&](size_t i) {
+    if (i == 0) {  // until the other thread has done all that it can
+      size_t before = 0;
+      do {
+        before = done;
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      } while (done > before);
+      left = kCount - done;
+    }
+    ++done;
+  };
+  ForEachInParallel(
+      2, kCount, work, [] {}, [] { return false; });
+  EXPECT_EQ(done, kCount);
+  EXPECT_LE(left, kCount / 16 + 1);
+}
+
 }  // namespace
 }  // namespace windtunnel
