@@ -3,6 +3,7 @@
 //   ./bazelw run //bench:predict_bench
 //
 // BM_Replicas      Llama 3 405B, tensor 8 x pipeline 16, by number of data-parallel replicas: 128 to 131,072 GPUs
+// BM_Topology      the same over a rail-optimised fat tree, whose links collectives share
 // BM_Fsdp          Llama 8B with FSDP, by number of GPUs: 8 to 131,072
 // BM_Unfolded      the same with every rank simulated
 // BM_MicroBatches  the former on 16,384 GPUs, by micro-batches in a step: operators by role
@@ -29,7 +30,7 @@ parallel:
   data: {{kind: zero1, size: {replicas}}}
   tensor: {{size: 8, sequence: true}}
   pipeline: {{size: 16, schedule: 1f1b}}
-cluster: {{device: h100-sxm-80g, nodes: {nodes}, devices_per_node: 8, network: {{intra_node: nvlink4, inter_node: {{kind: roce, gbits_per_nic: 400}}, nics_per_node: 8}}}}
+cluster: {{device: h100-sxm-80g, nodes: {nodes}, devices_per_node: 8, network: {{intra_node: nvlink4, inter_node: {{kind: roce, gbits_per_nic: 400}}, nics_per_node: 8}}{topology}}}
 framework: megatron
 )";
 
@@ -66,15 +67,22 @@ void PredictFor(benchmark::State& state, const std::string& yaml, bool fold) {
   state.counters["events"] = static_cast<double>(events);
 }
 
-void ThreeDimensional(benchmark::State& state, int64_t replicas, int64_t micro_batches) {
-  PredictFor(state,
-             fmt::format(kThreeDimensional, fmt::arg("micro_batches", micro_batches),
-                         fmt::arg("replicas", replicas), fmt::arg("nodes", 16 * replicas)),
-             /*fold=*/true);
+void ThreeDimensional(benchmark::State& state, int64_t replicas, int64_t micro_batches,
+                      const char* topology = "") {
+  PredictFor(
+      state,
+      fmt::format(kThreeDimensional, fmt::arg("micro_batches", micro_batches), fmt::arg("replicas", replicas),
+                  fmt::arg("nodes", 16 * replicas), fmt::arg("topology", topology)),
+      /*fold=*/true);
 }
 
 void BM_Replicas(benchmark::State& state) { ThreeDimensional(state, state.range(0), 16); }
 BENCHMARK(BM_Replicas)->RangeMultiplier(4)->Range(1, 1024)->Unit(benchmark::kMillisecond);
+
+void BM_Topology(benchmark::State& state) {
+  ThreeDimensional(state, state.range(0), 16, ", topology: {preset: rail-fat-tree}");
+}
+BENCHMARK(BM_Topology)->RangeMultiplier(4)->Range(1, 1024)->Unit(benchmark::kMillisecond);
 
 void BM_MicroBatches(benchmark::State& state) { ThreeDimensional(state, 128, state.range(0)); }
 BENCHMARK(BM_MicroBatches)->RangeMultiplier(2)->Range(16, 128)->Unit(benchmark::kMillisecond);

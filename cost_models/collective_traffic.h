@@ -102,6 +102,12 @@ class TrafficModel {
   const int devices_per_node_;
   const LinkShares shares_;
   std::map<Key, Traffic> known_;
+  // By link, of the messages that are being measured.
+  struct Load {
+    double bytes = 0;
+    bool is_loaded = false, leaves_node = false;
+  };
+  std::vector<Load> loads_;
 };
 
 // How a group lies in a topology. Errors: those of the routes and rates.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/strong_components.hpp>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 
@@ -62,12 +64,7 @@ Topology::~Topology() = default;
 Result<Topology> Topology::Make(TopologyParts parts, const std::optional<SlowLinkSpec>& slow) {
   Topology topology;
   topology.vertices_ = std::move(parts.vertices);
-  for (const DirectedLink& link : parts.links) {
-    topology.links_.push_back(link);
-    topology.links_.push_back({link.to, link.from, link.bandwidth, link.latency});
-  }
-  std::stable_sort(topology.links_.begin(), topology.links_.end(),
-                   [](const DirectedLink& a, const DirectedLink& b) { return a.from < b.from; });
+  topology.AddLinks(parts.links);
   for (size_t v = 0; v < topology.vertices_.size(); ++v) {
     if (topology.vertices_[v].kind == VertexKind::kDevice)
       topology.device_vertices_.push_back(static_cast<int32_t>(v));
@@ -95,13 +92,33 @@ Result<Topology> Topology::Make(TopologyParts parts, const std::optional<SlowLin
   return topology;
 }
 
+void Topology::AddLinks(const std::vector<DirectedLink>& both_ways) {
+  std::vector<DirectedLink> links;  // each direction behind the other
+  for (const DirectedLink& link : both_ways) {
+    links.push_back(link);
+    links.push_back({link.to, link.from, link.bandwidth, link.latency});
+  }
+  std::vector<int32_t> order(links.size()), number(links.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return links[a].from < links[b].from; });
+  for (size_t i = 0; i < order.size(); ++i) number[order[i]] = static_cast<int32_t>(i);
+  for (const int32_t link : order) {
+    links_.push_back(links[link]);
+    reverse_.push_back(number[link ^ 1]);
+  }
+}
+
 bool Topology::IsOfCard(int32_t link) const {
   return vertices_[links_[link].from].kind == VertexKind::kNic ||
          vertices_[links_[link].to].kind == VertexKind::kNic;
 }
 
 RouteFinder::RouteFinder(const Topology& topology)
-    : topology_(topology), on_way_(topology.vertices().size(), -1), share_(topology.vertices().size(), 0) {
+    : topology_(topology),
+      on_way_(topology.vertices().size(), -1),
+      place_(topology.vertices().size(), 0),
+      share_(topology.vertices().size(), 0) {
   for (Side* side : {&from_, &to_}) {
     side->distance.assign(topology.vertices().size(), 0);
     side->seen_in.assign(topology.vertices().size(), -1);
@@ -116,6 +133,8 @@ bool RouteFinder::CanPass(int32_t vertex, int32_t end) const {
 
 void RouteFinder::Begin(Side& side, int32_t vertex) {
   side.queue.assign(1, vertex);
+  side.steps.clear();
+  side.levels.clear();
   side.seen_in[vertex] = search_;
   side.distance[vertex] = 0;
   side.level = 0;
@@ -128,16 +147,23 @@ bool RouteFinder::Widen(Side& side, const Side& other, int32_t end) {
   const size_t last = side.queue.size();
   bool meets = false;
   side.edges = 0;
+  side.levels.push_back(side.steps.size());
   for (; side.level < last; ++side.level) {
     const int32_t vertex = side.queue[side.level];
     for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge) {
       const int32_t neighbour = boost::target(*edge, graph);
-      if (IsSeen(side, neighbour) || !CanPass(neighbour, end)) continue;
-      side.seen_in[neighbour] = search_;
-      side.distance[neighbour] = side.distance[vertex] + 1;
-      side.queue.push_back(neighbour);
-      side.edges += static_cast<int64_t>(boost::out_degree(neighbour, graph));
-      meets = meets || IsSeen(other, neighbour);
+      if (!CanPass(neighbour, end)) continue;
+      if (!IsSeen(side, neighbour)) {
+        side.seen_in[neighbour] = search_;
+        side.distance[neighbour] = side.distance[vertex] + 1;
+        side.queue.push_back(neighbour);
+        side.edges += static_cast<int64_t>(boost::out_degree(neighbour, graph));
+        meets = meets || IsSeen(other, neighbour);
+      }
+      if (side.distance[neighbour] != side.distance[vertex] + 1) continue;
+      const auto link = static_cast<int32_t>(boost::get(boost::edge_index, graph, *edge));
+      if (&side == &from_) side.steps.push_back({vertex, neighbour, link});
+      else side.steps.push_back({neighbour, vertex, topology_.reverse_[link]});
     }
   }
   return meets;
@@ -155,28 +181,35 @@ bool RouteFinder::Meet(int32_t from, int32_t to, Cards cards) {
   return false;
 }
 
-// Of the vertices seen from the sender, those on a way to where the sides meet, outermost first.
+// Marks the vertices seen from the sender that lead to where the sides meet, outermost first.
 void RouteFinder::MarkWays() {
-  const auto& graph = topology_.graph_->csr;
   const int32_t outermost = from_.distance[from_.queue.back()];
   const int32_t innermost = to_.distance[to_.queue.back()];
-  for (auto it = from_.queue.rbegin(); it != from_.queue.rend(); ++it) {
-    const int32_t vertex = *it;
-    if (from_.distance[vertex] == outermost) {
-      if (IsSeen(to_, vertex) && to_.distance[vertex] == innermost) on_way_[vertex] = search_;
-      continue;
-    }
-    for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge) {
-      const int32_t next = boost::target(*edge, graph);
-      if (IsSeen(from_, next) && from_.distance[next] == from_.distance[vertex] + 1 &&
-          on_way_[next] == search_)
-        on_way_[vertex] = search_;
-    }
+  for (auto it = from_.queue.rbegin(); it != from_.queue.rend() && from_.distance[*it] == outermost; ++it)
+    if (IsSeen(to_, *it) && to_.distance[*it] == innermost) on_way_[*it] = search_;
+  for (auto step = from_.steps.rbegin(); step != from_.steps.rend(); ++step)
+    if (on_way_[step->to] == search_) on_way_[step->from] = search_;
+}
+
+// A search has come over them from its end, so that a switch with thousands of links, at which two searches meet, is not looked through.
+void RouteFinder::FindSteps(int32_t done) {
+  const int32_t outermost = from_.distance[from_.queue.back()];
+  const bool is_from_sender = done < outermost;
+  const Side& side = is_from_sender ? from_ : to_;
+  const size_t level = static_cast<size_t>(is_from_sender ? done : to_.distance[level_.front()] - 1);
+  const size_t begin = side.levels[level];
+  const size_t end = level + 1 < side.levels.size() ? side.levels[level + 1] : side.steps.size();
+  steps_.clear();
+  for (size_t i = begin; i < end; ++i) {
+    const Step& step = side.steps[i];
+    if (IsIn(level_, step.from) && (!is_from_sender || on_way_[step.to] == search_)) steps_.push_back(step);
   }
+  std::sort(steps_.begin(), steps_.end(), [&](const Step& a, const Step& b) {
+    return std::pair(place_[a.from], a.link) < std::pair(place_[b.from], b.link);
+  });
 }
 
 Result<NetworkRoute> RouteFinder::Between(int from_device, int to_device) {
-  const auto& graph = topology_.graph_->csr;
   const int32_t from = topology_.device_vertices_[from_device], to = topology_.device_vertices_[to_device];
   if (from == to) return NetworkRoute{};
   if (!Meet(from, to, Cards::kEnd) && !Meet(from, to, Cards::kPass)) {
@@ -186,39 +219,32 @@ Result<NetworkRoute> RouteFinder::Between(int from_device, int to_device) {
         topology_.vertices_[from].name, topology_.vertices_[to].name);
   }
   MarkWays();
-  const int32_t outermost = from_.distance[from_.queue.back()];
   // Forwards along every shortest way, level by level.
   NetworkRoute route;
-  std::vector<int32_t> level = {from}, closer;
+  level_.assign(1, from);
+  place_[from] = 0;
   share_[from] = 1;
-  for (int32_t done = 0; level.front() != to; ++done) {
-    auto leads = [&](int32_t vertex, int32_t next) {
-      if (done < outermost)
-        return on_way_[next] == search_ && IsSeen(from_, next) && from_.distance[next] == done + 1;
-      return IsSeen(to_, next) && to_.distance[next] == to_.distance[vertex] - 1;
-    };
-    closer.clear();
+  for (int32_t done = 0; level_.front() != to; ++done) {
+    FindSteps(done);
+    next_level_.clear();
     Duration slowest;
-    for (int32_t vertex : level) {
-      int ways = 0;
-      for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge)
-        ways += leads(vertex, boost::target(*edge, graph)) ? 1 : 0;
-      for (auto [edge, stop] = boost::out_edges(vertex, graph); edge != stop; ++edge) {
-        const int32_t next = boost::target(*edge, graph);
-        if (!leads(vertex, next)) continue;
-        const int32_t link = static_cast<int32_t>(boost::get(boost::edge_index, graph, *edge));
-        const double share = share_[vertex] / ways;
+    for (size_t begin = 0, end = 0; begin < steps_.size(); begin = end) {
+      while (end < steps_.size() && steps_[end].from == steps_[begin].from) ++end;
+      const double share = share_[steps_[begin].from] / static_cast<double>(end - begin);
+      for (size_t i = begin; i < end; ++i) {
+        const auto [_, next, link] = steps_[i];
         route.hops.push_back({link, share});
         slowest = std::max(slowest, topology_.links_[link].latency);
-        if (std::find(closer.begin(), closer.end(), next) == closer.end()) {
-          closer.push_back(next);
+        if (!IsIn(next_level_, next)) {
+          place_[next] = static_cast<int32_t>(next_level_.size());
+          next_level_.push_back(next);
           share_[next] = 0;
         }
         share_[next] += share;
       }
     }
     route.latency += slowest;
-    std::swap(level, closer);
+    std::swap(level_, next_level_);
   }
   return route;
 }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,9 +66,11 @@ class Topology {
   struct Graph;  // Boost's
 
   Topology();
+  void AddLinks(const std::vector<DirectedLink>& both_ways);
 
   std::vector<TopologyVertex> vertices_;
   std::vector<DirectedLink> links_;
+  std::vector<int32_t> reverse_;  // by link: the other direction
   std::vector<int32_t> device_vertices_;
   std::unique_ptr<Graph> graph_;
 };
@@ -101,28 +104,45 @@ class RouteFinder {
   Result<NetworkRoute> Between(int from_device, int to_device);
 
  private:
-  // A search from one end, level by level.
+  // A link between consecutive levels of a search, as traffic passes it: from one vertex to another.
+  struct Step {
+    int32_t from = -1, to = -1;
+    int32_t link = -1;
+  };
+  // A breadth-first search from one end of the route.
   struct Side {
-    std::vector<int32_t> distance,
-        seen_in;  // of vertices seen in this search, and the search in which a vertex was seen last
-    std::vector<int32_t> queue;
-    size_t level = 0;   // where the outermost level begins in the queue
-    int64_t edges = 0;  // that leave it
+    std::vector<int32_t> distance;  // by vertex, in links
+    std::vector<int32_t> seen_in;   // by vertex: the last search that saw it
+    std::vector<int32_t> queue;     // vertices in the order in which they were seen
+    std::vector<Step> steps;        // that the search has come over, level by level
+    std::vector<size_t> levels;     // where the steps to each level begin, from that at distance 1 on
+    size_t level = 0;               // where the outermost level begins in the queue
+    int64_t edges = 0;              // that leave the outermost level
   };
 
   enum class Cards : uint8_t { kPass, kEnd };  // whether ways may pass network cards
 
   bool CanPass(int32_t vertex, int32_t end) const;
   void Begin(Side& side, int32_t vertex);
+  // Extends the search by one level; `end` is the other side's first vertex. True when it meets the other side's search.
   bool Widen(Side& side, const Side& other, int32_t end);
   bool Meet(int32_t from, int32_t to, Cards cards);
   void MarkWays();
+  // From the vertices at distance `done` from the sender that are on shortest ways: by vertex, in the order of `level_`, and by link.
+  void FindSteps(int32_t done);
+  bool IsIn(const std::vector<int32_t>& level, int32_t vertex) const {
+    const auto place = static_cast<size_t>(place_[vertex]);
+    return place < level.size() && level[place] == vertex;
+  }
   bool IsSeen(const Side& side, int32_t vertex) const { return side.seen_in[vertex] == search_; }
 
   const Topology& topology_;
   Cards cards_ = Cards::kPass;
   Side from_, to_;
   std::vector<int32_t> on_way_;  // the search in which a vertex near the sender was found on a shortest way
+  std::vector<int32_t> level_, next_level_;  // of shortest ways, so many links from the sender
+  std::vector<int32_t> place_;               // by vertex: in its level
+  std::vector<Step> steps_;                  // that lead from one to the other
   std::vector<double> share_;
   int32_t search_ = 0;
 };

@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace windtunnel {
 namespace {
@@ -179,6 +184,102 @@ RC_GTEST_PROP(TopologyProperties, RoutesConserveTraffic, ()) {
   }
   RC_ASSERT(sent > 1 - 1e-9 && sent < 1 + 1e-9);
   RC_ASSERT(received > 1 - 1e-9 && received < 1 + 1e-9);
+}
+
+// Switches at random, some with several links between them, and devices at some of them.
+ClusterSpec AnySwitches() {
+  ClusterSpec cluster;
+  const int switches = *rc::gen::inRange(1, 9), devices = *rc::gen::inRange(2, 6);
+  cluster.devices_per_node = devices;
+  for (int i = 0; i < switches; ++i) {
+    cluster.topology.nodes.push_back({"s" + std::to_string(i), "switch"});
+    if (i > 0)
+      cluster.topology.links.push_back({"s" + std::to_string(i - 1), "s" + std::to_string(i), 10, 1});
+  }
+  const auto any_switch = [&] { return "s" + std::to_string(*rc::gen::inRange(0, switches)); };
+  for (int i = *rc::gen::inRange(0, 3 * switches); i > 0; --i) {
+    const std::string a = any_switch(), b = any_switch();
+    if (a != b) cluster.topology.links.push_back({a, b, 10, 1});
+  }
+  for (int i = 0; i < devices; ++i) {
+    const std::string device = "d" + std::to_string(i);
+    cluster.topology.nodes.push_back({device, "device"});
+    for (int links = *rc::gen::inRange(1, 4); links > 0; --links)
+      cluster.topology.links.push_back({device, any_switch(), 10, 1});
+  }
+  return cluster;
+}
+
+// By link, straight from the definition: from the sender on, level by level, what a vertex has is split evenly over its links to vertices
+// that are one link closer to the receiver.
+std::map<int32_t, double> EvenSplit(const Topology& topology, int32_t from, int32_t to) {
+  const auto& vertices = topology.vertices();
+  const auto count = static_cast<int32_t>(vertices.size());
+  std::vector<int> distance(vertices.size(), count);
+  distance[to] = 0;
+  for (int32_t round = 0; round < count; ++round) {
+    for (const DirectedLink& link : topology.links()) {
+      if (link.from != from && vertices[link.from].kind == VertexKind::kDevice) continue;
+      distance[link.from] = std::min(distance[link.from], distance[link.to] + 1);
+    }
+  }
+  std::vector<double> has(vertices.size(), 0);
+  has[from] = 1;
+  std::map<int32_t, double> shares;
+  for (int left = distance[from]; left > 0; --left) {
+    for (int32_t vertex = 0; vertex < count; ++vertex) {
+      if (distance[vertex] != left || has[vertex] == 0) continue;
+      std::vector<int32_t> ways;
+      for (size_t i = 0; i < topology.links().size(); ++i) {
+        const DirectedLink& link = topology.links()[i];
+        if (link.from == vertex && distance[link.to] == left - 1) ways.push_back(static_cast<int32_t>(i));
+      }
+      for (const int32_t way : ways) {
+        shares[way] += has[vertex] / static_cast<double>(ways.size());
+        has[topology.links()[way].to] += has[vertex] / static_cast<double>(ways.size());
+      }
+    }
+  }
+  return shares;
+}
+
+RC_GTEST_PROP(TopologyProperties, TrafficSplitsEvenlyOverShortestWays, ()) {
+  const auto topology = MakeTopology(AnySwitches(), "nvlink4");
+  RC_ASSERT(static_cast<bool>(topology));
+  std::vector<int32_t> devices;
+  for (size_t v = 0; v < topology->vertices().size(); ++v)
+    if (topology->vertices()[v].kind == VertexKind::kDevice) devices.push_back(static_cast<int32_t>(v));
+  RouteFinder finder(*topology);  // one for all, since it keeps what it found before
+  for (int from = 0; from < topology->devices(); ++from) {
+    for (int to = 0; to < topology->devices(); ++to) {
+      if (from == to) continue;
+      const NetworkRoute route = finder.Between(from, to).value();
+      std::map<int32_t, double> shares;
+      for (const Hop& hop : route.hops) shares[hop.link] += hop.share;
+      const auto expected = EvenSplit(*topology, devices[from], devices[to]);
+      RC_ASSERT(shares.size() == expected.size());
+      for (const auto& [link, share] : expected) {
+        RC_ASSERT(shares.contains(link));
+        RC_ASSERT(std::abs(shares[link] - share) < 1e-12);
+      }
+    }
+  }
+}
+
+// A spine of thousands of links is not looked through for each message: the time of a route does not grow with the cluster.
+TEST(RouteFinder, TakesAsLongInAClusterOfThousandsOfNodes) {
+  const auto time_in = [](int64_t nodes) {
+    const Topology topology = Make(Dgx(nodes));
+    RouteFinder finder(topology);
+    double best = 1e9;
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < 200; ++i) EXPECT_TRUE(finder.Between(i % 8, 8 * 64 + i % 8));
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return best;
+  };
+  EXPECT_LT(time_in(16384), 3 * time_in(128));
 }
 
 }  // namespace
