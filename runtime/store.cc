@@ -148,7 +148,7 @@ Status Server::ServeOnce(std::vector<pollfd>& polled) {
     polled.push_back({connection->socket.get(), events, 0});
   }
   if (poll(polled.data(), polled.size(), PollTimeout()) < 0 && errno != EINTR)
-    return Failed("poll: {}", errno);
+    return Failed("poll: {}", strerror(errno));
   uint64_t count = 0;
   if (polled[1].revents != 0) [[maybe_unused]]
     ssize_t drained = read(wake_.get(), &count, sizeof count);

@@ -73,6 +73,9 @@ Status CheckShape(const Op& op, const Traits& traits) {
     }
   }
   if constexpr (std::is_same_v<Op, RouteTokens>) {
+    if (op.is_limited() && op.groups > kMostExpertGroups)
+      return Unsupported("model.experts.groups is {}: this device's kernels choose among up to {}", op.groups,
+                         kMostExpertGroups);
     if (op.capacity == 0) {
       return Unsupported(
           "model.experts.capacity_factor: 0 (no capacity) is predicted only; live runs need room that is "

@@ -47,7 +47,7 @@ struct ChooseExpertsKernel {
         if ((best_groups >> group & 1) != 0) continue;
         float most = -INFINITY;
         for (int64_t e = group * each; e < (group + 1) * each; ++e)
-          most = Float(x[e]) > most ? Float(x[e]) : most;
+          most = Score(x[e]) > most ? Score(x[e]) : most;
         if (best >= 0 && !(most > best_logit)) continue;
         best = group;
         best_logit = most;
@@ -62,11 +62,17 @@ struct ChooseExpertsKernel {
     int32_t best = -1;
     for (int32_t e = 0; e < experts; ++e) {
       if (groups > 0 && (best_groups >> (e / (experts / groups)) & 1) == 0) continue;
-      const float value = Float(x[e]);
-      const bool left = last < 0 || value < Float(x[last]) || (value == Float(x[last]) && e > last);
-      if (left && (best < 0 || value > Float(x[best]))) best = e;
+      const float value = Score(x[e]);
+      const bool left = last < 0 || value < Score(x[last]) || (value == Score(x[last]) && e > last);
+      if (left && (best < 0 || value > Score(x[best]))) best = e;
     }
-    return best < 0 ? 0 : best;
+    return best;
+  }
+
+  // A NaN ranks last, as on the cpu device: unscaled losses in fp16 have some.
+  WT_DEVICE static float Score(T x) {
+    const float logit = Float(x);
+    return logit == logit ? logit : -INFINITY;
   }
 };
 

@@ -6,7 +6,10 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// REQUIRES: a capacity; without one, rows have no place of their own.
+// Groups that tokens' experts are limited to; a bit each.
+inline constexpr int64_t kMostExpertGroups = 64;
+
+// REQUIRES: a capacity, without which rows have no place of their own; at most kMostExpertGroups groups.
 void Run(Queue& queue, const RouteTokens& op, const Operands& operands);
 int64_t ScratchBytes(const RouteTokens& op, const Traits& traits);
 void Run(Queue& queue, const RouteTokensBackward& op, const Operands& operands);

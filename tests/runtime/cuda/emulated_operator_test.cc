@@ -2,6 +2,11 @@
 // machines without a GPU.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
 #include "runtime/cuda/emulator/block.h"
 #include "runtime/cuda/emulator/device.h"
 #include "tests/runtime/cuda/operator_case.h"
@@ -52,6 +57,27 @@ TEST(EmulatedDevice, NamesWhatIsWrongInTheDataAsTheCpuDeviceDoes) {
   }
 }
 
+// Losses that have not found their scale make some: the same experts are chosen on both devices, each once.
+TEST(EmulatedDevice, RanksExpertsWithoutANumberLastAsTheCpuDeviceDoes) {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits = {nan, 1,         3,   2,    // the first
+                                     1,   nan,       2,   nan,  // others
+                                     nan, nan,       0,   nan,  // all but one
+                                     nan, nan,       nan, nan,  // all
+                                     nan, -infinity, 5,   5};   // equal ones, too
+  const int64_t tokens = static_cast<int64_t>(logits.size()) / 4;
+  test::Buffer values{.bytes = std::vector<uint8_t>(logits.size() * sizeof(float))};
+  std::memcpy(values.bytes.data(), logits.data(), values.bytes.size());
+  test::HostBench cpu(MakeCpuDevice()), emulated(MakeEmulatedDevice());
+  for (const int64_t groups : {0, 2}) {
+    const RouteTokens op{tokens, 4, 2, 8, DType::kFloat32, groups, groups / 2};
+    test::OperatorCase c{.name = "route tokens", .kind = op};
+    c.ReadValues(values).Write(DType::kFloat32, tokens * 4).Write(DType::kFloat32, tokens * 2);
+    c.Write(DType::kInt32, tokens * 2);
+    EXPECT_EQ(RunOn(emulated, c).writes[2].bytes, RunOn(cpu, c).writes[2].bytes) << groups << " groups";
+  }
+}
+
 TEST(EmulatedDevice, RefusesByNameWhatItHasNoKernelFor) {
   EXPECT_EQ(ErrorOf({.name = "dropout", .kind = Dropout{.elements = 8}}),
             "dropout: the cuda device has no kernel for it");
@@ -62,6 +88,8 @@ TEST(EmulatedDevice, RefusesByNameWhatItHasNoKernelFor) {
       ErrorOf({.name = "wide",
                .kind = AttentionForward{.batch = 1, .seq = 8, .heads = 1, .kv_heads = 1, .head_dim = 512}}),
       "attention with a head_dim of 512: this device's kernels have room for up to 256");
+  EXPECT_EQ(ErrorOf({.name = "groups", .kind = RouteTokens{1, 130, 2, 2, DType::kFloat32, 65, 2}}),
+            "model.experts.groups is 65: this device's kernels choose among up to 64");
 }
 
 }  // namespace
