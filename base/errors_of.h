@@ -1,13 +1,27 @@
 // What libraries throw, as errors: where a thread's work begins, since nothing may leave it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <new>
+#include <string>
+#include <system_error>
 #include <type_traits>
 
 #include "base/result.h"
 
 namespace windtunnel {
+
+// The message of an exception; of a thread that could not be started, with the reason.
+inline std::string MessageOf(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return error.what();
+  return fmt::format(
+      "the system starts no further thread ({}): it has no memory for one, or a limit is reached (`ulimit "
+      "-u`)",
+      error.what());
+}
 
 // What `work` returns (a Result or a Status); Failed where it throws.
 template <typename Work>
@@ -18,7 +32,7 @@ std::invoke_result_t<Work> ErrorsOf(Work work) {
     // Short enough for a string without memory of its own.
     return tl::unexpected(Error{ErrorKind::kFailed, "out of memory", {}});
   } catch (const std::exception& error) {
-    return Failed("{}", error.what());
+    return Failed("{}", MessageOf(error));
   }
 }
 

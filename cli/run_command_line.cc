@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/errors_of.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/paths.h"
@@ -96,7 +97,7 @@ int RunCommandLine(int argc, char** argv) {
     } catch (const std::bad_alloc&) {
       return Failed("this machine's memory is exhausted");
     } catch (const std::exception& error) {  // no threads left, standard output that takes nothing, …
-      return Failed("{}", Printable(error.what()));
+      return Failed("{}", Printable(MessageOf(error)));
     }
   }();
   if (status) return *status;

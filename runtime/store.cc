@@ -29,6 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHelloTime{10'000};
+constexpr milliseconds kPatience{5'000};  // without memory to serve anybody
 constexpr size_t kMaxConnections = 4096;
 constexpr int64_t kMaxWait = int64_t{1} << 40;  // milliseconds: keeps deadlines from overflowing
 
@@ -135,10 +136,18 @@ int Server::PollTimeout() const {
 
 void Server::Serve() {
   std::vector<pollfd> polled;
+  auto served = SocketClock::now();
   while (!stop_) {
-    // Out of memory, peers wait until there is some, or give up.
-    if (!ErrorsOf([&] { return ServeOnce(polled); })) std::this_thread::sleep_for(milliseconds(10));
+    if (ErrorsOf([&] { return ServeOnce(polled); })) {
+      served = SocketClock::now();
+      continue;
+    }
+    // Out of memory: perhaps others free some. If nobody does, clients learn from closed connections instead of waiting.
+    if (SocketClock::now() - served > kPatience) break;
+    std::this_thread::sleep_for(milliseconds(10));
   }
+  connections_.clear();
+  listener_.socket = {};
 }
 
 Status Server::ServeOnce(std::vector<pollfd>& polled) {

@@ -109,8 +109,9 @@ Result<std::unique_ptr<Store>> ConnectStore(const std::string& host, int port, c
   Status greeted = SendAll(socket.get(), opening.data(), opening.size(), deadline, server);
   if (greeted) greeted = ReceiveAll(socket.get(), &welcome, 1, deadline, server);
   if (!greeted || welcome != kStoreWelcome)
-    return Failed("{} refused this process: another job's store, or another token{}", server,
-                  greeted ? "" : " (" + greeted.error().message + ")");
+    return Failed(
+        "{} refused this process: it is another job's, expects another token, or is out of memory{}", server,
+        greeted ? "" : " (" + greeted.error().message + ")");
   return std::make_unique<StoreClient>(std::move(socket), std::move(server));
 }
 
