@@ -136,7 +136,7 @@ int Server::PollTimeout() const {
 void Server::Serve() {
   std::vector<pollfd> polled;
   while (!stop_) {
-    // Out of memory, peers wait until there is some, or give up.
+    // When memory runs out, peers wait until there is some, or give up.
     if (!ErrorsOf([&] { return ServeOnce(polled); })) std::this_thread::sleep_for(milliseconds(10));
   }
 }
@@ -163,7 +163,7 @@ Status Server::ServeOnce(std::vector<pollfd>& polled) {
   return Ok();
 }
 
-// Who asks for more than there is memory for is not heard any longer.
+// A peer that asks for more than there is memory for is dropped.
 void Server::Attend(Connection& connection, void (Server::*work)(Connection&)) {
   const Status status = ErrorsOf([&]() -> Status {
     (this->*work)(connection);
@@ -172,7 +172,7 @@ void Server::Attend(Connection& connection, void (Server::*work)(Connection&)) {
   connection.broken |= !status;
 }
 
-// What is broken leaves its bequests, which others may be waiting for.
+// Removes broken connections and sets their bequests, which others may be waiting for.
 void Server::Bury() {
   bool left_any = false;
   for (auto& connection : connections_) {
@@ -188,7 +188,8 @@ void Server::Accept() {
   for (;;) {
     FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
-      // Out of descriptors the listener stays readable: leave the core to whoever may close one.
+      // When descriptors run out, the listener stays readable. Sleeping leaves the core
+      // to whoever may close one.
       if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(milliseconds(10));
       return;
     }

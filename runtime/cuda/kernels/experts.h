@@ -1,4 +1,4 @@
-// Routing tokens to experts and adding up what comes back (operands: plan/op.h).
+// Routing tokens to experts and combining the experts' outputs (operands: plan/op.h).
 #pragma once
 
 #include "plan/op.h"
@@ -6,7 +6,7 @@
 
 namespace windtunnel::WT_KERNELS {
 
-// REQUIRES: a capacity; without one, rows have no place of their own.
+// REQUIRES: a capacity; without one, rows have no fixed place.
 void Run(Queue& queue, const RouteTokens& op, const Operands& operands);
 int64_t ScratchBytes(const RouteTokens& op, const Traits& traits);
 void Run(Queue& queue, const RouteTokensBackward& op, const Operands& operands);
